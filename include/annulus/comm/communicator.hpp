@@ -1,0 +1,162 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/comm/queue.hpp>
+#include <annulus/topology/topology.hpp>
+
+/// One interface for all transports. Every rank of a communicator calls the same collectives in the same order.
+/// Memory handed over is contiguous and stays untouched (sent from) or unread (received into) until the request
+/// that carries it has been waited for.
+namespace annulus::comm {
+
+enum class ReduceOp : std::uint8_t { sum, max, min };
+
+/// One message of an exchange. `data` may be null when `bytes` is 0 (such a message is still matched).
+struct Send {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  int peer = 0;
+};
+struct Receive {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  int peer = 0;
+};
+
+/// A View as a message. The View must be contiguous.
+template <class ViewType>
+Send send_view(const ViewType& view, int peer) {
+  require(view.span_is_contiguous(), "cannot send the strided View '{}': pack it first", view.label());
+  return {view.data(), view.size() * sizeof(typename ViewType::value_type), peer};
+}
+template <class ViewType>
+Receive receive_view(const ViewType& view, int peer) {
+  require(view.span_is_contiguous(), "cannot receive into the strided View '{}': unpack it afterwards", view.label());
+  return {view.data(), view.size() * sizeof(typename ViewType::value_type), peer};
+}
+
+/// An exchange under way. Move-only. Destroying a request that is still active waits for it (and swallows a
+/// transport error, which the next call on the communicator reports again).
+class Request {
+ public:
+  /// What a back-end keeps of an exchange under way.
+  class State {
+   public:
+    virtual ~State() = default;
+    /// Blocks until all messages have completed. Throws Error when a peer or the transport failed.
+    virtual void wait() = 0;
+    /// Advances the transport; true when all messages have completed.
+    virtual bool test() = 0;
+  };
+
+  Request() = default;
+  explicit Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
+  Request(Request&&) noexcept = default;
+  Request& operator=(Request&& other) noexcept;
+  ~Request();
+
+  /// An exchange is under way.
+  bool active() const { return state_ != nullptr; }
+  /// Waits for it; afterwards the request is inactive. Does nothing when it already is.
+  void wait();
+  /// Advances it; true (and the request inactive) once all messages have completed.
+  bool test();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// A group of ranks. The pointer-and-type members are what back-ends implement; the View templates below are what
+/// the rest of the library calls.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  int size() const { return topology().ranks(); }
+  /// Which ranks share a node.
+  virtual const Topology& topology() const = 0;
+  /// "null", "loopback", "mpi", … and version, for logs.
+  virtual std::string description() const = 0;
+
+  /// Posts a group of sends and receives. Messages between one pair of ranks on one channel match in the order in
+  /// which they are posted (within a group: in the order listed); channels are independent of one another. A
+  /// rank may send to itself.
+  virtual Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
+                           int channel = 0) = 0;
+
+  virtual void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) = 0;
+  /// In place; the same result, bit for bit, on every rank.
+  virtual void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) = 0;
+  /// Rank r's `bytes` bytes land at receive + r · bytes.
+  virtual void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
+  /// Sums size() blocks of `count` elements; rank r receives block r.
+  virtual void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
+                              ReduceOp op) = 0;
+  /// Block r of `bytes` bytes goes to rank r; rank r's block lands at receive + r · bytes.
+  virtual void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
+  virtual void barrier() = 0;
+
+  /// The ranks with the same colour, ordered by (key, rank), as a communicator of their own. Collective.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  /// Ends all ranks: called by the rank that failed, with its message. MPI: does not return.
+  virtual void abort(const std::string& message) = 0;
+
+  // Views. Contiguous; all of one rank's View takes part.
+  template <class ViewType>
+  void broadcast(const Queue& queue, const ViewType& view, int root) {
+    broadcast(queue, contiguous(view), view.size() * sizeof(typename ViewType::value_type), root);
+  }
+  template <class ViewType>
+  void all_reduce(const Queue& queue, const ViewType& view, ReduceOp op = ReduceOp::sum) {
+    all_reduce(queue, contiguous(view), view.size(), dtype_of<typename ViewType::non_const_value_type>, op);
+  }
+  /// `receive` holds size() times as many elements as `send`.
+  template <class SendView, class ReceiveView>
+  void all_gather(const Queue& queue, const SendView& send, const ReceiveView& receive) {
+    require(receive.size() == send.size() * static_cast<std::size_t>(size()),
+            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(), size(), send.size());
+    all_gather(queue, contiguous(send), contiguous(receive), send.size() * sizeof(typename SendView::value_type));
+  }
+  /// `send` holds size() times as many elements as `receive`.
+  template <class SendView, class ReceiveView>
+  void reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive, ReduceOp op = ReduceOp::sum) {
+    require(send.size() == receive.size() * static_cast<std::size_t>(size()),
+            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(), size(), receive.size());
+    reduce_scatter(queue, contiguous(send), contiguous(receive), receive.size(),
+                   dtype_of<typename ReceiveView::non_const_value_type>, op);
+  }
+  template <class SendView, class ReceiveView>
+  void all_to_all(const Queue& queue, const SendView& send, const ReceiveView& receive) {
+    require(send.size() == receive.size() && send.size() % static_cast<std::size_t>(size()) == 0,
+            "all_to_all: '{}' and '{}' must have the same size, divisible by {} ranks", send.label(), receive.label(), size());
+    all_to_all(queue, contiguous(send), contiguous(receive),
+               send.size() / static_cast<std::size_t>(size()) * sizeof(typename SendView::value_type));
+  }
+
+  /// All-reduce of one number of the host.
+  template <class T>
+  T all_reduce_value(T value, ReduceOp op) {
+    all_reduce(Queue(Kokkos::DefaultHostExecutionSpace()), &value, 1, dtype_of<T>, op);
+    return value;
+  }
+
+ private:
+  template <class ViewType>
+  static typename ViewType::value_type* contiguous(const ViewType& view) {
+    require(view.span_is_contiguous(), "the View '{}' is strided: communication needs contiguous memory", view.label());
+    return view.data();
+  }
+};
+
+}  // namespace annulus::comm

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+
+namespace annulus::plan {
+
+/// Proves a plan, or says what is wrong with it. Every entry is one violation, naming rank, step and piece:
+/// - every unmasked (query, key, head) is computed exactly once, and nothing outside shards and heads;
+/// - every compute and send finds the piece it reads in its slot, with all contributions it must have;
+/// - every gradient and every (O, LSE) ends at home with each contribution exactly once;
+/// - sends meet receives in equal order, with equal pieces and wire types, per source, destination and channel;
+/// - one issue order over all channels exists that cannot deadlock, even when a back-end runs the groups of a
+///   rank strictly one after another (as NCCL does on one stream);
+/// - no slot is written while it is read, sent or landed in;
+/// - every posted transfer is waited for.
+std::vector<std::string> violations(const Plan& plan);
+
+/// Throws Error with the first violations when there are any.
+void validate(const Plan& plan);
+
+}  // namespace annulus::plan

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+
+#include <annulus/base/macros.hpp>
+
+namespace annulus {
+
+/// Half-open range of row indices of a shard.
+struct RowRange {
+  std::int64_t begin = 0, end = 0;
+  ANNULUS_FUNCTION constexpr std::int64_t size() const { return end - begin; }
+  ANNULUS_FUNCTION constexpr bool empty() const { return end <= begin; }
+  friend constexpr bool operator==(const RowRange&, const RowRange&) = default;
+};
+
+/// The global positions of the rows of a shard, strictly increasing:
+///
+///     pos(i) = base + ((i + first) / block) · hi + ((i + first) mod block) · lo,   0 ≤ i < count.
+///
+/// One form serves every layout: contiguous (one block), zigzag (two blocks, hi the distance of the two chunks),
+/// striped (block 1, hi = ranks) and block-striped (block b, hi = b · ranks, lo = 1). A slice of a shard is a
+/// position map again, because `first` shifts the index. Kernels, masks, plans and loaders know no other
+/// notion of "where a row stands in the sequence".
+struct PositionMap {
+  std::int64_t base = 0;   ///< position of index 0 (before `first` is applied)
+  std::int64_t hi = 0;     ///< distance of consecutive blocks
+  std::int64_t lo = 1;     ///< distance of consecutive rows inside a block
+  std::int64_t block = 1;  ///< rows of a block, at least 1
+  std::int64_t first = 0;  ///< index at which this (slice of a) shard starts
+  std::int64_t count = 0;  ///< rows
+
+  /// Global position of row i.
+  ANNULUS_FUNCTION constexpr std::int64_t operator()(std::int64_t i) const {
+    const std::int64_t j = i + first;
+    return base + (j / block) * hi + (j % block) * lo;
+  }
+
+  ANNULUS_FUNCTION constexpr bool empty() const { return count <= 0; }
+  ANNULUS_FUNCTION constexpr std::int64_t front() const { return (*this)(0); }
+  ANNULUS_FUNCTION constexpr std::int64_t back() const { return (*this)(count - 1); }
+
+  /// Rows [rows.begin, rows.end) as a position map of their own.
+  ANNULUS_FUNCTION constexpr PositionMap slice(RowRange rows) const {
+    return {base, hi, lo, block, first + rows.begin, rows.size()};
+  }
+
+  /// Number of rows whose position is below `position` (so also the index of the first row at or above it).
+  ANNULUS_FUNCTION constexpr std::int64_t rows_below(std::int64_t position) const {
+    if (count <= 0 || position <= front()) return 0;
+    if (position > back()) return count;
+    // Blocks are disjoint and increasing, so the block that `position` falls in (or behind) is found by division.
+    const std::int64_t offset = position - base;
+    std::int64_t b = hi > 0 ? offset / hi : 0;
+    const std::int64_t last_block = (first + count - 1) / block;
+    if (b > last_block) b = last_block;
+    const std::int64_t inside = offset - b * hi;
+    std::int64_t in_block = inside <= 0 ? 0 : (inside + lo - 1) / lo;
+    if (in_block > block) in_block = block;
+    const std::int64_t rows = b * block + in_block - first;
+    return rows < 0 ? 0 : (rows > count ? count : rows);
+  }
+
+  friend constexpr bool operator==(const PositionMap&, const PositionMap&) = default;
+};
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+# Third-party packages. An installed Kokkos is taken first; otherwise the sources that './annulus setup' unpacked,
+# otherwise the official release is downloaded.
+include(FetchContent)
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+
+set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
+set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
+if(ANNULUS_NATIVE)
+  set(Kokkos_ARCH_NATIVE ON CACHE BOOL "")
+endif()
+if(EXISTS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2/CMakeLists.txt)
+  set(FETCHCONTENT_SOURCE_DIR_KOKKOS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2 CACHE PATH "Kokkos sources")
+endif()
+FetchContent_Declare(Kokkos
+  URL https://github.com/kokkos/kokkos/releases/download/5.0.2/kokkos-5.0.2.tar.gz
+  URL_HASH SHA256=188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a719ba0fa5e
+  DOWNLOAD_EXTRACT_TIMESTAMP OFF
+  FIND_PACKAGE_ARGS 5.0 CONFIG)
+FetchContent_MakeAvailable(Kokkos)
+
+# Kokkos Kernels is used through its headers (src/linalg says how); OpenBLAS is the BLAS beneath it.
+find_path(ANNULUS_KOKKOS_KERNELS_INCLUDE KokkosBlas3_gemm.hpp
+  HINTS ${ANNULUS_DEPS_DIR}/kokkos-kernels/include PATH_SUFFIXES kokkos-kernels
+  DOC "Directory of the Kokkos Kernels 5.0.2 headers" REQUIRED)
+find_path(ANNULUS_CBLAS_INCLUDE cblas.h
+  PATH_SUFFIXES openblas-openmp x86_64-linux-gnu/openblas-openmp aarch64-linux-gnu/openblas-openmp openblas REQUIRED)
+find_library(ANNULUS_OPENBLAS openblas
+  PATH_SUFFIXES openblas-openmp x86_64-linux-gnu/openblas-openmp aarch64-linux-gnu/openblas-openmp REQUIRED)
+
+if(ANNULUS_TESTS)
+  find_package(GTest REQUIRED)
+endif()
