@@ -14,20 +14,24 @@ find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 
-set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
-set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
-if(ANNULUS_NATIVE)
-  set(Kokkos_ARCH_NATIVE ON CACHE BOOL "")
+find_package(Kokkos 5.0 CONFIG QUIET)
+if(Kokkos_FOUND)
+  message(STATUS "Kokkos ${Kokkos_VERSION} found at ${Kokkos_DIR}")
+else()
+  set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
+  set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
+  if(ANNULUS_NATIVE)
+    set(Kokkos_ARCH_NATIVE ON CACHE BOOL "")
+  endif()
+  if(EXISTS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2/CMakeLists.txt)
+    set(FETCHCONTENT_SOURCE_DIR_KOKKOS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2 CACHE PATH "Kokkos sources")
+  endif()
+  FetchContent_Declare(Kokkos
+    URL https://github.com/kokkos/kokkos/releases/download/5.0.2/kokkos-5.0.2.tar.gz
+    URL_HASH SHA256=188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a719ba0fa5e
+    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  FetchContent_MakeAvailable(Kokkos)
 endif()
-if(EXISTS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2/CMakeLists.txt)
-  set(FETCHCONTENT_SOURCE_DIR_KOKKOS ${ANNULUS_DEPS_DIR}/kokkos-5.0.2 CACHE PATH "Kokkos sources")
-endif()
-FetchContent_Declare(Kokkos
-  URL https://github.com/kokkos/kokkos/releases/download/5.0.2/kokkos-5.0.2.tar.gz
-  URL_HASH SHA256=188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a719ba0fa5e
-  DOWNLOAD_EXTRACT_TIMESTAMP OFF
-  FIND_PACKAGE_ARGS 5.0 CONFIG)
-FetchContent_MakeAvailable(Kokkos)
 
 # Kokkos Kernels is used through its headers (src/linalg says how); OpenBLAS is the BLAS beneath it.
 find_path(ANNULUS_KOKKOS_KERNELS_INCLUDE KokkosBlas3_gemm.hpp
