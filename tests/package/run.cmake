@@ -1,0 +1,16 @@
+# Installs the build tree into a scratch prefix, builds the outside project against it and runs it.
+#   cmake -DBUILD=<build tree> -DSOURCE=<this folder> -DSCRATCH=<folder> -DGENERATOR=<…> [-DKokkos_ROOT=…] -P run.cmake
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "failed: ${ARGV}\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${SCRATCH})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} -S ${SOURCE} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
+  -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix ${OPTIONS})
+run(${CMAKE_COMMAND} --build ${SCRATCH}/build)
+run(${SCRATCH}/build/outside)
+file(REMOVE_RECURSE ${SCRATCH})
