@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace annulus::io {
+
+/// Replaces the file `path` in one step: calls `write` with the name of a file beside it ("path.tmp-PID"),
+/// brings what `write` left there to the disk (fsync), renames it to `path` and brings the folder to the
+/// disk. Readers see the old file or the new one, never a part, even when the machine stops in between. When
+/// anything fails the file beside is removed, `path` stays what it was and the exception goes on (Error that
+/// names the path).
+void write_atomically(const std::filesystem::path& path,
+                      const std::function<void(const std::filesystem::path& temporary)>& write);
+
+/// write_atomically with the text as the whole contents.
+void write_text_atomically(const std::filesystem::path& path, std::string_view text);
+
+/// The whole contents of a file. Throws Error that names it.
+std::string read_text(const std::filesystem::path& path);
+
+}  // namespace annulus::io

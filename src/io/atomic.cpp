@@ -1,0 +1,67 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+#include <cerrno>
+
+#include "descriptor.hpp"
+#include "system_error.hpp"
+
+namespace annulus::io {
+
+namespace {
+
+void sync(const std::filesystem::path& path, int flags) {
+  const detail::Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
+  // File systems without fsync for folders say EINVAL; there is nothing more to be done on those.
+  const bool synced = descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
+  require(synced, "cannot bring '{}' to the disk: {}", path.string(), detail::explain(errno));
+}
+
+}  // namespace
+
+void write_atomically(const std::filesystem::path& path,
+                      const std::function<void(const std::filesystem::path&)>& write) {
+  std::filesystem::path temporary = path;
+  temporary += ".tmp-" + std::to_string(::getpid());
+  try {
+    write(temporary);
+    sync(temporary, O_RDONLY);
+    require(::rename(temporary.c_str(), path.c_str()) == 0, "cannot rename '{}' to '{}': {}",
+            temporary.string(), path.string(), detail::explain(errno));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), O_RDONLY | O_DIRECTORY);
+}
+
+void write_text_atomically(const std::filesystem::path& path, std::string_view text) {
+  write_atomically(path, [&](const std::filesystem::path& temporary) {
+    const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    require(file.get() >= 0, "cannot write '{}': {}", path.string(), detail::explain(errno));
+    require(detail::write_all(file.get(), text), "cannot write '{}': {}", path.string(),
+            detail::explain(errno));
+  });
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  const detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  require(file.get() >= 0, "cannot open '{}': {}", path.string(), detail::explain(errno));
+  std::string text;
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  for (;;) {
+    const std::size_t size = text.size();
+    text.resize(size + piece);
+    ssize_t count;
+    do {
+      count = ::read(file.get(), text.data() + size, piece);
+    } while (count < 0 && errno == EINTR);
+    require(count >= 0, "cannot read '{}': {}", path.string(), detail::explain(errno));
+    text.resize(size + static_cast<std::size_t>(count));
+    if (count == 0) return text;
+  }
+}
+
+}  // namespace annulus::io

@@ -1,0 +1,132 @@
+#include "hdf5_detail.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "system_error.hpp"
+
+namespace annulus::io {
+
+std::uint64_t Hyperslab::elements() const {
+  std::uint64_t product = 1;
+  for (std::size_t i = 0; i < count.size(); ++i) product *= count[i] * (block.empty() ? 1 : block[i]);
+  return product;
+}
+
+namespace detail {
+
+namespace {
+
+std::recursive_mutex& hdf5_mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+herr_t keep_innermost(unsigned, const H5E_error2_t* entry, void* text) {
+  if (entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
+  return 1;  // the walk starts at the innermost; one is enough
+}
+
+}  // namespace
+
+Hdf5Lock::Hdf5Lock() : lock_(hdf5_mutex()) {
+  H5Eget_auto2(H5E_DEFAULT, &printer_, &printer_data_);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+Hdf5Lock::~Hdf5Lock() {
+  H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_);
+}
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  if (this != &other) {
+    reset();
+    id_ = other.release();
+  }
+  return *this;
+}
+
+void Handle::reset() noexcept {
+  if (id_ < 0) return;
+  const Hdf5Lock lock;
+  H5Idec_ref(release());
+}
+
+std::string hdf5_failure() {
+  std::string message;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &message);
+  // What the operating system said stands as "errno = 28" among much else.
+  if (const auto at = message.find("errno = "); at != std::string::npos) {
+    return explain(std::atoi(message.c_str() + at + 8));
+  }
+  if (message.find("truncated") != std::string::npos) {
+    return "HDF5 says '" + message + "': the file is incomplete; copy or write it again";
+  }
+  return "HDF5 says '" + (message.empty() ? "no reason" : message) + "'";
+}
+
+void hdf5_fail(std::string_view action, std::string_view object, std::string_view file) {
+  fail("cannot {} '{}' in '{}': {}", action, object, file, hdf5_failure());
+}
+
+hid_t file_type(ElementType type) {
+  switch (type) {
+    case ElementType::u8:
+      return H5T_STD_U8LE;
+    case ElementType::u16:
+      return H5T_STD_U16LE;
+    case ElementType::u32:
+      return H5T_STD_U32LE;
+    case ElementType::u64:
+      return H5T_STD_U64LE;
+    case ElementType::i32:
+      return H5T_STD_I32LE;
+    case ElementType::i64:
+      return H5T_STD_I64LE;
+    case ElementType::f32:
+      return H5T_IEEE_F32LE;
+    case ElementType::f64:
+      return H5T_IEEE_F64LE;
+  }
+  return -1;
+}
+
+hid_t memory_type(ElementType type) {
+  switch (type) {
+    case ElementType::u8:
+      return H5T_NATIVE_UINT8;
+    case ElementType::u16:
+      return H5T_NATIVE_UINT16;
+    case ElementType::u32:
+      return H5T_NATIVE_UINT32;
+    case ElementType::u64:
+      return H5T_NATIVE_UINT64;
+    case ElementType::i32:
+      return H5T_NATIVE_INT32;
+    case ElementType::i64:
+      return H5T_NATIVE_INT64;
+    case ElementType::f32:
+      return H5T_NATIVE_FLOAT;
+    case ElementType::f64:
+      return H5T_NATIVE_DOUBLE;
+  }
+  return -1;
+}
+
+Handle make_space(const Extents& extents, std::string_view object, std::string_view file) {
+  static_assert(std::numeric_limits<hsize_t>::max() == std::numeric_limits<std::uint64_t>::max());
+  const std::vector<hsize_t> sizes(extents.begin(), extents.end());
+  const hid_t id = sizes.empty() ? H5Screate(H5S_SCALAR)
+                                 : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
+  return hdf5_own(id, "describe the extents of", object, file);
+}
+
+std::string text_of(const Extents& extents) {
+  return fmt::format("[{}]", fmt::join(extents, ", "));
+}
+
+}  // namespace detail
+}  // namespace annulus::io
