@@ -1,0 +1,120 @@
+#include <annulus/sequence/mask.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+#include "block_list.hpp"
+#include "mask_terms.hpp"
+#include "pair_count.hpp"
+
+namespace annulus {
+
+namespace {
+
+/// (width − 1)·distance, the reach of a dilated row, without overflow.
+std::int64_t dilated_reach(const detail::MaskTerms::Dilated& dilated) {
+  if (dilated.width - 1 > MaskRule::unbounded / dilated.distance) return MaskRule::unbounded;
+  return (dilated.width - 1) * dilated.distance;
+}
+
+/// Start offsets closed by the length of the sequence.
+std::vector<std::int64_t> closed_starts(std::vector<std::int64_t> starts, std::int64_t tokens,
+                                        const std::string& context) {
+  require(!starts.empty() && starts.front() == 0,
+          "{}: the documents start at {}: the first one must start at token 0", context,
+          starts.empty() ? std::string("no token") : std::to_string(starts.front()));
+  for (std::size_t d = 1; d < starts.size(); ++d)
+    require(starts[d - 1] < starts[d],
+            "{}: document {} starts at {}, not behind {}, where the one before it starts: "
+            "list strictly increasing start offsets",
+            context, d, starts[d], starts[d - 1]);
+  require(starts.back() <= tokens,
+          "{}: a document starts at {}, behind the end of the sequence of {} tokens: drop it or use a longer "
+          "sequence",
+          context, starts.back(), tokens);
+  if (starts.back() < tokens) starts.push_back(tokens);
+  return starts;
+}
+
+}  // namespace
+
+Mask Mask::parse(std::string_view text, std::int64_t tokens, std::string_view field) {
+  const detail::MaskTerms terms = detail::parse_mask_terms(text, field);
+  require(!terms.documents || !terms.documents->starts.empty(),
+          "{} = '{}': the term 'documents' gives no start offsets and no data give them here: write "
+          "documents:0,a,b,…",
+          field, text);
+  return Mask(terms, std::string(text), tokens, field);
+}
+
+Mask Mask::with_documents(std::string_view text, std::int64_t tokens, std::span<const std::int64_t> starts,
+                          std::string_view field) {
+  detail::MaskTerms terms = detail::parse_mask_terms(text, field);
+  require(!terms.full, "{} = '{}': documents are causal and do not join with 'full': write 'documents'",
+          field, text);
+  require(
+      !terms.documents || terms.documents->starts.empty(),
+      "{} = '{}': the term 'documents' lists start offsets, but the data give them: write 'documents' alone",
+      field, text);
+  terms.documents = detail::MaskTerms::Documents{{starts.begin(), starts.end()}};
+  return Mask(terms, detail::to_string(terms), tokens, field);
+}
+
+Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field)
+    : text_(std::move(text)) {
+  const std::string context =
+      fmt::format("{} = '{}'", field, text_.size() <= 80 ? text_ : text_.substr(0, 77) + "…");
+  require(tokens >= 0 && tokens <= max_tokens,
+          "{}: a sequence of {} tokens: lengths from 0 to {} are possible", context, tokens, max_tokens);
+  rule_.tokens = tokens;
+  if (terms.causal || terms.documents) rule_.right = 0;
+  if (terms.window) {
+    rule_.left = std::min(rule_.left, terms.window->left);
+    rule_.right = std::min(rule_.right, terms.window->right);
+  }
+  if (terms.dilated) {
+    rule_.left = std::min(rule_.left, dilated_reach(*terms.dilated));
+    rule_.right = 0;
+    rule_.dilation =
+        std::min(terms.dilated->distance, std::max<std::int64_t>(tokens, 1));  // no key is further away
+  }
+  if (terms.documents) {
+    document_starts_ = closed_starts(terms.documents->starts, tokens, context);
+    rule_.documents = static_cast<std::int64_t>(document_starts_.size()) - 1;
+  }
+  if (terms.blocks) {
+    rule_.block_size = std::min(terms.blocks->size, std::max<std::int64_t>(tokens, 1));
+    const std::int64_t blocks = (tokens + rule_.block_size - 1) / rule_.block_size;
+    detail::BlockList list = detail::read_block_list(terms.blocks->file, blocks, context);
+    block_row_starts_ = std::move(list.row_starts);
+    block_columns_ = std::move(list.columns);
+  }
+}
+
+MaskRule Mask::rule() const {
+  MaskRule rule = rule_;
+  if (!document_starts_.empty()) rule.document_starts = document_starts_.data();
+  if (!block_row_starts_.empty()) {
+    rule.block_row_starts = block_row_starts_.data();
+    rule.block_columns = block_columns_.data();
+  }
+  return rule;
+}
+
+std::int64_t Mask::pairs(const PositionMap& q, const PositionMap& k) const {
+  return detail::count_pairs(rule(), q, k, std::numeric_limits<std::int64_t>::max());
+}
+
+bool Mask::is_empty(const PositionMap& q, const PositionMap& k) const {
+  const MaskRule rule = this->rule();
+  const Coverage coverage = rule.classify(q, k);
+  return coverage == Coverage::empty ||
+         (coverage == Coverage::partial && detail::count_pairs(rule, q, k, 1) == 0);
+}
+
+}  // namespace annulus

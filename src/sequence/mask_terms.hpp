@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace annulus::detail {
+
+/// The text form of a mask, term by term, before it meets a sequence.
+struct MaskTerms {
+  struct Window {
+    std::int64_t left, right;
+  };
+  struct Dilated {
+    std::int64_t width, distance;
+  };
+  struct Documents {
+    std::vector<std::int64_t> starts;  ///< empty for `documents` alone: the data give the boundaries
+  };
+  struct Blocks {
+    std::int64_t size;
+    std::string file;
+  };
+
+  bool full = false, causal = false;
+  std::optional<Window> window;
+  std::optional<Dilated> dilated;
+  std::optional<Documents> documents;
+  std::optional<Blocks> blocks;
+};
+
+/// Reads the text form. Throws Error naming `field` and the term.
+MaskTerms parse_mask_terms(std::string_view text, std::string_view field);
+
+/// The inverse of parse_mask_terms: joined terms in a fixed order.
+std::string to_string(const MaskTerms& terms);
+
+}  // namespace annulus::detail
