@@ -1,0 +1,43 @@
+#include "common/run_main.hpp"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <Kokkos_Core.hpp>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <annulus/core/threads.hpp>
+
+namespace annulus::app {
+
+namespace {
+
+void start_log(int rank, int ranks) {
+  const auto logger =
+      std::make_shared<spdlog::logger>("annulus", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  logger->set_pattern(ranks > 1 ? "%H:%M:%S %^%l%$ [rank " + std::to_string(rank) + "] %v"
+                                : "%H:%M:%S %^%l%$ %v");
+  logger->set_level(rank == 0 ? spdlog::level::info : spdlog::level::warn);
+  spdlog::set_default_logger(logger);
+}
+
+}  // namespace
+
+int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment&, int, char**)>& body) {
+  comm::MpiEnvironment mpi(argc, argv);
+  start_log(mpi.rank(), mpi.size());
+  try {
+    const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores()));
+    try {
+      return body(mpi, argc, argv);
+    } catch (const std::exception& error) {
+      mpi.abort(error.what());  // before Kokkos ends, which may wait for work that never will
+    }
+  } catch (const std::exception& error) {
+    mpi.abort(error.what());
+  }
+}
+
+}  // namespace annulus::app
