@@ -10,9 +10,9 @@ using detail::hdf5_own;
 using detail::Hdf5Lock;
 using detail::text_of;
 
-Dataset::Dataset(Handle handle, std::shared_ptr<const std::string> file, std::string name, ElementType type,
+Dataset::Dataset(Handle handle, std::shared_ptr<detail::FileState> state, std::string name, ElementType type,
                  Extents extents)
-    : Object(std::move(handle), std::move(file), std::move(name)),
+    : Object(std::move(handle), std::move(state), std::move(name)),
       type_(type),
       extents_(std::move(extents)) {}
 
@@ -103,6 +103,7 @@ void Dataset::write_selection(ElementType type, const void* values, std::size_t 
   hdf5_check(H5Dwrite(id(), detail::memory_type(type), selection.memory.get(), selection.file.get(),
                       H5P_DEFAULT, values),
              "write", name(), file());
+  require_written();
 }
 
 }  // namespace annulus::io

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "descriptor.hpp"
-#include "hdf5_detail.hpp"
+#include "hdf5_driver.hpp"
 #include "system_error.hpp"
 
 namespace annulus::io {
@@ -17,13 +17,8 @@ using detail::Hdf5Lock;
 
 namespace {
 
-/// File access: locks where the file system has them. Some parallel file systems have none, and there reading
-/// must go on.
 Handle access_properties(const std::string& path) {
-  const auto step = [&](auto result) { return hdf5_check(result, "open", "/", path); };
-  Handle properties(step(H5Pcreate(H5P_FILE_ACCESS)));
-  step(H5Pset_file_locking(properties.get(), true, true));
-  return properties;
+  return detail::hdf5_own(H5Pcreate(H5P_FILE_ACCESS), "open", "/", path);
 }
 
 /// Says why a file cannot be HDF5 before HDF5 is asked, whose own messages are about its inner workings.
@@ -40,47 +35,48 @@ void require_hdf5_file(const std::string& path) {
 
 }  // namespace
 
-File::File(Handle file, Handle root, std::shared_ptr<const std::string> path, bool writable)
-    : Group(std::move(root), std::move(path), "/"), file_handle_(std::move(file)), writable_(writable) {}
+File::File(Handle file, Handle root, std::shared_ptr<detail::FileState> state)
+    : Group(std::move(root), std::move(state), "/"), file_handle_(std::move(file)) {}
 
 File File::open(const std::filesystem::path& path) {
   const Hdf5Lock lock;
-  auto name = std::make_shared<const std::string>(path.string());
-  require_hdf5_file(*name);
-  const Handle access = access_properties(*name);
-  const hid_t id = H5Fopen(name->c_str(), H5F_ACC_RDONLY, access.get());
-  require(id >= 0, "cannot open '{}': {}", *name, detail::hdf5_failure());
+  const auto state = std::make_shared<detail::FileState>(path.string());
+  require_hdf5_file(state->path);
+  const Handle access = access_properties(state->path);
+  // Locks where the file system has them; on the parallel file systems that have none, reading must go on.
+  hdf5_check(H5Pset_file_locking(access.get(), true, true), "open", "/", state->path);
+  const hid_t id = H5Fopen(state->path.c_str(), H5F_ACC_RDONLY, access.get());
+  require(id >= 0, "cannot open '{}': {}", state->path, detail::hdf5_failure());
   Handle file(id);
-  Handle root = detail::hdf5_own(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", *name);
-  return File(std::move(file), std::move(root), std::move(name), false);
+  Handle root = detail::hdf5_own(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path);
+  return File(std::move(file), std::move(root), state);
 }
 
 File File::create(const std::filesystem::path& path) {
   const Hdf5Lock lock;
-  auto name = std::make_shared<const std::string>(path.string());
-  const Handle access = access_properties(*name);
-  const hid_t id = H5Fcreate(name->c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
-  require(id >= 0, "cannot write '{}': {}", *name, detail::hdf5_failure());
+  const auto state = std::make_shared<detail::FileState>(path.string());
+  const Handle access = access_properties(state->path);
+  detail::set_writing_driver(access.get(), *state);
+  const hid_t id = H5Fcreate(state->path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get());
+  require(id >= 0, "cannot write '{}': {}", state->path,
+          state->write_error != 0 ? detail::explain(state->write_error) : detail::hdf5_failure());
   Handle file(id);
-  Handle root = detail::hdf5_own(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", *name);
-  return File(std::move(file), std::move(root), std::move(name), true);
+  Handle root = detail::hdf5_own(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path);
+  return File(std::move(file), std::move(root), state);
 }
 
 File::File(File&& other) noexcept = default;
 
 File& File::operator=(File&& other) noexcept {
   if (this != &other) {
-    discard();
+    file_handle_.reset();
     Group::operator=(std::move(other));
     file_handle_ = std::move(other.file_handle_);
-    writable_ = other.writable_;
   }
   return *this;
 }
 
-File::~File() {
-  discard();
-}
+File::~File() = default;
 
 void File::close() {
   if (file_handle_.get() < 0) return;
@@ -90,23 +86,9 @@ void File::close() {
   require(open_objects <= 1,
           "'{}': {} groups or datasets are still open: let them go before the file is closed", file(),
           open_objects - 1);
-  // Flushing first keeps the identifier valid when it fails, so that discard() can clean up.
-  if (writable_ && H5Fflush(file_handle_.get(), H5F_SCOPE_LOCAL) < 0) {
-    fail("cannot write '{}': {}", file(), detail::hdf5_failure());
-  }
   if (H5Fclose(file_handle_.get()) < 0) fail("cannot close '{}': {}", file(), detail::hdf5_failure());
   file_handle_.release();
-}
-
-void File::discard() noexcept {
-  if (file_handle_.get() < 0) return;
-  const Hdf5Lock lock;
-  handle_.reset();
-  const hid_t id = file_handle_.release();
-  if (H5Fclose(id) >= 0 || !writable_) return;
-  // On a full disk HDF5 keeps a file that it cannot flush, and tries again when the process ends. What is in
-  // the file is lost anyway: emptied, it gives HDF5 the space to finish.
-  if (::truncate(file_->c_str(), 0) == 0) H5Fclose(id);
+  require_written();
 }
 
 void write_hdf5_atomically(const std::filesystem::path& path, const std::function<void(File&)>& write) {

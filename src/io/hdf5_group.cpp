@@ -81,7 +81,7 @@ Group Group::group(const std::string& name) const {
   require(has(name), "'{}' has no group '{}': the file is of another format or incomplete", file(),
           child_name(name));
   return Group(
-      hdf5_own(H5Gopen2(id(), name.c_str(), H5P_DEFAULT), "open the group", child_name(name), file()), file_,
+      hdf5_own(H5Gopen2(id(), name.c_str(), H5P_DEFAULT), "open the group", child_name(name), file()), state_,
       child_name(name));
 }
 
@@ -92,8 +92,9 @@ Group Group::create_group(const std::string& name) {
   };
   const Handle links(step(H5Pcreate(H5P_LINK_CREATE)));
   step(H5Pset_create_intermediate_group(links.get(), 1));
-  return Group(Handle(step(H5Gcreate2(id(), name.c_str(), links.get(), H5P_DEFAULT, H5P_DEFAULT))), file_,
-               child_name(name));
+  Handle handle(step(H5Gcreate2(id(), name.c_str(), links.get(), H5P_DEFAULT, H5P_DEFAULT)));
+  require_written();
+  return Group(std::move(handle), state_, child_name(name));
 }
 
 Dataset Group::dataset(const std::string& name) const {
@@ -111,7 +112,7 @@ Dataset Group::dataset(const std::string& name) const {
           "i32, i64, f32 or f64",
           file(), full);
   Extents extents = extents_of(handle.get(), full, file());
-  return Dataset(std::move(handle), file_, full, *element, std::move(extents));
+  return Dataset(std::move(handle), state_, full, *element, std::move(extents));
 }
 
 Dataset Group::create_dataset(const std::string& name, ElementType type, const Extents& extents) {
@@ -126,7 +127,8 @@ Dataset Group::create_dataset(const std::string& name, ElementType type, const E
   step(H5Pset_layout(properties.get(), H5D_CONTIGUOUS));
   Handle handle(step(H5Dcreate2(id(), name.c_str(), detail::file_type(type), space.get(), links.get(),
                                 properties.get(), H5P_DEFAULT)));
-  return Dataset(std::move(handle), file_, full, type, extents);
+  require_written();
+  return Dataset(std::move(handle), state_, full, type, extents);
 }
 
 }  // namespace annulus::io

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "hdf5_detail.hpp"
+#include "system_error.hpp"
 
 namespace annulus::io {
 
@@ -10,8 +11,14 @@ using detail::hdf5_check;
 using detail::hdf5_own;
 using detail::Hdf5Lock;
 
-Object::Object(Handle handle, std::shared_ptr<const std::string> file, std::string name)
-    : handle_(std::move(handle)), file_(std::move(file)), name_(std::move(name)) {}
+Object::Object(Handle handle, std::shared_ptr<detail::FileState> state, std::string name)
+    : state_(std::move(state)), handle_(std::move(handle)), name_(std::move(name)) {}
+
+void Object::require_written() const {
+  if (state_->write_error == 0) return;
+  const std::string what = name_ == "/" ? file() : fmt::format("{}' in '{}", name_, file());
+  fail("cannot write '{}': {}", what, detail::explain(state_->write_error));
+}
 
 std::string Object::child_name(const std::string& name) const {
   if (!name.empty() && name.front() == '/') return name;
@@ -75,16 +82,19 @@ void Object::set_attribute(const std::string& name, std::string_view value) {
   const std::string text(value);
   const char* pointer = text.c_str();
   write_scalar(id(), name, file(), type.get(), type.get(), &pointer);
+  require_written();
 }
 
 void Object::set_attribute(const std::string& name, double value) {
   const Hdf5Lock lock;
   write_scalar(id(), name, file(), H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
+  require_written();
 }
 
 void Object::set_integer(const std::string& name, std::int64_t value) {
   const Hdf5Lock lock;
   write_scalar(id(), name, file(), H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
+  require_written();
 }
 
 std::string Object::string_attribute(const std::string& name) const {

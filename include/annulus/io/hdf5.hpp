@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// Files in HDF5, through its C interface and without its types.
@@ -55,13 +56,20 @@ class Handle {
   std::int64_t id_ = -1;
 };
 
+/// What all objects of a file share: its path, and the first error (errno) that writing to it met.
+struct FileState {
+  explicit FileState(std::string file) : path(std::move(file)) {}
+  std::string path;
+  int write_error = 0;
+};
+
 }  // namespace detail
 
 /// What groups and datasets share: a place in a file, and attributes (scalars with a name).
 class Object {
  public:
   /// Path of the file, as it was opened.
-  const std::string& file() const { return *file_; }
+  const std::string& file() const { return state_->path; }
 
   /// Path inside the file, "/" for the root group.
   const std::string& name() const { return name_; }
@@ -86,12 +94,23 @@ class Object {
 
  protected:
   Object() = default;
-  Object(detail::Handle handle, std::shared_ptr<const std::string> file, std::string name);
+  Object(Object&&) noexcept = default;
+  Object& operator=(Object&& other) noexcept {
+    std::swap(state_, other.state_);  // the old handle goes before the state that it needs
+    std::swap(handle_, other.handle_);
+    std::swap(name_, other.name_);
+    return *this;
+  }
+  ~Object() = default;
+  Object(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name);
   std::int64_t id() const { return handle_.get(); }
   std::string child_name(const std::string& name) const;
 
+  /// Throws Error when writing to the file has failed.
+  void require_written() const;
+
+  std::shared_ptr<detail::FileState> state_;  // before the handle, which needs it until it is closed
   detail::Handle handle_;
-  std::shared_ptr<const std::string> file_;
   std::string name_;
 
  private:
@@ -133,7 +152,7 @@ class Dataset : public Object {
 
  private:
   friend class Group;
-  Dataset(detail::Handle handle, std::shared_ptr<const std::string> file, std::string name, ElementType type,
+  Dataset(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name, ElementType type,
           Extents extents);
   void read_selection(ElementType type, void* out, std::size_t size, const Hyperslab* part) const;
   void write_selection(ElementType type, const void* values, std::size_t size, const Hyperslab* part);
@@ -203,10 +222,8 @@ class File : public Group {
   void close();
 
  private:
-  File(detail::Handle file, detail::Handle root, std::shared_ptr<const std::string> path, bool writable);
-  void discard() noexcept;
+  File(detail::Handle file, detail::Handle root, std::shared_ptr<detail::FileState> state);
   detail::Handle file_handle_;
-  bool writable_ = false;
 };
 
 /// write_atomically for an HDF5 file: `write` fills the new file, which is closed for it.
