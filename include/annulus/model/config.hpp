@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace annulus::model {
+
+/// Shape of a LLaMA: pre-norm decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU.
+struct LlamaConfig {
+  std::int64_t vocabulary = 0;
+  int layers = 2;
+  int hidden = 256;   ///< width of the residual stream
+  int heads = 4;      ///< query heads
+  int kv_heads = 4;   ///< divides heads
+  int head_dim = 64;  ///< 16 to 256 in multiples of 8
+  int ffn = 688;      ///< width of the SwiGLU
+  float rope_theta = 10000.0f;
+  float norm_epsilon = 1e-5f;
+  bool tied = false;  ///< the LM head shares the embedding's weights
+
+  /// Throws Error naming the field (as "model.<field>") when the shape makes no sense.
+  void check() const;
+};
+
+}  // namespace annulus::model

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <annulus/core/tensor.hpp>
+#include <annulus/model/config.hpp>
+
+namespace annulus::model {
+
+/// One parameter tensor inside the flat buffer. Matrices are (rows, columns) = (out features, in features),
+/// row-major.
+struct Parameter {
+  std::string name;
+  std::int64_t offset = 0;  ///< elements from the start of the flat buffer
+  std::int64_t rows = 0, columns = 0;
+  float init_deviation = 0;  ///< standard deviation of the initial values; 0: ones (norm gains)
+  bool decay = true;         ///< weight decay applies (matrices, not norms and embeddings)
+  std::int64_t size() const { return rows * columns; }
+};
+
+/// Offsets of one layer's tensors. Query, key and value weights are neighbours, so one product makes all
+/// three; the same holds for gate and up.
+struct LayerParameters {
+  std::int64_t attention_norm = 0;  ///< (hidden)
+  std::int64_t qkv = 0;             ///< ((heads + 2·kv_heads)·head_dim, hidden)
+  std::int64_t attention_out = 0;   ///< (hidden, heads·head_dim)
+  std::int64_t ffn_norm = 0;        ///< (hidden)
+  std::int64_t gate_up = 0;         ///< (2·ffn, hidden)
+  std::int64_t down = 0;            ///< (hidden, ffn)
+};
+
+/// Where every parameter of a model lies in one flat buffer. Parameters, gradients and optimizer moments are
+/// such buffers, so that they can be reduced, clipped, saved and (later) sharded without knowing the model.
+class ParameterMap {
+ public:
+  ParameterMap() = default;
+  explicit ParameterMap(const LlamaConfig& config);
+
+  /// Elements of the flat buffer.
+  std::int64_t size() const { return size_; }
+  /// All tensors in order of their offsets; they cover the buffer without gaps.
+  const std::vector<Parameter>& all() const { return all_; }
+  /// By name. Throws Error listing a near name when there is none.
+  const Parameter& find(std::string_view name) const;
+
+  std::int64_t embedding() const { return embedding_; }
+  std::int64_t final_norm() const { return final_norm_; }
+  /// The embedding's offset when tied.
+  std::int64_t lm_head() const { return lm_head_; }
+  const LayerParameters& layer(int index) const { return layers_[static_cast<std::size_t>(index)]; }
+
+ private:
+  std::int64_t add(std::string name, std::int64_t rows, std::int64_t columns, float init_deviation,
+                   bool decay);
+
+  std::vector<Parameter> all_;
+  std::vector<LayerParameters> layers_;
+  std::int64_t size_ = 0, embedding_ = 0, final_norm_ = 0, lm_head_ = 0;
+};
+
+/// Fills a flat buffer with initial values: normal, a pure function of (seed, element), so that every number
+/// of ranks starts from the same model.
+template <class Exec>
+void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
+                const Array1<float, Exec>& parameters);
+
+}  // namespace annulus::model

@@ -1,0 +1,28 @@
+#include <annulus/model/config.hpp>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::model {
+
+void LlamaConfig::check() const {
+  const auto positive = [](std::int64_t value, const char* field) {
+    require(value > 0, "model.{} = {}: give a positive number", field, value);
+  };
+  positive(vocabulary, "vocabulary");
+  positive(layers, "layers");
+  positive(hidden, "hidden");
+  positive(heads, "heads");
+  positive(kv_heads, "kv_heads");
+  positive(ffn, "ffn");
+  require(heads % kv_heads == 0,
+          "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole "
+          "number of query heads",
+          heads, kv_heads);
+  require(head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0,
+          "model.head_dim = {}: the attention kernels take 16 to 256 in multiples of 8", head_dim);
+  require(rope_theta > 1.0f, "model.rope_theta = {}: give a number above 1 (usually 10000 or more)",
+          rope_theta);
+  require(norm_epsilon > 0.0f, "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
+}
+
+}  // namespace annulus::model

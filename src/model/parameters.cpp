@@ -1,0 +1,90 @@
+#include <annulus/model/parameters.hpp>
+
+#include <cmath>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::model {
+
+ParameterMap::ParameterMap(const LlamaConfig& config) {
+  config.check();
+  const float deviation = 0.02f;
+  // Each layer adds two terms to the residual stream: scaled so that its variance does not grow with depth
+  // (GPT-2).
+  const float residual_deviation = deviation / std::sqrt(2.0f * static_cast<float>(config.layers));
+  const std::int64_t q_width = std::int64_t{config.heads} * config.head_dim;
+  const std::int64_t kv_width = std::int64_t{config.kv_heads} * config.head_dim;
+
+  embedding_ = add("embedding", config.vocabulary, config.hidden, deviation, false);
+  for (int i = 0; i < config.layers; ++i) {
+    const std::string prefix = fmt::format("layers.{}.", i);
+    LayerParameters layer;
+    layer.attention_norm = add(prefix + "attention_norm", 1, config.hidden, 0, false);
+    layer.qkv = add(prefix + "attention.query", q_width, config.hidden, deviation, true);
+    add(prefix + "attention.key", kv_width, config.hidden, deviation, true);
+    add(prefix + "attention.value", kv_width, config.hidden, deviation, true);
+    layer.attention_out = add(prefix + "attention.out", config.hidden, q_width, residual_deviation, true);
+    layer.ffn_norm = add(prefix + "ffn_norm", 1, config.hidden, 0, false);
+    layer.gate_up = add(prefix + "ffn.gate", config.ffn, config.hidden, deviation, true);
+    add(prefix + "ffn.up", config.ffn, config.hidden, deviation, true);
+    layer.down = add(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation, true);
+    layers_.push_back(layer);
+  }
+  final_norm_ = add("final_norm", 1, config.hidden, 0, false);
+  lm_head_ = config.tied ? embedding_ : add("lm_head", config.vocabulary, config.hidden, deviation, true);
+}
+
+std::int64_t ParameterMap::add(std::string name, std::int64_t rows, std::int64_t columns,
+                               float init_deviation, bool decay) {
+  const std::int64_t offset = size_;
+  all_.push_back({std::move(name), offset, rows, columns, init_deviation, decay});
+  size_ += rows * columns;
+  return offset;
+}
+
+const Parameter& ParameterMap::find(std::string_view name) const {
+  for (const Parameter& parameter : all_)
+    if (parameter.name == name) return parameter;
+  fail("the model has no parameter '{}': its {} parameters run from '{}' to '{}'", name, all_.size(),
+       all_.front().name, all_.back().name);
+}
+
+namespace {
+
+// SplitMix64's output function: a good 64-bit hash of a counter.
+KOKKOS_INLINE_FUNCTION std::uint64_t hash(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// Standard normal number of one element, by Box and Muller from two hashes.
+KOKKOS_INLINE_FUNCTION float normal(std::uint64_t seed, std::uint64_t element) {
+  const std::uint64_t first = hash(hash(seed) ^ (2 * element)), second = hash(hash(seed) ^ (2 * element + 1));
+  const double u = (static_cast<double>(first >> 11) + 1.0) * 0x1.0p-53;  // in (0, 1]
+  const double v = static_cast<double>(second >> 11) * 0x1.0p-53;
+  return static_cast<float>(Kokkos::sqrt(-2.0 * Kokkos::log(u)) * Kokkos::cos(6.283185307179586 * v));
+}
+
+}  // namespace
+
+template <class Exec>
+void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
+                const Array1<float, Exec>& parameters) {
+  require(static_cast<std::int64_t>(parameters.extent(0)) == map.size(),
+          "the flat buffer has {} elements, the model {}", parameters.extent(0), map.size());
+  for (const Parameter& parameter : map.all()) {
+    const std::int64_t offset = parameter.offset;
+    const float deviation = parameter.init_deviation;
+    Kokkos::parallel_for(
+        "annulus::model::initialize", Kokkos::RangePolicy<Exec>(exec, offset, offset + parameter.size()),
+        KOKKOS_LAMBDA(const std::int64_t i) {
+          parameters(i) = deviation == 0.0f ? 1.0f : deviation * normal(seed, static_cast<std::uint64_t>(i));
+        });
+  }
+}
+
+template void initialize(const HostExec&, const ParameterMap&, std::uint64_t, const Array1<float, HostExec>&);
+
+}  // namespace annulus::model
