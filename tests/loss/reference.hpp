@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+/// Softmax cross-entropy of a linear head in double precision, written for reading.
+namespace annulus::test {
+
+struct HeadProblem {
+  std::size_t tokens, hidden_dim, vocabulary;
+  std::vector<double> hidden, weight;  // (tokens, hidden_dim), (vocabulary, hidden_dim)
+  std::vector<std::int32_t> targets;   // (tokens), -1 where ignored
+};
+
+struct HeadResult {
+  double loss_sum = 0.0;
+  std::int64_t valid = 0;
+  std::vector<double> d_hidden, d_weight;  // gradients of loss_sum
+};
+
+inline HeadResult head_reference(const HeadProblem& problem) {
+  const auto [tokens, hidden_dim, vocabulary, hidden, weight, targets] = problem;
+  HeadResult result;
+  result.d_hidden.assign(tokens * hidden_dim, 0.0);
+  result.d_weight.assign(vocabulary * hidden_dim, 0.0);
+  std::vector<double> logits(vocabulary);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    if (targets[t] == -1) continue;
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      logits[v] = 0.0;
+      for (std::size_t i = 0; i < hidden_dim; ++i)
+        logits[v] += hidden[t * hidden_dim + i] * weight[v * hidden_dim + i];
+    }
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0.0;
+    for (double logit : logits) sum += std::exp(logit - largest);
+    const auto target = static_cast<std::size_t>(targets[t]);
+    result.loss_sum += std::log(sum) + largest - logits[target];
+    ++result.valid;
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      const double d_logit = std::exp(logits[v] - largest) / sum - (v == target ? 1.0 : 0.0);
+      for (std::size_t i = 0; i < hidden_dim; ++i) {
+        result.d_hidden[t * hidden_dim + i] += d_logit * weight[v * hidden_dim + i];
+        result.d_weight[v * hidden_dim + i] += d_logit * hidden[t * hidden_dim + i];
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace annulus::test
