@@ -43,7 +43,8 @@ struct HeadRange {
 };
 
 /// Index of a buffer of a rank, counted for each tensor on its own. Slot 0, `home`, is the rank's own shard:
-/// the caller's inputs, running (O, LSE) and gradient sums. Slots 1, 2, … are exchange buffers of the executor.
+/// the caller's inputs, running (O, LSE) and gradient sums. Slots 1, 2, … are exchange buffers of the executor; each
+/// holds one piece at a time, of which computes and sends may use a part.
 using Slot = int;
 inline constexpr Slot home = 0;
 
@@ -77,7 +78,8 @@ std::string_view name_of(Channel channel);
 enum class Arrival : std::uint8_t {
   store,  ///< the landing slot holds the piece from now on
   add,    ///< the landing slot is added to `target`, then free again
-  merge,  ///< o and lse land and are merged, by online softmax, into the o and lse at `target`
+  merge,  ///< o and lse land and are merged, by online softmax, into the o and lse at `target`; the two transfers
+          ///< have the same rows, heads, slot, target, post and wait
 };
 std::string_view name_of(Arrival arrival);
 
@@ -95,16 +97,17 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// Sets a piece of an exchange slot to zero and thereby defines what the slot holds.
+/// Sets a piece of an exchange slot to the neutral element of its sum (zero; lse: −∞) and thereby defines what the
+/// slot holds. For o, lse and gradients only.
 struct Clear {
   Piece piece;
   Slot slot = home;
   friend bool operator==(const Clear&, const Clear&) = default;
 };
 
-/// One step of one rank. In this order: transfers of earlier steps with wait == this step complete and their
-/// arrival actions run, in the order in which they were posted; clears; sends and receives are posted; computes
-/// run, in the order listed, while the posted transfers travel.
+/// One step of one rank. In this order: all transfers of earlier steps with wait == this step complete; their arrival
+/// actions run, in the order in which they were posted (the two of a merge together); clears; sends and receives are
+/// posted; computes run, in the order listed, while the posted transfers travel.
 struct Step {
   std::vector<Clear> clears;
   std::vector<Transfer> sends, receives;

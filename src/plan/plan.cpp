@@ -1,0 +1,105 @@
+#include <annulus/plan/plan.hpp>
+
+#include <array>
+#include <numeric>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::plan {
+
+std::string_view name_of(Pass pass) {
+  return pass == Pass::forward ? "forward" : "backward";
+}
+
+std::string_view name_of(Tensor tensor) {
+  constexpr std::array<std::string_view, tensor_count> names = {"q", "k",  "v",  "o",  "lse",
+                                                                "d", "do", "dq", "dk", "dv"};
+  return names[static_cast<std::size_t>(tensor)];
+}
+
+std::string_view name_of(Channel channel) {
+  return channel == Channel::activations ? "activations" : "gradients";
+}
+
+std::string_view name_of(Arrival arrival) {
+  constexpr std::array<std::string_view, 3> names = {"store", "add", "merge"};
+  return names[static_cast<std::size_t>(arrival)];
+}
+
+Piece Problem::whole(Tensor tensor, int owner) const {
+  return {tensor, owner, {0, shard(owner).count}, {0, is_query_side(tensor) ? heads : kv_heads}};
+}
+
+DType Problem::wire(Tensor tensor) const {
+  const bool as_stored =
+      tensor == Tensor::q || tensor == Tensor::k || tensor == Tensor::v || tensor == Tensor::d_o;
+  return as_stored ? activation : DType::f32;
+}
+
+std::int64_t Problem::elements(const Piece& piece) const {
+  const std::int64_t row = is_row_statistic(piece.tensor) ? 1 : head_dim;
+  return std::int64_t{batch} * piece.heads.size() * piece.rows.size() * row;
+}
+
+void Problem::check() const {
+  require(heads >= 1, "heads is {}: attention needs at least one query head", heads);
+  require(kv_heads >= 1, "kv_heads is {}: attention needs at least one key/value head", kv_heads);
+  require(heads % kv_heads == 0,
+          "heads ({}) is not a multiple of kv_heads ({}): every kv head serves equally many query heads",
+          heads, kv_heads);
+  require(head_dim >= 1, "head_dim is {}: it must be positive", head_dim);
+  require(batch >= 1, "batch is {}: it must be positive", batch);
+  require(activation == DType::f32 || activation == DType::bf16 || activation == DType::f16,
+          "activation type {} is none that attention computes with: use f32, bf16 or f16",
+          name_of(activation));
+}
+
+std::vector<Step> Plan::rank_steps(int rank) const {
+  std::vector<Step> all;
+  all.reserve(static_cast<std::size_t>(steps));
+  for (int s = 0; s < steps; ++s) all.push_back(step(rank, s));
+  return all;
+}
+
+bool operator==(const Plan& a, const Plan& b) {
+  if (a.schedule != b.schedule || a.pass != b.pass || a.steps != b.steps) return false;
+  if (a.problem.ranks() != b.problem.ranks()) return false;
+  for (int rank = 0; rank < a.problem.ranks(); ++rank) {
+    for (int s = 0; s < a.steps; ++s) {
+      if (a.step(rank, s) != b.step(rank, s)) return false;
+    }
+  }
+  return true;
+}
+
+std::int64_t Traffic::total_sent() const {
+  return std::accumulate(std::begin(sent), std::end(sent), std::int64_t{0});
+}
+
+Traffic traffic(const Plan& plan, int rank) {
+  const Problem& problem = plan.problem;
+  Traffic sum;
+  for (int s = 0; s < plan.steps; ++s) {
+    const Step step = plan.step(rank, s);
+    for (const Transfer& transfer : step.sends) {
+      const std::int64_t elements = problem.elements(transfer.piece);
+      const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(transfer.wire));
+      sum.sent[static_cast<int>(transfer.piece.tensor)] += elements;
+      sum.sent_bytes += bytes;
+      if (!problem.topology.same_node(rank, transfer.peer)) sum.sent_bytes_between_nodes += bytes;
+    }
+    for (const Transfer& transfer : step.receives) {
+      const std::int64_t elements = problem.elements(transfer.piece);
+      sum.received[static_cast<int>(transfer.piece.tensor)] += elements;
+      sum.received_bytes += elements * static_cast<std::int64_t>(size_of(transfer.wire));
+    }
+    for (const Compute& compute : step.computes) {
+      sum.pairs +=
+          compute.heads.size() * problem.mask.pairs(problem.shard(compute.q_shard).slice(compute.q_rows),
+                                                    problem.shard(compute.kv_shard).slice(compute.kv_rows));
+    }
+  }
+  return sum;
+}
+
+}  // namespace annulus::plan

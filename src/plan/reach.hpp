@@ -1,0 +1,43 @@
+#pragma once
+
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+
+namespace annulus::plan {
+
+/// The side of attention whose shards travel.
+enum class Side : std::uint8_t { query, key };
+
+/// Who needs a shard that goes round the ring. Hop h of a shard is the rank h places behind its owner; it
+/// needs the shard when the mask leaves it at least one pair with its own shard of the other side.
+class Reach {
+ public:
+  Reach(const Problem& problem, Side travelling);
+
+  /// Rank at hop `hop` of a shard.
+  int rank_at(int owner, int hop) const { return (owner + hop) % ranks(); }
+  /// Owner of the shard whose hop `hop` is `rank`.
+  int owner_at(int rank, int hop) const { return (rank + ranks() - hop % ranks()) % ranks(); }
+
+  /// The rank at hop `hop` computes with `owner`'s shard.
+  bool needs(int owner, int hop) const;
+  /// First hop beyond the owner itself that needs the shard; 0 when none does.
+  int first(int owner) const { return first_[static_cast<std::size_t>(owner)]; }
+  /// Last hop that needs the shard, 0 when only its owner does, −1 when nobody does.
+  int last(int owner) const { return last_[static_cast<std::size_t>(owner)]; }
+
+  const Problem& problem() const { return problem_; }
+  Side travelling() const { return travelling_; }
+
+ private:
+  int ranks() const { return static_cast<int>(shards_.size()); }
+  bool has_pairs(int owner, int hop) const;
+
+  Problem problem_;
+  Side travelling_;
+  std::vector<PositionMap> shards_;
+  std::vector<int> first_, last_;
+};
+
+}  // namespace annulus::plan
