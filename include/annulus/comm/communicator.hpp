@@ -45,7 +45,8 @@ Receive receive_view(const ViewType& view, int peer) {
 }
 
 /// An exchange under way. Move-only. Destroying a request that is still active waits for it (and swallows a
-/// transport error, which the next call on the communicator reports again).
+/// transport error, which the next call on the communicator reports again). While an exception unwinds the stack
+/// nobody waits: peers may never send; the exchange is given up, and its buffers may go.
 class Request {
  public:
   /// What a back-end keeps of an exchange under way.
@@ -54,14 +55,17 @@ class Request {
     virtual ~State() = default;
     /// Blocks until all messages have completed. Throws Error when a peer or the transport failed.
     virtual void wait() = 0;
-    /// Advances the transport; true when all messages have completed.
+    /// Advances the transport; true when all messages have completed. Throws like wait.
     virtual bool test() = 0;
+    /// The owner goes away: waits, or, while an exception unwinds the stack, gives up within seconds. Keeps an
+    /// error for the next call on the communicator.
+    virtual void drop() noexcept = 0;
   };
 
   Request() = default;
   explicit Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
   Request(Request&&) noexcept = default;
-  Request& operator=(Request&& other) noexcept;
+  Request& operator=(Request&& other) noexcept;  ///< drops what was under way first
   ~Request();
 
   /// An exchange is under way.
@@ -89,27 +93,36 @@ class Communicator {
   virtual std::string description() const = 0;
 
   /// Posts a group of sends and receives. Messages between one pair of ranks on one channel match in the order in
-  /// which they are posted (within a group: in the order listed); channels are independent of one another. A
-  /// rank may send to itself.
+  /// which they are posted (within a group: in the order listed); channels (0, 1, …) are independent of one another.
+  /// A rank may send to itself. Do not count on a send completing before its receive is posted. The two sides of
+  /// a message must agree on its size: otherwise the wait of the receiver (loopback: of both) throws Error.
   virtual Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                            int channel = 0) = 0;
 
   virtual void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) = 0;
-  /// In place; the same result, bit for bit, on every rank.
+  /// In place; the same result, bit for bit, on every rank: elements are combined in rank order, x0 + x1 + …, whatever
+  /// the size, the transport and its algorithms. bf16 and f16 are combined in f32 and rounded once. Integers wrap;
+  /// a NaN survives max and min.
   virtual void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) = 0;
   /// Rank r's `bytes` bytes land at receive + r · bytes.
   virtual void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
-  /// Sums size() blocks of `count` elements; rank r receives block r.
+  /// Combines size() blocks of `count` elements like all_reduce; rank r receives block r.
   virtual void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
                               ReduceOp op) = 0;
   /// Block r of `bytes` bytes goes to rank r; rank r's block lands at receive + r · bytes.
   virtual void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   virtual void barrier() = 0;
 
-  /// The ranks with the same colour, ordered by (key, rank), as a communicator of their own. Collective.
+  /// Advances the exchanges under way. Transports that move data only inside calls (MPI) need it between pieces of
+  /// compute; cheap, and a no-op for the others.
+  virtual void progress() {}
+
+  /// The ranks with the same colour (≥ 0), ordered by (key, rank), as a communicator of their own, which may outlive
+  /// this one. Collective. Throws Error on every rank when the order would separate ranks of one node.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// Ends all ranks: called by the rank that failed, with its message. MPI: does not return.
+  /// Ends all ranks: called by the rank that failed, with its message. MPI ends the processes and does not return; null
+  /// and loopback throw Error, on the other ranks out of their waits.
   virtual void abort(const std::string& message) = 0;
 
   // Views. Contiguous; all of one rank's View takes part.

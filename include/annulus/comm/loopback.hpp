@@ -1,14 +1,22 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 
 #include <annulus/comm/communicator.hpp>
 
 namespace annulus::comm {
 
+struct LoopbackOptions {
+  /// How long a rank may wait for one exchange before it fails with an error that names what it waits for.
+  std::chrono::milliseconds wait_limit = std::chrono::seconds(120);
+};
+
 /// Runs `body` once for each rank of `topology`, every rank a thread of this process, connected by memory. For
-/// tests and for debugging in one debugger. When a rank throws, the others are woken out of their waits with an
-/// error, all threads are joined, and the first exception is thrown again.
-void run_loopback(const Topology& topology, const std::function<void(Communicator&)>& body);
+/// tests and for debugging in one debugger. When a rank throws, the others are woken out of their waits with the
+/// error "rank R failed: …", all threads are joined, and the first exception is thrown again. A deadlock (every rank
+/// waits, or has returned) is an error at once; it names what each rank waits for. Sends complete when they are received.
+void run_loopback(const Topology& topology, const std::function<void(Communicator&)>& body,
+                  const LoopbackOptions& options = {});
 
 }  // namespace annulus::comm

@@ -1,0 +1,171 @@
+#include "comm/loopback_world.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace annulus::comm {
+
+std::string LoopbackWorld::Message::describe() const {
+  const std::string on = channel < 0 ? std::string("a collective") : fmt::format("channel {}", channel);
+  return is_send ? fmt::format("{} bytes to rank {} on {}", bytes, target, on)
+                 : fmt::format("{} bytes from rank {} on {}", bytes, source, on);
+}
+
+bool LoopbackWorld::Operation::complete() const {
+  return std::all_of(messages.begin(), messages.end(), [](const Message& message) { return message.done; });
+}
+
+LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit) : wait_limit_(wait_limit) {
+  for (int rank = 0; rank < ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
+}
+
+void LoopbackWorld::enter(int rank) {
+  const std::lock_guard lock(mutex_);
+  ranks_[static_cast<std::size_t>(rank)]->thread = std::this_thread::get_id();
+}
+
+void LoopbackWorld::leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  ranks_[static_cast<std::size_t>(rank)]->running = false;
+  if (const std::string stuck = deadlock(); !stuck.empty())
+    record_failure(stuck, std::make_exception_ptr(Error(stuck)));
+}
+
+void LoopbackWorld::fail(int rank, const std::string& message, std::exception_ptr exception) {
+  const std::lock_guard lock(mutex_);
+  record_failure(fmt::format("rank {} failed: {}", rank, message), exception);
+}
+
+void LoopbackWorld::record_failure(const std::string& message, std::exception_ptr exception) {
+  if (failure_) return;
+  failure_ = exception;
+  failure_text_ = message;
+  for (const auto& rank : ranks_) rank->changed.notify_all();
+}
+
+std::exception_ptr LoopbackWorld::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void LoopbackWorld::check_failure() const {
+  if (failure_) throw Error(failure_text_);
+}
+
+void LoopbackWorld::check_result(const Operation& operation) const {
+  for (const Message& message : operation.messages)
+    if (!message.error.empty()) throw Error(message.error);
+}
+
+void LoopbackWorld::match(Message& send, Message& receive) {
+  if (send.bytes != receive.bytes) {
+    send.error = receive.error =
+        fmt::format("rank {} sends {}, which expects {} bytes: both sides must agree on the size",
+                    send.source, send.describe(), receive.bytes);
+  } else if (send.bytes != 0) {
+    std::memcpy(receive.data, send.data, send.bytes);
+  }
+  send.done = receive.done = true;
+}
+
+void LoopbackWorld::post(Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
+  check_failure();
+  if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
+  if (!rank.swallowed.empty()) throw Error(std::exchange(rank.swallowed, {}));
+  for (Message& message : operation.messages) {
+    const Key key{message.context, message.source, message.target, message.channel};
+    const auto place = mailboxes_.try_emplace(key).first;
+    Mailbox& box = place->second;
+    auto& others = message.is_send ? box.receives : box.sends;
+    if (others.empty()) {
+      (message.is_send ? box.sends : box.receives).push_back(&message);
+      continue;
+    }
+    Message& other = *others.front();
+    others.pop_front();
+    if (box.sends.empty() && box.receives.empty()) mailboxes_.erase(place);
+    message.is_send ? match(message, other) : match(other, message);
+    ranks_[static_cast<std::size_t>(other.owner())]->changed.notify_all();
+  }
+}
+
+bool LoopbackWorld::test(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  if (!operation.complete()) {
+    check_failure();
+    return false;
+  }
+  check_result(operation);
+  return true;
+}
+
+void LoopbackWorld::wait(const Operation& operation) {
+  std::unique_lock lock(mutex_);
+  Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
+  if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
+  const auto deadline = std::chrono::steady_clock::now() + wait_limit_;
+  struct Waiting {  // shows the others what this rank waits for
+    Rank& rank;
+    Waiting(Rank& r, const Operation& o) : rank(r) { rank.waits_for = &o; }
+    ~Waiting() { rank.waits_for = nullptr; }
+  } const waiting(rank, operation);
+  while (!operation.complete()) {
+    check_failure();
+    if (const std::string stuck = deadlock(); !stuck.empty()) throw Error(stuck);
+    if (rank.changed.wait_until(lock, deadline) == std::cv_status::timeout && !operation.complete() &&
+        !failure_) {
+      const auto pending = std::find_if(operation.messages.begin(), operation.messages.end(),
+                                        [](const Message& message) { return !message.done; });
+      annulus::fail("rank {} has waited {} ms for {}: the other side was never posted", operation.rank,
+                    wait_limit_.count(), pending->describe());
+    }
+  }
+  check_result(operation);
+}
+
+std::string LoopbackWorld::deadlock() const {
+  if (!one_thread_a_rank_) return {};
+  std::string text;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const Operation* operation = ranks_[r]->waits_for;
+    if (!ranks_[r]->running) {
+      text += fmt::format("; rank {} has returned", r);
+      continue;
+    }
+    if (operation == nullptr || operation->complete()) return {};
+    for (const Message& message : operation->messages)
+      if (!message.done)
+        text +=
+            fmt::format("; rank {} {} {}", r, message.is_send ? "sends" : "waits for", message.describe());
+  }
+  // Nobody waits once all have returned.
+  const bool waiting =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->running; });
+  return waiting ? "deadlock: no rank can continue" + text : std::string();
+}
+
+void LoopbackWorld::withdraw(Operation& operation) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Message& message : operation.messages) {
+    if (message.done) continue;
+    const auto place = mailboxes_.find({message.context, message.source, message.target, message.channel});
+    if (place == mailboxes_.end()) continue;  // never posted
+    std::erase(message.is_send ? place->second.sends : place->second.receives, &message);
+    if (place->second.sends.empty() && place->second.receives.empty()) mailboxes_.erase(place);
+    message.done = true;
+  }
+}
+
+void LoopbackWorld::remember(int rank, const std::string& error) noexcept {
+  const std::lock_guard lock(mutex_);
+  ranks_[static_cast<std::size_t>(rank)]->swallowed = error;
+}
+
+int LoopbackWorld::context_of(int parent, int split, int color) {
+  const std::lock_guard lock(mutex_);
+  return contexts_.try_emplace({parent, split, color}, static_cast<int>(contexts_.size()) + 1).first->second;
+}
+
+}  // namespace annulus::comm

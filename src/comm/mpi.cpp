@@ -1,0 +1,137 @@
+#include <annulus/comm/mpi.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+
+#include <annulus/core/threads.hpp>
+
+#include "comm/mpi_communicator.hpp"
+
+namespace annulus::comm {
+
+namespace {
+
+/// Ranks of the job that share memory with this one.
+MPI_Comm machine_of_this_rank() {
+  MPI_Comm machine = MPI_COMM_NULL;
+  ANNULUS_MPI(MPI_Comm_split_type, MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+  return machine;
+}
+
+/// How many ranks of `machine` may run on a core on which this one may run.
+int count_sharing_cores(MPI_Comm machine) {
+  const std::vector<int> mine = available_cores();
+  int ranks = 1, width = mine.back() + 1;
+  ANNULUS_MPI(MPI_Comm_size, machine, &ranks);
+  ANNULUS_MPI(MPI_Allreduce, MPI_IN_PLACE, &width, 1, MPI_INT, MPI_MAX, machine);
+  const std::size_t cores = static_cast<std::size_t>(width);
+  std::vector<char> mask(cores), masks(cores * static_cast<std::size_t>(ranks));  // masks: (ranks, cores)
+  for (const int core : mine) mask[static_cast<std::size_t>(core)] = 1;
+  ANNULUS_MPI(MPI_Allgather, mask.data(), width, MPI_CHAR, masks.data(), width, MPI_CHAR, machine);
+  int sharing = 0;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
+    sharing += std::any_of(mine.begin(), mine.end(),
+                           [&](int core) { return masks[r * cores + static_cast<std::size_t>(core)] != 0; });
+  return sharing;
+}
+
+/// Nodes as the machines are; throws on all ranks when ranks of a machine are not consecutive.
+Topology topology_of_machines(int size) {
+  const MpiLink machine(machine_of_this_rank());
+  int first = 0;  // the lowest rank of the job on this machine stands for it
+  ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &first);
+  ANNULUS_MPI(MPI_Bcast, &first, 1, MPI_INT, 0, machine.handle);
+  std::vector<int> first_of(static_cast<std::size_t>(size));
+  ANNULUS_MPI(MPI_Allgather, &first, 1, MPI_INT, first_of.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  std::vector<int> ranks_on_node;
+  for (int rank = 0; rank < size; ++rank) {
+    const int lowest = first_of[static_cast<std::size_t>(rank)];
+    if (lowest == rank) {
+      ranks_on_node.push_back(1);
+      continue;
+    }
+    require(first_of[static_cast<std::size_t>(rank - 1)] == lowest,
+            "ranks {} and {} are on one machine, rank {} between them is not: start consecutive ranks on one "
+            "machine "
+            "(mpirun --map-by slot, srun --distribution=block), or give the number of ranks per node",
+            lowest, rank, rank - 1);
+    ++ranks_on_node.back();
+  }
+  return Topology(std::move(ranks_on_node));
+}
+
+}  // namespace
+
+MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
+  int initialized = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialized);
+  if (!initialized) {
+    const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+    require(code == MPI_SUCCESS, "MPI_Init_thread failed: {}", mpi_error_text(code));
+    finalize_ = true;
+  } else {
+    MPI_Query_thread(&provided);
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &rank_);
+  ANNULUS_MPI(MPI_Comm_size, MPI_COMM_WORLD, &size_);
+  require(provided >= MPI_THREAD_FUNNELED,
+          "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
+          "support");
+  const MpiLink machine(machine_of_this_rank());
+  ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
+  ranks_sharing_cores_ = count_sharing_cores(machine.handle);
+}
+
+// MPI does not need the arguments since version 2; taking them leaves room for those that still read them.
+MpiEnvironment::MpiEnvironment(int&, char**&) : MpiEnvironment() {}
+
+MpiEnvironment::~MpiEnvironment() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalize_ && !finalized && std::uncaught_exceptions() <= exceptions_) MPI_Finalize();
+}
+
+std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
+  int range[2] = {ranks_per_node, -ranks_per_node};  // maximum and, negated, minimum
+  ANNULUS_MPI(MPI_Allreduce, MPI_IN_PLACE, range, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  require(range[0] == -range[1],
+          "ranks disagree about the ranks per node: from {} to {}: start all with the same arguments",
+          -range[1], range[0]);
+  require(ranks_per_node >= 0 && ranks_per_node <= size_,
+          "{} ranks per node: give 1 to {} (the ranks of the job), or 0 to take the machines as they are",
+          ranks_per_node, size_);
+  Topology topology =
+      ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node) : topology_of_machines(size_);
+  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology));
+}
+
+void MpiEnvironment::abort(const std::string& message) const {
+  mpi_abort(message);
+}
+
+void mpi_abort(const std::string& message) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  // A handler of ours must not keep this rank alive while it holds its line back: a lower rank may be ending
+  // the job.
+  std::signal(SIGTERM, SIG_DFL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(50 * rank, 1000)));
+  std::string line = fmt::format("annulus: rank {}: {}", rank, message);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  line += '\n';
+  // One call, past all buffers: lines of several ranks do not mix.
+  for (std::size_t done = 0; done < line.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (written <= 0) break;
+    done += static_cast<std::size_t>(written);
+  }
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
+}
+
+}  // namespace annulus::comm

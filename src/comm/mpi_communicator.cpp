@@ -1,0 +1,153 @@
+#include "comm/mpi_communicator.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "comm/mpi_request.hpp"
+#include "comm/split.hpp"
+
+namespace annulus::comm {
+
+std::string mpi_error_text(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS) return fmt::format("error code {}", code);
+  return std::string(text.data(), static_cast<std::size_t>(length));
+}
+
+void mpi_check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  fail("{} failed on rank {}: {}", call, rank, mpi_error_text(code));
+}
+
+MpiLink::~MpiLink() {
+  // Freeing is collective: not while an exception keeps this rank from what the others do.
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized && std::uncaught_exceptions() == 0) MPI_Comm_free(&handle);
+}
+
+namespace {
+
+std::shared_ptr<MpiLink> duplicate(MPI_Comm parent) {
+  MPI_Comm handle = MPI_COMM_NULL;
+  ANNULUS_MPI(MPI_Comm_dup, parent, &handle);
+  auto link = std::make_shared<MpiLink>(handle);
+  ANNULUS_MPI(MPI_Comm_set_errhandler, handle, MPI_ERRORS_RETURN);
+  return link;
+}
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes)
+    : topology_(std::move(topology)),
+      piece_bytes_(piece_bytes),
+      thread_(std::this_thread::get_id()),
+      messages_(duplicate(parent)),
+      collectives_(duplicate(parent)) {
+  ANNULUS_MPI(MPI_Comm_rank, messages_->handle, &rank_);
+  int size = 0;
+  ANNULUS_MPI(MPI_Comm_size, messages_->handle, &size);
+  require(size == topology_.ranks(), "the topology has {} ranks ({}), the MPI communicator {}",
+          topology_.ranks(), topology_.to_string(), size);
+  int known = 0, provided = MPI_THREAD_SINGLE, *upper = nullptr;
+  ANNULUS_MPI(MPI_Comm_get_attr, MPI_COMM_WORLD, MPI_TAG_UB, &upper, &known);
+  largest_channel_ = known ? *upper : 32767;  // the standard's least
+  ANNULUS_MPI(MPI_Query_thread, &provided);
+  any_thread_ = provided == MPI_THREAD_MULTIPLE;
+}
+
+void MpiCommunicator::enter() const {
+  require(any_thread_ || std::this_thread::get_id() == thread_,
+          "rank {}: this MPI was started without MPI_THREAD_MULTIPLE: only the thread that made the "
+          "communicator may use it",
+          rank_);
+  for (const auto& link : {messages_, collectives_})
+    if (!link->swallowed.empty()) throw Error(std::exchange(link->swallowed, {}));
+}
+
+std::string MpiCommunicator::description() const {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  ANNULUS_MPI(MPI_Get_library_version, text.data(), &length);
+  const std::string_view library(text.data(), static_cast<std::size_t>(length));
+  return fmt::format("mpi: {}{}", library.substr(0, library.find_first_of(",\n")),
+                     any_thread_ ? "" : ", communication from one thread only");
+}
+
+Request MpiCommunicator::post(std::span<const Send> sends, std::span<const Receive> receives, int channel) {
+  enter();
+  const bool collective = channel == collective_channel;
+  require(channel <= largest_channel_, "rank {}: channel {}: this MPI has channels up to {}", rank_, channel,
+          largest_channel_);
+  const int tag = collective ? 0 : channel;
+  auto state = std::make_unique<MpiState>(collective ? collectives_ : messages_);
+  // Receives first: a message that finds its receive posted needs no copy.
+  for (const Receive& receive : receives) state->receive(receive, tag, piece_bytes_);
+  for (const Send& send : sends) state->send(send, tag, piece_bytes_);
+  return Request(std::move(state));
+}
+
+void MpiCommunicator::broadcast(const Queue& queue, void* data, std::size_t bytes, int root) {
+  require(root >= 0 && root < size(), "rank {}: broadcast from rank {}: the communicator has {} ranks", rank_,
+          root, size());
+  enter();
+  ready(queue, "broadcast");
+  for (std::size_t offset = 0; offset < bytes; offset += piece_bytes_)
+    ANNULUS_MPI(MPI_Bcast, static_cast<std::byte*>(data) + offset,
+                static_cast<int>(std::min(piece_bytes_, bytes - offset)), MPI_BYTE, root,
+                collectives_->handle);
+}
+
+void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) {
+  enter();
+  if (bytes * static_cast<std::size_t>(size()) > piece_bytes_)
+    return PointToPointCommunicator::all_gather(queue, send, receive, bytes);
+  ready(queue, "all_gather");
+  if (bytes == 0) return;
+  const bool in_place = send == static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank_) * bytes;
+  const int count = static_cast<int>(bytes);
+  ANNULUS_MPI(MPI_Allgather, in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, receive, count, MPI_BYTE,
+              collectives_->handle);
+}
+
+void MpiCommunicator::all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) {
+  enter();
+  if (bytes == 0 || send == receive || bytes * static_cast<std::size_t>(size()) > piece_bytes_)
+    return PointToPointCommunicator::all_to_all(queue, send, receive, bytes);
+  ready(queue, "all_to_all");
+  const int count = static_cast<int>(bytes);
+  ANNULUS_MPI(MPI_Alltoall, send, count, MPI_BYTE, receive, count, MPI_BYTE, collectives_->handle);
+}
+
+void MpiCommunicator::barrier() {
+  enter();
+  ANNULUS_MPI(MPI_Barrier, collectives_->handle);
+}
+
+void MpiCommunicator::progress() {
+  // A probe makes the library look at all its connections, whatever it is asked about.
+  int found = 0;
+  ANNULUS_MPI(MPI_Iprobe, MPI_ANY_SOURCE, MPI_ANY_TAG, messages_->handle, &found, MPI_STATUS_IGNORE);
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
+  std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
+  const ColorKey mine{color, key};
+  enter();
+  ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,
+              collectives_->handle);
+  Group group = split_group(wishes, topology_, rank_);  // throws on all ranks or none
+  MPI_Comm handle = MPI_COMM_NULL;
+  ANNULUS_MPI(MPI_Comm_split, collectives_->handle, color, group.rank, &handle);
+  const MpiLink temporary(handle);
+  return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), piece_bytes_);
+}
+
+void MpiCommunicator::abort(const std::string& message) {
+  mpi_abort(message);
+}
+
+}  // namespace annulus::comm

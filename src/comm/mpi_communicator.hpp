@@ -1,0 +1,87 @@
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1  // the C++ bindings would need a library of their own
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/point_to_point.hpp"
+
+namespace annulus::comm {
+
+/// Throws Error with the call, the rank in the job and MPI's own words unless `code` is MPI_SUCCESS.
+/// Communicators of Annulus return errors instead of ending the program, so that the message can name what
+/// was going on.
+void mpi_check(int code, const char* call);
+#define ANNULUS_MPI(function, ...) ::annulus::comm::mpi_check(function(__VA_ARGS__), #function)
+
+/// MPI's text for an error code.
+std::string mpi_error_text(int code);
+
+/// A duplicated MPI communicator, shared by the Communicator and the requests under way on it.
+struct MpiLink {
+  /// Takes over `owned`, which is freed with the last user.
+  explicit MpiLink(MPI_Comm owned) : handle(owned) {}
+  ~MpiLink();
+  MpiLink(const MpiLink&) = delete;
+  MpiLink& operator=(const MpiLink&) = delete;
+
+  MPI_Comm handle;
+  std::string swallowed;  ///< error of a request that nobody waited for: the next call throws it
+  std::chrono::steady_clock::time_point give_up_at{};  ///< set when the first request is given up
+};
+
+/// Communication over MPI.
+///
+/// One duplicated communicator carries the exchanges, with the channel as tag: MPI keeps messages of one pair
+/// of ranks and one tag in order and matches tags independently, and a new channel costs nothing. (A
+/// communicator for each channel would have to be made collectively, before anybody knows which channels a
+/// plan uses.) A second one carries the collectives.
+///
+/// MPI counts are int. A message of n bytes travels as n / piece_bytes full pieces and one of n % piece_bytes
+/// (perhaps 0) bytes: the short last piece makes two sides that disagree on the size notice in every case.
+///
+/// Reductions come from PointToPointCommunicator.
+class MpiCommunicator final : public PointToPointCommunicator {
+ public:
+  static constexpr std::size_t default_piece_bytes = std::size_t{1} << 30;
+
+  /// Duplicates `parent` (collective). `piece_bytes` splits messages; tests make it small.
+  MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes = default_piece_bytes);
+
+  int rank() const override { return rank_; }
+  const Topology& topology() const override { return topology_; }
+  std::string description() const override;
+  void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override;
+  void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
+  void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
+  void barrier() override;
+  void progress() override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const std::string& message) override;
+
+ protected:
+  Request post(std::span<const Send> sends, std::span<const Receive> receives, int channel) override;
+
+ private:
+  /// Throws what an earlier request swallowed, and on a thread from which this MPI must not be called.
+  void enter() const;
+
+  Topology topology_;
+  int rank_ = 0, largest_channel_ = 0;
+  std::size_t piece_bytes_;
+  bool any_thread_ = false;
+  std::thread::id thread_;
+  std::shared_ptr<MpiLink> messages_, collectives_;
+};
+
+/// Writes "annulus: rank R: message" as one line and ends the job with exit status 1; see
+/// MpiEnvironment::abort.
+[[noreturn]] void mpi_abort(const std::string& message);
+
+}  // namespace annulus::comm

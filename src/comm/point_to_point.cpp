@@ -1,0 +1,226 @@
+#include "comm/point_to_point.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "comm/reduce.hpp"
+
+namespace annulus::comm {
+
+namespace {
+
+void copy(void* target, const void* source, std::size_t bytes) {
+  if (bytes != 0 && target != source) std::memmove(target, source, bytes);
+}
+
+const std::byte* at(const void* data, std::size_t offset) {
+  return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + offset;
+}
+std::byte* at(void* data, std::size_t offset) {
+  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + offset;
+}
+
+}  // namespace
+
+void PointToPointCommunicator::ready(const Queue& queue, const char* operation) const {
+  require(
+      queue.is_host(),
+      "rank {}: {} of device memory: the communicator '{}' moves memory of the host; copy to the host first",
+      rank(), operation, description());
+  queue.fence(std::string("annulus::comm::") + operation);
+}
+
+Request PointToPointCommunicator::exchange(const Queue& queue, std::span<const Send> sends,
+                                           std::span<const Receive> receives, int channel) {
+  require(channel >= 0, "rank {}: exchange on channel {}: channels are numbered from 0", rank(), channel);
+  const auto check = [&](const auto& message, const char* kind) {
+    require(message.peer >= 0 && message.peer < size(), "rank {}: {} rank {}: the communicator has {} ranks",
+            rank(), kind, message.peer, size());
+    require(message.data != nullptr || message.bytes == 0, "rank {}: {} rank {}: {} bytes at a null pointer",
+            rank(), kind, message.peer, message.bytes);
+  };
+  for (const Send& send : sends) check(send, "send to");
+  for (const Receive& receive : receives) check(receive, "receive from");
+  ready(queue, "exchange");
+  return post(sends, receives, channel);
+}
+
+void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::size_t bytes, int root) {
+  require(root >= 0 && root < size(), "rank {}: broadcast from rank {}: the communicator has {} ranks",
+          rank(), root, size());
+  ready(queue, "broadcast");
+  // Binomial tree over ranks relative to the root: receive from the parent, then send to ever nearer
+  // children.
+  const int relative = (rank() - root + size()) % size();
+  const auto absolute = [&](int r) { return (r + root) % size(); };
+  int bit = 1;
+  for (; bit < size(); bit *= 2) {
+    if ((relative & bit) == 0) continue;
+    const Receive receive{data, bytes, absolute(relative - bit)};
+    post({}, {&receive, 1}, collective_channel).wait();
+    break;
+  }
+  std::vector<Send> sends;
+  for (bit /= 2; bit > 0; bit /= 2)
+    if (relative + bit < size()) sends.push_back({data, bytes, absolute(relative + bit)});
+  post(sends, {}, collective_channel).wait();
+}
+
+void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, void* receive,
+                                          std::size_t bytes) {
+  ready(queue, "all_gather");
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+  for (int step = 1; step < size();
+       ++step) {  // starting at the next rank, so that not all write to rank 0 first
+    const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+    sends.push_back({send, bytes, to});
+    receives.push_back({at(receive, static_cast<std::size_t>(from) * bytes), bytes, from});
+  }
+  Request request = post(sends, receives, collective_channel);
+  copy(at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
+  request.wait();
+}
+
+void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, void* receive,
+                                          std::size_t bytes) {
+  ready(queue, "all_to_all");
+  require(send != receive || bytes == 0, "rank {}: all_to_all in place: give it a second buffer", rank());
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+  for (int step = 1; step < size(); ++step) {
+    const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+    sends.push_back({at(send, static_cast<std::size_t>(to) * bytes), bytes, to});
+    receives.push_back({at(receive, static_cast<std::size_t>(from) * bytes), bytes, from});
+  }
+  Request request = post(sends, receives, collective_channel);
+  const std::size_t own = static_cast<std::size_t>(rank()) * bytes;
+  copy(at(receive, own), at(send, own), bytes);
+  request.wait();
+}
+
+void PointToPointCommunicator::barrier() {
+  // Dissemination: after round k a rank has heard, directly or not, of the 2^(k+1) - 1 ranks before it.
+  for (int distance = 1; distance < size(); distance *= 2) {
+    const Send send{nullptr, 0, (rank() + distance) % size()};
+    const Receive receive{nullptr, 0, (rank() - distance + size()) % size()};
+    post({&send, 1}, {&receive, 1}, collective_channel).wait();
+  }
+}
+
+std::byte* PointToPointCommunicator::workspace(std::size_t bytes) {
+  if (bytes > workspace_size_) {
+    workspace_.reset();
+    workspace_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    workspace_size_ = bytes;
+    workspace_charge_ =
+        annulus::detail::MemoryCharge(MemoryCategory::communication, static_cast<std::int64_t>(bytes));
+  }
+  return workspace_.get();
+}
+
+void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* data, std::size_t count,
+                                                DType type, ReduceOp op) {
+  const std::size_t bytes = count * size_of(type), ranks = static_cast<std::size_t>(size());
+  std::byte* all = workspace(bytes * ranks);
+  all_gather(queue, data, all, bytes);
+  std::vector<const void*> sources(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) sources[r] = all + r * bytes;
+  reduce_in_order(type, op, sources, data, count);
+}
+
+void PointToPointCommunicator::reduce_rounds(const std::byte* data, DType type, ReduceOp op,
+                                             const Rounds& rounds) {
+  const std::size_t element = size_of(type), stride = rounds.largest_block * element;
+  const std::size_t ranks = static_cast<std::size_t>(size());
+  // Two halves: the messages of the next round travel while this one is combined. (half, rank, largest_block)
+  std::byte* space = workspace(2 * ranks * stride);
+  const auto begin = [&](std::size_t round) {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    std::byte* half = space + (round % 2) * ranks * stride;
+    const std::size_t own = rounds.block(round, rank()).count * element;
+    for (int step = 1; step < size(); ++step) {
+      const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+      const Block block = rounds.block(round, to);
+      sends.push_back({data + block.first * element, block.count * element, to});
+      receives.push_back({half + static_cast<std::size_t>(from) * stride, own, from});
+    }
+    return post(sends, receives, collective_channel);
+  };
+  std::vector<const void*> sources(ranks);
+  Request next = rounds.rounds > 0 ? begin(0) : Request();
+  for (std::size_t round = 0; round < rounds.rounds; ++round) {
+    Request now = std::move(next);
+    if (round + 1 < rounds.rounds) next = begin(round + 1);
+    now.wait();
+    const Block own = rounds.block(round, rank());
+    for (std::size_t r = 0; r < ranks; ++r) sources[r] = space + ((round % 2) * ranks + r) * stride;
+    sources[static_cast<std::size_t>(rank())] = data + own.first * element;
+    reduce_in_order(type, op, sources, rounds.result(round), own.count);
+    if (rounds.done) rounds.done(round);
+  }
+}
+
+void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* send, void* receive,
+                                              std::size_t count, DType type, ReduceOp op) {
+  ready(queue, "reduce_scatter");
+  const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
+  if (count == 0) return;
+  const std::size_t piece =
+      std::min(count, std::max<std::size_t>(1, workspace_bytes / (2 * ranks * element)));
+  Rounds rounds;
+  rounds.rounds = (count + piece - 1) / piece;
+  rounds.largest_block = piece;
+  rounds.block = [=](std::size_t round, int rank) {
+    const std::size_t first = round * piece;
+    return Block{static_cast<std::size_t>(rank) * count + first, std::min(piece, count - first)};
+  };
+  rounds.result = [=](std::size_t round) { return at(receive, round * piece * element); };
+  reduce_rounds(static_cast<const std::byte*>(send), type, op, rounds);
+}
+
+void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::size_t count, DType type,
+                                          ReduceOp op) {
+  ready(queue, "all_reduce");
+  const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
+  if (size() == 1 || count == 0) return;
+  std::byte* bytes = static_cast<std::byte*>(data);
+  // Little data: one step in which everybody gets and combines everything is faster than two.
+  constexpr std::size_t small = std::size_t{64} << 10;
+  if (count * element * ranks <= small) return all_reduce_small(queue, bytes, count, type, op);
+
+  const std::size_t largest = std::max<std::size_t>(1, workspace_bytes / (2 * ranks * element));
+  const std::size_t slab = std::min(count, largest * ranks);  // elements of a round
+  Rounds rounds;
+  rounds.rounds = (count + slab - 1) / slab;
+  rounds.largest_block = (slab + ranks - 1) / ranks;
+  rounds.block = [=](std::size_t round, int rank) {
+    const std::size_t begin = round * slab, length = std::min(slab, count - begin);
+    const std::size_t share = (length + ranks - 1) / ranks;
+    const std::size_t first = std::min(length, static_cast<std::size_t>(rank) * share);
+    return Block{begin + first, std::min(share, length - first)};
+  };
+  rounds.result = [=, this, &rounds](std::size_t round) -> void* {
+    return bytes + rounds.block(round, rank()).first * element;
+  };
+  Request gather;
+  rounds.done = [&](std::size_t round) {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    const Block own = rounds.block(round, rank());
+    for (int step = 1; step < size(); ++step) {
+      const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
+      const Block block = rounds.block(round, from);
+      sends.push_back({bytes + own.first * element, own.count * element, to});
+      receives.push_back({bytes + block.first * element, block.count * element, from});
+    }
+    gather.wait();
+    gather = post(sends, receives, collective_channel);
+  };
+  reduce_rounds(bytes, type, op, rounds);
+  gather.wait();
+}
+
+}  // namespace annulus::comm

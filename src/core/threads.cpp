@@ -1,0 +1,77 @@
+#include <sched.h>
+
+#include <algorithm>
+#include <annulus/base/error.hpp>
+#include <annulus/core/threads.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace annulus {
+
+namespace {
+
+/// Cores that the container's CPU quota (cgroup version 2, then 1) amounts to, rounded up; the largest int
+/// without one.
+int quota_cores() {
+  double quota = 0, period = 0;
+  if (std::ifstream both("/sys/fs/cgroup/cpu.max");
+      !(both >> quota >> period)) {  // "max 100000" fails here: no quota
+    std::ifstream first("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        second("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    if (!(first >> quota) || !(second >> period)) return std::numeric_limits<int>::max();
+  }
+  if (quota <= 0 || period <= 0) return std::numeric_limits<int>::max();
+  return std::max(1, static_cast<int>(std::ceil(quota / period)));
+}
+
+}  // namespace
+
+std::vector<int> available_cores() {
+  std::vector<int> cores;
+  for (std::size_t limit = 1024; limit <= (std::size_t{1} << 20);
+       limit *= 2) {  // the kernel may know more than 1024
+    cpu_set_t* set = CPU_ALLOC(limit);
+    const std::size_t bytes = CPU_ALLOC_SIZE(limit);
+    CPU_ZERO_S(bytes, set);
+    const bool known = sched_getaffinity(0, bytes, set) == 0;
+    for (std::size_t core = 0; known && core < limit; ++core)
+      if (CPU_ISSET_S(core, bytes, set)) cores.push_back(static_cast<int>(core));
+    CPU_FREE(set);
+    if (known) return cores;
+  }
+  for (unsigned core = 0; core < std::max(1u, std::thread::hardware_concurrency()); ++core)
+    cores.push_back(static_cast<int>(core));
+  return cores;
+}
+
+int host_threads(int ranks_sharing_cores) {
+  require(ranks_sharing_cores > 0, "{} ranks share the cores of this rank: the count must be positive",
+          ranks_sharing_cores);
+  if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {
+    const std::string_view all(text);
+    const std::string_view first = all.substr(0, all.find(','));  // "4,2": the outermost level counts
+    int threads = 0;
+    const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
+    require(error == std::errc() && end == first.data() + first.size() && threads > 0,
+            "OMP_NUM_THREADS='{}' is not a positive number of threads: correct or unset it", all);
+    return threads;
+  }
+  const int cores = std::min(static_cast<int>(available_cores().size()), quota_cores());
+  return std::max(1, cores / ranks_sharing_cores);
+}
+
+Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores) {
+  Kokkos::InitializationSettings settings;
+  if (std::getenv("KOKKOS_NUM_THREADS") == nullptr)
+    settings.set_num_threads(host_threads(ranks_sharing_cores));
+  settings.set_disable_warnings(true);
+  return settings;
+}
+
+}  // namespace annulus
