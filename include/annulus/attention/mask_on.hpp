@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <annulus/core/tensor.hpp>
 #include <annulus/sequence/mask.hpp>
 
@@ -27,7 +29,7 @@ class MaskOn {
   using Numbers = Array1<std::int64_t, Exec>;
 
   // A View of no elements has a null pointer, which is how MaskRule says "no documents" and "no blocks".
-  static Numbers copy(const Exec& exec, const char* label, std::span<const std::int64_t> values) {
+  static Numbers copy(const Exec& exec, const std::string& label, std::span<const std::int64_t> values) {
     if (values.empty()) return {};
     Numbers numbers(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), values.size());
     const Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(), values.size());
