@@ -1,0 +1,3 @@
+#include "distributed/attention_impl.hpp"
+
+ANNULUS_INSTANTIATE_ATTENTION(annulus::bfloat16)

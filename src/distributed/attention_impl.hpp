@@ -1,0 +1,240 @@
+#pragma once
+
+#include <annulus/distributed/attention.hpp>
+
+#include <fmt/format.h>
+
+#include <Kokkos_Core.hpp>
+#include <string>
+#include <utility>
+
+#include <annulus/attention/mask_on.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/core/region.hpp>
+
+#include "distributed/agreement.hpp"
+#include "distributed/buffers.hpp"
+#include "distributed/executor.hpp"
+#include "distributed/program.hpp"
+
+/// The definition of Attention, instantiated by one translation unit for each element type.
+namespace annulus::distributed {
+
+template <class Exec, class T>
+class Attention<Exec, T>::Impl {
+ public:
+  Impl(const Exec& exec, comm::Communicator& communicator, const plan::Plan& forward,
+       const plan::Plan& backward, attention::Kernel kernel)
+      : communicator_(communicator), kernel_(kernel) {
+    set_plans(exec, forward, backward);
+  }
+
+  void set_plans(const Exec& exec, const plan::Plan& forward, const plan::Plan& backward) {
+    require_equal(communicator_,
+                  fmt::format("{} forward in {} steps, {} backward in {} steps, {}", forward.schedule,
+                              forward.steps, backward.schedule, backward.steps, describe(forward.problem)),
+                  "distributed attention");
+    Program forward_program, backward_program;
+    std::string problem;
+    try {
+      check(forward, backward);
+      const Cutting cutting{least_pairs, exec.concurrency()};
+      forward_program = make_program(forward, communicator_.rank(), cutting);
+      backward_program = make_program(backward, communicator_.rank(), cutting);
+    } catch (const Error& error) {
+      problem = error.what();  // told on all ranks: the others are about to wait for this one
+    }
+    throw_together(communicator_, problem);
+    require_matching(communicator_, forward_program);
+    require_matching(communicator_, backward_program);
+
+    Capacity capacity = forward_program.capacity;
+    capacity.cover(backward_program.capacity);
+    exec.fence("annulus::distributed::Attention::set_plans: buffers of the plans before may go away");
+    buffers_.reserve(exec, capacity, dtype_of<T>);
+    forward_ = std::move(forward_program);
+    backward_ = std::move(backward_program);
+    problem_ = forward.problem;
+    mask_ = attention::MaskOn<Exec>(exec, problem_.mask);
+    rows_ = problem_.shard(communicator_.rank()).count;
+    if (!d_.allocated() || d_.view().extent_int(0) != problem_.batch ||
+        d_.view().extent_int(1) != problem_.heads ||
+        static_cast<std::int64_t>(d_.view().extent(2)) != rows_) {
+      d_ = {};
+      d_ = Owned<Array3<float, Exec>>::uninitialized(
+          exec, MemoryCategory::workspace, "annulus::distributed::d", problem_.batch, problem_.heads, rows_);
+    }
+  }
+
+  void forward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+               const Array4<const T, Exec>& v, float scale, const Array4<float, Exec>& out,
+               const Array3<float, Exec>& lse) {
+    const Region region("annulus::distributed::Attention::forward");
+    check_inputs(q, k, v);
+    check_shape("out", out, problem_.heads);
+    check_statistic("lse", lse);
+    attention::start_forward<Exec>(exec, out, lse);
+    Homes homes{};
+    set(homes, plan::Tensor::q, q);
+    set(homes, plan::Tensor::k, k);
+    set(homes, plan::Tensor::v, v);
+    set(homes, plan::Tensor::o, out);
+    set(homes, plan::Tensor::lse, lse);
+    run(exec, forward_, homes, scale);
+  }
+
+  void backward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+                const Array4<const T, Exec>& v, float scale, const Array4<const float, Exec>& out,
+                const Array3<const float, Exec>& lse, const Array4<const T, Exec>& d_out,
+                const Array4<float, Exec>& dq, const Array4<float, Exec>& dk, const Array4<float, Exec>& dv) {
+    const Region region("annulus::distributed::Attention::backward");
+    check_inputs(q, k, v);
+    check_shape("out", out, problem_.heads);
+    check_statistic("lse", lse);
+    check_shape("d_out", d_out, problem_.heads);
+    check_shape("dq", dq, problem_.heads);
+    check_shape("dk", dk, problem_.kv_heads);
+    check_shape("dv", dv, problem_.kv_heads);
+    attention::row_dot<Exec, T>(exec, out, d_out, d_.view());
+    for (const auto& gradient : {dq, dk, dv}) Kokkos::deep_copy(exec, gradient, 0.0f);
+    Homes homes{};
+    set(homes, plan::Tensor::q, q);
+    set(homes, plan::Tensor::k, k);
+    set(homes, plan::Tensor::v, v);
+    set(homes, plan::Tensor::o, out);
+    set(homes, plan::Tensor::lse, lse);
+    set(homes, plan::Tensor::d, d_.view());
+    set(homes, plan::Tensor::d_o, d_out);
+    set(homes, plan::Tensor::dq, dq);
+    set(homes, plan::Tensor::dk, dk);
+    set(homes, plan::Tensor::dv, dv);
+    run(exec, backward_, homes, scale);
+  }
+
+  Times times;
+
+ private:
+  /// Below this many (query, key, head) triples a part of a compute is not worth a call of its own.
+  static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
+
+  void check(const plan::Plan& forward, const plan::Plan& backward) const {
+    forward.problem.check();
+    require(forward.pass == plan::Pass::forward && backward.pass == plan::Pass::backward,
+            "distributed attention takes a plan of the forward and one of the backward pass, in this order");
+    require(forward.problem.ranks() == communicator_.size(),
+            "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
+            "topology",
+            forward.schedule, forward.problem.ranks(), communicator_.size());
+    require(describe(forward.problem) == describe(backward.problem),
+            "the forward and the backward plan solve different problems: {} and {}",
+            describe(forward.problem), describe(backward.problem));
+    require(forward.problem.activation == dtype_of<T>,
+            "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::activation",
+            name_of(forward.problem.activation), name_of(dtype_of<T>));
+    attention::check_head_dim(forward.problem.head_dim);
+  }
+
+  template <class View>
+  void check_shape(const char* name, const View& view, int heads) const {
+    require(view.extent_int(0) == problem_.batch && view.extent_int(1) == heads &&
+                static_cast<std::int64_t>(view.extent(2)) == rows_ &&
+                view.extent_int(3) == problem_.head_dim && view.span_is_contiguous(),
+            "distributed attention: {} is ({}, {}, {}, {}), but the plan wants ({}, {}, {}, {}) on rank {}, "
+            "contiguous",
+            name, view.extent(0), view.extent(1), view.extent(2), view.extent(3), problem_.batch, heads,
+            rows_, problem_.head_dim, communicator_.rank());
+  }
+
+  template <class View>
+  void check_statistic(const char* name, const View& view) const {
+    require(
+        view.extent_int(0) == problem_.batch && view.extent_int(1) == problem_.heads &&
+            static_cast<std::int64_t>(view.extent(2)) == rows_ && view.span_is_contiguous(),
+        "distributed attention: {} is ({}, {}, {}), but the plan wants ({}, {}, {}) on rank {}, contiguous",
+        name, view.extent(0), view.extent(1), view.extent(2), problem_.batch, problem_.heads, rows_,
+        communicator_.rank());
+  }
+
+  void check_inputs(const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+                    const Array4<const T, Exec>& v) const {
+    check_shape("q", q, problem_.heads);
+    check_shape("k", k, problem_.kv_heads);
+    check_shape("v", v, problem_.kv_heads);
+  }
+
+  /// Programs never write to what is const here: make_program refuses to.
+  template <class View>
+  static void set(Homes& homes, plan::Tensor tensor, const View& view) {
+    homes[static_cast<std::size_t>(tensor)] = const_cast<typename View::non_const_value_type*>(view.data());
+  }
+
+  void run(const Exec& exec, const Program& program, const Homes& homes, float scale) {
+    Executor<Exec, T>(exec, communicator_, buffers_, homes, mask_.rule(), scale, kernel_)
+        .run(program, times.waiting, times.computing);
+  }
+
+  comm::Communicator& communicator_;
+  attention::Kernel kernel_;
+  plan::Problem problem_;
+  std::int64_t rows_ = 0;  // of this rank
+  Program forward_, backward_;
+  Buffers<Exec> buffers_;
+  attention::MaskOn<Exec> mask_;
+  Owned<Array3<float, Exec>> d_;  // rowsum(dO∘O) of this rank's rows
+};
+
+template <class Exec, class T>
+Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward,
+                              plan::Plan backward, attention::Kernel kernel)
+    : impl_(std::make_unique<Impl>(exec, communicator, forward, backward, kernel)) {}
+
+template <class Exec, class T>
+Attention<Exec, T>::~Attention() = default;
+template <class Exec, class T>
+Attention<Exec, T>::Attention(Attention&&) noexcept = default;
+template <class Exec, class T>
+Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = default;
+
+template <class Exec, class T>
+void Attention<Exec, T>::forward(const Exec& exec, const Array4<const T, Exec>& q,
+                                 const Array4<const T, Exec>& k, const Array4<const T, Exec>& v, float scale,
+                                 const Array4<float, Exec>& out, const Array3<float, Exec>& lse) {
+  impl_->forward(exec, q, k, v, scale, out, lse);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::backward(const Exec& exec, const Array4<const T, Exec>& q,
+                                  const Array4<const T, Exec>& k, const Array4<const T, Exec>& v, float scale,
+                                  const Array4<const float, Exec>& out, const Array3<const float, Exec>& lse,
+                                  const Array4<const T, Exec>& d_out, const Array4<float, Exec>& dq,
+                                  const Array4<float, Exec>& dk, const Array4<float, Exec>& dv) {
+  impl_->backward(exec, q, k, v, scale, out, lse, d_out, dq, dk, dv);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward) {
+  impl_->set_plans(exec, forward, backward);
+}
+
+template <class Exec, class T>
+auto Attention<Exec, T>::times() const -> Times {
+  return impl_->times;
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::reset_times() {
+  impl_->times = {};
+}
+
+}  // namespace annulus::distributed
+
+/// Attention<Exec, TYPE> for the host's space and, where it is another, the device's.
+#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
+#define ANNULUS_INSTANTIATE_ATTENTION(TYPE)                                \
+  template class annulus::distributed::Attention<annulus::HostExec, TYPE>; \
+  template class annulus::distributed::Attention<Kokkos::DefaultExecutionSpace, TYPE>;
+#else
+#define ANNULUS_INSTANTIATE_ATTENTION(TYPE) \
+  template class annulus::distributed::Attention<annulus::HostExec, TYPE>;
+#endif

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <array>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include <annulus/attention/local.hpp>
+#include <annulus/base/dtype.hpp>
+#include <annulus/comm/communicator.hpp>
+#include <annulus/core/region.hpp>
+
+#include "distributed/blocks.hpp"
+#include "distributed/buffers.hpp"
+#include "distributed/program.hpp"
+
+namespace annulus::distributed {
+
+/// Arrays of slot 0 by tensor: the caller's inputs and results. Null where a pass has none.
+using Homes = std::array<void*, plan::tensor_count>;
+
+/// Runs programs. Knows no schedule: what it does in which order is in the program.
+template <class Exec, class T>
+class Executor {
+ public:
+  Executor(const Exec& exec, comm::Communicator& communicator, const Buffers<Exec>& buffers,
+           const Homes& homes, const MaskRule& mask, float scale, attention::Kernel kernel)
+      : exec_(exec),
+        queue_(exec),
+        communicator_(communicator),
+        buffers_(buffers),
+        homes_(homes),
+        mask_(mask),
+        scale_(scale),
+        kernel_(kernel) {}
+
+  /// Seconds of this thread inside waits and inside local kernels are added to `waiting` and `computing`.
+  void run(const Program& program, double& waiting, double& computing) {
+    // Requests live here and nowhere longer: when an exception leaves this function they are given up.
+    std::vector<comm::Request> requests(program.exchanges.size());
+    int travelling = 0;
+    for (const ProgramStep& step : program.steps) {
+      const Region region(step.name);
+      if (!step.waits.empty()) {
+        const Region wait("annulus::distributed::wait");
+        const Kokkos::Timer timer;
+        for (const int e : step.waits) requests[static_cast<std::size_t>(e)].wait();
+        travelling -= static_cast<int>(step.waits.size());
+        waiting += timer.seconds();
+      }
+      for (const Action& action : step.actions) act(action);
+      for (const Block& block : step.clears) clear(block);
+      for (const int e : step.posts) {
+        requests[static_cast<std::size_t>(e)] = post(program.exchanges[static_cast<std::size_t>(e)]);
+        ++travelling;
+      }
+      if (!step.computes.empty()) {
+        const Region compute("annulus::distributed::compute");
+        const Kokkos::Timer timer;
+        for (const LocalCall& call : step.computes) {
+          local(program.pass, call);
+          if (travelling > 0) communicator_.progress();
+        }
+        computing += timer.seconds();
+      }
+    }
+  }
+
+ private:
+  void* base(const Block& block) const {
+    return block.slot == plan::home ? homes_[static_cast<std::size_t>(block.tensor)]
+                                    : buffers_.slot(block.tensor, block.slot);
+  }
+  float* sums(const Block& block) const { return static_cast<float*>(base(block)); }
+  static DType stored(const Block& block) { return storage(block.tensor, dtype_of<T>); }
+
+  Strided4<const T, Exec> input(const Block& b) const {
+    return view4<const T, Exec>(b, static_cast<T*>(base(b)));
+  }
+  Strided4<float, Exec> sum(const Block& b) const { return view4<float, Exec>(b, sums(b)); }
+  Strided3<float, Exec> statistic(const Block& b) const { return view3<float, Exec>(b, sums(b)); }
+
+  void clear(const Block& block) const {
+    const bool logarithm = block.tensor == plan::Tensor::lse;
+    fill(exec_, block, sums(block), logarithm ? -std::numeric_limits<float>::infinity() : 0.0f);
+  }
+
+  void act(const Action& action) const {
+    switch (action.kind) {
+      case Action::Kind::unpack:
+        unpack(exec_, buffers_.staging(action.staging), action.wire, action.to, base(action.to),
+               stored(action.to));
+        break;
+      case Action::Kind::add:
+        add(exec_, action.from, sums(action.from), action.to, sums(action.to));
+        break;
+      case Action::Kind::merge:
+        attention::merge<Exec>(exec_, sum(action.from), statistic(action.from_lse), sum(action.to),
+                               statistic(action.to_lse));
+        break;
+    }
+  }
+
+  /// Where the bytes of a message leave or land.
+  void* place(const Message& m) const {
+    if (m.bytes == 0) return nullptr;
+    if (m.staging != Message::none) return buffers_.staging(m.staging);
+    return static_cast<std::byte*>(base(m.block)) +
+           static_cast<std::size_t>(m.block.offset) * size_of(stored(m.block));
+  }
+
+  comm::Request post(const Exchange& exchange) const {
+    std::vector<comm::Send> sends;
+    std::vector<comm::Receive> receives;
+    for (const Message& m : exchange.sends) {
+      if (m.staging != Message::none) {
+        pack(exec_, m.block, base(m.block), stored(m.block), buffers_.staging(m.staging), m.wire);
+      }
+      sends.push_back({place(m), m.bytes, m.peer});
+    }
+    for (const Message& m : exchange.receives) receives.push_back({place(m), m.bytes, m.peer});
+    return communicator_.exchange(queue_, sends, receives, static_cast<int>(exchange.channel));
+  }
+
+  void local(plan::Pass pass, const LocalCall& c) const {
+    const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
+                                          c.kv_positions, mask_,      scale_};
+    if (pass == plan::Pass::forward) {
+      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), kernel_);
+    } else {
+      attention::backward<Exec, T>(exec_, in, input(c.d_o), statistic(c.lse), statistic(c.d), sum(c.dq),
+                                   sum(c.dk), sum(c.dv), kernel_);
+    }
+  }
+
+  const Exec& exec_;
+  comm::Queue queue_;
+  comm::Communicator& communicator_;
+  const Buffers<Exec>& buffers_;
+  Homes homes_;
+  MaskRule mask_;
+  float scale_;
+  attention::Kernel kernel_;
+};
+
+}  // namespace annulus::distributed
