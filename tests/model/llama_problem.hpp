@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/model/llama.hpp>
+#include <annulus/plan/schedules.hpp>
+
+namespace annulus::test {
+
+/// A small model on a short random sequence, and how one group of ranks works on it.
+struct LlamaProblem {
+  model::LlamaConfig config;
+  Mask mask;
+  std::vector<std::int32_t> tokens, targets;  // of the whole sequence
+  Array1<float, HostExec> parameters;
+
+  LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1)
+      : mask(Mask::parse(mask_text, length)) {
+    config.vocabulary = 37;
+    config.layers = 2;
+    config.hidden = 24;
+    config.heads = 2;
+    config.kv_heads = kv_heads;
+    config.head_dim = 16;
+    config.ffn = 40;
+    config.tied = tied;
+    std::mt19937 random(7);
+    for (std::int64_t t = 0; t < length; ++t) {
+      tokens.push_back(static_cast<std::int32_t>(random() % 37));
+      targets.push_back(t % 5 == 3 ? -1 : static_cast<std::int32_t>(random() % 37));
+    }
+    const model::ParameterMap map(config);
+    parameters = Array1<float, HostExec>("parameters", map.size());
+    // Larger than training's initial values, so that no gradient is lost in rounding; gains away from one.
+    std::normal_distribution<float> normal(0.0f, 0.25f);
+    for (const auto& parameter : map.all())
+      for (std::int64_t i = 0; i < parameter.size(); ++i)
+        parameters(parameter.offset + i) = normal(random) + (parameter.init_deviation == 0.0f ? 1.0f : 0.0f);
+  }
+
+  struct Result {
+    double loss = 0;               // sum over all ranks
+    std::int64_t valid = 0;        // of all ranks
+    std::vector<float> gradients;  // sum over all ranks
+  };
+
+  /// Loss and gradients of grad_scale · Σ cross-entropy; the same on every rank.
+  Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
+             float grad_scale = 1.0f) const {
+    const HostExec exec;
+    plan::Problem problem;
+    problem.topology = communicator.topology();
+    problem.layout = Layout::parse(layout);
+    problem.mask = mask;
+    problem.heads = config.heads;
+    problem.kv_heads = config.kv_heads;
+    problem.head_dim = config.head_dim;
+    distributed::Attention<HostExec, float> attention(
+        exec, communicator, plan::make_plan(schedule, problem, plan::Pass::forward),
+        plan::make_plan(schedule, problem, plan::Pass::backward));
+    const PositionMap rows = problem.shard(communicator.rank());
+    std::vector<std::int32_t> my_tokens, my_targets;
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      my_tokens.push_back(tokens[static_cast<std::size_t>(rows(i))]);
+      my_targets.push_back(targets[static_cast<std::size_t>(rows(i))]);
+    }
+    model::Llama<HostExec> llama(exec, config, rows);
+    Array1<float, HostExec> gradients("gradients", parameters.extent(0));
+    const auto loss = llama.train(exec, my_tokens, my_targets, attention, parameters, grad_scale, gradients);
+    communicator.all_reduce(exec, gradients);
+    Result result;
+    result.loss = communicator.all_reduce_value(loss.sum, comm::ReduceOp::sum);
+    result.valid = communicator.all_reduce_value(loss.valid, comm::ReduceOp::sum);
+    result.gradients.assign(gradients.data(), gradients.data() + gradients.extent(0));
+    const auto evaluated = llama.evaluate(exec, my_tokens, my_targets, attention, parameters);
+    const double again = communicator.all_reduce_value(evaluated.sum, comm::ReduceOp::sum);
+    require(std::abs(again - result.loss) <= 1e-6 * std::abs(result.loss), "evaluate gives {}, train {}",
+            again, result.loss);
+    return result;
+  }
+};
+
+/// |a − b| / |b| in the 2-norm.
+inline double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+    norm += double(b[i]) * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace annulus::test

@@ -1,0 +1,165 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <tuple>
+
+#include <annulus/comm/loopback.hpp>
+#include <annulus/comm/null.hpp>
+
+#include "llama_problem.hpp"
+#include "reference_llama.hpp"
+
+namespace annulus {
+namespace {
+
+using test::LlamaProblem;
+
+LlamaProblem::Result on_ranks(const LlamaProblem& problem, int ranks, const std::string& layout,
+                              const std::string& schedule) {
+  LlamaProblem::Result result;
+  std::mutex mutex;
+  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+    auto mine = problem.run(communicator, layout, schedule);
+    const std::scoped_lock lock(mutex);
+    if (communicator.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+struct Case {
+  std::string mask;
+  bool tied;
+  int kv_heads;
+};
+
+class LlamaGradients : public testing::TestWithParam<Case> {};
+
+// Loss and, for every parameter tensor on its own, the gradient against central differences of the
+// double-precision model.
+TEST_P(LlamaGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
+  const Case& c = GetParam();
+  const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads);
+  const auto communicator = comm::make_null();
+  const auto result = problem.run(*communicator, "contiguous", "ring");
+
+  const test::ReferenceLlama reference(problem.config, problem.mask);
+  const std::vector<double> parameters(problem.parameters.data(),
+                                       problem.parameters.data() + problem.parameters.extent(0));
+  const double loss = reference.loss(parameters, problem.tokens, problem.targets);
+  EXPECT_NEAR(result.loss, loss, 1e-5 * loss);
+  EXPECT_EQ(result.valid, 19);
+
+  std::mt19937 random(3);
+  std::normal_distribution<double> normal;
+  for (const auto& parameter : reference.map().all()) {
+    for (int direction = 0; direction < 2; ++direction) {
+      std::vector<double> step(static_cast<std::size_t>(parameter.size()));
+      double along = 0, length = 0, gradient = 0;
+      for (std::size_t i = 0; i < step.size(); ++i) {
+        step[i] = normal(random);
+        const double g = result.gradients[static_cast<std::size_t>(parameter.offset) + i];
+        along += g * step[i];
+        length += step[i] * step[i];
+        gradient += g * g;
+      }
+      const double epsilon = 1e-4 / std::sqrt(length);
+      const auto moved = [&](double sign) {
+        std::vector<double> other = parameters;
+        for (std::size_t i = 0; i < step.size(); ++i)
+          other[static_cast<std::size_t>(parameter.offset) + i] += sign * epsilon * step[i];
+        return reference.loss(other, problem.tokens, problem.targets);
+      };
+      const double difference = (moved(1) - moved(-1)) / (2 * epsilon);
+      EXPECT_GT(gradient, 0) << parameter.name;
+      EXPECT_NEAR(along, difference, 2e-5 * std::sqrt(gradient * length)) << parameter.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Masks, LlamaGradients,
+                         testing::Values(Case{"causal", false, 1}, Case{"causal", true, 2},
+                                         Case{"documents:0,7,8,20", false, 2}, Case{"window:6,0", false, 1},
+                                         Case{"full", true, 1}));
+
+class LlamaRanks : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
+
+// N ranks give the loss and the gradients of one rank.
+TEST_P(LlamaRanks, GiveTheLossAndGradientsOfOneRank) {
+  const auto& [layout, schedule, ranks] = GetParam();
+  const LlamaProblem problem(29, "causal", false, 1);
+  const auto one = on_ranks(problem, 1, "contiguous", "ring");
+  const auto many = on_ranks(problem, ranks, layout, schedule);
+  EXPECT_EQ(many.valid, one.valid);
+  EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
+  EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LlamaRanks,
+                         testing::Combine(testing::Values("contiguous", "zigzag", "striped",
+                                                          "block-striped:4"),
+                                          testing::Values("ring", "burst"), testing::Values(2, 3, 5)));
+
+TEST(Llama, WorksWithMoreRanksThanTokens) {
+  const LlamaProblem problem(3, "causal", false, 1);
+  const auto one = on_ranks(problem, 1, "contiguous", "ring");
+  const auto many = on_ranks(problem, 5, "zigzag", "burst");
+  EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
+  EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+}
+
+TEST(Llama, GradScaleScalesTheGradients) {
+  const LlamaProblem problem(16, "causal");
+  const auto communicator = comm::make_null();
+  const auto plain = problem.run(*communicator, "contiguous", "ring");
+  auto scaled = problem.run(*communicator, "contiguous", "ring", 0.125f);
+  for (float& g : scaled.gradients) g *= 8;
+  EXPECT_LT(test::relative_error(scaled.gradients, plain.gradients), 1e-6);
+}
+
+TEST(Llama, RunsAreBitwiseRepeatable) {
+  const LlamaProblem problem(40, "causal");
+  const auto communicator = comm::make_null();
+  const auto first = problem.run(*communicator, "contiguous", "ring");
+  const auto second = problem.run(*communicator, "contiguous", "ring");
+  EXPECT_EQ(first.loss, second.loss);
+  EXPECT_EQ(first.gradients, second.gradients);
+}
+
+TEST(Llama, RefusesTokensOutsideTheVocabulary) {
+  LlamaProblem problem(8, "causal");
+  problem.tokens[5] = 37;
+  const auto communicator = comm::make_null();
+  try {
+    problem.run(*communicator, "contiguous", "ring");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("37"), testing::HasSubstr("row 5"),
+                                             testing::HasSubstr("model.vocabulary")));
+  }
+}
+
+TEST(LlamaConfig, NamesTheFieldThatIsWrong) {
+  const auto message = [](auto change) -> std::string {
+    model::LlamaConfig config;
+    config.vocabulary = 100;
+    change(config);
+    try {
+      config.check();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  using testing::HasSubstr;
+  EXPECT_EQ(message([](auto&) {}), "");
+  EXPECT_THAT(message([](auto& c) { c.vocabulary = 0; }), HasSubstr("model.vocabulary = 0"));
+  EXPECT_THAT(message([](auto& c) { c.heads = 4, c.kv_heads = 3; }), HasSubstr("model.kv_heads = 3"));
+  EXPECT_THAT(message([](auto& c) { c.head_dim = 12; }), HasSubstr("model.head_dim = 12"));
+  EXPECT_THAT(message([](auto& c) { c.head_dim = 264; }), HasSubstr("model.head_dim = 264"));
+  EXPECT_THAT(message([](auto& c) { c.rope_theta = 0; }), HasSubstr("model.rope_theta"));
+  EXPECT_THAT(message([](auto& c) { c.layers = -1; }), HasSubstr("model.layers = -1"));
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,83 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <annulus/base/error.hpp>
+#include <annulus/model/parameters.hpp>
+
+namespace annulus::model {
+namespace {
+
+LlamaConfig small() {
+  LlamaConfig config;
+  config.vocabulary = 50;
+  config.layers = 3;
+  config.hidden = 64;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.ffn = 96;
+  return config;
+}
+
+TEST(ParameterMap, CoversTheBufferWithoutGaps) {
+  for (const bool tied : {false, true}) {
+    LlamaConfig config = small();
+    config.tied = tied;
+    const ParameterMap map(config);
+    std::int64_t end = 0;
+    for (const Parameter& parameter : map.all()) {
+      EXPECT_EQ(parameter.offset, end) << parameter.name;
+      end += parameter.size();
+    }
+    EXPECT_EQ(end, map.size());
+    const std::int64_t layer = 2 * 64 + (4 + 2 * 2) * 16 * 64 + 64 * 64 + 3 * 96 * 64;
+    EXPECT_EQ(map.size(), 50 * 64 * (tied ? 1 : 2) + 3 * layer + 64);
+    EXPECT_EQ(map.lm_head() == map.embedding(), tied);
+  }
+}
+
+TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
+  const ParameterMap map(small());
+  EXPECT_EQ(map.find("layers.1.attention.query").offset, map.layer(1).qkv);
+  EXPECT_EQ(map.find("layers.1.attention.key").offset, map.layer(1).qkv + 64 * 64);
+  EXPECT_EQ(map.find("layers.1.attention.value").offset, map.layer(1).qkv + (64 + 32) * 64);
+  EXPECT_EQ(map.find("layers.1.ffn.up").offset, map.layer(1).gate_up + 96 * 64);
+  EXPECT_FALSE(map.find("layers.1.ffn_norm").decay);
+  EXPECT_FALSE(map.find("embedding").decay);
+  EXPECT_TRUE(map.find("layers.1.ffn.up").decay);
+  EXPECT_THROW(map.find("layers.7.ffn.up"), Error);
+}
+
+TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
+  const HostExec exec;
+  const ParameterMap map(small());
+  Array1<float, HostExec> a("a", map.size()), b("b", map.size()), other("other", map.size());
+  initialize(exec, map, 5, a);
+  initialize(exec, map, 5, b);
+  initialize(exec, map, 6, other);
+  exec.fence();
+  std::int64_t equal = 0;
+  for (std::int64_t i = 0; i < map.size(); ++i) {
+    ASSERT_EQ(a(i), b(i));
+    equal += a(i) == other(i);
+  }
+  EXPECT_EQ(equal, (2 * 3 + 1) * 64) << "only the norm gains, which are one, do not depend on the seed";
+  for (const Parameter& parameter : map.all()) {
+    double sum = 0, squares = 0;
+    for (std::int64_t i = 0; i < parameter.size(); ++i) {
+      sum += a(parameter.offset + i);
+      squares += double(a(parameter.offset + i)) * a(parameter.offset + i);
+    }
+    const double mean = sum / double(parameter.size()),
+                 deviation = std::sqrt(squares / double(parameter.size()) - mean * mean);
+    const double expected_mean = parameter.init_deviation == 0 ? 1 : 0;
+    EXPECT_NEAR(mean, expected_mean, 5 * parameter.init_deviation / std::sqrt(double(parameter.size())))
+        << parameter.name;
+    EXPECT_NEAR(deviation, parameter.init_deviation, 0.1 * parameter.init_deviation + 1e-6) << parameter.name;
+  }
+}
+
+}  // namespace
+}  // namespace annulus::model

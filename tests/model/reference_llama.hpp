@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <annulus/model/config.hpp>
+#include <annulus/model/parameters.hpp>
+#include <annulus/sequence/mask.hpp>
+
+/// The loss of a LLaMA on a whole sequence in double precision, as plain loops: what the model is tested
+/// against. Gradients of it are taken by central differences.
+namespace annulus::test {
+
+class ReferenceLlama {
+ public:
+  using Rows = std::vector<std::vector<double>>;  // (tokens, width)
+
+  ReferenceLlama(const model::LlamaConfig& config, const Mask& mask)
+      : config_(config), map_(config), mask_(mask) {}
+
+  const model::ParameterMap& map() const { return map_; }
+
+  /// Sum of the cross-entropies of all targets that are not negative.
+  double loss(const std::vector<double>& parameters, std::span<const std::int32_t> tokens,
+              std::span<const std::int32_t> targets) const {
+    const auto weight = [&](std::int64_t offset) { return parameters.data() + offset; };
+    const int hidden = config_.hidden;
+    Rows x(tokens.size());
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const double* row = weight(map_.embedding()) + std::int64_t{tokens[t]} * hidden;
+      x[t].assign(row, row + hidden);
+    }
+    for (int i = 0; i < config_.layers; ++i) {
+      const auto& p = map_.layer(i);
+      add(x, project(attention(project(norm(x, weight(p.attention_norm)), weight(p.qkv), qkv_width())),
+                     weight(p.attention_out), hidden));
+      Rows gate_up = project(norm(x, weight(p.ffn_norm)), weight(p.gate_up), 2 * config_.ffn);
+      for (auto& row : gate_up) {
+        for (int c = 0; c < config_.ffn; ++c)
+          row[c] = row[c] / (1 + std::exp(-row[c])) * row[config_.ffn + c];
+        row.resize(config_.ffn);
+      }
+      add(x, project(gate_up, weight(p.down), hidden));
+    }
+    const Rows logits =
+        project(norm(x, weight(map_.final_norm())), weight(map_.lm_head()), config_.vocabulary);
+    double sum = 0;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      if (targets[t] < 0) continue;
+      double total = 0;
+      for (const double logit : logits[t]) total += std::exp(logit);
+      sum += std::log(total) - logits[t][targets[t]];
+    }
+    return sum;
+  }
+
+ private:
+  std::int64_t qkv_width() const {
+    return std::int64_t{config_.heads + 2 * config_.kv_heads} * config_.head_dim;
+  }
+
+  static void add(Rows& x, const Rows& y) {
+    for (std::size_t t = 0; t < x.size(); ++t)
+      for (std::size_t c = 0; c < x[t].size(); ++c) x[t][c] += y[t][c];
+  }
+  static Rows project(const Rows& x, const double* w, std::int64_t out) {
+    Rows y(x.size(), std::vector<double>(static_cast<std::size_t>(out)));
+    for (std::size_t t = 0; t < x.size(); ++t)
+      for (std::int64_t o = 0; o < out; ++o)
+        for (std::size_t c = 0; c < x[t].size(); ++c)
+          y[t][o] += x[t][c] * w[o * std::int64_t(x[t].size()) + std::int64_t(c)];
+    return y;
+  }
+  Rows norm(const Rows& x, const double* gain) const {
+    Rows y = x;
+    for (auto& row : y) {
+      double squares = 0;
+      for (const double value : row) squares += value * value;
+      const double r = 1 / std::sqrt(squares / double(row.size()) + double(config_.norm_epsilon));
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] *= r * gain[c];
+    }
+    return y;
+  }
+  // Rotates the head that starts at `column` by its position.
+  void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position) const {
+    const int half = config_.head_dim / 2;
+    for (int i = 0; i < half; ++i) {
+      const double angle = double(position) * std::pow(double(config_.rope_theta), -double(i) / half);
+      const double a = row[column + i], b = row[column + half + i];
+      row[column + i] = a * std::cos(angle) - b * std::sin(angle);
+      row[column + half + i] = b * std::cos(angle) + a * std::sin(angle);
+    }
+  }
+  Rows attention(Rows qkv) const {
+    const MaskRule rule = mask_.rule();
+    const int d = config_.head_dim, group = config_.heads / config_.kv_heads;
+    const auto tokens = static_cast<std::int64_t>(qkv.size());
+    for (std::int64_t t = 0; t < tokens; ++t)
+      for (int h = 0; h < config_.heads + config_.kv_heads; ++h) rotate(qkv[t], h * d, t);
+    Rows out(qkv.size(), std::vector<double>(static_cast<std::size_t>(config_.heads * d)));
+    for (int h = 0; h < config_.heads; ++h) {
+      const int q = h * d, k = (config_.heads + h / group) * d,
+                v = (config_.heads + config_.kv_heads + h / group) * d;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        double total = 0;
+        for (std::int64_t u = 0; u < tokens; ++u) {
+          if (!rule.allows(t, u)) continue;
+          double score = 0;
+          for (int i = 0; i < d; ++i) score += qkv[t][q + i] * qkv[u][k + i];
+          const double p = std::exp(score / std::sqrt(double(d)));
+          total += p;
+          for (int i = 0; i < d; ++i) out[t][q + i] += p * qkv[u][v + i];
+        }
+        for (int i = 0; i < d; ++i) out[t][q + i] /= total;
+      }
+    }
+    return out;
+  }
+
+  model::LlamaConfig config_;
+  model::ParameterMap map_;
+  Mask mask_;
+};
+
+}  // namespace annulus::test
