@@ -1,0 +1,33 @@
+#pragma once
+
+#include <annulus/core/memory.hpp>
+#include <annulus/sequence/mask.hpp>
+
+#include <annulus/core/tensor.hpp>
+
+/// What the mask allows, in terms of rows instead of positions.
+namespace annulus::attention::host_simd {
+
+/// Key rows [begin, end) that a query row can see as far as band and documents go. Dilation and block list
+/// only take more away. Both ends never decrease from one query row to the next.
+struct KeySpan {
+  std::int64_t begin, end;
+};
+using KeySpans = Array1<KeySpan, HostExec>;
+
+/// The spans of all query rows: one look-up for all heads and tiles.
+Owned<KeySpans> key_spans(const HostExec& exec, const PositionMap& queries, const PositionMap& keys,
+                          const MaskRule& mask);
+
+/// A tile of scores: `queries` × `keys` are the rows that it covers, score (i, j) stands at
+/// scores[i · query_stride + j · key_stride].
+struct ScoreTile {
+  float* scores;
+  std::ptrdiff_t query_stride, key_stride;
+};
+
+/// Sets the scores of a tile that the mask does not allow to −∞. `spans` are those of all query rows.
+void mask_tile(const MaskRule& mask, const PositionMap& q_positions, const PositionMap& kv_positions,
+               const KeySpan* spans, RowRange queries, RowRange keys, const ScoreTile& tile);
+
+}  // namespace annulus::attention::host_simd
