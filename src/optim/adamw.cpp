@@ -1,0 +1,145 @@
+#include <annulus/optim/adamw.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/region.hpp>
+
+namespace annulus::optim {
+namespace {
+
+using detail::AdamWPiece;
+
+// Enough work for a team to hide its start, few enough elements that teams share a small model evenly.
+constexpr std::int64_t piece_size = 4096;
+
+// The numbers of one update, computed in double and rounded once.
+struct Coefficients {
+  float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
+  float step_size;          // lr / (1 - beta1^t)
+  float second_correction;  // 1 / sqrt(1 - beta2^t)
+  float keep;               // 1 - lr · weight_decay
+  float gradient_scale;
+};
+
+Coefficients coefficients(const AdamWOptions& options, std::int64_t step, double learning_rate,
+                          float gradient_scale) {
+  const auto t = static_cast<double>(step);
+  return {.beta1 = static_cast<float>(options.beta1),
+          .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
+          .beta2 = static_cast<float>(options.beta2),
+          .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
+          .epsilon = static_cast<float>(options.epsilon),
+          .step_size = static_cast<float>(learning_rate / (1.0 - std::pow(options.beta1, t))),
+          .second_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, t))),
+          .keep = static_cast<float>(1.0 - learning_rate * options.weight_decay),
+          .gradient_scale = gradient_scale};
+}
+
+std::vector<AdamWPiece> cut(std::int64_t size, std::span<const ParameterRange> ranges) {
+  std::vector<AdamWPiece> pieces;
+  std::int64_t covered = 0;
+  for (const ParameterRange& range : ranges) {
+    require(range.begin == covered && range.end >= range.begin && range.end <= size,
+            "AdamW: the parameter range [{}, {}) does not continue at {} within {} elements: ranges cover "
+            "the buffer in "
+            "order without gap or overlap",
+            range.begin, range.end, covered, size);
+    for (std::int64_t begin = range.begin; begin < range.end; begin += piece_size)
+      pieces.push_back({begin, std::min(begin + piece_size, range.end), range.decay});
+    covered = range.end;
+  }
+  require(covered == size,
+          "AdamW: the parameter ranges end at {}, but there are {} elements: every element needs a range",
+          covered, size);
+  return pieces;
+}
+
+template <class Exec>
+void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
+            const Array1<float, Exec>& parameters, const Array1<const float, Exec>& gradients,
+            const Array1<float, Exec>& first_moment, const Array1<float, Exec>& second_moment) {
+  constexpr bool host =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  Kokkos::parallel_for(
+      "annulus::optim::adamw",
+      Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), host ? 1 : 128),
+      KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Exec>::member_type& team) {
+        const AdamWPiece piece = pieces(team.league_rank());
+        const float keep = piece.decay ? by.keep : 1.0f;
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, piece.begin, piece.end), [&](std::int64_t i) {
+          const float gradient = by.gradient_scale * gradients(i);
+          const float first = by.beta1 * first_moment(i) + by.one_minus_beta1 * gradient;
+          const float second = by.beta2 * second_moment(i) + by.one_minus_beta2 * gradient * gradient;
+          first_moment(i) = first;
+          second_moment(i) = second;
+          parameters(i) = keep * parameters(i) -
+                          by.step_size * first / (Kokkos::sqrt(second) * by.second_correction + by.epsilon);
+        });
+      });
+}
+
+}  // namespace
+
+void AdamWOptions::validate() const {
+  const auto require_beta = [](double beta, std::string_view name) {
+    require(beta >= 0.0 && beta < 1.0, "AdamW: {} is {}, but it must lie in [0, 1)", name, beta);
+  };
+  require_beta(beta1, "beta1");
+  require_beta(beta2, "beta2");
+  require(std::isfinite(epsilon) && epsilon > 0.0, "AdamW: epsilon is {}, but it must be finite and positive",
+          epsilon);
+  require(std::isfinite(weight_decay) && weight_decay >= 0.0,
+          "AdamW: weight_decay is {}, but it must be finite and not negative", weight_decay);
+}
+
+std::vector<ParameterRange> ranges_of_shard(std::span<const ParameterRange> ranges, std::int64_t begin,
+                                            std::int64_t end) {
+  std::vector<ParameterRange> inside;
+  for (const ParameterRange& range : ranges) {
+    const std::int64_t first = std::max(range.begin, begin), last = std::min(range.end, end);
+    if (first < last) inside.push_back({first - begin, last - begin, range.decay});
+  }
+  return inside;
+}
+
+template <class Exec>
+AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t size,
+                   std::span<const ParameterRange> ranges)
+    : options_(options) {
+  options_.validate();
+  const std::vector<AdamWPiece> pieces = cut(size, ranges);
+  using Moment = Owned<Array1<float, Exec>>;
+  constexpr auto category = MemoryCategory::optimizer;
+  first_moment_ = Moment::zeroed(exec, category, "annulus::optim::first_moment", size);
+  second_moment_ = Moment::zeroed(exec, category, "annulus::optim::second_moment", size);
+  pieces_ =
+      Owned<Array1<AdamWPiece, Exec>>::uninitialized(exec, category, "annulus::optim::pieces", pieces.size());
+  const Kokkos::View<const AdamWPiece*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(pieces.data(),
+                                                                                            pieces.size());
+  Kokkos::deep_copy(exec, *pieces_, on_host);
+  exec.fence("annulus::optim::AdamW: the list of pieces on the host goes out of scope");
+}
+
+template <class Exec>
+void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
+                       const Array1<const float, Exec>& gradients, double learning_rate,
+                       float gradient_scale) {
+  const Region region("annulus::optim::adamw");
+  const std::size_t size = first_moment_.view().extent(0);
+  require(parameters.extent(0) == size && gradients.extent(0) == size,
+          "AdamW: {} parameters '{}' and {} gradients '{}' do not fit moments of {} elements",
+          parameters.extent(0), parameters.label(), gradients.extent(0), gradients.label(), size);
+  ++steps_;
+  update<Exec>(exec, coefficients(options_, steps_, learning_rate, gradient_scale), *pieces_, parameters,
+               gradients, *first_moment_, *second_moment_);
+}
+
+template class AdamW<HostExec>;
+#if defined(KOKKOS_ENABLE_OPENMP) && defined(KOKKOS_ENABLE_SERIAL)
+template class AdamW<Kokkos::Serial>;
+#endif
+
+}  // namespace annulus::optim

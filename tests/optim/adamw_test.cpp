@@ -1,0 +1,203 @@
+#include <annulus/optim/adamw.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <type_traits>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::optim {
+namespace {
+
+template <class Exec>
+using Buffer = Array1<float, Exec>;
+
+// Gradients whose size differs much between elements and steps.
+float gradient_at(std::int64_t element, int step) {
+  std::mt19937 random(static_cast<unsigned>(element * 977 + step));
+  const float magnitude = std::ldexp(1.0f, static_cast<int>(random() % 20) - 15);
+  return magnitude * std::uniform_real_distribution<float>(-1.0f, 1.0f)(random);
+}
+
+float parameter_at(std::int64_t element) {
+  return std::sin(0.37f * static_cast<float>(element));
+}
+
+constexpr double learning_rates[] = {1e-2, 5e-3, 2e-2, 1e-3, 1e-2, 1e-2};
+
+// torch.optim.AdamW (decoupled decay, no AMSGrad) for one element, in double.
+double reference(const AdamWOptions& options, std::int64_t element, bool decay, int steps,
+                 double gradient_scale) {
+  double parameter = parameter_at(element), first = 0.0, second = 0.0;
+  for (int step = 1; step <= steps; ++step) {
+    const double lr = learning_rates[step - 1], gradient = gradient_scale * gradient_at(element, step);
+    if (decay) parameter *= 1.0 - lr * options.weight_decay;
+    first = options.beta1 * first + (1.0 - options.beta1) * gradient;
+    second = options.beta2 * second + (1.0 - options.beta2) * gradient * gradient;
+    const double corrected_first = first / (1.0 - std::pow(options.beta1, step));
+    const double corrected_second = second / (1.0 - std::pow(options.beta2, step));
+    parameter -= lr * corrected_first / (std::sqrt(corrected_second) + options.epsilon);
+  }
+  return parameter;
+}
+
+// Parameters and gradients of elements [begin, end) of a buffer.
+template <class Exec>
+struct Shard {
+  std::int64_t begin, end;
+  Buffer<Exec> parameters, gradients;
+
+  Shard(std::int64_t first, std::int64_t last)
+      : begin(first),
+        end(last),
+        parameters("parameters", last - first),
+        gradients("gradients", last - first) {
+    for (std::int64_t i = begin; i < end; ++i) parameters(i - begin) = parameter_at(i);
+  }
+
+  void run(AdamW<Exec>& optimizer, int first_step, int last_step, float gradient_scale) {
+    for (int step = first_step; step <= last_step; ++step) {
+      for (std::int64_t i = begin; i < end; ++i) gradients(i - begin) = gradient_at(i, step);
+      optimizer.step(Exec(), parameters, gradients, learning_rates[step - 1], gradient_scale);
+    }
+  }
+};
+
+// Sizes around the pieces of 4096 elements that the kernel works on.
+const std::vector<ParameterRange> ranges{{0, 100, false},    {100, 101, true},     {101, 4200, true},
+                                         {4200, 4200, true}, {4200, 10001, false}, {10001, 10007, true}};
+constexpr std::int64_t size = 10007;
+
+bool decays(std::int64_t element) {
+  for (const ParameterRange& range : ranges)
+    if (element >= range.begin && element < range.end) return range.decay;
+  return false;
+}
+
+template <class Exec>
+class AdamWOn : public testing::Test {};
+using Spaces = std::conditional_t<std::is_same_v<HostExec, Kokkos::Serial>, testing::Types<HostExec>,
+                                  testing::Types<HostExec, Kokkos::Serial>>;
+TYPED_TEST_SUITE(AdamWOn, Spaces);
+
+TYPED_TEST(AdamWOn, AgreesWithTheDefinitionInDouble) {
+  const AdamWOptions options{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.3};
+  constexpr int steps = 6;
+  AdamW<TypeParam> optimizer(TypeParam(), options, size, ranges);
+  Shard<TypeParam> shard(0, size);
+  shard.run(optimizer, 1, steps, 0.25f);
+  EXPECT_EQ(optimizer.steps(), steps);
+  for (std::int64_t i = 0; i < size; ++i)
+    ASSERT_NEAR(shard.parameters(i), reference(options, i, decays(i), steps, 0.25), 5e-7) << "element " << i;
+}
+
+TEST(AdamW, FirstStepByHand) {
+  // After one step m / (1 - beta1) = g and v / (1 - beta2) = g²: the update is lr · g / (|g| + epsilon).
+  const std::vector<ParameterRange> all{{0, 2, true}, {2, 3, false}};
+  AdamW<HostExec> optimizer(HostExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
+  const Buffer<HostExec> parameters("parameters", 3), gradients("gradients", 3);
+  Kokkos::deep_copy(parameters, 1.0f);
+  gradients(0) = 0.5f;
+  gradients(1) = -1.5f;
+  gradients(2) = 0.5f;
+  optimizer.step(HostExec(), parameters, gradients, 0.5);
+  EXPECT_NEAR(parameters(0), 0.95 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(parameters(1), 0.95 + 0.5 * 0.75, 1e-6);
+  EXPECT_NEAR(parameters(2), 1.0 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(optimizer.first_moment()(1), -0.15, 1e-7);
+  EXPECT_NEAR(optimizer.second_moment()(1), 0.1125, 1e-7);
+}
+
+TEST(AdamW, ShardsGiveTheWholeBitForBit) {
+  AdamW<HostExec> whole(HostExec(), {}, size, ranges);
+  Shard<HostExec> all(0, size);
+  all.run(whole, 1, 4, 1.0f);
+  for (const auto& [begin, end] :
+       {std::pair(0, 50), std::pair(50, 4150), std::pair(4150, 10007), std::pair(7, 7)}) {
+    AdamW<HostExec> optimizer(HostExec(), {}, end - begin, ranges_of_shard(ranges, begin, end));
+    Shard<HostExec> shard(begin, end);
+    shard.run(optimizer, 1, 4, 1.0f);
+    for (std::int64_t i = begin; i < end; ++i)
+      ASSERT_EQ(shard.parameters(i - begin), all.parameters(i)) << "element " << i;
+  }
+}
+
+TEST(AdamW, ARestoredStateContinuesBitForBit) {
+  AdamW<HostExec> straight(HostExec(), {}, size, ranges), before(HostExec(), {}, size, ranges),
+      after(HostExec(), {}, size, ranges);
+  Shard<HostExec> uninterrupted(0, size), interrupted(0, size);
+  uninterrupted.run(straight, 1, 6, 1.0f);
+  interrupted.run(before, 1, 3, 1.0f);
+  Kokkos::deep_copy(after.first_moment(), before.first_moment());
+  Kokkos::deep_copy(after.second_moment(), before.second_moment());
+  after.set_steps(before.steps());
+  interrupted.run(after, 4, 6, 1.0f);
+  EXPECT_EQ(after.steps(), 6);
+  for (std::int64_t i = 0; i < size; ++i)
+    ASSERT_EQ(interrupted.parameters(i), uninterrupted.parameters(i)) << "element " << i;
+}
+
+TEST(AdamW, ZeroGradientsOnlyDecay) {
+  AdamW<HostExec> optimizer(HostExec(), {.weight_decay = 0.5}, size, ranges);
+  const Buffer<HostExec> parameters("parameters", size), gradients("gradients", size);
+  Kokkos::deep_copy(parameters, 2.0f);
+  optimizer.step(HostExec(), parameters, gradients, 0.5);
+  for (std::int64_t i = 0; i < size; ++i)
+    ASSERT_EQ(parameters(i), decays(i) ? 1.5f : 2.0f) << "element " << i;
+}
+
+TEST(AdamW, ItsMemoryCountsAsOptimizer) {
+  const auto bytes = [] { return memory_use().current[static_cast<int>(MemoryCategory::optimizer)]; };
+  const std::int64_t before = bytes();
+  {
+    const AdamW<HostExec> optimizer(HostExec(), {}, size, ranges);
+    EXPECT_GE(bytes() - before, 2 * size * 4);
+    EXPECT_LT(bytes() - before, 2 * size * 4 + 1000);
+  }
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST(AdamW, RangesOfAShard) {
+  using testing::ElementsAre, testing::IsEmpty;
+  const std::vector<ParameterRange> all{{0, 10, true}, {10, 30, false}, {30, 40, true}};
+  EXPECT_THAT(ranges_of_shard(all, 0, 40), testing::ElementsAreArray(all));
+  EXPECT_THAT(ranges_of_shard(all, 5, 12),
+              ElementsAre(ParameterRange{0, 5, true}, ParameterRange{5, 7, false}));
+  EXPECT_THAT(ranges_of_shard(all, 10, 30), ElementsAre(ParameterRange{0, 20, false}));
+  EXPECT_THAT(ranges_of_shard(all, 12, 12), IsEmpty());
+}
+
+TEST(AdamW, NamesWhatIsWrong) {
+  const auto made_with = [](const AdamWOptions& options, std::vector<ParameterRange> parts) -> std::string {
+    try {
+      AdamW<HostExec>(HostExec(), options, 10, parts);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  using testing::HasSubstr;
+  EXPECT_EQ(made_with({}, {{0, 10, true}}), "no error");
+  EXPECT_THAT(made_with({}, {{0, 4, true}, {5, 10, true}}), HasSubstr("[5, 10) does not continue at 4"));
+  EXPECT_THAT(made_with({}, {{0, 6, true}, {5, 10, true}}), HasSubstr("[5, 10) does not continue at 6"));
+  EXPECT_THAT(made_with({}, {{0, 11, true}}), HasSubstr("[0, 11)"));
+  EXPECT_THAT(made_with({}, {{0, 9, true}}), HasSubstr("end at 9, but there are 10"));
+  EXPECT_THAT(made_with({.beta1 = 1.0}, {{0, 10, true}}), HasSubstr("beta1 is 1"));
+  EXPECT_THAT(made_with({.beta2 = -0.1}, {{0, 10, true}}), HasSubstr("beta2 is -0.1"));
+  EXPECT_THAT(made_with({.epsilon = 0.0}, {{0, 10, true}}), HasSubstr("epsilon is 0"));
+  EXPECT_THAT(made_with({.weight_decay = -1.0}, {{0, 10, true}}), HasSubstr("weight_decay is -1"));
+
+  const std::vector<ParameterRange> all{{0, 10, true}};
+  AdamW<HostExec> optimizer(HostExec(), {}, 10, all);
+  const Buffer<HostExec> ten("ten", 10), nine("nine", 9);
+  EXPECT_THROW(optimizer.step(HostExec(), nine, ten, 0.1), Error);
+  EXPECT_THROW(optimizer.step(HostExec(), ten, nine, 0.1), Error);
+  EXPECT_EQ(optimizer.steps(), 0);
+}
+
+}  // namespace
+}  // namespace annulus::optim
