@@ -1,0 +1,77 @@
+#pragma once
+
+#include <annulus/attention/local.hpp>
+#include <annulus/base/error.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+
+/// What callers of local attention can get wrong. All checks run on the host, before anything is enqueued.
+namespace annulus::attention {
+
+/// "(2, 8, 100, 64)"
+template <class View>
+std::string shape_of(const View& view) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < View::rank(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(view.extent(i));
+  return text + ")";
+}
+
+/// Requires `view` to have the extents of `like` in the dimensions that both have.
+template <class View, class Like>
+void check_extents(const char* name, const View& view, const char* like_name, const Like& like) {
+  bool equal = true;
+  for (std::size_t i = 0; i < View::rank() && i < Like::rank(); ++i)
+    equal = equal && view.extent(i) == like.extent(i);
+  require(equal, "Attention: {} has the extents {} but {} has {}: {} must match {}", name, shape_of(view),
+          like_name, shape_of(like), name, like_name);
+}
+
+/// Kernels read whole rows: elements of a row lie side by side.
+template <class View>
+void check_contiguous_rows(const char* name, const View& view) {
+  constexpr std::size_t last = View::rank() - 1;
+  require(view.extent(last) <= 1 || view.stride(last) == 1,
+          "Attention: {} {} has stride {} in head_dim: pass an array whose last index is contiguous", name,
+          shape_of(view), view.stride(last));
+}
+
+inline void check_positions(const char* name, const PositionMap& positions, std::size_t rows,
+                            const char* array, const MaskRule& mask) {
+  require(positions.count == static_cast<std::int64_t>(rows),
+          "Attention: {} describes {} rows but {} has {}: pass the position map of exactly these rows", name,
+          positions.count, array, rows);
+  require(positions.empty() || (positions.front() >= 0 && positions.back() < mask.tokens),
+          "Attention: {} reaches from {} to {} but the mask is for {} tokens: parse the mask for the whole "
+          "sequence",
+          name, positions.front(), positions.back(), mask.tokens);
+}
+
+template <class T, class Exec>
+void check_operands(const Operands<T, Exec>& in) {
+  check_head_dim(static_cast<int>(std::min<std::size_t>(in.q.extent(3), std::numeric_limits<int>::max())));
+  check_extents("v", in.v, "k", in.k);
+  require(in.k.extent(0) == in.q.extent(0) && in.k.extent(3) == in.q.extent(3),
+          "Attention: k has the extents {} but q has {}: batch and head_dim must be equal", shape_of(in.k),
+          shape_of(in.q));
+  require(in.k.extent(1) > 0 && in.q.extent(1) > 0 && in.q.extent(1) % in.k.extent(1) == 0,
+          "Attention: {} heads are not divisible by {} kv heads: use a multiple", in.q.extent(1),
+          in.k.extent(1));
+  check_contiguous_rows("q", in.q);
+  check_contiguous_rows("k", in.k);
+  check_contiguous_rows("v", in.v);
+  check_positions("q_positions", in.q_positions, in.q.extent(2), "q", in.mask);
+  check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);
+  require(std::isfinite(in.scale), "Attention: the scale {} is not finite: usual is 1 / sqrt(head_dim)",
+          in.scale);
+}
+
+/// Checks an array that has one row per row of `like`.
+template <class View, class Like>
+void check_array(const char* name, const View& view, const char* like_name, const Like& like) {
+  check_extents(name, view, like_name, like);
+  if constexpr (View::rank() == 4) check_contiguous_rows(name, view);
+}
+
+}  // namespace annulus::attention

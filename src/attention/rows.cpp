@@ -1,0 +1,116 @@
+// Operations on rows of (out, lse): the neutral element, merging, rowsum(dO∘O).
+#include <algorithm>
+
+#include "attention/check.hpp"
+#include "attention/instantiate.hpp"
+#include "attention/merge_row.hpp"
+
+namespace annulus::attention {
+namespace {
+
+template <class Exec>
+using RowMember = typename Kokkos::TeamPolicy<Exec>::member_type;
+
+/// Runs action(member, batch, head, row) for each row, the columns left to the member's vector lanes.
+template <class Exec, class Action>
+void for_each_row(const Exec& exec, const char* label, const Strided3<const float, Exec>& shape,
+                  const Action& action) {
+  // Device: a warp a row, four a team. Host: one thread takes 64 rows, so that a team costs little beside
+  // them.
+  constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
+  constexpr int rows_per_team = host ? 64 : 4, threads = host ? 1 : 4, vector = host ? 1 : 32;
+  const auto heads = static_cast<std::int64_t>(shape.extent(1)),
+             tokens = static_cast<std::int64_t>(shape.extent(2));
+  const std::int64_t rows = static_cast<std::int64_t>(shape.extent(0)) * heads * tokens;
+  if (rows == 0) return;
+  const std::int64_t teams = (rows + rows_per_team - 1) / rows_per_team;
+  require(teams <= std::numeric_limits<int>::max(),
+          "{}: {} rows are more than one launch can hold: split the batch", label, rows);
+  Kokkos::parallel_for(
+      label, Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(teams), threads, vector),
+      KOKKOS_LAMBDA(const RowMember<Exec>& member) {
+        const std::int64_t first = static_cast<std::int64_t>(member.league_rank()) * rows_per_team;
+        const int count = static_cast<int>(Kokkos::min<std::int64_t>(rows_per_team, rows - first));
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(member, count), [&](int i) {
+          const std::int64_t row = first + i;
+          action(member, row / tokens / heads, row / tokens % heads, row % tokens);
+        });
+      });
+}
+
+}  // namespace
+
+template <class Exec>
+void start_forward(const Exec& exec, const Strided4<float, Exec>& out, const Strided3<float, Exec>& lse) {
+  check_array("lse", lse, "out", out);
+  check_contiguous_rows("out", out);
+  const int width = static_cast<int>(out.extent(3));
+  for_each_row<Exec>(
+      exec, "annulus::attention::start_forward", lse,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        float* const row = &out(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, width), [&](int c) { row[c] = 0.0f; });
+        Kokkos::single(Kokkos::PerThread(member),
+                       [&] { lse(b, h, i) = -Kokkos::Experimental::infinity_v<float>; });
+      });
+}
+
+template <class Exec>
+void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
+           const Strided3<const float, Exec>& other_lse, const Strided4<float, Exec>& out,
+           const Strided3<float, Exec>& lse) {
+  check_array("lse", lse, "out", out);
+  check_array("other_out", other_out, "out", out);
+  check_array("other_lse", other_lse, "lse", lse);
+  check_contiguous_rows("out", out);
+  const int width = static_cast<int>(out.extent(3));
+  for_each_row<Exec>(
+      exec, "annulus::attention::merge", lse,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const RowMerge step = RowMerge::of(lse(b, h, i), other_lse(b, h, i));
+        if (step.weight == 0.0f) {  // nothing comes in; what belongs to no key is not read
+          Kokkos::single(Kokkos::PerThread(member), [&] { lse(b, h, i) = step.lse; });
+          return;
+        }
+        float* const row = &out(b, h, i, 0);
+        const float* const other = &other_out(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, width),
+                             [&](int c) { row[c] -= step.weight * (row[c] - other[c]); });
+        Kokkos::single(Kokkos::PerThread(member), [&] { lse(b, h, i) = step.lse; });
+      });
+}
+
+template <class Exec, class T>
+void row_dot(const Exec& exec, const Strided4<const float, Exec>& out, const Strided4<const T, Exec>& d_out,
+             const Strided3<float, Exec>& d) {
+  check_array("d_out", d_out, "out", out);
+  check_array("d", d, "out", out);
+  check_contiguous_rows("out", out);
+  const int width = static_cast<int>(out.extent(3));
+  for_each_row<Exec>(
+      exec, "annulus::attention::row_dot", d,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const float* const row = &out(b, h, i, 0);
+        const T* const gradient = &d_out(b, h, i, 0);
+        float sum = 0.0f;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(member, width),
+            [&](int c, float& partial) { partial += row[c] * static_cast<float>(gradient[c]); }, sum);
+        Kokkos::single(Kokkos::PerThread(member), [&] { d(b, h, i) = sum; });
+      });
+}
+
+#define ANNULUS_ATTENTION_ROWS(Exec)                                                          \
+  template void start_forward<Exec>(const Exec&, const Strided4<float, Exec>&,                \
+                                    const Strided3<float, Exec>&);                            \
+  template void merge<Exec>(const Exec&, const Strided4<const float, Exec>&,                  \
+                            const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
+                            const Strided3<float, Exec>&);
+#define ANNULUS_ATTENTION_ROW_DOT(Exec, T)                                        \
+  template void row_dot<Exec, T>(const Exec&, const Strided4<const float, Exec>&, \
+                                 const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
+
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROWS)
+ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_ROW_DOT)
+
+}  // namespace annulus::attention

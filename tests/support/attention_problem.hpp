@@ -1,0 +1,151 @@
+#pragma once
+
+#include <algorithm>
+#include <annulus/attention/reference.hpp>
+#include <annulus/base/dtype.hpp>
+#include <annulus/sequence/mask.hpp>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+
+/// Attention problems over whole sequences, their reference solutions, and how far results are from them.
+/// Pure C++: attention_rows.hpp brings rows of these arrays to an execution space and back.
+namespace annulus::test {
+
+using attention::reference::Array;
+
+/// out, lse and the gradients of a whole sequence, in global token order.
+struct AttentionResult {
+  Array out, lse;    // (batch, heads, tokens, head_dim), (batch, heads, tokens, 1)
+  Array dq, dk, dv;  // like q, k, v
+};
+
+/// Array of independent normal numbers of standard deviation `amplitude`, rounded to what `storage` can hold.
+inline Array random_array(std::int64_t batch, std::int64_t heads, std::int64_t tokens, std::int64_t width,
+                          DType storage, std::uint64_t seed, double amplitude = 1.0) {
+  Array array(batch, heads, tokens, width);
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<double> normal(0.0, amplitude);
+  for (double& value : array.values) {
+    const auto number = static_cast<float>(normal(generator));
+    switch (storage) {
+      case DType::bf16:
+        value = static_cast<float>(bfloat16(number));
+        break;
+      case DType::f16:
+        value = static_cast<float>(float16(number));
+        break;
+      default:
+        value = number;
+    }
+  }
+  return array;
+}
+
+/// Extents of a problem.
+struct AttentionShape {
+  std::int64_t tokens = 0;
+  int head_dim = 16;
+  std::int64_t batch = 1, heads = 1, kv_heads = 1;
+};
+
+/// Inputs of attention over a whole sequence and the gradient of its output.
+struct AttentionProblem {
+  AttentionShape shape;
+  Mask mask;
+  double scale = 1.0;
+  Array q, k, v, d_out;
+
+  /// Random inputs that `storage` can hold exactly, so that the reference sees what the kernels see. Scores
+  /// have a standard deviation of `amplitude`².
+  static AttentionProblem random(const AttentionShape& shape, const std::string& mask,
+                                 DType storage = DType::f32, double amplitude = 1.0, std::uint64_t seed = 1) {
+    const auto array = [&](std::int64_t heads, std::uint64_t number, double size) {
+      return random_array(shape.batch, heads, shape.tokens, shape.head_dim, storage, 4 * seed + number, size);
+    };
+    return {shape,
+            Mask::parse(mask, shape.tokens),
+            static_cast<float>(1.0 / std::sqrt(shape.head_dim)),
+            array(shape.heads, 0, amplitude),
+            array(shape.kv_heads, 1, amplitude),
+            array(shape.kv_heads, 2, 1.0),
+            array(shape.heads, 3, 1.0)};
+  }
+
+  AttentionResult reference() const {
+    auto forward = attention::reference::forward(q, k, v, mask, scale);
+    auto backward = attention::reference::backward(q, k, v, forward, d_out, mask, scale);
+    return {std::move(forward.out), std::move(forward.lse), std::move(backward.dq), std::move(backward.dk),
+            std::move(backward.dv)};
+  }
+
+  /// A result of the right shapes, full of NaN: what nobody writes is found.
+  AttentionResult empty_result() const {
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    const auto like = [&](const Array& array, std::int64_t width) {
+      return Array(array.batch, array.heads, array.tokens, width, nan);
+    };
+    return {like(q, q.width), like(q, 1), like(q, q.width), like(k, k.width), like(v, v.width)};
+  }
+};
+
+/// The larger of ‖value − expected‖ / ‖expected‖ and max|value − expected| / max|expected|: the first is
+/// strict on arrays as a whole, the second on single elements. Infinities must be equal; infinite where they
+/// differ, where shapes differ and where a value is NaN.
+inline double relative_error(const Array& value, const Array& expected) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (value.batch != expected.batch || value.heads != expected.heads || value.tokens != expected.tokens ||
+      value.width != expected.width) {
+    return infinity;
+  }
+  double error = 0, size = 0, largest_error = 0, largest = 0;
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const double got = value.values[i], want = expected.values[i];
+    if (got == want) {
+      if (!std::isfinite(want)) continue;
+    } else if (!std::isfinite(got) || !std::isfinite(want)) {
+      return infinity;
+    }
+    error += (got - want) * (got - want);
+    size += want * want;
+    largest_error = std::max(largest_error, std::abs(got - want));
+    largest = std::max(largest, std::abs(want));
+  }
+  if (error == 0) return 0;
+  if (size == 0) return infinity;
+  return std::max(std::sqrt(error / size), largest_error / largest);
+}
+
+/// What is wrong with `value`, one array a line; empty when everything lies within `tolerance` of `expected`.
+inline std::string differences(const AttentionResult& value, const AttentionResult& expected,
+                               double tolerance) {
+  std::string text;
+  const auto compare = [&](const char* name, const Array& got, const Array& want) {
+    const double error = relative_error(got, want);
+    if (!(error <= tolerance)) {
+      text += std::string(name) + ": relative error " + std::to_string(error / tolerance) +
+              " times the tolerance\n";
+    }
+  };
+  compare("out", value.out, expected.out);
+  compare("lse", value.lse, expected.lse);
+  compare("dq", value.dq, expected.dq);
+  compare("dk", value.dk, expected.dk);
+  compare("dv", value.dv, expected.dv);
+  return text;
+}
+
+/// Largest relative error of the five arrays.
+inline double largest_error(const AttentionResult& value, const AttentionResult& expected) {
+  return std::max({relative_error(value.out, expected.out), relative_error(value.lse, expected.lse),
+                   relative_error(value.dq, expected.dq), relative_error(value.dk, expected.dk),
+                   relative_error(value.dv, expected.dv)});
+}
+
+/// What kernels that sum in fp32 reach: rounding of scores of size s is s · 2⁻²⁴ · √head_dim or so, and
+/// enters the probabilities as it is. For scores of size 1; proportionally more for larger ones.
+inline constexpr double fp32_tolerance = 3e-6;
+
+}  // namespace annulus::test
