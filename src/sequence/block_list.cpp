@@ -84,11 +84,14 @@ class Reader {
   /// "ROW: column first-last …"
   void read_row(std::int64_t row, std::vector<std::int64_t>& columns) {
     next(fmt::format("row {} of {}", row, blocks_));
-    const std::string_view label = take_word(line_);
-    if (label != fmt::format("{}:", row))
+    const std::size_t colon = line_.find(':');
+    std::string_view label = line_.substr(0, colon);
+    const auto number = parse_integer(take_word(label));
+    if (colon == std::string_view::npos || number != row || !take_word(label).empty())
       reject(fmt::format(
           "expected row {0}, which starts with '{0}:': write every row, also those without blocks, in order",
           row));
+    line_.remove_prefix(colon + 1);
     std::int64_t next_free = 0;
     for (std::string_view word = take_word(line_); !word.empty(); word = take_word(line_)) {
       const std::size_t dash = word.find('-');

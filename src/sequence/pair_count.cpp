@@ -126,12 +126,17 @@ struct Grids {
     const std::int64_t head = std::min(map.count, modulo(-map.first, map.block));
     const std::int64_t blocks = (map.count - head) / map.block, tail = (map.count - head) % map.block;
     if (head > 0) add({map.front(), 1, 1, map.lo, head});
-    if (blocks > 0) add({map(head), std::max<std::int64_t>(map.hi, 1), blocks, map.lo, map.block});
+    if (blocks > 0) add({map(head), map.hi, blocks, map.lo, map.block});
     if (tail > 0) add({map(map.count - tail), 1, 1, map.lo, tail});
   }
 
  private:
-  void add(const Grid& grid) { grids[static_cast<std::size_t>(count++)] = grid; }
+  void add(Grid grid) {
+    grid.hi =
+        std::max<std::int64_t>(grid.hi, 1);  // without a second block or row any step will do, but none is 0
+    grid.lo = std::max<std::int64_t>(grid.lo, 1);
+    grids[static_cast<std::size_t>(count++)] = grid;
+  }
 };
 
 std::int64_t pairs_in_band(const Band& band, const PositionMap& q, const PositionMap& k,

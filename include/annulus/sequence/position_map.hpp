@@ -18,10 +18,10 @@ struct RowRange {
 ///
 ///     pos(i) = base + ((i + first) / block) · hi + ((i + first) mod block) · lo,   0 ≤ i < count.
 ///
-/// One form serves every layout: contiguous (one block), zigzag (two blocks, hi the distance of the two chunks),
-/// striped (block 1, hi = ranks) and block-striped (block b, hi = b · ranks, lo = 1). A slice of a shard is a
-/// position map again, because `first` shifts the index. Kernels, masks, plans and loaders know no other
-/// notion of "where a row stands in the sequence".
+/// One form serves every layout: contiguous (one block), zigzag (two blocks, hi the distance of the two
+/// chunks), striped (block 1, hi = ranks) and block-striped (block b, hi = b · ranks, lo = 1). A slice of a
+/// shard is a position map again, because `first` shifts the index. Kernels, masks, plans and loaders know no
+/// other notion of "where a row stands in the sequence".
 struct PositionMap {
   std::int64_t base = 0;   ///< position of index 0 (before `first` is applied)
   std::int64_t hi = 0;     ///< distance of consecutive blocks
@@ -49,7 +49,8 @@ struct PositionMap {
   ANNULUS_FUNCTION constexpr std::int64_t rows_below(std::int64_t position) const {
     if (count <= 0 || position <= front()) return 0;
     if (position > back()) return count;
-    // Blocks are disjoint and increasing, so the block that `position` falls in (or behind) is found by division.
+    // Blocks are disjoint and increasing, so the block that `position` falls in (or behind) is found by
+    // division.
     const std::int64_t offset = position - base;
     std::int64_t b = hi > 0 ? offset / hi : 0;
     const std::int64_t last_block = (first + count - 1) / block;

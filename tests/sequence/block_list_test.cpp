@@ -1,0 +1,129 @@
+#include "sequence/block_list.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::detail {
+namespace {
+
+using test::error_text;
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+using Numbers = std::vector<std::int64_t>;
+
+const std::string header = "annulus-block-mask 1\n";
+
+BlockList read(const std::string& content, std::int64_t blocks) {
+  const TemporaryFolder folder;
+  return read_block_list(folder.write("list.txt", content), blocks, "mask");
+}
+
+/// The message for a bad file, which must begin with the context and the file; what follows that is returned.
+std::string rejected(const std::string& content, std::int64_t blocks) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("list.txt", content);
+  const std::string text = error_text([&] { read_block_list(file, blocks, "mask = 'blocks:…'"); });
+  const std::string start = "mask = 'blocks:…': " + file;
+  EXPECT_THAT(text, StartsWith(start));
+  return text.substr(std::min(start.size(), text.size()));
+}
+
+TEST(BlockList, ReadsColumnsAndRanges) {
+  const BlockList list = read(header + "blocks 4\n0: 0\n1: 0 1\n2:\n3: 0-1 3\nend\n", 4);
+  EXPECT_EQ(list.row_starts, (Numbers{0, 1, 3, 3, 6}));
+  EXPECT_EQ(list.columns, (Numbers{0, 0, 1, 0, 1, 3}));
+}
+
+TEST(BlockList, SkipsCommentsBlankLinesAndCarriageReturns) {
+  const BlockList list = read(
+      "# made by hand\r\n\r\nannulus-block-mask 1\r\nblocks\t2\r\n  # rows\r\n0:1\r\n\r\n 1 :\t0-1 \r\nend",
+      2);
+  EXPECT_EQ(list.row_starts, (Numbers{0, 1, 3}));
+  EXPECT_EQ(list.columns, (Numbers{1, 0, 1}));
+}
+
+TEST(BlockList, ListOfNoBlocks) {
+  EXPECT_EQ(read(header + "blocks 0\nend\n", 0).row_starts, (Numbers{0}));
+}
+
+TEST(BlockList, HeaderErrors) {
+  EXPECT_THAT(rejected("PK\x03\x04 zip\n", 4),
+              AllOf(StartsWith(":1: is no block list"), HasSubstr("block-mask.md")));
+  EXPECT_THAT(rejected("annulus-block-mask 2\nblocks 4\n", 4),
+              AllOf(StartsWith(":1: has version '2'"), HasSubstr("reads version 1")));
+  EXPECT_THAT(rejected("annulus-block-mask\nblocks 4\n", 4), StartsWith(":1: has version ''"));
+  EXPECT_THAT(rejected(header + "rows 4\n", 4), StartsWith(":2: expected the line 'blocks COUNT'"));
+  EXPECT_THAT(rejected(header + "blocks four\n", 4), StartsWith(":2: expected the line 'blocks COUNT'"));
+  EXPECT_THAT(rejected(header + "blocks 4 4\n", 4), StartsWith(":2: expected the line 'blocks COUNT'"));
+  EXPECT_THAT(rejected(header + "blocks 5\n", 4),
+              AllOf(StartsWith(":2: lists 5 × 5 blocks, but the sequence has 4"), HasSubstr("change SIZE")));
+}
+
+TEST(BlockList, RowErrors) {
+  const std::string start = header + "blocks 3\n0: 0\n";
+  EXPECT_THAT(rejected(start + "2: 0\n", 3), StartsWith(":4: expected row 1, which starts with '1:'"));
+  EXPECT_THAT(rejected(start + "0 1\n", 3), StartsWith(":4: expected row 1"));
+  EXPECT_THAT(rejected(start + "end\n", 3), StartsWith(":4: expected row 1"));
+  EXPECT_THAT(rejected(start + "# a comment counts as a line\n1: 3\n", 3),
+              StartsWith(":5: block column 3 is out of range: columns go from 0 to 2"));
+  EXPECT_THAT(rejected(start + "1: 0-3\n", 3), StartsWith(":4: block column 3 is out of range"));
+  EXPECT_THAT(rejected(start + "1: 1 0\n", 3),
+              StartsWith(":4: block column 0 comes again or after a larger one: sort"));
+  EXPECT_THAT(rejected(start + "1: 1 1\n", 3), StartsWith(":4: block column 1 comes again"));
+  EXPECT_THAT(rejected(start + "1: 0-1 1-2\n", 3), StartsWith(":4: block column 1 comes again"));
+  for (const char* word : {"x", "-1", "1-", "2-1", "1,2", "0-x", "1.0"})
+    EXPECT_THAT(
+        rejected(start + "1: " + word + "\n", 3),
+        StartsWith(std::string(":4: '") + word + "' is neither a block column nor a range FIRST-LAST"));
+}
+
+TEST(BlockList, TruncatedFiles) {
+  EXPECT_THAT(rejected("", 2),
+              AllOf(StartsWith(" ends behind line 0, before the header"), HasSubstr("truncated")));
+  EXPECT_THAT(rejected(header, 2), StartsWith(" ends behind line 1, before the line 'blocks COUNT'"));
+  EXPECT_THAT(rejected(header + "blocks 2\n0: 0\n", 2), StartsWith(" ends behind line 3, before row 1 of 2"));
+  EXPECT_THAT(rejected(header + "blocks 2\n0: 0\n1: 0", 2),
+              StartsWith(" ends behind line 4, before the line 'end'"));
+  EXPECT_THAT(rejected(header + "blocks 1\n0: 0\n1: 0\nend\n", 1),
+              StartsWith(":4: expected the line 'end' after 1 rows"));
+}
+
+TEST(BlockList, MissingFileAndFolder) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(error_text([&] { read_block_list(folder.file("none.txt"), 2, "mask"); }),
+              AllOf(HasSubstr("cannot open " + folder.file("none.txt")), HasSubstr("No such file"),
+                    HasSubstr("check the name")));
+  EXPECT_THAT(error_text([&] { read_block_list(folder.path().string(), 2, "mask"); }),
+              HasSubstr("is a folder"));
+}
+
+TEST(BlockList, ReadsWhatTheDocumentedPythonWriterWrites) {
+  std::ifstream stream(ANNULUS_BLOCK_MASK_FORMAT);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::size_t begin = text.find("```python\n"), end = text.find("```", begin + 10);
+  ASSERT_NE(end, std::string::npos) << ANNULUS_BLOCK_MASK_FORMAT << " has no Python example";
+  const TemporaryFolder folder;
+  const std::string list = folder.file("list.txt");
+  const std::string script =
+      folder.write("write.py", text.substr(begin + 10, end - begin - 10) + "write_block_mask('" + list +
+                                   "', [[0], [], [0, 1, 3], [2, 3]])\n");
+  ASSERT_EQ(std::system(("python3 " + script).c_str()), 0);
+  const BlockList read = read_block_list(list, 4, "mask");
+  EXPECT_EQ(read.row_starts, (Numbers{0, 1, 1, 4, 6}));
+  EXPECT_EQ(read.columns, (Numbers{0, 0, 1, 3, 2, 3}));
+}
+
+}  // namespace
+}  // namespace annulus::detail

@@ -1,0 +1,82 @@
+#include "sequence/mask_terms.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/error_text.hpp"
+
+namespace annulus::detail {
+namespace {
+
+using test::error_text;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string rejected(const std::string& text) {
+  return error_text([&] { parse_mask_terms(text, "train.mask"); });
+}
+
+TEST(MaskTerms, ReadsEveryTerm) {
+  EXPECT_TRUE(parse_mask_terms("full", "mask").full);
+  const MaskTerms terms =
+      parse_mask_terms("causal+window:3,0+dilated:4,2+documents:0,5,9+blocks:64,dir/a:b,c.txt", "mask");
+  EXPECT_FALSE(terms.full);
+  EXPECT_TRUE(terms.causal);
+  ASSERT_TRUE(terms.window && terms.dilated && terms.documents && terms.blocks);
+  EXPECT_EQ(terms.window->left, 3);
+  EXPECT_EQ(terms.window->right, 0);
+  EXPECT_EQ(terms.dilated->width, 4);
+  EXPECT_EQ(terms.dilated->distance, 2);
+  EXPECT_EQ(terms.documents->starts, (std::vector<std::int64_t>{0, 5, 9}));
+  EXPECT_EQ(terms.blocks->size, 64);
+  EXPECT_EQ(terms.blocks->file, "dir/a:b,c.txt");
+  EXPECT_TRUE(parse_mask_terms("documents", "mask").documents->starts.empty());
+}
+
+TEST(MaskTerms, TextRoundTrip) {
+  for (const char* text :
+       {"full", "causal", "window:0,7", "dilated:1,1", "documents", "documents:0", "documents:0,3,9",
+        "blocks:128,mask.txt", "causal+window:3,9+dilated:2,5+documents:0,4+blocks:1,x"})
+    EXPECT_EQ(to_string(parse_mask_terms(text, "mask")), text);
+  EXPECT_EQ(to_string(parse_mask_terms("documents:0+causal", "mask")), "causal+documents:0");
+}
+
+TEST(MaskTerms, ErrorsNameFieldTermAndRemedy) {
+  EXPECT_THAT(rejected("causal+windw:3,4"),
+              AllOf(HasSubstr("train.mask = 'causal+windw:3,4'"),
+                    HasSubstr("the term 'windw:3,4' is no mask"), HasSubstr("window:L,R")));
+  for (const char* text : {"", "+", "causal+", "Causal", " causal", "causal:", "full:1"})
+    EXPECT_THAT(rejected(text), HasSubstr("is no mask: use full, causal")) << text;
+  for (const char* text :
+       {"window", "window:", "window:3", "window:3,", "window:-1,0", "window:0,-1", "window:3,4,5",
+        "window:a,b", "window:1.5,0", "window:99999999999999999999,0", "window: 3,4"})
+    EXPECT_THAT(rejected(text), AllOf(HasSubstr(std::string("the term '") + text + "'"), HasSubstr("L,R ≥ 0"),
+                                      HasSubstr("window:128,0")));
+  for (const char* text :
+       {"dilated", "dilated:4", "dilated:0,2", "dilated:2,0", "dilated:-3,1", "dilated:x,1"})
+    EXPECT_THAT(rejected(text),
+                AllOf(HasSubstr(std::string("the term '") + text + "'"), HasSubstr("W,D ≥ 1")));
+  EXPECT_THAT(rejected("documents:0,x,9"), HasSubstr("start offset 'x', which is no whole number"));
+  EXPECT_THAT(rejected("documents:"), HasSubstr("start offset ''"));
+  for (const char* text :
+       {"blocks", "blocks:64", "blocks:64,", "blocks:,file", "blocks:0,file", "blocks:-1,file"})
+    EXPECT_THAT(rejected(text),
+                AllOf(HasSubstr("tokens of a block and a file"), HasSubstr("blocks:128,mask.txt")));
+}
+
+TEST(MaskTerms, WhatDoesNotJoinIsSaid) {
+  for (const char* text : {"full+causal", "causal+full", "documents+full"})
+    EXPECT_THAT(rejected(text), AllOf(HasSubstr("the term 'full' does not join"), HasSubstr("leave it out")));
+  for (const char* text :
+       {"full+full", "causal+causal", "window:1,2+window:3,4", "dilated:1,2+causal+dilated:1,2",
+        "documents+documents:0", "blocks:1,a+blocks:2,b"})
+    EXPECT_THAT(rejected(text), AllOf(HasSubstr("second one of its kind"), HasSubstr("as one term"))) << text;
+  EXPECT_THAT(rejected("blocks:64,a+b.txt"),
+              AllOf(HasSubstr("the term 'b.txt'"), HasSubstr("rename the file")));
+}
+
+}  // namespace
+}  // namespace annulus::detail
