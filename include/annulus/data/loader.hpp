@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <annulus/data/dataset.hpp>
+#include <annulus/data/order.hpp>
+
+namespace annulus::data {
+
+struct LoaderOptions {
+  PositionMap rows;           ///< this rank's positions in every sequence
+  std::int64_t groups = 1;    ///< data-parallel groups; together they read each sequence once an epoch
+  std::int64_t group = 0;     ///< which of them this rank belongs to
+  std::uint64_t seed = 0;     ///< of the order of the sequences
+  bool shuffle = true;        ///< false: sequences come as stored
+  std::int64_t prefetch = 2;  ///< sequences read ahead by a thread; 0 reads when asked
+  StreamState start;          ///< where to go on
+};
+
+/// Gives a rank its part of one sequence after the other. With G groups, group g is given the sequences g, g
+/// + G, … of the order (counted from the start state), so that all groups take the same state from step to
+/// step.
+class Loader {
+ public:
+  Loader(std::shared_ptr<const TokenDataset> dataset, const LoaderOptions& options);
+
+  /// Waits for a read that is under way, drops what was read ahead.
+  ~Loader();
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+
+  /// The next sequence. Does not depend on `prefetch`. Throws what reading threw, at this and every later
+  /// call.
+  Sequence next();
+
+  /// Where a new Loader goes on with the sequence that next() gives next, in all groups.
+  StreamState state() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace annulus::data

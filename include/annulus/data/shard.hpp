@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/data/tokenizer.hpp>
+#include <annulus/io/hdf5.hpp>
+
+/// Token shards: HDF5 files of token ids with document boundaries, specified in docs/formats/token-shards.md.
+namespace annulus::data {
+
+inline constexpr const char* shard_format = "annulus-tokens";
+inline constexpr std::int64_t shard_version = 1;
+
+/// What the header of a shard says.
+struct ShardHeader {
+  std::string path;
+  TokenizerIdentity tokenizer;
+  io::ElementType type = io::ElementType::u16;  ///< of the stored ids: u8, u16 or u32
+  std::int64_t tokens = 0, documents = 0;
+  std::uint32_t checksum = 0;
+  std::string creator;
+};
+
+/// A shard opened for reading. Opening checks the header (format, version, tokenizer, types, shapes, not
+/// empty) and reads no tokens.
+class TokenShard {
+ public:
+  /// Throws Error that names the file, what is wrong with it and what to do.
+  static TokenShard open(const std::filesystem::path& path);
+
+  const ShardHeader& header() const { return header_; }
+
+  /// Token ids [start, start + out.size()). Throws Error naming file and offset when an id is not below the
+  /// vocabulary.
+  void read(std::int64_t start, std::span<std::int32_t> out) const;
+
+  /// `count` blocks of `block` ids, the first at `start`, `stride` ≥ block apart, one after the other. Ids
+  /// are not checked; require_ids does that.
+  void read_blocks(std::int64_t start, std::int64_t stride, std::int64_t count, std::int64_t block,
+                   std::span<std::int32_t> out) const;
+
+  /// Throws Error unless 0 ≤ id < vocabulary for every id; `start` is the offset of the first in the file.
+  void require_ids(std::int64_t start, std::span<const std::int32_t> ids) const;
+
+  /// Start offsets of the documents, checked: increasing from 0, below the number of tokens.
+  std::vector<std::int64_t> read_documents() const;
+
+  /// CRC-32 over the bytes of the tokens and the documents as they should lie in the file. Reads everything.
+  std::uint32_t compute_checksum() const;
+
+  /// The tokenizer that made the ids. Throws Error when it is neither "byte" nor "sentencepiece".
+  std::unique_ptr<const Tokenizer> tokenizer() const;
+
+ private:
+  TokenShard(io::File file, io::Dataset tokens, ShardHeader header);
+  io::File file_;
+  io::Dataset tokens_;
+  ShardHeader header_;
+};
+
+/// Writes a shard, atomically. `documents` are the start offsets; ids must be below the vocabulary. Equal
+/// arguments give equal bytes. Returns what its header says.
+ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer,
+                        std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents);
+
+/// The shards that `paths` stand for: files as they are, folders as their *.h5 files sorted by name. Throws
+/// Error when a path is missing or a folder has none.
+std::vector<std::filesystem::path> find_shards(std::span<const std::filesystem::path> paths);
+
+}  // namespace annulus::data

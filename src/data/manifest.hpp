@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/data/packer.hpp>
+
+#include "inputs.hpp"
+
+namespace annulus::data {
+
+/// The contents of pack.json: what is being packed and how far it has come.
+struct PackManifest {
+  struct Shard {
+    std::string file;
+    std::int64_t tokens = 0, documents = 0;
+    std::uint32_t checksum = 0;
+  };
+
+  static constexpr const char* file_name = "pack.json";
+
+  TokenizerIdentity tokenizer;
+  std::int64_t shard_tokens = 0;
+  std::vector<std::string> extensions;
+  std::string inputs;  ///< fingerprint_of the files
+
+  std::vector<Shard> shards;
+  InputPosition next;  ///< behind the last document of the last shard
+  std::int64_t skipped_binary = 0, skipped_empty = 0;
+  bool complete = false;
+  double unigram_entropy = 0;
+
+  /// Reads the manifest of an output folder; nothing when there is none. Throws Error when it is damaged.
+  static std::optional<PackManifest> read(const std::filesystem::path& folder);
+
+  /// Replaces the manifest of an output folder, atomically.
+  void write(const std::filesystem::path& folder) const;
+
+  /// Throws Error, naming the first difference, unless `other` packs the same inputs with the same arguments.
+  void require_same_pack(const PackManifest& other, const std::filesystem::path& folder) const;
+
+  std::int64_t tokens() const;
+  std::int64_t documents() const;
+};
+
+}  // namespace annulus::data

@@ -1,0 +1,189 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <annulus/base/error.hpp>
+#include <annulus/data/packer.hpp>
+#include <annulus/data/verify.hpp>
+#include <cerrno>
+
+#include "inputs.hpp"
+#include "manifest.hpp"
+#include "text.hpp"
+
+namespace annulus::data {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Keeps a second pack out of the output folder for as long as it lives.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder)
+      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    // Where the file system has no locks, packing goes on without.
+    const bool taken =
+        descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!taken) return;
+    ::close(descriptor_);
+    fail("another annulus-tokens pack is writing to '{}': wait for it, or choose another folder",
+         folder.string());
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+ private:
+  int descriptor_;
+};
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require(fs::is_directory(folder),
+          "cannot make the output folder '{}': {}; choose a folder that can be written", folder.string(),
+          error ? error.message() : "there is something else of that name");
+}
+
+/// What a killed run left of a file that it was writing.
+void remove_temporaries(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().string().find(".tmp-") != std::string::npos) fs::remove(entry.path());
+  }
+}
+
+void require_no_strangers(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    require(entry.path().extension() != ".h5",
+            "the output folder '{}' has '{}' in it, but no pack.json: choose an empty folder",
+            folder.string(), entry.path().filename().string());
+  }
+}
+
+/// Makes sure that what the manifest counts as written is there, without reading tokens.
+void require_shards(const PackManifest& manifest, const fs::path& folder) {
+  for (const PackManifest::Shard& shard : manifest.shards) {
+    const ShardHeader header = TokenShard::open(folder / shard.file).header();
+    require(header.tokens == shard.tokens && header.checksum == shard.checksum,
+            "'{}' is not the shard that pack.json lists: delete the folder '{}' and pack again", header.path,
+            folder.string());
+  }
+}
+
+PackSummary summary_of(const PackManifest& manifest) {
+  PackSummary summary;
+  for (const PackManifest::Shard& shard : manifest.shards) summary.shards.push_back(shard.file);
+  summary.tokens = manifest.tokens();
+  summary.documents = manifest.documents();
+  summary.skipped_binary = manifest.skipped_binary;
+  summary.skipped_empty = manifest.skipped_empty;
+  summary.unigram_entropy = manifest.unigram_entropy;
+  return summary;
+}
+
+/// Collects documents until a shard is full, writes it, and records it in the manifest.
+class ShardFiller {
+ public:
+  ShardFiller(const PackOptions& options, PackManifest& manifest) : options_(options), manifest_(manifest) {}
+
+  /// Adds the document that starts at `position` in the inputs.
+  void add(std::string_view text, InputPosition position) {
+    if (text.empty()) {
+      ++manifest_.skipped_empty;
+      return;
+    }
+    if (!is_text(text)) {
+      ++manifest_.skipped_binary;
+      return;
+    }
+    document_.clear();
+    options_.tokenizer->encode(text, document_);
+    document_.push_back(static_cast<std::int32_t>(manifest_.tokenizer.end_of_document));
+    if (std::ssize(tokens_) + std::ssize(document_) > options_.shard_tokens) flush(position);
+    documents_.push_back(std::ssize(tokens_));
+    tokens_.insert(tokens_.end(), document_.begin(), document_.end());
+  }
+
+  /// Writes what has been collected; `next` is where the first document behind it starts.
+  void flush(InputPosition next) {
+    if (documents_.empty()) return;
+    const std::int64_t number = std::ssize(manifest_.shards);
+    const std::string name = fmt::format("tokens-{:06}.h5", number);
+    const ShardHeader header = write_shard(options_.output / name, *options_.tokenizer, tokens_, documents_);
+    manifest_.shards.push_back({name, header.tokens, header.documents, header.checksum});
+    manifest_.next = next;
+    manifest_.write(options_.output);
+    tokens_.clear();
+    documents_.clear();
+    if (options_.on_shard) options_.on_shard(header, number);
+  }
+
+ private:
+  const PackOptions& options_;
+  PackManifest& manifest_;
+  std::vector<std::int32_t> tokens_, document_;
+  std::vector<std::int64_t> documents_;
+};
+
+double entropy_of(const PackManifest& manifest, const fs::path& folder) {
+  TokenHistogram histogram;
+  for (const PackManifest::Shard& shard : manifest.shards) {
+    count_tokens(TokenShard::open(folder / shard.file), histogram);
+  }
+  return histogram.entropy();
+}
+
+}  // namespace
+
+PackSummary pack(const PackOptions& options) {
+  require(options.tokenizer != nullptr, "pack needs a tokenizer");
+  require(options.shard_tokens > 0, "--shard-tokens is {}: a shard has at least one token",
+          options.shard_tokens);
+  std::vector<InputFile> files = find_inputs(options.inputs, options.extensions, options.output);
+  make_folder(options.output);
+  const FolderLock lock(options.output);
+
+  PackManifest manifest;
+  manifest.tokenizer = options.tokenizer->identity();
+  manifest.shard_tokens = options.shard_tokens;
+  manifest.extensions = options.extensions;
+  manifest.inputs = fingerprint_of(files);
+  const std::optional<PackManifest> earlier = PackManifest::read(options.output);
+  if (earlier) {
+    earlier->require_same_pack(manifest, options.output);
+    require_shards(*earlier, options.output);
+    manifest = *earlier;
+  } else {
+    require_no_strangers(options.output);
+    manifest.write(options.output);  // from here on shards in the folder are ours
+  }
+  const std::int64_t resumed = std::ssize(manifest.shards);
+  const bool was_complete = manifest.complete;
+  if (!was_complete) {
+    remove_temporaries(options.output);
+    DocumentReader reader(std::move(files), manifest.next);
+    ShardFiller filler(options, manifest);
+    for (InputPosition start = reader.position(); const auto text = reader.next();
+         start = reader.position()) {
+      filler.add(*text, start);
+    }
+    filler.flush(reader.position());
+    if (manifest.shards.empty()) {
+      fs::remove(options.output / PackManifest::file_name);
+      fail("the inputs hold no text: {} are empty, {} hold a NUL or are not UTF-8; name other files",
+           manifest.skipped_empty, manifest.skipped_binary);
+    }
+    manifest.unigram_entropy = entropy_of(manifest, options.output);
+    manifest.complete = true;
+    manifest.write(options.output);
+  }
+  PackSummary summary = summary_of(manifest);
+  summary.resumed_shards = resumed;
+  summary.was_complete = was_complete;
+  return summary;
+}
+
+}  // namespace annulus::data

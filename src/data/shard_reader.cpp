@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <annulus/base/error.hpp>
+#include <annulus/data/shard.hpp>
+#include <annulus/io/crc32.hpp>
+#include <bit>
+#include <limits>
+
+#include "token_type.hpp"
+
+namespace annulus::data {
+
+static_assert(std::endian::native == std::endian::little, "checksums are over little-endian bytes");
+
+namespace {
+
+void require_format(const io::File& file) {
+  require(file.has_attribute("format") && file.string_attribute("format") == shard_format,
+          "'{}' is an HDF5 file, but no token shard: it has no attribute format = \"{}\"; make shards with "
+          "annulus-tokens pack",
+          file.file(), shard_format);
+  const std::int64_t version = file.integer_attribute("version");
+  require(version == shard_version,
+          "'{}' is a token shard of version {}, this program reads version {}: pack it again, or use a "
+          "program that "
+          "reads it",
+          file.file(), version, shard_version);
+}
+
+TokenizerIdentity read_identity(const io::File& file) {
+  TokenizerIdentity identity;
+  identity.name = file.string_attribute("tokenizer");
+  identity.vocabulary = file.integer_attribute("vocabulary");
+  identity.end_of_document = file.integer_attribute("end_of_document");
+  if (file.has_attribute("fingerprint")) identity.fingerprint = file.string_attribute("fingerprint");
+  require(identity.vocabulary > 0 && identity.vocabulary <= std::numeric_limits<std::int32_t>::max(),
+          "'{}': the attribute vocabulary is {}, which is not between 1 and 2^31 - 1: write the shard again",
+          file.file(), identity.vocabulary);
+  require(identity.end_of_document >= 0 && identity.end_of_document < identity.vocabulary,
+          "'{}': the attribute end_of_document is {}, which is not below the vocabulary {}: write the shard "
+          "again",
+          file.file(), identity.end_of_document, identity.vocabulary);
+  require(identity.name != "byte" || identity.vocabulary == 257,
+          "'{}': the tokenizer is byte, which has a vocabulary of 257, but vocabulary is {}: write the shard "
+          "again",
+          file.file(), identity.vocabulary);
+  require(
+      identity.name != "sentencepiece" || (!identity.fingerprint.empty() && file.has("tokenizer_model")),
+      "'{}': the tokenizer is sentencepiece, but the attribute fingerprint or the dataset tokenizer_model is "
+      "missing: write the shard again",
+      file.file());
+  return identity;
+}
+
+std::int64_t length_of(const io::Dataset& dataset) {
+  dataset.require_rank(1);
+  require(dataset.elements() > 0, "'{}' is an empty shard: its dataset '{}' has no elements; delete it",
+          dataset.file(), dataset.name());
+  return static_cast<std::int64_t>(dataset.elements());
+}
+
+}  // namespace
+
+TokenShard::TokenShard(io::File file, io::Dataset tokens, ShardHeader header)
+    : file_(std::move(file)), tokens_(std::move(tokens)), header_(std::move(header)) {}
+
+TokenShard TokenShard::open(const std::filesystem::path& path) {
+  io::File file = io::File::open(path);
+  require_format(file);
+  ShardHeader header;
+  header.path = path.string();
+  header.tokenizer = read_identity(file);
+  if (file.has_attribute("creator")) header.creator = file.string_attribute("creator");
+  const std::int64_t checksum = file.integer_attribute("checksum");
+  require(checksum >= 0 && checksum <= std::numeric_limits<std::uint32_t>::max(),
+          "'{}': the attribute checksum is {}, which is no CRC-32: write the shard again", header.path,
+          checksum);
+  header.checksum = static_cast<std::uint32_t>(checksum);
+
+  io::Dataset tokens = file.dataset("tokens");
+  header.type = tokens.type();
+  require(tokens.type() == io::ElementType::u8 || tokens.type() == io::ElementType::u16 ||
+              tokens.type() == io::ElementType::u32,
+          "'{}': the dataset tokens holds {}: write it as u8, u16 or u32", header.path,
+          io::name_of(tokens.type()));
+  header.tokens = length_of(tokens);
+
+  const io::Dataset documents = file.dataset("documents");
+  documents.require_type(io::ElementType::u64);
+  header.documents = length_of(documents);
+  require(header.documents <= header.tokens, "'{}' has {} documents but {} tokens: write the shard again",
+          header.path, header.documents, header.tokens);
+  return TokenShard(std::move(file), std::move(tokens), std::move(header));
+}
+
+void TokenShard::read_blocks(std::int64_t start, std::int64_t stride, std::int64_t count, std::int64_t block,
+                             std::span<std::int32_t> out) const {
+  const auto u = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  const io::Hyperslab part{{u(start)}, {u(count)}, {u(count == 1 ? block : stride)}, {u(block)}};
+  with_token_type(header_.type, [&]<class T>(T) {
+    std::vector<T> stored(part.elements());
+    tokens_.read(part, std::span<T>(stored));
+    std::transform(stored.begin(), stored.end(), out.begin(),
+                   [](T id) { return static_cast<std::int32_t>(id); });
+  });
+}
+
+void TokenShard::require_ids(std::int64_t start, std::span<const std::int32_t> ids) const {
+  // As unsigned numbers, ids of 2^31 and more (which are negative here) are too large as well.
+  const auto vocabulary = static_cast<std::uint32_t>(header_.tokenizer.vocabulary);
+  const auto bad = std::find_if(
+      ids.begin(), ids.end(), [=](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocabulary; });
+  require(bad == ids.end(),
+          "'{}': the token at offset {} has id {}, which is not below the vocabulary {}: the shard is "
+          "damaged or was "
+          "written wrongly; write it again",
+          header_.path, start + (bad - ids.begin()), bad == ids.end() ? 0u : static_cast<std::uint32_t>(*bad),
+          vocabulary);
+}
+
+void TokenShard::read(std::int64_t start, std::span<std::int32_t> out) const {
+  if (out.empty()) return;
+  const auto size = static_cast<std::int64_t>(out.size());
+  read_blocks(start, size, 1, size, out);
+  require_ids(start, out);
+}
+
+std::vector<std::int64_t> TokenShard::read_documents() const {
+  const auto stored = file_.read<std::uint64_t>("documents");
+  const auto check = [&](bool good, std::size_t i) {
+    require(good,
+            "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
+            "tokens, {}: "
+            "write the shard again",
+            header_.path, i, stored[i], header_.tokens);
+  };
+  std::vector<std::int64_t> starts;
+  starts.reserve(stored.size());
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    check(i == 0 ? stored[0] == 0 : stored[i] > stored[i - 1], i);
+    check(stored[i] < static_cast<std::uint64_t>(header_.tokens), i);
+    starts.push_back(static_cast<std::int64_t>(stored[i]));
+  }
+  return starts;
+}
+
+std::uint32_t TokenShard::compute_checksum() const {
+  std::uint32_t crc = 0;
+  with_token_type(header_.type, [&]<class T>(T) {
+    std::vector<T> piece;
+    for (std::int64_t at = 0; at < header_.tokens; at += piece_tokens) {
+      piece.resize(static_cast<std::size_t>(std::min(piece_tokens, header_.tokens - at)));
+      tokens_.read({{static_cast<std::uint64_t>(at)}, {piece.size()}}, std::span<T>(piece));
+      crc = io::crc32_of(std::span<const T>(piece), crc);
+    }
+  });
+  const auto documents = file_.read<std::uint64_t>("documents");
+  return io::crc32_of(std::span<const std::uint64_t>(documents), crc);
+}
+
+std::unique_ptr<const Tokenizer> TokenShard::tokenizer() const {
+  const TokenizerIdentity& identity = header_.tokenizer;
+  if (identity.name == "byte") return make_byte_tokenizer();
+  require(identity.name == "sentencepiece",
+          "'{}': the tokenizer '{}' is not known here: decode its ids with the program that wrote them",
+          header_.path, identity.name);
+  const auto bytes = file_.read<std::uint8_t>("tokenizer_model");
+  auto tokenizer = make_sentencepiece_tokenizer(std::string(bytes.begin(), bytes.end()), header_.path);
+  require(tokenizer->identity() == identity,
+          "'{}': the embedded SentencePiece model ({}, {} pieces) is not the one of the header ({}, {} "
+          "pieces): write "
+          "the shard again",
+          header_.path, tokenizer->identity().fingerprint, tokenizer->identity().vocabulary,
+          identity.fingerprint, identity.vocabulary);
+  return tokenizer;
+}
+
+}  // namespace annulus::data
