@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <annulus/model/config.hpp>
+#include <annulus/optim/adamw.hpp>
+#include <annulus/optim/schedule.hpp>
+
+namespace annulus::train {
+
+/// Everything a training run is told. Read from TOML; docs/formats/configuration.md explains each key, and
+/// `annulus-train --print-config` prints the table that this file's implementation is driven by.
+struct Config {
+  struct Run {
+    std::string folder = "runs/train";
+    std::int64_t seed = 1;
+  } run;
+
+  model::LlamaConfig model;  ///< vocabulary 0: that of the data
+
+  struct Data {
+    std::vector<std::string> shards;  ///< files or folders of token shards
+    std::int64_t sequence_length = 1024;
+    std::int64_t seed = 1;
+    bool shuffle = true;
+  } data;
+
+  struct Attention {
+    std::string schedule = "ring";
+    std::string layout = "zigzag";
+    std::string mask = "causal";
+    std::string kernel = "automatic";
+  } attention;
+
+  struct Parallel {
+    int context = 0;         ///< ranks of a context-parallel group; 0: all
+    int ranks_per_node = 0;  ///< 0: what the machine says
+  } parallel;
+
+  struct Train {
+    std::int64_t steps = 100;
+    std::int64_t micro_batches = 1;
+    std::string dtype = "f32";
+    double lr = 3e-4, min_lr = 3e-5;
+    std::int64_t warmup_steps = 10;
+    double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+    double clip_norm = 1.0;
+    std::int64_t log_every = 10;
+  } train;
+
+  struct Checkpoint {
+    std::int64_t every = 100;  ///< steps; 0: at the end and on signals only
+    std::int64_t keep = 2;
+  } checkpoint;
+
+  /// Reads a TOML file, then `overrides` ("section.key=value", the value as in TOML, quotes of strings
+  /// optional). Throws Error naming file, line and key for what is unknown (with the nearest right key), of
+  /// the wrong type, out of range or inconsistent.
+  static Config load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
+
+  /// The same from text; `origin` stands for the file's name in errors.
+  static Config parse(std::string_view text, std::string_view origin,
+                      std::span<const std::string> overrides = {});
+
+  /// All keys with their values as TOML that load reads back to an equal configuration; `explain` adds the
+  /// meanings.
+  std::string to_toml(bool explain = false) const;
+
+  /// Throws Error naming keys and remedy. Called by load.
+  void check() const;
+
+  optim::AdamWOptions adamw() const;
+  optim::LearningRateSchedule learning_rate() const;
+};
+
+/// A key on which two configurations disagree, with both values as TOML.
+struct Difference {
+  std::string key, before, after;
+};
+
+/// Keys that change what a run computes and differ. Keys that may change between a run and its continuation
+/// (folders, numbers of steps to log and save, parallelism, schedule, layout) do not count.
+std::vector<Difference> incompatible(const Config& before, const Config& after);
+
+}  // namespace annulus::train

@@ -1,0 +1,225 @@
+#include <annulus/train/config.hpp>
+
+#include <toml++/toml.h>
+#include <cmath>
+#include <type_traits>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/sequence/layout.hpp>
+#include <annulus/sequence/mask.hpp>
+
+#include "train/config_table.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+// "file:line", or the origin alone when there is no line.
+std::string place(std::string_view origin, const toml::node& node) {
+  const auto line = node.source().begin.line;
+  return line > 0 ? fmt::format("{}:{}", origin, line) : std::string(origin);
+}
+
+const Key* find_key(const std::string& name) {
+  for (const Key& key : config_table())
+    if (name == key.name) return &key;
+  return nullptr;
+}
+
+template <class T>
+constexpr const char* expected_type() {
+  if constexpr (std::is_same_v<T, bool>)
+    return "true or false";
+  else if constexpr (std::is_integral_v<T>)
+    return "a whole number";
+  else if constexpr (std::is_floating_point_v<T>)
+    return "a number";
+  else if constexpr (std::is_same_v<T, std::string>)
+    return "a string";
+  else
+    return "a string or an array of strings";
+}
+
+// Sets `target` from a TOML value; false when the type does not fit.
+template <class T>
+bool assign(T& target, const toml::node& node) {
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    if (const auto text = node.value_exact<std::string>()) return target = {*text}, true;
+    if (!node.is_array()) return false;
+    std::vector<std::string> values;
+    for (const toml::node& element : *node.as_array()) {
+      const auto text = element.value_exact<std::string>();
+      if (!text) return false;
+      values.push_back(*text);
+    }
+    target = std::move(values);
+  } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, bool>) {
+    const auto value = node.value_exact<T>();
+    if (!value) return false;
+    target = *value;
+  } else if constexpr (std::is_integral_v<T>) {
+    const auto value = node.value_exact<std::int64_t>();
+    if (!value || *value < std::numeric_limits<T>::min() || *value > std::numeric_limits<T>::max())
+      return false;
+    target = static_cast<T>(*value);
+  } else {
+    if (!node.is_number()) return false;
+    target = static_cast<T>(*node.value<double>());
+  }
+  return true;
+}
+
+void set(Config& config, const std::string& name, const toml::node& node, const std::string& where) {
+  const Key* key = find_key(name);
+  require(key != nullptr, "{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)",
+          where, name, nearest_key(name).name);
+  std::visit(
+      [&](auto* target) {
+        using T = std::remove_pointer_t<decltype(target)>;
+        require(assign(*target, node), "{}: {} must be {}", where, name, expected_type<T>());
+        if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+          require(std::isfinite(static_cast<double>(*target)) && static_cast<double>(*target) >= key->minimum,
+                  "{}: {} = {} is out of range: {}", where, name, *target,
+                  std::isfinite(key->minimum) ? fmt::format("give at least {}", key->minimum)
+                                              : "give a finite number");
+        }
+      },
+      key->reference(config));
+}
+
+void read_table(Config& config, const toml::table& table, const std::string& prefix,
+                std::string_view origin) {
+  for (const auto& [key, node] : table) {
+    const std::string name =
+        prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
+    if (node.is_table() && find_key(name) == nullptr) {
+      const bool section = std::any_of(config_table().begin(), config_table().end(), [&](const Key& k) {
+        return std::string_view(k.name).starts_with(name + ".");
+      });
+      require(section, "{}: unknown section [{}]; the nearest key is '{}'", place(origin, node), name,
+              nearest_key(name).name);
+      read_table(config, *node.as_table(), name, origin);
+    } else {
+      set(config, name, node, place(origin, node));
+    }
+  }
+}
+
+void override_key(Config& config, const std::string& text) {
+  const auto equals = text.find('=');
+  require(equals != std::string::npos && equals > 0,
+          "--set {}: write it as key=value, for instance --set train.steps=200", text);
+  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  const std::string where = fmt::format("--set {}", text);
+  const Key* key = find_key(name);
+  toml::table table;
+  try {
+    table = toml::parse("value = " + value + "\n");
+  } catch (const toml::parse_error&) {
+    table.insert("value", value);  // a string without quotes
+  }
+  // Without quotes a string may look like something else, a folder named 2024 for example.
+  if (key != nullptr && !table["value"].is_string() && !table["value"].is_array()) {
+    const Reference reference = key->reference(config);
+    if (std::holds_alternative<std::string*>(reference) ||
+        std::holds_alternative<std::vector<std::string>*>(reference))
+      table.insert_or_assign("value", value);
+  }
+  set(config, name, *table["value"].node(), where);
+}
+
+template <class T>
+std::string to_text(const T& value) {
+  std::ostringstream out;
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    toml::array array;
+    for (const std::string& text : value) array.push_back(text);
+    out << array;
+  } else if constexpr (std::is_same_v<T, float>) {
+    return to_text(std::stod(fmt::format("{}", value)));  // the shortest decimal that is this float
+  } else if constexpr (std::is_same_v<T, int>) {
+    return to_text(std::int64_t{value});
+  } else {
+    out << toml::value<T>(value);
+  }
+  return out.str();
+}
+
+std::string value_text(const Key& key, const Config& config) {
+  // The table's functions give pointers for reading and writing alike; here they are only read.
+  return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
+}
+
+}  // namespace
+
+Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  return parse(io::read_text(file), file.string(), overrides);
+}
+
+Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {
+  Config config;
+  config.model.vocabulary = 0;
+  try {
+    read_table(config, toml::parse(text, origin), "", origin);
+  } catch (const toml::parse_error& error) {
+    fail("{}:{}: {}", origin, error.source().begin.line, error.description());
+  }
+  for (const std::string& text_override : overrides) override_key(config, text_override);
+  config.check();
+  return config;
+}
+
+std::string Config::to_toml(bool explain) const {
+  std::string text, section;
+  for (const Key& key : config_table()) {
+    const std::string name = key.name;
+    const std::string key_section = name.substr(0, name.find('.'));
+    if (key_section != section) {
+      section = key_section;
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    text += fmt::format("{} = {}", name.substr(name.find('.') + 1), value_text(key, *this));
+    text += explain ? fmt::format("  # {}\n", key.meaning) : "\n";
+  }
+  return text;
+}
+
+void Config::check() const {
+  model::LlamaConfig shape = model;
+  if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
+  shape.check();
+  require(train.dtype == "f32",
+          "train.dtype = '{}': training on the CPU runs in f32; 16-bit training needs a GPU build",
+          train.dtype);
+  require(train.clip_norm > 0,
+          "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
+  require(train.warmup_steps <= train.steps,
+          "train.warmup_steps = {} exceeds train.steps = {}: warm up for fewer steps", train.warmup_steps,
+          train.steps);
+  require(train.min_lr <= train.lr, "train.min_lr = {} exceeds train.lr = {}: the cosine goes down",
+          train.min_lr, train.lr);
+  adamw().validate();
+  learning_rate().validate();
+  Layout::parse(attention.layout, "attention.layout");
+}
+
+optim::AdamWOptions Config::adamw() const {
+  return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
+}
+
+optim::LearningRateSchedule Config::learning_rate() const {
+  return {train.lr, train.min_lr, train.warmup_steps, train.steps};
+}
+
+std::vector<Difference> incompatible(const Config& before, const Config& after) {
+  std::vector<Difference> differences;
+  for (const Key& key : config_table()) {
+    if (key.may_change) continue;
+    const std::string old_value = value_text(key, before), new_value = value_text(key, after);
+    if (old_value != new_value) differences.push_back({key.name, old_value, new_value});
+  }
+  return differences;
+}
+
+}  // namespace annulus::train

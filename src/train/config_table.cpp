@@ -1,0 +1,116 @@
+#include "train/config_table.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+
+namespace annulus::train {
+
+namespace {
+
+// The member that a key stands for, as a function without state.
+#define ANNULUS_MEMBER(path) [](Config& config) -> Reference { return &config.path; }
+
+constexpr bool may_change = true;
+
+const std::vector<Key>& table() {
+  static const std::vector<Key> keys = {
+      {"run.folder", "where configuration, metrics, log and checkpoints of the run go",
+       ANNULUS_MEMBER(run.folder), may_change},
+      {"run.seed", "of the initial parameters", ANNULUS_MEMBER(run.seed), false, 0},
+
+      {"model.vocabulary", "entries of the embedding; 0 takes the vocabulary of the data",
+       ANNULUS_MEMBER(model.vocabulary), false, 0},
+      {"model.layers", "transformer layers", ANNULUS_MEMBER(model.layers), false, 1},
+      {"model.hidden", "width of the residual stream", ANNULUS_MEMBER(model.hidden), false, 1},
+      {"model.heads", "query heads", ANNULUS_MEMBER(model.heads), false, 1},
+      {"model.kv_heads", "key and value heads (grouped-query attention); divides model.heads",
+       ANNULUS_MEMBER(model.kv_heads), false, 1},
+      {"model.head_dim", "width of a head, 16 to 256 in multiples of 8", ANNULUS_MEMBER(model.head_dim),
+       false, 16},
+      {"model.ffn", "width of the SwiGLU", ANNULUS_MEMBER(model.ffn), false, 1},
+      {"model.rope_theta", "base of the rotary position embedding", ANNULUS_MEMBER(model.rope_theta)},
+      {"model.norm_epsilon", "added to the mean square in RMSNorm", ANNULUS_MEMBER(model.norm_epsilon)},
+      {"model.tied", "the LM head shares the embedding's weights", ANNULUS_MEMBER(model.tied)},
+
+      {"data.shards", "token shard files, or folders of them (annulus-tokens pack)",
+       ANNULUS_MEMBER(data.shards), may_change},
+      {"data.sequence_length", "tokens of one sequence, spread over the ranks of a context-parallel group",
+       ANNULUS_MEMBER(data.sequence_length), false, 1},
+      {"data.seed", "of the order of the sequences", ANNULUS_MEMBER(data.seed), false, 0},
+      {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle)},
+
+      {"attention.schedule", "how shards travel: ring, burst", ANNULUS_MEMBER(attention.schedule),
+       may_change},
+      {"attention.layout", "contiguous, zigzag, striped, block-striped:B", ANNULUS_MEMBER(attention.layout),
+       may_change},
+      {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
+       ANNULUS_MEMBER(attention.mask)},
+      {"attention.kernel", "automatic, portable, host-simd", ANNULUS_MEMBER(attention.kernel), may_change},
+
+      {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
+       ANNULUS_MEMBER(parallel.context), may_change, 0},
+      {"parallel.ranks_per_node",
+       "0 asks the machine; else overrides it, so that one machine can stand for several nodes",
+       ANNULUS_MEMBER(parallel.ranks_per_node), may_change, 0},
+
+      {"train.steps", "optimizer updates", ANNULUS_MEMBER(train.steps), may_change, 1},
+      {"train.micro_batches", "sequences of a data-parallel group in one update (gradient accumulation)",
+       ANNULUS_MEMBER(train.micro_batches), false, 1},
+      {"train.dtype", "of parameters and activations: f32", ANNULUS_MEMBER(train.dtype)},
+      {"train.lr", "peak learning rate", ANNULUS_MEMBER(train.lr), false, 0},
+      {"train.min_lr", "learning rate at the end of the cosine", ANNULUS_MEMBER(train.min_lr), false, 0},
+      {"train.warmup_steps", "updates of linear warm-up", ANNULUS_MEMBER(train.warmup_steps), false, 0},
+      {"train.weight_decay", "AdamW's, on matrices alone", ANNULUS_MEMBER(train.weight_decay), false, 0},
+      {"train.beta1", "AdamW's", ANNULUS_MEMBER(train.beta1), false, 0},
+      {"train.beta2", "AdamW's", ANNULUS_MEMBER(train.beta2), false, 0},
+      {"train.epsilon", "AdamW's", ANNULUS_MEMBER(train.epsilon), false, 0},
+      {"train.clip_norm", "bound of the global gradient norm", ANNULUS_MEMBER(train.clip_norm), false, 0},
+      {"train.log_every", "updates between progress lines", ANNULUS_MEMBER(train.log_every), may_change, 1},
+
+      {"checkpoint.every", "updates between checkpoints; 0 saves at the end and on signals alone",
+       ANNULUS_MEMBER(checkpoint.every), may_change, 0},
+      {"checkpoint.keep", "checkpoints that stay; older ones are removed", ANNULUS_MEMBER(checkpoint.keep),
+       may_change, 1},
+  };
+  return keys;
+}
+
+#undef ANNULUS_MEMBER
+
+// Levenshtein's distance.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string_view last_part(std::string_view name) {
+  return name.substr(name.find_last_of('.') + 1);
+}
+
+}  // namespace
+
+const std::vector<Key>& config_table() {
+  return table();
+}
+
+const Key& nearest_key(const std::string& name) {
+  // A key written into the wrong section is nearer than a similar key of the section that was named.
+  const auto score = [&](const Key& key) {
+    return std::min(distance(name, key.name), distance(last_part(name), last_part(key.name)) + 1);
+  };
+  return *std::min_element(table().begin(), table().end(),
+                           [&](const Key& a, const Key& b) { return score(a) < score(b); });
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <annulus/train/config.hpp>
+
+namespace annulus::train {
+
+/// Where the value of a key lives.
+using Reference =
+    std::variant<bool*, int*, std::int64_t*, float*, double*, std::string*, std::vector<std::string>*>;
+
+/// One key. Parsing, printing, range checks, suggestions and resuming all go through the table of these.
+struct Key {
+  const char* name;     ///< "section.key"
+  const char* meaning;  ///< for --print-config
+  Reference (*reference)(Config&);
+  bool may_change = false;  ///< on resume, without changing what is computed
+  double minimum = -std::numeric_limits<double>::infinity();
+};
+
+/// All keys, section by section.
+const std::vector<Key>& config_table();
+
+/// The known key nearest to `name` by edit distance, sections counted.
+const Key& nearest_key(const std::string& name);
+
+}  // namespace annulus::train
