@@ -1,0 +1,16 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace annulus::tokens {
+
+/// What a subcommand does once the command line is parsed; gives the exit status.
+using Command = std::function<int()>;
+
+/// Each declares a subcommand with its options and says what it does in `command` when it is chosen.
+void add_pack(CLI::App& app, Command& command);
+void add_info(CLI::App& app, Command& command);
+void add_verify(CLI::App& app, Command& command);
+
+}  // namespace annulus::tokens
