@@ -48,7 +48,7 @@ Mask Mask::parse(std::string_view text, std::int64_t tokens, std::string_view fi
   require(!terms.documents || !terms.documents->starts.empty(),
           "{} = '{}': the term 'documents' gives no start offsets and no data give them here: write "
           "documents:0,a,b,…",
-          field, text);
+          field, detail::abbreviated(text));
   return Mask(terms, std::string(text), tokens, field);
 }
 
@@ -56,19 +56,18 @@ Mask Mask::with_documents(std::string_view text, std::int64_t tokens, std::span<
                           std::string_view field) {
   detail::MaskTerms terms = detail::parse_mask_terms(text, field);
   require(!terms.full, "{} = '{}': documents are causal and do not join with 'full': write 'documents'",
-          field, text);
+          field, detail::abbreviated(text));
   require(
       !terms.documents || terms.documents->starts.empty(),
       "{} = '{}': the term 'documents' lists start offsets, but the data give them: write 'documents' alone",
-      field, text);
+      field, detail::abbreviated(text));
   terms.documents = detail::MaskTerms::Documents{{starts.begin(), starts.end()}};
   return Mask(terms, detail::to_string(terms), tokens, field);
 }
 
 Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field)
     : text_(std::move(text)) {
-  const std::string context =
-      fmt::format("{} = '{}'", field, text_.size() <= 80 ? text_ : text_.substr(0, 77) + "…");
+  const std::string context = fmt::format("{} = '{}'", field, detail::abbreviated(text_));
   require(tokens >= 0 && tokens <= max_tokens,
           "{}: a sequence of {} tokens: lengths from 0 to {} are possible", context, tokens, max_tokens);
   rule_.tokens = tokens;

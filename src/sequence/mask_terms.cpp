@@ -112,7 +112,7 @@ class TermReader {
   }
 
   [[noreturn]] void reject(std::string_view why) const {
-    fail("{} = '{}': the term '{}' {}", field_, text_, term_, why);
+    fail("{} = '{}': the term '{}' {}", field_, abbreviated(text_), abbreviated(term_), why);
   }
 
   std::string_view text_, field_, term_;
@@ -143,6 +143,15 @@ std::string to_string(const MaskTerms& terms) {
   }
   if (terms.blocks) join(fmt::format("blocks:{},{}", terms.blocks->size, terms.blocks->file));
   return text;
+}
+
+std::string abbreviated(std::string_view text) {
+  constexpr std::size_t most = 120;
+  if (text.size() <= most) return std::string(text);
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u)
+    --end;  // not inside a UTF-8 character
+  return std::string(text.substr(0, end)) + "…";
 }
 
 }  // namespace annulus::detail

@@ -37,4 +37,7 @@ MaskTerms parse_mask_terms(std::string_view text, std::string_view field);
 /// The inverse of parse_mask_terms: joined terms in a fixed order.
 std::string to_string(const MaskTerms& terms);
 
+/// `text` as error messages quote it: lists of a thousand documents are cut.
+std::string abbreviated(std::string_view text);
+
 }  // namespace annulus::detail

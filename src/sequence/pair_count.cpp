@@ -178,7 +178,7 @@ std::int64_t pairs_in_blocks(const MaskRule& rule, const PositionMap& q, const P
                              std::int64_t enough) {
   const std::int64_t size = rule.block_size, last_column = k.back() / size;
   std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < q.count;) {
+  for (std::int64_t i = 0; i < q.count && sum < enough;) {
     const std::int64_t row = q(i) / size, next = q.rows_below((row + 1) * size);
     const PositionMap queries = q.slice({i, next});
     const std::int64_t listed = rule.first_block(row, last_column + 1);

@@ -78,5 +78,18 @@ TEST(MaskTerms, WhatDoesNotJoinIsSaid) {
               AllOf(HasSubstr("the term 'b.txt'"), HasSubstr("rename the file")));
 }
 
+TEST(MaskTerms, LongTextsAreQuotedInPart) {
+  std::string documents = "documents:0";
+  for (int start = 1; start < 5000; ++start) documents.append(",").append(std::to_string(start));
+  EXPECT_THAT(rejected(documents + "+causl"),
+              AllOf(HasSubstr("documents:0,1,2,"), HasSubstr("…"), HasSubstr("the term 'causl' is no mask")));
+  EXPECT_LT(rejected(documents + ",x").size(), 500u);
+  std::string umlauts;
+  for (int i = 0; i < 100; ++i) umlauts += "ü";
+  umlauts.insert(0, 1, 'x');  // byte 120 is the second one of a character
+  EXPECT_EQ(abbreviated(umlauts), umlauts.substr(0, 119) + "…");
+  EXPECT_EQ(abbreviated("causal"), "causal");
+}
+
 }  // namespace
 }  // namespace annulus::detail
