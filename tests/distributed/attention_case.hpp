@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <annulus/attention/reference.hpp>
+#include <annulus/comm/communicator.hpp>
+#include <annulus/distributed/attention.hpp>
+#include <annulus/plan/plan.hpp>
+
+namespace annulus::test {
+
+namespace reference = attention::reference;
+
+/// A whole attention problem on seeded values, with the answer of the double-precision reference. It knows
+/// neither ranks nor layout, so one serves every way of spreading it.
+struct Sample {
+  Mask mask;
+  int heads = 0, kv_heads = 0, head_dim = 0, batch = 0;
+  DType type = DType::f32;
+  double scale = 1.0;
+  reference::Array q, k, v, d_out;  // values as they are after rounding to `type`
+  reference::Forward forward;
+  reference::Backward backward;
+
+  plan::Problem problem(const Topology& topology, const Layout& layout) const;
+};
+
+struct Shape {
+  std::int64_t tokens = 97;
+  int heads = 4, kv_heads = 2, head_dim = 16, batch = 1;
+};
+
+/// Computed at the first call with these arguments and kept.
+std::shared_ptr<const Sample> make_sample(const Mask& mask, const Shape& shape, DType type = DType::f32);
+std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& shape,
+                                          DType type = DType::f32);
+
+/// Relative errors ‖x − reference‖ / ‖reference‖ over all rows of all ranks; for lse of the rows that have
+/// keys. Norms count as at least 0.1 an element (root mean square): the gradients of a row with one key are
+/// exactly zero.
+struct Errors {
+  double out = 0, lse = 0, dq = 0, dk = 0, dv = 0;
+  bool finite = true;  ///< no NaN, infinity only in the lse of rows without keys
+  double worst() const;
+};
+
+/// What float32 accumulation and storage in `type` explain.
+double tolerance(DType type);
+
+/// Runs the two passes of Attention on this rank's rows of the sample and compares with the reference.
+/// Collective. With `repeat` the passes run twice on the same buffers and must give the same bits.
+Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
+           const plan::Plan& backward, bool repeat = false);
+
+/// The same with an Attention over fp32 that is there already; `positions` are those of this rank's rows.
+Errors run(comm::Communicator& communicator, const Sample& sample,
+           distributed::Attention<HostExec, float>& attention, const PositionMap& positions);
+
+/// The plans of a named schedule on the communicator's topology.
+Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
+           const Layout& layout);
+
+/// EXPECTs that every error is within tolerance; `what` is added to the message.
+void expect_correct(const Errors& errors, const Sample& sample, const std::string& what);
+
+}  // namespace annulus::test

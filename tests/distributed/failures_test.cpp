@@ -1,0 +1,209 @@
+// What goes wrong on one rank must end all of them, with a message that says what to do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/comm/loopback.hpp>
+#include <annulus/comm/null.hpp>
+#include <annulus/distributed/attention.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "distributed/attention_case.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int ranks = 3;
+
+plan::Problem problem_for(const comm::Communicator& communicator) {
+  return make_sample("causal", {.tokens = 61})->problem(communicator.topology(), Layout::parse("zigzag"));
+}
+
+struct Plans {
+  plan::Plan forward, backward;
+};
+Plans plans_for(const plan::Problem& problem) {
+  return {plan::make_burst(problem, plan::Pass::forward), plan::make_burst(problem, plan::Pass::backward)};
+}
+
+/// The message that every rank gets when it makes an Attention out of what `change` leaves of its plans.
+template <class Change>
+std::vector<std::string> messages(const Change& change) {
+  std::vector<std::string> texts(ranks);
+  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+    Plans plans = plans_for(problem_for(communicator));
+    change(communicator.rank(), plans);
+    texts[static_cast<std::size_t>(communicator.rank())] = error_text([&] {
+      distributed::Attention<HostExec, float>(HostExec(), communicator, plans.forward, plans.backward);
+    });
+  });
+  return texts;
+}
+
+TEST(DistributedFailures, PlansThatFitAreNoError) {
+  EXPECT_THAT(messages([](int, Plans&) {}), Each(std::string("no error")));
+}
+
+TEST(DistributedFailures, OneRankWithAnotherProblem) {
+  EXPECT_THAT(messages([](int rank, Plans& plans) {
+                if (rank != 2) return;
+                plan::Problem other = plans.forward.problem;
+                other.mask = Mask::parse("window:5,0", 61);
+                plans = plans_for(other);
+              }),
+              Each(AllOf(HasSubstr("ranks disagree"), HasSubstr("rank 2"), HasSubstr("window:5,0"))));
+}
+
+TEST(DistributedFailures, OneRankWithOtherDocuments) {
+  EXPECT_THAT(messages([](int rank, Plans& plans) {
+                plan::Problem other = plans.forward.problem;
+                const std::vector<std::int64_t> starts{0, rank == 1 ? 30 : 31};
+                other.mask = Mask::with_documents("documents", 61, starts);
+                plans = plans_for(other);
+              }),
+              Each(HasSubstr("ranks disagree")));
+}
+
+TEST(DistributedFailures, OneRankWithAnotherPlanOfTheSameName) {
+  EXPECT_THAT(
+      messages([](int rank, Plans& plans) {
+        if (rank != 1) return;
+        plans.backward.step = [inner = plans.backward.step](int r, int number) {
+          plan::Step step = inner(r, number);
+          for (auto& send : step.sends) send.wire = DType::bf16;
+          return step;
+        };
+      }),
+      Each(AllOf(HasSubstr("do not fit together"), HasSubstr("backward"), HasSubstr("what rank 1 sends"))));
+}
+
+TEST(DistributedFailures, PlanForAnotherNumberOfRanks) {
+  EXPECT_THAT(messages([](int, Plans& plans) {
+                plan::Problem other = plans.forward.problem;
+                other.topology = Topology::uniform(4, 4);
+                plans = plans_for(other);
+              }),
+              Each(AllOf(HasSubstr("for 4 ranks"), HasSubstr("communicator has 3"))));
+}
+
+TEST(DistributedFailures, PassesThatDoNotBelongTogether) {
+  EXPECT_THAT(messages([](int, Plans& plans) { std::swap(plans.forward, plans.backward); }),
+              Each(HasSubstr("in this order")));
+  EXPECT_THAT(messages([](int, Plans& plans) {
+                plan::Problem other = plans.forward.problem;
+                other.batch = 2;
+                plans.backward = plan::make_burst(other, plan::Pass::backward);
+              }),
+              Each(HasSubstr("different problems")));
+}
+
+TEST(DistributedFailures, StorageOtherThanThePlans) {
+  EXPECT_THAT(messages([](int, Plans& plans) {
+                plan::Problem other = plans.forward.problem;
+                other.activation = DType::bf16;
+                plans = plans_for(other);
+              }),
+              Each(AllOf(HasSubstr("bf16"), HasSubstr("f32"), HasSubstr("Problem::activation"))));
+}
+
+TEST(DistributedFailures, PlanThatReadsAnEmptySlotOnOneRank) {
+  EXPECT_THAT(messages([](int, Plans& plans) {
+                plans.forward.step = [inner = plans.forward.step](int r, int number) {
+                  plan::Step step = inner(r, number);
+                  if (r == 1 && number == 1) step.computes.at(0).kv_slot = 7;
+                  return step;
+                };
+              }),
+              Each(AllOf(HasSubstr("rank 1, step 1"), HasSubstr("slot 7, which holds nothing"))));
+}
+
+TEST(DistributedFailures, WrongShapes) {
+  const auto sample = make_sample("causal", {.tokens = 61});
+  const auto communicator = comm::make_null();
+  const plan::Problem problem = sample->problem(communicator->topology(), Layout::parse("contiguous"));
+  const HostExec exec;
+  distributed::Attention<HostExec, float> attention(exec, *communicator,
+                                                    plan::make_ring(problem, plan::Pass::forward),
+                                                    plan::make_ring(problem, plan::Pass::backward));
+  const auto array = [](int heads, int rows) { return Array4<float, HostExec>("array", 1, heads, rows, 16); };
+  const Array3<float, HostExec> lse("lse", 1, 4, 61);
+  const auto forward = [&](int kv_heads, int out_rows) {
+    attention.forward(exec, array(4, 61), array(kv_heads, 61), array(2, 61), 0.25f, array(4, out_rows), lse);
+  };
+  EXPECT_THAT(error_text([&] { forward(4, 61); }),
+              AllOf(HasSubstr("k is (1, 4, 61, 16)"), HasSubstr("(1, 2, 61, 16)")));
+  EXPECT_THAT(error_text([&] { forward(2, 60); }), HasSubstr("out is (1, 4, 60, 16)"));
+  EXPECT_THAT(error_text([&] { forward(2, 61); }), HasSubstr("no error"));
+}
+
+// --- During a pass ---------------------------------------------------------------------------------------
+
+/// Hands everything on to another communicator until `fail_at` calls of progress have been made: then it
+/// throws, with transfers in flight.
+class FailsInProgress : public comm::Communicator {
+ public:
+  FailsInProgress(comm::Communicator& inner, int fail_at) : inner_(inner), left_(fail_at) {}
+  int rank() const override { return inner_.rank(); }
+  const Topology& topology() const override { return inner_.topology(); }
+  std::string description() const override { return inner_.description(); }
+  comm::Request exchange(const comm::Queue& queue, std::span<const comm::Send> sends,
+                         std::span<const comm::Receive> receives, int channel) override {
+    return inner_.exchange(queue, sends, receives, channel);
+  }
+  void broadcast(const comm::Queue& queue, void* data, std::size_t bytes, int root) override {
+    inner_.broadcast(queue, data, bytes, root);
+  }
+  void all_reduce(const comm::Queue& queue, void* data, std::size_t count, DType type,
+                  comm::ReduceOp op) override {
+    inner_.all_reduce(queue, data, count, type, op);
+  }
+  void all_gather(const comm::Queue& queue, const void* send, void* receive, std::size_t bytes) override {
+    inner_.all_gather(queue, send, receive, bytes);
+  }
+  void reduce_scatter(const comm::Queue& queue, const void* send, void* receive, std::size_t count,
+                      DType type, comm::ReduceOp op) override {
+    inner_.reduce_scatter(queue, send, receive, count, type, op);
+  }
+  void all_to_all(const comm::Queue& queue, const void* send, void* receive, std::size_t bytes) override {
+    inner_.all_to_all(queue, send, receive, bytes);
+  }
+  void barrier() override { inner_.barrier(); }
+  void progress() override {
+    if (left_-- <= 0) fail("the kernel of rank {} failed", rank());
+    inner_.progress();
+  }
+  std::unique_ptr<comm::Communicator> split(int color, int key) override { return inner_.split(color, key); }
+  void abort(const std::string& message) override { inner_.abort(message); }
+
+ private:
+  comm::Communicator& inner_;
+  int left_;
+};
+
+TEST(DistributedFailures, RankThatThrowsInAPassEndsAll) {
+  const auto sample = make_sample("full", {.tokens = 61});
+  for (const int when :
+       {0, 1, 2, 3}) {  // in the first and a later step, in the forward and the backward pass
+    EXPECT_THAT(error_text([&] {
+                  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+                    FailsInProgress failing(communicator, communicator.rank() == 1 ? when : 1000);
+                    run(failing, *sample, "burst", Layout::parse("striped"));
+                  });
+                }),
+                HasSubstr("the kernel of rank 1 failed"))
+        << when;
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

@@ -1,0 +1,179 @@
+// Resolving plans to places in memory, without Kokkos and communication.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <annulus/plan/schedules.hpp>
+
+#include "distributed/handmade.hpp"
+#include "distributed/program.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus::test {
+namespace {
+
+using distributed::Block;
+using distributed::Message;
+using distributed::Program;
+using plan::Tensor;
+using ::testing::HasSubstr;
+
+plan::Problem problem(int ranks, int batch = 1) {
+  return {.topology = Topology::uniform(ranks, ranks),
+          .layout = Layout::parse("contiguous"),
+          .mask = Mask::parse("causal", 60),
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 16,
+          .batch = batch,
+          .activation = DType::bf16};
+}
+
+TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
+  const plan::Piece held{Tensor::q, 1, {10, 30}, {0, 4}};
+  const Block block = distributed::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
+  EXPECT_EQ(block.slot, 2);
+  EXPECT_EQ(block.head_stride, 20 * 16);
+  EXPECT_EQ(block.batch_stride, 4 * 20 * 16);
+  EXPECT_EQ(block.offset, 1 * 20 * 16 + 2 * 16);
+  EXPECT_EQ(block.elements(), 3 * 2 * 5 * 16);
+  EXPECT_FALSE(block.contiguous());
+}
+
+TEST(DistributedProgram, Contiguity) {
+  const plan::Piece held{Tensor::k, 0, {0, 20}, {0, 4}};
+  const auto contiguous = [&](RowRange rows, plan::HeadRange heads, int batch) {
+    return distributed::block_of(held, {Tensor::k, 0, rows, heads}, 1, batch, 16).contiguous();
+  };
+  EXPECT_TRUE(contiguous({0, 20}, {0, 4}, 3));
+  EXPECT_TRUE(contiguous({0, 20}, {1, 3}, 1));   // whole rows of some heads
+  EXPECT_FALSE(contiguous({0, 20}, {1, 3}, 2));  // but not of several sequences
+  EXPECT_TRUE(contiguous({3, 9}, {2, 3}, 1));    // some rows of one head
+  EXPECT_FALSE(contiguous({3, 9}, {2, 4}, 1));
+  EXPECT_FALSE(contiguous({3, 9}, {2, 3}, 2));
+  EXPECT_TRUE(contiguous({3, 3}, {0, 4}, 2));  // nothing at all
+}
+
+TEST(DistributedProgram, RingNeedsTwoSlotsAndNoStaging) {
+  const plan::Plan plan = plan::make_ring(problem(4), plan::Pass::forward);
+  const Program program = distributed::make_program(plan, 3, {});
+  EXPECT_TRUE(program.capacity.staging.empty());
+  const auto& slots = program.capacity.slots[static_cast<std::size_t>(Tensor::k)];
+  ASSERT_EQ(slots.size(), 3u);  // home is listed and empty
+  EXPECT_EQ(slots[0], 0);
+  EXPECT_EQ(slots[1], 2 * 15 * 16);
+  EXPECT_EQ(slots[2], 2 * 15 * 16);
+  for (const distributed::Exchange& exchange : program.exchanges) {
+    for (const Message& m : exchange.receives) EXPECT_EQ(m.bytes, 2u * 2 * 15 * 16);
+  }
+}
+
+TEST(DistributedProgram, EveryExchangeIsPostedThenWaitedForOnce) {
+  for (const auto pass : {plan::Pass::forward, plan::Pass::backward}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      const Program program = distributed::make_program(plan::make_burst(problem(4), pass), rank, {});
+      std::set<int> posted, waited;
+      for (const distributed::ProgramStep& step : program.steps) {
+        for (const int e : step.waits) EXPECT_TRUE(posted.contains(e) && waited.insert(e).second);
+        for (const int e : step.posts) EXPECT_TRUE(posted.insert(e).second);
+      }
+      EXPECT_EQ(posted.size(), program.exchanges.size());
+      EXPECT_EQ(waited.size(), program.exchanges.size());
+    }
+  }
+}
+
+TEST(DistributedProgram, StagingIsReusedAndNeverShared) {
+  const plan::Plan plan = make_helper(problem(2, 2), plan::Pass::backward, {3, 17}, {1, 3});
+  for (int rank = 0; rank < 2; ++rank) {
+    const Program program = distributed::make_program(plan, rank, {});
+    std::size_t staged = 0;
+    for (std::size_t a = 0; a < program.steps.size(); ++a) {
+      std::set<int> busy;  // by exchanges that travel in step a
+      for (std::size_t s = 0; s <= a; ++s) {
+        for (const int e : program.steps[s].posts) {
+          const auto& exchange = program.exchanges[static_cast<std::size_t>(e)];
+          if (exchange.wait <= static_cast<int>(a)) continue;
+          for (const auto* messages : {&exchange.sends, &exchange.receives}) {
+            for (const Message& m : *messages) {
+              if (m.staging == Message::none) continue;
+              EXPECT_TRUE(busy.insert(m.staging).second);
+              EXPECT_LE(m.bytes, program.capacity.staging.at(static_cast<std::size_t>(m.staging)));
+              ++staged;
+            }
+          }
+        }
+      }
+    }
+    EXPECT_EQ(staged > 0, rank == 1);  // rank 1 sends parts of its shard; rank 0 whole slots and shards
+  }
+}
+
+TEST(DistributedProgram, CutsWhileTransfersTravelAndComputesTheSame) {
+  const plan::Plan plan = plan::make_ring(problem(3, 2), plan::Pass::backward);
+  const Program whole = distributed::make_program(plan, 2, {});
+  const Program cut = distributed::make_program(plan, 2, {.least_pairs = 1, .threads = 1});
+  ASSERT_EQ(whole.steps.size(), cut.steps.size());
+  bool some = false;
+  for (std::size_t s = 0; s < whole.steps.size(); ++s) {
+    std::int64_t q[2] = {}, dk[2] = {};
+    for (const auto& call : whole.steps[s].computes) q[0] += call.q.elements(), dk[0] += call.dk.elements();
+    for (const auto& call : cut.steps[s].computes) {
+      q[1] += call.q.elements(), dk[1] += call.dk.elements();
+      EXPECT_EQ(call.q.heads, 2 * call.k.heads);
+      EXPECT_EQ(call.q.offset % 16, 0);
+    }
+    EXPECT_EQ(q[0], q[1]);
+    EXPECT_EQ(dk[0], dk[1]);
+    some = some || cut.steps[s].computes.size() > whole.steps[s].computes.size();
+  }
+  EXPECT_TRUE(some);
+}
+
+/// What make_program says about the ring's plan of rank 1 of 2 after `change` has changed step 0.
+template <class Change>
+std::string message(plan::Pass pass, const Change& change) {
+  plan::Plan plan = plan::make_ring(problem(2), pass);
+  plan.step = [inner = plan.step, change](int rank, int number) {
+    plan::Step step = inner(rank, number);
+    if (number == 0) change(step);
+    return step;
+  };
+  return error_text([&] { distributed::make_program(plan, 1, {}); });
+}
+
+TEST(DistributedProgram, PlansThatCannotBeRun) {
+  using plan::Pass;
+  EXPECT_EQ(message(Pass::forward, [](plan::Step&) {}), "no error");
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).q_slot = 1; }),
+              HasSubstr("holds nothing"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).q_rows.end = 31; }),
+              HasSubstr("30 rows"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).heads.end = 5; }),
+              HasSubstr("heads [0, 5)"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).kv_shard = 0; }),
+              HasSubstr("which holds k of shard 1"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).slot = plan::home; }),
+              HasSubstr("overwrites the caller's k"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).arrival = plan::Arrival::add; }),
+              HasSubstr("adds up k"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).arrival = plan::Arrival::merge; }),
+              HasSubstr("merges k"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).wait = 0; }),
+              HasSubstr("a wait follows its post"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).wait = 99; }),
+              HasSubstr("a wait follows its post"));
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).peer = 2; }),
+              HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(message(Pass::backward,
+                      [](plan::Step& s) {
+                        s.clears.push_back({{Tensor::dk, 1, {0, 30}, {0, 2}}, plan::home});
+                      }),
+              HasSubstr("clears the caller's dk"));
+}
+
+}  // namespace
+}  // namespace annulus::test
