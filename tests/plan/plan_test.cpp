@@ -1,0 +1,167 @@
+#include <annulus/plan/plan.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "plan/support.hpp"
+
+namespace annulus::plan {
+namespace {
+
+using test::EditedPlan;
+using test::make_problem;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Problem, PiecesHaveTheRowsAndHeadsOfTheirSide) {
+  Problem problem = make_problem(3, 10, "contiguous", "full");  // 4, 3, 3 rows
+  EXPECT_EQ(problem.whole(Tensor::q, 0), (Piece{Tensor::q, 0, {0, 4}, {0, 4}}));
+  EXPECT_EQ(problem.whole(Tensor::dv, 2), (Piece{Tensor::dv, 2, {0, 3}, {0, 2}}));
+  EXPECT_EQ(problem.elements(problem.whole(Tensor::d_o, 0)), 3 * 4 * 4 * 8);
+  EXPECT_EQ(problem.elements(problem.whole(Tensor::lse, 0)), 3 * 4 * 4);
+  EXPECT_EQ(problem.elements(problem.whole(Tensor::k, 1)), 3 * 2 * 3 * 8);
+  EXPECT_EQ(problem.elements({Tensor::k, 1, {1, 3}, {1, 2}}), 3 * 1 * 2 * 8);
+}
+
+TEST(Problem, SumsTravelInSinglePrecisionAndActivationsAsStored) {
+  Problem problem = make_problem(2, 8, "contiguous", "full");
+  problem.activation = DType::bf16;
+  for (const Tensor tensor : {Tensor::q, Tensor::k, Tensor::v, Tensor::d_o}) {
+    EXPECT_EQ(problem.wire(tensor), DType::bf16) << name_of(tensor);
+  }
+  for (const Tensor tensor : {Tensor::o, Tensor::lse, Tensor::d, Tensor::dq, Tensor::dk, Tensor::dv}) {
+    EXPECT_EQ(problem.wire(tensor), DType::f32) << name_of(tensor);
+  }
+}
+
+TEST(Problem, NamesWhatMakesNoSense) {
+  const auto check_with = [](auto change) {
+    Problem problem = make_problem(2, 8, "contiguous", "full");
+    change(problem);
+    return error_of([&] { problem.check(); });
+  };
+  EXPECT_EQ(check_with([](Problem&) {}), "no error");
+  EXPECT_THAT(check_with([](Problem& p) { p.heads = 0; }), HasSubstr("heads is 0"));
+  EXPECT_THAT(check_with([](Problem& p) { p.kv_heads = 0; }), HasSubstr("kv_heads is 0"));
+  EXPECT_THAT(check_with([](Problem& p) { p.kv_heads = 3; }),
+              HasSubstr("heads (4) is not a multiple of kv_heads (3)"));
+  EXPECT_THAT(check_with([](Problem& p) { p.head_dim = 0; }), HasSubstr("head_dim is 0"));
+  EXPECT_THAT(check_with([](Problem& p) { p.batch = -1; }), HasSubstr("batch is -1"));
+  EXPECT_THAT(check_with([](Problem& p) { p.activation = DType::i32; }), HasSubstr("activation type i32"));
+}
+
+TEST(Plan, IsTheSameEveryTime) {
+  const Problem problem = make_problem(4, 50, "zigzag", "causal");
+  EXPECT_EQ(make_burst(problem, Pass::backward), make_burst(problem, Pass::backward));
+  EXPECT_EQ(make_ring(problem, Pass::forward), EditedPlan(make_ring(problem, Pass::forward)).finish());
+}
+
+TEST(Plan, DiffersWhereAnythingDiffers) {
+  const Problem problem = make_problem(4, 50, "zigzag", "causal");
+  const Plan plan = make_ring(problem, Pass::backward);
+  EXPECT_FALSE(plan == make_ring(problem, Pass::forward));
+  EXPECT_FALSE(plan == make_burst(problem, Pass::backward));
+  EXPECT_FALSE(make_ring(problem, Pass::forward) ==
+               make_burst(problem, Pass::forward));  // only the name differs
+  EXPECT_FALSE(plan == make_ring(make_problem(5, 50, "zigzag", "causal"), Pass::backward));
+  EXPECT_FALSE(plan == make_ring(make_problem(4, 51, "zigzag", "causal"), Pass::backward));
+
+  EditedPlan edited(plan);
+  ASSERT_EQ(plan, edited.finish());
+  edited.at(3, 2).receives.back().slot += 1;
+  EXPECT_FALSE(plan == edited.finish());
+}
+
+TEST(Plan, RefusesRanksAndStepsThatDoNotExist) {
+  const Plan plan = make_ring(make_problem(2, 8, "contiguous", "full"), Pass::forward);
+  EXPECT_THAT(error_of([&] { plan.step(2, 0); }), HasSubstr("rank 2 is not one of the 2 ranks"));
+  EXPECT_THAT(error_of([&] { plan.step(-1, 0); }), HasSubstr("rank -1"));
+  EXPECT_THAT(error_of([&] { plan.step(0, 2); }), HasSubstr("step 2 is not one of the 2 steps"));
+}
+
+TEST(Plan, PrintsALineForEachThingToDo) {
+  Problem problem = make_problem(2, 9, "contiguous", "full");
+  problem.activation = DType::bf16;
+  const Plan plan = make_burst(problem, Pass::backward);
+  EXPECT_EQ(
+      to_string(plan, 1),
+      "burst backward: 4 steps, " + problem.topology.to_string() +
+          ", 9 tokens, layout contiguous, mask full, 4 heads (2 kv) of 8, batch 3, bf16\n"
+          "rank 1 (node 0)\n"
+          "  step 0\n"
+          "    send q[1] rows 0:4 heads 0:4 from home to rank 0; bf16, activations, wait 1\n"
+          "    send do[1] rows 0:4 heads 0:4 from home to rank 0; bf16, activations, wait 1\n"
+          "    send lse[1] rows 0:4 heads 0:4 from home to rank 0; f32, activations, wait 1\n"
+          "    send d[1] rows 0:4 heads 0:4 from home to rank 0; f32, activations, wait 1\n"
+          "    receive q[0] rows 0:5 heads 0:4 from rank 0 into slot 1; bf16, activations, wait 1\n"
+          "    receive do[0] rows 0:5 heads 0:4 from rank 0 into slot 1; bf16, activations, wait 1\n"
+          "    receive lse[0] rows 0:5 heads 0:4 from rank 0 into slot 1; f32, activations, wait 1\n"
+          "    receive d[0] rows 0:5 heads 0:4 from rank 0 into slot 1; f32, activations, wait 1\n"
+          "    compute q[1] rows 0:4 x kv[1] rows 0:4 heads 0:4; q home, kv home, dq home, dkv home\n"
+          "  step 1\n"
+          "    clear dq[0] rows 0:5 heads 0:4 in slot 1\n"
+          "    compute q[0] rows 0:5 x kv[1] rows 0:4 heads 0:4; q slot 1, kv home, dq slot 1, dkv home\n"
+          "  step 2\n"
+          "    send dq[0] rows 0:5 heads 0:4 from slot 1 to rank 0; f32, gradients, wait 3\n"
+          "    receive dq[1] rows 0:4 heads 0:4 from rank 0 into slot 3, add to home; f32, gradients, wait "
+          "3\n"
+          "  step 3\n");
+}
+
+TEST(Plan, PrintsTheForwardOfAllRanks) {
+  const std::string text = to_string(make_ring(make_problem(2, 9, "contiguous", "causal"), Pass::forward));
+  EXPECT_THAT(text, HasSubstr("ring forward: 2 steps"));
+  EXPECT_THAT(text, HasSubstr("rank 0 (node 0)\n  step 0\n    send k[0]"));
+  EXPECT_THAT(text, HasSubstr("rank 1 (node 0)\n  step 0\n    receive k[0]"));
+  EXPECT_THAT(text,
+              HasSubstr("compute q[1] rows 0:4 x kv[0] rows 0:5 heads 0:4; q home, kv slot 1, o home\n"));
+}
+
+TEST(Traffic, CountsElementsBytesNodesAndPairs) {
+  Problem problem = make_problem(3, 9, "contiguous", "causal");  // nodes {0, 1}, {2}
+  problem.activation = DType::bf16;
+  EditedPlan plan(Pass::forward, problem, 2);
+  plan.message(0, 1, {Tensor::k, 0, {0, 2}, {0, 2}}, 0, home, 1);    // 3·2·2·8 = 96
+  plan.message(0, 2, {Tensor::lse, 0, {0, 3}, {0, 4}}, 0, home, 1);  // 3·3·4 = 36
+  plan.at(0, 1).computes = {{0, 0, {0, 3}, {0, 3}, {0, 4}}, {1, 0, {1, 2}, {0, 3}, {1, 2}}};
+  const Traffic sender = traffic(plan.finish(), 0);
+  EXPECT_EQ(sender.sent[static_cast<int>(Tensor::k)], 96);
+  EXPECT_EQ(sender.sent[static_cast<int>(Tensor::lse)], 36);
+  EXPECT_EQ(sender.total_sent(), 132);
+  EXPECT_EQ(sender.sent_bytes, 2 * 96 + 4 * 36);
+  EXPECT_EQ(sender.sent_bytes_between_nodes, 4 * 36);
+  EXPECT_EQ(sender.received_bytes, 0);
+  EXPECT_EQ(sender.pairs, 4 * 6 + 3);
+  const Traffic receiver = traffic(plan.finish(), 1);
+  EXPECT_EQ(receiver.received[static_cast<int>(Tensor::k)], 96);
+  EXPECT_EQ(receiver.received_bytes, 2 * 96);
+  EXPECT_EQ(receiver.sent_bytes, 0);
+  EXPECT_EQ(receiver.pairs, 0);
+}
+
+TEST(Schedules, AreKnownByName) {
+  const Problem problem = make_problem(3, 20, "striped", "causal");
+  EXPECT_EQ(schedule_names(), (std::vector<std::string>{"ring", "burst"}));
+  for (const std::string& name : schedule_names()) {
+    EXPECT_EQ(make_plan(name, problem, Pass::backward).schedule, name);
+  }
+  EXPECT_EQ(make_plan("burst", problem, Pass::backward), make_burst(problem, Pass::backward));
+  EXPECT_EQ(error_of([&] { make_plan("brust", problem, Pass::forward, "--schedule"); }),
+            "--schedule: there is no schedule 'brust'; known are ring, burst");
+}
+
+}  // namespace
+}  // namespace annulus::plan

@@ -1,0 +1,309 @@
+#include <annulus/plan/schedules.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <annulus/plan/validate.hpp>
+
+#include "plan/support.hpp"
+
+namespace annulus::plan {
+namespace {
+
+using test::BlockFile;
+using test::make_problem;
+using testing::IsEmpty;
+
+constexpr Pass passes[] = {Pass::forward, Pass::backward};
+const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
+
+std::vector<std::string> masks_of(std::int64_t tokens) {
+  const std::string third = std::to_string(std::max<std::int64_t>(1, tokens / 3));
+  std::vector<std::string> masks = {
+      "full",       "causal",      "window:3,0",         "window:5,2",       "window:0,4",
+      "window:0,0", "dilated:3,4", "dilated:2," + third, "causal+window:1,1"};
+  if (tokens > 5) masks.insert(masks.end(), {"documents:0,1," + third, "documents:0,2+window:2,0"});
+  return masks;
+}
+
+/// What must hold for every plan of a schedule, beyond what the validator proves.
+void check_plan(const Plan& plan) {
+  const Problem& problem = plan.problem;
+  std::int64_t pairs = 0, wanted = 0;
+  bool last_step_matters = plan.steps == 0;
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    pairs += traffic(plan, rank).pairs;
+    for (int peer = 0; peer < problem.ranks(); ++peer) {
+      wanted += problem.heads * problem.mask.pairs(problem.shard(rank), problem.shard(peer));
+    }
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Compute& compute : step.computes) {
+        EXPECT_FALSE(problem.mask.is_empty(problem.shard(compute.q_shard), problem.shard(compute.kv_shard)))
+            << "an empty shard pair is computed";
+      }
+      for (const Transfer& transfer : step.sends) {
+        EXPECT_GT(problem.elements(transfer.piece), 0);
+        last_step_matters |= transfer.wait == plan.steps - 1;
+      }
+    }
+    last_step_matters |= plan.steps > 0 && plan.step(rank, plan.steps - 1) != Step{};
+  }
+  EXPECT_EQ(pairs, wanted);
+  EXPECT_TRUE(last_step_matters) << "the last step does nothing on any rank";
+  EXPECT_THAT(violations(plan), IsEmpty()) << to_string(plan);
+}
+
+void check_all(int ranks, std::int64_t tokens, const std::string& mask) {
+  for (const std::string& layout : layouts) {
+    const Problem problem = make_problem(ranks, tokens, layout, mask);
+    for (const std::string& name : schedule_names()) {
+      for (const Pass pass : passes) {
+        SCOPED_TRACE(testing::Message() << name << " " << name_of(pass) << ", " << layout << ", " << mask
+                                        << ", " << tokens << " tokens on " << ranks << " ranks");
+        check_plan(make_plan(name, problem, pass));
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Schedules, AreValidForEveryLayoutAndMask) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (const std::int64_t tokens : {1, 5, 37, 64}) {
+      for (const std::string& mask : masks_of(tokens)) {
+        check_all(ranks, tokens, mask);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Schedules, AreValidOnManyRanks) {
+  check_all(16, 129, "causal");
+  check_all(23, 90, "dilated:4,7");
+  check_all(33, 40, "window:9,9");  // ranks without rows
+  check_all(64, 1000, "documents:0,100,401,402");
+}
+
+TEST(Schedules, AreValidForEveryLayoutAndMaskSlow) {
+  for (int ranks = 1; ranks <= 24; ++ranks) {
+    for (const std::int64_t tokens : {1, 2, 7, 24, 61, 96, 250}) {
+      for (const std::string& mask : masks_of(tokens)) {
+        check_all(ranks, tokens, mask);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  for (const int ranks : {31, 48, 64}) {
+    for (const std::int64_t tokens : {50, 640, 1001}) {
+      for (const std::string& mask : masks_of(tokens)) {
+        check_all(ranks, tokens, mask);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Schedules, AreValidForBlockMasks) {
+  const BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
+  for (int ranks = 1; ranks <= 9; ++ranks) check_all(ranks, 45, file.mask(6));
+}
+
+TEST(Schedules, DoNothingWhenTheMaskIsEmpty) {
+  const BlockFile file({"", ""});
+  for (const std::string& name : schedule_names()) {
+    for (const Pass pass : passes) {
+      const Plan plan = make_plan(name, make_problem(3, 10, "contiguous", file.mask(5)), pass);
+      EXPECT_EQ(plan.steps, 0);
+      EXPECT_THAT(violations(plan), IsEmpty());
+    }
+  }
+}
+
+TEST(Schedules, RespectGroupedHeads) {
+  for (const int kv_heads : {1, 2, 3, 6}) {
+    const Problem problem = make_problem(4, 31, "zigzag", "causal", 6, kv_heads);
+    for (const std::string& name : schedule_names()) {
+      for (const Pass pass : passes) check_plan(make_plan(name, problem, pass));
+    }
+  }
+}
+
+/// Rows of the shard of the rank `distance` places ahead.
+std::int64_t rows(const Problem& problem, int rank, int distance = 0) {
+  const int ranks = problem.ranks();
+  return problem.shard(((rank + distance) % ranks + ranks) % ranks).count;
+}
+
+struct Expected {
+  std::int64_t sent[tensor_count] = {}, received[tensor_count] = {};
+  void set(Tensor tensor, std::int64_t out, std::int64_t in) {
+    sent[static_cast<int>(tensor)] = out;
+    received[static_cast<int>(tensor)] = in;
+  }
+};
+
+void expect_traffic(const Plan& plan, int rank, const Expected& expected) {
+  const Traffic found = traffic(plan, rank);
+  for (int t = 0; t < tensor_count; ++t) {
+    EXPECT_EQ(found.sent[t], expected.sent[t]) << name_of(static_cast<Tensor>(t)) << " sent by rank " << rank;
+    EXPECT_EQ(found.received[t], expected.received[t])
+        << name_of(static_cast<Tensor>(t)) << " received by rank " << rank;
+  }
+}
+
+/// BurstEngine Table: what each rank moves under a full mask, exactly, also when the ranks do not divide the
+/// tokens. A rank passes on every shard but that of its successor and receives every shard but its own; of
+/// the gradients it passes on all but its own, which it receives instead of its predecessor's.
+TEST(Schedules, MoveExactlyWhatTheFullMaskNeeds) {
+  for (const std::string& layout : layouts) {
+    for (int ranks = 2; ranks <= 8; ++ranks) {
+      const Problem problem = make_problem(ranks, 61, layout, "full");
+      const std::int64_t n = 61, width = problem.batch * problem.head_dim;
+      const std::int64_t kv = width * problem.kv_heads, q = width * problem.heads;
+      const std::int64_t statistic = problem.batch * problem.heads;
+      for (int rank = 0; rank < ranks; ++rank) {
+        SCOPED_TRACE(testing::Message() << layout << " on " << ranks << " ranks");
+        const std::int64_t out = n - rows(problem, rank, 1), in = n - rows(problem, rank);
+        const std::int64_t gradient_out = n - rows(problem, rank), gradient_in = n - rows(problem, rank, -1);
+        Expected ring;
+        ring.set(Tensor::k, out * kv, in * kv);
+        ring.set(Tensor::v, out * kv, in * kv);
+        expect_traffic(make_ring(problem, Pass::forward), rank, ring);
+        expect_traffic(make_burst(problem, Pass::forward), rank, ring);
+        ring.set(Tensor::dk, gradient_out * kv, gradient_in * kv);
+        ring.set(Tensor::dv, gradient_out * kv, gradient_in * kv);
+        expect_traffic(make_ring(problem, Pass::backward), rank, ring);
+        Expected burst;
+        burst.set(Tensor::q, out * q, in * q);
+        burst.set(Tensor::d_o, out * q, in * q);
+        burst.set(Tensor::lse, out * statistic, in * statistic);
+        burst.set(Tensor::d, out * statistic, in * statistic);
+        burst.set(Tensor::dq, gradient_out * q, gradient_in * q);
+        expect_traffic(make_burst(problem, Pass::backward), rank, burst);
+      }
+    }
+  }
+}
+
+/// The published volumes, (G−1)/G of 2Nd, 4Nd and 3Nd + 2N (BurstEngine §3.1), when the ranks divide the
+/// tokens.
+TEST(Schedules, MoveThePublishedVolumes) {
+  const std::int64_t n = 48, ranks = 6;
+  const Problem problem = make_problem(ranks, n, "striped", "full");
+  const std::int64_t nd = n * problem.head_dim * problem.batch * (ranks - 1) / ranks;
+  const std::int64_t n1 = n * problem.batch * (ranks - 1) / ranks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_EQ(traffic(make_ring(problem, Pass::forward), rank).total_sent(), 2 * nd * problem.kv_heads);
+    EXPECT_EQ(traffic(make_ring(problem, Pass::backward), rank).total_sent(), 4 * nd * problem.kv_heads);
+    EXPECT_EQ(traffic(make_burst(problem, Pass::backward), rank).total_sent(),
+              (3 * nd + 2 * n1) * problem.heads);
+  }
+}
+
+TEST(Schedules, OneRankMovesNothing) {
+  for (const std::string& name : schedule_names()) {
+    for (const Pass pass : passes) {
+      const Plan plan = make_plan(name, make_problem(1, 17, "zigzag", "causal"), pass);
+      EXPECT_EQ(plan.steps, 1);
+      EXPECT_EQ(traffic(plan, 0).total_sent(), 0);
+    }
+  }
+}
+
+/// Rows of a tensor that all ranks together send, in rows of one head of the whole batch.
+std::int64_t rows_sent(const Plan& plan, Tensor tensor) {
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Transfer& send : step.sends) sum += send.piece.tensor == tensor ? send.piece.rows.size() : 0;
+    }
+  }
+  return sum;
+}
+
+TEST(Schedules, CausalContiguousShardsStopAtTheLastRank) {
+  const int ranks = 5;
+  const Problem problem = make_problem(ranks, 43, "contiguous", "causal");
+  std::int64_t key_rows = 0, gradient_rows = 0, query_rows = 0;
+  for (int owner = 0; owner < ranks; ++owner) {
+    key_rows += rows(problem, owner) * (ranks - 1 - owner);
+    gradient_rows += rows(problem, owner) * owner;  // the sum starts where the queries reach rank 0
+    query_rows += rows(problem, owner) * (owner == 0 ? 0 : ranks - 1);
+  }
+  EXPECT_EQ(rows_sent(make_ring(problem, Pass::forward), Tensor::k), key_rows);
+  EXPECT_EQ(rows_sent(make_ring(problem, Pass::backward), Tensor::v), key_rows);
+  EXPECT_EQ(rows_sent(make_ring(problem, Pass::backward), Tensor::dv), key_rows);
+  EXPECT_EQ(rows_sent(make_burst(problem, Pass::backward), Tensor::q), query_rows);
+  EXPECT_EQ(rows_sent(make_burst(problem, Pass::backward), Tensor::dq), gradient_rows);
+}
+
+TEST(Schedules, WindowsInvolveNearRanksOnly) {
+  const Problem problem = make_problem(8, 80, "contiguous", "window:10,0");  // one shard back at most
+  const Plan forward = make_ring(problem, Pass::forward), backward = make_ring(problem, Pass::backward);
+  EXPECT_EQ(forward.steps, 2);
+  EXPECT_EQ(backward.steps, 4);
+  EXPECT_EQ(rows_sent(forward, Tensor::k), 70);
+  EXPECT_EQ(rows_sent(backward, Tensor::dk), 70);
+  for (int rank = 0; rank < 8; ++rank) {
+    for (const Step& step : backward.rank_steps(rank)) {
+      for (const Transfer& send : step.sends)
+        EXPECT_EQ(send.peer, send.channel == Channel::gradients ? rank - 1 : rank + 1);
+    }
+  }
+}
+
+TEST(Schedules, RanksThatNeedNothingRelay) {
+  // Queries of shard 0 see the keys of shards 0, 1 and 3; nobody else sees foreign keys.
+  const BlockFile file({"0-1 3", "1", "2", "3"});
+  const Plan plan = make_burst(make_problem(4, 40, "contiguous", file.mask(10)), Pass::backward);
+  EXPECT_THAT(violations(plan), IsEmpty());
+  EXPECT_EQ(rows_sent(plan, Tensor::q), 30);   // 0 → 1 → 2 → 3
+  EXPECT_EQ(rows_sent(plan, Tensor::dq), 30);  // 1 → 2 → 3 → 0
+  std::vector<Transfer> relayed;
+  for (const Step& step : plan.rank_steps(2)) {
+    EXPECT_TRUE(step.computes.empty() || step.computes.front().q_shard == 2);
+    EXPECT_THAT(step.clears, IsEmpty());
+    for (const Transfer& receive : step.receives) {
+      if (receive.piece.tensor == Tensor::dq) relayed.push_back(receive);
+    }
+  }
+  ASSERT_EQ(relayed.size(), 1u);
+  EXPECT_EQ(relayed.front().arrival, Arrival::store);
+}
+
+TEST(Schedules, SumsTakeTheDirectWayHome) {
+  const Plan plan = make_ring(make_problem(6, 60, "contiguous", "window:20,0"), Pass::backward);
+  // Shard 0 is needed by ranks 1 and 2; rank 2 returns dk and dv of rows 0 to 9 to rank 0 itself.
+  const Step step = plan.step(2, 3);
+  const auto home_bound = std::ranges::count_if(step.sends, [](const Transfer& send) {
+    return send.piece.owner == 0 && send.peer == 0 && is_gradient(send.piece.tensor);
+  });
+  EXPECT_EQ(home_bound, 2);
+}
+
+TEST(Schedules, TwoSumsThatArriveTogetherLandApart) {
+  // With two shards back, a rank receives a sum to be added to its partial one while its own comes home.
+  const Plan plan = make_ring(make_problem(8, 80, "contiguous", "window:25,0"), Pass::backward);
+  bool together = false;
+  for (int rank = 0; rank < 8; ++rank) {
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Transfer& a : step.receives) {
+        for (const Transfer& b : step.receives) {
+          if (&a == &b || a.piece.tensor != b.piece.tensor || a.arrival != Arrival::add ||
+              b.arrival != Arrival::add)
+            continue;
+          together = true;
+          EXPECT_NE(a.slot, b.slot);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(together, true) << "the case that this test is about does not occur";
+  EXPECT_THAT(violations(plan), IsEmpty());
+}
+
+}  // namespace
+}  // namespace annulus::plan

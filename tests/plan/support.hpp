@@ -1,0 +1,118 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include <annulus/plan/plan.hpp>
+
+namespace annulus::plan {
+
+/// How GoogleTest shows a plan that differs.
+inline void PrintTo(const Plan& plan, std::ostream* out) {
+  *out << to_string(plan);
+}
+
+}  // namespace annulus::plan
+
+namespace annulus::plan::test {
+
+inline Problem make_problem(int ranks, std::int64_t tokens, std::string_view layout, std::string_view mask,
+                            int heads = 4, int kv_heads = 2) {
+  Problem problem;
+  problem.topology = Topology::uniform(ranks, 2);
+  problem.layout = Layout::parse(layout);
+  problem.mask = Mask::parse(mask, tokens);
+  problem.heads = heads;
+  problem.kv_heads = kv_heads;
+  problem.head_dim = 8;
+  problem.batch = 3;
+  return problem;
+}
+
+/// A plan whose steps can be changed one by one.
+struct EditedPlan {
+  explicit EditedPlan(const Plan& plan) : plan(plan) {
+    for (int rank = 0; rank < plan.problem.ranks(); ++rank) steps.push_back(plan.rank_steps(rank));
+  }
+  /// A plan of `count` empty steps, to be filled by hand.
+  EditedPlan(Pass pass, const Problem& problem, int count) {
+    plan.schedule = "by hand";
+    plan.pass = pass;
+    plan.problem = problem;
+    plan.steps = count;
+    steps.assign(static_cast<std::size_t>(problem.ranks()),
+                 std::vector<Step>(static_cast<std::size_t>(count)));
+  }
+
+  Step& at(int rank, int step) {
+    return steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
+  }
+
+  /// Adds a step at the end of every rank.
+  void add_step() {
+    for (auto& rank : steps) rank.emplace_back();
+    ++plan.steps;
+  }
+
+  /// Posts both sides of a message in the same step of both ranks.
+  void message(int from, int to, const Piece& piece, int post, Slot source, Slot landing,
+               Arrival arrival = Arrival::store, Slot target = home, Channel channel = Channel::activations) {
+    Transfer transfer;
+    transfer.piece = piece;
+    transfer.wire = plan.problem.wire(piece.tensor);
+    transfer.channel = channel;
+    transfer.post = post;
+    transfer.wait = post + 1;
+    transfer.peer = to;
+    transfer.slot = source;
+    at(from, post).sends.push_back(transfer);
+    transfer.peer = from;
+    transfer.slot = landing;
+    transfer.target = target;
+    transfer.arrival = arrival;
+    at(to, post).receives.push_back(transfer);
+  }
+
+  Plan finish() const {
+    Plan finished = plan;
+    finished.step = [steps = steps](int rank, int step) {
+      return steps.at(static_cast<std::size_t>(rank)).at(static_cast<std::size_t>(step));
+    };
+    return finished;
+  }
+
+  Plan plan;
+  std::vector<std::vector<Step>> steps;  // [rank][step]
+};
+
+/// A block list on disk for the life of the object.
+class BlockFile {
+ public:
+  /// Row r of `rows` holds the block columns of block row r, as text.
+  explicit BlockFile(const std::vector<std::string>& rows) {
+    path_ = std::filesystem::temp_directory_path() /
+            ("annulus_plan_" + std::to_string(::getpid()) + "_" + std::to_string(counter_++) + ".blocks");
+    std::ofstream file(path_);
+    file << "annulus-block-mask 1\nblocks " << rows.size() << "\n";
+    for (std::size_t r = 0; r < rows.size(); ++r) file << r << ": " << rows[r] << "\n";
+    file << "end\n";
+  }
+  ~BlockFile() { std::filesystem::remove(path_); }
+  BlockFile(const BlockFile&) = delete;
+  BlockFile& operator=(const BlockFile&) = delete;
+
+  std::string mask(std::int64_t block) const {
+    return "blocks:" + std::to_string(block) + "," + path_.string();
+  }
+
+ private:
+  static inline int counter_ = 0;
+  std::filesystem::path path_;
+};
+
+}  // namespace annulus::plan::test

@@ -1,0 +1,472 @@
+#include <annulus/plan/validate.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "plan/support.hpp"
+
+/// Plans of the builders, broken in one place each: the validator names the place.
+namespace annulus::plan {
+namespace {
+
+using test::EditedPlan;
+using test::make_problem;
+using testing::AllOf;
+using testing::Contains;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// 4 ranks with 4 rows each; 2 query heads to a kv head.
+EditedPlan ring(Pass pass, std::string_view mask = "full") {
+  return EditedPlan(make_ring(make_problem(4, 16, "contiguous", mask), pass));
+}
+EditedPlan burst(Pass pass = Pass::backward, std::string_view mask = "full") {
+  return EditedPlan(make_burst(make_problem(4, 16, "contiguous", mask), pass));
+}
+
+std::vector<std::string> found(const EditedPlan& plan) {
+  return violations(plan.finish());
+}
+
+template <class T>
+T& find(std::vector<T>& entries, Tensor tensor) {
+  const auto place =
+      std::ranges::find_if(entries, [&](const T& entry) { return entry.piece.tensor == tensor; });
+  EXPECT_NE(place, entries.end()) << "the plan has changed: adapt this test";
+  return *place;
+}
+
+void erase(std::vector<Transfer>& transfers, Tensor tensor) {
+  EXPECT_EQ(std::erase_if(transfers, [&](const Transfer& t) { return t.piece.tensor == tensor; }), 1u);
+}
+
+TEST(Validator, AcceptsTheUntouchedPlans) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    EXPECT_THAT(found(ring(pass)), IsEmpty());
+    EXPECT_THAT(found(burst(pass)), IsEmpty());
+  }
+}
+
+// --- Entry by entry
+// ------------------------------------------------------------------------------------------
+
+/// Calls `check(copy of the plan, description)` after every change that `change` can make to one entry.
+template <class Entry, class Change, class Check>
+void for_each_entry(const EditedPlan& plan, std::vector<Entry> Step::*list, Change change, Check check) {
+  for (std::size_t rank = 0; rank < plan.steps.size(); ++rank) {
+    for (std::size_t step = 0; step < plan.steps[rank].size(); ++step) {
+      for (std::size_t i = 0; i < (plan.steps[rank][step].*list).size(); ++i) {
+        EditedPlan changed = plan;
+        change(changed.steps[rank][step].*list, i);
+        check(changed, testing::Message() << "rank " << rank << " step " << step << " entry " << i);
+      }
+    }
+  }
+}
+
+std::vector<EditedPlan> subjects() {
+  std::vector<EditedPlan> plans;
+  for (const std::string& name : schedule_names()) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      for (const char* mask : {"full", "causal", "dilated:3,5"}) {
+        plans.emplace_back(make_plan(name, make_problem(5, 23, "contiguous", mask), pass));
+      }
+    }
+  }
+  return plans;
+}
+
+const auto expect_found = [](const EditedPlan& plan, const testing::Message& where) {
+  EXPECT_THAT(found(plan), Not(IsEmpty())) << where << "\n" << to_string(plan.finish());
+};
+
+TEST(Validator, MissesNoEntryThatIsDropped) {
+  const auto drop = [](auto& entries, std::size_t i) {
+    entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
+  };
+  for (const EditedPlan& plan : subjects()) {
+    for_each_entry(plan, &Step::clears, drop, expect_found);
+    for_each_entry(plan, &Step::sends, drop, expect_found);
+    for_each_entry(plan, &Step::receives, drop, expect_found);
+    for_each_entry(plan, &Step::computes, drop, expect_found);
+  }
+}
+
+TEST(Validator, MissesNoEntryThatIsDoubled) {
+  const auto twice = [](auto& entries, std::size_t i) {
+    entries.push_back(typename std::decay_t<decltype(entries)>::value_type(entries[i]));
+  };
+  for (const EditedPlan& plan : subjects()) {
+    for_each_entry(plan, &Step::sends, twice, expect_found);
+    for_each_entry(plan, &Step::receives, twice, expect_found);
+    for_each_entry(plan, &Step::computes, twice, expect_found);
+  }
+}
+
+TEST(Validator, MissesNoFieldThatIsWrong) {
+  const auto each = [](const EditedPlan& plan, auto list, auto change) {
+    for_each_entry(
+        plan, list, [&](auto& entries, std::size_t i) { change(entries[i]); }, expect_found);
+  };
+  for (const EditedPlan& plan : subjects()) {
+    for (const auto list : {&Step::sends, &Step::receives}) {
+      each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % 5; });
+      each(plan, list, [](Transfer& t) { t.piece.rows.end -= 1; });
+      each(plan, list, [](Transfer& t) { t.piece.heads.begin += 1; });
+      each(plan, list,
+           [](Transfer& t) { t.piece.tensor = t.piece.tensor == Tensor::q ? Tensor::d_o : Tensor::q; });
+      each(plan, list, [](Transfer& t) { t.wire = DType::f16; });
+      each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % 5; });
+      each(plan, list, [](Transfer& t) {
+        t.channel = t.channel == Channel::gradients ? Channel::activations : Channel::gradients;
+      });
+      each(plan, list, [](Transfer& t) { t.wait = t.post; });
+      each(plan, list, [](Transfer& t) { t.post += 1; });
+    }
+    each(plan, &Step::sends, [](Transfer& t) { t.slot += 1; });
+    each(plan, &Step::computes, [](Compute& c) { c.q_slot += 1; });
+    each(plan, &Step::computes, [](Compute& c) { c.kv_slot += 1; });
+    each(plan, &Step::computes, [](Compute& c) { c.out_slot += 1; });
+    each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % 5; });
+    each(plan, &Step::computes, [](Compute& c) { c.heads.end -= 1; });
+    each(plan, &Step::clears, [](Clear& c) { c.slot += 1; });
+    each(plan, &Step::clears, [](Clear& c) { c.piece.rows.begin += 1; });
+  }
+}
+
+// --- Coverage
+// ------------------------------------------------------------------------------------------------
+
+TEST(Validator, NamesShardPairsThatAreNotComputed) {
+  EditedPlan plan = ring(Pass::forward);
+  plan.at(2, 1).computes.clear();
+  EXPECT_THAT(found(plan), Contains("q[2] x kv[1] is never computed"));
+}
+
+TEST(Validator, CountsRowsAndHeadsThatAreNotComputed) {
+  EditedPlan plan = ring(Pass::forward, "causal");
+  plan.at(2, 0).computes.front().heads = {0, 3};  // 10 unmasked pairs a head
+  EXPECT_THAT(found(plan), Contains("q[2] x kv[2]: 10 of 40 (query, key, head) are never computed"));
+}
+
+TEST(Validator, NamesBothComputesThatCoverTheSame) {
+  EditedPlan plan = ring(Pass::forward);
+  Compute again = plan.at(1, 1).computes.front();
+  again.kv_rows = {2, 3};
+  again.heads = {3, 4};
+  plan.at(1, 1).computes.push_back(again);
+  EXPECT_THAT(found(plan), Contains("4 (query, key, head) are computed twice: "
+                                    "rank 1, step 1: compute q[1] rows 0:4 x kv[0] rows 0:4 heads 0:4; "
+                                    "rank 1, step 1: compute q[1] rows 0:4 x kv[0] rows 2:3 heads 3:4"));
+}
+
+TEST(Validator, AllowsComputesToOverlapWhereTheMaskIsEmpty) {
+  EditedPlan plan = ring(Pass::forward, "causal");
+  // Rows 0:2 x keys 0:4 and rows 1:4 x … would share row 1; these two share only (row 0, key 3), which is
+  // masked.
+  plan.at(2, 0).computes = {
+      {2, 2, {0, 1}, {0, 4}, {0, 4}}, {2, 2, {0, 4}, {3, 4}, {0, 4}}, {2, 2, {1, 4}, {0, 3}, {0, 4}}};
+  EXPECT_THAT(found(plan), IsEmpty());
+}
+
+// --- Structure
+// -----------------------------------------------------------------------------------------------
+
+TEST(Validator, RefusesWhatIsOutsideShardsHeadsRanksAndSteps) {
+  const auto with = [](auto change) {
+    EditedPlan plan = ring(Pass::forward);
+    change(plan.at(1, 1));
+    return found(plan);
+  };
+  EXPECT_THAT(with([](Step& s) { s.computes[0].q_rows.end = 5; }),
+              Contains("rank 1, step 1: compute q[1] rows 0:5 x kv[0] rows 0:4 heads 0:4: rows 0:5 are no "
+                       "rows of shard 1, which has 4"));
+  EXPECT_THAT(with([](Step& s) {
+                s.computes[0].kv_rows = {2, 2};
+              }),
+              Contains(HasSubstr("rows 2:2 are no rows")));
+  EXPECT_THAT(with([](Step& s) { s.computes[0].heads.end = 5; }),
+              Contains(HasSubstr("heads 0:5 are not among the 4 heads")));
+  EXPECT_THAT(with([](Step& s) { s.computes[0].kv_shard = 4; }),
+              Contains(HasSubstr("rank 4 does not exist")));
+  EXPECT_THAT(with([](Step& s) { s.computes[0].kv_slot = -1; }),
+              Contains(HasSubstr("slot -1 does not exist")));
+  EXPECT_THAT(with([](Step& s) { s.sends[0].piece.heads.end = 3; }),
+              Contains(HasSubstr("heads 0:3 are not among the 2 heads")));
+  EXPECT_THAT(with([](Step& s) { s.sends[0].peer = -1; }), Contains(HasSubstr("rank -1 does not exist")));
+  EXPECT_THAT(with([](Step& s) { s.sends[0].post = 0; }),
+              Contains(HasSubstr("says that it is posted in step 0")));
+  EXPECT_THAT(with([](Step& s) { s.sends[0].wait = 1; }),
+              Contains(HasSubstr("waits in step 1, before it travels")));
+  EXPECT_THAT(
+      with([](Step& s) { s.receives[0].wait = 4; }),
+      Contains(
+          "rank 1, step 1: receive k[3] rows 0:4 heads 0:2 from rank 0 into slot 2: is never waited for: "
+          "it names step 4 of 4"));
+  EXPECT_THAT(with([](Step& s) { s.receives[0].arrival = Arrival::add; }),
+              Contains(HasSubstr("only gradients are added")));
+  EXPECT_THAT(with([](Step& s) { s.receives[0].arrival = Arrival::merge; }),
+              Contains(HasSubstr("only o and lse are merged")));
+  EXPECT_THAT(with([](Step& s) {
+                s.clears.push_back({{Tensor::o, 1, {0, 4}, {0, 4}}, home});
+              }),
+              Contains(HasSubstr("home is the caller's")));
+}
+
+// --- Matching
+// ------------------------------------------------------------------------------------------------
+
+TEST(Validator, NamesMessagesThatMeetInAnotherOrder) {
+  EditedPlan plan = ring(Pass::forward);
+  std::swap(plan.at(0, 1).sends[0], plan.at(0, 1).sends[1]);
+  EXPECT_THAT(found(plan),
+              Contains("messages from rank 0 to rank 1 on channel activations: number 2 is sent as "
+                       "v[3] rows 0:4 heads 0:2 (rank 0, step 1), but received as "
+                       "k[3] rows 0:4 heads 0:2 (rank 1, step 1)"));
+}
+
+TEST(Validator, NamesMessagesWithoutPartner) {
+  EditedPlan plan = ring(Pass::forward);
+  erase(plan.at(0, 2).sends, Tensor::v);
+  EXPECT_THAT(found(plan),
+              Contains(AllOf(HasSubstr("rank 1, step 2: receive v[2]"), HasSubstr("has no send"))));
+  plan = ring(Pass::forward);
+  erase(plan.at(1, 2).receives, Tensor::v);
+  EXPECT_THAT(found(plan),
+              Contains(AllOf(HasSubstr("rank 0, step 2: send v[2]"), HasSubstr("has no receive"))));
+}
+
+TEST(Validator, NamesWireTypesThatDiffer) {
+  EditedPlan plan = burst();
+  plan.at(0, 0).sends[0].wire = DType::bf16;
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("is sent as bf16 (rank 0, step 0)"),
+                                          HasSubstr("received as f32 (rank 1, step 0)"))));
+}
+
+// --- Slots
+// ---------------------------------------------------------------------------------------------------
+
+TEST(Validator, NamesWhatASlotHoldsInstead) {
+  EditedPlan plan = ring(Pass::forward);
+  plan.at(2, 2).computes.front().kv_slot = home;
+  EXPECT_THAT(found(plan), Contains("rank 2, step 2: compute q[2] rows 0:4 x kv[0] rows 0:4 heads 0:4: needs "
+                                    "k[0] rows 0:4 heads 0:2 in home, which holds k[2] rows 0:4 heads 0:2"));
+  plan = ring(Pass::forward);
+  plan.at(2, 2).sends.front().slot = 7;
+  EXPECT_THAT(found(plan),
+              Contains(HasSubstr("needs k[0] rows 0:4 heads 0:2 in slot 7, which is undefined")));
+}
+
+TEST(Validator, FindsReadsOfSlotsThatAreStillReceivedInto) {
+  EditedPlan plan = ring(Pass::forward);
+  find(plan.at(2, 0).receives, Tensor::v).wait = 2;
+  EXPECT_THAT(
+      found(plan),
+      Contains(AllOf(HasSubstr("rank 2, step 1: compute q[2]"),
+                     HasSubstr("needs v[1] rows 0:4 heads 0:2 in slot 1 while it is received into"))));
+}
+
+TEST(Validator, FindsReceivesIntoSlotsThatAreStillSent) {
+  EditedPlan plan = ring(Pass::forward);
+  find(plan.at(2, 1).sends, Tensor::k).wait = 3;  // slot 1 is received into again in step 2
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 2: receive k[3]"),
+                                          HasSubstr("overwrites slot 1 while it is sent from"))));
+}
+
+TEST(Validator, FindsSlotsThatAreReceivedIntoTooEarly) {
+  EditedPlan plan = ring(Pass::forward);
+  find(plan.at(2, 1).receives, Tensor::k).slot = 1;  // what this step computes with
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 1: receive k[0]"),
+                                          HasSubstr("overwrites slot 1 while it is sent from"))));
+}
+
+TEST(Validator, FindsSumsThatChangeWhileTheyAreSent) {
+  EditedPlan plan = burst();
+  Compute late = plan.at(3, 3).computes.front();  // q[0], whose sum leaves in step 4
+  late.heads = {0, 1};
+  plan.at(3, 3).computes.front().heads = {1, 4};
+  plan.at(3, 4).computes.push_back(late);
+  EXPECT_THAT(found(plan), Contains("rank 3, step 4: compute q[0] rows 0:4 x kv[3] rows 0:4 heads 0:1: "
+                                    "changes dq[0] rows 0:4 heads 0:1 in "
+                                    "slot 1 while it is sent"));
+}
+
+TEST(Validator, FindsClearsOfSlotsThatAreStillSent) {
+  EditedPlan plan = burst();
+  find(plan.at(1, 2).sends, Tensor::dq).wait = 4;  // the slot is cleared again in step 3
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 1, step 3: clear dq[2]"),
+                                          HasSubstr("overwrites slot 1 while it is sent from"))));
+}
+
+TEST(Validator, FindsAdditionsToSlotsThatAreSentOrUndefined) {
+  EditedPlan plan = burst();
+  find(plan.at(2, 2).receives, Tensor::dq).target =
+      1;  // holds dq[1], sent until step 3; dq[0] belongs into slot 2
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 3: receive dq[0]"),
+                                          HasSubstr("in slot 1, which holds dq[1]"))));
+  plan = burst();
+  find(plan.at(2, 2).receives, Tensor::dq).target = 5;
+  EXPECT_THAT(found(plan), Contains(HasSubstr("in slot 5, which is undefined")));
+}
+
+TEST(Validator, ProtectsWhatTheRankOwns) {
+  EditedPlan plan = ring(Pass::forward);
+  find(plan.at(0, 0).receives, Tensor::k).slot = home;
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 0, step 0: receive k[3]"),
+                                          HasSubstr("would overwrite what the rank owns"))));
+}
+
+TEST(Validator, KnowsWhichTensorsAPassHas) {
+  EditedPlan plan = ring(Pass::forward);
+  plan.at(0, 1).clears.push_back({{Tensor::q, 1, {0, 4}, {0, 4}}, 1});
+  EXPECT_THAT(found(plan), Contains(HasSubstr("q is no sum of the forward")));
+  plan = ring(Pass::forward);
+  plan.message(0, 1, {Tensor::dq, 0, {0, 4}, {0, 4}}, 0, home, 1);
+  EXPECT_THAT(found(plan), Contains(HasSubstr("send dq[0] rows 0:4 heads 0:4 from home to rank 1: needs "
+                                              "dq[0] rows 0:4 heads 0:4 in home, which is undefined")));
+}
+
+// --- Sums
+// ----------------------------------------------------------------------------------------------------
+
+TEST(Validator, NamesContributionsThatNeverComeHome) {
+  EditedPlan plan = burst();
+  erase(plan.at(2, 3).sends, Tensor::dq);  // dq[0] of ranks 1 and 2 on its way to rank 3
+  erase(plan.at(3, 3).receives, Tensor::dq);
+  const auto messages = found(plan);
+  EXPECT_THAT(
+      messages,
+      Contains("dq[0] at home lacks the contribution of rank 1, step 1: compute q[0] rows 0:4 x kv[1] rows "
+               "0:4 heads 0:4 (0 of 16 rows x heads have come)"));
+  EXPECT_THAT(messages, Contains(HasSubstr("dq[0] at home lacks the contribution of rank 2, step 2")));
+  EXPECT_EQ(messages.size(), 2u);
+}
+
+TEST(Validator, CountsWhatComesHomeInPart) {
+  EditedPlan plan = ring(Pass::backward);
+  find(plan.at(3, 4).sends, Tensor::dv).piece.heads.end = 1;
+  find(plan.at(0, 4).receives, Tensor::dv).piece.heads.end = 1;
+  const auto messages = found(plan);
+  EXPECT_THAT(messages, Contains(AllOf(HasSubstr("dv[0] at home lacks the contribution of rank 1"),
+                                       HasSubstr("(4 of 8 rows x heads have come)"))));
+  EXPECT_EQ(messages.size(), 3u);
+}
+
+TEST(Validator, FindsContributionsThatAreAddedTwice) {
+  EditedPlan plan = burst();
+  plan.at(3, 4).sends.push_back(find(plan.at(3, 4).sends, Tensor::dq));
+  Transfer again = find(plan.at(0, 4).receives, Tensor::dq);
+  again.slot = 4;
+  plan.at(0, 4).receives.push_back(again);
+  EXPECT_THAT(
+      found(plan),
+      Contains("rank 0, step 5: receive dq[0] rows 0:4 heads 0:4 from rank 3 into slot 4, add to home: "
+               "the contribution of rank 1, step 1: compute q[0] rows 0:4 x kv[1] rows 0:4 heads 0:4 is "
+               "already there"));
+}
+
+TEST(Validator, FindsSumsThatAreStoredOverWhatWasComputed) {
+  EditedPlan plan = burst();
+  Transfer& receive = find(plan.at(2, 2).receives, Tensor::dq);
+  receive.arrival = Arrival::store;
+  receive.slot = 2;  // where step 2 computes
+  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 2: compute q[0]"),
+                                          HasSubstr("in slot 2 while it is received into"))));
+}
+
+// --- Progress
+// ------------------------------------------------------------------------------------------------
+
+TEST(Validator, NamesRanksThatWaitForOneAnother) {
+  EditedPlan plan(make_ring(make_problem(2, 8, "contiguous", "full"), Pass::forward));
+  plan.add_step();
+  for (int rank = 0; rank < 2; ++rank) {  // every rank sends only after it has received
+    plan.at(rank, 1).sends = plan.at(rank, 0).sends;
+    plan.at(rank, 0).sends.clear();
+    for (Transfer& send : plan.at(rank, 1).sends) {
+      send.post = 1;
+      send.wait = 2;
+    }
+  }
+  EXPECT_THAT(found(plan),
+              testing::ElementsAre("deadlock: rank 0 waits in step 1 for 'receive k[1] rows 0:4 heads 0:2 "
+                                   "from rank 1 into slot 1' (posted in step 0), "
+                                   "which rank 1 posts in step 1, but it waits itself in step 1",
+                                   "deadlock: rank 1 waits in step 1 for 'receive k[0] rows 0:4 heads 0:2 "
+                                   "from rank 0 into slot 1' (posted in step 0), "
+                                   "which rank 0 posts in step 1, but it waits itself in step 1"));
+}
+
+TEST(Validator, FindsOrdersThatASerialBackEndCannotRun) {
+  // Rank 0 sends k, then (on the other channel) v; rank 1 has the receives the other way round.
+  EditedPlan plan(make_ring(make_problem(2, 8, "contiguous", "causal"), Pass::forward));
+  ASSERT_THAT(found(plan), IsEmpty());
+  plan.add_step();
+  for (int rank = 0; rank < 2; ++rank) {  // the foreign pair is computed a step later
+    std::swap(plan.at(rank, 2).computes, plan.at(rank, 1).computes);
+  }
+  const auto move = [](std::vector<Transfer>& from, std::vector<Transfer>& to, Tensor tensor) {
+    to.push_back(find(from, tensor));
+    to.back().post = 1;
+    erase(from, tensor);
+  };
+  move(plan.at(0, 0).sends, plan.at(0, 1).sends, Tensor::v);
+  find(plan.at(0, 1).sends, Tensor::v).channel = Channel::gradients;
+  find(plan.at(1, 0).receives, Tensor::v).channel = Channel::gradients;
+  for (Step* step : {&plan.at(0, 0), &plan.at(0, 1), &plan.at(1, 0)}) {
+    for (Transfer& transfer : step->sends) transfer.wait = 2;
+    for (Transfer& transfer : step->receives) transfer.wait = 2;
+  }
+  EXPECT_THAT(found(plan), IsEmpty());  // both orders agree as long as rank 1 has posted k as well
+  move(plan.at(1, 0).receives, plan.at(1, 1).receives, Tensor::k);
+  const auto messages = found(plan);
+  EXPECT_THAT(messages,
+              Contains(AllOf(HasSubstr("deadlock when groups run one after another: rank 0 waits in step 2"),
+                             HasSubstr("is held up in its group of step 0 on channel activations"),
+                             HasSubstr("rank 1 is held up in its group of step 0 on channel gradients"))));
+}
+
+// --- Reporting
+// -----------------------------------------------------------------------------------------------
+
+TEST(Validator, ThrowsTheFirstViolations) {
+  EditedPlan plan = ring(Pass::forward);
+  EXPECT_NO_THROW(validate(plan.finish()));
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int step = 1; step < 4; ++step) plan.at(rank, step).computes.clear();
+  }
+  try {
+    validate(plan.finish());
+    FAIL() << "the plan computes nothing foreign";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("plan 'ring' (forward) is invalid:\n  q[0] x kv[1] is never computed\n"),
+                      HasSubstr("and 2 more")));
+  }
+}
+
+TEST(Validator, StopsCollectingAfterAHundred) {
+  EditedPlan plan(make_ring(make_problem(16, 64, "contiguous", "full"), Pass::forward));
+  for (auto& rank : plan.steps) {
+    for (Step& step : rank) step.computes.clear();
+  }
+  EXPECT_EQ(found(plan).size(), 100u);
+}
+
+TEST(Validator, IsQuickOnManyRanks) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(violations(make_burst(make_problem(64, 4096, "zigzag", "causal"), Pass::backward)), IsEmpty());
+  // Takes about 0.1 s; the limit leaves room for sanitizers and loaded machines.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+}  // namespace
+}  // namespace annulus::plan
