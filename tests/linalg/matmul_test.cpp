@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <annulus/base/error.hpp>
 #include <annulus/linalg/matmul.hpp>
 #include <cmath>
@@ -22,8 +23,11 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 class Padded {
  public:
   Padded(std::size_t rows, std::size_t columns, std::size_t before, std::size_t after, unsigned seed)
-      : all_("annulus::test::padded", rows, before + columns + after), first_(before), columns_(columns) {
-    Kokkos::deep_copy(all_, nan);
+      : all_(Kokkos::view_alloc(Kokkos::WithoutInitializing, "annulus::test::padded"), rows,
+             before + columns + after),
+        first_(before),
+        columns_(columns) {
+    std::fill_n(all_.data(), all_.size(), nan);
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
     const Matrix inner = view();
@@ -71,13 +75,13 @@ void check(const Case& test) {
   const Padded a = matrix_for(test, test.op_a, test.m, test.k, 1),
                b = matrix_for(test, test.op_b, test.k, test.n, 2),
                c = matrix_for(test, Op::none, test.m, test.n, 3);
-  const Matrix result = c.view();
+  const Matrix left = a.view(), right = b.view(), result = c.view();
   std::vector<double> expected(test.m * test.n), scale(test.m * test.n);
   for (std::size_t i = 0; i < test.m; ++i) {
     for (std::size_t j = 0; j < test.n; ++j) {
       double sum = 0.0, magnitude = 0.0;
       for (std::size_t l = 0; l < test.k; ++l) {
-        const double term = double(element(test.op_a, a.view(), i, l)) * element(test.op_b, b.view(), l, j);
+        const double term = double(element(test.op_a, left, i, l)) * element(test.op_b, right, l, j);
         sum += term;
         magnitude += std::abs(term);
       }

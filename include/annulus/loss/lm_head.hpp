@@ -46,8 +46,9 @@ struct LmHeadWorkspace {
 /// logits = hidden · weightᵀ and the cross-entropy of its rows, with the gradients made in the forward
 /// (BurstEngine, Algorithm 3, where "+E" is a misprint for softmax − one-hot). Loops over tiles of the
 /// sequence and the vocabulary: the logits of one sequence tile exist at a time, are exponentiated in place
-/// once, and nothing is computed twice. Results depend neither on the number of threads nor on earlier calls.
-/// Keeps its workspace (MemoryCategory::workspace) from call to call and enlarges it when a call needs more.
+/// once, and nothing is computed twice. Results do not depend on earlier calls, nor on the
+/// number of threads as far as BLAS' do not. Keeps its workspace (MemoryCategory::workspace) from call to
+/// call and enlarges it when a call needs more.
 template <class Exec>
 class LmHeadLoss {
  public:
