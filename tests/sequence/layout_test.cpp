@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -150,6 +151,15 @@ TEST(PositionMap, SingleRowNeedsNoSteps) {
   EXPECT_EQ(row.rows_below(7), 0);
   EXPECT_EQ(row.rows_below(8), 1);
   EXPECT_EQ(PositionMap{}.rows_below(3), 0);
+}
+
+TEST(PositionMap, SingleBlockNeedsNoDistance) {
+  for (const std::int64_t hi : {0, 1, 100}) {
+    const PositionMap block{.base = 3, .hi = hi, .lo = 2, .block = 8, .count = 6};  // 3, 5, …, 13
+    for (std::int64_t position = 0; position < 20; ++position)
+      EXPECT_EQ(block.rows_below(position), std::clamp<std::int64_t>((position - 2) / 2, 0, 6))
+          << "hi " << hi;
+  }
 }
 
 TEST(Layout, TextRoundTrip) {
