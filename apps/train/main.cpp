@@ -1,0 +1,63 @@
+// annulus-train: trains a LLaMA as a TOML file says.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <string>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/train/trainer.hpp>
+
+#include "common/command_line.hpp"
+#include "common/run_main.hpp"
+#include "summary.hpp"
+
+namespace annulus::app {
+namespace {
+
+int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
+  std::string file, resume = "auto";
+  std::vector<std::string> overrides;
+  bool print_config = false, summary = false;
+  CLI::App app("Trains a LLaMA on token shards, its sequences spread over MPI ranks.");
+  app.set_version_flag("--version", fmt::format("annulus {} ({})", version(), git_hash()));
+  app.add_option("config", file, "TOML file; docs/formats/configuration.md explains its keys");
+  app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option(
+         "--resume", resume,
+         "auto (go on from the newest good checkpoint of run.folder, if any), never, or a checkpoint file")
+      ->capture_default_str();
+  app.add_flag("--print-config", print_config,
+               "print the effective configuration with the meaning of each key, and end");
+  app.add_flag("--summary", summary, "print a summary at the end");
+  app.footer(
+      "Exit status: 0 when all steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run after saving "
+      "(run the same\n"
+      "command again to go on; summary.json says \"finished\"); 1 after an error; 2 when the last checkpoint "
+      "could not be saved.");
+  if (const auto status = parse(app, argc, argv, mpi.rank())) return *status;
+
+  if (print_config) {
+    const train::Config config = file.empty() ? train::Config::parse("", "(defaults)", overrides)
+                                              : train::Config::load(file, overrides);
+    if (mpi.rank() == 0) fmt::print("{}", config.to_toml(true));
+    return 0;
+  }
+  require(!file.empty(),
+          "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
+          "explains)");
+  const train::Config config = train::Config::load(file, overrides);
+  const auto world = mpi.world(config.parallel.ranks_per_node);
+  const train::Outcome outcome = train::train(HostExec(), *world, config, train::ResumePolicy::parse(resume));
+  if (summary && mpi.rank() == 0) summarize(config, outcome, mpi.size());
+  return outcome.last_save_failed ? 2 : 0;
+}
+
+}  // namespace
+}  // namespace annulus::app
+
+int main(int argc, char** argv) {
+  return annulus::app::run_main(argc, argv, annulus::app::body);
+}

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/core/tensor.hpp>
+#include <annulus/data/order.hpp>
+#include <annulus/model/parameters.hpp>
+
+/// Checkpoints: HDF5 files from which a run goes on, specified in docs/formats/checkpoint.md.
+namespace annulus::train {
+
+inline constexpr const char* checkpoint_format = "annulus-checkpoint";
+inline constexpr std::int64_t checkpoint_version = 1;
+
+/// Where a run stands, beside its flat buffers.
+struct Progress {
+  std::int64_t step = 0;               ///< optimizer updates made
+  data::StreamState stream;            ///< sequences read
+  std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
+  std::string config;                  ///< the effective configuration, TOML
+};
+
+/// Flat buffers of a run, on the host: parameters and AdamW's moments, (map.size()) each.
+struct Buffers {
+  Array1<float, HostExec> parameters, first_moment, second_moment;
+};
+
+/// Writes a checkpoint aside, reads it back against its checksums and renames it. Throws Error that names the
+/// file (disk full, folder not writable); an older file of that name is then untouched.
+void save_checkpoint(const std::filesystem::path& file, const model::ParameterMap& map,
+                     const Progress& progress, const Buffers& buffers);
+
+/// Checks format, version, names, shapes and all checksums. Throws Error naming file, dataset and remedy.
+void verify_checkpoint(const std::filesystem::path& file);
+
+/// Reads what save_checkpoint wrote into `buffers`. Throws Error when the file is damaged, or its parameters
+/// are not those of `map`.
+Progress load_checkpoint(const std::filesystem::path& file, const model::ParameterMap& map,
+                         const Buffers& buffers);
+
+/// The folder of a run's checkpoints, step-00000100.h5 and so on.
+class CheckpointFolder {
+ public:
+  CheckpointFolder(std::filesystem::path folder, std::int64_t keep);
+
+  std::filesystem::path file_of(std::int64_t step) const;
+
+  /// Saves, then removes all but the newest `keep`. Throws like save_checkpoint; nothing is removed then.
+  void save(const model::ParameterMap& map, const Progress& progress, const Buffers& buffers) const;
+
+  /// Steps that have a file, ascending.
+  std::vector<std::int64_t> steps() const;
+
+  /// The newest file that verifies. Files that do not are reported as warnings in the log and passed over.
+  /// Throws Error when there are files but none is good.
+  std::optional<std::filesystem::path> newest_good() const;
+
+ private:
+  std::filesystem::path folder_;
+  std::int64_t keep_;
+};
+
+}  // namespace annulus::train

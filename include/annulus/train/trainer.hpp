@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/train/config.hpp>
+
+namespace annulus::train {
+
+/// What a run does with checkpoints that are there when it starts.
+struct ResumePolicy {
+  enum class Kind : std::uint8_t {
+    automatic,  ///< goes on from the newest good checkpoint of run.folder, starts anew when there is none
+    never,      ///< starts anew; an Error when run.folder holds a run
+    file,       ///< goes on from `checkpoint`
+  } kind = Kind::automatic;
+  std::filesystem::path checkpoint;
+
+  /// Reads "auto", "never" or a path.
+  static ResumePolicy parse(const std::string& text);
+};
+
+/// How a run went; the same on every rank but for memory.
+struct Outcome {
+  std::int64_t first_step = 0;  ///< updates that had been made when it started
+  std::int64_t last_step = 0;   ///< updates made when it ended
+  double first_loss = 0,
+         last_loss = 0;  ///< nats per token, means over (up to) the first and last five updates of this run
+  double tokens_per_second = 0;  ///< all ranks together, over the updates of this run but the first
+  double seconds = 0;            ///< of these updates
+  int stop_signal = 0;           ///< 0: ran to train.steps
+  int failed_saves = 0;
+  bool last_save_failed = false;  ///< the state at the end is on no disk
+  std::string last_checkpoint;    ///< empty when there is none
+  MemoryUse memory;               ///< of this rank
+};
+
+/// Trains as the configuration says: a collective call of all ranks of `world`, which splits into
+/// context-parallel groups of consecutive ranks; the groups are data-parallel. Writes into run.folder:
+/// config.toml, metrics.jsonl, train.log, checkpoints/. Throws Error for what is wrong with configuration,
+/// data or checkpoint, and when loss or gradients stop being finite (naming the step and the lowest rank that
+/// saw it; no update is made and no checkpoint touched).
+Outcome train(const HostExec& exec, comm::Communicator& world, Config config, const ResumePolicy& resume);
+
+}  // namespace annulus::train

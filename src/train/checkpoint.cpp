@@ -1,0 +1,190 @@
+#include <annulus/train/checkpoint.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <system_error>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/io/crc32.hpp>
+#include <annulus/io/hdf5.hpp>
+
+namespace annulus::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* checksum_attribute = "crc32";
+constexpr const char* advice = "remove it, or resume from another one with --resume FILE";
+
+// The three groups of a checkpoint and the flat buffer that each one holds.
+struct Part {
+  const char* group;
+  const Array1<float, HostExec>& buffer;
+};
+std::vector<Part> parts_of(const Buffers& buffers) {
+  return {{"parameters", buffers.parameters},
+          {"first_moment", buffers.first_moment},
+          {"second_moment", buffers.second_moment}};
+}
+
+io::Extents extents_of(const model::Parameter& parameter) {
+  const auto rows = static_cast<std::uint64_t>(parameter.rows),
+             columns = static_cast<std::uint64_t>(parameter.columns);
+  return rows == 1 ? io::Extents{columns} : io::Extents{rows, columns};
+}
+
+std::span<float> values_of(const Array1<float, HostExec>& buffer, const model::Parameter& parameter) {
+  return {buffer.data() + parameter.offset, static_cast<std::size_t>(parameter.size())};
+}
+
+void require_header(const io::File& file) {
+  require(file.has_attribute("format") && file.string_attribute("format") == checkpoint_format,
+          "{} is no checkpoint of Annulus (its attribute 'format' is not '{}'): give the right file",
+          file.file(), checkpoint_format);
+  const std::int64_t version = file.integer_attribute("version");
+  require(version == checkpoint_version,
+          "{} has checkpoint version {}, this program reads version {}: use the program that wrote it",
+          file.file(), version, checkpoint_version);
+}
+
+void require_checksum(const io::Dataset& dataset, std::span<const float> values) {
+  const auto expected = dataset.integer_attribute(checksum_attribute);
+  require(io::crc32_of(values) == expected,
+          "{}: dataset {} is damaged (its CRC-32 differs from the recorded one): {}", dataset.file(),
+          dataset.name(), advice);
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const Progress& progress,
+                     const Buffers& buffers) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  require(!error, "the checkpoint folder {} cannot be made ({}): check its permissions or set run.folder",
+          path.parent_path().string(), error.message());
+  io::write_atomically(path, [&](const fs::path& temporary) {
+    io::File file = io::File::create(temporary);
+    file.set_attribute("format", checkpoint_format);
+    file.set_attribute("version", checkpoint_version);
+    file.set_attribute("creator", fmt::format("annulus {} {}", version(), git_hash()));
+    file.set_attribute("step", progress.step);
+    file.set_attribute("epoch", progress.stream.epoch);
+    file.set_attribute("sequences_read", progress.stream.index);
+    file.set_attribute("data_fingerprint", progress.data_fingerprint);
+    file.set_attribute("config", progress.config);
+    for (const Part& part : parts_of(buffers)) {
+      io::Group group = file.create_group(part.group);
+      for (const model::Parameter& parameter : map.all()) {
+        const std::span<const float> values = values_of(part.buffer, parameter);
+        io::Dataset dataset =
+            group.create_dataset(parameter.name, io::ElementType::f32, extents_of(parameter));
+        dataset.write(values);
+        dataset.set_attribute(checksum_attribute, io::crc32_of(values));
+      }
+    }
+    file.close();
+    verify_checkpoint(temporary);
+  });
+}
+
+void verify_checkpoint(const fs::path& path) {
+  const io::File file = io::File::open(path);
+  require_header(file);
+  std::vector<float> values;
+  for (const char* part : {"parameters", "first_moment", "second_moment"}) {
+    const io::Group group = file.group(part);
+    const std::vector<std::string> names = group.names();
+    require(!names.empty(), "{}: group {} is empty: {}", path.string(), part, advice);
+    for (const std::string& name : names) {
+      const io::Dataset dataset = group.dataset(name);
+      values.resize(dataset.elements());
+      dataset.read(std::span<float>(values));
+      require_checksum(dataset, values);
+    }
+  }
+}
+
+Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, const Buffers& buffers) {
+  const io::File file = io::File::open(path);
+  require_header(file);
+  for (const Part& part : parts_of(buffers)) {
+    const io::Group group = file.group(part.group);
+    require(group.names().size() == map.all().size(),
+            "{}: {} holds {} tensors, the model has {}: the checkpoint is of another model", path.string(),
+            part.group, group.names().size(), map.all().size());
+    for (const model::Parameter& parameter : map.all()) {
+      const io::Dataset dataset = group.dataset(parameter.name);
+      require(dataset.extents() == extents_of(parameter),
+              "{}: {} has shape ({}), the model's is ({}): the checkpoint is of another model", path.string(),
+              dataset.name(), fmt::join(dataset.extents(), ", "), fmt::join(extents_of(parameter), ", "));
+      const std::span<float> values = values_of(part.buffer, parameter);
+      dataset.read(values);
+      require_checksum(dataset, values);
+    }
+  }
+  Progress progress;
+  progress.step = file.integer_attribute("step");
+  progress.stream = {file.integer_attribute("epoch"), file.integer_attribute("sequences_read")};
+  progress.data_fingerprint = static_cast<std::uint32_t>(file.integer_attribute("data_fingerprint"));
+  progress.config = file.string_attribute("config");
+  return progress;
+}
+
+CheckpointFolder::CheckpointFolder(fs::path folder, std::int64_t keep)
+    : folder_(std::move(folder)), keep_(keep) {}
+
+fs::path CheckpointFolder::file_of(std::int64_t step) const {
+  return folder_ / fmt::format("step-{:08}.h5", step);
+}
+
+void CheckpointFolder::save(const model::ParameterMap& map, const Progress& progress,
+                            const Buffers& buffers) const {
+  save_checkpoint(file_of(progress.step), map, progress, buffers);
+  auto saved = steps();
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < saved.size(); ++i) {
+    std::error_code error;
+    fs::remove(file_of(saved[i]), error);
+    if (error)
+      spdlog::warn("the old checkpoint {} could not be removed: {}", file_of(saved[i]).string(),
+                   error.message());
+  }
+}
+
+std::vector<std::int64_t> CheckpointFolder::steps() const {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    std::int64_t step = 0;
+    if (!name.starts_with("step-") || !name.ends_with(".h5")) continue;
+    const char *begin = name.data() + 5, *end = name.data() + name.size() - 3;
+    if (std::from_chars(begin, end, step).ptr == end) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<fs::path> CheckpointFolder::newest_good() const {
+  const auto saved = steps();
+  for (auto step = saved.rbegin(); step != saved.rend(); ++step) {
+    try {
+      verify_checkpoint(file_of(*step));
+      return file_of(*step);
+    } catch (const Error& error) {
+      spdlog::warn("passing over a damaged checkpoint: {}", error.what());
+    }
+  }
+  require(saved.empty(),
+          "none of the {} checkpoints in {} can be read: start anew in another run.folder, or restore one of "
+          "them",
+          saved.size(), folder_.string());
+  return std::nullopt;
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+
+#include <annulus/comm/communicator.hpp>
+
+namespace annulus::train {
+
+/// How the ranks of a run are divided: groups of `context` consecutive ranks share a sequence, the groups
+/// read different sequences.
+struct Groups {
+  std::unique_ptr<comm::Communicator> context;  ///< this rank's context-parallel group
+  int data_groups = 1, data_group = 0;          ///< how many groups, and which is this one
+
+  /// context = 0 makes one group. Throws Error when the ranks cannot be divided.
+  static Groups make(comm::Communicator& world, int context);
+};
+
+}  // namespace annulus::train

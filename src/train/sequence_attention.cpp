@@ -1,0 +1,80 @@
+#include "train/sequence_attention.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/plan/validate.hpp>
+
+namespace annulus::train {
+
+namespace {
+
+// One of the terms that '+' joins is `documents` without start offsets.
+bool takes_documents_from_data(std::string_view mask) {
+  while (true) {
+    const auto plus = mask.find('+');
+    if (mask.substr(0, plus) == "documents") return true;
+    if (plus == std::string_view::npos) return false;
+    mask.remove_prefix(plus + 1);
+  }
+}
+
+attention::Kernel parse_kernel(const std::string& name) {
+  for (const auto kernel :
+       {attention::Kernel::automatic, attention::Kernel::portable, attention::Kernel::host_simd})
+    if (name == name_of(kernel)) return kernel;
+  fail("attention.kernel = '{}' is no kernel: use {}, {} or {}", name, name_of(attention::Kernel::automatic),
+       name_of(attention::Kernel::portable), name_of(attention::Kernel::host_simd));
+}
+
+}  // namespace
+
+SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& context, const Config& config)
+    : context_(context),
+      schedule_(config.attention.schedule),
+      mask_text_(config.attention.mask),
+      kernel_(parse_kernel(config.attention.kernel)),
+      follows_documents_(takes_documents_from_data(mask_text_)) {
+  problem_.topology = context.topology();
+  problem_.layout = Layout::parse(config.attention.layout, "attention.layout");
+  problem_.heads = config.model.heads;
+  problem_.kv_heads = config.model.kv_heads;
+  problem_.head_dim = config.model.head_dim;
+  const std::int64_t tokens = config.data.sequence_length;
+  starts_ = {0};
+  set_mask(exec, follows_documents_ ? Mask::with_documents(mask_text_, tokens, starts_, "attention.mask")
+                                    : Mask::parse(mask_text_, tokens, "attention.mask"));
+}
+
+PositionMap SequenceAttention::rows() const {
+  return problem_.shard(context_.rank());
+}
+
+distributed::Attention<HostExec, float>& SequenceAttention::for_sequence(
+    const HostExec& exec, std::span<const std::int64_t> document_starts) {
+  if (follows_documents_ && !std::ranges::equal(document_starts, starts_)) {
+    starts_.assign(document_starts.begin(), document_starts.end());
+    set_mask(exec, Mask::with_documents(mask_text_, problem_.mask.tokens(), starts_, "attention.mask"));
+  }
+  return *attention_;
+}
+
+void SequenceAttention::set_mask(const HostExec& exec, Mask mask) {
+  problem_.mask = std::move(mask);
+  const PositionMap whole = Layout().shard(problem_.mask.tokens(), 1, 0);
+  pairs_ = problem_.mask.pairs(whole, whole);
+  plan::Plan forward = plan::make_plan(schedule_, problem_, plan::Pass::forward, "attention.schedule");
+  plan::Plan backward = plan::make_plan(schedule_, problem_, plan::Pass::backward, "attention.schedule");
+  if (attention_) {
+    attention_->set_plans(exec, std::move(forward), std::move(backward));
+    return;
+  }
+  // The first plans are proved before anything runs; those of later sequences come from the same builders.
+  plan::validate(forward);
+  plan::validate(backward);
+  attention_.emplace(exec, context_, std::move(forward), std::move(backward), kernel_);
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <annulus/distributed/attention.hpp>
+#include <annulus/train/config.hpp>
+
+namespace annulus::train {
+
+/// The distributed attention of a run, whose mask may follow the documents of each sequence.
+class SequenceAttention {
+ public:
+  SequenceAttention(const HostExec& exec, comm::Communicator& context, const Config& config);
+
+  /// This rank's rows of every sequence.
+  PositionMap rows() const;
+
+  /// The attention for a sequence whose documents start at `document_starts`; plans are made anew only where
+  /// they change.
+  distributed::Attention<HostExec, float>& for_sequence(const HostExec& exec,
+                                                        std::span<const std::int64_t> document_starts);
+
+  /// Unmasked (query, key) pairs of one head of the sequence that for_sequence saw last, over all ranks.
+  std::int64_t pairs() const { return pairs_; }
+
+  distributed::Attention<HostExec, float>& attention() { return *attention_; }
+
+ private:
+  void set_mask(const HostExec& exec, Mask mask);
+
+  comm::Communicator& context_;
+  std::string schedule_, mask_text_;
+  attention::Kernel kernel_;
+  bool follows_documents_;
+  std::vector<std::int64_t> starts_;  // of the sequence whose plans are set
+  plan::Problem problem_;
+  std::int64_t pairs_ = 0;
+  std::optional<distributed::Attention<HostExec, float>> attention_;
+};
+
+}  // namespace annulus::train

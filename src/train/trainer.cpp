@@ -1,0 +1,333 @@
+#include <annulus/train/trainer.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <cmath>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/region.hpp>
+#include <annulus/data/loader.hpp>
+#include <annulus/model/llama.hpp>
+#include <annulus/optim/clip.hpp>
+#include <annulus/train/checkpoint.hpp>
+#include <annulus/train/stop_signal.hpp>
+
+#include "train/groups.hpp"
+#include "train/run_folder.hpp"
+#include "train/sequence_attention.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+using Exec = HostExec;
+
+std::shared_ptr<const data::TokenDataset> open_data(const Config& config) {
+  require(!config.data.shards.empty(),
+          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
+  const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
+  return std::make_shared<const data::TokenDataset>(paths, config.data.sequence_length);
+}
+
+// The configuration with what the data decides filled in.
+Config complete(Config config, const data::TokenDataset& dataset) {
+  if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
+  require(config.model.vocabulary >= dataset.vocabulary(),
+          "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
+          "which takes the data's",
+          config.model.vocabulary, dataset.vocabulary(), dataset.vocabulary());
+  return config;
+}
+
+std::vector<optim::ParameterRange> decay_ranges(const model::ParameterMap& map) {
+  std::vector<optim::ParameterRange> ranges;
+  for (const model::Parameter& p : map.all()) ranges.push_back({p.offset, p.offset + p.size(), p.decay});
+  return ranges;
+}
+
+double mean(const std::deque<double>& values) {
+  return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<long>(std::lround(seconds));
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+/// What one update found; the same on every rank but for waiting and memory.
+struct StepResult {
+  double loss = 0;  // nats per token
+  std::int64_t targets = 0;
+  double gradient_norm = 0, learning_rate = 0, seconds = 0, waiting = 0;
+};
+
+class Run {
+ public:
+  Run(const Exec& exec, comm::Communicator& world, Config config, const ResumePolicy& resume)
+      : exec_(exec),
+        world_(world),
+        dataset_(open_data(config)),
+        config_(complete(std::move(config), *dataset_)),
+        groups_(Groups::make(world, config_.parallel.context)),
+        attention_(exec, *groups_.context, config_),
+        llama_(exec, config_.model, attention_.rows()),
+        map_(llama_.parameter_map()),
+        parameters_(Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::parameters,
+                                                              "annulus::train::parameters", map_.size())),
+        gradients_(Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::gradients,
+                                                             "annulus::train::gradients", map_.size())),
+        optimizer_(exec, config_.adamw(), map_.size(), decay_ranges(map_)),
+        clipper_(config_.train.clip_norm),
+        schedule_(config_.learning_rate()) {
+    if (world.rank() == 0) folder_.emplace(config_, resume);
+    start();
+  }
+
+  Outcome run() {
+    announce();
+    Outcome outcome;
+    outcome.first_step = progress_.step;
+    std::deque<double> first_losses, last_losses;
+    std::int64_t saved_step = resumed_ ? progress_.step : -1;
+    while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
+      const StepResult result = step();
+      if (first_losses.size() < 5) first_losses.push_back(result.loss);
+      last_losses.push_back(result.loss);
+      if (last_losses.size() > 5) last_losses.pop_front();
+      if (progress_.step > outcome.first_step + 1)
+        outcome.seconds += result.seconds;  // the first one warms up
+      report(result, outcome);
+      outcome.stop_signal = world_.all_reduce_value<std::int32_t>(stop_.received(), comm::ReduceOp::max);
+      const bool due = config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0;
+      if (due || outcome.stop_signal != 0 || progress_.step == config_.train.steps) {
+        outcome.last_save_failed = !save();
+        if (outcome.last_save_failed)
+          ++outcome.failed_saves;
+        else
+          saved_step = progress_.step;
+      }
+    }
+    outcome.last_step = progress_.step;
+    outcome.first_loss = mean(first_losses);
+    outcome.last_loss = mean(last_losses);
+    const auto timed = outcome.last_step - outcome.first_step - 1;
+    if (timed > 0 && outcome.seconds > 0)
+      outcome.tokens_per_second = double(timed) * double(tokens_per_step()) / outcome.seconds;
+    if (folder_ && saved_step >= 0)
+      outcome.last_checkpoint = folder_->checkpoints().file_of(saved_step).string();
+    outcome.memory = memory_use();
+    if (outcome.stop_signal != 0 && world_.rank() == 0)
+      spdlog::info("stopped by {} after step {}: the same command goes on from there",
+                   signal_name(outcome.stop_signal), progress_.step);
+    return outcome;
+  }
+
+ private:
+  std::int64_t tokens_per_step() const {
+    return groups_.data_groups * config_.train.micro_batches * config_.data.sequence_length;
+  }
+
+  // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
+  void start() {
+    const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
+                                                              comm::ReduceOp::max) != 0;
+    if (resume) {
+      if (folder_) progress_ = load_checkpoint(*folder_->resume_from(), map_, buffers());
+      broadcast_state();
+      require(progress_.data_fingerprint == dataset_->fingerprint(),
+              "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
+              "or start anew in another "
+              "run.folder");
+      optimizer_.set_steps(progress_.step);
+      resumed_ = true;
+    } else {
+      model::initialize(exec_, map_, static_cast<std::uint64_t>(config_.run.seed), *parameters_);
+    }
+    progress_.data_fingerprint = dataset_->fingerprint();
+    progress_.config = config_.to_toml();
+    data::LoaderOptions options;
+    options.rows = attention_.rows();
+    options.groups = groups_.data_groups;
+    options.group = groups_.data_group;
+    options.seed = static_cast<std::uint64_t>(config_.data.seed);
+    options.shuffle = config_.data.shuffle;
+    options.start = progress_.stream;
+    loader_.emplace(dataset_, options);
+    if (folder_) folder_->start_metrics(progress_.step);
+  }
+
+  void broadcast_state() {
+    std::int64_t numbers[] = {progress_.step, progress_.stream.epoch, progress_.stream.index,
+                              progress_.data_fingerprint};
+    world_.broadcast(exec_, numbers, sizeof numbers, 0);
+    progress_.step = numbers[0];
+    progress_.stream = {numbers[1], numbers[2]};
+    progress_.data_fingerprint = static_cast<std::uint32_t>(numbers[3]);
+    world_.broadcast(exec_, *parameters_, 0);
+    world_.broadcast(exec_, optimizer_.first_moment(), 0);
+    world_.broadcast(exec_, optimizer_.second_moment(), 0);
+  }
+
+  Buffers buffers() const { return {*parameters_, optimizer_.first_moment(), optimizer_.second_moment()}; }
+
+  StepResult step() {
+    const Region region("annulus::train::step");
+    const Kokkos::Timer timer;
+    attention_.attention().reset_times();
+    const std::int64_t step = progress_.step + 1;
+
+    std::vector<data::Sequence> sequences;
+    StepResult result;
+    {
+      const Region data_region("annulus::train::data");
+      for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
+      for (const auto& sequence : sequences)
+        for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
+    }
+    // The mean is over all valid targets of all ranks and micro-batches, so it is known before the first
+    // gradient.
+    result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
+    const float grad_scale = result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f;
+
+    Kokkos::deep_copy(exec_, *gradients_, 0.0f);
+    double loss_sum = 0;
+    for (const auto& sequence : sequences) {
+      auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
+      loss_sum += llama_
+                      .train(exec_, sequence.tokens, sequence.targets, attention, *parameters_, grad_scale,
+                             *gradients_)
+                      .sum;
+    }
+    require_finite(step, "loss", std::isfinite(loss_sum));
+    result.loss = world_.all_reduce_value(loss_sum, comm::ReduceOp::sum) /
+                  std::max<double>(1.0, double(result.targets));
+    // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
+    require_finite(step, "gradient norm", clipper_.measure(exec_, *gradients_).finite());
+    {
+      const Region reduce_region("annulus::train::reduce_gradients");
+      world_.all_reduce(exec_, *gradients_);
+    }
+    const optim::Clipping clipping = clipper_.measure(exec_, *gradients_);
+    require_finite(step, "gradient norm", clipping.finite());
+    result.gradient_norm = clipping.norm;
+    result.learning_rate = schedule_.at(progress_.step);
+    {
+      const Region update_region("annulus::train::update");
+      optimizer_.step(exec_, *parameters_, *gradients_, result.learning_rate, clipping.scale);
+    }
+    exec_.fence("annulus::train::step: its time is taken");
+    progress_.step = step;
+    progress_.stream = loader_->state();
+    result.seconds = world_.all_reduce_value(timer.seconds(), comm::ReduceOp::max);
+    result.waiting = world_.all_reduce_value(attention_.attention().times().waiting, comm::ReduceOp::max);
+    return result;
+  }
+
+  // Ends the run on all ranks when any of them saw a number that is not finite.
+  void require_finite(std::int64_t step, const char* what, bool finite) {
+    const std::int32_t first =
+        world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
+    if (first == world_.size()) return;
+    fail(
+        "the {} of step {} is not finite; rank {} saw it first. No update was made and the checkpoints are "
+        "as they were: resume with a "
+        "lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm, and look at the data of "
+        "this step",
+        what, step, first);
+  }
+
+  void report(const StepResult& result, const Outcome& outcome) {
+    const std::int64_t resident = world_.all_reduce_value(peak_resident_bytes(), comm::ReduceOp::max);
+    if (!folder_) return;
+    const MemoryUse memory = memory_use();
+    nlohmann::json peaks = {{"total", memory.total_peak}, {"resident", resident}};
+    for (int i = 0; i < memory_category_count; ++i)
+      peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] = memory.peak[static_cast<std::size_t>(i)];
+    const double rate = double(tokens_per_step()) / result.seconds;
+    folder_->write_metrics({{"step", progress_.step},
+                            {"loss", result.loss},
+                            {"tokens", progress_.step * tokens_per_step()},
+                            {"targets", result.targets},
+                            {"tokens_per_second", rate},
+                            {"grad_norm", result.gradient_norm},
+                            {"lr", result.learning_rate},
+                            {"step_seconds", result.seconds},
+                            {"waiting_seconds", result.waiting},
+                            {"epoch", progress_.stream.epoch},
+                            {"peak_memory_bytes", peaks}});
+    if (progress_.step % config_.train.log_every != 0 && progress_.step != outcome.first_step + 1 &&
+        progress_.step != config_.train.steps)
+      return;
+    const auto timed = progress_.step - outcome.first_step - 1;
+    const double per_step = timed > 0 ? outcome.seconds / double(timed) : result.seconds;
+    spdlog::info("step {}/{}  loss {:.4f}  {:.0f} tokens/s  grad norm {:.3f}  lr {:.2e}  ETA {}",
+                 progress_.step, config_.train.steps, result.loss, rate, result.gradient_norm,
+                 result.learning_rate, clock_text(per_step * double(config_.train.steps - progress_.step)));
+  }
+
+  // False, on every rank, when the checkpoint could not be written: training goes on without it.
+  bool save() {
+    const Region region("annulus::train::save");
+    std::int32_t saved = 1;
+    if (folder_) {
+      const auto file = folder_->checkpoints().file_of(progress_.step);
+      try {
+        folder_->checkpoints().save(map_, progress_, buffers());
+        spdlog::info("saved {}", file.string());
+      } catch (const std::exception& error) {
+        spdlog::error("the checkpoint of step {} was not saved, training goes on: {}", progress_.step,
+                      error.what());
+        saved = 0;
+      }
+    }
+    world_.broadcast(exec_, &saved, sizeof saved, 0);
+    return saved != 0;
+  }
+
+  void announce() const {
+    if (!folder_) return;
+    const model::LlamaConfig& m = config_.model;
+    spdlog::info(
+        "LLaMA of {:.2f} M parameters: {} layers, hidden {}, {} heads, {} kv heads, head_dim {}, vocabulary "
+        "{}",
+        double(map_.size()) / 1e6, m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.vocabulary);
+    spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
+                 dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
+    spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
+                 groups_.data_groups, groups_.context->size(), world_.description(),
+                 world_.topology().to_string(), config_.attention.schedule, config_.attention.layout,
+                 config_.attention.mask);
+    if (resumed_)
+      spdlog::info("going on after step {} of {}", progress_.step, folder_->resume_from()->string());
+  }
+
+  const Exec& exec_;
+  comm::Communicator& world_;
+  const StopSignal stop_;
+  std::shared_ptr<const data::TokenDataset> dataset_;
+  const Config config_;
+  Groups groups_;
+  SequenceAttention attention_;
+  model::Llama<Exec> llama_;
+  const model::ParameterMap& map_;
+  Owned<Array1<float, Exec>> parameters_, gradients_;
+  optim::AdamW<Exec> optimizer_;
+  optim::GradientClipper<Exec> clipper_;
+  const optim::LearningRateSchedule schedule_;
+  Progress progress_;
+  bool resumed_ = false;
+  std::optional<RunFolder> folder_;  // rank 0's
+  std::optional<data::Loader> loader_;
+};
+
+}  // namespace
+
+Outcome train(const HostExec& exec, comm::Communicator& world, Config config, const ResumePolicy& resume) {
+  return Run(exec, world, std::move(config), resume).run();
+}
+
+}  // namespace annulus::train
