@@ -89,11 +89,11 @@ TEST(HeadReference, GradientsAgreeWithFiniteDifferences) {
 }
 
 TEST(LmHeadLoss, AgreesWithDoubleForAllTiles) {
-  const HeadProblem problem = random_problem(37, 24, 53);
+  const HeadProblem problem = random_problem(17, 24, 23);
   const HeadResult expected = head_reference(problem);
   constexpr float grad_scale = 0.3f;
-  for (std::int64_t sequence_tile : {0, 1, 5, 16, 37, 100}) {
-    for (std::int64_t vocabulary_tile : {0, 1, 7, 32, 53, 200}) {
+  for (std::int64_t sequence_tile : {0, 1, 5, 17, 100}) {
+    for (std::int64_t vocabulary_tile : {0, 1, 7, 23, 100}) {
       SCOPED_TRACE(fmt::format("tiles {} x {}", sequence_tile, vocabulary_tile));
       LmHeadLoss<HostExec> head({.sequence_tile = sequence_tile, .vocabulary_tile = vocabulary_tile});
       const Case test(problem);
