@@ -7,6 +7,7 @@
 
 #include "attention/host_simd/host_simd.hpp"
 #include "attention/host_simd/key_spans.hpp"
+#include "attention/host_simd/order.hpp"
 #include "attention/host_simd/pack.hpp"
 #include "attention/host_simd/pointwise.hpp"
 #include "attention/host_simd/products.hpp"
@@ -307,6 +308,7 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
   problem.turns = turns.view();
 
   const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
+  const TileOrder order(sequences, problem.key_tiles(), exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = Workspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, sequences * problem.key_tiles(), 1);
@@ -315,10 +317,9 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
       "annulus::attention::host_simd::backward", policy, [=](const typename Policy::member_type& member) {
         // Tickets, not league ranks: a key tile may wait for earlier ones, so these must have started.
         // Under a causal mask the early keys have the most queries.
-        const int ticket = Kokkos::atomic_fetch_add(&tickets(0), 1);
-        const int sequence = ticket % sequences;
+        const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&tickets(0), 1));
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
-        KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), ticket / sequences,
+        KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
                    Workspace(head_dim, memory))
             .run();
       });

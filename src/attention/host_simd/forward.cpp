@@ -5,6 +5,7 @@
 
 #include "attention/host_simd/host_simd.hpp"
 #include "attention/host_simd/key_spans.hpp"
+#include "attention/host_simd/order.hpp"
 #include "attention/host_simd/pack.hpp"
 #include "attention/host_simd/pointwise.hpp"
 #include "attention/host_simd/products.hpp"
@@ -127,9 +128,10 @@ class QueryTile {
                                                 std::log(static_cast<double>(sum)));
       const RowMerge merge = RowMerge::of(lse(batch_, head_, i), block_lse);
       lse(batch_, head_, i) = merge.lse;
+      const float share = merge.weight / sum, kept = 1.0f - merge.weight;
       const float* from = work_.out + (row / panel) * head_dim_ * panel + row % panel;
       float* to = &out(batch_, head_, i, 0);
-      for (int c = 0; c < head_dim_; ++c) to[c] += merge.weight * (from[c * panel] / sum - to[c]);
+      for (int c = 0; c < head_dim_; ++c) to[c] = kept * to[c] + share * from[c * panel];
     }
   }
 
@@ -160,18 +162,17 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
   const Region region("annulus::attention::host_simd::forward");
 
   const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
-  const std::int64_t tiles = (rows + tile_queries - 1) / tile_queries,
-                     sequences = std::int64_t{batch} * heads;
+  const int tiles = static_cast<int>((rows + tile_queries - 1) / tile_queries), sequences = batch * heads;
+  const TileOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = Workspace(head_dim, nullptr).bytes + 64;
-  Policy policy(exec, static_cast<int>(tiles * sequences), 1);
+  Policy policy(exec, tiles * sequences, 1);
   policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
   Kokkos::parallel_for(
       "annulus::attention::host_simd::forward", policy,
       [=, spans = spans.view()](const typename Policy::member_type& member) {
-        // Late rows first: under a causal mask they have the most keys.
-        const std::int64_t tile = tiles - 1 - member.league_rank() / sequences;
-        const auto sequence = static_cast<int>(member.league_rank() % sequences);
+        const auto [sequence, place] = order(member.league_rank());
+        const std::int64_t tile = tiles - 1 - place;  // under a causal mask late rows have the most keys
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         const RowRange queries{tile * tile_queries, std::min(rows, (tile + 1) * tile_queries)};
         QueryTile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
