@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/point_to_point.hpp"
+
 namespace annulus::comm {
 
 std::string LoopbackWorld::Message::describe() const {
-  const std::string on = channel < 0 ? std::string("a collective") : fmt::format("channel {}", channel);
-  return is_send ? fmt::format("{} bytes to rank {} on {}", bytes, target, on)
-                 : fmt::format("{} bytes from rank {} on {}", bytes, source, on);
+  return is_send ? fmt::format("{} bytes to rank {} on {}", bytes, target, channel_name(channel))
+                 : fmt::format("{} bytes from rank {} on {}", bytes, source, channel_name(channel));
 }
 
 bool LoopbackWorld::Operation::complete() const {

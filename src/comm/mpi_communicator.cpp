@@ -82,11 +82,10 @@ Request MpiCommunicator::post(std::span<const Send> sends, std::span<const Recei
   const bool collective = channel == collective_channel;
   require(channel <= largest_channel_, "rank {}: channel {}: this MPI has channels up to {}", rank_, channel,
           largest_channel_);
-  const int tag = collective ? 0 : channel;
   auto state = std::make_unique<MpiState>(collective ? collectives_ : messages_);
   // Receives first: a message that finds its receive posted needs no copy.
-  for (const Receive& receive : receives) state->receive(receive, tag, piece_bytes_);
-  for (const Send& send : sends) state->send(send, tag, piece_bytes_);
+  for (const Receive& receive : receives) state->receive(receive, channel, piece_bytes_);
+  for (const Send& send : sends) state->send(send, channel, piece_bytes_);
   return Request(std::move(state));
 }
 

@@ -45,6 +45,8 @@ struct MpiLink {
 ///
 /// MPI counts are int. A message of n bytes travels as n / piece_bytes full pieces and one of n % piece_bytes
 /// (perhaps 0) bytes: the short last piece makes two sides that disagree on the size notice in every case.
+/// (Open MPI 4.1 fetches a message that is longer than its receive whole, past the end of the buffer, before
+/// it says so: after that error the process should end.)
 ///
 /// Reductions come from PointToPointCommunicator.
 class MpiCommunicator final : public PointToPointCommunicator {

@@ -9,6 +9,11 @@ namespace {
 /// How long unwinding waits for exchanges that are given up, all together.
 constexpr auto give_up_after = std::chrono::seconds(2);
 
+/// The collectives have a communicator of their own, on which all use one tag.
+int tag_of(int channel) {
+  return std::max(channel, 0);
+}
+
 }  // namespace
 
 MpiState::~MpiState() {
@@ -16,77 +21,84 @@ MpiState::~MpiState() {
 }
 
 template <class Start>
-void MpiState::in_pieces(std::size_t bytes, std::size_t piece_bytes, Piece piece, bool receives,
-                         const Start& start) {
-  for (std::size_t offset = 0;; offset += piece_bytes) {
-    const int count = static_cast<int>(std::min(bytes - offset, piece_bytes));
-    piece.expected = receives ? count : -1;
+void MpiState::in_pieces(Piece piece, std::size_t piece_bytes, const Start& start) {
+  for (;; piece.offset += piece_bytes) {
+    piece.count = static_cast<int>(std::min(piece.bytes - piece.offset, piece_bytes));
     // Room first: a request that has started must not be lost.
     pieces_.push_back(piece);
     requests_.push_back(MPI_REQUEST_NULL);
-    start(offset, count, &requests_.back());
-    if (static_cast<std::size_t>(count) < piece_bytes) return;  // the short last piece
+    start(piece, &requests_.back());
+    if (static_cast<std::size_t>(piece.count) < piece_bytes) return;  // the short last piece
   }
 }
 
-void MpiState::receive(const Receive& message, int tag, std::size_t piece_bytes) {
-  in_pieces(message.bytes, piece_bytes, {message.peer, tag, 0}, true,
-            [&](std::size_t offset, int count, MPI_Request* request) {
-              ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + offset, count, MPI_BYTE,
-                          message.peer, tag, link_->handle, request);
+void MpiState::receive(const Receive& message, int channel, std::size_t piece_bytes) {
+  in_pieces({message.peer, channel, true, 0, 0, message.bytes}, piece_bytes,
+            [&](const Piece& piece, MPI_Request* request) {
+              ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + piece.offset, piece.count,
+                          MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
             });
 }
 
-void MpiState::send(const Send& message, int tag, std::size_t piece_bytes) {
-  in_pieces(message.bytes, piece_bytes, {message.peer, tag, 0}, false,
-            [&](std::size_t offset, int count, MPI_Request* request) {
-              ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + offset, count, MPI_BYTE,
-                          message.peer, tag, link_->handle, request);
+void MpiState::send(const Send& message, int channel, std::size_t piece_bytes) {
+  in_pieces({message.peer, channel, false, 0, 0, message.bytes}, piece_bytes,
+            [&](const Piece& piece, MPI_Request* request) {
+              ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + piece.offset, piece.count,
+                          MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
             });
+}
+
+bool MpiState::complete() const {
+  return std::all_of(requests_.begin(), requests_.end(),
+                     [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
 }
 
 void MpiState::wait() {
+  indices_.resize(requests_.size());
   statuses_.resize(requests_.size());
-  check(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), statuses_.data()), "MPI_Waitall");
+  while (!complete()) {
+    int finished = 0;
+    const int code = MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
+                                  indices_.data(), statuses_.data());
+    check(code, "MPI_Waitsome", finished);
+  }
 }
 
 bool MpiState::test() {
+  indices_.resize(requests_.size());
   statuses_.resize(requests_.size());
-  int done = 0;
-  const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
-  if (code == MPI_SUCCESS && done == 0) return false;
-  check(code, "MPI_Testall");
-  return true;
+  int finished = 0;
+  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
+                                indices_.data(), statuses_.data());
+  check(code, "MPI_Testsome", finished);
+  return complete();
 }
 
-void MpiState::check(int code, const char* call) const {
-  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) mpi_check(code, call);
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const Piece& piece = pieces_[i];
-    if (code == MPI_ERR_IN_STATUS) {
-      const int error = statuses_[i].MPI_ERROR;
+void MpiState::check(int code, const char* call, int finished) {
+  if (code != MPI_ERR_IN_STATUS) mpi_check(code, call);
+  for (int i = 0; i < finished;
+       ++i) {  // finished is MPI_UNDEFINED, which is negative, when nothing was active
+    const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+    const Piece& piece = pieces_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
+    if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
       int error_class = MPI_SUCCESS;
-      if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) MPI_Error_class(error, &error_class);
+      MPI_Error_class(status.MPI_ERROR, &error_class);
       if (error_class == MPI_ERR_TRUNCATE) size_error(piece, "more");
-      if (error_class != MPI_SUCCESS) mpi_check(error, call);
-      if (error == MPI_ERR_PENDING) continue;
+      mpi_check(status.MPI_ERROR, call);
     }
-    if (piece.expected < 0) continue;
+    if (!piece.receives) continue;
     int received = 0;
-    ANNULUS_MPI(MPI_Get_count, &statuses_[i], MPI_BYTE, &received);
-    if (received != piece.expected) size_error(piece, std::to_string(received));
+    ANNULUS_MPI(MPI_Get_count, &status, MPI_BYTE, &received);
+    if (received != piece.count)
+      size_error(piece, std::to_string(piece.offset + static_cast<std::size_t>(received)) + " bytes");
   }
-  // Every status that was looked at is fine, yet MPI reports an error: one of those still pending.
-  if (code != MPI_SUCCESS) mpi_check(code, call);
 }
 
-void MpiState::size_error(const Piece& piece, const std::string& got) const {
+void MpiState::size_error(const Piece& piece, const std::string& sent) const {
   int rank = 0;
   MPI_Comm_rank(link_->handle, &rank);
-  fail(
-      "rank {} expects {} bytes from rank {} on channel {}, which sends {}: both sides must agree on the "
-      "size",
-      rank, piece.expected, piece.peer, piece.tag, got);
+  fail("rank {} expects {} bytes from rank {} on {}, which sends {}: both sides must agree on the size", rank,
+       piece.bytes, piece.peer, channel_name(piece.channel), sent);
 }
 
 void MpiState::drop() noexcept {
@@ -110,7 +122,7 @@ void MpiState::give_up() noexcept {
   };
   if (finalized || !pending()) return;
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL && pieces_[i].expected >= 0) MPI_Cancel(&requests_[i]);
+    if (requests_[i] != MPI_REQUEST_NULL && pieces_[i].receives) MPI_Cancel(&requests_[i]);
   const auto now = std::chrono::steady_clock::now();
   if (link_->give_up_at == std::chrono::steady_clock::time_point{}) link_->give_up_at = now + give_up_after;
   do {
@@ -118,7 +130,7 @@ void MpiState::give_up() noexcept {
       int done = 0;
       if (request != MPI_REQUEST_NULL) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
-    if (!pending()) return;
+    if (complete()) return;
     std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < link_->give_up_at);
   for (MPI_Request& request : requests_)

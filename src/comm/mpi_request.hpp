@@ -11,29 +11,37 @@ class MpiState final : public Request::State {
   ~MpiState() override;
 
   /// Starts one message, in pieces.
-  void receive(const Receive& message, int tag, std::size_t piece_bytes);
-  void send(const Send& message, int tag, std::size_t piece_bytes);
+  void receive(const Receive& message, int channel, std::size_t piece_bytes);
+  void send(const Send& message, int channel, std::size_t piece_bytes);
 
   void wait() override;
   bool test() override;
   void drop() noexcept override;
 
  private:
-  /// What a finished piece is checked against. Sends have expected = -1.
+  /// What a finished piece is checked against.
   struct Piece {
-    int peer = 0, tag = 0, expected = -1;
+    int peer = 0, channel = 0;
+    bool receives = false;
+    int count = 0;           ///< bytes of this piece
+    std::size_t offset = 0;  ///< of this piece in the message
+    std::size_t bytes = 0;   ///< of the message
   };
 
   template <class Start>
-  void in_pieces(std::size_t bytes, std::size_t piece_bytes, Piece piece, bool receives, const Start& start);
-  /// Throws Error unless all went well and every receive got what it expected.
-  void check(int code, const char* call) const;
-  [[noreturn]] void size_error(const Piece& piece, const std::string& got) const;
+  void in_pieces(Piece piece, std::size_t piece_bytes, const Start& start);
+  /// Looks at the requests that Waitsome or Testsome reports as finished. Throws Error unless all went well
+  /// and every receive got what it expected. At once, not when all are finished: the rest of a message of the
+  /// wrong size may never come.
+  void check(int code, const char* call, int finished);
+  [[noreturn]] void size_error(const Piece& piece, const std::string& sent) const;
+  bool complete() const;
   void give_up() noexcept;
 
   std::shared_ptr<MpiLink> link_;
-  std::vector<MPI_Request> requests_;
+  std::vector<MPI_Request> requests_;  ///< MPI_REQUEST_NULL once finished
   std::vector<Piece> pieces_;
+  std::vector<int> indices_;  ///< of those that the last call reports
   std::vector<MPI_Status> statuses_;
 };
 

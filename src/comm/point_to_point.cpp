@@ -23,6 +23,10 @@ std::byte* at(void* data, std::size_t offset) {
 
 }  // namespace
 
+std::string channel_name(int channel) {
+  return channel < 0 ? std::string("a collective") : fmt::format("channel {}", channel);
+}
+
 void PointToPointCommunicator::ready(const Queue& queue, const char* operation) const {
   require(
       queue.is_host(),

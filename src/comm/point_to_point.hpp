@@ -6,6 +6,9 @@
 
 namespace annulus::comm {
 
+/// "channel 3", or "a collective", for error messages.
+std::string channel_name(int channel);
+
 /// Collectives in terms of messages: what loopback and null are made of, and the reductions of MPI, so that a
 /// reduction gives the same bits on every rank, on every transport and at every size. The standard asks of
 /// MPI_Allreduce neither: its result may depend on the algorithm that the library picks, and may differ

@@ -13,9 +13,9 @@
 #include <annulus/comm/queue.hpp>
 #include <annulus/topology/topology.hpp>
 
-/// One interface for all transports. Every rank of a communicator calls the same collectives in the same order.
-/// Memory handed over is contiguous and stays untouched (sent from) or unread (received into) until the request
-/// that carries it has been waited for.
+/// One interface for all transports. Every rank of a communicator calls the same collectives in the same
+/// order. Memory handed over is contiguous and stays untouched (sent from) or unread (received into) until
+/// the request that carries it has been waited for.
 namespace annulus::comm {
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
@@ -40,13 +40,14 @@ Send send_view(const ViewType& view, int peer) {
 }
 template <class ViewType>
 Receive receive_view(const ViewType& view, int peer) {
-  require(view.span_is_contiguous(), "cannot receive into the strided View '{}': unpack it afterwards", view.label());
+  require(view.span_is_contiguous(), "cannot receive into the strided View '{}': unpack it afterwards",
+          view.label());
   return {view.data(), view.size() * sizeof(typename ViewType::value_type), peer};
 }
 
 /// An exchange under way. Move-only. Destroying a request that is still active waits for it (and swallows a
-/// transport error, which the next call on the communicator reports again). While an exception unwinds the stack
-/// nobody waits: peers may never send; the exchange is given up, and its buffers may go.
+/// transport error, which the next call on the communicator reports again). While an exception unwinds the
+/// stack nobody waits: peers may never send; the exchange is given up, and its buffers may go.
 class Request {
  public:
   /// What a back-end keeps of an exchange under way.
@@ -57,8 +58,8 @@ class Request {
     virtual void wait() = 0;
     /// Advances the transport; true when all messages have completed. Throws like wait.
     virtual bool test() = 0;
-    /// The owner goes away: waits, or, while an exception unwinds the stack, gives up within seconds. Keeps an
-    /// error for the next call on the communicator.
+    /// The owner goes away: waits, or, while an exception unwinds the stack, gives up within seconds. Keeps
+    /// an error for the next call on the communicator.
     virtual void drop() noexcept = 0;
   };
 
@@ -79,8 +80,8 @@ class Request {
   std::unique_ptr<State> state_;
 };
 
-/// A group of ranks. The pointer-and-type members are what back-ends implement; the View templates below are what
-/// the rest of the library calls.
+/// A group of ranks. The pointer-and-type members are what back-ends implement; the View templates below are
+/// what the rest of the library calls.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -92,37 +93,39 @@ class Communicator {
   /// "null", "loopback", "mpi", … and version, for logs.
   virtual std::string description() const = 0;
 
-  /// Posts a group of sends and receives. Messages between one pair of ranks on one channel match in the order in
-  /// which they are posted (within a group: in the order listed); channels (0, 1, …) are independent of one another.
-  /// A rank may send to itself. Do not count on a send completing before its receive is posted. The two sides of
-  /// a message must agree on its size: otherwise the wait of the receiver (loopback: of both) throws Error.
+  /// Posts a group of sends and receives. Messages between one pair of ranks on one channel match in the
+  /// order in which they are posted (within a group: in the order listed); channels (0, 1, …) are independent
+  /// of one another. A rank may send to itself. Do not count on a send completing before its receive is
+  /// posted. The two sides of a message must agree on its size: otherwise the wait of the receiver (loopback:
+  /// of both) throws Error.
   virtual Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                            int channel = 0) = 0;
 
   virtual void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) = 0;
-  /// In place; the same result, bit for bit, on every rank: elements are combined in rank order, x0 + x1 + …, whatever
-  /// the size, the transport and its algorithms. bf16 and f16 are combined in f32 and rounded once. Integers wrap;
-  /// a NaN survives max and min.
+  /// In place; the same result, bit for bit, on every rank: elements are combined in rank order, x0 + x1 + …,
+  /// whatever the size, the transport and its algorithms. bf16 and f16 are combined in f32 and rounded once.
+  /// Integers wrap; a NaN survives max and min.
   virtual void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) = 0;
   /// Rank r's `bytes` bytes land at receive + r · bytes.
   virtual void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   /// Combines size() blocks of `count` elements like all_reduce; rank r receives block r.
-  virtual void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                              ReduceOp op) = 0;
+  virtual void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count,
+                              DType type, ReduceOp op) = 0;
   /// Block r of `bytes` bytes goes to rank r; rank r's block lands at receive + r · bytes.
   virtual void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   virtual void barrier() = 0;
 
-  /// Advances the exchanges under way. Transports that move data only inside calls (MPI) need it between pieces of
-  /// compute; cheap, and a no-op for the others.
+  /// Advances the exchanges under way. Transports that move data only inside calls (MPI) need it between
+  /// pieces of compute; cheap, and a no-op for the others.
   virtual void progress() {}
 
-  /// The ranks with the same colour (≥ 0), ordered by (key, rank), as a communicator of their own, which may outlive
-  /// this one. Collective. Throws Error on every rank when the order would separate ranks of one node.
+  /// The ranks with the same colour (≥ 0), ordered by (key, rank), as a communicator of their own, which may
+  /// outlive this one. Collective. Throws Error on every rank when the order would separate ranks of one
+  /// node.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// Ends all ranks: called by the rank that failed, with its message. MPI ends the processes and does not return; null
-  /// and loopback throw Error, on the other ranks out of their waits.
+  /// Ends all ranks: called by the rank that failed, with its message. MPI ends the processes and does not
+  /// return; null and loopback throw Error, on the other ranks out of their waits.
   virtual void abort(const std::string& message) = 0;
 
   // Views. Contiguous; all of one rank's View takes part.
@@ -138,21 +141,26 @@ class Communicator {
   template <class SendView, class ReceiveView>
   void all_gather(const Queue& queue, const SendView& send, const ReceiveView& receive) {
     require(receive.size() == send.size() * static_cast<std::size_t>(size()),
-            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(), size(), send.size());
-    all_gather(queue, contiguous(send), contiguous(receive), send.size() * sizeof(typename SendView::value_type));
+            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(),
+            size(), send.size());
+    all_gather(queue, contiguous(send), contiguous(receive),
+               send.size() * sizeof(typename SendView::value_type));
   }
   /// `send` holds size() times as many elements as `receive`.
   template <class SendView, class ReceiveView>
-  void reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive, ReduceOp op = ReduceOp::sum) {
+  void reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive,
+                      ReduceOp op = ReduceOp::sum) {
     require(send.size() == receive.size() * static_cast<std::size_t>(size()),
-            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(), size(), receive.size());
+            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(),
+            size(), receive.size());
     reduce_scatter(queue, contiguous(send), contiguous(receive), receive.size(),
                    dtype_of<typename ReceiveView::non_const_value_type>, op);
   }
   template <class SendView, class ReceiveView>
   void all_to_all(const Queue& queue, const SendView& send, const ReceiveView& receive) {
     require(send.size() == receive.size() && send.size() % static_cast<std::size_t>(size()) == 0,
-            "all_to_all: '{}' and '{}' must have the same size, divisible by {} ranks", send.label(), receive.label(), size());
+            "all_to_all: '{}' and '{}' must have the same size, divisible by {} ranks", send.label(),
+            receive.label(), size());
     all_to_all(queue, contiguous(send), contiguous(receive),
                send.size() / static_cast<std::size_t>(size()) * sizeof(typename SendView::value_type));
   }
@@ -167,7 +175,8 @@ class Communicator {
  private:
   template <class ViewType>
   static typename ViewType::value_type* contiguous(const ViewType& view) {
-    require(view.span_is_contiguous(), "the View '{}' is strided: communication needs contiguous memory", view.label());
+    require(view.span_is_contiguous(), "the View '{}' is strided: communication needs contiguous memory",
+            view.label());
     return view.data();
   }
 };

@@ -12,10 +12,12 @@ struct LoopbackOptions {
   std::chrono::milliseconds wait_limit = std::chrono::seconds(120);
 };
 
-/// Runs `body` once for each rank of `topology`, every rank a thread of this process, connected by memory. For
-/// tests and for debugging in one debugger. When a rank throws, the others are woken out of their waits with the
-/// error "rank R failed: …", all threads are joined, and the first exception is thrown again. A deadlock (every rank
-/// waits, or has returned) is an error at once; it names what each rank waits for. Sends complete when they are received.
+/// Runs `body` once for each rank of `topology`, every rank a thread of this process, connected by memory.
+/// For tests and for debugging in one debugger. When a rank throws, the others are woken out of their waits
+/// with the error "rank R failed: …", all threads are joined, and the first exception is thrown again. A
+/// deadlock (every rank waits, or has returned) is an error at once; it names what each rank waits for.
+/// (Where a thread other than the rank's own has communicated it may yet bring what is missing: then only the
+/// wait limit ends the wait.) Sends complete when they are received.
 void run_loopback(const Topology& topology, const std::function<void(Communicator&)>& body,
                   const LoopbackOptions& options = {});
 

@@ -7,13 +7,14 @@
 
 namespace annulus::comm {
 
-/// MPI for the life of the object (MPI_Init_thread … MPI_Finalize). One a process, made in main before Kokkos is
-/// initialized. Kokkos and MPI objects die before it. Where MPI is initialized already it is used as it is and left
-/// running. MPI_THREAD_MULTIPLE is asked for; an MPI that gives less serves as long as only the thread that made this
-/// object communicates (other threads get an Error), and one that gives less than MPI_THREAD_FUNNELED is refused.
+/// MPI for the life of the object (MPI_Init_thread … MPI_Finalize). One a process, made in main before Kokkos
+/// is initialized. Kokkos and MPI objects die before it. Where MPI is initialized already it is used as it is
+/// and left running. MPI_THREAD_MULTIPLE is asked for; an MPI that gives less serves as long as only the
+/// thread that made this object communicates (other threads get an Error), and one that gives less than
+/// MPI_THREAD_FUNNELED is refused.
 ///
-/// Destruction while an exception unwinds the stack does not finalize MPI, which would wait for ranks that wait for
-/// this one: catch inside the life of the object and call abort.
+/// Destruction while an exception unwinds the stack does not finalize MPI, which would wait for ranks that
+/// wait for this one: catch inside the life of the object and call abort.
 class MpiEnvironment {
  public:
   MpiEnvironment();
@@ -22,22 +23,22 @@ class MpiEnvironment {
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
-  /// All ranks of the job. `ranks_per_node` > 0 overrides what the machine says about nodes, so that one machine
-  /// can stand for several. Collective. Throws Error on all ranks when they disagree about it, when it is negative or
-  /// larger than the job, and when the ranks of a machine are not consecutive.
+  /// All ranks of the job. `ranks_per_node` > 0 overrides what the machine says about nodes, so that one
+  /// machine can stand for several. Collective. Throws Error on all ranks when they disagree about it, when
+  /// it is negative or larger than the job, and when the ranks of a machine are not consecutive.
   std::unique_ptr<Communicator> world(int ranks_per_node = 0) const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   /// Ranks of this job on this machine.
   int ranks_on_this_machine() const { return ranks_on_this_machine_; }
-  /// Those of them that may run on cores of this rank (1 when each is bound to its own): what host threads are divided
-  /// by, see annulus::kokkos_settings.
+  /// Those of them that may run on cores of this rank (1 when each is bound to its own): what host threads
+  /// are divided by, see annulus::kokkos_settings.
   int ranks_sharing_cores() const { return ranks_sharing_cores_; }
 
-  /// Writes "annulus: rank R: message" to stderr, as one line, and ends all ranks with exit status 1. When several
-  /// ranks fail together the lowest speaks for all where it is fast enough: the others hold their line back for a
-  /// moment that grows with the rank, at most one second.
+  /// Writes "annulus: rank R: message" to stderr, as one line, and ends all ranks with exit status 1. When
+  /// several ranks fail together the lowest speaks for all where it is fast enough: the others hold their
+  /// line back for a moment that grows with the rank, at most one second.
   [[noreturn]] void abort(const std::string& message) const;
 
  private:

@@ -7,13 +7,14 @@
 namespace annulus::comm {
 
 /// The execution space instance on whose work a communication depends, with its type erased so that
-/// communicators can be virtual. A back-end that understands `stream` orders itself behind the stream; the others call fence().
+/// communicators can be virtual. A back-end that understands `stream` orders itself behind the stream; the
+/// others call fence().
 class Queue {
  public:
   /// Any Kokkos execution space instance; keeps a copy of it.
   template <class Exec>
-    requires Kokkos::is_execution_space_v<Exec>
-  Queue(const Exec& exec)  // NOLINT(google-explicit-constructor): an instance is the first argument of all work
+  requires Kokkos::is_execution_space_v<Exec> Queue(
+      const Exec& exec)  // NOLINT(google-explicit-constructor): an instance is the first argument of all work
       : fence_([exec](const std::string& why) { exec.fence(why); }),
         host_(Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {}
 

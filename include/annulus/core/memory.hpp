@@ -11,7 +11,13 @@ namespace annulus {
 
 /// What memory is used for; the trainer reports the peak of each.
 enum class MemoryCategory : std::uint8_t {
-  parameters, gradients, optimizer, activations, communication, workspace, data
+  parameters,
+  gradients,
+  optimizer,
+  activations,
+  communication,
+  workspace,
+  data
 };
 inline constexpr int memory_category_count = 7;
 std::string_view name_of(MemoryCategory category);
@@ -41,7 +47,9 @@ class MemoryCharge {
   MemoryCharge(MemoryCategory category, std::int64_t bytes) : category_(category), bytes_(bytes) {
     memory_allocated(category_, bytes_);
   }
-  MemoryCharge(MemoryCharge&& other) noexcept : category_(other.category_), bytes_(other.bytes_) { other.bytes_ = 0; }
+  MemoryCharge(MemoryCharge&& other) noexcept : category_(other.category_), bytes_(other.bytes_) {
+    other.bytes_ = 0;
+  }
   MemoryCharge& operator=(MemoryCharge&& other) noexcept {
     if (this != &other) {
       release();
@@ -63,8 +71,9 @@ class MemoryCharge {
 };
 }  // namespace detail
 
-/// A View whose bytes count in the memory report for as long as this object lives. Move-only owner; hand `view()`
-/// to kernels. ViewType is a managed Kokkos View; the contents are not initialized unless `zero` is asked for.
+/// A View whose bytes count in the memory report for as long as this object lives. Move-only owner; hand
+/// `view()` to kernels. ViewType is a managed Kokkos View; the contents are not initialized unless `zero` is
+/// asked for.
 template <class ViewType>
 class Owned {
  public:
@@ -72,11 +81,14 @@ class Owned {
 
   /// Allocates with the given extents. The label reads "annulus::<module>::<what>".
   template <class Exec, class... Extents>
-  static Owned uninitialized(const Exec& exec, MemoryCategory category, const std::string& label, Extents... extents) {
-    return Owned(category, ViewType(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), extents...));
+  static Owned uninitialized(const Exec& exec, MemoryCategory category, const std::string& label,
+                             Extents... extents) {
+    return Owned(category,
+                 ViewType(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), extents...));
   }
   template <class Exec, class... Extents>
-  static Owned zeroed(const Exec& exec, MemoryCategory category, const std::string& label, Extents... extents) {
+  static Owned zeroed(const Exec& exec, MemoryCategory category, const std::string& label,
+                      Extents... extents) {
     return Owned(category, ViewType(Kokkos::view_alloc(exec, label), extents...));
   }
 

@@ -1,0 +1,37 @@
+#include <annulus/base/dtype.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/error_text.hpp"
+
+namespace annulus {
+namespace {
+
+template <class T>
+void expect_dtype(std::string_view name) {
+  const DType type = dtype_of<T>;
+  EXPECT_EQ(name_of(type), name);
+  EXPECT_EQ(parse_dtype(name), type);
+  EXPECT_EQ(size_of(type), sizeof(T));
+}
+
+TEST(DType, NamesAndSizes) {
+  expect_dtype<float>("f32");
+  expect_dtype<bfloat16>("bf16");
+  expect_dtype<float16>("f16");
+  expect_dtype<double>("f64");
+  expect_dtype<std::int32_t>("i32");
+  expect_dtype<std::int64_t>("i64");
+}
+
+TEST(DType, UnknownNameIsAnErrorThatNamesTheField) {
+  for (const char* name : {"", "F32", "float", "bf16 "}) {
+    const std::string text = test::error_text([&] { parse_dtype(name, "model.dtype"); });
+    EXPECT_THAT(text, testing::HasSubstr(std::string("model.dtype = '") + name + "'"));
+    EXPECT_THAT(text, testing::HasSubstr("f32, bf16, f16, f64, i32, i64"));
+  }
+}
+
+}  // namespace
+}  // namespace annulus

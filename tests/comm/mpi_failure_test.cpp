@@ -1,0 +1,73 @@
+// One rank fails while the others wait: all end within seconds, with one line that names it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+struct Outcome {
+  int status = -1;
+  double seconds = 0;
+  std::string output;
+  std::vector<std::string> messages;  ///< lines of Annulus
+};
+
+Outcome run_job(const std::string& how, int rank, int ranks) {
+  const std::string command = std::string("timeout 60 " ANNULUS_MPIRUN " ") + std::to_string(ranks) +
+                              " " ANNULUS_FAILING_PROGRAM " " + how + " " + std::to_string(rank) + " 2>&1";
+  Outcome outcome;
+  const auto start = std::chrono::steady_clock::now();
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer;
+  while (const std::size_t read = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    outcome.output.append(buffer.data(), read);
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("annulus: ") != std::string::npos) outcome.messages.push_back(line);
+  return outcome;
+}
+
+class MpiFailure : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(MpiFailure, EndsTheJobWithOneLine) {
+  const auto& [how, rank] = GetParam();
+  const Outcome outcome = run_job(how, rank, 3);
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_LT(outcome.seconds, 10);
+  ASSERT_EQ(outcome.messages.size(), 1u) << outcome.output;
+  const std::string what = how == "all"     ? "the configuration is wrong in every rank"
+                           : how == "sizes" ? "expects 50 bytes from rank"
+                                            : "the shard is truncated";
+  EXPECT_THAT(outcome.messages[0], testing::StartsWith("annulus: rank " + std::to_string(rank) + ": "));
+  EXPECT_THAT(outcome.messages[0], testing::HasSubstr(what));
+}
+
+INSTANTIATE_TEST_SUITE_P(Comm, MpiFailure,
+                         testing::Values(std::tuple("receive", 0), std::tuple("receive", 2),
+                                         std::tuple("collective", 1), std::tuple("pending", 1),
+                                         std::tuple("sizes", 1), std::tuple("all", 0)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+                         });
+
+/// A program that catches the error too late still ends: the environment does not wait for the others.
+TEST(MpiFailure, UnwindingThroughTheEnvironmentDoesNotHang) {
+  const Outcome outcome = run_job("uncaught", 1, 3);
+  EXPECT_NE(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.status, 124) << "timed out";
+  EXPECT_LT(outcome.seconds, 10);
+}
+
+}  // namespace
