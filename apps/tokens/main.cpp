@@ -1,5 +1,6 @@
 // annulus-tokens: makes, describes and checks the token shards that training reads.
 #include <CLI/CLI.hpp>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>

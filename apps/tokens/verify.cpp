@@ -1,3 +1,5 @@
+#include <annulus/data/verify.hpp>
+
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -5,8 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <vector>
-
-#include <annulus/data/verify.hpp>
 
 #include "commands.hpp"
 

@@ -1,8 +1,10 @@
-#include <algorithm>
-#include <annulus/base/error.hpp>
 #include <annulus/data/dataset.hpp>
-#include <annulus/io/crc32.hpp>
+
+#include <algorithm>
 #include <mutex>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/crc32.hpp>
 
 #include "row_reader.hpp"
 

@@ -1,10 +1,12 @@
 #include "inputs.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
-#include <nlohmann/json.hpp>
 
 namespace annulus::data {
 

@@ -1,10 +1,12 @@
-#include <annulus/base/error.hpp>
 #include <annulus/data/loader.hpp>
+
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include <annulus/base/error.hpp>
 
 namespace annulus::data {
 

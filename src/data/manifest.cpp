@@ -1,10 +1,10 @@
 #include "manifest.hpp"
 
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
-#include <nlohmann/json.hpp>
 
 namespace annulus::data {
 

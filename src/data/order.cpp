@@ -1,6 +1,8 @@
-#include <annulus/base/error.hpp>
 #include <annulus/data/order.hpp>
+
 #include <bit>
+
+#include <annulus/base/error.hpp>
 
 namespace annulus::data {
 

@@ -1,11 +1,13 @@
+#include <annulus/data/packer.hpp>
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <annulus/base/error.hpp>
-#include <annulus/data/packer.hpp>
-#include <annulus/data/verify.hpp>
 #include <cerrno>
+
+#include <annulus/base/error.hpp>
+#include <annulus/data/verify.hpp>
 
 #include "inputs.hpp"
 #include "manifest.hpp"

@@ -1,10 +1,11 @@
 #include "row_reader.hpp"
 
 #include <algorithm>
+#include <vector>
+
 #include <annulus/base/error.hpp>
 #include <annulus/data/dataset.hpp>
 #include <annulus/io/element_type.hpp>
-#include <vector>
 
 namespace annulus::data {
 

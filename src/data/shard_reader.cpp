@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <bit>
+#include <limits>
+
 #include <annulus/base/error.hpp>
 #include <annulus/data/shard.hpp>
 #include <annulus/io/crc32.hpp>
-#include <bit>
-#include <limits>
 
 #include "token_type.hpp"
 

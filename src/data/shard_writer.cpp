@@ -1,4 +1,5 @@
 #include <algorithm>
+
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/data/shard.hpp>

@@ -1,7 +1,8 @@
+#include <annulus/data/tokenizer.hpp>
+
 #include <sentencepiece_processor.h>
 
 #include <annulus/base/error.hpp>
-#include <annulus/data/tokenizer.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
 

@@ -1,7 +1,9 @@
-#include <algorithm>
-#include <annulus/base/error.hpp>
 #include <annulus/data/verify.hpp>
+
+#include <algorithm>
 #include <cmath>
+
+#include <annulus/base/error.hpp>
 
 #include "token_type.hpp"
 

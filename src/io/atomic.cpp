@@ -1,8 +1,8 @@
+#include <annulus/io/atomic.hpp>
+
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 #include <cerrno>
 
 #include "descriptor.hpp"
@@ -16,7 +16,7 @@ void sync(const std::filesystem::path& path, int flags) {
   const detail::Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
   // File systems without fsync for folders say EINVAL; there is nothing more to be done on those.
   const bool synced = descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
-  require(synced, "cannot bring '{}' to the disk: {}", path.string(), detail::explain(errno));
+  detail::require_system(synced, "bring to the disk", path);
 }
 
 }  // namespace
@@ -28,8 +28,7 @@ void write_atomically(const std::filesystem::path& path,
   try {
     write(temporary);
     sync(temporary, O_RDONLY);
-    require(::rename(temporary.c_str(), path.c_str()) == 0, "cannot rename '{}' to '{}': {}",
-            temporary.string(), path.string(), detail::explain(errno));
+    detail::require_system(::rename(temporary.c_str(), path.c_str()) == 0, "replace", path);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -40,15 +39,14 @@ void write_atomically(const std::filesystem::path& path,
 void write_text_atomically(const std::filesystem::path& path, std::string_view text) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
     const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    require(file.get() >= 0, "cannot write '{}': {}", path.string(), detail::explain(errno));
-    require(detail::write_all(file.get(), text), "cannot write '{}': {}", path.string(),
-            detail::explain(errno));
+    detail::require_system(file.get() >= 0, "write", path);
+    detail::require_system(detail::write_all(file.get(), text), "write", path);
   });
 }
 
 std::string read_text(const std::filesystem::path& path) {
   const detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  require(file.get() >= 0, "cannot open '{}': {}", path.string(), detail::explain(errno));
+  detail::require_system(file.get() >= 0, "open", path);
   std::string text;
   constexpr std::size_t piece = std::size_t{1} << 20;
   for (;;) {
@@ -58,7 +56,7 @@ std::string read_text(const std::filesystem::path& path) {
     do {
       count = ::read(file.get(), text.data() + size, piece);
     } while (count < 0 && errno == EINTR);
-    require(count >= 0, "cannot read '{}': {}", path.string(), detail::explain(errno));
+    detail::require_system(count >= 0, "read", path);
     text.resize(size + static_cast<std::size_t>(count));
     if (count == 0) return text;
   }

@@ -1,6 +1,6 @@
-#include <zlib.h>
-
 #include <annulus/io/crc32.hpp>
+
+#include <zlib.h>
 
 namespace annulus::io {
 

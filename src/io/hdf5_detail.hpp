@@ -2,11 +2,12 @@
 
 #include <hdf5.h>
 
-#include <annulus/base/error.hpp>
-#include <annulus/io/hdf5.hpp>
 #include <mutex>
 #include <string>
 #include <string_view>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/hdf5.hpp>
 
 namespace annulus::io::detail {
 

@@ -1,9 +1,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <annulus/io/atomic.hpp>
 #include <cerrno>
 #include <utility>
+
+#include <annulus/io/atomic.hpp>
 
 #include "descriptor.hpp"
 #include "hdf5_driver.hpp"
@@ -24,10 +25,10 @@ Handle access_properties(const std::string& path) {
 /// Says why a file cannot be HDF5 before HDF5 is asked, whose own messages are about its inner workings.
 void require_hdf5_file(const std::string& path) {
   const detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  require(file.get() >= 0, "cannot open '{}': {}", path, detail::explain(errno));
+  detail::require_system(file.get() >= 0, "open", path);
   char first = 0;
   const ssize_t count = ::read(file.get(), &first, 1);
-  require(count >= 0, "cannot read '{}': {}", path, detail::explain(errno));
+  detail::require_system(count >= 0, "read", path);
   require(count > 0, "'{}' is empty: copy or write it again", path);
   const htri_t known = H5Fis_hdf5(path.c_str());
   require(known != 0, "'{}' is not an HDF5 file: check the path, or write it again", path);

@@ -1,14 +1,17 @@
+#include <annulus/io/json_lines.hpp>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/json_lines.hpp>
+#include <nlohmann/json.hpp>
+
 #include <cerrno>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
 
 #include "descriptor.hpp"
 #include "system_error.hpp"
@@ -37,7 +40,7 @@ off_t cut_torn_line(int descriptor, off_t size) {
 JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& path, Mode mode) : path_(path.string()) {
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::create ? O_TRUNC : 0);
   descriptor_ = ::open(path.c_str(), flags, 0666);
-  require(descriptor_ >= 0, "cannot write '{}': {}", path_, detail::explain(errno));
+  detail::require_system(descriptor_ >= 0, "write", path);
   if (mode == Mode::create) return;
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || cut_torn_line(descriptor_, status.st_size) < 0) {
@@ -82,7 +85,7 @@ void JsonLinesWriter::write(const nlohmann::json& record) {
 void read_json_lines(const std::filesystem::path& path,
                      const std::function<void(const nlohmann::json&, std::int64_t)>& use) {
   std::ifstream file(path);
-  require(file.is_open(), "cannot open '{}': {}", path.string(), detail::explain(errno));
+  detail::require_system(file.is_open(), "open", path);
   std::string line;
   for (std::int64_t number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -93,7 +96,7 @@ void read_json_lines(const std::filesystem::path& path,
     }
     use(record, number);
   }
-  require(!file.bad(), "cannot read '{}': {}", path.string(), detail::explain(errno));
+  detail::require_system(!file.bad(), "read", path);
 }
 
 void filter_json_lines(const std::filesystem::path& path,

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include <annulus/base/error.hpp>
+
 namespace annulus::io::detail {
 
 namespace {
@@ -37,6 +39,12 @@ const char* advice(int error) {
 
 std::string explain(int error) {
   return std::generic_category().message(error) + ": " + advice(error);
+}
+
+void require_system(bool succeeded, std::string_view action, const std::filesystem::path& path) {
+  if (succeeded) return;
+  const int error = errno;
+  fail("cannot {} '{}': {}", action, path.string(), explain(error));
 }
 
 }  // namespace annulus::io::detail

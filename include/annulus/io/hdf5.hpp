@@ -1,6 +1,5 @@
 #pragma once
 
-#include <annulus/io/element_type.hpp>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +11,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <annulus/io/element_type.hpp>
 
 /// Files in HDF5, through its C interface and without its types.
 ///

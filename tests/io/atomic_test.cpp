@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "support/error_text.hpp"
+#include "support/full_disk.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::io {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(WriteAtomically, ReplacesTheFileAndLeavesNothingElse) {
+  const test::TemporaryFolder folder;
+  write_text_atomically(folder.file("a"), "first");
+  write_text_atomically(folder.file("a"), "second");
+  EXPECT_EQ(read_text(folder.file("a")), "second");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(WriteAtomically, WritesBesideAndNamesTheProcess) {
+  const test::TemporaryFolder folder;
+  write_text_atomically(folder.file("a"), "old");
+  write_atomically(folder.file("a"), [&](const std::filesystem::path& temporary) {
+    EXPECT_EQ(temporary.string(), folder.file("a") + ".tmp-" + std::to_string(::getpid()));
+    folder.write(temporary.filename().string(), "new");
+    EXPECT_EQ(read_text(folder.file("a")), "old");
+  });
+  EXPECT_EQ(read_text(folder.file("a")), "new");
+}
+
+TEST(WriteAtomically, KeepsTheOldFileWhenWritingThrows) {
+  const test::TemporaryFolder folder;
+  write_text_atomically(folder.file("a"), "old");
+  const auto write = [&] {
+    write_atomically(folder.file("a"), [&](const std::filesystem::path& temporary) {
+      folder.write(temporary.filename().string(), "half");
+      fail("the power went");
+    });
+  };
+  EXPECT_EQ(test::error_text(write), "the power went");
+  EXPECT_EQ(read_text(folder.file("a")), "old");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(WriteAtomically, NeedsItsFolder) {
+  const test::TemporaryFolder folder;
+  const std::string missing = folder.file("no/a");
+  EXPECT_THAT(test::error_text([&] { write_text_atomically(missing, "x"); }),
+              AllOf(HasSubstr(missing), HasSubstr("No such file"), HasSubstr("check the path")));
+  folder.write("file", "x");
+  EXPECT_THAT(test::error_text([&] { write_text_atomically(folder.file("file/a"), "x"); }),
+              HasSubstr("Not a directory"));
+}
+
+TEST(WriteAtomically, AcceptsAPathWithoutFolder) {
+  const test::TemporaryFolder folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  write_text_atomically("a", "x");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(read_text(folder.file("a")), "x");
+}
+
+TEST(WriteAtomically, FullDiskKeepsTheOldFile) {
+  const test::TemporaryFolder folder;
+  write_text_atomically(folder.file("a"), "old");
+  {
+    const test::FileSizeLimit limit(1000);
+    EXPECT_THAT(test::error_text([&] { write_text_atomically(folder.file("a"), std::string(5000, 'x')); }),
+                AllOf(HasSubstr(folder.file("a")), HasSubstr("File too large"), HasSubstr("ulimit")));
+  }
+  EXPECT_EQ(read_text(folder.file("a")), "old");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(ReadText, ReadsFilesOfAnySize) {
+  const test::TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 300000; ++i) text += std::to_string(i);
+  EXPECT_EQ(read_text(folder.write("a", text)), text);
+  EXPECT_EQ(read_text(folder.write("empty", "")), "");
+}
+
+TEST(ReadText, NamesTheFileThatIsMissing) {
+  EXPECT_THAT(test::error_text([] { read_text("/no/such/file"); }),
+              AllOf(HasSubstr("'/no/such/file'"), HasSubstr("check the path")));
+}
+
+}  // namespace
+}  // namespace annulus::io
