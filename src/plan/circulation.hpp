@@ -9,14 +9,15 @@
 
 namespace annulus::plan {
 
-/// What goes round the ring r → r + 1 in one pass of a schedule.
+/// What goes round the ring in one pass of a schedule. Reach says which way the ring turns.
 struct Travellers {
   Side side = Side::key;          ///< whose shards travel; the other side stays
   std::vector<Tensor> inputs;     ///< read by the ranks that they pass
   std::vector<Tensor> gradients;  ///< summed over these ranks, one hop behind, and brought home
 };
 
-/// The plan in which rank r works at step t with the travelling shard (r − t) mod G.
+/// The plan in which rank r works at step t with the shard that started t hops away, (r − t) mod G where the
+/// ring turns upwards.
 ///
 /// Inputs are received one step ahead, double-buffered (slots 1 and 2), and go as far as the last rank that
 /// needs them. The gradients of a foreign shard are computed at step t into a partial sum of their own (slots

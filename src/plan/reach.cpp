@@ -5,10 +5,19 @@
 namespace annulus::plan {
 
 Reach::Reach(const Problem& problem, Side travelling) : problem_(problem), travelling_(travelling) {
-  const int group = problem.ranks();
-  for (int rank = 0; rank < group; ++rank) shards_.push_back(problem.shard(rank));
-  for (int owner = 0; owner < group; ++owner) {
-    int last = group - 1;
+  for (int rank = 0; rank < problem.ranks(); ++rank) shards_.push_back(problem.shard(rank));
+  find_hops(1);
+  const std::int64_t upwards = total_hops();
+  find_hops(-1);
+  if (upwards <= total_hops()) find_hops(1);
+}
+
+void Reach::find_hops(int direction) {
+  direction_ = direction;
+  first_.clear();
+  last_.clear();
+  for (int owner = 0; owner < ranks(); ++owner) {
+    int last = ranks() - 1;
     while (last >= 0 && !has_pairs(owner, last)) --last;
     int first = 0;
     if (last > 0) {
@@ -18,6 +27,12 @@ Reach::Reach(const Problem& problem, Side travelling) : problem_(problem), trave
     first_.push_back(first);
     last_.push_back(last);
   }
+}
+
+std::int64_t Reach::total_hops() const {
+  std::int64_t hops = 0;
+  for (const int last : last_) hops += last;
+  return hops;
 }
 
 bool Reach::needs(int owner, int hop) const {
