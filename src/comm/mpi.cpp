@@ -9,6 +9,7 @@
 
 #include <annulus/core/threads.hpp>
 
+#include "comm/machines.hpp"
 #include "comm/mpi_communicator.hpp"
 
 namespace annulus::comm {
@@ -39,29 +40,15 @@ int count_sharing_cores(MPI_Comm machine) {
   return sharing;
 }
 
-/// Nodes as the machines are; throws on all ranks when ranks of a machine are not consecutive.
-Topology topology_of_machines(int size) {
+/// For each rank of the job the lowest rank on its machine.
+std::vector<int> lowest_ranks(int size) {
   const MpiLink machine(machine_of_this_rank());
-  int first = 0;  // the lowest rank of the job on this machine stands for it
-  ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &first);
-  ANNULUS_MPI(MPI_Bcast, &first, 1, MPI_INT, 0, machine.handle);
-  std::vector<int> first_of(static_cast<std::size_t>(size));
-  ANNULUS_MPI(MPI_Allgather, &first, 1, MPI_INT, first_of.data(), 1, MPI_INT, MPI_COMM_WORLD);
-  std::vector<int> ranks_on_node;
-  for (int rank = 0; rank < size; ++rank) {
-    const int lowest = first_of[static_cast<std::size_t>(rank)];
-    if (lowest == rank) {
-      ranks_on_node.push_back(1);
-      continue;
-    }
-    require(first_of[static_cast<std::size_t>(rank - 1)] == lowest,
-            "ranks {} and {} are on one machine, rank {} between them is not: start consecutive ranks on one "
-            "machine "
-            "(mpirun --map-by slot, srun --distribution=block), or give the number of ranks per node",
-            lowest, rank, rank - 1);
-    ++ranks_on_node.back();
-  }
-  return Topology(std::move(ranks_on_node));
+  int lowest = 0;
+  ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &lowest);
+  ANNULUS_MPI(MPI_Bcast, &lowest, 1, MPI_INT, 0, machine.handle);
+  std::vector<int> all(static_cast<std::size_t>(size));
+  ANNULUS_MPI(MPI_Allgather, &lowest, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  return all;
 }
 
 }  // namespace
@@ -105,8 +92,8 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
   require(ranks_per_node >= 0 && ranks_per_node <= size_,
           "{} ranks per node: give 1 to {} (the ranks of the job), or 0 to take the machines as they are",
           ranks_per_node, size_);
-  Topology topology =
-      ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node) : topology_of_machines(size_);
+  Topology topology = ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node)
+                                         : topology_of_machines(lowest_ranks(size_));
   return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology));
 }
 

@@ -62,6 +62,12 @@ INSTANTIATE_TEST_SUITE_P(Comm, MpiFailure,
                            return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
                          });
 
+TEST(MpiFailure, WithoutAFailureAllEndsWell) {
+  const Outcome outcome = run_job("none", 0, 3);
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.output, "");
+}
+
 /// A program that catches the error too late still ends: the environment does not wait for the others.
 TEST(MpiFailure, UnwindingThroughTheEnvironmentDoesNotHang) {
   const Outcome outcome = run_job("uncaught", 1, 3);
