@@ -1,0 +1,19 @@
+#include <annulus/base/version.hpp>
+
+#include "bench/attention.hpp"
+#include "bench/options.hpp"
+#include "common/command_line.hpp"
+#include "common/run_main.hpp"
+
+int main(int argc, char** argv) {
+  return annulus::app::run_main(
+      argc, argv, [](annulus::comm::MpiEnvironment& mpi, int count, char** arguments) {
+        CLI::App app("Benchmarks of Annulus " + std::string(annulus::version()) + " (" +
+                     std::string(annulus::git_hash()) + ")");
+        app.require_subcommand(1);
+        annulus::bench::AttentionOptions options;
+        annulus::bench::add_attention_command(app, options);
+        if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
+        return annulus::bench::run_attention(options, mpi);
+      });
+}

@@ -1,0 +1,100 @@
+#include "bench/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <annulus/attention/reference.hpp>
+#include <annulus/base/error.hpp>
+
+namespace annulus::bench {
+
+namespace reference = attention::reference;
+using plan::Tensor;
+
+double tolerance(DType type) {
+  switch (type) {
+    case DType::bf16:
+      return 1e-2;
+    case DType::f16:
+      return 2e-3;
+    default:
+      return 1e-5;
+  }
+}
+
+std::string tolerance_text() {
+  return fmt::format(
+      "Fails (exit status 1) beyond a relative error, ‖x − reference‖ / ‖reference‖ of out, LSE, dQ, dK or "
+      "dV, of {} for f32, {} "
+      "for bf16, {} for f16",
+      tolerance(DType::f32), tolerance(DType::bf16), tolerance(DType::f16));
+}
+
+bool CheckResult::passed() const {
+  return std::all_of(errors.begin(), errors.end(),
+                     [&](const auto& entry) { return entry.second <= tolerance; });
+}
+
+void require_checkable(const plan::Problem& problem) {
+  // One core does about 10⁹ multiplications and additions a second in the reference, 7 a product and head
+  // dimension.
+  constexpr double limit = 1e11;  // products: 12 minutes
+  const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
+  const double products =
+      static_cast<double>(problem.mask.pairs(all, all)) * problem.heads * problem.batch * problem.head_dim;
+  if (products <= limit) return;
+  const auto tokens = static_cast<std::int64_t>(static_cast<double>(all.count) * std::sqrt(limit / products));
+  fail(
+      "--check: the reference would take about {:.0f} minutes for {} tokens: leave --check out, or take "
+      "fewer heads or at "
+      "most about {} tokens",
+      products * 7e-9 / 60, all.count, std::max<std::int64_t>(1, tokens));
+}
+
+namespace {
+
+reference::Array to_reference(const GlobalTensor& tensor) {
+  reference::Array array(tensor.batch, tensor.heads, tensor.tokens, tensor.width);
+  std::copy(tensor.values.begin(), tensor.values.end(), array.values.begin());
+  return array;
+}
+
+double relative_error(const GlobalTensor& result, const reference::Array& expected) {
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const double x = result.values[i], y = expected.values[i];
+    if (std::isinf(y) && x == y) continue;  // lse of a row without keys
+    if (!std::isfinite(x)) return std::numeric_limits<double>::infinity();
+    error += (x - y) * (x - y);
+    norm += y * y;
+  }
+  if (error == 0) return 0;
+  // Gradients of rows with one key are exactly zero: against nothing, a root mean square of 10⁻³ counts.
+  return std::sqrt(error / std::max(norm, 1e-6 * static_cast<double>(expected.values.size())));
+}
+
+}  // namespace
+
+CheckResult compare(const plan::Problem& problem, double scale,
+                    const std::map<Tensor, GlobalTensor>& tensors) {
+  const auto q = to_reference(tensors.at(Tensor::q)), k = to_reference(tensors.at(Tensor::k)),
+             v = to_reference(tensors.at(Tensor::v)), d_out = to_reference(tensors.at(Tensor::d_o));
+  const auto forward = reference::forward(q, k, v, problem.mask, scale);
+  const auto backward = reference::backward(q, k, v, forward, d_out, problem.mask, scale);
+  CheckResult result;
+  result.tolerance = tolerance(problem.activation);
+  const auto add = [&](const char* name, Tensor tensor, const reference::Array& expected) {
+    result.errors[name] = relative_error(tensors.at(tensor), expected);
+  };
+  add("out", Tensor::o, forward.out);
+  add("lse", Tensor::lse, forward.lse);
+  add("dq", Tensor::dq, backward.dq);
+  add("dk", Tensor::dk, backward.dk);
+  add("dv", Tensor::dv, backward.dv);
+  return result;
+}
+
+}  // namespace annulus::bench
