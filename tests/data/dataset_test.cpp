@@ -1,0 +1,247 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <annulus/data/dataset.hpp>
+#include <annulus/sequence/layout.hpp>
+
+#include "data/shards.hpp"
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::data {
+namespace {
+
+using annulus::test::error_text;
+using annulus::test::TemporaryFolder;
+using test::RandomStream;
+using test::RawShard;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// The same as TokenDataset::read, token by token from memory.
+Sequence brute_force(const RandomStream& stream, std::int64_t length, std::int64_t index,
+                     const PositionMap& rows) {
+  Sequence sequence;
+  sequence.index = index;
+  const auto at = [&](std::int64_t position) { return static_cast<std::size_t>(index * length + position); };
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    const std::int64_t position = rows(i);
+    sequence.tokens.push_back(stream.tokens[at(position)]);
+    sequence.targets.push_back(stream.starts[at(position + 1)] ? ignored_target
+                                                               : stream.tokens[at(position + 1)]);
+  }
+  for (std::int64_t position = 0; position < length; ++position) {
+    if (position == 0 || stream.starts[at(position)]) sequence.document_starts.push_back(position);
+  }
+  return sequence;
+}
+
+void expect_equal(const Sequence& got, const Sequence& expected) {
+  EXPECT_EQ(got.index, expected.index);
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_EQ(got.targets, expected.targets);
+  EXPECT_EQ(got.document_starts, expected.document_starts);
+}
+
+/// Every sequence, on every rank of every number of ranks.
+void check_all(const RandomStream& stream, std::int64_t length, const Layout& layout,
+               const std::vector<int>& worlds) {
+  const TokenDataset dataset(stream.files, length);
+  ASSERT_EQ(dataset.tokens(), std::ssize(stream.tokens));
+  ASSERT_EQ(dataset.sequences(), (dataset.tokens() - 1) / length);
+  for (const int ranks : worlds) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const PositionMap rows = layout.shard(length, ranks, rank);
+      for (std::int64_t index = 0; index < dataset.sequences(); ++index) {
+        SCOPED_TRACE(testing::Message() << layout.to_string() << ", " << length << " tokens, rank " << rank
+                                        << " of " << ranks << ", sequence " << index);
+        expect_equal(dataset.read(index, rows), brute_force(stream, length, index, rows));
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+class DatasetLayouts : public testing::TestWithParam<const char*> {};
+
+TEST_P(DatasetLayouts, EqualBruteForce) {
+  const TemporaryFolder folder;
+  const RandomStream stream =
+      RandomStream::write<std::uint16_t>(folder.path(), {50, 1, 2, 120, 33, 7}, 1000, 9, 1);
+  for (const std::int64_t length : {1, 2, 7, 16, 33, 71, 106, 212}) {
+    check_all(stream, length, Layout::parse(GetParam()), {1, 2, 3, 4, 5, 8});
+  }
+}
+
+TEST_P(DatasetLayouts, LongSequencesOverManyFiles) {
+  const TemporaryFolder folder;
+  const RandomStream stream =
+      RandomStream::write<std::uint8_t>(folder.path(), {40000, 3, 25000, 60001}, 256, 700, 2);
+  check_all(stream, 50001, Layout::parse(GetParam()), {1, 3, 4});
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, DatasetLayouts,
+                         testing::Values("contiguous", "zigzag", "striped", "block-striped:3",
+                                         "block-striped:64"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name) {
+                             if (c == '-' || c == ':') c = '_';
+                           }
+                           return name;
+                         });
+
+TEST(Dataset, StripesFarApartAreReadOneByOne) {
+  // 4-byte ids, stripes of 512 tokens on 4 ranks: 8 KiB from stripe to stripe.
+  const TemporaryFolder folder;
+  const RandomStream stream =
+      RandomStream::write<std::uint32_t>(folder.path(), {30000, 21000, 9000}, 100000, 900, 3);
+  check_all(stream, 29999, Layout::parse("block-striped:512"), {2, 4});
+}
+
+TEST(Dataset, StripesCloseTogetherAreReadInPieces) {
+  // 2-byte ids, 12 MB of them: three covering reads a rank.
+  const TemporaryFolder folder;
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {6000001}, 60000, 100000, 4);
+  check_all(stream, 6000000, Layout::parse("striped"), {2});
+}
+
+TEST(Dataset, AnyPositionMap) {
+  const TemporaryFolder folder;
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {60, 45, 100}, 1000, 6, 5);
+  const TokenDataset dataset(stream.files, 100);
+  const PositionMap maps[] = {
+      {3, 20, 2, 5, 0, 23},  // rows of a block are two apart
+      {3, 20, 2, 5, 7, 12},  // a slice of it
+      {0, 0, 1, 100, 0, 100}, {99, 0, 1, 1, 0, 1}, {5, 10, 1, 4, 2, 30}, {0, 0, 1, 1, 0, 0},
+  };
+  for (const PositionMap& rows : maps) {
+    for (const std::int64_t index : {0, 1}) {
+      expect_equal(dataset.read(index, rows), brute_force(stream, 100, index, rows));
+    }
+  }
+}
+
+TEST(Dataset, TargetsAcrossTheEndOfASequenceAndOfAFile) {
+  const TemporaryFolder folder;
+  RawShard<> first, second;
+  first.tokens = {1, 2, 3, 4};
+  first.documents = {0};
+  second.tokens = {5, 6, 7};
+  second.documents = {0, 2};
+  first.write(folder.file("a.h5"));
+  second.write(folder.file("b.h5"));
+  const std::filesystem::path paths[] = {folder.path()};
+  const TokenDataset dataset(paths, 2);
+  const PositionMap all{0, 0, 1, 2, 0, 2};
+  EXPECT_THAT(dataset.read(0, all).targets, ElementsAre(2, 3));   // over the end of the sequence
+  EXPECT_THAT(dataset.read(1, all).targets, ElementsAre(4, -1));  // the next file starts a document
+  EXPECT_THAT(dataset.read(2, all).targets, ElementsAre(6, -1));  // so does token 7
+  EXPECT_THAT(dataset.read(2, all).document_starts, ElementsAre(0));
+}
+
+TEST(Dataset, DescribesItself) {
+  const TemporaryFolder folder;
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {60, 45}, 1000, 6, 5);
+  const TokenDataset dataset(stream.files, 10), same(stream.files, 20);
+  EXPECT_EQ(dataset.tokens(), 105);
+  EXPECT_EQ(dataset.sequences(), 10);
+  EXPECT_EQ(dataset.sequence_tokens(), 10);
+  EXPECT_EQ(dataset.vocabulary(), 1000);
+  EXPECT_EQ(dataset.documents(), std::count(stream.starts.begin(), stream.starts.end(), true));
+  EXPECT_EQ(dataset.shards().size(), 2u);
+  EXPECT_EQ(dataset.fingerprint(), same.fingerprint());
+  const std::filesystem::path reversed[] = {stream.files[1], stream.files[0]};
+  EXPECT_NE(TokenDataset(reversed, 10).fingerprint(), dataset.fingerprint());
+}
+
+TEST(Dataset, MoreFilesThanAreKeptOpen) {
+  const TemporaryFolder folder;
+  const std::vector<std::int64_t> sizes(25, 11);
+  check_all(RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 6), 10, Layout(), {1});
+  check_all(RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 7), 200, Layout(), {2});
+}
+
+TEST(DatasetErrors, SequenceLongerThanTheData) {
+  const TemporaryFolder folder;
+  RawShard{}.write(folder.file("a.h5"));
+  const std::filesystem::path paths[] = {folder.path()};
+  EXPECT_EQ(TokenDataset(paths, 4).sequences(), 1);
+  EXPECT_THAT(error_text([&] { TokenDataset(paths, 5); }),
+              AllOf(HasSubstr("sequence of 5 tokens"), HasSubstr("5 tokens in 1 files"),
+                    HasSubstr(folder.file("a.h5"))));
+  EXPECT_THAT(error_text([&] { TokenDataset(paths, 0); }), HasSubstr("sequence length of 0"));
+}
+
+TEST(DatasetErrors, FilesThatDisagree) {
+  const TemporaryFolder folder;
+  RawShard{}.write(folder.file("a.h5"));
+  RawShard other;
+  other.tokenizer = "own";
+  other.vocabulary = 300;
+  other.write(folder.file("b.h5"));
+  const std::filesystem::path paths[] = {folder.path()};
+  EXPECT_THAT(error_text([&] { TokenDataset(paths, 2); }),
+              AllOf(HasSubstr("a.h5"), HasSubstr("b.h5"), HasSubstr("257"), HasSubstr("300")));
+}
+
+TEST(DatasetErrors, EveryHeaderIsCheckedWhenOpening) {
+  const TemporaryFolder folder;
+  RawShard{}.write(folder.file("a.h5"));
+  folder.write("b.h5", "junk");
+  const std::filesystem::path paths[] = {folder.path()};
+  EXPECT_THAT(error_text([&] { TokenDataset(paths, 2); }), HasSubstr("b.h5' is not an HDF5 file"));
+  const std::filesystem::path missing[] = {folder.file("c.h5")};
+  EXPECT_THAT(error_text([&] { TokenDataset(missing, 2); }),
+              AllOf(HasSubstr("c.h5"), HasSubstr("check the path")));
+}
+
+TEST(DatasetErrors, TokenBeyondTheVocabulary) {
+  const TemporaryFolder folder;
+  RawShard<> shard;
+  shard.tokens = std::vector<std::uint16_t>(101, 1);
+  shard.tokens[60] = 999;
+  shard.documents = {0};
+  shard.write(folder.file("a.h5"));
+  const std::filesystem::path paths[] = {folder.path()};
+  const TokenDataset dataset(paths, 50);
+  for (const char* layout : {"contiguous", "striped", "block-striped:4"}) {
+    int failures = 0;
+    for (const int rank : {0, 1}) {
+      const PositionMap rows = Layout::parse(layout).shard(50, 2, rank);
+      EXPECT_EQ(error_text([&] { dataset.read(0, rows); }), "no error");
+      const std::string error = error_text([&] { dataset.read(1, rows); });
+      if (error == "no error") continue;
+      ++failures;
+      EXPECT_THAT(error, AllOf(HasSubstr(folder.file("a.h5")), HasSubstr("offset 60"), HasSubstr("id 999")));
+    }
+    EXPECT_GE(failures, 1) << layout;  // the rank that reads it, as token or as target
+  }
+}
+
+TEST(DatasetErrors, FilesThatChangeUnderneath) {
+  const TemporaryFolder folder;
+  const std::vector<std::int64_t> sizes(12, 20);  // more than are kept open
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 6);
+  const TokenDataset dataset(stream.files, 20);
+  RandomStream::write<std::uint16_t>(folder.path(), sizes, 500, 5, 7);
+  EXPECT_THAT(error_text([&] { dataset.read(0, {0, 0, 1, 20, 0, 20}); }), HasSubstr("has changed"));
+}
+
+TEST(DatasetErrors, PositionsAndSequencesOutside) {
+  const TemporaryFolder folder;
+  RawShard{}.write(folder.file("a.h5"));
+  const std::filesystem::path paths[] = {folder.path()};
+  const TokenDataset dataset(paths, 2);
+  EXPECT_THAT(error_text([&] { dataset.read(2, {0, 0, 1, 2, 0, 2}); }), HasSubstr("the data has 2"));
+  EXPECT_THAT(error_text([&] { dataset.read(-1, {0, 0, 1, 2, 0, 2}); }), HasSubstr("sequence -1"));
+  EXPECT_THAT(error_text([&] { dataset.read(0, {0, 0, 1, 3, 0, 3}); }), HasSubstr("positions 0 to 2"));
+}
+
+}  // namespace
+}  // namespace annulus::data

@@ -1,0 +1,203 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include <annulus/data/loader.hpp>
+#include <annulus/sequence/layout.hpp>
+
+#include "data/shards.hpp"
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::data {
+namespace {
+
+using annulus::test::error_text;
+using annulus::test::TemporaryFolder;
+using test::RandomStream;
+using test::RawShard;
+using testing::HasSubstr;
+
+class LoaderTest : public testing::Test {
+ protected:
+  LoaderTest()
+      : stream_(RandomStream::write<std::uint16_t>(folder_.path(), {60, 45, 100}, 1000, 6, 5)),
+        dataset_(std::make_shared<TokenDataset>(stream_.files, 10)) {}
+
+  LoaderOptions options() const {
+    LoaderOptions options;
+    options.rows = Layout::parse("striped").shard(10, 3, 1);
+    options.seed = 9;
+    return options;
+  }
+
+  std::vector<Sequence> take(Loader& loader, int count) const {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < count; ++i) sequences.push_back(loader.next());
+    return sequences;
+  }
+
+  TemporaryFolder folder_;
+  RandomStream stream_;
+  std::shared_ptr<const TokenDataset> dataset_;
+};
+
+void expect_equal(const std::vector<Sequence>& a, const std::vector<Sequence>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].index, b[i].index) << i;
+    EXPECT_EQ(a[i].tokens, b[i].tokens) << i;
+    EXPECT_EQ(a[i].targets, b[i].targets) << i;
+    EXPECT_EQ(a[i].document_starts, b[i].document_starts) << i;
+  }
+}
+
+TEST_F(LoaderTest, PrefetchingChangesNothing) {
+  LoaderOptions with = options();
+  with.prefetch = 0;
+  Loader plain(dataset_, with);
+  const auto expected = take(plain, 45);
+  for (const std::int64_t prefetch : {1, 2, 7}) {
+    with.prefetch = prefetch;
+    Loader loader(dataset_, with);
+    expect_equal(take(loader, 45), expected);
+    EXPECT_EQ(loader.state(), plain.state());
+  }
+}
+
+TEST_F(LoaderTest, ReadsEverySequenceOnceAnEpochInAnOrderOfTheSeed) {
+  ASSERT_EQ(dataset_->sequences(), 20);
+  const auto epoch = [&](std::uint64_t seed, bool shuffle) {
+    LoaderOptions with = options();
+    with.seed = seed;
+    with.shuffle = shuffle;
+    Loader loader(dataset_, with);
+    std::vector<std::int64_t> indices;
+    for (const Sequence& sequence : take(loader, 20)) indices.push_back(sequence.index);
+    EXPECT_EQ(loader.state(), (StreamState{1, 0}));
+    return indices;
+  };
+  std::vector<std::int64_t> sorted = epoch(0, false);
+  EXPECT_TRUE(std::is_sorted(sorted.begin(), sorted.end()));
+  auto shuffled = epoch(1, true);
+  EXPECT_NE(shuffled, sorted);
+  EXPECT_NE(shuffled, epoch(2, true));
+  EXPECT_EQ(shuffled, epoch(1, true));
+  std::sort(shuffled.begin(), shuffled.end());
+  EXPECT_EQ(shuffled, sorted);
+}
+
+TEST_F(LoaderTest, ResumesExactlyAnywhere) {
+  Loader uninterrupted(dataset_, options());
+  const auto expected = take(uninterrupted, 50);
+  for (const int stop : {0, 1, 19, 20, 33}) {
+    StreamState saved;
+    {
+      Loader first(dataset_, options());
+      take(first, stop);
+      saved = first.state();  // what was read ahead is not in the state
+    }
+    LoaderOptions with = options();
+    with.start = saved;
+    Loader second(dataset_, with);
+    expect_equal(take(second, 50 - stop), {expected.begin() + stop, expected.end()});
+  }
+}
+
+TEST_F(LoaderTest, GroupsShareTheOrder) {
+  Loader one(dataset_, options());
+  const auto expected = take(one, 45);
+  for (const std::int64_t groups : {2, 3, 30}) {  // 30: more groups than sequences
+    const auto steps = static_cast<std::size_t>(45 / groups);
+    StreamState state;
+    for (std::int64_t group = 0; group < groups; ++group) {
+      LoaderOptions with = options();
+      with.groups = groups;
+      with.group = group;
+      Loader loader(dataset_, with);
+      const auto own = take(loader, static_cast<int>(steps));
+      for (std::size_t i = 0; i < steps; ++i) {
+        expect_equal({own[i]},
+                     {expected[i * static_cast<std::size_t>(groups) + static_cast<std::size_t>(group)]});
+      }
+      if (group > 0) {
+        EXPECT_EQ(loader.state(), state);
+      }
+      state = loader.state();
+    }
+  }
+}
+
+TEST_F(LoaderTest, RanksWithoutRowsStillLearnTheDocuments) {
+  LoaderOptions with = options();
+  with.rows = Layout().shard(10, 16, 15);
+  ASSERT_TRUE(with.rows.empty());
+  Loader loader(dataset_, with);
+  const Sequence sequence = loader.next();
+  EXPECT_TRUE(sequence.tokens.empty());
+  EXPECT_FALSE(sequence.document_starts.empty());
+}
+
+TEST_F(LoaderTest, ErrorsOfTheThreadComeOutOfNext) {
+  RawShard<> bad;
+  bad.tokens = std::vector<std::uint16_t>(41, 1);
+  bad.tokens[25] = 300;
+  bad.documents = {0};
+  const TemporaryFolder folder;
+  bad.write(folder.file("bad.h5"));
+  const std::filesystem::path paths[] = {folder.path()};
+  const auto dataset = std::make_shared<TokenDataset>(paths, 10);
+  for (const std::int64_t prefetch : {0, 1, 4}) {
+    LoaderOptions with;
+    with.rows = Layout().shard(10, 1, 0);
+    with.shuffle = false;
+    with.prefetch = prefetch;
+    Loader loader(dataset, with);
+    EXPECT_EQ(loader.next().index, 0);  // what was read before the error is given first
+    EXPECT_EQ(loader.next().index, 1);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_THAT(error_text([&] { loader.next(); }), HasSubstr("offset 25"));
+      EXPECT_EQ(loader.state(), (StreamState{0, 2}));
+    }
+  }
+}
+
+TEST_F(LoaderTest, EndsWhileReadingAhead) {
+  for (int i = 0; i < 50; ++i) {
+    LoaderOptions with = options();
+    with.prefetch = 1 + i % 5;
+    Loader loader(dataset_, with);
+    take(loader, i % 4);
+  }
+}
+
+TEST_F(LoaderTest, Moves) {
+  Loader first(dataset_, options());
+  const auto expected = take(first, 3);
+  Loader other(dataset_, options());
+  Loader loader(std::move(other));
+  auto got = take(loader, 1);
+  other = std::move(loader);
+  const auto rest = take(other, 2);
+  got.insert(got.end(), rest.begin(), rest.end());
+  expect_equal(got, expected);
+}
+
+TEST_F(LoaderTest, BadOptionsAreErrors) {
+  const auto with = [&](auto spoil) {
+    LoaderOptions bad = options();
+    spoil(bad);
+    return error_text([&] { Loader(dataset_, bad); });
+  };
+  EXPECT_THAT(with([](auto& o) { o.group = 1; }), HasSubstr("group 1 of 1"));
+  EXPECT_THAT(with([](auto& o) { o.groups = 0; }), HasSubstr("group 0 of 0"));
+  EXPECT_THAT(with([](auto& o) { o.prefetch = -1; }), HasSubstr("prefetch is -1"));
+  EXPECT_THAT(with([](auto& o) { o.start = {0, 20}; }), HasSubstr("the data has 20 sequences"));
+}
+
+}  // namespace
+}  // namespace annulus::data

@@ -1,0 +1,316 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <annulus/data/packer.hpp>
+#include <annulus/data/verify.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "support/error_text.hpp"
+#include "support/full_disk.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::data {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::test::TemporaryFolder;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// The documents of all shards of a folder, decoded.
+std::vector<std::string> documents_in(const fs::path& folder) {
+  std::vector<std::string> texts;
+  const fs::path paths[] = {folder};
+  for (const auto& path : find_shards(paths)) {
+    const TokenShard shard = TokenShard::open(path);
+    verify_shard(shard);
+    std::vector<std::int64_t> starts = shard.read_documents();
+    starts.push_back(shard.header().tokens);
+    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
+      std::vector<std::int32_t> ids(static_cast<std::size_t>(starts[d + 1] - starts[d]));
+      shard.read(starts[d], ids);
+      EXPECT_EQ(ids.back(), shard.header().tokenizer.end_of_document);
+      texts.push_back(shard.tokenizer()->decode(ids));
+    }
+  }
+  return texts;
+}
+
+/// Names and contents of the shards of a folder.
+std::map<std::string, std::string> shards_in(const fs::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename() != "pack.json")
+      contents[entry.path().filename()] = io::read_text(entry.path());
+  }
+  return contents;
+}
+
+class PackerTest : public testing::Test {
+ protected:
+  PackOptions options(const std::string& output = "out") const {
+    PackOptions options;
+    options.inputs = {folder_.path() / "in"};
+    options.output = folder_.path() / output;
+    options.tokenizer = make_byte_tokenizer();
+    return options;
+  }
+
+  std::string add(const std::string& name, std::string_view content) const {
+    fs::create_directories((folder_.path() / "in" / name).parent_path());
+    return folder_.write("in/" + name, content);
+  }
+
+  /// Ten documents that make several shards of 50 tokens, one of them longer than that, and some that are
+  /// skipped.
+  void add_many() const {
+    for (int i = 0; i < 6; ++i)
+      add("d" + std::to_string(i), std::string(10 + 7 * i, static_cast<char>('a' + i)));
+    add("d2b", std::string(130, 'L'));
+    add("d3.jsonl", "{\"text\": \"first\"}\n\n{\"text\": \"" + std::string(40, 's') +
+                        "\"}\n{\"text\": \"\"}\n" + "{\"text\": \"third \\u00fc\"}");
+    add("d1.bin", std::string("\0\1", 2));
+    add("d4.empty", "");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(PackerTest, WalksInSortedOrder) {
+  add("b.txt", "bee");
+  add("a/z.txt", "zed");
+  add("a.txt", "ay");
+  add(".hidden", "no");
+  add(".git/config", "no");
+  add("c.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\", \"more\": 1}\n");
+  const PackSummary summary = pack(options());
+  EXPECT_THAT(documents_in(folder_.path() / "out"), ElementsAre("ay", "zed", "bee", "one", "two"));
+  EXPECT_EQ(summary.documents, 5);
+  EXPECT_EQ(summary.tokens, 2 + 3 + 3 + 3 + 3 + 5);
+  EXPECT_THAT(summary.shards, ElementsAre("tokens-000000.h5"));
+  EXPECT_GT(summary.unigram_entropy, 0);
+}
+
+TEST_F(PackerTest, TakesFilesAndFoldersInTheGivenOrder) {
+  add("b.txt", "bee");
+  const std::string named = folder_.write("named.weird", "named");
+  PackOptions with = options();
+  with.inputs = {named, folder_.path() / "in", named};
+  with.extensions = {".txt"};  // counts for folders only
+  add("c.bin", "cee");
+  pack(with);
+  EXPECT_THAT(documents_in(folder_.path() / "out"), ElementsAre("named", "bee", "named"));
+}
+
+TEST_F(PackerTest, SkipsWhatIsNoTextAndCounts) {
+  add("empty", "");
+  add("nul", std::string_view("a\0b", 3));
+  add("latin1",
+      "Gr\xfc\xdf"
+      "e");
+  add("good", "Grüße");
+  add("lines.jsonl", "{\"text\": \"\"}\n{\"text\": \"a\\u0000b\"}\n\n");
+  const PackSummary summary = pack(options());
+  EXPECT_EQ(summary.documents, 1);
+  EXPECT_EQ(summary.skipped_empty, 2);
+  EXPECT_EQ(summary.skipped_binary, 3);
+}
+
+TEST_F(PackerTest, ShardsHoldWholeDocuments) {
+  add_many();
+  PackOptions with = options();
+  with.shard_tokens = 50;
+  std::vector<std::int64_t> sizes;
+  with.on_shard = [&](const ShardHeader& shard, std::int64_t) { sizes.push_back(shard.tokens); };
+  const PackSummary summary = pack(with);
+  // d0 11, d1 18 | d2 25 | d2b 131 | d3 32, first 6 | s… 41, "third ü" 9 | d4 39 | d5 46
+  EXPECT_THAT(sizes, ElementsAre(29, 25, 131, 38, 50, 39, 46));
+  EXPECT_EQ(summary.documents, 10);
+  EXPECT_EQ(summary.skipped_binary, 1);
+  EXPECT_EQ(summary.skipped_empty, 2);
+  EXPECT_EQ(documents_in(with.output)[5], "first");
+}
+
+TEST_F(PackerTest, EqualInputsGiveEqualShards) {
+  add_many();
+  PackOptions with = options();
+  with.shard_tokens = 50;
+  pack(with);
+  with.output = folder_.path() / "again";
+  pack(with);
+  EXPECT_EQ(shards_in(folder_.path() / "out"), shards_in(folder_.path() / "again"));
+}
+
+TEST_F(PackerTest, GoesOnAfterAnInterruptionAnywhere) {
+  add_many();
+  PackOptions with = options();
+  with.shard_tokens = 50;
+  const PackSummary whole = pack(with);
+  const auto expected = shards_in(with.output);
+  ASSERT_EQ(expected.size(), 7u);
+  for (int stop = 0; stop < 7; ++stop) {
+    with.output = folder_.path() / ("out" + std::to_string(stop));
+    with.on_shard = [&](const ShardHeader&, std::int64_t number) {
+      if (number == stop) throw std::runtime_error("interrupted");
+    };
+    EXPECT_THROW(pack(with), std::runtime_error);
+    std::ofstream(with.output / "tokens-000006.h5.tmp-1") << "what a killed run leaves";
+    std::vector<std::int64_t> written;
+    with.on_shard = [&](const ShardHeader&, std::int64_t number) { written.push_back(number); };
+    const PackSummary resumed = pack(with);
+    EXPECT_EQ(shards_in(with.output), expected) << stop;
+    EXPECT_EQ(written.size(), static_cast<std::size_t>(6 - stop));
+    EXPECT_EQ(resumed.resumed_shards, stop + 1);
+    EXPECT_EQ(resumed.tokens, whole.tokens);
+    EXPECT_EQ(resumed.documents, whole.documents);
+    EXPECT_EQ(resumed.skipped_binary, whole.skipped_binary) << stop;
+    EXPECT_EQ(resumed.skipped_empty, whole.skipped_empty) << stop;
+    EXPECT_EQ(resumed.unigram_entropy, whole.unigram_entropy);
+  }
+}
+
+TEST_F(PackerTest, ShardThatTheManifestDoesNotKnowYetIsWrittenAgain) {
+  add_many();
+  PackOptions with = options();
+  with.shard_tokens = 50;
+  pack(with);
+  const auto expected = shards_in(with.output);
+  with.output = folder_.path() / "killed";
+  std::string manifest;
+  with.on_shard = [&](const ShardHeader&, std::int64_t number) {
+    if (number == 2) manifest = io::read_text(with.output / "pack.json");
+    if (number == 3) throw std::runtime_error("interrupted");
+  };
+  EXPECT_THROW(pack(with), std::runtime_error);
+  io::write_text_atomically(with.output / "pack.json", manifest);  // as if killed between shard and manifest
+  with.on_shard = nullptr;
+  EXPECT_EQ(pack(with).resumed_shards, 3);
+  EXPECT_EQ(shards_in(with.output), expected);
+}
+
+TEST_F(PackerTest, FinishedPackIsLeftAlone) {
+  add_many();
+  const PackSummary first = pack(options());
+  const auto when = fs::last_write_time(options().output / "tokens-000000.h5");
+  PackOptions with = options();
+  with.on_shard = [](const ShardHeader&, std::int64_t) { FAIL() << "nothing is to be written"; };
+  const PackSummary second = pack(with);
+  EXPECT_TRUE(second.was_complete);
+  EXPECT_EQ(second.tokens, first.tokens);
+  EXPECT_EQ(second.unigram_entropy, first.unigram_entropy);
+  EXPECT_EQ(fs::last_write_time(options().output / "tokens-000000.h5"), when);
+}
+
+TEST_F(PackerTest, OtherArgumentsOrInputsAreErrors) {
+  const std::string input = add("a", "text");
+  pack(options());
+  PackOptions with = options();
+  with.shard_tokens = 7;
+  EXPECT_THAT(error_text([&] { pack(with); }),
+              AllOf(HasSubstr(with.output.string()), HasSubstr("--shard-tokens (33554432, now 7)"),
+                    HasSubstr("another output folder")));
+  with = options();
+  with.extensions = {""};
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("--extensions"));
+  fs::last_write_time(input, fs::last_write_time(input) + std::chrono::seconds(5));
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("other inputs"));
+  fs::last_write_time(input, fs::last_write_time(input) - std::chrono::seconds(5));
+  EXPECT_TRUE(pack(options()).was_complete);
+  add("b", "more");
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("other inputs"));
+}
+
+TEST_F(PackerTest, MissingOrForeignShardsOfThePackAreErrors) {
+  add("a", "text");
+  pack(options());
+  const fs::path shard = options().output / "tokens-000000.h5";
+  fs::rename(shard, folder_.path() / "elsewhere.h5");
+  EXPECT_THAT(error_text([&] { pack(options()); }),
+              AllOf(HasSubstr(shard.string()), HasSubstr("No such file")));
+  const std::vector<std::int32_t> tokens{1, 2};
+  const std::vector<std::int64_t> documents{0};
+  write_shard(shard, *make_byte_tokenizer(), tokens, documents);
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("not the shard that pack.json lists"));
+}
+
+TEST_F(PackerTest, FoldersWithOtherThingsAreErrors) {
+  add("a", "text");
+  const fs::path output = options().output;
+  fs::create_directories(output);
+  std::ofstream(output / "mine.h5") << "x";
+  EXPECT_THAT(error_text([&] { pack(options()); }), AllOf(HasSubstr("'mine.h5'"), HasSubstr("empty folder")));
+  std::ofstream(output / "pack.json") << "{\"format\": \"other\"}";
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("no manifest"));
+  std::ofstream(output / "pack.json") << "{\"format\": \"annulus-pack\", \"version\": 9}";
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("version 9"));
+  std::ofstream(output / "pack.json") << "{\"format\": \"annulus-pack\", \"version\": 1}";
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("damaged"));
+}
+
+TEST_F(PackerTest, BadInputsAreErrors) {
+  PackOptions with = options();
+  with.inputs = {folder_.file("none")};
+  EXPECT_THAT(error_text([&] { pack(with); }),
+              AllOf(HasSubstr(folder_.file("none")), HasSubstr("does not exist")));
+  with.inputs = {};
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("nothing to pack"));
+  add("a", "text");
+  with = options();
+  with.extensions = {".md"};
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("no files with the given extensions"));
+  with = options();
+  with.output = folder_.path() / "in/shards";
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("lies inside the input"));
+  with = options();
+  with.shard_tokens = 0;
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("--shard-tokens is 0"));
+  const std::string lines = add("b.jsonl", "{\"text\": \"ok\"}\n{\"txt\": 1}\n");
+  EXPECT_THAT(error_text([&] { pack(options("other")); }),
+              AllOf(HasSubstr(lines), HasSubstr("line at byte 15")));
+}
+
+TEST_F(PackerTest, InputsWithoutTextAreAnErrorAndLeaveTheFolderFree) {
+  add("nul", std::string_view("\0", 1));
+  add("empty", "");
+  EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("hold no text: 1 are empty, 1 hold a NUL"));
+  add("good", "text");
+  EXPECT_EQ(pack(options()).documents, 1);
+}
+
+TEST_F(PackerTest, UnwritableOutput) {
+  add("a", "text");
+  PackOptions with = options();
+  with.output = folder_.write("file", "x");
+  EXPECT_THAT(error_text([&] { pack(with); }),
+              AllOf(HasSubstr(with.output.string()), HasSubstr("can be written")));
+  with.output /= "sub";
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr(with.output.string()));
+}
+
+TEST_F(PackerTest, FullDiskLosesNothingAndCanBeResumed) {
+  add("a", std::string(3000, 'a'));
+  add("b", std::string(60000, 'b'));
+  PackOptions with = options();
+  with.shard_tokens = 4000;
+  {
+    const annulus::test::FileSizeLimit limit(40000);
+    EXPECT_THAT(error_text([&] { pack(with); }),
+                AllOf(HasSubstr("tokens-000001.h5"), HasSubstr("File too large")));
+  }
+  EXPECT_EQ(shards_in(with.output).size(), 1u);
+  EXPECT_EQ(pack(with).resumed_shards, 1);
+  EXPECT_EQ(documents_in(with.output).size(), 2u);
+}
+
+}  // namespace
+}  // namespace annulus::data

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <annulus/data/shard.hpp>
+#include <annulus/io/crc32.hpp>
+#include <annulus/io/hdf5.hpp>
+
+namespace annulus::data::test {
+
+/// A shard made by hand, good as it stands; tests spoil one thing. T is the stored type of the ids.
+template <class T = std::uint16_t>
+struct RawShard {
+  std::optional<std::string> format = "annulus-tokens";
+  std::int64_t version = 1;
+  std::string tokenizer = "byte";
+  std::int64_t vocabulary = 257, end_of_document = 256;
+  std::optional<std::string> fingerprint;
+  std::vector<T> tokens{T('a'), T('b'), T(256), T('c'), T(256)};
+  std::vector<std::uint64_t> documents{0, 3};
+  std::optional<std::int64_t> checksum;
+
+  void write(const std::filesystem::path& path) const {
+    io::write_hdf5_atomically(path, [&](io::File& file) {
+      const std::span<const T> ids(tokens);
+      const std::span<const std::uint64_t> starts(documents);
+      if (format) file.set_attribute("format", *format);
+      file.set_attribute("version", version);
+      file.set_attribute("tokenizer", tokenizer);
+      file.set_attribute("vocabulary", vocabulary);
+      file.set_attribute("end_of_document", end_of_document);
+      if (fingerprint) file.set_attribute("fingerprint", *fingerprint);
+      file.set_attribute("checksum", checksum.value_or(io::crc32_of(starts, io::crc32_of(ids))));
+      file.write("tokens", ids, {ids.size()});
+      file.write("documents", starts, {starts.size()});
+    });
+  }
+};
+
+/// A stream of random ids in files of uneven sizes, kept in memory to compare with.
+struct RandomStream {
+  std::vector<std::filesystem::path> files;
+  std::vector<std::int32_t> tokens;  // of the whole stream
+  std::vector<bool> starts;          // whether a document starts here
+
+  /// Writes files of `sizes` tokens with documents of about `document` tokens. T is the stored type.
+  template <class T>
+  static RandomStream write(const std::filesystem::path& folder, const std::vector<std::int64_t>& sizes,
+                            std::int64_t vocabulary, std::int64_t document, unsigned seed) {
+    std::mt19937_64 random(seed);
+    RandomStream stream;
+    for (std::size_t f = 0; f < sizes.size(); ++f) {
+      RawShard<T> shard;
+      shard.tokenizer = "random";
+      shard.vocabulary = vocabulary;
+      shard.end_of_document = 0;
+      shard.tokens.clear();
+      shard.documents.clear();
+      for (std::int64_t i = 0; i < sizes[f]; ++i) {
+        const bool start = i == 0 || random() % static_cast<std::uint64_t>(document) == 0;
+        if (start) shard.documents.push_back(static_cast<std::uint64_t>(i));
+        shard.tokens.push_back(static_cast<T>(random() % static_cast<std::uint64_t>(vocabulary)));
+        stream.tokens.push_back(static_cast<std::int32_t>(shard.tokens.back()));
+        stream.starts.push_back(start);
+      }
+      stream.files.push_back(folder / ("tokens-" + std::to_string(100 + f) + ".h5"));
+      shard.write(stream.files.back());
+    }
+    return stream;
+  }
+};
+
+}  // namespace annulus::data::test
