@@ -50,6 +50,8 @@ struct Workspace {
   }
 };
 
+using Counters = Array1<std::int32_t, HostExec>;
+
 /// Everything that a launch works on.
 template <class T>
 struct Problem {
@@ -58,8 +60,8 @@ struct Problem {
   Strided3<const float, HostExec> lse, d;
   Strided4<float, HostExec> dq, dk, dv;
   KeySpans spans;
-  Array1<std::int32_t, HostExec>
-      turns;  // (batch · heads · query tiles): 1 + the last key tile that added its dQ
+  /// For each (batch, head, query tile) 1 + the last key tile that added its dQ; behind them the next ticket.
+  Counters counters;
 
   int batch() const { return static_cast<int>(in.q.extent(0)); }
   int heads() const { return static_cast<int>(in.q.extent(1)); }
@@ -70,6 +72,8 @@ struct Problem {
     return static_cast<int>((in.q.extent(2) + backward_queries - 1) / backward_queries);
   }
   int key_tiles() const { return static_cast<int>((in.k.extent(2) + tile_keys() - 1) / tile_keys()); }
+
+  std::size_t turns() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
 
   RowRange queries(int tile) const {
     return {std::int64_t{tile} * backward_queries,
@@ -260,7 +264,7 @@ class KeyTile {
   void add_dq(int head, int tile, RowRange queries) const {
     const std::size_t slot =
         (static_cast<std::size_t>(batch_) * problem_.heads() + head) * problem_.query_tiles() + tile;
-    const std::atomic_ref<std::int32_t> turn(problem_.turns(slot));
+    const std::atomic_ref<std::int32_t> turn(problem_.counters(slot));
     // The key tile waited for was started before this one, so it is running on another thread or done.
     for (const int mine = problem_.turn_of(tile, tile_); turn.load(std::memory_order_acquire) != mine;) {
       std::this_thread::yield();
@@ -298,14 +302,15 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
               const Strided4<float, HostExec>& dv) {
   if (in.q.size() == 0 || in.k.size() == 0) return;
   const Region region("annulus::attention::host_simd::backward");
-  using Counters = Array1<std::int32_t, HostExec>;
   const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
   Problem<T> problem{in, d_out, lse, d, dq, dk, dv, spans.view(), {}};
-  const auto turns = Owned<Counters>::zeroed(
-      exec, MemoryCategory::workspace, "annulus::attention::host_simd::turns",
-      static_cast<std::size_t>(problem.batch()) * problem.heads() * problem.query_tiles());
-  const Counters tickets("annulus::attention::host_simd::tickets", 1);
-  problem.turns = turns.view();
+  const std::size_t count = problem.turns() + 1;
+  const auto counters = Owned<Counters>::uninitialized(exec, MemoryCategory::workspace,
+                                                       "annulus::attention::host_simd::counters", count);
+  problem.counters = counters.view();
+  Kokkos::parallel_for("annulus::attention::host_simd::zero_counters",
+                       Kokkos::RangePolicy<HostExec>(exec, 0, count),
+                       [=, counters = counters.view()](std::size_t i) { counters(i) = 0; });
 
   const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
   const TileOrder order(sequences, problem.key_tiles(), exec.concurrency());
@@ -315,9 +320,9 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
   policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
   Kokkos::parallel_for(
       "annulus::attention::host_simd::backward", policy, [=](const typename Policy::member_type& member) {
-        // Tickets, not league ranks: a key tile may wait for earlier ones, so these must have started.
-        // Under a causal mask the early keys have the most queries.
-        const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&tickets(0), 1));
+        // Tickets, not league ranks: a key tile may wait for earlier ones, so these must
+        // have started. Under a causal mask the early keys have the most queries.
+        const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&problem.counters(problem.turns()), 1));
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
                    Workspace(head_dim, memory))
