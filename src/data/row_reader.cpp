@@ -5,7 +5,6 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/data/dataset.hpp>
-#include <annulus/io/element_type.hpp>
 
 namespace annulus::data {
 
@@ -17,35 +16,6 @@ struct Run {
   std::int64_t rows() const { return count * block; }
   std::int64_t end() const { return start + (count - 1) * stride + block; }
 };
-
-/// Blocks further apart than this are fetched one by one (a strided hyperslab); closer ones by reading
-/// everything from the first to the last and picking. HDF5 spends about 0.4 µs on a block of a hyperslab; a
-/// page of 4 KiB is what the operating system reads anyway.
-constexpr std::int64_t dense_stride_bytes = 4096;
-
-/// Memory of a covering read.
-constexpr std::int64_t cover_bytes = std::int64_t{1} << 22;
-
-/// The blocks of the run, each `width` tokens long, one after the other.
-void fetch(const TokenShard& shard, const Run& run, std::int64_t width, std::vector<std::int32_t>& out) {
-  out.resize(static_cast<std::size_t>(run.count * width));
-  const auto element = static_cast<std::int64_t>(io::size_of(shard.header().type));
-  if (run.count == 1 || run.stride * element > dense_stride_bytes) {
-    shard.read_blocks(run.start, run.stride, run.count, width, out);
-    return;
-  }
-  const std::int64_t blocks_at_once = std::max<std::int64_t>(1, cover_bytes / (run.stride * element));
-  std::vector<std::int32_t> cover;
-  for (std::int64_t first = 0; first < run.count; first += blocks_at_once) {
-    const std::int64_t blocks = std::min(blocks_at_once, run.count - first);
-    cover.resize(static_cast<std::size_t>((blocks - 1) * run.stride + width));
-    const auto size = static_cast<std::int64_t>(cover.size());
-    shard.read_blocks(run.start + first * run.stride, size, 1, size, cover);
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      std::copy_n(cover.begin() + b * run.stride, width, out.begin() + (first + b) * width);
-    }
-  }
-}
 
 void read_run(const TokenShard& shard, const Run& run, std::int32_t* tokens, std::int32_t* targets) {
   if (run.rows() == 0) return;
@@ -60,8 +30,8 @@ void read_run(const TokenShard& shard, const Run& run, std::int32_t* tokens, std
   // With the token behind each block, every target but a possible last one of the shard is at hand.
   const bool closed = run.end() == shard.header().tokens;
   const std::int64_t width = run.block + (closed ? 0 : 1);
-  std::vector<std::int32_t> ids;
-  fetch(shard, run, width, ids);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(run.count * width));
+  shard.read_blocks(run.start, run.stride, run.count, width, ids);
   for (std::int64_t b = 0; b < run.count; ++b) {
     const std::span<const std::int32_t> block(ids.data() + b * width, static_cast<std::size_t>(width));
     shard.require_ids(run.start + b * run.stride, block);
