@@ -224,7 +224,8 @@ int run_as(const AttentionOptions& o, comm::Communicator& communicator, const Ca
     if (communicator.rank() == 0) {
       if (!o.dump.empty()) write_dump(o.dump, o, c.problem, run.scale(), tensors);
       if (o.check) {
-        report.check = compare(c.problem, run.scale(), tensors);
+        const double limit = o.tolerance.value_or(tolerance(c.problem.activation));
+        report.check = compare(c.problem, run.scale(), limit, tensors);
         failed = report.check->passed() ? 0 : 1;
       }
     }

@@ -41,6 +41,7 @@ CLI::App* add_attention_command(CLI::App& app, AttentionOptions& o) {
   command->add_option("--ranks-per-node", o.ranks_per_node,
                       "Pretend that this many consecutive ranks share a node; 0: what the machine says");
   command->add_flag("--check", o.check, "Compare with the reference first. " + tolerance_text());
+  command->add_option("--tolerance", o.tolerance, "Of --check, instead of the one of the type");
   command->add_option("--json", o.json,
                       "Write configuration, topology, times, traffic and errors to this file");
   command->add_option(
@@ -85,6 +86,9 @@ void check_options(const AttentionOptions& o, int ranks) {
           "the machine "
           "says",
           o.ranks_per_node, ranks);
+  require(!o.tolerance || *o.tolerance >= 0, "--tolerance is {}: it must not be negative",
+          o.tolerance.value_or(0));
+  require(!o.tolerance || o.check, "--tolerance is of use with --check only");
   require(!o.embedding_seed || !o.data.empty(), "--vocabulary-embedding-seed is of use with --data only");
 }
 

@@ -21,7 +21,8 @@ struct AttentionOptions {
   std::optional<std::uint64_t> embedding_seed;  ///< like `seed` when not given
   int repetitions = 3, ranks_per_node = 0;
   bool check = false;
-  std::string json, dump;  ///< files; empty: none
+  std::optional<double> tolerance;  ///< of the check, instead of the type's
+  std::string json, dump;           ///< files; empty: none
   std::vector<std::filesystem::path> data;
 
   int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }

@@ -27,7 +27,7 @@ struct CheckResult {
 void require_checkable(const plan::Problem& problem);
 
 /// Compares with the reference in double precision. `tensors` holds q, k, v, do, out, lse, dq, dk, dv.
-CheckResult compare(const plan::Problem& problem, double scale,
+CheckResult compare(const plan::Problem& problem, double scale, double tolerance,
                     const std::map<plan::Tensor, GlobalTensor>& tensors);
 
 }  // namespace annulus::bench

@@ -1,5 +1,6 @@
 #include "common/run_main.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -28,15 +29,22 @@ void start_log(int rank, int ranks) {
 int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment&, int, char**)>& body) {
   comm::MpiEnvironment mpi(argc, argv);
   start_log(mpi.rank(), mpi.size());
+  // With others to end, the process ends inside the catch: leaving Kokkos' scope may wait for work that never
+  // ends.
+  const auto failed = [&](const std::exception& error) {
+    if (mpi.size() > 1) mpi.abort(error.what());
+    fmt::print(stderr, "annulus: rank 0: {}\n", error.what());
+    return 1;
+  };
   try {
     const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores()));
     try {
       return body(mpi, argc, argv);
     } catch (const std::exception& error) {
-      mpi.abort(error.what());  // before Kokkos ends, which may wait for work that never will
+      return failed(error);
     }
   } catch (const std::exception& error) {
-    mpi.abort(error.what());
+    return failed(error);
   }
 }
 

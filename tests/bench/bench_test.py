@@ -1,0 +1,230 @@
+"""The program annulus-bench from outside: what it writes, checked with numpy, and what it refuses.
+
+usage: bench_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skipped (no h5py).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}; install python3-h5py")
+    sys.exit(77)
+
+PROGRAM, MPIRUN = sys.argv[1], sys.argv[2:]
+RESULTS = ("out", "lse", "dq", "dk", "dv")
+
+
+def run(arguments, ranks=1):
+    command = [*MPIRUN, "-np", str(ranks)] if ranks else []
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
+    return subprocess.run(
+        [*command, PROGRAM, "attention", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+    )
+
+
+def attention(q, k, v, d_out, allowed, scale):
+    """Softmax attention and its gradients in double precision, with matrices: no code shared with the program."""
+    batch, heads, tokens, width = q.shape
+    group = heads // k.shape[1]
+    out, dq, dk, dv = np.zeros(q.shape), np.zeros(q.shape), np.zeros(k.shape), np.zeros(k.shape)
+    lse = np.full(q.shape[:3], -np.inf)
+    for b in range(batch):
+        for h in range(heads):
+            qs, ks, vs, g = (x.astype(np.float64) for x in (q[b, h], k[b, h // group], v[b, h // group], d_out[b, h]))
+            scores = np.where(allowed, scale * qs @ ks.T, -np.inf)
+            some = allowed.any(axis=1)
+            highest = np.where(some, scores.max(axis=1), 0.0)
+            weights = np.exp(scores - highest[:, None])
+            total = weights.sum(axis=1)
+            lse[b, h, some] = np.log(total[some]) + highest[some]
+            p = weights / np.where(some, total, 1.0)[:, None]
+            out[b, h] = p @ vs
+            dp = g @ vs.T
+            ds = p * (dp - (p * dp).sum(axis=1, keepdims=True)) * scale
+            dv[b, h // group] += p.T @ g
+            dq[b, h] = ds @ ks
+            dk[b, h // group] += ds.T @ qs
+    return {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
+
+
+def causal(tokens):
+    return np.tril(np.ones((tokens, tokens), dtype=bool))
+
+
+def documents(tokens, starts):
+    which = np.searchsorted(starts, np.arange(tokens), side="right")
+    return causal(tokens) & (which[:, None] == which[None, :])
+
+
+def error(x, y):
+    keys = np.isfinite(y)
+    assert (x[~keys] == y[~keys]).all()
+    return np.linalg.norm(x[keys] - y[keys]) / np.linalg.norm(y[keys])
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def case(self, name, arguments, ranks):
+        """Runs a case that must pass its check; returns its dump (attributes under "attributes") and its JSON."""
+        result = run(
+            [*arguments, "--check", "--repetitions", 2, "--json", self.path(name + ".json"), "--dump", self.path(name + ".h5")],
+            ranks,
+        )
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("check passed", result.stdout)
+        with h5py.File(self.path(name + ".h5")) as file:
+            dump = {key: file[key][...] for key in file}
+            dump["attributes"] = dict(file.attrs)
+        with open(self.path(name + ".json")) as file:
+            return dump, json.load(file)
+
+    def verify(self, dump, allowed):
+        scale = dump["attributes"]["scale"]
+        expected = attention(dump["q"], dump["k"], dump["v"], dump["do"], allowed, scale)
+        for name in RESULTS:
+            self.assertEqual(dump[name].dtype, np.float32)
+            self.assertLess(error(dump[name], expected[name]), 1e-5, name)
+
+    def test_dump_equals_numpy(self):
+        arguments = ["--schedule", "burst", "--mask", "causal", "--tokens", 77, "--heads", 4, "--kv-heads", 2, "--head-dim", 24]
+        arguments += ["--batch", 2, "--layout", "block-striped:5"]
+        dump, report = self.case("numpy", arguments, 3)
+        self.assertEqual(dump["q"].shape, (2, 4, 77, 24))
+        self.assertEqual(dump["k"].shape, (2, 2, 77, 24))
+        self.assertEqual(dump["lse"].shape, (2, 4, 77))
+        self.assertAlmostEqual(dump["attributes"]["scale"], 24**-0.5, places=6)
+        self.verify(dump, causal(77))
+        for name in ("q", "k", "v", "do"):  # mean 0, variance 1
+            self.assertLess(abs(dump[name].mean()), 0.05)
+            self.assertLess(abs(dump[name].std() - 1), 0.05)
+        self.assertEqual(report["config"]["tokens"], 77)
+        self.assertEqual(report["topology"]["ranks"], 3)
+        self.assertEqual(report["forward"]["pairs"], 2 * 4 * 77 * 78 // 2)
+        self.assertEqual(report["forward"]["flops"], 4 * report["forward"]["pairs"] * 24)
+        self.assertEqual(report["backward"]["flops"], 10 * report["backward"]["pairs"] * 24)
+        self.assertEqual(sum(r["forward"]["sent_bytes"] for r in report["ranks"]),
+                         sum(r["forward"]["received_bytes"] for r in report["ranks"]))
+        self.assertGreater(report["ranks"][0]["peak_bytes"]["communication"], 0)
+        self.assertGreater(report["forward"]["gflops"], 0)
+        self.assertTrue(report["check"]["passed"])
+        self.assertEqual(set(report["check"]["errors"]), set(RESULTS))
+        self.assertTrue(report["git_hash"])
+
+    def test_the_problem_knows_neither_ranks_nor_layout(self):
+        arguments = ["--mask", "window:20,5", "--tokens", 61, "--heads", 2, "--head-dim", 16, "--dtype", "bf16"]
+        one, _ = self.case("one", [*arguments, "--layout", "contiguous"], 1)
+        many, _ = self.case("many", [*arguments, "--layout", "zigzag", "--ranks-per-node", 2], 4)
+        for name in ("q", "k", "v", "do"):
+            np.testing.assert_array_equal(one[name], many[name])
+        for name in RESULTS:
+            self.assertLess(error(many[name], one[name]), 1e-5, name)
+        other, _ = self.case("other", [*arguments, "--seed", 2], 1)
+        self.assertFalse((one["q"] == other["q"]).all(axis=-1).any())
+
+    def test_runs_without_mpirun(self):
+        result = run(["--tokens", 40, "--head-dim", 16, "--heads", 2, "--check"], ranks=0)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("1 rank", result.stdout)
+
+    def write_shard(self, texts):
+        ids = [list(text.encode()) + [256] for text in texts]
+        tokens = np.concatenate(ids).astype("<u2")
+        starts = np.cumsum([0] + [len(d) for d in ids[:-1]]).astype("<u8")
+        with h5py.File(self.path("tokens-000000.h5"), "w") as file:
+            file["tokens"], file["documents"] = tokens, starts
+            file.attrs.update(format="annulus-tokens", version=1, tokenizer="byte", vocabulary=257, end_of_document=256,
+                              checksum=int(zlib.crc32(starts.tobytes(), zlib.crc32(tokens.tobytes()))))
+        return tokens, starts
+
+    def test_embedded_tokens_and_their_documents(self):
+        tokens, starts = self.write_shard(["In the beginning was the word.", "And then came another one,", "and a third."])
+        n = 60
+        arguments = ["--data", self.path("tokens-000000.h5"), "--mask", "documents", "--tokens", n, "--heads", 2,
+                     "--head-dim", 32, "--layout", "striped"]
+        dump, report = self.case("data", arguments, 2)
+        self.assertIn("documents:0,31", report["config"]["effective_mask"])
+        self.verify(dump, documents(n, starts[starts < n]))
+        for name in ("q", "k", "v"):  # one token, one embedding; two tokens, two
+            rows = dump[name][0, 0]
+            for i in range(n):
+                np.testing.assert_array_equal((rows == rows[i]).all(axis=1), tokens[:n] == tokens[i])
+        self.assertFalse((dump["do"][0, 0, 0] == dump["do"][0, 0, 1:]).all(axis=1).any())
+        reseeded, _ = self.case("reseeded", [*arguments, "--vocabulary-embedding-seed", 9], 1)
+        self.assertFalse((dump["q"] == reseeded["q"]).all(axis=-1).any())
+        np.testing.assert_array_equal(dump["do"], reseeded["do"])
+        result = run([*arguments[:4], "--tokens", 5000])
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("5000", result.stderr)
+
+    def test_failed_check_is_exit_status_one(self):
+        result = run(["--tokens", 50, "--head-dim", 16, "--check", "--tolerance", 1e-12, "--json", self.path("x.json")], 2)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("check FAILED", result.stdout)
+        with open(self.path("x.json")) as file:
+            self.assertFalse(json.load(file)["check"]["passed"])
+
+    def test_bad_options(self):
+        cases = [
+            (["--schedule", "spiral"], "--schedule", "ring, burst"),
+            (["--layout", "diagonal"], "--layout", "diagonal"),
+            (["--layout", "block-striped:0"], "--layout", "block-striped"),
+            (["--mask", "causl"], "--mask", "causl"),
+            (["--mask", "documents"], "--mask", "--data"),
+            (["--mask", "documents:0,9000"], "--mask", "9000"),
+            (["--heads", 6, "--kv-heads", 4], "--kv-heads", "divisible"),
+            (["--heads", 0], "--heads", "at least 1"),
+            (["--head-dim", 20], "--head-dim", "multiples of 8"),
+            (["--head-dim", 264], "--head-dim", "256"),
+            (["--dtype", "f64"], "--dtype", "bf16"),
+            (["--dtype", "int8"], "--dtype", "int8"),
+            (["--kernel", "magic"], "--kernel", "portable"),
+            (["--tokens", 0], "--tokens", "at least 1"),
+            (["--tokens", "many"], "--tokens", "many"),
+            (["--batch", -1], "--batch", "at least 1"),
+            (["--repetitions", 0], "--repetitions", "at least 1"),
+            (["--ranks-per-node", 2], "--ranks-per-node", "1 rank"),
+            (["--ranks-per-node", -1], "--ranks-per-node", "-1"),
+            (["--check", "--tokens", 1000000], "--check", "tokens"),
+            (["--tolerance", 1e-3], "--tolerance", "--check"),
+            (["--data", "/no/such/folder"], "/no/such/folder", "check the path"),
+            (["--vocabulary-embedding-seed", 3], "--vocabulary-embedding-seed", "--data"),
+            (["--json", "/no/such/folder/x.json", "--tokens", 16], "/no/such/folder", ""),
+            (["--dump", "/no/such/folder/x.h5", "--tokens", 16], "/no/such/folder", ""),
+            (["--colour", "red"], "--colour", ""),
+        ]
+        for arguments, option, remedy in cases:
+            with self.subTest(arguments=arguments):
+                result = run(arguments, ranks=0)
+                self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+                self.assertIn(option, result.stderr)
+                self.assertIn(remedy, result.stderr)
+
+    def test_bad_options_end_all_ranks_with_one_message(self):
+        for arguments, text in ((["--heads", 6, "--kv-heads", 4], "divisible"), (["--colour", "red"], "--colour"),
+                                (["--dump", "/no/such/folder/x.h5", "--tokens", 16], "/no/such/folder")):
+            with self.subTest(arguments=arguments):
+                result = run(arguments, ranks=3)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertEqual(result.stderr.count(text), 1, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
