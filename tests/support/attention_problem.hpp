@@ -20,7 +20,18 @@ using attention::reference::Array;
 struct AttentionResult {
   Array out, lse;    // (batch, heads, tokens, head_dim), (batch, heads, tokens, 1)
   Array dq, dk, dv;  // like q, k, v
+
+  /// Size of the summands of an element of dq and of dk. They may cancel (to nothing, in a row of one key),
+  /// and what rounding then leaves is compared with these.
+  double dq_size = 0, dk_size = 0;
 };
+
+/// Root of the mean square.
+inline double root_mean_square(const Array& array) {
+  double sum = 0;
+  for (const double value : array.values) sum += value * value;
+  return array.values.empty() ? 0 : std::sqrt(sum / static_cast<double>(array.values.size()));
+}
 
 /// Array of independent normal numbers of standard deviation `amplitude`, rounded to what `storage` can hold.
 inline Array random_array(std::int64_t batch, std::int64_t heads, std::int64_t tokens, std::int64_t width,
@@ -77,8 +88,10 @@ struct AttentionProblem {
   AttentionResult reference() const {
     auto forward = attention::reference::forward(q, k, v, mask, scale);
     auto backward = attention::reference::backward(q, k, v, forward, d_out, mask, scale);
-    return {std::move(forward.out), std::move(forward.lse), std::move(backward.dq), std::move(backward.dk),
-            std::move(backward.dv)};
+    const double d_score = scale * root_mean_square(d_out) * root_mean_square(v) * std::sqrt(shape.head_dim);
+    return {std::move(forward.out),       std::move(forward.lse), std::move(backward.dq),
+            std::move(backward.dk),       std::move(backward.dv), d_score * root_mean_square(k),
+            d_score * root_mean_square(q)};
   }
 
   /// A result of the right shapes, full of NaN: what nobody writes is found.
@@ -92,15 +105,16 @@ struct AttentionProblem {
 };
 
 /// The larger of ‖value − expected‖ / ‖expected‖ and max|value − expected| / max|expected|: the first is
-/// strict on arrays as a whole, the second on single elements. Infinities must be equal; infinite where they
-/// differ, where shapes differ and where a value is NaN.
-inline double relative_error(const Array& value, const Array& expected) {
+/// strict on arrays as a whole, the second on single elements. Arrays whose elements are smaller than `size`
+/// are compared with elements of that size. Infinities must be equal; infinite where they differ, where
+/// shapes differ and where a value is NaN.
+inline double relative_error(const Array& value, const Array& expected, double size = 0) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (value.batch != expected.batch || value.heads != expected.heads || value.tokens != expected.tokens ||
       value.width != expected.width) {
     return infinity;
   }
-  double error = 0, size = 0, largest_error = 0, largest = 0;
+  double error = 0, norm = 0, largest_error = 0, largest = 0;
   for (std::size_t i = 0; i < expected.values.size(); ++i) {
     const double got = value.values[i], want = expected.values[i];
     if (got == want) {
@@ -109,39 +123,43 @@ inline double relative_error(const Array& value, const Array& expected) {
       return infinity;
     }
     error += (got - want) * (got - want);
-    size += want * want;
+    norm += want * want;
     largest_error = std::max(largest_error, std::abs(got - want));
     largest = std::max(largest, std::abs(want));
   }
   if (error == 0) return 0;
-  if (size == 0) return infinity;
-  return std::max(std::sqrt(error / size), largest_error / largest);
+  norm = std::max(std::sqrt(norm), size * std::sqrt(static_cast<double>(expected.values.size())));
+  return norm == 0 ? infinity : std::max(std::sqrt(error) / norm, largest_error / std::max(largest, size));
+}
+
+/// The five relative errors, gradients of scores that cancel measured by half the size of their
+/// summands.
+struct AttentionErrors {
+  double out, lse, dq, dk, dv;
+  double largest() const { return std::max({out, lse, dq, dk, dv}); }
+};
+inline AttentionErrors errors_of(const AttentionResult& value, const AttentionResult& expected) {
+  return {relative_error(value.out, expected.out), relative_error(value.lse, expected.lse),
+          relative_error(value.dq, expected.dq, expected.dq_size / 2),
+          relative_error(value.dk, expected.dk, expected.dk_size / 2), relative_error(value.dv, expected.dv)};
 }
 
 /// What is wrong with `value`, one array a line; empty when everything lies within `tolerance` of `expected`.
 inline std::string differences(const AttentionResult& value, const AttentionResult& expected,
                                double tolerance) {
+  const AttentionErrors errors = errors_of(value, expected);
   std::string text;
-  const auto compare = [&](const char* name, const Array& got, const Array& want) {
-    const double error = relative_error(got, want);
+  const auto report = [&](const char* name, double error) {
     if (!(error <= tolerance)) {
-      text += std::string(name) + ": relative error " + std::to_string(error / tolerance) +
-              " times the tolerance\n";
+      text += std::string(name) + ": error " + std::to_string(error / tolerance) + " times the tolerance\n";
     }
   };
-  compare("out", value.out, expected.out);
-  compare("lse", value.lse, expected.lse);
-  compare("dq", value.dq, expected.dq);
-  compare("dk", value.dk, expected.dk);
-  compare("dv", value.dv, expected.dv);
+  report("out", errors.out);
+  report("lse", errors.lse);
+  report("dq", errors.dq);
+  report("dk", errors.dk);
+  report("dv", errors.dv);
   return text;
-}
-
-/// Largest relative error of the five arrays.
-inline double largest_error(const AttentionResult& value, const AttentionResult& expected) {
-  return std::max({relative_error(value.out, expected.out), relative_error(value.lse, expected.lse),
-                   relative_error(value.dq, expected.dq), relative_error(value.dk, expected.dk),
-                   relative_error(value.dv, expected.dv)});
 }
 
 /// What kernels that sum in fp32 reach: rounding of scores of size s is s · 2⁻²⁴ · √head_dim or so, and

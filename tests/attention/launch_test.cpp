@@ -1,0 +1,186 @@
+// Where kernels run, how they are called, and that the number of threads does not matter.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <type_traits>
+
+#include "attention/local_run.hpp"
+#include "attention/masks.hpp"
+#include "attention/portable/scratch.hpp"
+
+namespace annulus::test {
+namespace {
+
+using attention::Kernel;
+namespace tools = Kokkos::Tools::Experimental;
+
+/// Notes every kernel that starts, and every allocation, while it lives.
+class Launches {
+ public:
+  Launches() {
+    current = this;
+    tools::set_begin_parallel_for_callback(note_kernel);
+    tools::set_begin_parallel_reduce_callback(note_kernel);
+    tools::set_begin_parallel_scan_callback(note_kernel);
+    tools::set_allocate_data_callback(note_allocation);
+  }
+  ~Launches() {
+    tools::set_begin_parallel_for_callback(nullptr);
+    tools::set_begin_parallel_reduce_callback(nullptr);
+    tools::set_begin_parallel_scan_callback(nullptr);
+    tools::set_allocate_data_callback(nullptr);
+    current = nullptr;
+  }
+  Launches(const Launches&) = delete;
+
+  std::set<std::string> kernels, allocations;
+  std::set<std::uint32_t> instances;
+
+ private:
+  static void note_kernel(const char* label, std::uint32_t instance, std::uint64_t*) {
+    current->kernels.insert(label);
+    current->instances.insert(instance);
+  }
+  static void note_allocation(Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t) {
+    current->allocations.insert(label);
+  }
+  static inline Launches* current = nullptr;
+};
+
+/// A new instance, on the host with one thread.
+template <class Exec>
+Exec new_instance() {
+  if constexpr (std::is_constructible_v<Exec, Kokkos::NewInstance>) {
+    return Exec(Kokkos::NewInstance());
+  } else {
+    return Exec(1);
+  }
+}
+
+/// Runs each operation on a new instance and looks where its kernels went. Kokkos gives all host instances of
+/// a kind the same number, but each has team scratch of its own, which is allocated with the first team
+/// kernel that runs on it.
+template <class Exec, class T>
+void check_instances(Kernel kernel, const std::set<std::string>& expected) {
+  const Exec exec;
+  const AttentionProblem problem = AttentionProblem::random({130, 24, 1, 4, 2}, "causal", dtype_of<T>);
+  const PositionMap positions = Layout().shard(130, 1, 0);
+  const attention::MaskOn<Exec> mask(exec, problem.mask);
+  const auto q = rows_on<T>(exec, problem.q, positions), k = rows_on<T>(exec, problem.k, positions),
+             v = rows_on<T>(exec, problem.v, positions);
+  const auto out = filled_rows(exec, problem.q, positions, 0.0f),
+             dq = filled_rows(exec, problem.q, positions, 0.0f),
+             dk = filled_rows(exec, problem.k, positions, 0.0f),
+             dv = filled_rows(exec, problem.k, positions, 0.0f);
+  const StridedArray<float, Exec> lse(exec, Storage::dense, 1, 4, 130, 1),
+      d(exec, Storage::dense, 1, 4, 130, 1);
+  const attention::Operands<T, Exec> in{q.read(),  k.read(),    v.read(), positions,
+                                        positions, mask.rule(), 0.2f};
+  exec.fence("annulus::test: prepared");
+
+  const std::function<void(const Exec&)> operations[] = {
+      [&](const Exec& on) { attention::start_forward(on, out.view(), lse.rows()); },
+      [&](const Exec& on) { attention::forward(on, in, out.view(), lse.rows(), kernel); },
+      [&](const Exec& on) { attention::merge(on, out.read(), lse.read_rows(), out.view(), lse.rows()); },
+      [&](const Exec& on) { attention::row_dot<Exec, T>(on, out.read(), q.read(), d.rows()); },
+      [&](const Exec& on) {
+        attention::backward<Exec, T>(on, in, q.read(), lse.read_rows(), d.read_rows(), dq.view(), dk.view(),
+                                     dv.view(), kernel);
+      }};
+  std::set<std::string> kernels;
+  for (std::size_t i = 0; i < std::size(operations); ++i) {
+    SCOPED_TRACE("operation " + std::to_string(i));
+    const Exec on = new_instance<Exec>();
+    const Launches launches;
+    operations[i](on);
+    on.fence("annulus::test: the operation ran");
+    EXPECT_EQ(launches.instances, std::set<std::uint32_t>{tools::device_id(on)});
+    bool scratch = false;
+    for (const std::string& label : launches.allocations) {
+      scratch = scratch || label == std::string("Kokkos::") + Exec::name() + "::scratch_mem";
+      EXPECT_TRUE(label.rfind("annulus::attention::", 0) == 0 || label.rfind("Kokkos::", 0) == 0) << label;
+    }
+    EXPECT_TRUE(scratch) << "no team kernel ran on the new instance";
+    // Kokkos puts our label behind its own words where it initialises a View.
+    for (const std::string& label : launches.kernels) {
+      EXPECT_NE(label.find("annulus::attention::"), label.npos) << label;
+      kernels.insert(label);
+    }
+  }
+  for (const std::string& label : expected) EXPECT_EQ(kernels.count(label), 1u) << label;
+}
+
+const std::set<std::string> portable_kernels = {"annulus::attention::start_forward",
+                                                "annulus::attention::merge",
+                                                "annulus::attention::row_dot",
+                                                "annulus::attention::portable::forward",
+                                                "annulus::attention::portable::backward_dq",
+                                                "annulus::attention::portable::backward_dkv"};
+
+TEST(Launch, PortableKernelsRunOnTheInstanceThatIsPassed) {
+  check_instances<HostExec, float>(Kernel::portable, portable_kernels);
+  check_instances<HostExec, bfloat16>(Kernel::portable, portable_kernels);
+}
+
+TEST(Launch, SimdKernelsRunOnTheInstanceThatIsPassed) {
+  check_instances<HostExec, float>(Kernel::host_simd, {"annulus::attention::host_simd::forward"});
+  check_instances<HostExec, bfloat16>(Kernel::automatic, {"annulus::attention::host_simd::forward"});
+}
+
+#ifdef KOKKOS_ENABLE_SERIAL
+TEST(Launch, SerialKernelsRunOnTheInstanceThatIsPassed) {
+  check_instances<Kokkos::Serial, float>(Kernel::portable, portable_kernels);
+}
+#endif
+
+bool same_bits(const AttentionResult& a, const AttentionResult& b) {
+  return a.out.values == b.out.values && a.lse.values == b.lse.values && a.dq.values == b.dq.values &&
+         a.dk.values == b.dk.values && a.dv.values == b.dv.values;
+}
+
+class Deterministic : public testing::TestWithParam<Kernel> {};
+
+TEST_P(Deterministic, OverRunsAndNumbersOfThreads) {
+  const HostExec all, one = new_instance<HostExec>();
+  EXPECT_EQ(one.concurrency(), 1);
+  const MaskTexts masks;
+  for (const std::string& mask : masks.all(300)) {
+    const AttentionProblem problem = AttentionProblem::random({300, 40, 2, 4, 2}, mask);
+    const LocalRun run{.kernel = GetParam(), .layout = Layout(Layout::Kind::zigzag), .shards = 2};
+    const AttentionResult first = run_local<float>(all, problem, run);
+    EXPECT_TRUE(same_bits(first, run_local<float>(all, problem, run))) << mask;
+    EXPECT_TRUE(same_bits(first, run_local<float>(one, problem, run))) << mask;
+#ifdef KOKKOS_ENABLE_SERIAL
+    if (GetParam() == Kernel::portable) {
+      EXPECT_TRUE(same_bits(first, run_local<float>(Kokkos::Serial(), problem, run))) << mask;
+    }
+#endif
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Deterministic, testing::Values(Kernel::portable, Kernel::host_simd),
+                         [](const auto& info) { return std::string(attention::name_of(info.param)); });
+
+TEST(Tiles, FitScratchAndRegisterTiles) {
+  using attention::portable::Registers;
+  using attention::portable::Scratch;
+  using attention::portable::Tiles;
+  for (int head_dim = 16; head_dim <= 256; head_dim += 8) {
+    const Tiles device = Tiles::device(head_dim), host = Tiles::host(head_dim);
+    EXPECT_LE(Scratch::bytes(device, 0), 48u * 1024) << head_dim;
+    EXPECT_LE(Scratch::bytes(host, 1), 1024u * 1024) << head_dim;
+    EXPECT_EQ(Scratch::bytes(host, 0), 0u);
+    EXPECT_GE(device.width, head_dim);
+    EXPECT_EQ(device.own % 16 + device.inner % 16 + device.width % 4, 0) << head_dim;
+    EXPECT_GE(host.width, head_dim);
+    EXPECT_EQ(host.width % Registers<HostExec>::columns + host.own % Registers<HostExec>::columns +
+                  host.inner % Registers<HostExec>::rows + host.own % Registers<HostExec>::rows +
+                  host.own % Registers<HostExec>::lanes,
+              0)
+        << head_dim;
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <annulus/attention/local.hpp>
+#include <annulus/attention/mask_on.hpp>
+#include <annulus/sequence/layout.hpp>
+#include <numeric>
+#include <vector>
+
+#include "support/attention_problem.hpp"
+#include "support/attention_rows.hpp"
+
+namespace annulus::test {
+
+/// How a whole problem is cut into local attentions.
+struct LocalRun {
+  attention::Kernel kernel = attention::Kernel::portable;
+  Layout layout{};
+  int shards = 1;
+  unsigned order = 0;  ///< key shards come in their own order (0) or shuffled by this seed
+  Storage storage = Storage::dense;
+};
+
+/// Solves `problem` by local attention alone: each query shard starts anew, merges all key shards one after
+/// the other, then sends its gradients to all key shards. What every schedule must come to.
+template <class T, class Exec>
+AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, const LocalRun& run) {
+  const attention::MaskOn<Exec> mask(exec, problem.mask);
+  AttentionResult result = problem.empty_result();
+  std::vector<PositionMap> positions;
+  std::vector<StridedArray<T, Exec>> k, v;
+  std::vector<StridedArray<float, Exec>> dk, dv;
+  for (int s = 0; s < run.shards; ++s) {
+    positions.push_back(run.layout.shard(problem.shape.tokens, run.shards, s));
+    k.push_back(rows_on<T>(exec, problem.k, positions[s], run.storage));
+    v.push_back(rows_on<T>(exec, problem.v, positions[s], run.storage));
+    dk.push_back(filled_rows(exec, problem.k, positions[s], 0.0f, run.storage));
+    dv.push_back(filled_rows(exec, problem.v, positions[s], 0.0f, run.storage));
+  }
+  std::vector<int> key_order(run.shards);
+  std::iota(key_order.begin(), key_order.end(), 0);
+  if (run.order != 0) std::shuffle(key_order.begin(), key_order.end(), std::mt19937(run.order));
+
+  for (int s = 0; s < run.shards; ++s) {
+    const auto q = rows_on<T>(exec, problem.q, positions[s], run.storage);
+    const auto d_out = rows_on<T>(exec, problem.d_out, positions[s], run.storage);
+    const auto operands = [&](int key) {
+      return attention::Operands<T, Exec>{q.read(),
+                                          k[key].read(),
+                                          v[key].read(),
+                                          positions[s],
+                                          positions[key],
+                                          mask.rule(),
+                                          static_cast<float>(problem.scale)};
+    };
+    const StridedArray<float, Exec> out(exec, run.storage, q.view().extent(0), q.view().extent(1),
+                                        positions[s].count, problem.shape.head_dim);
+    const StridedArray<float, Exec> lse(exec, run.storage, q.view().extent(0), q.view().extent(1),
+                                        positions[s].count, 1);
+    const StridedArray<float, Exec> d(exec, run.storage, q.view().extent(0), q.view().extent(1),
+                                      positions[s].count, 1);
+    const auto dq = filled_rows(exec, problem.q, positions[s], 0.0f, run.storage);
+
+    attention::start_forward(exec, out.view(), lse.rows());
+    for (const int key : key_order) {
+      attention::forward(exec, operands(key), out.view(), lse.rows(), run.kernel);
+    }
+    attention::row_dot<Exec, T>(exec, out.read(), d_out.read(), d.rows());
+    for (const int key : key_order) {
+      attention::backward<Exec, T>(exec, operands(key), d_out.read(), lse.read_rows(), d.read_rows(),
+                                   dq.view(), dk[key].view(), dv[key].view(), run.kernel);
+    }
+    exec.fence("annulus::test: a query shard is done");
+    out.store(result.out, positions[s]);
+    lse.store(result.lse, positions[s]);
+    dq.store(result.dq, positions[s]);
+    for (const auto* array : {&out, &lse, &dq}) EXPECT_EQ(array->touched_margins(), 0);
+  }
+  for (int s = 0; s < run.shards; ++s) {
+    dk[s].store(result.dk, positions[s]);
+    dv[s].store(result.dv, positions[s]);
+    for (const auto* array : {&dk[s], &dv[s]}) EXPECT_EQ(array->touched_margins(), 0);
+  }
+  return result;
+}
+
+/// run_local with storage type `type`, on the host's execution space or on Serial.
+template <class Exec>
+AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, DType type,
+                          const LocalRun& run) {
+  switch (type) {
+    case DType::bf16:
+      return run_local<bfloat16>(exec, problem, run);
+    case DType::f16:
+      return run_local<float16>(exec, problem, run);
+    default:
+      return run_local<float>(exec, problem, run);
+  }
+}
+
+}  // namespace annulus::test

@@ -1,0 +1,132 @@
+// start_forward, merge and row_dot.
+#include <gtest/gtest.h>
+
+#include <annulus/attention/local.hpp>
+
+#include "support/attention_problem.hpp"
+#include "support/attention_rows.hpp"
+
+namespace annulus::test {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr Storage storages[] = {Storage::dense, Storage::tokens_first, Storage::inside};
+
+PositionMap rows(std::int64_t count) {
+  return {.base = 0, .hi = 0, .lo = 1, .block = count, .first = 0, .count = count};
+}
+
+TEST(Rows, StartForwardWritesTheNeutralElement) {
+  const HostExec exec;
+  for (const Storage storage : storages) {
+    const StridedArray<float, HostExec> out(exec, storage, 2, 3, 70, 24), lse(exec, storage, 2, 3, 70, 1);
+    attention::start_forward(exec, out.view(), lse.rows());
+    exec.fence("annulus::test: started");
+    Array got_out(2, 3, 70, 24, 1.0), got_lse(2, 3, 70, 1);
+    out.store(got_out, rows(70));
+    lse.store(got_lse, rows(70));
+    EXPECT_EQ(got_out.values, Array(2, 3, 70, 24).values);
+    EXPECT_EQ(got_lse.values, Array(2, 3, 70, 1, -infinity).values);
+    EXPECT_EQ(out.touched_margins() + lse.touched_margins(), 0);
+  }
+}
+
+/// Merges (other_out, other_lse) into (out, lse).
+void merge(Array& out, Array& lse, const Array& other_out, const Array& other_lse,
+           Storage storage = Storage::dense) {
+  const HostExec exec;
+  const PositionMap positions = rows(out.tokens);
+  const auto to_out = rows_on<float>(exec, out, positions, storage),
+             to_lse = rows_on<float>(exec, lse, positions, storage);
+  const auto from_out = rows_on<float>(exec, other_out, positions, storage),
+             from_lse = rows_on<float>(exec, other_lse, positions, storage);
+  attention::merge(exec, from_out.read(), from_lse.read_rows(), to_out.view(), to_lse.rows());
+  exec.fence("annulus::test: merged");
+  to_out.store(out, positions);
+  to_lse.store(lse, positions);
+}
+
+TEST(Rows, MergeIsTheDefinition) {
+  for (const Storage storage : storages) {
+    Array out = random_array(2, 3, 70, 24, DType::f32, 1),
+          lse = random_array(2, 3, 70, 1, DType::f32, 2, 3.0);
+    const Array other_out = random_array(2, 3, 70, 24, DType::f32, 3),
+                other_lse = random_array(2, 3, 70, 1, DType::f32, 4, 3.0);
+    Array expected_out = out, expected_lse = lse;
+    for (std::size_t i = 0; i < lse.values.size(); ++i) {
+      const double sum = std::exp(lse.values[i]) + std::exp(other_lse.values[i]);
+      expected_lse.values[i] = std::log(sum);
+      for (std::size_t c = i * 24; c < (i + 1) * 24; ++c) {
+        expected_out.values[c] =
+            (std::exp(lse.values[i]) * out.values[c] + std::exp(other_lse.values[i]) * other_out.values[c]) /
+            sum;
+      }
+    }
+    merge(out, lse, other_out, other_lse, storage);
+    EXPECT_LT(relative_error(out, expected_out), 3e-7);
+    EXPECT_LT(relative_error(lse, expected_lse), 3e-7);
+  }
+}
+
+TEST(Rows, MergeTakesTheSideThatHasKeys) {
+  // Row 0: both sides nothing; 1: only the other; 2: only the running; 3 and 4: so far apart that one
+  // vanishes.
+  Array out(1, 1, 5, 8), lse(1, 1, 5, 1), other_out(1, 1, 5, 8, 3.0), other_lse(1, 1, 5, 1);
+  std::fill_n(out.row(0, 0, 2), 24, 2.0);
+  std::fill_n(other_out.row(0, 0, 2), 8,
+              std::numeric_limits<double>::quiet_NaN());  // belongs to no key: not read
+  lse.values = {-infinity, -infinity, 1.5, 1e4, -1e4};
+  other_lse.values = {-infinity, 0.25, -infinity, -1e4, 1e4};
+  merge(out, lse, other_out, other_lse);
+  EXPECT_EQ(lse.values, (std::vector<double>{-infinity, 0.25, 1.5, 1e4, 1e4}));
+  const double expected[] = {0, 3, 2, 2, 3};
+  for (int i = 0; i < 5; ++i) {
+    for (int c = 0; c < 8; ++c) EXPECT_EQ(out.row(0, 0, i)[c], expected[i]) << i;
+  }
+}
+
+TEST(Rows, MergePassesNanOn) {
+  Array out(1, 1, 2, 8, 1.0), lse(1, 1, 2, 1), other_out(1, 1, 2, 8, 1.0), other_lse(1, 1, 2, 1);
+  lse.values[0] = other_lse.values[1] = std::numeric_limits<double>::quiet_NaN();
+  merge(out, lse, other_out, other_lse);
+  for (const double value : lse.values) EXPECT_TRUE(std::isnan(value));
+}
+
+template <class T>
+void check_row_dot(DType type) {
+  const HostExec exec;
+  const Array out = random_array(2, 3, 70, 24, DType::f32, 1), d_out = random_array(2, 3, 70, 24, type, 2);
+  Array expected(2, 3, 70, 1);
+  for (std::size_t i = 0; i < out.values.size(); ++i)
+    expected.values[i / 24] += out.values[i] * d_out.values[i];
+  for (const Storage storage : storages) {
+    const auto from = rows_on<float>(exec, out, rows(70), storage);
+    const auto gradient = rows_on<T>(exec, d_out, rows(70), storage);
+    const StridedArray<float, HostExec> d(exec, storage, 2, 3, 70, 1);
+    attention::row_dot<HostExec, T>(exec, from.read(), gradient.read(), d.rows());
+    exec.fence("annulus::test: dotted");
+    Array got(2, 3, 70, 1);
+    d.store(got, rows(70));
+    EXPECT_LT(relative_error(got, expected), 5e-7) << name_of(type);
+    EXPECT_EQ(d.touched_margins(), 0);
+  }
+}
+
+TEST(Rows, RowDotIsTheRowSumOfTheProduct) {
+  check_row_dot<float>(DType::f32);
+  check_row_dot<bfloat16>(DType::bf16);
+  check_row_dot<float16>(DType::f16);
+}
+
+TEST(Rows, NoRowsAreNoWork) {
+  const HostExec exec;
+  const StridedArray<float, HostExec> out(exec, Storage::dense, 2, 0, 5, 16),
+      lse(exec, Storage::dense, 2, 0, 5, 1);
+  attention::start_forward(exec, out.view(), lse.rows());
+  attention::merge(exec, out.read(), lse.read_rows(), out.view(), lse.rows());
+  attention::row_dot<HostExec, float>(exec, out.read(), out.read(), lse.rows());
+  exec.fence("annulus::test: nothing done");
+}
+
+}  // namespace
+}  // namespace annulus::test
