@@ -31,7 +31,8 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--print-config", print_config,
                "print the effective configuration with the meaning of each key, and end");
-  app.add_flag("--summary", summary, "print a summary at the end");
+  app.add_flag("--summary", summary,
+               "print a summary at the end (run.folder/summary.json is written in any case)");
   app.footer(
       "Exit status: 0 when all steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run after saving "
       "(run the same\n"
@@ -51,7 +52,11 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   const train::Config config = train::Config::load(file, overrides);
   const auto world = mpi.world(config.parallel.ranks_per_node);
   const train::Outcome outcome = train::train(HostExec(), *world, config, train::ResumePolicy::parse(resume));
-  if (summary && mpi.rank() == 0) summarize(config, outcome, mpi.size());
+  if (mpi.rank() == 0) {
+    const Summary result(config, outcome, mpi.size());
+    result.save();
+    if (summary) result.print();
+  }
   return outcome.last_save_failed ? 2 : 0;
 }
 

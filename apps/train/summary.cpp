@@ -11,6 +11,8 @@
 #include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "next_steps.hpp"
+
 namespace annulus::app {
 
 namespace {
@@ -35,67 +37,100 @@ std::string mebibytes(std::int64_t bytes) {
 
 }  // namespace
 
-void summarize(const train::Config& config, const train::Outcome& outcome, int ranks) {
-  const std::filesystem::path folder = config.run.folder;
-  const double entropy = unigram_entropy(config);
-  nlohmann::json memory = {{"total", outcome.memory.total_peak}, {"resident", peak_resident_bytes()}};
-  std::string categories;
-  for (int i = 0; i < memory_category_count; ++i) {
-    const auto category = static_cast<MemoryCategory>(i);
-    const std::int64_t bytes = outcome.memory.peak[static_cast<std::size_t>(i)];
-    memory[std::string(name_of(category))] = bytes;
-    if (bytes > 0)
-      categories +=
-          fmt::format("{}{} {}", categories.empty() ? "" : ", ", name_of(category), mebibytes(bytes));
+Summary::Summary(const train::Config& config, const train::Outcome& outcome, int ranks)
+    : config_(config), outcome_(outcome), ranks_(ranks), entropy_(unigram_entropy(config)) {}
+
+void Summary::save() const {
+  nlohmann::json memory = {{"total", outcome_.memory.total_peak}, {"resident", outcome_.resident_bytes}};
+  for (int i = 0; i < memory_category_count; ++i)
+    memory[std::string(name_of(static_cast<MemoryCategory>(i)))] =
+        outcome_.memory.peak[static_cast<std::size_t>(i)];
+  nlohmann::json summary = {{"version", version()},
+                            {"git_hash", git_hash()},
+                            {"ranks", ranks_},
+                            {"first_step", outcome_.first_step},
+                            {"last_step", outcome_.last_step},
+                            {"steps", config_.train.steps},
+                            {"finished", outcome_.last_step >= config_.train.steps},
+                            {"first_loss", nullptr},
+                            {"last_loss", nullptr},
+                            {"unigram_entropy", entropy_},
+                            {"tokens_per_second", nullptr},
+                            {"failed_saves", outcome_.failed_saves},
+                            {"last_save_failed", outcome_.last_save_failed},
+                            {"checkpoint", outcome_.last_checkpoint},
+                            {"peak_memory_bytes", memory}};
+  if (outcome_.last_step > outcome_.first_step) {
+    summary["first_loss"] = outcome_.first_loss;
+    summary["last_loss"] = outcome_.last_loss;
   }
-
-  fmt::print("\nsummary\n");
-  fmt::print("  steps         {} to {} of {} on {} ranks{}\n", outcome.first_step + 1, outcome.last_step,
-             config.train.steps, ranks, outcome.stop_signal != 0 ? " (stopped by a signal)" : "");
-  fmt::print("  loss          {:.3f} at first, {:.3f} at last (nats a token, means over 5 steps)\n",
-             outcome.first_loss, outcome.last_loss);
-  fmt::print(
-      "                {:.3f} is the unigram entropy of the corpus: a model below it has learnt from "
-      "context\n",
-      entropy);
-  fmt::print("  speed         {:.0f} tokens/s\n", outcome.tokens_per_second);
-  fmt::print("  peak memory   {} resident, of rank 0: {}\n", mebibytes(peak_resident_bytes()), categories);
-  if (outcome.failed_saves > 0)
-    fmt::print("  saves         {} checkpoints could not be written: see the log\n", outcome.failed_saves);
-  fmt::print("  metrics       {}\n", (folder / "metrics.jsonl").string());
-  fmt::print("  checkpoint    {}\n", outcome.last_checkpoint.empty() ? "none" : outcome.last_checkpoint);
-  fmt::print("  log           {}\n", (folder / "train.log").string());
-  fmt::print("  configuration {}\n", (folder / "config.toml").string());
-  fmt::print(
-      "\nwhat to try next\n"
-      "  train on:      mpirun -n {0} annulus-train {1} --set train.steps={2}\n"
-      "  other rings:   mpirun -n 4 annulus-train {1} --set run.folder={3}-4 --set attention.schedule=burst "
-      "--set attention.layout=striped\n"
-      "  your own text: ./annulus demo --text FOLDER\n"
-      "  attention alone, checked against double precision:\n"
-      "                 mpirun -n 4 annulus-bench attention --schedule burst --layout zigzag --mask causal "
-      "--tokens 1024 --check\n",
-      ranks, (folder / "config.toml").string(), 2 * config.train.steps, folder.string());
-  std::fflush(stdout);
-
-  const nlohmann::json summary = {{"version", version()},
-                                  {"git_hash", git_hash()},
-                                  {"ranks", ranks},
-                                  {"first_step", outcome.first_step},
-                                  {"last_step", outcome.last_step},
-                                  {"finished", outcome.last_step == config.train.steps},
-                                  {"first_loss", outcome.first_loss},
-                                  {"last_loss", outcome.last_loss},
-                                  {"unigram_entropy", entropy},
-                                  {"tokens_per_second", outcome.tokens_per_second},
-                                  {"failed_saves", outcome.failed_saves},
-                                  {"checkpoint", outcome.last_checkpoint},
-                                  {"peak_memory_bytes", memory}};
+  if (outcome_.tokens_per_second > 0) summary["tokens_per_second"] = outcome_.tokens_per_second;
   try {
-    io::write_text_atomically(folder / "summary.json", summary.dump(2) + "\n");
+    io::write_text_atomically(std::filesystem::path(config_.run.folder) / "summary.json",
+                              summary.dump(2) + "\n");
   } catch (const Error& error) {
     spdlog::error("the summary was not saved: {}", error.what());
   }
+}
+
+void Summary::print() const {
+  const std::filesystem::path folder = config_.run.folder;
+  fmt::print("\nsummary\n");
+  if (outcome_.last_step == outcome_.first_step) {
+    fmt::print("  steps         none: {} of {} were made before\n", outcome_.last_step, config_.train.steps);
+  } else {
+    fmt::print("  steps         {} to {} of {} on {} ranks{}\n", outcome_.first_step + 1, outcome_.last_step,
+               config_.train.steps, ranks_, outcome_.stop_signal != 0 ? " (stopped by a signal)" : "");
+    fmt::print("  loss          {:.3f} at first, {:.3f} at last (nats a token, means over up to 10 steps)\n",
+               outcome_.first_loss, outcome_.last_loss);
+    fmt::print(
+        "                {:.3f} is the unigram entropy of the corpus: a model below it has learnt from "
+        "context\n",
+        entropy_);
+    if (outcome_.tokens_per_second > 0)
+      fmt::print("  speed         {:.0f} tokens/s\n", outcome_.tokens_per_second);
+    std::string categories;
+    for (int i = 0; i < memory_category_count; ++i) {
+      const std::int64_t bytes = outcome_.memory.peak[static_cast<std::size_t>(i)];
+      if (bytes > 0)
+        categories += fmt::format("{}{} {}", categories.empty() ? "" : ", ",
+                                  name_of(static_cast<MemoryCategory>(i)), mebibytes(bytes));
+    }
+    fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
+               mebibytes(outcome_.resident_bytes), categories);
+  }
+  if (outcome_.failed_saves > 0)
+    fmt::print("  saves         {} checkpoints could not be written: see the log\n", outcome_.failed_saves);
+  fmt::print("  metrics       {}\n", (folder / "metrics.jsonl").string());
+  fmt::print("  checkpoint    {}\n", outcome_.last_checkpoint.empty() ? "none" : outcome_.last_checkpoint);
+  fmt::print("  log           {}\n", (folder / "train.log").string());
+  fmt::print("  configuration {}\n", (folder / "config.toml").string());
+  fmt::print("  this, as JSON {}\n", (folder / "summary.json").string());
+  print_next_steps();
+  std::fflush(stdout);
+}
+
+void Summary::print_next_steps() const {
+  const std::filesystem::path folder = config_.run.folder;
+  const std::string config = shell_word((folder / "config.toml").string());
+  fmt::print("\nwhat to try next\n");
+  if (outcome_.last_step < config_.train.steps)
+    fmt::print("  go on from here\n    {} {} --summary\n", launch_command(ranks_, "annulus-train"), config);
+  else
+    fmt::print("  train on, twice as long\n    {} {} --set train.steps={} --summary\n",
+               launch_command(ranks_, "annulus-train"), config, 2 * config_.train.steps);
+  fmt::print(
+      "  the same on four ranks in stripes, into another folder\n"
+      "    {} {} --set {} --set parallel.context=4 --set attention.schedule=ring --set "
+      "attention.layout=striped\n",
+      launch_command(4, "annulus-train"), config,
+      shell_word("run.folder=" + config_.run.folder + "-striped"));
+  if (has_program("annulus-bench"))
+    fmt::print(
+        "  attention alone, checked against double precision\n"
+        "    {} attention --schedule burst --layout zigzag --mask causal --tokens 1024 --check\n",
+        launch_command(4, "annulus-bench"));
+  fmt::print("  your own text\n    {}\n", own_text_command());
 }
 
 }  // namespace annulus::app

@@ -5,8 +5,25 @@
 
 namespace annulus::app {
 
-/// Prints how a run went (losses beside the entropy of the corpus, speed, memory, where things lie, what to
-/// try next) to standard output and writes the same numbers to run.folder/summary.json. For rank 0.
-void summarize(const train::Config& config, const train::Outcome& outcome, int ranks);
+/// How a run went, for people and for scripts. For rank 0.
+class Summary {
+ public:
+  /// `config` is the one that the run was started with. Reads (part of) the corpus to find its entropy.
+  Summary(const train::Config& config, const train::Outcome& outcome, int ranks);
+
+  /// Writes run.folder/summary.json, specified in docs/formats/metrics.md. A full disk is logged as an error.
+  void save() const;
+
+  /// Prints losses beside the entropy of the corpus, speed, memory, where things lie, and what to try next.
+  void print() const;
+
+ private:
+  void print_next_steps() const;
+
+  const train::Config& config_;
+  const train::Outcome& outcome_;
+  int ranks_;
+  double entropy_;
+};
 
 }  // namespace annulus::app

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <span>
 #include <system_error>
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* checksum_attribute = "crc32";
+constexpr std::array part_names{"parameters", "first_moment", "second_moment"};
 constexpr const char* advice = "remove it, or resume from another one with --resume FILE";
 
 // The three groups of a checkpoint and the flat buffer that each one holds.
@@ -28,9 +30,9 @@ struct Part {
   const Array1<float, HostExec>& buffer;
 };
 std::vector<Part> parts_of(const Buffers& buffers) {
-  return {{"parameters", buffers.parameters},
-          {"first_moment", buffers.first_moment},
-          {"second_moment", buffers.second_moment}};
+  return {{part_names[0], buffers.parameters},
+          {part_names[1], buffers.first_moment},
+          {part_names[2], buffers.second_moment}};
 }
 
 io::Extents extents_of(const model::Parameter& parameter) {
@@ -43,7 +45,7 @@ std::span<float> values_of(const Array1<float, HostExec>& buffer, const model::P
   return {buffer.data() + parameter.offset, static_cast<std::size_t>(parameter.size())};
 }
 
-void require_header(const io::File& file) {
+void require_format(const io::File& file) {
   require(file.has_attribute("format") && file.string_attribute("format") == checkpoint_format,
           "{} is no checkpoint of Annulus (its attribute 'format' is not '{}'): give the right file",
           file.file(), checkpoint_format);
@@ -51,6 +53,39 @@ void require_header(const io::File& file) {
   require(version == checkpoint_version,
           "{} has checkpoint version {}, this program reads version {}: use the program that wrote it",
           file.file(), version, checkpoint_version);
+}
+
+// The text whose CRC-32 stands in the root's attribute: everything that is said outside the arrays.
+std::string header_text(const io::File& file, const Progress& progress) {
+  std::string text = fmt::format(
+      "step {}\nepoch {}\nsequences_read {}\nupdate_sequences {}\ndata_fingerprint {}\n", progress.step,
+      progress.stream.epoch, progress.stream.index, progress.update_sequences, progress.data_fingerprint);
+  for (const char* part : part_names) {
+    const io::Group group = file.group(part);
+    for (const std::string& name : group.names()) {
+      const io::Dataset dataset = group.dataset(name);
+      text += fmt::format("{} {} {}\n", dataset.name(), fmt::join(dataset.extents(), " "),
+                          dataset.integer_attribute(checksum_attribute));
+    }
+  }
+  return text + progress.config;
+}
+
+std::uint32_t header_checksum(const io::File& file, const Progress& progress) {
+  return io::crc32_of(std::span<const char>(header_text(file, progress)));
+}
+
+Progress read_header(const io::File& file) {
+  require_format(file);
+  Progress progress;
+  progress.step = file.integer_attribute("step");
+  progress.stream = {file.integer_attribute("epoch"), file.integer_attribute("sequences_read")};
+  progress.update_sequences = file.integer_attribute("update_sequences");
+  progress.data_fingerprint = static_cast<std::uint32_t>(file.integer_attribute("data_fingerprint"));
+  progress.config = file.string_attribute("config");
+  require(header_checksum(file, progress) == file.integer_attribute(checksum_attribute),
+          "{} is damaged (the CRC-32 of its header differs from the recorded one): {}", file.file(), advice);
+  return progress;
 }
 
 void require_checksum(const io::Dataset& dataset, std::span<const float> values) {
@@ -76,6 +111,7 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
     file.set_attribute("step", progress.step);
     file.set_attribute("epoch", progress.stream.epoch);
     file.set_attribute("sequences_read", progress.stream.index);
+    file.set_attribute("update_sequences", progress.update_sequences);
     file.set_attribute("data_fingerprint", progress.data_fingerprint);
     file.set_attribute("config", progress.config);
     for (const Part& part : parts_of(buffers)) {
@@ -88,6 +124,7 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
         dataset.set_attribute(checksum_attribute, io::crc32_of(values));
       }
     }
+    file.set_attribute(checksum_attribute, header_checksum(file, progress));
     file.close();
     verify_checkpoint(temporary);
   });
@@ -95,13 +132,11 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
 
 void verify_checkpoint(const fs::path& path) {
   const io::File file = io::File::open(path);
-  require_header(file);
+  read_header(file);
   std::vector<float> values;
-  for (const char* part : {"parameters", "first_moment", "second_moment"}) {
+  for (const char* part : part_names) {
     const io::Group group = file.group(part);
-    const std::vector<std::string> names = group.names();
-    require(!names.empty(), "{}: group {} is empty: {}", path.string(), part, advice);
-    for (const std::string& name : names) {
+    for (const std::string& name : group.names()) {
       const io::Dataset dataset = group.dataset(name);
       values.resize(dataset.elements());
       dataset.read(std::span<float>(values));
@@ -110,9 +145,13 @@ void verify_checkpoint(const fs::path& path) {
   }
 }
 
+Progress read_progress(const fs::path& path) {
+  return read_header(io::File::open(path));
+}
+
 Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, const Buffers& buffers) {
   const io::File file = io::File::open(path);
-  require_header(file);
+  Progress progress = read_header(file);
   for (const Part& part : parts_of(buffers)) {
     const io::Group group = file.group(part.group);
     require(group.names().size() == map.all().size(),
@@ -128,11 +167,6 @@ Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, c
       require_checksum(dataset, values);
     }
   }
-  Progress progress;
-  progress.step = file.integer_attribute("step");
-  progress.stream = {file.integer_attribute("epoch"), file.integer_attribute("sequences_read")};
-  progress.data_fingerprint = static_cast<std::uint32_t>(file.integer_attribute("data_fingerprint"));
-  progress.config = file.string_attribute("config");
   return progress;
 }
 
@@ -143,10 +177,21 @@ fs::path CheckpointFolder::file_of(std::int64_t step) const {
   return folder_ / fmt::format("step-{:08}.h5", step);
 }
 
+void CheckpointFolder::remove_leftovers() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") && name.find(".h5.tmp-") != std::string::npos)
+      fs::remove(entry.path(), error);
+  }
+}
+
 void CheckpointFolder::save(const model::ParameterMap& map, const Progress& progress,
                             const Buffers& buffers) const {
   save_checkpoint(file_of(progress.step), map, progress, buffers);
   auto saved = steps();
+  // Later ones were passed over when the run started (damaged): they neither count nor go.
+  std::erase_if(saved, [&](std::int64_t step) { return step > progress.step; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep_) < saved.size(); ++i) {
     std::error_code error;
     fs::remove(file_of(saved[i]), error);

@@ -1,8 +1,12 @@
 #include <annulus/train/config.hpp>
 
 #include <toml++/toml.h>
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <sstream>
 #include <type_traits>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
@@ -27,6 +31,11 @@ const Key* find_key(const std::string& name) {
   return nullptr;
 }
 
+bool is_section(const std::string& name) {
+  return std::any_of(config_table().begin(), config_table().end(),
+                     [&](const Key& key) { return std::string_view(key.name).starts_with(name + "."); });
+}
+
 template <class T>
 constexpr const char* expected_type() {
   if constexpr (std::is_same_v<T, bool>)
@@ -43,7 +52,7 @@ constexpr const char* expected_type() {
 
 // Sets `target` from a TOML value; false when the type does not fit.
 template <class T>
-bool assign(T& target, const toml::node& node) {
+bool assign(T& target, const toml::node& node, const std::string& name, const std::string& where) {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     if (const auto text = node.value_exact<std::string>()) return target = {*text}, true;
     if (!node.is_array()) return false;
@@ -60,8 +69,9 @@ bool assign(T& target, const toml::node& node) {
     target = *value;
   } else if constexpr (std::is_integral_v<T>) {
     const auto value = node.value_exact<std::int64_t>();
-    if (!value || *value < std::numeric_limits<T>::min() || *value > std::numeric_limits<T>::max())
-      return false;
+    if (!value) return false;
+    require(std::in_range<T>(*value), "{}: {} = {} is out of range: give at most {}", where, name, *value,
+            std::numeric_limits<T>::max());
     target = static_cast<T>(*value);
   } else {
     if (!node.is_number()) return false;
@@ -72,12 +82,14 @@ bool assign(T& target, const toml::node& node) {
 
 void set(Config& config, const std::string& name, const toml::node& node, const std::string& where) {
   const Key* key = find_key(name);
+  require(key != nullptr || !is_section(name),
+          "{}: {} is a section, not a key: write [{}] and its keys below", where, name, name);
   require(key != nullptr, "{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)",
           where, name, nearest_key(name).name);
   std::visit(
       [&](auto* target) {
         using T = std::remove_pointer_t<decltype(target)>;
-        require(assign(*target, node), "{}: {} must be {}", where, name, expected_type<T>());
+        require(assign(*target, node, name, where), "{}: {} must be {}", where, name, expected_type<T>());
         if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
           require(std::isfinite(static_cast<double>(*target)) && static_cast<double>(*target) >= key->minimum,
                   "{}: {} = {} is out of range: {}", where, name, *target,
@@ -94,11 +106,8 @@ void read_table(Config& config, const toml::table& table, const std::string& pre
     const std::string name =
         prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
     if (node.is_table() && find_key(name) == nullptr) {
-      const bool section = std::any_of(config_table().begin(), config_table().end(), [&](const Key& k) {
-        return std::string_view(k.name).starts_with(name + ".");
-      });
-      require(section, "{}: unknown section [{}]; the nearest key is '{}'", place(origin, node), name,
-              nearest_key(name).name);
+      require(is_section(name), "{}: unknown section [{}]; the nearest key is '{}'", place(origin, node),
+              name, nearest_key(name).name);
       read_table(config, *node.as_table(), name, origin);
     } else {
       set(config, name, node, place(origin, node));
@@ -166,7 +175,11 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
     fail("{}:{}: {}", origin, error.source().begin.line, error.description());
   }
   for (const std::string& text_override : overrides) override_key(config, text_override);
-  config.check();
+  try {
+    config.check();
+  } catch (const Error& error) {
+    fail("{}: {}", origin, error.what());
+  }
   return config;
 }
 
@@ -199,6 +212,9 @@ void Config::check() const {
           train.steps);
   require(train.min_lr <= train.lr, "train.min_lr = {} exceeds train.lr = {}: the cosine goes down",
           train.min_lr, train.lr);
+  for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
+    require(beta < 1, "train.{} = {}: give a number from 0 up to, but not 1", name, beta);
+  require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
   adamw().validate();
   learning_rate().validate();
   Layout::parse(attention.layout, "attention.layout");
@@ -212,10 +228,11 @@ optim::LearningRateSchedule Config::learning_rate() const {
   return {train.lr, train.min_lr, train.warmup_steps, train.steps};
 }
 
-std::vector<Difference> incompatible(const Config& before, const Config& after) {
+std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation) {
   std::vector<Difference> differences;
   for (const Key& key : config_table()) {
-    if (key.may_change) continue;
+    if (key.fixed == Fixed::never) continue;
+    if (key.fixed == Fixed::in_run && continuation == Continuation::branch) continue;
     const std::string old_value = value_text(key, before), new_value = value_text(key, after);
     if (old_value != new_value) differences.push_back({key.name, old_value, new_value});
   }

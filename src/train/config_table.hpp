@@ -14,12 +14,19 @@ namespace annulus::train {
 using Reference =
     std::variant<bool*, int*, std::int64_t*, float*, double*, std::string*, std::vector<std::string>*>;
 
+/// When a key has to keep its value.
+enum class Fixed : std::uint8_t {
+  never,      ///< changes where or how fast a run computes, not what
+  in_run,     ///< as long as the run goes on in its folder
+  in_lineage  ///< also when a checkpoint starts a run of its own
+};
+
 /// One key. Parsing, printing, range checks, suggestions and resuming all go through the table of these.
 struct Key {
   const char* name;     ///< "section.key"
   const char* meaning;  ///< for --print-config
   Reference (*reference)(Config&);
-  bool may_change = false;  ///< on resume, without changing what is computed
+  Fixed fixed;
   double minimum = -std::numeric_limits<double>::infinity();
 };
 

@@ -21,30 +21,52 @@ ResumePolicy ResumePolicy::parse(const std::string& text) {
 }
 
 RunFolder::RunFolder(const Config& config, const ResumePolicy& resume)
-    : folder_(config.run.folder), checkpoints_(folder_ / "checkpoints", config.checkpoint.keep) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  require(!error, "run.folder = '{}' cannot be made ({}): check its permissions or choose another",
-          folder_.string(), error.message());
-
-  const fs::path saved = folder_ / "config.toml";
-  const bool has_checkpoints = !checkpoints_.steps().empty();
-  require(
-      resume.kind != ResumePolicy::Kind::never || !has_checkpoints,
-      "run.folder = '{}' already holds a run: choose another folder, or drop --resume never to go on with it",
-      folder_.string());
-  if (resume.kind == ResumePolicy::Kind::file) resume_from_ = resume.checkpoint;
-  if (resume.kind == ResumePolicy::Kind::automatic) resume_from_ = checkpoints_.newest_good();
-  // A folder without checkpoints has no past to be true to: its configuration is replaced.
-  if (resume_from_ && fs::exists(saved)) {
-    for (const Difference& d : incompatible(Config::load(saved), config))
-      fail(
-          "{} = {} differs from {} in {}, with which this run was started: take the old value, or start anew "
-          "in another run.folder",
-          d.key, d.after, d.before, saved.string());
+    : folder_(config.run.folder),
+      lock_(folder_),
+      checkpoints_(folder_ / "checkpoints", config.checkpoint.keep) {
+  checkpoints_.remove_leftovers();
+  find_checkpoint(resume);
+  if (resume_from_) {
+    // A checkpoint in a folder that has none yet begins a run of its own, whose recipe may be another.
+    const bool branch = resume.kind == ResumePolicy::Kind::file && checkpoints_.steps().empty();
+    require_compatible(config, branch ? Continuation::branch : Continuation::same_run);
   }
-  io::write_text_atomically(saved, config.to_toml());
+  // A folder without checkpoints has no past to be true to: its configuration is replaced.
+  io::write_text_atomically(folder_ / "config.toml", config.to_toml());
   start_log();
+}
+
+void RunFolder::find_checkpoint(const ResumePolicy& resume) {
+  const auto steps = checkpoints_.steps();
+  switch (resume.kind) {
+    case ResumePolicy::Kind::automatic:
+      resume_from_ = checkpoints_.newest_good();
+      return;
+    case ResumePolicy::Kind::never:
+      require(steps.empty(),
+              "run.folder = '{}' already holds a run: choose another folder, or drop --resume never to go on "
+              "with it",
+              folder_.string());
+      return;
+    case ResumePolicy::Kind::file:
+      const std::int64_t step = read_progress(resume.checkpoint).step;
+      require(steps.empty() || steps.back() <= step,
+              "--resume {}: run.folder = '{}' holds later checkpoints (up to step {}), which would be mixed "
+              "with those of the new run: choose another run.folder, or remove them",
+              resume.checkpoint.string(), folder_.string(), steps.empty() ? 0 : steps.back());
+      resume_from_ = resume.checkpoint;
+  }
+}
+
+void RunFolder::require_compatible(const Config& config, Continuation continuation) const {
+  const Config before = Config::parse(read_progress(*resume_from_).config, resume_from_->string());
+  for (const Difference& d : incompatible(before, config, continuation))
+    fail("{} = {} differs from {}, with which {} was made: take the old value, {}", d.key, d.after, d.before,
+         resume_from_->string(),
+         continuation == Continuation::branch
+             ? "or start anew without --resume"
+             : "start anew in another run.folder, or (keys of attention and train) branch off with --resume "
+               "FILE in another run.folder");
 }
 
 RunFolder::~RunFolder() {

@@ -10,14 +10,16 @@
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
 
+#include "train/folder_lock.hpp"
+
 namespace annulus::train {
 
-/// What a run leaves on disk. Rank 0 alone has one.
+/// What a run leaves on disk. Rank 0 alone has one, and holds the folder against other runs while it lives.
 class RunFolder {
  public:
-  /// Makes the folder, finds the checkpoint to go on from, holds the configuration against the one that is
-  /// saved there and saves it. Log messages go to train.log too from here on. Throws Error naming path, key
-  /// and remedy.
+  /// Makes and locks the folder, finds the checkpoint to go on from, holds the configuration against the one
+  /// that the checkpoint was made with, and saves it. Log messages go to train.log too from here on. Throws
+  /// Error naming path, key and remedy.
   RunFolder(const Config& config, const ResumePolicy& resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -30,12 +32,15 @@ class RunFolder {
   /// Appends a record. A full disk is reported once and does not end the run.
   void write_metrics(const nlohmann::json& record);
 
-  CheckpointFolder& checkpoints() { return checkpoints_; }
+  const CheckpointFolder& checkpoints() const { return checkpoints_; }
 
  private:
+  void find_checkpoint(const ResumePolicy& resume);
+  void require_compatible(const Config& config, Continuation continuation) const;
   void start_log();
 
   std::filesystem::path folder_;
+  FolderLock lock_;
   CheckpointFolder checkpoints_;
   std::optional<std::filesystem::path> resume_from_;
   io::JsonLinesWriter metrics_;

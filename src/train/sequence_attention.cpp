@@ -44,8 +44,12 @@ SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& c
   problem_.head_dim = config.model.head_dim;
   const std::int64_t tokens = config.data.sequence_length;
   starts_ = {0};
-  set_mask(exec, follows_documents_ ? Mask::with_documents(mask_text_, tokens, starts_, "attention.mask")
-                                    : Mask::parse(mask_text_, tokens, "attention.mask"));
+  Mask mask = follows_documents_ ? Mask::with_documents(mask_text_, tokens, starts_, "attention.mask")
+                                 : Mask::parse(mask_text_, tokens, "attention.mask");
+  require(mask.rule().right == 0,
+          "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {}", mask_text_,
+          mask_text_ == "full" ? "use causal" : "join causal, as in causal+" + mask_text_);
+  set_mask(exec, std::move(mask));
 }
 
 PositionMap SequenceAttention::rows() const {

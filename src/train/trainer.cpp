@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include <annulus/train/stop_signal.hpp>
 
 #include "train/groups.hpp"
+#include "train/report.hpp"
 #include "train/run_folder.hpp"
 #include "train/sequence_attention.hpp"
 
@@ -52,18 +54,8 @@ double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
 
-std::string clock_text(double seconds) {
-  const auto s = static_cast<long>(std::lround(seconds));
-  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
-                   : fmt::format("{}:{:02}", s / 60, s % 60);
-}
-
-/// What one update found; the same on every rank but for waiting and memory.
-struct StepResult {
-  double loss = 0;  // nats per token
-  std::int64_t targets = 0;
-  double gradient_norm = 0, learning_rate = 0, seconds = 0, waiting = 0;
-};
+// Losses that the summary is told: means over so many updates at either end.
+constexpr std::size_t averaged_updates = 10;
 
 class Run {
  public:
@@ -92,23 +84,25 @@ class Run {
     Outcome outcome;
     outcome.first_step = progress_.step;
     std::deque<double> first_losses, last_losses;
-    std::int64_t saved_step = resumed_ ? progress_.step : -1;
+    std::string last_checkpoint = resumed_ && folder_ ? folder_->resume_from()->string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
       const StepResult result = step();
-      if (first_losses.size() < 5) first_losses.push_back(result.loss);
+      if (first_losses.size() < averaged_updates) first_losses.push_back(result.loss);
       last_losses.push_back(result.loss);
-      if (last_losses.size() > 5) last_losses.pop_front();
+      if (last_losses.size() > averaged_updates) last_losses.pop_front();
       if (progress_.step > outcome.first_step + 1)
         outcome.seconds += result.seconds;  // the first one warms up
       report(result, outcome);
-      outcome.stop_signal = world_.all_reduce_value<std::int32_t>(stop_.received(), comm::ReduceOp::max);
+      outcome.stop_signal = result.stop_signal;
+      outcome.memory = result.memory;
+      outcome.resident_bytes = result.resident;
       const bool due = config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0;
-      if (due || outcome.stop_signal != 0 || progress_.step == config_.train.steps) {
+      if (due || outcome.stop_signal != 0 || progress_.step >= config_.train.steps) {
         outcome.last_save_failed = !save();
         if (outcome.last_save_failed)
           ++outcome.failed_saves;
         else
-          saved_step = progress_.step;
+          last_checkpoint = checkpoint_of(progress_.step);
       }
     }
     outcome.last_step = progress_.step;
@@ -117,19 +111,33 @@ class Run {
     const auto timed = outcome.last_step - outcome.first_step - 1;
     if (timed > 0 && outcome.seconds > 0)
       outcome.tokens_per_second = double(timed) * double(tokens_per_step()) / outcome.seconds;
-    if (folder_ && saved_step >= 0)
-      outcome.last_checkpoint = folder_->checkpoints().file_of(saved_step).string();
-    outcome.memory = memory_use();
-    if (outcome.stop_signal != 0 && world_.rank() == 0)
-      spdlog::info("stopped by {} after step {}: the same command goes on from there",
-                   signal_name(outcome.stop_signal), progress_.step);
+    outcome.last_checkpoint = last_checkpoint;
+    if (world_.rank() == 0) conclude(outcome);
     return outcome;
   }
 
  private:
-  std::int64_t tokens_per_step() const {
-    return groups_.data_groups * config_.train.micro_batches * config_.data.sequence_length;
+  void conclude(const Outcome& outcome) const {
+    if (outcome.last_step == outcome.first_step)
+      spdlog::info("nothing was left to do: {} updates are made, train.steps = {} asks for no more",
+                   outcome.last_step, config_.train.steps);
+    else if (outcome.last_save_failed)
+      spdlog::error(
+          "the state after step {} could not be saved (see above); the last good checkpoint is {}: make room "
+          "and run the same command again",
+          outcome.last_step, outcome.last_checkpoint.empty() ? "none" : outcome.last_checkpoint);
+    else if (outcome.stop_signal != 0)
+      spdlog::info("stopped by {} after step {}: the same command goes on from there",
+                   signal_name(outcome.stop_signal), outcome.last_step);
   }
+
+  // Empty on ranks other than 0.
+  std::string checkpoint_of(std::int64_t step) const {
+    return folder_ ? folder_->checkpoints().file_of(step).string() : std::string();
+  }
+
+  std::int64_t update_sequences() const { return groups_.data_groups * config_.train.micro_batches; }
+  std::int64_t tokens_per_step() const { return update_sequences() * config_.data.sequence_length; }
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
@@ -142,12 +150,14 @@ class Run {
               "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
               "or start anew in another "
               "run.folder");
+      require_same_update();
       optimizer_.set_steps(progress_.step);
       resumed_ = true;
     } else {
       model::initialize(exec_, map_, static_cast<std::uint64_t>(config_.run.seed), *parameters_);
     }
     progress_.data_fingerprint = dataset_->fingerprint();
+    progress_.update_sequences = update_sequences();
     progress_.config = config_.to_toml();
     data::LoaderOptions options;
     options.rows = attention_.rows();
@@ -160,13 +170,24 @@ class Run {
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
+  // The same updates can be shared out among other numbers of ranks, but they must stay the same.
+  void require_same_update() const {
+    require(
+        progress_.update_sequences == update_sequences(),
+        "an update of the checkpoint's run reads {} sequences, one of this run {} ({} data-parallel groups "
+        "of train.micro_batches = {}): start another number of ranks, or change train.micro_batches or "
+        "parallel.context",
+        progress_.update_sequences, update_sequences(), groups_.data_groups, config_.train.micro_batches);
+  }
+
   void broadcast_state() {
     std::int64_t numbers[] = {progress_.step, progress_.stream.epoch, progress_.stream.index,
-                              progress_.data_fingerprint};
+                              progress_.data_fingerprint, progress_.update_sequences};
     world_.broadcast(exec_, numbers, sizeof numbers, 0);
     progress_.step = numbers[0];
     progress_.stream = {numbers[1], numbers[2]};
     progress_.data_fingerprint = static_cast<std::uint32_t>(numbers[3]);
+    progress_.update_sequences = numbers[4];
     world_.broadcast(exec_, *parameters_, 0);
     world_.broadcast(exec_, optimizer_.first_moment(), 0);
     world_.broadcast(exec_, optimizer_.second_moment(), 0);
@@ -222,8 +243,13 @@ class Run {
     exec_.fence("annulus::train::step: its time is taken");
     progress_.step = step;
     progress_.stream = loader_->state();
-    result.seconds = world_.all_reduce_value(timer.seconds(), comm::ReduceOp::max);
-    result.waiting = world_.all_reduce_value(attention_.attention().times().waiting, comm::ReduceOp::max);
+    result.tokens = tokens_per_step();
+    result.seconds = timer.seconds();
+    result.waiting_seconds = attention_.attention().times().waiting;
+    result.memory = memory_use();
+    result.resident = peak_resident_bytes();
+    result.stop_signal = stop_.received();
+    take_maxima(world_, result);
     return result;
   }
 
@@ -233,40 +259,24 @@ class Run {
         world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
     if (first == world_.size()) return;
     fail(
-        "the {} of step {} is not finite; rank {} saw it first. No update was made and the checkpoints are "
-        "as they were: resume with a "
-        "lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm, and look at the data of "
-        "this step",
+        "the {} of step {} is not finite; rank {} is the lowest that saw it. No update was made and the "
+        "checkpoints are as they were: branch off an earlier one with a lower train.lr, a longer "
+        "train.warmup_steps or a smaller train.clip_norm (--resume FILE --set run.folder=NEW), and look at "
+        "the "
+        "data of this step",
         what, step, first);
   }
 
   void report(const StepResult& result, const Outcome& outcome) {
-    const std::int64_t resident = world_.all_reduce_value(peak_resident_bytes(), comm::ReduceOp::max);
     if (!folder_) return;
-    const MemoryUse memory = memory_use();
-    nlohmann::json peaks = {{"total", memory.total_peak}, {"resident", resident}};
-    for (int i = 0; i < memory_category_count; ++i)
-      peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] = memory.peak[static_cast<std::size_t>(i)];
-    const double rate = double(tokens_per_step()) / result.seconds;
-    folder_->write_metrics({{"step", progress_.step},
-                            {"loss", result.loss},
-                            {"tokens", progress_.step * tokens_per_step()},
-                            {"targets", result.targets},
-                            {"tokens_per_second", rate},
-                            {"grad_norm", result.gradient_norm},
-                            {"lr", result.learning_rate},
-                            {"step_seconds", result.seconds},
-                            {"waiting_seconds", result.waiting},
-                            {"epoch", progress_.stream.epoch},
-                            {"peak_memory_bytes", peaks}});
+    folder_->write_metrics(
+        metrics_record(result, progress_.step, progress_.step * result.tokens, progress_.stream.epoch));
     if (progress_.step % config_.train.log_every != 0 && progress_.step != outcome.first_step + 1 &&
         progress_.step != config_.train.steps)
       return;
     const auto timed = progress_.step - outcome.first_step - 1;
-    const double per_step = timed > 0 ? outcome.seconds / double(timed) : result.seconds;
-    spdlog::info("step {}/{}  loss {:.4f}  {:.0f} tokens/s  grad norm {:.3f}  lr {:.2e}  ETA {}",
-                 progress_.step, config_.train.steps, result.loss, rate, result.gradient_norm,
-                 result.learning_rate, clock_text(per_step * double(config_.train.steps - progress_.step)));
+    spdlog::info("{}", progress_line(result, progress_.step, config_.train.steps,
+                                     timed > 0 ? outcome.seconds / double(timed) : result.seconds));
   }
 
   // False, on every rank, when the checkpoint could not be written: training goes on without it.

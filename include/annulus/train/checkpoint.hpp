@@ -20,6 +20,7 @@ inline constexpr std::int64_t checkpoint_version = 1;
 struct Progress {
   std::int64_t step = 0;               ///< optimizer updates made
   data::StreamState stream;            ///< sequences read
+  std::int64_t update_sequences = 0;   ///< sequences of one update: data-parallel groups · micro-batches
   std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
   std::string config;                  ///< the effective configuration, TOML
 };
@@ -34,8 +35,11 @@ struct Buffers {
 void save_checkpoint(const std::filesystem::path& file, const model::ParameterMap& map,
                      const Progress& progress, const Buffers& buffers);
 
-/// Checks format, version, names, shapes and all checksums. Throws Error naming file, dataset and remedy.
+/// Checks format, version and all checksums. Throws Error naming file, dataset and remedy.
 void verify_checkpoint(const std::filesystem::path& file);
+
+/// What a checkpoint says beside the buffers, its header checked. Throws Error.
+Progress read_progress(const std::filesystem::path& file);
 
 /// Reads what save_checkpoint wrote into `buffers`. Throws Error when the file is damaged, or its parameters
 /// are not those of `map`.
@@ -49,7 +53,11 @@ class CheckpointFolder {
 
   std::filesystem::path file_of(std::int64_t step) const;
 
-  /// Saves, then removes all but the newest `keep`. Throws like save_checkpoint; nothing is removed then.
+  /// Removes what a run that was killed while it saved has left. Call it while no other run can save here.
+  void remove_leftovers() const;
+
+  /// Saves, then removes older ones so that `keep` stay, this one counted. Throws like save_checkpoint;
+  /// nothing is removed then.
   void save(const model::ParameterMap& map, const Progress& progress, const Buffers& buffers) const;
 
   /// Steps that have a file, ascending.

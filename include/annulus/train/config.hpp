@@ -83,8 +83,14 @@ struct Difference {
   std::string key, before, after;
 };
 
-/// Keys that change what a run computes and differ. Keys that may change between a run and its continuation
-/// (folders, numbers of steps to log and save, parallelism, schedule, layout) do not count.
-std::vector<Difference> incompatible(const Config& before, const Config& after);
+/// How a run goes on from a checkpoint.
+enum class Continuation : std::uint8_t {
+  same_run,  ///< in the folder of the run: it must end as if it had not been interrupted
+  branch     ///< in a new folder: the model and the order of the data stay, the recipe may change
+};
+
+/// Keys that differ although `continuation` needs them equal. Folders, numbers of steps to make, log and
+/// save, parallelism, schedule, layout and kernel may always change.
+std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation);
 
 }  // namespace annulus::train

@@ -3,7 +3,8 @@
 namespace annulus::train {
 
 /// While it lives, SIGTERM, SIGUSR1 and SIGINT do not end the process but are remembered: the training loop
-/// looks at the end of each step, saves and stops. A second SIGINT ends the process at once. Objects at the same time (ranks that are threads) see the same signal.
+/// looks at the end of each step, saves and stops. A second SIGINT ends the process at once. Several at the
+/// same time (ranks that are threads) see the same signal.
 class StopSignal {
  public:
   StopSignal();

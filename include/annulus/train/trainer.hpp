@@ -25,19 +25,20 @@ struct ResumePolicy {
   static ResumePolicy parse(const std::string& text);
 };
 
-/// How a run went; the same on every rank but for memory.
+/// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
   std::int64_t first_step = 0;  ///< updates that had been made when it started
-  std::int64_t last_step = 0;   ///< updates made when it ended
+  std::int64_t last_step = 0;   ///< updates made when it ended; the same when nothing was left to do
   double first_loss = 0,
-         last_loss = 0;  ///< nats per token, means over (up to) the first and last five updates of this run
+         last_loss = 0;  ///< nats per token, means over (up to) the first and last ten updates of this run
   double tokens_per_second = 0;  ///< all ranks together, over the updates of this run but the first
-  double seconds = 0;            ///< of these updates
+  double seconds = 0;            ///< of these updates, without saving and logging in between
   int stop_signal = 0;           ///< 0: ran to train.steps
   int failed_saves = 0;
-  bool last_save_failed = false;  ///< the state at the end is on no disk
-  std::string last_checkpoint;    ///< empty when there is none
-  MemoryUse memory;               ///< of this rank
+  bool last_save_failed = false;    ///< the state at the end is on no disk
+  std::string last_checkpoint;      ///< the newest good one, empty when there is none
+  MemoryUse memory;                 ///< peaks of the rank that needed most, category by category
+  std::int64_t resident_bytes = 0;  ///< peak of the rank that needed most, from the operating system
 };
 
 /// Trains as the configuration says: a collective call of all ranks of `world`, which splits into

@@ -1,0 +1,61 @@
+#include "next_steps.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+namespace annulus::app {
+
+namespace {
+
+std::filesystem::path program_folder() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::filesystem::path() : program.parent_path();
+}
+
+std::string driver() {
+  const char* name = std::getenv("ANNULUS_DRIVER");
+  return name == nullptr ? "" : shell_word(name);
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("/._-+=:,@%").find(char(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+std::string launch_command(int ranks, const std::string& program) {
+  if (const std::string name = driver(); !name.empty())
+    return fmt::format("{} run {} {}", name, ranks, program);
+  std::string flags;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+    flags = " --oversubscribe --bind-to none";
+    if (::geteuid() == 0) flags += " --allow-run-as-root";
+  }
+  return fmt::format("mpirun{} -n {} {}", flags, ranks, shell_word((program_folder() / program).string()));
+}
+
+bool has_program(const std::string& program) {
+  std::error_code error;
+  return std::filesystem::exists(program_folder() / program, error);
+}
+
+std::string own_text_command() {
+  if (const std::string name = driver(); !name.empty()) return name + " demo --text FOLDER";
+  return fmt::format("{} pack --out SHARDS FOLDER, then --set data.shards=SHARDS",
+                     shell_word((program_folder() / "annulus-tokens").string()));
+}
+
+}  // namespace annulus::app

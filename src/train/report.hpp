@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/core/memory.hpp>
+
+namespace annulus::train {
+
+/// What one update found; docs/formats/metrics.md defines each number.
+struct StepResult {
+  double loss = 0;           ///< nats per token
+  std::int64_t tokens = 0;   ///< of this update, all data-parallel groups together
+  std::int64_t targets = 0;  ///< of them, those that count in the loss
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  double seconds = 0;          ///< the slowest rank's
+  double waiting_seconds = 0;  ///< of these, waiting for transfers of attention; the rank that waited longest
+  MemoryUse memory;            ///< peaks of the rank that needs most, category by category
+  std::int64_t resident = 0;   ///< peak, of the rank that needs most
+  int stop_signal = 0;         ///< one that any rank has received, 0 if none has
+
+  double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
+};
+
+/// Replaces what each rank has seen of seconds, waiting_seconds, memory, resident and stop_signal by the
+/// maximum over all ranks, in one reduction.
+void take_maxima(comm::Communicator& world, StepResult& result);
+
+/// The line of metrics.jsonl.
+nlohmann::json metrics_record(const StepResult& result, std::int64_t step, std::int64_t tokens_so_far,
+                              std::int64_t epoch);
+
+/// The progress line. `seconds_per_step` is what the estimate of the time left is made from.
+std::string progress_line(const StepResult& result, std::int64_t step, std::int64_t steps,
+                          double seconds_per_step);
+
+}  // namespace annulus::train
