@@ -23,6 +23,7 @@
 #include "bench/dump.hpp"
 #include "bench/global.hpp"
 #include "bench/inputs.hpp"
+#include "bench/local_attention.hpp"
 #include "bench/report.hpp"
 #include "bench/verify.hpp"
 
@@ -80,14 +81,6 @@ Case make_case(const AttentionOptions& o, const comm::Communicator& communicator
   problem.mask = documents_of_data ? Mask::with_documents(o.mask, o.tokens, starts, "--mask")
                                    : Mask::parse(o.mask, o.tokens, "--mask");
   return result;
-}
-
-attention::Kernel parse_kernel(const std::string& name) {
-  using attention::Kernel;
-  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd}) {
-    if (name_of(kernel) == name) return kernel;
-  }
-  fail("--kernel: there is no kernel '{}'; known are automatic, portable, host_simd", name);
 }
 
 double median(std::vector<double> values) {
@@ -208,7 +201,7 @@ int run_as(const AttentionOptions& o, comm::Communicator& communicator, const Ca
     plan::validate(forward);
     plan::validate(backward);
   }
-  Run<T> run(exec, communicator, c, forward, backward, parse_kernel(o.kernel));
+  Run<T> run(exec, communicator, c, forward, backward, attention::parse_kernel(o.kernel, "--kernel"));
   Report report{.options = o,
                 .problem = c.problem,
                 .communicator = communicator.description(),
@@ -254,6 +247,7 @@ int run_as(const AttentionOptions& o, comm::Communicator& communicator, const Ca
 
 int run_attention(const AttentionOptions& options, const comm::MpiEnvironment& mpi) {
   check_options(options, mpi.size());
+  if (options.local) return run_local_attention(options);
   const auto communicator = mpi.world(options.ranks_per_node);
   const Case c = make_case(options, *communicator);
   if (options.check) require_checkable(c.problem);

@@ -57,7 +57,8 @@ CLI::App* add_attention_command(CLI::App& app, AttentionOptions& o) {
   command->add_option("--vocabulary-embedding-seed", o.embedding_seed,
                       "Of the embedding of --data; else --seed");
   command->add_flag("--local", o.local,
-                    "Instead: the local kernel of one rank against the rate of sgemm on the same cores");
+                    "Instead: the local kernel alone, without ranks, beside OpenBLAS' sgemm on the same "
+                    "cores; always checked first");
   return command;
 }
 
@@ -77,6 +78,10 @@ void check_options(const AttentionOptions& o, int ranks) {
   const DType type = parse_dtype(o.dtype, "--dtype");
   require(type == DType::f32 || type == DType::bf16 || type == DType::f16,
           "--dtype {}: attention stores f32, bf16 or f16", o.dtype);
+  require(!o.local || ranks == 1, "--local measures one process, but there are {} ranks: leave mpirun out",
+          ranks);
+  require(!o.local || (o.dump.empty() && o.data.empty()),
+          "--local measures random inputs and writes no tensors: leave --data and --dump out");
   const auto schedules = plan::schedule_names();
   require(std::find(schedules.begin(), schedules.end(), o.schedule) != schedules.end(),
           "--schedule: there is no schedule '{}'; known are {}", o.schedule, fmt::join(schedules, ", "));

@@ -16,10 +16,10 @@ struct AttentionOptions {
   std::int64_t tokens = 4096;
   int heads = 8;
   int kv_heads = 0;  ///< 0: like heads
-  int head_dim = 64, batch = 1;
+  int head_dim = 128, batch = 1;
   std::uint64_t seed = 1;
   std::optional<std::uint64_t> embedding_seed;  ///< like `seed` when not given
-  int repetitions = 3, ranks_per_node = 0;
+  int repetitions = 5, ranks_per_node = 0;
   bool check = false;
   std::optional<double> tolerance;  ///< of the check, instead of the type's
   std::string json, dump;           ///< files; empty: none

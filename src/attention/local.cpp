@@ -37,6 +37,13 @@ std::string_view name_of(Kernel kernel) {
   return "unknown";
 }
 
+Kernel parse_kernel(std::string_view name, std::string_view field) {
+  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd}) {
+    if (name_of(kernel) == name) return kernel;
+  }
+  fail("{} '{}' is unknown; known are automatic, portable and host_simd", field, name);
+}
+
 void check_head_dim(int head_dim, std::string_view field) {
   require(head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0,
           "{} is {}: attention takes head dimensions from 16 to 256 in multiples of 8", field, head_dim);

@@ -22,6 +22,9 @@ enum class Kernel : std::uint8_t {
 };
 std::string_view name_of(Kernel kernel);
 
+/// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
+Kernel parse_kernel(std::string_view name, std::string_view field = "kernel");
+
 /// Inputs of a local attention. T is float, bfloat16 or float16. The arrays that `mask` points to must be
 /// readable from the execution space (see MaskOn in mask_on.hpp).
 template <class T, class Space>

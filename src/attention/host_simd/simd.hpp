@@ -36,8 +36,8 @@ template <int N, class Body>
   (std::make_integer_sequence<int, N>{});
 }
 
-/// 2^x, within 1 unit in the last place for −126 ≤ x < 128; 0 below −126 (so for −∞ too), NaN for NaN; what
-/// it gives from 128 on is unspecified. No branch, no table.
+/// 2^x, within 1.02 units in the last place (every float was tried) for −126 ≤ x < 128; 0 below −126 (so for
+/// −∞ too), NaN for NaN; what it gives from 128 on is unspecified. No branch, no table.
 ///
 /// x = n + f with n the nearest integer. Adding 1.5·2²³ leaves n in the low bits of the sum; 2^f on [−1/2,
 /// 1/2] is a minimax polynomial (Remez, relative error 2.6e-9, value 1 at 0); n is added to its exponent.
