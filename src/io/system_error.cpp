@@ -22,6 +22,8 @@ const char* advice(int error) {
       return "check the permissions of the file and its folder";
     case EROFS:
       return "choose a folder on a writable file system";
+    case EAGAIN:
+      return "another program has locked the file; wait until it has closed it";
     case ENOSPC:
     case EDQUOT:
       return "free some space or write elsewhere";

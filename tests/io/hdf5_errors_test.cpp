@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -68,6 +70,16 @@ TEST(Hdf5Errors, TruncatedFileOfAnyLength) {
   }
   EXPECT_THAT(open_error(folder.write("cut.h5", bytes.substr(0, bytes.size() - 1))),
               AllOf(HasSubstr("truncated"), HasSubstr("copy or write it again")));
+}
+
+TEST(Hdf5Errors, FileThatAnotherProgramIsWriting) {
+  const test::TemporaryFolder folder;
+  const std::string path = good_file(folder);
+  const int writer = ::open(path.c_str(), O_RDWR);
+  ASSERT_EQ(::flock(writer, LOCK_EX), 0);  // what HDF5 does to a file that it writes
+  EXPECT_THAT(open_error(path), AllOf(HasSubstr(path), HasSubstr("another program has locked the file")));
+  ::close(writer);
+  EXPECT_EQ(open_error(path), "no error");
 }
 
 TEST(Hdf5Errors, MissingThingsAreNamed) {
