@@ -144,6 +144,17 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("1 rank", result.stdout)
 
+    def test_local_kernel_beside_sgemm(self):
+        arguments = ["--local", "--tokens", 256, "--heads", 2, "--head-dim", 64, "--repetitions", 1]
+        result = run([*arguments, "--json", self.path("local.json")], ranks=0)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("local.json")) as file:
+            report = json.load(file)
+        for name in ("forward", "backward"):
+            self.assertGreater(report[name]["gflops"], 0)
+            self.assertAlmostEqual(report[name]["share_of_sgemm"], report[name]["gflops"] / report["sgemm_gflops"], places=6)
+        self.assertIn("--local", run(arguments, ranks=2).stderr)
+
     def write_shard(self, texts):
         ids = [list(text.encode()) + [256] for text in texts]
         tokens = np.concatenate(ids).astype("<u2")
@@ -174,6 +185,23 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("5000", result.stderr)
 
+    def test_local_measures_checked_kernels_beside_sgemm(self):
+        for options in (["--mask", "causal"], ["--mask", "documents:0,100,401", "--dtype", "bf16", "--kernel", "portable"]):
+            with self.subTest(options=options):
+                path = self.path("local.json")
+                result = run(["--local", *options, "--tokens", 500, "--heads", 4, "--kv-heads", 2, "--head-dim", 32,
+                              "--repetitions", 2, "--json", path], ranks=0)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                with open(path) as file:
+                    report = json.load(file)
+                for name in ("forward", "backward"):
+                    self.assertGreater(report[name]["gflops"], 0)
+                    self.assertAlmostEqual(report[name]["gflops"], report[name]["share_of_sgemm"] * report["sgemm_gflops"], 3)
+                self.assertAlmostEqual(report["backward"]["flops"], 2.5 * report["forward"]["flops"])
+                for part in ("short_sequence", "sampled_rows"):
+                    self.assertEqual(set(report["check"][part]["errors"]), {"out", "lse", "dq", "dk", "dv"})
+                self.assertIn("of sgemm", result.stdout)
+
     def test_failed_check_is_exit_status_one(self):
         result = run(["--tokens", 50, "--head-dim", 16, "--check", "--tolerance", 1e-12, "--json", self.path("x.json")], 2)
         self.assertNotEqual(result.returncode, 0)
@@ -195,6 +223,7 @@ class Bench(unittest.TestCase):
             (["--head-dim", 264], "--head-dim", "256"),
             (["--dtype", "f64"], "--dtype", "bf16"),
             (["--dtype", "int8"], "--dtype", "int8"),
+            (["--local", "--dump", "x.h5"], "--local", "--dump"),
             (["--kernel", "magic"], "--kernel", "portable"),
             (["--tokens", 0], "--tokens", "at least 1"),
             (["--tokens", "many"], "--tokens", "many"),
