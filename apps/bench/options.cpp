@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <annulus/attention/local.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>

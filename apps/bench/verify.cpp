@@ -15,11 +15,14 @@ namespace reference = attention::reference;
 using plan::Tensor;
 
 double tolerance(DType type) {
+  // The reference starts from the stored values, so rounding them is no error. What a kernel may do is round
+  // P and dS to the storage type before it multiplies: half a unit in the last place of it, 2⁻⁹ and 2⁻¹²,
+  // twice.
   switch (type) {
     case DType::bf16:
-      return 1e-2;
+      return 4e-3;
     case DType::f16:
-      return 2e-3;
+      return 5e-4;
     default:
       return 1e-5;
   }

@@ -115,7 +115,10 @@ class Attention<Exec, T>::Impl {
   Times times;
 
  private:
-  /// Below this many (query, key, head) triples a part of a compute is not worth a call of its own.
+  /// A part of a compute that has fewer (query, key, head) triples is not worth a call of its own: with
+  /// head_dim 128 this is some 20 ms of one core, against which a call costs nothing measurable. Cutting
+  /// brought the share of the forward pass that two ranks waited from 15–26 % to 1–6 % over TCP (4096 tokens,
+  /// 8 heads, 2 cores).
   static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
 
   void check(const plan::Plan& forward, const plan::Plan& backward) const {

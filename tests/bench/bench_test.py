@@ -144,17 +144,6 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("1 rank", result.stdout)
 
-    def test_local_kernel_beside_sgemm(self):
-        arguments = ["--local", "--tokens", 256, "--heads", 2, "--head-dim", 64, "--repetitions", 1]
-        result = run([*arguments, "--json", self.path("local.json")], ranks=0)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.path("local.json")) as file:
-            report = json.load(file)
-        for name in ("forward", "backward"):
-            self.assertGreater(report[name]["gflops"], 0)
-            self.assertAlmostEqual(report[name]["share_of_sgemm"], report[name]["gflops"] / report["sgemm_gflops"], places=6)
-        self.assertIn("--local", run(arguments, ranks=2).stderr)
-
     def write_shard(self, texts):
         ids = [list(text.encode()) + [256] for text in texts]
         tokens = np.concatenate(ids).astype("<u2")

@@ -191,12 +191,6 @@ double Errors::worst() const {
   return std::max({out, lse, dq, dk, dv});
 }
 
-double tolerance(DType type) {
-  // Inputs are compared as rounded, sums are fp32: what is left for 16-bit types is P and dS rounded for the
-  // products.
-  return type == DType::f32 ? 3e-6 : type == DType::f16 ? 2e-3 : 1e-2;
-}
-
 Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
            const plan::Plan& backward, bool repeat) {
   switch (sample.type) {
@@ -221,14 +215,13 @@ Errors run(comm::Communicator& communicator, const Sample& sample, const std::st
              plan::make_plan(schedule, problem, plan::Pass::backward));
 }
 
-void expect_correct(const Errors& errors, const Sample& sample, const std::string& what) {
-  const double limit = tolerance(sample.type);
+void expect_correct(const Errors& errors, const std::string& what) {
   EXPECT_TRUE(errors.finite) << what << ": a result is not finite";
-  EXPECT_LE(errors.out, limit) << what;
-  EXPECT_LE(errors.lse, limit) << what;
-  EXPECT_LE(errors.dq, limit) << what;
-  EXPECT_LE(errors.dk, limit) << what;
-  EXPECT_LE(errors.dv, limit) << what;
+  EXPECT_LE(errors.out, tolerance) << what;
+  EXPECT_LE(errors.lse, tolerance) << what;
+  EXPECT_LE(errors.dq, tolerance) << what;
+  EXPECT_LE(errors.dk, tolerance) << what;
+  EXPECT_LE(errors.dv, tolerance) << what;
 }
 
 }  // namespace annulus::test

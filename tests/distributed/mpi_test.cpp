@@ -28,7 +28,7 @@ TEST_F(DistributedMpi, EqualsTheReference) {
     const auto sample = make_sample(mask, {.tokens = 61, .batch = 2});
     for (const char* schedule : {"ring", "burst"}) {
       for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:3"}) {
-        expect_correct(run(*world_, *sample, schedule, Layout::parse(layout)), *sample,
+        expect_correct(run(*world_, *sample, schedule, Layout::parse(layout)),
                        fmt::format("{} {} {}", schedule, layout, mask));
       }
     }
@@ -41,7 +41,7 @@ TEST_F(DistributedMpi, LongMessages) {
     const auto sample =
         make_sample("causal", {.tokens = 500, .heads = 4, .kv_heads = 2, .head_dim = 128}, type);
     for (const char* schedule : {"ring", "burst"}) {
-      expect_correct(run(*world_, *sample, schedule, Layout::parse("zigzag")), *sample, schedule);
+      expect_correct(run(*world_, *sample, schedule, Layout::parse("zigzag")), schedule);
     }
   }
 }
@@ -60,7 +60,7 @@ TEST_F(DistributedMpi, HandMadePlan) {
   const plan::Problem problem = sample->problem(world_->topology(), Layout::parse("contiguous"));
   const Errors errors = run(*world_, *sample, make_helper(problem, plan::Pass::forward, {3, 17}, {1, 4}),
                             make_helper(problem, plan::Pass::backward, {3, 17}, {1, 4}), true);
-  expect_correct(errors, *sample, "helper");
+  expect_correct(errors, "helper");
 }
 
 TEST_F(DistributedMpi, DisagreementIsAnErrorOnAllRanks) {
