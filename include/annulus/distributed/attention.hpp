@@ -9,38 +9,40 @@
 
 namespace annulus::distributed {
 
-/// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward pass of
-/// one plan each, run by one executor. Exchange buffers are allocated once and reused by every call. All ranks
-/// call forward and backward in the same order.
+/// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward
+/// pass of one plan each, run by one executor. Exchange buffers are allocated once and reused by every call.
+/// All ranks call forward and backward in the same order.
 ///
-/// T is the storage type of q, k, v and d_out: float, bfloat16 or float16. Exec may be any Kokkos execution space
-/// instance type for which the library is built.
+/// T is the storage type of q, k, v and d_out: float, bfloat16 or float16. Exec may be any Kokkos execution
+/// space instance type for which the library is built.
 template <class Exec, class T>
 class Attention {
  public:
-  /// The plans' problem must fit the communicator (ranks), and both plans the same problem. Throws Error on every rank
-  /// when ranks disagree.
+  /// The plans' problem must fit the communicator (ranks), and both plans the same problem. Throws Error on
+  /// every rank when ranks disagree.
   Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward, plan::Plan backward,
             attention::Kernel kernel = attention::Kernel::automatic);
   ~Attention();
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;
 
-  /// This rank's rows: q (batch, heads, rows, head_dim), k and v (batch, kv_heads, rows, head_dim), contiguous.
-  /// Writes out (batch, heads, rows, head_dim) and lse (batch, heads, rows) in fp32.
-  void forward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
-               float scale, const Array4<float, Exec>& out, const Array3<float, Exec>& lse);
+  /// This rank's rows: q (batch, heads, rows, head_dim), k and v (batch, kv_heads, rows, head_dim),
+  /// contiguous. Writes out (batch, heads, rows, head_dim) and lse (batch, heads, rows) in fp32.
+  void forward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+               const Array4<const T, Exec>& v, float scale, const Array4<float, Exec>& out,
+               const Array3<float, Exec>& lse);
 
   /// Writes (does not add to) dq, dk, dv in fp32, given forward's out and lse and the gradient of out.
-  void backward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
-                float scale, const Array4<const float, Exec>& out, const Array3<const float, Exec>& lse,
-                const Array4<const T, Exec>& d_out, const Array4<float, Exec>& dq, const Array4<float, Exec>& dk,
-                const Array4<float, Exec>& dv);
+  void backward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
+                const Array4<const T, Exec>& v, float scale, const Array4<const float, Exec>& out,
+                const Array3<const float, Exec>& lse, const Array4<const T, Exec>& d_out,
+                const Array4<float, Exec>& dq, const Array4<float, Exec>& dk, const Array4<float, Exec>& dv);
 
   /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
 
-  /// Seconds since construction (or reset_times) that this rank spent waiting for transfers and computing.
+  /// Seconds since construction (or reset_times) that this rank's thread spent waiting for transfers and in calls of
+  /// local kernels (on asynchronous execution spaces: launching them; their work then counts as waiting).
   struct Times {
     double waiting = 0, computing = 0;
   };
