@@ -14,6 +14,8 @@
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/hdf5.hpp>
 
+#include "train/checkpoint_seal.hpp"
+
 namespace annulus::train {
 
 namespace fs = std::filesystem;
@@ -45,6 +47,11 @@ std::span<float> values_of(const Array1<float, HostExec>& buffer, const model::P
   return {buffer.data() + parameter.offset, static_cast<std::size_t>(parameter.size())};
 }
 
+io::File open_checkpoint(const fs::path& path) {
+  require_sealed(path);
+  return io::File::open(path);
+}
+
 void require_format(const io::File& file) {
   require(file.has_attribute("format") && file.string_attribute("format") == checkpoint_format,
           "{} is no checkpoint of Annulus (its attribute 'format' is not '{}'): give the right file",
@@ -55,26 +62,6 @@ void require_format(const io::File& file) {
           file.file(), version, checkpoint_version);
 }
 
-// The text whose CRC-32 stands in the root's attribute: everything that is said outside the arrays.
-std::string header_text(const io::File& file, const Progress& progress) {
-  std::string text = fmt::format(
-      "step {}\nepoch {}\nsequences_read {}\nupdate_sequences {}\ndata_fingerprint {}\n", progress.step,
-      progress.stream.epoch, progress.stream.index, progress.update_sequences, progress.data_fingerprint);
-  for (const char* part : part_names) {
-    const io::Group group = file.group(part);
-    for (const std::string& name : group.names()) {
-      const io::Dataset dataset = group.dataset(name);
-      text += fmt::format("{} {} {}\n", dataset.name(), fmt::join(dataset.extents(), " "),
-                          dataset.integer_attribute(checksum_attribute));
-    }
-  }
-  return text + progress.config;
-}
-
-std::uint32_t header_checksum(const io::File& file, const Progress& progress) {
-  return io::crc32_of(std::span<const char>(header_text(file, progress)));
-}
-
 Progress read_header(const io::File& file) {
   require_format(file);
   Progress progress;
@@ -83,8 +70,6 @@ Progress read_header(const io::File& file) {
   progress.update_sequences = file.integer_attribute("update_sequences");
   progress.data_fingerprint = static_cast<std::uint32_t>(file.integer_attribute("data_fingerprint"));
   progress.config = file.string_attribute("config");
-  require(header_checksum(file, progress) == file.integer_attribute(checksum_attribute),
-          "{} is damaged (the CRC-32 of its header differs from the recorded one): {}", file.file(), advice);
   return progress;
 }
 
@@ -124,14 +109,14 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
         dataset.set_attribute(checksum_attribute, io::crc32_of(values));
       }
     }
-    file.set_attribute(checksum_attribute, header_checksum(file, progress));
     file.close();
+    seal_checkpoint(temporary);
     verify_checkpoint(temporary);
   });
 }
 
 void verify_checkpoint(const fs::path& path) {
-  const io::File file = io::File::open(path);
+  const io::File file = open_checkpoint(path);
   read_header(file);
   std::vector<float> values;
   for (const char* part : part_names) {
@@ -146,11 +131,11 @@ void verify_checkpoint(const fs::path& path) {
 }
 
 Progress read_progress(const fs::path& path) {
-  return read_header(io::File::open(path));
+  return read_header(open_checkpoint(path));
 }
 
 Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, const Buffers& buffers) {
-  const io::File file = io::File::open(path);
+  const io::File file = open_checkpoint(path);
   Progress progress = read_header(file);
   for (const Part& part : parts_of(buffers)) {
     const io::Group group = file.group(part.group);

@@ -106,8 +106,8 @@ void read_table(Config& config, const toml::table& table, const std::string& pre
     const std::string name =
         prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
     if (node.is_table() && find_key(name) == nullptr) {
-      require(is_section(name), "{}: unknown section [{}]; the nearest key is '{}'", place(origin, node),
-              name, nearest_key(name).name);
+      require(is_section(name), "{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
+              nearest_section(name));
       read_table(config, *node.as_table(), name, origin);
     } else {
       set(config, name, node, place(origin, node));
@@ -145,8 +145,9 @@ std::string to_text(const T& value) {
     toml::array array;
     for (const std::string& text : value) array.push_back(text);
     out << array;
-  } else if constexpr (std::is_same_v<T, float>) {
-    return to_text(std::stod(fmt::format("{}", value)));  // the shortest decimal that is this float
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const std::string text = fmt::format("{}", value);  // the shortest that is read back as the same number
+    return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
   } else if constexpr (std::is_same_v<T, int>) {
     return to_text(std::int64_t{value});
   } else {

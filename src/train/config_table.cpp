@@ -17,7 +17,7 @@ const std::vector<Key>& table() {
   static const std::vector<Key> keys = {
       {"run.folder", "where configuration, metrics, log and checkpoints of the run go",
        ANNULUS_MEMBER(run.folder), never},
-      {"run.seed", "of the initial parameters", ANNULUS_MEMBER(run.seed), in_run, 0},
+      {"run.seed", "from which the initial parameters are drawn", ANNULUS_MEMBER(run.seed), in_run, 0},
 
       {"model.vocabulary", "entries of the embedding; 0 takes the vocabulary of the data",
        ANNULUS_MEMBER(model.vocabulary), in_lineage, 0},
@@ -39,7 +39,8 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(data.shards), never},
       {"data.sequence_length", "tokens of one sequence, spread over the ranks of a context-parallel group",
        ANNULUS_MEMBER(data.sequence_length), in_lineage, 1},
-      {"data.seed", "of the order of the sequences", ANNULUS_MEMBER(data.seed), in_lineage, 0},
+      {"data.seed", "from which the order of the sequences is drawn", ANNULUS_MEMBER(data.seed), in_lineage,
+       0},
       {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
 
       {"attention.schedule", "how shards travel: ring, burst", ANNULUS_MEMBER(attention.schedule), never},
@@ -62,10 +63,10 @@ const std::vector<Key>& table() {
       {"train.lr", "peak learning rate", ANNULUS_MEMBER(train.lr), in_run, 0},
       {"train.min_lr", "learning rate at the end of the cosine", ANNULUS_MEMBER(train.min_lr), in_run, 0},
       {"train.warmup_steps", "updates of linear warm-up", ANNULUS_MEMBER(train.warmup_steps), in_run, 0},
-      {"train.weight_decay", "AdamW's, on matrices alone", ANNULUS_MEMBER(train.weight_decay), in_run, 0},
-      {"train.beta1", "AdamW's", ANNULUS_MEMBER(train.beta1), in_run, 0},
-      {"train.beta2", "AdamW's", ANNULUS_MEMBER(train.beta2), in_run, 0},
-      {"train.epsilon", "AdamW's", ANNULUS_MEMBER(train.epsilon), in_run, 0},
+      {"train.weight_decay", "of AdamW, on matrices alone", ANNULUS_MEMBER(train.weight_decay), in_run, 0},
+      {"train.beta1", "decay of AdamW's mean of gradients", ANNULUS_MEMBER(train.beta1), in_run, 0},
+      {"train.beta2", "decay of AdamW's mean of squared gradients", ANNULUS_MEMBER(train.beta2), in_run, 0},
+      {"train.epsilon", "added to the root of AdamW's mean square", ANNULUS_MEMBER(train.epsilon), in_run, 0},
       {"train.clip_norm", "bound of the global gradient norm", ANNULUS_MEMBER(train.clip_norm), in_run, 0},
       {"train.log_every", "updates between progress lines", ANNULUS_MEMBER(train.log_every), never, 1},
 
@@ -95,6 +96,11 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::string_view section_of(const Key& key) {
+  const std::string_view name = key.name;
+  return name.substr(0, name.find('.'));
+}
+
 std::string_view last_part(std::string_view name) {
   return name.substr(name.find_last_of('.') + 1);
 }
@@ -112,6 +118,13 @@ const Key& nearest_key(const std::string& name) {
   };
   return *std::min_element(table().begin(), table().end(),
                            [&](const Key& a, const Key& b) { return score(a) < score(b); });
+}
+
+std::string nearest_section(const std::string& name) {
+  return std::string(
+      section_of(*std::min_element(table().begin(), table().end(), [&](const Key& a, const Key& b) {
+        return distance(name, section_of(a)) < distance(name, section_of(b));
+      })));
 }
 
 }  // namespace annulus::train

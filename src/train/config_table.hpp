@@ -36,4 +36,7 @@ const std::vector<Key>& config_table();
 /// The known key nearest to `name` by edit distance, sections counted.
 const Key& nearest_key(const std::string& name);
 
+/// The known section nearest to `name`.
+std::string nearest_section(const std::string& name);
+
 }  // namespace annulus::train

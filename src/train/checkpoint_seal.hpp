@@ -1,0 +1,15 @@
+#pragma once
+
+#include <filesystem>
+
+/// The last line of a checkpoint, behind the end of the HDF5 file: the CRC-32 of all bytes before it. It is
+/// looked at before HDF5 is, whose library trusts what it reads and may crash on damaged files.
+namespace annulus::train {
+
+/// Appends the line. Throws Error that names the file.
+void seal_checkpoint(const std::filesystem::path& file);
+
+/// Throws Error naming the file unless it ends with the line and the line is right.
+void require_sealed(const std::filesystem::path& file);
+
+}  // namespace annulus::train

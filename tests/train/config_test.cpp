@@ -1,0 +1,220 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/io/atomic.hpp>
+#include <annulus/train/config.hpp>
+#include <set>
+#include <variant>
+
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+#include "train/config_table.hpp"
+
+namespace annulus::train {
+namespace {
+
+using annulus::test::error_text;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string parse_error(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return error_text([&] { Config::parse(text, "run.toml", overrides); });
+}
+
+Config with(const std::vector<std::string>& overrides) {
+  return Config::parse("", "run.toml", overrides);
+}
+
+// A value of every key that is not its default, all consistent with one another.
+Config unusual() {
+  Config config;
+  for (const Key& key : config_table()) {
+    std::visit(
+        [&](auto* value) {
+          using T = std::remove_pointer_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, bool>)
+            *value = !*value;
+          else if constexpr (std::is_same_v<T, std::string>)
+            *value += " \"quoted\" \\ é";
+          else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+            *value = {"a folder", "b.h5"};
+          else if constexpr (std::is_floating_point_v<T>)
+            *value = *value / 3;
+          else
+            *value = *value * 8 + 8;
+        },
+        key.reference(config));
+  }
+  config.model.heads = 4 * config.model.kv_heads;
+  config.model.head_dim = 136;
+  config.train.dtype = "f32";
+  config.attention.layout = "block-striped:64";
+  config.train.warmup_steps = 7;
+  return config;
+}
+
+TEST(Config, EveryKeySurvivesPrintingAndParsing) {
+  const Config config = unusual();
+  for (const bool explain : {false, true}) {
+    const Config again = Config::parse(config.to_toml(explain), "run.toml");
+    EXPECT_EQ(again.to_toml(), config.to_toml());
+    EXPECT_EQ(again.train.lr, config.train.lr);  // doubles and floats bit for bit
+    EXPECT_EQ(again.model.rope_theta, config.model.rope_theta);
+    EXPECT_EQ(again.model.norm_epsilon, config.model.norm_epsilon);
+    EXPECT_EQ(again.run.folder, config.run.folder);
+    EXPECT_THAT(again.data.shards, ElementsAre("a folder", "b.h5"));
+  }
+  Config defaults;
+  EXPECT_EQ(Config::parse("", "run.toml").to_toml(), defaults.to_toml());
+  // Every key made a difference, so none was lost on the way.
+  const std::string before = defaults.to_toml(), after = config.to_toml();
+  std::istringstream a(before), b(after);
+  for (std::string line_a, line_b; std::getline(a, line_a) && std::getline(b, line_b);)
+    if (line_a.find('=') != std::string::npos && !line_a.starts_with("dtype")) {
+      EXPECT_NE(line_a, line_b);
+    }
+}
+
+TEST(Config, KeysOfTheTableHaveNamesAndMeaningsOfTheirOwn) {
+  std::set<std::string> names;
+  Config config;
+  std::set<const void*> targets;
+  for (const Key& key : config_table()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_NE(std::string(key.meaning), "") << key.name;
+    std::visit([&](auto* target) { EXPECT_TRUE(targets.insert(target).second) << key.name; },
+               key.reference(config));
+    EXPECT_EQ(nearest_key(key.name).name, std::string(key.name));
+  }
+}
+
+TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
+  EXPECT_THAT(parse_error("[train]\nsteps = 3\nlearning_rte = 1\n"),
+              AllOf(HasSubstr("run.toml:3: unknown key 'train.learning_rte'"), HasSubstr("did you mean '")));
+  EXPECT_THAT(parse_error("[train]\nwarmup_step = 1\n"), HasSubstr("did you mean 'train.warmup_steps'"));
+  EXPECT_THAT(parse_error("[model]\n\nmicro_batches = 1\n"),
+              AllOf(HasSubstr("run.toml:3"), HasSubstr("did you mean 'train.micro_batches'")));
+  EXPECT_THAT(parse_error("[trian]\nsteps = 1\n"),
+              AllOf(HasSubstr("run.toml:1: unknown section [trian]"), HasSubstr("did you mean [train]?")));
+  EXPECT_THAT(parse_error("steps = 1\n"), HasSubstr("did you mean 'train.steps'"));
+  EXPECT_THAT(parse_error("train = 1\n"), AllOf(HasSubstr("run.toml:1"), HasSubstr("train is a section")));
+}
+
+TEST(Config, WrongTypesNameWhatIsExpected) {
+  EXPECT_THAT(parse_error("[train]\nsteps = 'many'\n"),
+              HasSubstr("run.toml:2: train.steps must be a whole number"));
+  EXPECT_THAT(parse_error("[train]\nsteps = 1.5\n"), HasSubstr("train.steps must be a whole number"));
+  EXPECT_THAT(parse_error("[train]\nlr = '1e-3'\n"), HasSubstr("train.lr must be a number"));
+  EXPECT_THAT(parse_error("[train]\nlr = {peak = 1.0}\n"), HasSubstr("train.lr must be a number"));
+  EXPECT_THAT(parse_error("[model]\ntied = 1\n"), HasSubstr("model.tied must be true or false"));
+  EXPECT_THAT(parse_error("[attention]\nmask = 3\n"), HasSubstr("attention.mask must be a string"));
+  EXPECT_THAT(parse_error("[data]\nshards = [1, 2]\n"),
+              HasSubstr("data.shards must be a string or an array of strings"));
+  EXPECT_EQ(Config::parse("[train]\nlr = 1\nmin_lr = 0\n", "run.toml").train.lr, 1.0);
+}
+
+TEST(Config, ValuesOutOfRangeNameTheBound) {
+  EXPECT_THAT(parse_error("[train]\nsteps = 0\n"),
+              AllOf(HasSubstr("run.toml:2: train.steps = 0 is out of range"), HasSubstr("at least 1")));
+  EXPECT_THAT(parse_error("[train]\nlr = -1.0\n"), HasSubstr("train.lr = -1 is out of range"));
+  EXPECT_THAT(parse_error("[train]\nlr = nan\n"), HasSubstr("train.lr = nan is out of range"));
+  EXPECT_THAT(parse_error("[train]\nclip_norm = inf\n"), HasSubstr("train.clip_norm = inf is out of range"));
+  EXPECT_THAT(parse_error("[model]\nlayers = 99999999999\n"),
+              HasSubstr("model.layers = 99999999999 is out of range: give at most 2147483647"));
+  EXPECT_THAT(parse_error("[checkpoint]\nkeep = 0\n"), HasSubstr("checkpoint.keep = 0 is out of range"));
+  EXPECT_THAT(parse_error("[parallel]\ncontext = -1\n"), HasSubstr("parallel.context = -1 is out of range"));
+}
+
+TEST(Config, InconsistentKeysAreNamedTogether) {
+  EXPECT_THAT(parse_error("[model]\nheads = 4\nkv_heads = 3\n"),
+              AllOf(HasSubstr("run.toml: "), HasSubstr("model.heads = 4"), HasSubstr("model.kv_heads = 3")));
+  EXPECT_THAT(parse_error("[model]\nhead_dim = 20\n"), HasSubstr("model.head_dim = 20"));
+  EXPECT_THAT(parse_error("[model]\nhead_dim = 264\n"), HasSubstr("model.head_dim = 264"));
+  EXPECT_THAT(parse_error("[model]\nhead_dim = 8\n"), HasSubstr("model.head_dim = 8"));
+  EXPECT_THAT(parse_error("[train]\nsteps = 5\nwarmup_steps = 6\n"),
+              AllOf(HasSubstr("train.warmup_steps = 6"), HasSubstr("train.steps = 5")));
+  EXPECT_THAT(parse_error("[train]\nlr = 1e-5\nmin_lr = 1e-4\n"),
+              AllOf(HasSubstr("train.min_lr"), HasSubstr("train.lr")));
+  EXPECT_THAT(parse_error("[train]\ndtype = 'bf16'\n"), HasSubstr("train.dtype = 'bf16'"));
+  EXPECT_THAT(parse_error("[train]\nbeta2 = 1.0\n"), HasSubstr("train.beta2 = 1"));
+  EXPECT_THAT(parse_error("[train]\nepsilon = 0\n"), HasSubstr("train.epsilon = 0"));
+  EXPECT_THAT(parse_error("[train]\nclip_norm = 0\n"), HasSubstr("train.clip_norm = 0"));
+  EXPECT_THAT(parse_error("[attention]\nlayout = 'spiral'\n"),
+              AllOf(HasSubstr("attention.layout"), HasSubstr("spiral")));
+}
+
+TEST(Config, BrokenTomlNamesFileAndLine) {
+  EXPECT_THAT(parse_error("[train]\nsteps = 3\nlr 5\n"), HasSubstr("run.toml:3: "));
+  const annulus::test::TemporaryFolder folder;
+  const std::string missing = folder.file("none.toml");
+  EXPECT_THAT(error_text([&] { Config::load(missing); }), HasSubstr(missing));
+  const std::string file = folder.write("a.toml", "[train]\nstep = 3\n");
+  EXPECT_THAT(error_text([&] { Config::load(file); }), HasSubstr(file + ":2: "));
+}
+
+TEST(Config, OverridesAreTomlValuesOrBareStrings) {
+  EXPECT_EQ(with({"train.steps=200"}).train.steps, 200);
+  EXPECT_EQ(with({"train.lr=3e-3"}).train.lr, 3e-3);
+  EXPECT_EQ(with({"train.lr=1"}).train.lr, 1.0);
+  EXPECT_TRUE(with({"model.tied=true"}).model.tied);
+  EXPECT_EQ(with({"attention.mask=window:512,0"}).attention.mask, "window:512,0");
+  EXPECT_EQ(with({"attention.mask=\"causal\""}).attention.mask, "causal");
+  EXPECT_EQ(with({"run.folder=runs/a = b"}).run.folder, "runs/a = b");
+  EXPECT_EQ(with({"run.folder=2024"}).run.folder, "2024");  // a string key takes what looks like a number
+  EXPECT_EQ(with({"run.folder=true"}).run.folder, "true");
+  EXPECT_EQ(with({"run.folder=2024-01-02"}).run.folder, "2024-01-02");
+  EXPECT_THAT(with({"data.shards=7"}).data.shards, ElementsAre("7"));
+  EXPECT_THAT(with({"data.shards=folder"}).data.shards, ElementsAre("folder"));
+  EXPECT_THAT(with({"data.shards=[\"a\", \"b\"]"}).data.shards, ElementsAre("a", "b"));
+  EXPECT_EQ(with({"train.steps=20", "train.steps=30"}).train.steps, 30);  // the last one counts
+  EXPECT_EQ(Config::parse("[train]\nsteps = 20\n", "run.toml", std::vector<std::string>{"train.steps=40"})
+                .train.steps,
+            40);
+
+  EXPECT_THAT(parse_error("", {"train.step=3"}),
+              AllOf(HasSubstr("--set train.step=3"), HasSubstr("did you mean 'train.steps'")));
+  EXPECT_THAT(parse_error("", {"train.steps=abc"}), HasSubstr("train.steps must be a whole number"));
+  EXPECT_THAT(parse_error("", {"train.steps"}), HasSubstr("write it as key=value"));
+  EXPECT_THAT(parse_error("", {"=3"}), HasSubstr("write it as key=value"));
+  EXPECT_THAT(parse_error("", {"train.steps="}), HasSubstr("train.steps must be a whole number"));
+  EXPECT_THAT(parse_error("", {"train=3"}), HasSubstr("train is a section"));
+}
+
+TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
+  const Config before;
+  Config after = before;
+  after.run.folder = "elsewhere";
+  after.attention.layout = "striped";
+  after.attention.schedule = "burst";
+  after.parallel.context = 3;
+  after.train.steps = 1000;
+  after.checkpoint.every = 7;
+  EXPECT_TRUE(incompatible(before, after, Continuation::same_run).empty());
+
+  after.train.lr = 1e-3;
+  after.model.layers = 5;
+  const auto same = incompatible(before, after, Continuation::same_run);
+  ASSERT_EQ(same.size(), 2u);
+  EXPECT_EQ(same[0].key, "model.layers");
+  EXPECT_EQ(same[0].before, "2");
+  EXPECT_EQ(same[0].after, "5");
+  EXPECT_EQ(same[1].key, "train.lr");
+  const auto branch = incompatible(before, after, Continuation::branch);
+  ASSERT_EQ(branch.size(), 1u);
+  EXPECT_EQ(branch[0].key, "model.layers");
+}
+
+/// docs/formats/configuration.md shows all keys as --print-config prints them.
+TEST(Config, TheDocumentedTableIsThatOfTheProgram) {
+  const std::string text = io::read_text(ANNULUS_CONFIGURATION_FORMAT);
+  const std::string open = "```toml\n# annulus-train --print-config\n";
+  const auto begin = text.find(open);
+  ASSERT_NE(begin, std::string::npos);
+  const auto end = text.find("```", begin + open.size());
+  EXPECT_EQ(text.substr(begin + open.size(), end - begin - open.size()), Config().to_toml(true))
+      << "put the output of annulus-train --print-config into docs/formats/configuration.md";
+}
+
+}  // namespace
+}  // namespace annulus::train

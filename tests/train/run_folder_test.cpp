@@ -1,0 +1,179 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <annulus/io/atomic.hpp>
+#include <filesystem>
+
+#include "support/error_text.hpp"
+#include "train/folder_lock.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::train::test::checkpoint_of;
+using annulus::train::test::losses;
+using annulus::train::test::run;
+using annulus::train::test::TinyRun;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string run_error(const Config& config, const ResumePolicy& resume = {}) {
+  return error_text([&] { run(1, config, resume); });
+}
+
+TEST(ResumePolicy, IsAWordOrAFile) {
+  using Kind = ResumePolicy::Kind;
+  EXPECT_EQ(ResumePolicy::parse("auto").kind, Kind::automatic);
+  EXPECT_EQ(ResumePolicy::parse("never").kind, Kind::never);
+  const annulus::test::TemporaryFolder folder;
+  const std::string file = folder.write("a.h5", "");
+  EXPECT_EQ(ResumePolicy::parse(file).kind, Kind::file);
+  EXPECT_EQ(ResumePolicy::parse(file).checkpoint, file);
+  EXPECT_THAT(error_text([] { ResumePolicy::parse("allways"); }),
+              AllOf(HasSubstr("--resume allways"), HasSubstr("auto, never or a checkpoint file")));
+}
+
+TEST(FolderLock, HasOneHolder) {
+  const annulus::test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "a" / "b";
+  {
+    const FolderLock lock(path);
+    EXPECT_THAT(error_text([&] { FolderLock second(path); }),
+                AllOf(HasSubstr(path.string()), HasSubstr("in use by another run")));
+    const FolderLock other(folder.path() / "c");
+  }
+  EXPECT_NO_THROW(FolderLock again(path));
+  const std::string file = folder.write("file", "");
+  EXPECT_THAT(error_text([&] { FolderLock in_file(fs::path(file) / "run"); }),
+              AllOf(HasSubstr("run.folder = '"), HasSubstr(file)));
+  EXPECT_THAT(error_text([&] { FolderLock as_file{fs::path(file)}; }), HasSubstr(file));
+  EXPECT_THAT(error_text([] { FolderLock nowhere("/proc/annulus"); }),
+              HasSubstr("run.folder = '/proc/annulus'"));
+}
+
+class RunFolderTest : public testing::Test {
+ protected:
+  void SetUp() override { run(1, config_); }
+  const TinyRun tiny_;
+  const Config config_ = tiny_.config("run");
+};
+
+TEST_F(RunFolderTest, HoldsEverythingOfTheRun) {
+  const fs::path folder = config_.run.folder;
+  EXPECT_EQ(Config::load(folder / "config.toml").to_toml(), config_.to_toml());
+  EXPECT_EQ(losses(config_).size(), 6u);
+  EXPECT_THAT(io::read_text(folder / "train.log"), AllOf(HasSubstr("step 6/6"), HasSubstr("saved ")));
+  EXPECT_TRUE(fs::exists(checkpoint_of(config_, 3)));
+  EXPECT_TRUE(fs::exists(checkpoint_of(config_, 6)));
+}
+
+TEST_F(RunFolderTest, AFinishedRunIsLeftAsItIs) {
+  const std::string metrics = io::read_text(fs::path(config_.run.folder) / "metrics.jsonl");
+  const Outcome outcome = run(1, config_);
+  EXPECT_EQ(outcome.first_step, 6);
+  EXPECT_EQ(outcome.last_step, 6);
+  EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config_, 6).string());
+  EXPECT_EQ(io::read_text(fs::path(config_.run.folder) / "metrics.jsonl"), metrics);
+  EXPECT_THAT(io::read_text(fs::path(config_.run.folder) / "train.log"), HasSubstr("nothing was left to do"));
+}
+
+TEST_F(RunFolderTest, ChangedKeysNameBothValues) {
+  Config changed = config_;
+  changed.train.lr = 0.02;
+  EXPECT_THAT(run_error(changed), AllOf(HasSubstr("train.lr = 0.02 differs from 0.01"),
+                                        HasSubstr(checkpoint_of(config_, 6).string())));
+  changed = config_;
+  changed.model.ffn = 48;
+  EXPECT_THAT(run_error(changed), HasSubstr("model.ffn = 48 differs from 40"));
+  changed = config_;
+  changed.attention.mask = "documents";
+  EXPECT_THAT(run_error(changed), HasSubstr("attention.mask = 'documents' differs from 'causal'"));
+  // The configuration that is saved stays that of the run.
+  EXPECT_EQ(Config::load(fs::path(config_.run.folder) / "config.toml").to_toml(), config_.to_toml());
+}
+
+TEST_F(RunFolderTest, OtherUpdatesAreRefused) {
+  Config changed = config_;
+  changed.train.micro_batches = 2;
+  EXPECT_THAT(run_error(changed),
+              AllOf(HasSubstr("reads 1 sequences, one of this run 2"), HasSubstr("train.micro_batches = 2")));
+}
+
+TEST_F(RunFolderTest, OtherTokensAreRefused) {
+  Config changed = config_;
+  changed.data.shards = {(fs::path(config_.data.shards.front()) / "tokens-000000.h5").string()};
+  EXPECT_THAT(run_error(changed), HasSubstr("data.shards hold other tokens"));
+}
+
+TEST_F(RunFolderTest, NeverRefusesAFolderThatHoldsARun) {
+  EXPECT_THAT(run_error(config_, ResumePolicy::parse("never")),
+              AllOf(HasSubstr(config_.run.folder), HasSubstr("already holds a run")));
+  EXPECT_EQ(run(1, tiny_.config("fresh"), ResumePolicy::parse("never")).last_step, 6);
+}
+
+TEST_F(RunFolderTest, RecordsBehindTheCheckpointAreWrittenAnew) {
+  const auto before = losses(config_);
+  fs::remove(checkpoint_of(config_, 6));
+  const Outcome outcome = run(1, config_);
+  EXPECT_EQ(outcome.first_step, 3);
+  EXPECT_EQ(losses(config_), before);  // steps 1 … 6, each once
+}
+
+TEST_F(RunFolderTest, ACheckpointStartsARunOfItsOwn) {
+  Config branch = tiny_.config("branch");
+  branch.train.lr = 0.005;  // another recipe
+  branch.train.steps = 5;
+  const Outcome outcome = run(1, branch, ResumePolicy::parse(checkpoint_of(config_, 3).string()));
+  EXPECT_EQ(outcome.first_step, 3);
+  EXPECT_EQ(outcome.last_step, 5);
+  // In its own folder it is a run like any other.
+  branch.train.steps = 6;
+  EXPECT_EQ(run(1, branch).first_step, 5);
+  branch.train.lr = 0.006;
+  EXPECT_THAT(run_error(branch), HasSubstr("train.lr = 0.006 differs from 0.005"));
+
+  Config other = tiny_.config("other");
+  other.model.rope_theta = 5000;
+  EXPECT_THAT(run_error(other, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
+              HasSubstr("model.rope_theta = 5000.0 differs from 10000.0"));
+  EXPECT_THAT(run_error(config_, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
+              AllOf(HasSubstr("later checkpoints (up to step 6)"), HasSubstr("another run.folder")));
+}
+
+TEST_F(RunFolderTest, ADamagedNewestCheckpointCostsOnlyItsSteps) {
+  const auto before = losses(config_);
+  const auto file = checkpoint_of(config_, 6);
+  const std::string bytes = io::read_text(file);
+  io::write_text_atomically(file, bytes.substr(0, bytes.size() - 100));
+  EXPECT_EQ(run(1, config_).first_step, 3);
+  EXPECT_EQ(losses(config_), before);
+  EXPECT_EQ(io::read_text(file), bytes);  // the same state again, byte for byte
+}
+
+TEST_F(RunFolderTest, LeftoversOfAKilledSaveGo) {
+  const fs::path leftover = checkpoint_of(config_, 6).string() + ".tmp-99999";
+  io::write_text_atomically(leftover, "half");
+  run(1, config_);
+  EXPECT_FALSE(fs::exists(leftover));
+}
+
+TEST(RunFolder, TwoRunsAtTheSameTimeAreRefused) {
+  const TinyRun tiny;
+  const Config config = tiny.config("run");
+  const FolderLock other(config.run.folder);
+  EXPECT_THAT(run_error(config), AllOf(HasSubstr(config.run.folder), HasSubstr("in use by another run")));
+}
+
+TEST(RunFolder, AFileInTheWayIsNamed) {
+  const TinyRun tiny;
+  Config config = tiny.config("run");
+  config.run.folder = tiny.folder().write("occupied", "");
+  EXPECT_THAT(run_error(config), HasSubstr("run.folder = '" + config.run.folder + "'"));
+}
+
+}  // namespace
+}  // namespace annulus::train

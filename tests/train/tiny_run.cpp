@@ -1,0 +1,110 @@
+#include "train/tiny_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include <annulus/comm/loopback.hpp>
+#include <annulus/data/packer.hpp>
+#include <annulus/io/json_lines.hpp>
+
+namespace annulus::train::test {
+
+TinyRun::TinyRun() {
+  data::PackOptions options;
+  options.inputs = {ANNULUS_FIXTURE_TEXT};
+  options.output = file("shards");
+  options.tokenizer = data::make_byte_tokenizer();
+  options.shard_tokens = 6000;
+  data::pack(options);
+}
+
+Config TinyRun::config(const std::string& name) const {
+  Config config;
+  config.run.folder = folder_.file(name);
+  config.model.vocabulary = 257;
+  config.model.layers = 1;
+  config.model.hidden = 32;
+  config.model.heads = 2;
+  config.model.kv_heads = 1;
+  config.model.head_dim = 16;
+  config.model.ffn = 40;
+  config.data.shards = {folder_.file("shards")};
+  config.data.sequence_length = 50;
+  config.train.steps = 6;
+  config.train.warmup_steps = 2;
+  config.train.lr = 1e-2;
+  config.train.min_lr = 1e-3;
+  config.train.epsilon = 1e-3;
+  config.checkpoint.every = 3;
+  config.checkpoint.keep = 10;
+  return config;
+}
+
+Outcome run(int ranks, const Config& config, const ResumePolicy& resume) {
+  Outcome outcome;
+  std::mutex mutex;
+  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
+    Outcome mine = train(HostExec(), world, config, resume);
+    const std::scoped_lock lock(mutex);
+    if (world.rank() == 0) outcome = std::move(mine);
+  });
+  return outcome;
+}
+
+std::vector<double> losses(const Config& config) {
+  std::vector<double> losses;
+  io::read_json_lines(std::filesystem::path(config.run.folder) / "metrics.jsonl",
+                      [&](const nlohmann::json& record, std::int64_t) {
+                        losses.push_back(record.at("loss"));
+                        if (record.at("step") != std::ssize(losses))
+                          throw std::runtime_error("steps are not 1, 2, … but " + record.at("step").dump());
+                      });
+  return losses;
+}
+
+State state_of(const Config& config, const std::filesystem::path& checkpoint) {
+  const model::ParameterMap map(config.model);
+  const auto size = static_cast<std::size_t>(map.size());
+  const auto make = [&](const char* label) { return Array1<float, HostExec>(label, size); };
+  const Buffers buffers{make("parameters"), make("first"), make("second")};
+  State state;
+  state.progress = load_checkpoint(checkpoint, map, buffers);
+  const auto copy = [&](const Array1<float, HostExec>& from) {
+    return std::vector<float>(from.data(), from.data() + size);
+  };
+  state.parameters = copy(buffers.parameters);
+  state.first_moment = copy(buffers.first_moment);
+  state.second_moment = copy(buffers.second_moment);
+  return state;
+}
+
+std::filesystem::path checkpoint_of(const Config& config, std::int64_t step) {
+  return std::filesystem::path(config.run.folder) / "checkpoints" / fmt::format("step-{:08}.h5", step);
+}
+
+namespace {
+template <class T>
+double difference(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(double(a[i]) - double(b[i]));
+    largest = std::isnan(d) ? INFINITY : std::max(largest, d);
+  }
+  return largest;
+}
+}  // namespace
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  return difference(a, b);
+}
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  return difference(a, b);
+}
+
+}  // namespace annulus::train::test

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <annulus/train/checkpoint.hpp>
+#include <annulus/train/config.hpp>
+#include <annulus/train/trainer.hpp>
+
+#include "support/temporary_folder.hpp"
+
+namespace annulus::train::test {
+
+/// A corpus of the fixture's texts and configurations of runs on it that take milliseconds.
+class TinyRun {
+ public:
+  TinyRun();
+
+  /// A run in the folder `name` of this object: 6 updates on sequences of 50 tokens, which no number of ranks
+  /// divides. AdamW's epsilon is large, so that rounding does not grow.
+  Config config(const std::string& name) const;
+
+  const annulus::test::TemporaryFolder& folder() const { return folder_; }
+  std::filesystem::path file(const std::string& name) const { return folder_.path() / name; }
+
+ private:
+  annulus::test::TemporaryFolder folder_;
+};
+
+/// Trains on `ranks` ranks that are threads; what rank 0 was told.
+Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {});
+
+/// The losses in metrics.jsonl, which has every update once, in order.
+std::vector<double> losses(const Config& config);
+
+/// Parameters and moments of a checkpoint, one after the other.
+struct State {
+  Progress progress;
+  std::vector<float> parameters, first_moment, second_moment;
+};
+State state_of(const Config& config, const std::filesystem::path& checkpoint);
+
+/// The checkpoint of update `step` in the folder of the run.
+std::filesystem::path checkpoint_of(const Config& config, std::int64_t step);
+
+/// Largest difference of two vectors of one size.
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b);
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace annulus::train::test

@@ -1,0 +1,284 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/data/shard.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/io/json_lines.hpp>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "support/error_text.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::train::test::checkpoint_of;
+using annulus::train::test::largest_difference;
+using annulus::train::test::losses;
+using annulus::train::test::run;
+using annulus::train::test::State;
+using annulus::train::test::state_of;
+using annulus::train::test::TinyRun;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr double rounding = 2e-5;
+
+class Trainer : public testing::Test {
+ protected:
+  State last_state(const Config& config) const { return state_of(config, checkpoint_of(config, 6)); }
+
+  // Same losses and parameters but for the order of sums.
+  void expect_same_but_for_rounding(const Config& a, const Config& b) const {
+    EXPECT_LT(largest_difference(losses(a), losses(b)), rounding);
+    EXPECT_LT(largest_difference(last_state(a).parameters, last_state(b).parameters), rounding);
+    EXPECT_EQ(last_state(a).progress.stream, last_state(b).progress.stream);
+  }
+  void expect_same_bits(const Config& a, const Config& b) const {
+    EXPECT_EQ(losses(a), losses(b));
+    const State state_a = last_state(a), state_b = last_state(b);
+    EXPECT_EQ(state_a.parameters, state_b.parameters);
+    EXPECT_EQ(state_a.first_moment, state_b.first_moment);
+    EXPECT_EQ(state_a.second_moment, state_b.second_moment);
+    EXPECT_EQ(state_a.progress.stream, state_b.progress.stream);
+  }
+
+  const TinyRun tiny_;
+};
+
+TEST_F(Trainer, Learns) {
+  Config config = tiny_.config("run");
+  config.train.steps = 60;
+  config.train.warmup_steps = 5;
+  const Outcome outcome = run(1, config);
+  EXPECT_EQ(outcome.first_step, 0);
+  EXPECT_EQ(outcome.last_step, 60);
+  const auto values = losses(config);
+  EXPECT_NEAR(values.front(), std::log(257.0), 0.3);  // it starts out knowing nothing
+  EXPECT_LT(outcome.last_loss, 3.2);
+  double first = 0, last = 0;
+  for (std::size_t i = 0; i < 10; ++i) {
+    first += values[i] / 10;
+    last += values[values.size() - 1 - i] / 10;
+  }
+  EXPECT_NEAR(outcome.first_loss, first, 1e-12);
+  EXPECT_NEAR(outcome.last_loss, last, 1e-12);
+  EXPECT_GT(outcome.tokens_per_second, 0);
+}
+
+TEST_F(Trainer, EveryRecordHasItsNumbers) {
+  const Config config = tiny_.config("run");
+  run(2, config);
+  std::int64_t step = 0;
+  io::read_json_lines(
+      fs::path(config.run.folder) / "metrics.jsonl", [&](const nlohmann::json& r, std::int64_t) {
+        ++step;
+        EXPECT_EQ(r.at("step"), step);
+        EXPECT_EQ(r.at("tokens"), step * 50);
+        EXPECT_LE(r.at("targets"), 50);
+        EXPECT_GT(r.at("targets"), 40);
+        EXPECT_GT(r.at("grad_norm"), 0.0);
+        EXPECT_DOUBLE_EQ(r.at("lr"), config.learning_rate().at(step - 1));
+        EXPECT_NEAR(double(r.at("tokens_per_second")) * double(r.at("step_seconds")), 50, 1e-6);
+        EXPECT_GE(r.at("waiting_seconds"), 0.0);
+        EXPECT_LE(r.at("waiting_seconds"), r.at("step_seconds"));
+        EXPECT_EQ(r.at("epoch"), 0);
+        const auto& memory = r.at("peak_memory_bytes");
+        for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication"})
+          EXPECT_GT(memory.at(part), 0) << part;
+        EXPECT_GE(memory.at("total"), memory.at("parameters").get<std::int64_t>() +
+                                          memory.at("gradients").get<std::int64_t>() +
+                                          memory.at("optimizer").get<std::int64_t>());
+        EXPECT_GT(memory.at("resident"), memory.at("total"));
+      });
+  EXPECT_EQ(step, 6);
+}
+
+TEST_F(Trainer, ContextRanksInEveryLayoutGiveTheLossesOfOne) {
+  const Config one = tiny_.config("one");
+  run(1, one);
+  for (const int ranks : {2, 3})
+    for (const char* layout : {"zigzag", "striped"})
+      for (const char* schedule : {"ring", "burst"}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, " + layout + ", " + schedule);
+        Config config = tiny_.config(std::to_string(ranks) + layout + schedule);
+        config.attention.layout = layout;
+        config.attention.schedule = schedule;
+        run(ranks, config);
+        expect_same_but_for_rounding(one, config);
+      }
+}
+
+TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
+  Config accumulated = tiny_.config("accumulated");  // one rank, four sequences an update
+  accumulated.train.micro_batches = 4;
+  run(1, accumulated);
+  Config mixed = tiny_.config("mixed");  // two groups of two ranks
+  mixed.train.micro_batches = 2;
+  mixed.parallel.context = 2;
+  run(4, mixed);
+  expect_same_but_for_rounding(accumulated, mixed);
+  Config groups = tiny_.config("groups");  // four groups of one rank
+  groups.parallel.context = 1;
+  run(4, groups);
+  expect_same_but_for_rounding(accumulated, groups);
+  // The mean of a larger update is another one.
+  const Config single = tiny_.config("single");
+  run(1, single);
+  EXPECT_GT(largest_difference(losses(single), losses(groups)), 1e-3);
+}
+
+TEST_F(Trainer, DocumentsOfTheDataShapeTheMask) {
+  Config causal = tiny_.config("causal"), one = tiny_.config("one");
+  for (Config* config : {&causal, &one}) {  // nearly all sequences are read; documents end inside some
+    config->data.sequence_length = 700;
+    config->train.micro_batches = 4;
+  }
+  one.attention.mask = "documents";
+  run(1, causal);
+  run(1, one);
+  EXPECT_GT(largest_difference(losses(causal), losses(one)), 1e-4);
+  for (const char* mask : {"documents", "documents+window:10,0"}) {
+    Config reference = one, ranks = one;
+    reference.attention.mask = ranks.attention.mask = mask;
+    reference.run.folder = tiny_.folder().file(std::string("one ") + mask);
+    ranks.run.folder = tiny_.folder().file(std::string("three ") + mask);
+    run(1, reference);
+    run(3, ranks);
+    expect_same_but_for_rounding(reference, ranks);
+  }
+}
+
+TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    Config whole = tiny_.config("whole" + std::to_string(ranks));
+    whole.train.micro_batches = 2;
+    whole.attention.mask = "documents";
+    run(ranks, whole);
+    Config resumed = whole;
+    resumed.run.folder = tiny_.folder().file("resumed" + std::to_string(ranks));
+    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
+    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
+    fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+    const Outcome outcome = run(ranks, resumed);
+    EXPECT_EQ(outcome.first_step, 3);
+    EXPECT_EQ(outcome.last_step, 6);
+    expect_same_bits(whole, resumed);
+  }
+}
+
+TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
+  Config whole = tiny_.config("whole");
+  whole.train.micro_batches = 2;
+  run(2, whole);
+  struct Continuation {
+    int ranks, context, micro_batches;
+  };
+  for (const auto& [ranks, context, micro_batches] :
+       {Continuation{1, 0, 2}, Continuation{3, 0, 2}, Continuation{2, 1, 1}, Continuation{4, 2, 1}}) {
+    SCOPED_TRACE(ranks);
+    Config resumed = whole;
+    resumed.run.folder = tiny_.folder().file(std::to_string(ranks) + std::to_string(context));
+    resumed.parallel.context = context;
+    resumed.train.micro_batches = micro_batches;
+    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
+    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
+    fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+    run(ranks, resumed);
+    expect_same_but_for_rounding(whole, resumed);
+  }
+}
+
+TEST_F(Trainer, ASignalSavesAndStops) {
+  Config config = tiny_.config("run");
+  config.train.steps = 300;
+  config.checkpoint.every = 0;
+  std::thread killer([&] {
+    const fs::path metrics = fs::path(config.run.folder) / "metrics.jsonl";
+    for (int i = 0; i < 20000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (fs::exists(metrics) && fs::file_size(metrics) > 0) break;
+    }
+    ::kill(::getpid(), SIGUSR1);
+  });
+  const Outcome outcome = run(2, config);
+  killer.join();
+  EXPECT_EQ(outcome.stop_signal, SIGUSR1);
+  EXPECT_FALSE(outcome.last_save_failed);
+  ASSERT_LT(outcome.last_step, 300);
+  EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config, outcome.last_step).string());
+  EXPECT_EQ(losses(config).size(), static_cast<std::size_t>(outcome.last_step));
+  EXPECT_EQ(state_of(config, outcome.last_checkpoint).progress.step, outcome.last_step);
+}
+
+// Token 7 stands in one sequence alone, and its embedding is no number.
+TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
+  tokens[50 * 7 + 3] = 7;  // sequence 7: with two groups the second one's in update 4
+  const std::int64_t documents[] = {0};
+  data::write_shard(tiny_.file("shard.h5"), *data::make_byte_tokenizer(), tokens, documents);
+  Config config = tiny_.config("run");
+  config.data.shards = {tiny_.file("shard.h5").string()};
+  config.data.shuffle = false;
+  config.parallel.context = 1;
+  config.train.steps = 3;
+  config.train.warmup_steps = 2;
+  run(2, config);
+
+  const model::ParameterMap map(config.model);
+  const auto buffer = [&] { return Array1<float, HostExec>("buffer", static_cast<std::size_t>(map.size())); };
+  const Buffers buffers{buffer(), buffer(), buffer()};
+  const auto file = checkpoint_of(config, 3);
+  const Progress progress = load_checkpoint(file, map, buffers);
+  buffers.parameters(map.embedding() + 7 * config.model.hidden) = std::nanf("");
+  save_checkpoint(file, map, progress, buffers);
+  const std::string before = io::read_text(file);
+
+  config.train.steps = 6;
+  config.checkpoint.every = 1;
+  EXPECT_THAT(error_text([&] { run(2, config); }),
+              AllOf(HasSubstr("the loss of step 4 is not finite"), HasSubstr("rank 1"), HasSubstr("train.lr"),
+                    HasSubstr("No update was made")));
+  EXPECT_EQ(io::read_text(file), before);
+  EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
+  EXPECT_EQ(losses(config).size(), 3u);
+}
+
+TEST_F(Trainer, WrongCombinationsNameTheKeys) {
+  const auto message = [&](int ranks, auto change) {
+    Config config = tiny_.config("run");
+    change(config);
+    return error_text([&] { run(ranks, config); });
+  };
+  EXPECT_THAT(message(3, [](Config& c) { c.parallel.context = 2; }),
+              AllOf(HasSubstr("parallel.context = 2"), HasSubstr("3 ranks")));
+  EXPECT_THAT(message(1, [](Config& c) { c.parallel.context = 4; }), HasSubstr("parallel.context = 4"));
+  EXPECT_THAT(message(1, [](Config& c) { c.data.sequence_length = 1 << 20; }),
+              HasSubstr("longer than the data"));
+  EXPECT_THAT(message(1, [](Config& c) { c.data.shards.clear(); }), HasSubstr("data.shards is empty"));
+  EXPECT_THAT(message(1, [](Config& c) { c.data.shards = {"/none/such"}; }), HasSubstr("/none/such"));
+  EXPECT_THAT(message(1, [](Config& c) { c.model.vocabulary = 100; }),
+              AllOf(HasSubstr("model.vocabulary = 100"), HasSubstr("257")));
+  EXPECT_THAT(message(1, [](Config& c) { c.attention.schedule = "circle"; }),
+              AllOf(HasSubstr("attention.schedule"), HasSubstr("circle")));
+  EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "magic"; }),
+              AllOf(HasSubstr("attention.kernel = 'magic'"), HasSubstr("portable")));
+  EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "window:3"; }), HasSubstr("attention.mask"));
+  EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "full"; }),
+              AllOf(HasSubstr("attention.mask = 'full'"), HasSubstr("use causal")));
+  EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "window:8,1"; }),
+              AllOf(HasSubstr("attention.mask = 'window:8,1'"), HasSubstr("causal+window:8,1")));
+  EXPECT_FALSE(fs::exists(tiny_.config("run").run.folder));  // nothing was begun
+}
+
+}  // namespace
+}  // namespace annulus::train
