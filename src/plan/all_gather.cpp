@@ -1,0 +1,126 @@
+#include <annulus/plan/schedules.hpp>
+
+#include <memory>
+#include <vector>
+
+#include "plan/attended.hpp"
+#include "plan/parts.hpp"
+
+namespace annulus::plan {
+namespace {
+
+constexpr Tensor keys[] = {Tensor::k, Tensor::v};
+constexpr Tensor key_gradients[] = {Tensor::dk, Tensor::dv};
+
+/// Step 0: K and V go from everybody to everybody who needs them, while each rank computes within its own
+/// shard. Then the foreign shards: all in step 1 of a forward; one a step in a backward, where each rank at
+/// the same time returns the dK and dV of the step before (a reduce-scatter by pairwise exchange), so that
+/// two partial sums and one landing buffer suffice.
+class AllGather {
+ public:
+  AllGather(const Problem& problem, Pass pass) : meetings_(problem), pass_(pass) {
+    for (int hop = 1; hop < problem.ranks(); ++hop) {
+      if (meetings_.any_at(hop)) hops_.push_back(hop);
+    }
+    if (hops_.empty()) {
+      steps_ = meetings_.any_at(0) ? 1 : 0;
+    } else {
+      steps_ = pass == Pass::forward ? 2 : static_cast<int>(hops_.size()) + 3;
+    }
+  }
+
+  int steps() const { return steps_; }
+
+  Step step(int rank, int t) const {
+    Step step;
+    if (t == 0) {
+      gather(step, rank);
+      if (meetings_.any(rank, rank))
+        step.computes.push_back(compute(problem(), rank, rank, meetings_.of(rank, rank)));
+    } else if (pass_ == Pass::forward) {
+      for (int i = 0; i < rounds(); ++i) compute_foreign(step, rank, i);
+    } else {
+      if (t >= 2 && t - 2 < rounds()) return_gradients(step, rank, t - 2, t);
+      if (t - 1 < rounds()) compute_foreign(step, rank, t - 1);
+    }
+    return step;
+  }
+
+ private:
+  static constexpr Slot landing = 3;  // of gradients that come home
+
+  static Slot gathered_slot(int round) { return 1 + round; }
+  static Slot partial_slot(int round) { return 1 + round % 2; }
+
+  const Problem& problem() const { return meetings_.problem(); }
+  int rounds() const { return static_cast<int>(hops_.size()); }
+  /// Owner of the keys that a rank works with in a round, and the rank that works with a rank's own keys.
+  int owner(int rank, int round) const {
+    return meetings_.turned(rank, -hops_[static_cast<std::size_t>(round)]);
+  }
+  int user(int rank, int round) const {
+    return meetings_.turned(rank, hops_[static_cast<std::size_t>(round)]);
+  }
+
+  void gather(Step& step, int rank) const {
+    for (int i = 0; i < rounds(); ++i) {
+      const int to = user(rank, i), from = owner(rank, i);
+      const Meeting there = meetings_.of(to, rank), here = meetings_.of(rank, from);
+      for (const Tensor tensor : keys) {
+        if (!there.empty()) {
+          step.sends.push_back(transfer(problem(), part(problem(), tensor, rank, there.kv),
+                                        Channel::activations, to, home, 0));
+        }
+        if (!here.empty()) {
+          step.receives.push_back(transfer(problem(), part(problem(), tensor, from, here.kv),
+                                           Channel::activations, from, gathered_slot(i), 0));
+        }
+      }
+    }
+  }
+
+  void compute_foreign(Step& step, int rank, int round) const {
+    const int from = owner(rank, round);
+    const Meeting meeting = meetings_.of(rank, from);
+    if (meeting.empty()) return;
+    Compute foreign = compute(problem(), rank, from, meeting);
+    foreign.kv_slot = gathered_slot(round);
+    if (pass_ == Pass::backward) {
+      foreign.kv_grad_slot = partial_slot(round);
+      for (const Tensor tensor : key_gradients) {
+        step.clears.push_back({part(problem(), tensor, from, meeting.kv), partial_slot(round)});
+      }
+    }
+    step.computes.push_back(foreign);
+  }
+
+  void return_gradients(Step& step, int rank, int round, int t) const {
+    const int to = owner(rank, round), from = user(rank, round);
+    const Meeting here = meetings_.of(rank, to), there = meetings_.of(from, rank);
+    for (const Tensor tensor : key_gradients) {
+      if (!here.empty()) {
+        step.sends.push_back(transfer(problem(), part(problem(), tensor, to, here.kv), Channel::gradients, to,
+                                      partial_slot(round), t));
+      }
+      if (!there.empty()) {
+        step.receives.push_back(homecoming(transfer(problem(), part(problem(), tensor, rank, there.kv),
+                                                    Channel::gradients, from, landing, t),
+                                           Arrival::add));
+      }
+    }
+  }
+
+  Meetings meetings_;
+  Pass pass_;
+  std::vector<int> hops_;  // distances at which some pair of shards meets, one round each
+  int steps_ = 0;
+};
+
+}  // namespace
+
+Plan make_all_gather(const Problem& problem, Pass pass) {
+  problem.check();
+  return lazy_plan("all-gather", problem, pass, std::make_shared<const AllGather>(problem, pass));
+}
+
+}  // namespace annulus::plan

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/plan.hpp>
+
+#include "plan/attended.hpp"
+
+/// Parts of steps that builders put together.
+namespace annulus::plan {
+
+/// Rows of a shard, with all heads of the tensor.
+inline Piece part(const Problem& problem, Tensor tensor, int owner, RowRange rows) {
+  return {tensor, owner, rows, {0, is_query_side(tensor) ? problem.heads : problem.kv_heads}};
+}
+
+/// One side of a message that travels from step `post` to the next one.
+inline Transfer transfer(const Problem& problem, const Piece& piece, Channel channel, int peer, Slot slot,
+                         int post) {
+  Transfer transfer;
+  transfer.piece = piece;
+  transfer.wire = problem.wire(piece.tensor);
+  transfer.channel = channel;
+  transfer.peer = peer;
+  transfer.slot = slot;
+  transfer.post = post;
+  transfer.wait = post + 1;
+  return transfer;
+}
+
+/// A receive that is added to, or merged into, what home holds.
+inline Transfer homecoming(Transfer receive, Arrival arrival) {
+  receive.arrival = arrival;
+  receive.target = home;
+  return receive;
+}
+
+/// The plan whose steps `schedule->step(rank, step)` makes, `schedule->steps()` of them.
+template <class Schedule>
+Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
+               std::shared_ptr<const Schedule> schedule) {
+  Plan plan;
+  plan.schedule = std::move(name);
+  plan.pass = pass;
+  plan.problem = problem;
+  plan.steps = schedule->steps();
+  plan.step = [schedule = std::move(schedule), ranks = problem.ranks()](int rank, int step) {
+    require(rank >= 0 && rank < ranks, "plan: rank {} is not one of the {} ranks", rank, ranks);
+    require(step >= 0 && step < schedule->steps(), "plan: step {} is not one of the {} steps", step,
+            schedule->steps());
+    return schedule->step(rank, step);
+  };
+  return plan;
+}
+
+/// All heads of what two shards have in common, at home on all sides.
+inline Compute compute(const Problem& problem, int q, int kv, const Meeting& meeting) {
+  return {
+      .q_shard = q, .kv_shard = kv, .q_rows = meeting.q, .kv_rows = meeting.kv, .heads = {0, problem.heads}};
+}
+
+}  // namespace annulus::plan
