@@ -129,7 +129,8 @@ inline double relative_error(const Array& value, const Array& expected, double s
   }
   if (error == 0) return 0;
   norm = std::max(std::sqrt(norm), size * std::sqrt(static_cast<double>(expected.values.size())));
-  return norm == 0 ? infinity : std::max(std::sqrt(error) / norm, largest_error / std::max(largest, size));
+  return norm == 0 ? infinity
+                   : std::max(std::sqrt(error) / norm, largest_error / std::max(largest, 4 * size));
 }
 
 /// The five relative errors, gradients of scores that cancel measured by half the size of their
