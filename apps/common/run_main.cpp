@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <Kokkos_Core.hpp>
+#include <csignal>
 #include <exception>
 #include <memory>
 #include <string>
@@ -27,6 +28,8 @@ void start_log(int rank, int ranks) {
 }  // namespace
 
 int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment&, int, char**)>& body) {
+  // A limit on file sizes is then an error of the write, as a full disk is, and not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   comm::MpiEnvironment mpi(argc, argv);
   start_log(mpi.rank(), mpi.size());
   // With others to end, the process ends inside the catch: leaving Kokkos' scope may wait for work that never

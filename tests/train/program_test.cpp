@@ -1,0 +1,300 @@
+// annulus-train under mpirun, as its users run it and as machines treat it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include <annulus/data/packer.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/io/hdf5.hpp>
+#include <annulus/io/json_lines.hpp>
+
+#include "support/full_disk.hpp"
+#include "train/job.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::train::test::Job;
+using annulus::train::test::rank_process;
+using annulus::train::test::wait_until;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    data::PackOptions options;
+    options.inputs = {ANNULUS_FIXTURE_TEXT};
+    options.output = folder_.path() / "shards";
+    options.tokenizer = data::make_byte_tokenizer();
+    data::pack(options);
+    folder_.write("run.toml",
+                  "[model]\nlayers = 1\nhidden = 32\nheads = 2\nkv_heads = 1\nhead_dim = 16\nffn = 40\n"
+                  "[data]\nsequence_length = 64\n[train]\nsteps = 12\nwarmup_steps = 2\n"
+                  "[checkpoint]\nevery = 5\nkeep = 3\n");
+  }
+
+  std::string command(int ranks, const std::string& run, const std::string& arguments = "") const {
+    return std::string(ANNULUS_MPIRUN) + " " + std::to_string(ranks) + " " + arguments_of(run, arguments);
+  }
+  std::string arguments_of(const std::string& run, const std::string& arguments) const {
+    return ANNULUS_TRAIN_PROGRAM " " + folder_.file("run.toml") + " --set run.folder=" + path(run).string() +
+           " --set data.shards=" + folder_.file("shards") + " " + arguments;
+  }
+  Job start(const std::string& command) const { return Job("exec " + command, folder_.file("output")); }
+  std::string output() const { return io::read_text(folder_.file("output")); }
+
+  // Runs to the end; status and output.
+  int run(const std::string& command) const {
+    Job job("exec " + command, folder_.file("output"));
+    return job.wait();
+  }
+  // The run fails with status 1 and one line of Annulus, which is given back.
+  std::string failure(const std::string& command) const {
+    EXPECT_EQ(run(command), 1) << output();
+    std::istringstream lines(output());
+    std::string found;
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("annulus: ")) found += line + "\n";
+    EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 1) << output();
+    return found;
+  }
+
+  fs::path path(const std::string& run) const { return folder_.path() / run; }
+  fs::path checkpoint(const std::string& run, int step) const {
+    return path(run) / "checkpoints" / fmt::format("step-{:08}.h5", step);
+  }
+  std::vector<std::string> files(const fs::path& where) const {
+    std::vector<std::string> names;
+    if (fs::exists(where))
+      for (const auto& entry : fs::directory_iterator(where)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> losses;
+    io::read_json_lines(path(run) / "metrics.jsonl", [&](const nlohmann::json& record, std::int64_t line) {
+      EXPECT_EQ(record.at("step"), line);
+      losses.push_back(record.at("loss"));
+    });
+    return losses;
+  }
+  std::int64_t records(const std::string& run) const {
+    std::ifstream file(path(run) / "metrics.jsonl");
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  }
+  nlohmann::json summary(const std::string& run) const {
+    return nlohmann::json::parse(io::read_text(path(run) / "summary.json"));
+  }
+  // Everything in a checkpoint but the configuration, which names the folder.
+  std::map<std::string, std::vector<float>> arrays(const fs::path& file) const {
+    std::map<std::string, std::vector<float>> arrays;
+    const io::File checkpoint = io::File::open(file);
+    for (const std::string& part : checkpoint.names())
+      for (const std::string& name : checkpoint.group(part).names())
+        arrays[part + "/" + name] = checkpoint.group(part).read<float>(name);
+    return arrays;
+  }
+
+  const annulus::test::TemporaryFolder folder_;
+};
+
+// Steps of runs that are to be interrupted: more than can be made before the signal comes.
+constexpr const char* long_run = "--set train.steps=100000 --set checkpoint.every=0";
+
+// Who gets which signal: a rank, or −1 for mpirun, which hands SIGUSR1 on.
+class Signal : public Program, public testing::WithParamInterface<std::tuple<int, int>> {};
+
+TEST_P(Signal, SavesAndEndsAllAndTheRunGoesOnBitForBit) {
+  const auto [number, who] = GetParam();
+  Job job = start(command(2, "run", long_run));
+  ASSERT_TRUE(wait_until([&] { return records("run") > 3; })) << output();
+  const auto begin = std::chrono::steady_clock::now();
+  if (who < 0) {
+    job.signal(number);
+  } else {
+    const pid_t process = rank_process(path("run").string(), who);
+    ASSERT_GT(process, 0);
+    ::kill(process, number);
+  }
+  EXPECT_EQ(job.wait(20), 0) << output();
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 10);
+  EXPECT_THAT(output(),
+              HasSubstr(fmt::format("stopped by {} after step", number == SIGTERM ? "SIGTERM" : "SIGUSR1")));
+  EXPECT_EQ(summary("run").at("finished"), false);
+  const int stopped = summary("run").at("last_step");
+  EXPECT_EQ(records("run"), stopped);
+  EXPECT_THAT(files(path("run") / "checkpoints"),
+              ElementsAre(checkpoint("run", stopped).filename().string()));
+
+  // On to a common end, beside a run of the same configuration that was left alone. The length of the cosine
+  // is the same in all, so the end comes by a step at which both save, and a signal cannot be aimed: the
+  // uninterrupted run is compared where the resumed one stops.
+  const int end = stopped + 4;
+  const std::string same =
+      fmt::format("--set train.steps=100000 --set checkpoint.every={} --set checkpoint.keep=2", end);
+  for (const char* name : {"run", "whole"}) {
+    Job on = start(command(2, name, same));
+    ASSERT_TRUE(wait_until([&] { return fs::exists(checkpoint(name, end)); })) << output();
+    ::kill(rank_process(path(name).string(), 0), SIGTERM);
+    EXPECT_EQ(on.wait(20), 0) << output();
+  }
+  EXPECT_EQ(arrays(checkpoint("run", end)), arrays(checkpoint("whole", end)));
+  auto resumed = losses("run"), whole = losses("whole");
+  ASSERT_GE(resumed.size(), static_cast<std::size_t>(end));
+  ASSERT_GE(whole.size(), static_cast<std::size_t>(end));
+  resumed.resize(static_cast<std::size_t>(end));
+  whole.resize(static_cast<std::size_t>(end));
+  EXPECT_EQ(resumed, whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Program, Signal, testing::Values(std::tuple(SIGTERM, 1), std::tuple(SIGUSR1, 0), std::tuple(SIGUSR1, -1)),
+    [](const auto& info) {
+      return std::string(std::get<0>(info.param) == SIGTERM ? "Term" : "Usr1") +
+             (std::get<1>(info.param) < 0 ? "Mpirun" : "Rank" + std::to_string(std::get<1>(info.param)));
+    });
+
+TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
+  EXPECT_EQ(run(command(5, "run", "--summary")), 0) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("step 12/12"), HasSubstr("what to try next"),
+                              HasSubstr("unigram entropy"), HasSubstr(checkpoint("run", 12).string())));
+  EXPECT_THAT(files(path("run")), ElementsAre("checkpoints", "config.toml", "metrics.jsonl", "run.lock",
+                                              "summary.json", "train.log"));
+  EXPECT_THAT(files(path("run") / "checkpoints"),
+              ElementsAre("step-00000005.h5", "step-00000010.h5", "step-00000012.h5"));
+  EXPECT_EQ(summary("run").at("finished"), true);
+  EXPECT_EQ(summary("run").at("ranks"), 5);
+  // The same command again: nothing to do, nothing lost.
+  EXPECT_EQ(run(command(5, "run", "--summary")), 0) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("nothing was left to do"), HasSubstr("none: 12 of 12")));
+  EXPECT_EQ(summary("run").at("finished"), true);
+  EXPECT_TRUE(summary("run").at("last_loss").is_null());
+  EXPECT_EQ(records("run"), 12);
+}
+
+TEST_F(Program, RunsWithoutMpirunAndPrintsItsConfiguration) {
+  EXPECT_EQ(run(arguments_of("run", "--set train.steps=2")), 0) << output();
+  EXPECT_EQ(run(arguments_of("run", "--print-config")), 0);
+  EXPECT_THAT(output(), AllOf(HasSubstr("hidden = 32  # "), HasSubstr("[checkpoint]")));
+  EXPECT_EQ(run(ANNULUS_TRAIN_PROGRAM " --help"), 0);
+  EXPECT_THAT(output(), HasSubstr("Exit status: 0"));
+  EXPECT_THAT(failure(ANNULUS_TRAIN_PROGRAM), HasSubstr("no configuration was given"));
+  EXPECT_THAT(failure(ANNULUS_TRAIN_PROGRAM " /none/such.toml"), HasSubstr("/none/such.toml"));
+}
+
+TEST_F(Program, WhatIsWrongIsSaidOnceWithTheRemedy) {
+  EXPECT_THAT(failure(command(3, "run", "--set parallel.context=2")),
+              AllOf(HasSubstr("rank 0: parallel.context = 2"), HasSubstr("3 ranks")));
+  EXPECT_THAT(failure(command(2, "run", "--set train.step=3")), HasSubstr("did you mean 'train.steps'"));
+  EXPECT_THAT(failure(command(2, "run", "--set parallel.ranks_per_node=5")), HasSubstr("5 ranks per node"));
+  EXPECT_THAT(failure(command(2, "run", "--set data.sequence_length=1000000")),
+              HasSubstr("longer than the data"));
+  EXPECT_THAT(failure(command(2, "run", "--set data.shards=" + folder_.file("none"))),
+              HasSubstr(folder_.file("none")));
+  EXPECT_FALSE(fs::exists(path("run")));
+
+  const std::string shard = folder_.file("shards/tokens-000000.h5");
+  const std::string bytes = io::read_text(shard);
+  folder_.write("shards/tokens-000000.h5", bytes.substr(0, bytes.size() / 2));
+  EXPECT_THAT(failure(command(2, "run")), AllOf(HasSubstr(shard), HasSubstr("truncated")));
+  folder_.write("shards/tokens-000000.h5", bytes);
+
+  folder_.write("occupied", "");
+  for (const std::string& where : {folder_.file("occupied"), std::string("/proc/annulus")})
+    EXPECT_THAT(failure(command(2, "run", "--set run.folder=" + where)),
+                HasSubstr("run.folder = '" + where + "'"));
+}
+
+TEST_F(Program, ALossThatIsNotFiniteEndsTheRun) {
+  EXPECT_THAT(
+      failure(command(2, "run", "--set train.lr=1e30 --set train.warmup_steps=0 --set checkpoint.every=1")),
+      AllOf(HasSubstr("step 2 is not finite"), HasSubstr("rank 0"), HasSubstr("--resume FILE")));
+  EXPECT_THAT(files(path("run") / "checkpoints"), ElementsAre("step-00000001.h5"));
+  EXPECT_EQ(records("run"), 1);
+}
+
+TEST_F(Program, DamagedCheckpointsArePassedOverOrRefused) {
+  ASSERT_EQ(run(command(2, "run")), 0) << output();
+  const auto cut = [&](int step) {
+    const std::string bytes = io::read_text(checkpoint("run", step));
+    std::ofstream(checkpoint("run", step), std::ios::binary) << bytes.substr(0, bytes.size() / 3);
+  };
+  cut(12);
+  EXPECT_EQ(run(command(2, "run")), 0) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("warning"), HasSubstr(checkpoint("run", 12).string()),
+                              HasSubstr("going on after step 10")));
+  cut(12);
+  EXPECT_THAT(failure(command(2, "run", "--resume " + checkpoint("run", 12).string())),
+              AllOf(HasSubstr(checkpoint("run", 12).string()), HasSubstr("truncated")));
+  for (const int step : {5, 10}) cut(step);
+  EXPECT_THAT(failure(command(2, "run")), HasSubstr("none of the 3 checkpoints"));
+}
+
+TEST_F(Program, AFullDiskCostsCheckpointsAndTheStatusNotTheRun) {
+  // Files end at 10 MB, checkpoints are larger.
+  const std::string large = "--set model.hidden=512 --set model.ffn=1024";
+  EXPECT_EQ(run("bash -c 'ulimit -f 10000; exec " + command(2, "run", large) + "'"), 2) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("the checkpoint of step 5 was not saved, training goes on"),
+                              HasSubstr("step 12/12"), HasSubstr("could not be saved")));
+  EXPECT_THAT(files(path("run") / "checkpoints"), IsEmpty());  // no temporary file either
+  EXPECT_EQ(records("run"), 12);
+  EXPECT_EQ(summary("run").at("failed_saves"), 3);
+  EXPECT_EQ(summary("run").at("last_save_failed"), true);
+  // With room again the same command ends well.
+  EXPECT_EQ(run(command(2, "run", large)), 0) << output();
+  EXPECT_EQ(summary("run").at("finished"), true);
+}
+
+TEST_F(Program, AFullFileSystemCostsNoMore) {
+  const annulus::test::SmallFileSystem disk(200 * 1024);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  // There is room for some checkpoints, not for all.
+  EXPECT_EQ(run(command(2, "run",
+                        "--set run.folder=" + disk.path().string() +
+                            "/run --set checkpoint.every=1 "
+                            "--set checkpoint.keep=100")),
+            2)
+      << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("was not saved, training goes on"), HasSubstr("step 12/12")));
+  for (const std::string& name : files(disk.path() / "run" / "checkpoints"))
+    EXPECT_THAT(name, testing::EndsWith(".h5"));
+}
+
+TEST_F(Program, ARankThatDiesEndsAll) {
+  Job job = start(command(3, "run", long_run));
+  ASSERT_TRUE(wait_until([&] { return records("run") > 1; })) << output();
+  ::kill(rank_process(path("run").string(), 2), SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  const int status = job.wait(30);
+  EXPECT_NE(status, 0);
+  EXPECT_NE(status, -1) << "still running: " << output();
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 20);
+  EXPECT_LT(rank_process(path("run").string(), 0), 0);
+}
+
+TEST_F(Program, TwoRunsInOneFolderAreRefused) {
+  Job job = start(command(1, "run", long_run));
+  ASSERT_TRUE(wait_until([&] { return records("run") > 0; })) << output();
+  Job second("exec " + command(1, "run", long_run), folder_.file("second"));
+  EXPECT_EQ(second.wait(20), 1);
+  EXPECT_THAT(second.output(), AllOf(HasSubstr("in use by another run"), HasSubstr(path("run").string())));
+  ::kill(rank_process(path("run").string(), 0), SIGTERM);
+  EXPECT_EQ(job.wait(20), 0) << output();
+}
+
+}  // namespace
+}  // namespace annulus::train
