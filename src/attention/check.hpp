@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <annulus/attention/local.hpp>
 #include <annulus/base/error.hpp>
 #include <cmath>
@@ -24,17 +25,18 @@ void check_extents(const char* name, const View& view, const char* like_name, co
   bool equal = true;
   for (std::size_t i = 0; i < View::rank() && i < Like::rank(); ++i)
     equal = equal && view.extent(i) == like.extent(i);
-  require(equal, "Attention: {} has the extents {} but {} has {}: {} must match {}", name, shape_of(view),
-          like_name, shape_of(like), name, like_name);
+  if (equal) return;  // texts of shapes are made only when something is wrong
+  fail("Attention: {} has the extents {} but {} has {}: {} must match {}", name, shape_of(view), like_name,
+       shape_of(like), name, like_name);
 }
 
 /// Kernels read whole rows: elements of a row lie side by side.
 template <class View>
 void check_contiguous_rows(const char* name, const View& view) {
   constexpr std::size_t last = View::rank() - 1;
-  require(view.extent(last) <= 1 || view.stride(last) == 1,
-          "Attention: {} {} has stride {} in head_dim: pass an array whose last index is contiguous", name,
-          shape_of(view), view.stride(last));
+  if (view.extent(last) <= 1 || view.stride(last) == 1) return;
+  fail("Attention: {} {} has stride {} in head_dim: pass an array whose last index is contiguous", name,
+       shape_of(view), view.stride(last));
 }
 
 inline void check_positions(const char* name, const PositionMap& positions, std::size_t rows,
@@ -52,9 +54,10 @@ template <class T, class Exec>
 void check_operands(const Operands<T, Exec>& in) {
   check_head_dim(static_cast<int>(std::min<std::size_t>(in.q.extent(3), std::numeric_limits<int>::max())));
   check_extents("v", in.v, "k", in.k);
-  require(in.k.extent(0) == in.q.extent(0) && in.k.extent(3) == in.q.extent(3),
-          "Attention: k has the extents {} but q has {}: batch and head_dim must be equal", shape_of(in.k),
-          shape_of(in.q));
+  if (in.k.extent(0) != in.q.extent(0) || in.k.extent(3) != in.q.extent(3)) {
+    fail("Attention: k has the extents {} but q has {}: batch and head_dim must be equal", shape_of(in.k),
+         shape_of(in.q));
+  }
   require(in.k.extent(1) > 0 && in.q.extent(1) > 0 && in.q.extent(1) % in.k.extent(1) == 0,
           "Attention: {} heads are not divisible by {} kv heads: use a multiple", in.q.extent(1),
           in.k.extent(1));

@@ -15,12 +15,11 @@ bool use_host_simd(const Operands<T, Exec>& in, Kernel kernel) {
   if (kernel == Kernel::portable) return false;
   bool applies = false;
   if constexpr (std::is_same_v<Exec, HostExec>) applies = host_simd::applies(in);
-  require(applies || kernel == Kernel::automatic,
-          "Attention: the kernel host_simd does not take q {} on the execution space {}: use the kernel "
-          "automatic or "
-          "portable",
-          shape_of(in.q), Exec::name());
-  return applies;
+  if (applies || kernel == Kernel::automatic) return applies;
+  fail(
+      "Attention: the kernel host_simd does not take q {} on the execution space {}: use the kernel "
+      "automatic or portable",
+      shape_of(in.q), Exec::name());
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Operations on rows of (out, lse): the neutral element, merging, rowsum(dO∘O).
-#include <algorithm>
 
 #include "attention/check.hpp"
 #include "attention/instantiate.hpp"

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <annulus/attention/local.hpp>
 
 #include "attention/merge_row.hpp"
