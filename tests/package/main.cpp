@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
 
   const auto communicator = comm::make_null();
   distributed::Attention<HostExec, float> attention(exec, *communicator, forward, backward);
-  Array4<float, HostExec> q("q", 1, 1, tokens, head_dim), k("k", 1, 1, tokens, head_dim), v("v", 1, 1, tokens, head_dim);
+  Array4<float, HostExec> q("q", 1, 1, tokens, head_dim), k("k", 1, 1, tokens, head_dim),
+      v("v", 1, 1, tokens, head_dim);
   Array4<float, HostExec> out("out", 1, 1, tokens, head_dim);
   Array3<float, HostExec> lse("lse", 1, 1, tokens);
   Kokkos::deep_copy(v, 3.0f);

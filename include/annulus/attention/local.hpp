@@ -9,9 +9,9 @@
 
 /// Attention of one block of query rows against one block of key rows: the local piece of every schedule.
 ///
-/// S = scale · Q·Kᵀ masked by global positions, P = softmax(S), O = P·V, LSE = log Σ exp(S) (natural logarithm).
-/// Query head h reads kv head h / (heads / kv_heads): K and V are never expanded. Sums are kept in fp32; results
-/// are deterministic: the same bits for the same input, whatever the number of threads.
+/// S = scale · Q·Kᵀ masked by global positions, P = softmax(S), O = P·V, LSE = log Σ exp(S) (natural
+/// logarithm). Query head h reads kv head h / (heads / kv_heads): K and V are never expanded. Sums are kept
+/// in fp32; results are deterministic: the same bits for the same input, whatever the number of threads.
 namespace annulus::attention {
 
 /// Which code runs.
@@ -41,7 +41,8 @@ struct Operands {
 /// Head dimensions that the kernels take: 16 to 256 in multiples of 8. Throws Error naming `field` otherwise.
 void check_head_dim(int head_dim, std::string_view field = "head_dim");
 
-/// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of §3.1):
+/// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
+/// §3.1):
 ///   lse' = log(exp(lse) + exp(block lse)),  out' = exp(lse − lse')·out + exp(block lse − lse')·block out.
 /// Start from out = 0, lse = −inf (see start_forward). A row without any key keeps 0 and −inf, never NaN.
 ///   out (batch, heads, q_rows, head_dim), lse (batch, heads, q_rows).
@@ -50,22 +51,25 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
              const Strided3<float, Exec>& lse, Kernel kernel = Kernel::automatic);
 
 /// Adds this block's share of the gradients, given the global lse and d = rowsum(dO∘O):
-///   P = exp(S − lse), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − d), dQ += scale·dS·K, dK += scale·dSᵀ·Q (BurstEngine Algorithm 2).
-///   d_out (batch, heads, q_rows, head_dim), lse, d (batch, heads, q_rows), dq like q, dk and dv like k, in fp32.
+///   P = exp(S − lse), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − d), dQ += scale·dS·K, dK += scale·dSᵀ·Q (BurstEngine
+///   Algorithm 2). d_out (batch, heads, q_rows, head_dim), lse, d (batch, heads, q_rows), dq like q, dk and
+///   dv like k, in fp32.
 template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
               const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk, const Strided4<float, Exec>& dv,
-              Kernel kernel = Kernel::automatic);
+              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
+              const Strided4<float, Exec>& dv, Kernel kernel = Kernel::automatic);
 
 /// out = 0, lse = −inf: the neutral element of merging.
 template <class Exec>
 void start_forward(const Exec& exec, const Strided4<float, Exec>& out, const Strided3<float, Exec>& lse);
 
-/// Merges another partial result into (out, lse), row by row, in fp32 (BurstEngine §3.1). Shapes as in forward.
+/// Merges another partial result into (out, lse), row by row, in fp32 (BurstEngine §3.1). Shapes as in
+/// forward.
 template <class Exec>
-void merge(const Exec& exec, const Strided4<const float, Exec>& other_out, const Strided3<const float, Exec>& other_lse,
-           const Strided4<float, Exec>& out, const Strided3<float, Exec>& lse);
+void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
+           const Strided3<const float, Exec>& other_lse, const Strided4<float, Exec>& out,
+           const Strided3<float, Exec>& lse);
 
 /// d = rowsum(dO∘O) (BurstEngine Algorithm 2, line 2). d (batch, heads, q_rows).
 template <class Exec, class T>

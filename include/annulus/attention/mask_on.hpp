@@ -32,7 +32,8 @@ class MaskOn {
   static Numbers copy(const Exec& exec, const std::string& label, std::span<const std::int64_t> values) {
     if (values.empty()) return {};
     Numbers numbers(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), values.size());
-    const Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(), values.size());
+    const Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(),
+                                                                                             values.size());
     Kokkos::deep_copy(exec, numbers, host);
     exec.fence("annulus::attention::MaskOn: the host arrays may go away");
     return numbers;

@@ -5,7 +5,8 @@
 
 #include <annulus/sequence/mask.hpp>
 
-/// Attention in double precision, written to be read. Every other kernel and every schedule is compared with it.
+/// Attention in double precision, written to be read. Every other kernel and every schedule is compared with
+/// it.
 namespace annulus::attention::reference {
 
 /// A dense (batch, heads, tokens, width) array of doubles; width 1 for LSE and D.
@@ -15,7 +16,10 @@ struct Array {
 
   Array() = default;
   Array(std::int64_t batch, std::int64_t heads, std::int64_t tokens, std::int64_t width, double value = 0.0)
-      : batch(batch), heads(heads), tokens(tokens), width(width),
+      : batch(batch),
+        heads(heads),
+        tokens(tokens),
+        width(width),
         values(static_cast<std::size_t>(batch * heads * tokens * width), value) {}
 
   double* row(std::int64_t b, std::int64_t h, std::int64_t t) {
@@ -31,7 +35,8 @@ struct Forward {
   Array lse;  ///< (batch, heads, tokens, 1); −inf for rows without keys
 };
 
-/// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads, tokens, head_dim).
+/// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads,
+/// tokens, head_dim).
 Forward forward(const Array& q, const Array& k, const Array& v, const Mask& mask, double scale);
 
 struct Backward {
@@ -39,7 +44,7 @@ struct Backward {
 };
 
 /// Gradients of Σ out∘d_out.
-Backward backward(const Array& q, const Array& k, const Array& v, const Forward& result, const Array& d_out, const Mask& mask,
-                  double scale);
+Backward backward(const Array& q, const Array& k, const Array& v, const Forward& result, const Array& d_out,
+                  const Mask& mask, double scale);
 
 }  // namespace annulus::attention::reference

@@ -16,11 +16,14 @@ enum class DType : std::uint8_t { f32, bf16, f16, f64, i32, i64 };
 constexpr std::size_t size_of(DType type) {
   switch (type) {
     case DType::bf16:
-    case DType::f16: return 2;
+    case DType::f16:
+      return 2;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
   }
   return 0;
 }
@@ -34,12 +37,30 @@ DType parse_dtype(std::string_view name, std::string_view field = "dtype");
 /// The DType of a C++ element type.
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
-template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bf16; };
-template <> struct DTypeOf<float16> { static constexpr DType value = DType::f16; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<float16> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
 
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;

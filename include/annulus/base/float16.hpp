@@ -38,7 +38,8 @@ struct float16 {
       half = 0x7e00u;
     } else if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
       half = 0x7c00u;
-    } else if (magnitude < 0x38800000u) {  // below 2^-14: subnormal; adding 0.5 aligns and rounds the fraction
+    } else if (magnitude <
+               0x38800000u) {  // below 2^-14: subnormal; adding 0.5 aligns and rounds the fraction
       half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     } else {
       half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;

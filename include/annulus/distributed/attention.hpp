@@ -41,8 +41,9 @@ class Attention {
   /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
 
-  /// Seconds since construction (or reset_times) that this rank's thread spent waiting for transfers and in calls of
-  /// local kernels (on asynchronous execution spaces: launching them; their work then counts as waiting).
+  /// Seconds since construction (or reset_times) that this rank's thread spent waiting for transfers and in
+  /// calls of local kernels (on asynchronous execution spaces: launching them; their work then counts as
+  /// waiting).
   struct Times {
     double waiting = 0, computing = 0;
   };

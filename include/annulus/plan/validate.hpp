@@ -11,7 +11,8 @@ namespace annulus::plan {
 /// - every unmasked (query, key, head) is computed exactly once, and nothing outside shards and heads;
 /// - every compute and send finds the piece it reads in its slot, with all contributions it must have;
 /// - every gradient and every (O, LSE) ends at home with each contribution exactly once;
-/// - sends meet receives in equal order, with equal pieces and wire types, per source, destination and channel;
+/// - sends meet receives in equal order, with equal pieces and wire types, per source, destination and
+/// channel;
 /// - one issue order over all channels exists that cannot deadlock, even when a back-end runs the groups of a
 ///   rank strictly one after another (as NCCL does on one stream);
 /// - no slot is written while it is read, sent or landed in;
