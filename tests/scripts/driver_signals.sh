@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# driver_signals.sh ANNULUS-TRAIN ANNULUS-TOKENS: a run under `./annulus run` that is told to stop saves, ends with status 0
+# and leaves no process behind; one that fails gives its status on.
+set -euo pipefail
+train=$1 tokens=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+fail() { echo "FAILED: $*"; cat "$scratch/out"; exit 1; }
+
+"$tokens" pack --out "$scratch/shards" data/fixture/text >"$scratch/out" 2>&1 || fail "pack"
+small=(data/demo.toml --set "data.shards=$scratch/shards" --set "run.folder=$scratch/run" --set model.layers=1
+  --set data.sequence_length=64 --set train.steps=1000000)
+
+records() { if [ -f "$scratch/run/metrics.jsonl" ]; then wc -l <"$scratch/run/metrics.jsonl"; else echo 0; fi; }
+
+for signal in TERM USR1; do
+  before=$(records)
+  ./annulus run 2 "$train" "${small[@]}" >"$scratch/out" 2>&1 &
+  driver=$!
+  for ((i = 0; i < 300; ++i)); do [ "$(records)" -gt $((before + 2)) ] && break; sleep 0.1; done
+  begin=$SECONDS
+  kill -"$signal" "$driver"
+  wait "$driver" || fail "SIG$signal: status $?"
+  [ $((SECONDS - begin)) -le 10 ] || fail "SIG$signal: it took $((SECONDS - begin)) s"
+  grep -q "stopped by SIGUSR1" "$scratch/out" || fail "SIG$signal did not reach the ranks"
+  grep -q '"finished": false' "$scratch/run/summary.json" || fail "SIG$signal: summary.json"
+  if pgrep -f "run.folder=$scratch/run" >/dev/null; then fail "SIG$signal: processes are left"; fi
+done
+
+status=0
+./annulus run 2 "$train" "${small[@]}" --set train.step=3 >"$scratch/out" 2>&1 || status=$?
+[ "$status" -eq 1 ] || fail "an error gave status $status"
+grep -q "did you mean 'train.steps'" "$scratch/out" || fail "the error was not shown"
