@@ -118,14 +118,15 @@ class KeyTile {
         work_(work) {}
 
   void run() {
-    // Spans grow with the query, so the queries that can see a key of this tile are an interval.
+    // Spans grow with the query, so the queries that can see a key of this tile are an interval. Where it is
+    // empty inside a query tile, that tile may still count as covered, and then others wait for its turn: it
+    // is visited.
     const KeySpan* first = problem_.spans.data();
     const KeySpan* last = first + problem_.spans.extent(0);
     const KeySpan* begin =
         std::partition_point(first, last, [&](const KeySpan& span) { return span.end <= keys_.begin; });
     const KeySpan* end =
         std::partition_point(begin, last, [&](const KeySpan& span) { return span.begin < keys_.end; });
-    if (begin == end) return;
     const auto first_tile = static_cast<int>((begin - first) / backward_queries);
     const auto last_tile = static_cast<int>((end - first - 1) / backward_queries);
     const int group = problem_.heads() / problem_.kv_heads();
