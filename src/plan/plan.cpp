@@ -18,7 +18,9 @@ std::string_view name_of(Tensor tensor) {
 }
 
 std::string_view name_of(Channel channel) {
-  return channel == Channel::activations ? "activations" : "gradients";
+  constexpr std::array<std::string_view, channel_count> names = {"outer activations", "outer gradients",
+                                                                 "activations", "gradients"};
+  return names[static_cast<std::size_t>(channel)];
 }
 
 std::string_view name_of(Arrival arrival) {

@@ -5,9 +5,7 @@
 namespace annulus::plan {
 
 Plan make_ring(const Problem& problem, Pass pass) {
-  Travellers travellers{Side::key, {Tensor::k, Tensor::v}, {}};
-  if (pass == Pass::backward) travellers.gradients = {Tensor::dk, Tensor::dv};
-  return circulate("ring", problem, pass, std::move(travellers));
+  return circulate("ring", problem, pass, keys_travel(pass), {.group_size = problem.ranks()});
 }
 
 }  // namespace annulus::plan

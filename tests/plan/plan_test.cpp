@@ -1,5 +1,7 @@
 #include <annulus/plan/plan.hpp>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,14 +155,35 @@ TEST(Traffic, CountsElementsBytesNodesAndPairs) {
 }
 
 TEST(Schedules, AreKnownByName) {
-  const Problem problem = make_problem(3, 20, "striped", "causal");
-  EXPECT_EQ(schedule_names(), (std::vector<std::string>{"ring", "burst"}));
+  const Problem problem = make_problem(4, 20, "striped", "causal");
+  EXPECT_THAT(schedule_names(),
+              testing::IsSupersetOf({"ring", "burst", "topology-burst", "double-ring", "hierarchical"}));
   for (const std::string& name : schedule_names()) {
     EXPECT_EQ(make_plan(name, problem, Pass::backward).schedule, name);
+    EXPECT_NO_THROW(check_schedule(name));
   }
   EXPECT_EQ(make_plan("burst", problem, Pass::backward), make_burst(problem, Pass::backward));
-  EXPECT_EQ(error_of([&] { make_plan("brust", problem, Pass::forward, "--schedule"); }),
-            "--schedule: there is no schedule 'brust'; known are ring, burst");
+  const std::string message = fmt::format("--schedule: there is no schedule 'brust'; known are {}",
+                                          fmt::join(schedule_names(), ", "));
+  EXPECT_EQ(error_of([&] { make_plan("brust", problem, Pass::forward, "--schedule"); }), message);
+  EXPECT_EQ(error_of([&] { check_schedule("brust", "--schedule"); }), message);
+}
+
+TEST(Schedules, TakeArgumentsBehindAColon) {
+  const Problem problem = make_problem(6, 20, "striped", "causal");
+  const auto error = [&](std::string_view name) {
+    return error_of([&] { make_plan(name, problem, Pass::forward, "attention.schedule"); });
+  };
+  EXPECT_NO_THROW(check_schedule("double-ring:3"));
+  EXPECT_EQ(make_plan("double-ring:3", problem, Pass::backward),
+            make_double_ring(problem, Pass::backward, 3));
+  EXPECT_EQ(make_plan("double-ring:3", problem, Pass::backward).schedule, "double-ring:3");
+  EXPECT_EQ(error("ring:3"), "attention.schedule: schedule 'ring' takes no argument, but has ':3'");
+  for (const char* wrong : {"", "0", "-2", "two", "3x"}) {
+    EXPECT_EQ(
+        error(fmt::format("double-ring:{}", wrong)),
+        fmt::format("attention.schedule: 'double-ring:{0}': '{0}' is no positive number of ranks", wrong));
+  }
 }
 
 }  // namespace

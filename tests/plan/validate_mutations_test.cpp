@@ -17,6 +17,8 @@ using test::make_problem;
 using testing::IsEmpty;
 using testing::Not;
 
+constexpr int ranks = 6;  // on 3 nodes
+
 /// Calls `check(copy of the plan, description)` after every change that `change` can make to one entry.
 template <class Entry, class Change, class Check>
 void for_each_entry(const EditedPlan& plan, std::vector<Entry> Step::*list, Change change, Check check) {
@@ -36,7 +38,7 @@ std::vector<EditedPlan> subjects() {
   for (const std::string& name : schedule_names()) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       for (const char* mask : {"full", "causal", "dilated:3,5"}) {
-        plans.emplace_back(make_plan(name, make_problem(5, 23, "contiguous", mask), pass));
+        plans.emplace_back(make_plan(name, make_problem(ranks, 23, "contiguous", mask), pass));
       }
     }
   }
@@ -77,13 +79,13 @@ TEST(Validator, MissesNoFieldThatIsWrong) {
   };
   for (const EditedPlan& plan : subjects()) {
     for (const auto list : {&Step::sends, &Step::receives}) {
-      each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % 5; });
+      each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % ranks; });
       each(plan, list, [](Transfer& t) { t.piece.rows.end -= 1; });
       each(plan, list, [](Transfer& t) { t.piece.heads.begin += 1; });
       each(plan, list,
            [](Transfer& t) { t.piece.tensor = t.piece.tensor == Tensor::q ? Tensor::d_o : Tensor::q; });
       each(plan, list, [](Transfer& t) { t.wire = DType::f16; });
-      each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % 5; });
+      each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % ranks; });
       each(plan, list, [](Transfer& t) {
         t.channel = t.channel == Channel::gradients ? Channel::activations : Channel::gradients;
       });
@@ -94,7 +96,7 @@ TEST(Validator, MissesNoFieldThatIsWrong) {
     each(plan, &Step::computes, [](Compute& c) { c.q_slot += 1; });
     each(plan, &Step::computes, [](Compute& c) { c.kv_slot += 1; });
     each(plan, &Step::computes, [](Compute& c) { c.out_slot += 1; });
-    each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % 5; });
+    each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % ranks; });
     each(plan, &Step::computes, [](Compute& c) { c.heads.end -= 1; });
     each(plan, &Step::clears, [](Clear& c) { c.slot += 1; });
     each(plan, &Step::clears, [](Clear& c) { c.piece.rows.begin += 1; });

@@ -70,8 +70,14 @@ struct Compute {
 
 /// Transfers of different channels may overtake one another; those of one channel between one pair of ranks
 /// arrive in the order in which they were posted. A back-end may give each channel a communicator and a stream.
-enum class Channel : std::uint8_t { activations, gradients };
-inline constexpr int channel_count = 2;
+/// Within a step transfers are posted channel by channel, in this order: those with the longest way first.
+enum class Channel : std::uint8_t {
+  outer_activations,  ///< of a ring of rings: between its groups of ranks, which are nodes as a rule
+  outer_gradients,
+  activations,  ///< everything else
+  gradients
+};
+inline constexpr int channel_count = 4;
 std::string_view name_of(Channel channel);
 
 /// What happens when a transfer has arrived (receivers only).

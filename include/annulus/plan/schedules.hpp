@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,14 +13,41 @@ namespace annulus::plan {
 /// (BurstEngine Algorithm 1).
 Plan make_ring(const Problem& problem, Pass pass);
 
-/// BurstAttention. The forward is ring attention's; in the backward Q, dO, LSE, D and dQ travel while K, V, dK
-/// and dV stay (BurstEngine Algorithm 2), the dQ ring one hop behind.
+/// BurstAttention. The forward is ring attention's; in the backward Q, dO, LSE, D and dQ travel while K, V,
+/// dK and dV stay (BurstEngine Algorithm 2), the dQ ring one hop behind.
 Plan make_burst(const Problem& problem, Pass pass);
+
+/// All-gather of K and V before the first foreign shard is computed, reduce-scatter of dK and dV (Llama 3
+/// §3.3.2, PyTorch's context parallelism), both as pairwise messages. A rank gets the rows that its own rows
+/// attend to.
+Plan make_all_gather(const Problem& problem, Pass pass);
+
+/// Topology-aware BurstAttention (BurstEngine §3.1, Figures 4 and 5, Table 1): what travels as in `burst`, on
+/// a ring inside each node and one ring between nodes for each rank of a node, at the same time. Activations
+/// travel from the first round, gradients from the second foreign one; dQ is summed up inside a node for a
+/// loop of its ring and goes on to the next node during the next loop. Throws Error when the nodes differ in
+/// size.
+Plan make_topology_burst(const Problem& problem, Pass pass);
+
+/// Hierarchical ring attention (MTraining §4.3): what travels as in `ring`, on the rings of `topology-burst`.
+/// The transfers between nodes are posted first. Throws Error when the nodes differ in size.
+Plan make_hierarchical(const Problem& problem, Pass pass);
+
+/// Double-Ring-Attention (LoongTrain): the forward of `hierarchical`, where windows of ranks take the place
+/// of nodes. The backward's gradients do not travel while ranks compute (BurstEngine §3.1 and Table 1): every
+/// round is followed by a step without compute that moves dK and dV one rank on, every loop by one that moves
+/// them to the next window. Without `window` the windows are the nodes. Throws Error when it does not divide
+/// the ranks, or when the nodes differ in size.
+Plan make_double_ring(const Problem& problem, Pass pass, std::optional<int> window = std::nullopt);
 
 /// Names that make_plan knows, in the order in which help texts list them.
 std::vector<std::string> schedule_names();
 
-/// Makes a plan by name. Throws Error naming `field` and the known names when there is no such schedule.
+/// Throws Error naming `field` and the known names when no schedule has the name before the colon.
+void check_schedule(std::string_view name, std::string_view field = "schedule");
+
+/// Makes a plan by name; "double-ring:4" is double-ring with windows of 4 ranks. Throws Error as
+/// check_schedule does, and when the schedule cannot serve the problem.
 Plan make_plan(std::string_view name, const Problem& problem, Pass pass, std::string_view field = "schedule");
 
 }  // namespace annulus::plan

@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "plan/circulation.hpp"
+
+namespace annulus::plan {
+namespace {
+
+/// Ranks on every node.
+int node_size(std::string_view schedule, const Topology& topology) {
+  require(topology.is_uniform(),
+          "schedule '{}': its rings between nodes need the same number of ranks on every node, but there are "
+          "{}; use "
+          "'ring' or 'burst', which serve any topology",
+          schedule, topology.to_string());
+  return topology.ranks_on(0);
+}
+
+}  // namespace
+
+Plan make_topology_burst(const Problem& problem, Pass pass) {
+  constexpr std::string_view name = "topology-burst";
+  return circulate(std::string(name), problem, pass,
+                   pass == Pass::forward ? keys_travel(pass) : queries_travel(),
+                   {.group_size = node_size(name, problem.topology)});
+}
+
+Plan make_hierarchical(const Problem& problem, Pass pass) {
+  constexpr std::string_view name = "hierarchical";
+  return circulate(std::string(name), problem, pass, keys_travel(pass),
+                   {.group_size = node_size(name, problem.topology)});
+}
+
+Plan make_double_ring(const Problem& problem, Pass pass, std::optional<int> window) {
+  std::string name = "double-ring";
+  if (window) {
+    name += fmt::format(":{}", *window);
+    require(*window >= 1 && problem.ranks() % *window == 0,
+            "schedule '{}': windows of {} ranks do not divide {} ranks; give a divisor", name, *window,
+            problem.ranks());
+  }
+  const int size = window ? *window : node_size(name, problem.topology);
+  return circulate(name, problem, pass, keys_travel(pass), {.group_size = size, .gradients_alone = true});
+}
+
+}  // namespace annulus::plan

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/plan/validate.hpp>
+
+#include "plan/support.hpp"
+
+namespace annulus::plan::test {
+
+inline constexpr Pass passes[] = {Pass::forward, Pass::backward};
+inline const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
+
+inline std::vector<std::string> masks_of(std::int64_t tokens) {
+  const std::string third = std::to_string(std::max<std::int64_t>(1, tokens / 3));
+  std::vector<std::string> masks = {
+      "full",       "causal",      "window:3,0",         "window:5,2",       "window:0,4",
+      "window:0,0", "dilated:3,4", "dilated:2," + third, "causal+window:1,1"};
+  if (tokens > 5) masks.insert(masks.end(), {"documents:0,1," + third, "documents:0,2+window:2,0"});
+  return masks;
+}
+
+/// The problem's topology is one that the schedule takes; with a window, the schedule takes any.
+inline bool serves(std::string_view schedule, const Problem& problem) {
+  const bool rings_of_nodes =
+      schedule == "topology-burst" || schedule == "hierarchical" || schedule == "double-ring";
+  return !rings_of_nodes || problem.topology.is_uniform();
+}
+
+/// What must hold for every plan of a schedule, beyond what the validator proves.
+inline void check_plan(const Plan& plan) {
+  const Problem& problem = plan.problem;
+  std::int64_t pairs = 0, wanted = 0;
+  bool last_step_matters = plan.steps == 0;
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    pairs += traffic(plan, rank).pairs;
+    for (int peer = 0; peer < problem.ranks(); ++peer) {
+      wanted += problem.heads * problem.mask.pairs(problem.shard(rank), problem.shard(peer));
+    }
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Compute& compute : step.computes) {
+        EXPECT_FALSE(problem.mask.is_empty(problem.shard(compute.q_shard), problem.shard(compute.kv_shard)))
+            << "an empty shard pair is computed";
+      }
+      for (const Transfer& transfer : step.sends) {
+        EXPECT_GT(problem.elements(transfer.piece), 0);
+        last_step_matters |= transfer.wait == plan.steps - 1;
+      }
+    }
+    last_step_matters |= plan.steps > 0 && plan.step(rank, plan.steps - 1) != Step{};
+  }
+  EXPECT_EQ(pairs, wanted);
+  EXPECT_TRUE(last_step_matters) << "the last step does nothing on any rank";
+  EXPECT_THAT(violations(plan), testing::IsEmpty()) << to_string(plan);
+}
+
+}  // namespace annulus::plan::test

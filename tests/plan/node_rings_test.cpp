@@ -1,0 +1,443 @@
+// Rings of rings: topology-burst, hierarchical and double-ring.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "plan/check_plan.hpp"
+#include "plan/support.hpp"
+
+namespace annulus::plan {
+namespace {
+
+using test::BlockFile;
+using test::check_plan;
+using test::layouts;
+using test::passes;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::vector<std::string> names = {"topology-burst", "hierarchical", "double-ring"};
+
+Problem on_nodes(int nodes, int ranks_per_node, std::int64_t tokens, std::string_view layout,
+                 std::string_view mask) {
+  Problem problem = test::make_problem(nodes * ranks_per_node, tokens, layout, mask);
+  problem.topology = Topology::uniform(nodes * ranks_per_node, ranks_per_node);
+  return problem;
+}
+
+/// Same steps, whatever the name.
+bool same_steps(Plan a, const Plan& b) {
+  a.schedule = b.schedule;
+  return a == b;
+}
+
+void check_all(int nodes, int ranks_per_node, std::int64_t tokens, const std::string& mask,
+               const std::vector<std::string>& on_layouts = layouts) {
+  for (const std::string& layout : on_layouts) {
+    const Problem problem = on_nodes(nodes, ranks_per_node, tokens, layout, mask);
+    SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on " << nodes
+                                    << " nodes of " << ranks_per_node << " ranks");
+    check_plan(make_topology_burst(problem, Pass::forward));
+    for (const std::string& name : names) {
+      SCOPED_TRACE(name);
+      EXPECT_TRUE(
+          same_steps(make_plan(name, problem, Pass::forward), make_topology_burst(problem, Pass::forward)));
+      check_plan(make_plan(name, problem, Pass::backward));
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(NodeRings, AreValidForEveryLayoutAndMask) {
+  for (const auto& [nodes, size] :
+       {std::pair{1, 3}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}, {3, 4}, {5, 2}}) {
+    for (const std::int64_t tokens : {3, 37, 48}) {
+      for (const std::string& mask : test::masks_of(tokens)) {
+        check_all(nodes, size, tokens, mask);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(NodeRings, AreValidOnManyRanks) {
+  check_all(8, 8, 640, "causal", {"zigzag"});
+  check_all(7, 5, 61, "window:9,3");  // ranks with a row or two
+  check_all(4, 8, 20, "full");        // ranks without rows
+  check_all(6, 6, 400, "dilated:9,50");
+}
+
+TEST(NodeRings, AreValidForBlockMasks) {
+  const BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
+  for (const auto& [nodes, size] : {std::pair{2, 2}, {2, 4}, {3, 3}, {4, 2}, {8, 1}}) {
+    check_all(nodes, size, 45, file.mask(6));
+  }
+}
+
+TEST(NodeRings, AreValidUpTo64RanksAnd8NodesSlow) {
+  for (int nodes = 1; nodes <= 8; ++nodes) {
+    for (int size = 1; nodes * size <= 64; ++size) {
+      for (const char* mask :
+           {"full", "causal", "window:70,11", "documents:0,100,101,350+window:40,0"}) {
+        check_all(nodes, size, 401, mask);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(NodeRings, WindowsNeedNotBeNodesSlow) {
+  for (int ranks = 1; ranks <= 24; ++ranks) {
+    for (int window = 1; window <= ranks; ++window) {
+      if (ranks % window != 0) continue;
+      for (const std::string& layout : layouts) {
+        const Problem problem = test::make_problem(ranks, 67, layout, "causal");
+        for (const Pass pass : passes) check_plan(make_double_ring(problem, pass, window));
+      }
+    }
+  }
+}
+
+/// The partition with which BurstEngine's rank (node, local) works in ring step r (counted from 0).
+TEST(NodeRings, WorkInThePublishedOrder) {
+  const int nodes = 3, size = 4;
+  const Problem problem = on_nodes(nodes, size, 48, "contiguous", "full");
+  for (const std::string& name : names) {
+    const Plan plan = make_plan(name, problem, Pass::forward);
+    EXPECT_EQ(plan.steps, nodes * size);
+    for (int node = 0; node < nodes; ++node) {
+      for (int local = 0; local < size; ++local) {
+        for (int r = 0; r < nodes * size; ++r) {
+          const std::vector<Compute> computes = plan.step(node * size + local, r).computes;
+          ASSERT_EQ(computes.size(), 1u);
+          EXPECT_EQ(computes.front().kv_shard,
+                    ((node - r / size + nodes) % nodes) * size + (local - r % size + size) % size);
+        }
+      }
+    }
+  }
+}
+
+TEST(NodeRings, OneNodeIsAFlatRing) {
+  for (const char* mask : {"full", "causal", "window:9,0"}) {
+    const Problem problem = on_nodes(1, 5, 43, "contiguous", mask);
+    for (const Pass pass : passes) {
+      EXPECT_TRUE(same_steps(make_topology_burst(problem, pass), make_burst(problem, pass)));
+      EXPECT_TRUE(same_steps(make_hierarchical(problem, pass), make_ring(problem, pass)));
+    }
+    EXPECT_TRUE(same_steps(make_double_ring(problem, Pass::forward), make_ring(problem, Pass::forward)));
+  }
+}
+
+TEST(NodeRings, OneRankANodeTakesTheStepsOfAFlatRing) {
+  const Problem problem = on_nodes(6, 1, 43, "zigzag", "causal");
+  for (const Pass pass : passes) {
+    const Plan plan = make_topology_burst(problem, pass), flat = make_burst(problem, pass);
+    EXPECT_EQ(plan.steps, flat.steps);
+    for (int rank = 0; rank < 6; ++rank) {
+      EXPECT_EQ(traffic(plan, rank).sent_bytes, traffic(flat, rank).sent_bytes);
+      EXPECT_EQ(traffic(plan, rank).sent_bytes_between_nodes, traffic(flat, rank).sent_bytes);
+    }
+  }
+}
+
+/// Visits every transfer that a rank sends.
+void for_sends(const Plan& plan, const std::function<void(int rank, const Transfer&)>& visit) {
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Transfer& send : step.sends) visit(rank, send);
+    }
+  }
+}
+
+TEST(NodeRings, RanksExchangeWithNeighboursAndOnTheirOwnRail) {
+  const int nodes = 4, size = 3;
+  const Problem problem = on_nodes(nodes, size, 60, "striped", "full");
+  const Topology& topology = problem.topology;
+  for (const std::string& name : names) {
+    for (const Pass pass : passes) {
+      for_sends(make_plan(name, problem, pass), [&](int rank, const Transfer& send) {
+        const bool outer =
+            send.channel == Channel::outer_activations || send.channel == Channel::outer_gradients;
+        EXPECT_EQ(outer, !topology.same_node(rank, send.peer));
+        EXPECT_EQ(is_gradient(send.piece.tensor),
+                  send.channel == Channel::outer_gradients || send.channel == Channel::gradients);
+        if (outer) {
+          EXPECT_EQ(topology.local_rank(send.peer), topology.local_rank(rank));
+          EXPECT_EQ(topology.node(send.peer), (topology.node(rank) + 1) % nodes);
+        } else {
+          EXPECT_EQ(topology.local_rank(send.peer), (topology.local_rank(rank) + 1) % size);
+        }
+      });
+    }
+  }
+}
+
+// --- Traffic -----------------------------------------------------------------------------------------------
+
+/// Rows of the shards of one rail.
+std::int64_t rail_rows(const Problem& problem, int local) {
+  std::int64_t rows = 0;
+  for (int node = 0; node < problem.topology.nodes(); ++node) {
+    rows += problem.shard(problem.topology.first_rank(node) + local).count;
+  }
+  return rows;
+}
+
+/// Bytes of one row of all tensors that travel, and of all sums.
+struct Widths {
+  std::int64_t inputs = 0, sums = 0;
+};
+Widths widths(const Problem& problem, bool queries, Pass pass) {
+  const std::int64_t stored = static_cast<std::int64_t>(size_of(problem.activation)), d = problem.head_dim;
+  const std::int64_t batch = problem.batch;
+  if (!queries || pass == Pass::forward) {
+    const std::int64_t kv = batch * problem.kv_heads * d;
+    return {2 * kv * stored, pass == Pass::backward ? 2 * kv * 4 : 0};
+  }
+  const std::int64_t heads = batch * problem.heads;
+  return {2 * heads * d * stored + 2 * heads * 4, heads * d * 4};
+}
+
+/// Under a full mask, exactly, also when the ranks do not divide the tokens. On its inner ring a rank passes
+/// on, in every loop, all shards but those of its successor's rail; between the nodes, the shards of its own
+/// rail but that of the next node. Of the sums it sends all of its own rail but its own between nodes, all
+/// other rails inside.
+TEST(NodeRings, MoveExactlyWhatTheFullMaskNeeds) {
+  for (const auto& [nodes, size] : {std::pair{2, 2}, {2, 4}, {3, 3}, {4, 2}}) {
+    for (const std::string& layout : layouts) {
+      Problem problem = on_nodes(nodes, size, 61, layout, "full");
+      problem.activation = DType::bf16;
+      const int ranks = nodes * size;
+      for (const std::string& name : names) {
+        for (const Pass pass : passes) {
+          const Widths bytes = widths(problem, name == "topology-burst", pass);
+          const Plan plan = make_plan(name, problem, pass);
+          for (int rank = 0; rank < ranks; ++rank) {
+            SCOPED_TRACE(testing::Message() << name << " " << name_of(pass) << " " << layout << " " << nodes
+                                            << "x" << size << " rank " << rank);
+            const int local = problem.topology.local_rank(rank);
+            const std::int64_t own_rail = rail_rows(problem, local);
+            const std::int64_t inside =
+                (61 - rail_rows(problem, (local + 1) % size)) * bytes.inputs + (61 - own_rail) * bytes.sums;
+            const std::int64_t between =
+                (own_rail - problem.shard((rank + size) % ranks).count) * bytes.inputs +
+                (own_rail - problem.shard(rank).count) * bytes.sums;
+            const Traffic found = traffic(plan, rank);
+            EXPECT_EQ(found.sent_bytes_between_nodes, between);
+            EXPECT_EQ(found.sent_bytes - found.sent_bytes_between_nodes, inside);
+          }
+        }
+      }
+    }
+  }
+}
+
+/// The published volumes are those of the flat rings, (G−1)/G of 2Nd, 4Nd and 3Nd + 2N; the share (I−1)/G of
+/// them crosses from one of I nodes to the next.
+TEST(NodeRings, MoveThePublishedVolumes) {
+  const int nodes = 3, size = 4, ranks = nodes * size;
+  const Problem problem = on_nodes(nodes, size, 96, "zigzag", "full");
+  for (const auto& [name, flat] :
+       {std::pair{"topology-burst", "burst"}, {"hierarchical", "ring"}, {"double-ring", "ring"}}) {
+    for (const Pass pass : passes) {
+      const Plan plan = make_plan(name, problem, pass), ring = make_plan(flat, problem, pass);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Traffic found = traffic(plan, rank), expected = traffic(ring, rank);
+        for (int t = 0; t < tensor_count; ++t) {
+          EXPECT_EQ(found.sent[t], expected.sent[t]);
+          EXPECT_EQ(found.received[t], expected.received[t]);
+        }
+        EXPECT_EQ(found.sent_bytes_between_nodes * (ranks - 1), found.sent_bytes * (nodes - 1));
+      }
+    }
+  }
+}
+
+// --- Time --------------------------------------------------------------------------------------------------
+
+TEST(NodeRings, NextNodesShardsTravelForAWholeLoop) {
+  const int nodes = 3, size = 4;
+  for (const std::string& name : names) {
+    const Plan plan = make_plan(name, on_nodes(nodes, size, 48, "striped", "full"), Pass::forward);
+    int seen = 0;
+    for_sends(plan, [&](int, const Transfer& send) {
+      if (send.channel != Channel::outer_activations) return;
+      ++seen;
+      EXPECT_EQ(send.post % size, 0);
+      EXPECT_EQ(send.wait, send.post + size);
+    });
+    EXPECT_EQ(seen, nodes * size * (nodes - 1) * 2);
+  }
+}
+
+/// Gradients that a rank sends while it computes, and while it does not.
+struct Overlap {
+  int hidden = 0, exposed = 0;
+};
+Overlap overlap_of(const Plan& plan, int rank) {
+  const std::vector<Step> steps = plan.rank_steps(rank);
+  Overlap overlap;
+  for (const Step& step : steps) {
+    for (const Transfer& send : step.sends) {
+      if (!is_gradient(send.piece.tensor)) continue;
+      const bool hidden = std::any_of(steps.begin() + send.post, steps.begin() + send.wait,
+                                      [](const Step& at) { return !at.computes.empty(); });
+      ++(hidden ? overlap.hidden : overlap.exposed);
+    }
+  }
+  return overlap;
+}
+
+/// Figure 5: after one warm-up round every gradient travels while its sender computes, but for the last hop
+/// inside the node and the last one between nodes.
+TEST(NodeRings, GradientsTravelWhileRanksCompute) {
+  const int nodes = 3, size = 4;
+  const Problem problem = on_nodes(nodes, size, 48, "striped", "full");
+  const Plan plan = make_topology_burst(problem, Pass::backward);
+  EXPECT_EQ(plan.steps, nodes * size + 3);
+  for (int rank = 0; rank < nodes * size; ++rank) {
+    const Overlap overlap = overlap_of(plan, rank);
+    EXPECT_EQ(overlap.exposed, 2);
+    EXPECT_EQ(overlap.hidden, nodes * size - 3);
+    for (int t = 0; t < 2; ++t) {
+      for (const Transfer& send : plan.step(rank, t).sends) EXPECT_FALSE(is_gradient(send.piece.tensor));
+    }
+    EXPECT_TRUE(std::ranges::any_of(plan.step(rank, 2).sends,
+                                    [](const Transfer& send) { return send.piece.tensor == Tensor::dq; }));
+  }
+  int hops = 0;
+  for_sends(plan, [&](int, const Transfer& send) {
+    if (send.channel != Channel::outer_gradients || send.post > nodes * size) return;
+    ++hops;  // one step into the loop that follows, until its end
+    EXPECT_EQ(send.post % size, 1);
+    EXPECT_EQ(send.wait, send.post + size - 1);
+  });
+  EXPECT_EQ(hops, nodes * size * (nodes - 2));
+}
+
+TEST(NodeRings, DoubleRingsMoveGradientsWhileNobodyComputes) {
+  const int nodes = 3, size = 4, ranks = nodes * size;
+  for (const int window : {size, 2, 1, ranks}) {
+    const Plan plan = make_double_ring(on_nodes(nodes, size, 48, "striped", "full"), Pass::backward, window);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Overlap overlap = overlap_of(plan, rank);
+      EXPECT_EQ(overlap.hidden, 0);
+      EXPECT_EQ(overlap.exposed, 2 * (ranks - 1));  // dk and dv
+      for (const Step& step : plan.rank_steps(rank)) {
+        const bool moves_gradients = std::ranges::any_of(
+            step.sends, [](const Transfer& send) { return is_gradient(send.piece.tensor); });
+        EXPECT_FALSE(moves_gradients && !step.computes.empty());
+        // Activations of the inner ring do not share these steps either.
+        for (const Transfer& send : step.sends) {
+          if (send.channel == Channel::activations) {
+            EXPECT_EQ(send.wait, send.post + 1);
+          }
+          EXPECT_EQ(is_gradient(send.piece.tensor), moves_gradients);
+        }
+      }
+    }
+  }
+}
+
+// --- Masks -------------------------------------------------------------------------------------------------
+
+std::int64_t rows_between_nodes(const Plan& plan, Tensor tensor) {
+  std::int64_t rows = 0;
+  for_sends(plan, [&](int rank, const Transfer& send) {
+    if (send.piece.tensor == tensor && !plan.problem.topology.same_node(rank, send.peer)) {
+      rows += send.piece.rows.size();
+    }
+  });
+  return rows;
+}
+
+TEST(NodeRings, DocumentsThatKeepToANodeStayThere) {
+  const Problem problem = on_nodes(3, 4, 96, "contiguous", "documents:0,32,64");
+  for (const std::string& name : names) {
+    for (const Pass pass : passes) {
+      const Plan plan = make_plan(name, problem, pass);
+      for_sends(plan, [&](int rank, const Transfer& send) {
+        EXPECT_TRUE(problem.topology.same_node(rank, send.peer));
+      });
+      if (pass == Pass::forward) {
+        EXPECT_EQ(plan.steps, 4);
+      }
+    }
+  }
+}
+
+/// With a window of one shard, only the last shard of a node is needed on the next one.
+TEST(NodeRings, WindowsCrossToTheNextNodeOnly) {
+  const Problem problem = on_nodes(3, 4, 96, "contiguous", "window:8,0");
+  for (const std::string& name : names) {
+    const Plan forward = make_plan(name, problem, Pass::forward);
+    EXPECT_EQ(rows_between_nodes(forward, Tensor::k), 2 * 8);
+    EXPECT_EQ(forward.steps, 4);  // two loops of two rounds
+  }
+  EXPECT_EQ(rows_between_nodes(make_hierarchical(problem, Pass::backward), Tensor::dk), 2 * 8);
+  EXPECT_EQ(rows_between_nodes(make_topology_burst(problem, Pass::backward), Tensor::q), 2 * 8);
+  EXPECT_EQ(rows_between_nodes(make_topology_burst(problem, Pass::backward), Tensor::dq), 2 * 8);
+}
+
+TEST(NodeRings, CausalContiguousShardsStopAtTheLastNode) {
+  const Problem problem = on_nodes(4, 2, 80, "contiguous", "causal");
+  // Each of the 20 rows of node n goes to the 3 − n nodes behind it.
+  EXPECT_EQ(rows_between_nodes(make_hierarchical(problem, Pass::backward), Tensor::v), 20 * (3 + 2 + 1));
+  EXPECT_EQ(rows_between_nodes(make_hierarchical(problem, Pass::backward), Tensor::dv), 20 * (3 + 2 + 1));
+  EXPECT_EQ(rows_between_nodes(make_topology_burst(problem, Pass::backward), Tensor::dq), 20 * (1 + 2 + 3));
+}
+
+TEST(NodeRings, NodesThatNeedNothingRelay) {
+  // Queries of shard 0 see the keys of shards 0, 3 and 7, on nodes 0, 1 and 3; nobody else sees foreign keys.
+  const BlockFile file({"0 3 7", "1", "2", "3", "4", "5", "6", "7"});
+  const Problem problem = on_nodes(4, 2, 80, "contiguous", file.mask(10));
+  const Plan plan = make_topology_burst(problem, Pass::backward);
+  EXPECT_THAT(violations(plan), IsEmpty());
+  using Ways = std::vector<std::pair<int, int>>;
+  Ways q, dq;
+  for_sends(plan, [&](int rank, const Transfer& send) {
+    EXPECT_EQ(send.piece.owner, 0);
+    if (send.piece.tensor == Tensor::q) q.emplace_back(rank, send.peer);
+    if (send.piece.tensor == Tensor::dq) dq.emplace_back(rank, send.peer);
+  });
+  EXPECT_EQ(q, (Ways{{0, 2}, {2, 4}, {2, 3}, {4, 6}, {6, 7}}));
+  EXPECT_EQ(dq, (Ways{{2, 4}, {3, 2}, {4, 6}, {6, 0}, {7, 6}}));
+  for (const Step& step : plan.rank_steps(4)) {
+    EXPECT_THAT(step.clears, IsEmpty());
+    for (const Transfer& receive : step.receives) EXPECT_EQ(receive.arrival, Arrival::store);
+  }
+}
+
+// --- Refusals ----------------------------------------------------------------------------------------------
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(NodeRings, RefuseUnevenNodes) {
+  Problem problem = on_nodes(2, 3, 30, "contiguous", "full");
+  problem.topology = Topology({2, 3, 1});
+  for (const std::string& name : names) {
+    EXPECT_THAT(error_of([&] { make_plan(name, problem, Pass::forward); }),
+                testing::AllOf(HasSubstr(fmt::format("schedule '{}'", name)),
+                               HasSubstr(problem.topology.to_string()), HasSubstr("use 'ring' or 'burst'")));
+  }
+  check_plan(make_double_ring(problem, Pass::backward, 3));  // windows are not bound to nodes
+  EXPECT_EQ(error_of([&] { make_double_ring(problem, Pass::forward, 4); }),
+            "schedule 'double-ring:4': windows of 4 ranks do not divide 6 ranks; give a divisor");
+}
+
+}  // namespace
+}  // namespace annulus::plan
