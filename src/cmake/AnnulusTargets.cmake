@@ -74,7 +74,7 @@ function(annulus_add_test name)
       add_test(NAME ${entry} COMMAND ${MPIEXEC_EXECUTABLE} ${ANNULUS_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
         $<TARGET_FILE:${target}> --gtest_filter=-*Slow* ${arg_ARGS})
       set_tests_properties(${entry} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
-        ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_ENVIRONMENT}")
+        ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_MPI_ENVIRONMENT}")
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
