@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include <annulus/attention/local.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
@@ -84,9 +82,7 @@ void check_options(const AttentionOptions& o, int ranks) {
           ranks);
   require(!o.local || (o.dump.empty() && o.data.empty()),
           "--local measures random inputs and writes no tensors: leave --data and --dump out");
-  const auto schedules = plan::schedule_names();
-  require(std::find(schedules.begin(), schedules.end(), o.schedule) != schedules.end(),
-          "--schedule: there is no schedule '{}'; known are {}", o.schedule, fmt::join(schedules, ", "));
+  plan::check_schedule(o.schedule, "--schedule");
   Layout::parse(o.layout, "--layout");
   require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
           "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "

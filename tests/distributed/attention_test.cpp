@@ -22,6 +22,7 @@ const std::vector<std::string> masks = {
     "full", "causal", "window:20,7", "dilated:6,5", "documents:0,5,31,32,45", "documents:0,40,41+window:9,0"};
 const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
 const std::vector<std::string> schedules = {"ring", "burst"};
+const std::vector<std::string> node_rings = {"topology-burst", "hierarchical", "double-ring"};
 
 /// Blocks of 8 tokens: the diagonal, the first column, and one row that lists nothing.
 Mask blocks(std::int64_t tokens) {
@@ -78,6 +79,40 @@ TEST(DistributedAttention, SlowEqualsTheReferenceEverywhere) {
         {.tokens = 64, .heads = 2, .kv_heads = 2, .head_dim = 32, .batch = 2});
 }
 
+/// Rings between emulated nodes and inside them. A window of two ranks need not be a node.
+void cross_nodes(const std::vector<std::pair<int, int>>& topologies, const std::vector<std::string>& on_masks,
+                 const std::vector<std::string>& on_layouts, const Shape& shape, DType type) {
+  for (const std::string& mask : on_masks) {
+    const auto sample = make_sample(mask, shape, type);
+    for (const auto& [nodes, size] : topologies) {
+      std::vector<std::string> names = node_rings;
+      if (nodes * size % 2 == 0) names.emplace_back("double-ring:2");
+      for (const std::string& schedule : names) {
+        for (const std::string& layout : on_layouts) {
+          expect_correct(run_loopback_case(nodes * size, *sample, schedule, layout, size),
+                         fmt::format("{} {} {} {} on {} nodes of {} ranks", schedule, layout, mask,
+                                     name_of(type), nodes, size));
+        }
+      }
+    }
+  }
+}
+
+TEST(DistributedAttention, RingsBetweenAndInsideNodes) {
+  cross_nodes({{2, 2}, {3, 1}, {4, 2}}, {"full"}, {"striped"}, {.tokens = 61}, DType::f32);
+  cross_nodes({{3, 2}, {2, 3}}, {"causal", "window:20,7"}, {"contiguous", "zigzag"}, {.tokens = 61},
+              DType::f32);
+  cross_nodes({{2, 4}}, {"documents:0,5,31,32,45"}, {"contiguous"}, {.tokens = 61, .batch = 2}, DType::bf16);
+  cross_nodes({{3, 3}}, {"causal"}, {"block-striped:3"}, {.tokens = 7}, DType::f32);  // ranks without rows
+}
+
+TEST(DistributedAttention, SlowRingsBetweenAndInsideNodesEverywhere) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    cross_nodes({{1, 4}, {2, 1}, {2, 2}, {2, 3}, {2, 4}, {3, 1}, {3, 2}, {4, 1}, {4, 2}, {5, 1}}, masks,
+                layouts, {.tokens = 131, .heads = 6, .kv_heads = 2}, type);
+  }
+}
+
 TEST(DistributedAttention, SixteenBitTypes) {
   for (const DType type : {DType::bf16, DType::f16}) {
     for (const std::string& schedule : schedules) {
@@ -100,10 +135,10 @@ TEST(DistributedAttention, AnyNumberOfRanks) {
 
 TEST(DistributedAttention, ErrorDoesNotGrowWithTheRing) {
   const auto sample = make_sample("full", {.tokens = 256, .heads = 2, .kv_heads = 1, .head_dim = 32});
-  for (const std::string& schedule : schedules) {
+  for (const std::string schedule : {"ring", "burst", "topology-burst", "double-ring"}) {
     const Errors one = run_loopback_case(1, *sample, schedule, "zigzag");
     for (const int ranks : {4, 16}) {
-      const Errors many = run_loopback_case(ranks, *sample, schedule, "zigzag");
+      const Errors many = run_loopback_case(ranks, *sample, schedule, "zigzag", 4);
       EXPECT_LE(many.worst(), 2.0 * one.worst() + 2e-7) << schedule << " on " << ranks << " ranks";
     }
   }

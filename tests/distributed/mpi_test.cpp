@@ -35,6 +35,16 @@ TEST_F(DistributedMpi, EqualsTheReference) {
   }
 }
 
+// One machine stands for two nodes.
+TEST_F(DistributedMpi, RingsBetweenAndInsideNodes) {
+  if (world_->size() % 2 != 0) GTEST_SKIP() << "an odd number of ranks makes no two equal nodes";
+  const auto nodes = mpi_.world(world_->size() / 2);
+  const auto sample = make_sample("causal", {.tokens = 61, .batch = 2});
+  for (const char* schedule : {"topology-burst", "hierarchical", "double-ring"}) {
+    expect_correct(run(*nodes, *sample, schedule, Layout::parse("zigzag")), schedule);
+  }
+}
+
 // Messages long enough for the rendezvous protocol, many steps in one go, computes that are cut.
 TEST_F(DistributedMpi, LongMessages) {
   for (const DType type : {DType::f32, DType::bf16}) {
