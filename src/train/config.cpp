@@ -10,6 +10,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
 
@@ -218,6 +219,7 @@ void Config::check() const {
   require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
   adamw().validate();
   learning_rate().validate();
+  plan::check_schedule(attention.schedule, "attention.schedule");
   Layout::parse(attention.layout, "attention.layout");
 }
 

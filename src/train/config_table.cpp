@@ -43,7 +43,9 @@ const std::vector<Key>& table() {
        0},
       {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
 
-      {"attention.schedule", "how shards travel: ring, burst", ANNULUS_MEMBER(attention.schedule), never},
+      {"attention.schedule",
+       "how shards travel: ring, burst, topology-burst and others (annulus-bench attention --help)",
+       ANNULUS_MEMBER(attention.schedule), never},
       {"attention.layout", "contiguous, zigzag, striped, block-striped:B", ANNULUS_MEMBER(attention.layout),
        never},
       {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",

@@ -50,6 +50,7 @@ Config unusual() {
   config.model.head_dim = 136;
   config.train.dtype = "f32";
   config.attention.layout = "block-striped:64";
+  config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;
   return config;
 }
@@ -140,6 +141,8 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
   EXPECT_THAT(parse_error("[train]\nbeta2 = 1.0\n"), HasSubstr("train.beta2 = 1"));
   EXPECT_THAT(parse_error("[train]\nepsilon = 0\n"), HasSubstr("train.epsilon = 0"));
   EXPECT_THAT(parse_error("[train]\nclip_norm = 0\n"), HasSubstr("train.clip_norm = 0"));
+  EXPECT_THAT(parse_error("[attention]\nschedule = 'spiral'\n"),
+              AllOf(HasSubstr("attention.schedule"), HasSubstr("spiral"), HasSubstr("topology-burst")));
   EXPECT_THAT(parse_error("[attention]\nlayout = 'spiral'\n"),
               AllOf(HasSubstr("attention.layout"), HasSubstr("spiral")));
 }

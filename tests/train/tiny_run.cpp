@@ -48,7 +48,8 @@ Config TinyRun::config(const std::string& name) const {
 Outcome run(int ranks, const Config& config, const ResumePolicy& resume) {
   Outcome outcome;
   std::mutex mutex;
-  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
+  const int ranks_per_node = config.parallel.ranks_per_node > 0 ? config.parallel.ranks_per_node : ranks;
+  comm::run_loopback(Topology::uniform(ranks, ranks_per_node), [&](comm::Communicator& world) {
     Outcome mine = train(HostExec(), world, config, resume);
     const std::scoped_lock lock(mutex);
     if (world.rank() == 0) outcome = std::move(mine);

@@ -29,7 +29,8 @@ class TinyRun {
   annulus::test::TemporaryFolder folder_;
 };
 
-/// Trains on `ranks` ranks that are threads; what rank 0 was told.
+/// Trains on `ranks` ranks that are threads, on nodes of parallel.ranks_per_node or on one; what rank 0 was
+/// told.
 Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {});
 
 /// The losses in metrics.jsonl, which has every update once, in order.

@@ -116,6 +116,19 @@ TEST_F(Trainer, ContextRanksInEveryLayoutGiveTheLossesOfOne) {
       }
 }
 
+TEST_F(Trainer, RingsOfNodesGiveTheLossesOfOne) {
+  const Config one = tiny_.config("one");
+  run(1, one);
+  for (const char* schedule : {"topology-burst", "double-ring:1"}) {
+    SCOPED_TRACE(schedule);
+    Config config = tiny_.config(std::string("nodes ") + schedule[0]);
+    config.attention.schedule = schedule;
+    config.parallel.ranks_per_node = 2;
+    run(4, config);
+    expect_same_but_for_rounding(one, config);
+  }
+}
+
 TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
   Config accumulated = tiny_.config("accumulated");  // one rank, four sequences an update
   accumulated.train.micro_batches = 4;
