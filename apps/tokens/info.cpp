@@ -55,7 +55,7 @@ nlohmann::json to_json(const Report& report) {
                      {"fingerprint", shard.tokenizer.fingerprint},
                      {"vocabulary", shard.tokenizer.vocabulary},
                      {"end_of_document", shard.tokenizer.end_of_document},
-                     {"type", io::name_of(shard.type)},
+                     {"type", name_of(shard.type)},
                      {"checksum", shard.checksum},
                      {"creator", shard.creator}});
   }
@@ -71,7 +71,7 @@ void print_table(const Report& report) {
              "tokenizer", "vocabulary", "type", "checksum");
   for (const data::ShardHeader& shard : report.shards) {
     fmt::print("{:{}}  {:>12}  {:>10}  {:>13}  {:>10}  {:>4}  {:08x}\n", shard.path, width, shard.tokens,
-               shard.documents, shard.tokenizer.name, shard.tokenizer.vocabulary, io::name_of(shard.type),
+               shard.documents, shard.tokenizer.name, shard.tokenizer.vocabulary, name_of(shard.type),
                shard.checksum);
   }
   fmt::print("{:{}}  {:>12}  {:>10}\n", "in all", width, report.tokens, report.documents);

@@ -1,5 +1,7 @@
 #include "comm/reduce.hpp"
 
+#include <annulus/base/error.hpp>
+
 #include <algorithm>
 #include <array>
 #include <type_traits>
@@ -66,6 +68,8 @@ void reduce_with(DType type, Op op, std::span<const void* const> sources, void* 
       return reduce_typed<std::int32_t>(op, sources, out, count);
     case DType::i64:
       return reduce_typed<std::int64_t>(op, sources, out, count);
+    default:
+      fail("reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
   }
 }
 

@@ -79,14 +79,13 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
 
   io::Dataset tokens = file.dataset("tokens");
   header.type = tokens.type();
-  require(tokens.type() == io::ElementType::u8 || tokens.type() == io::ElementType::u16 ||
-              tokens.type() == io::ElementType::u32,
+  require(tokens.type() == DType::u8 || tokens.type() == DType::u16 || tokens.type() == DType::u32,
           "'{}': the dataset tokens holds {}: write it as u8, u16 or u32", header.path,
-          io::name_of(tokens.type()));
+          name_of(tokens.type()));
   header.tokens = length_of(tokens);
 
   const io::Dataset documents = file.dataset("documents");
-  documents.require_type(io::ElementType::u64);
+  documents.require_type(DType::u64);
   header.documents = length_of(documents);
   require(header.documents <= header.tokens, "'{}' has {} documents but {} tokens: write the shard again",
           header.path, header.documents, header.tokens);

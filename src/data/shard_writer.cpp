@@ -30,7 +30,7 @@ void require_contents(const std::string& path, const TokenizerIdentity& identity
 }
 
 /// Writes the ids in their stored type, piece by piece; returns the CRC-32 of the stored bytes.
-std::uint32_t write_tokens(io::File& file, io::ElementType type, std::span<const std::int32_t> tokens) {
+std::uint32_t write_tokens(io::File& file, DType type, std::span<const std::int32_t> tokens) {
   io::Dataset dataset = file.create_dataset("tokens", type, {tokens.size()});
   std::uint32_t crc = 0;
   with_token_type(type, [&]<class T>(T) {

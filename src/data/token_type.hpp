@@ -2,30 +2,30 @@
 
 #include <cstdint>
 
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/io/element_type.hpp>
 
 namespace annulus::data {
 
 /// The smallest type that holds every id of a vocabulary.
-inline io::ElementType token_type(std::int64_t vocabulary) {
-  if (vocabulary <= 256) return io::ElementType::u8;
-  if (vocabulary <= 65536) return io::ElementType::u16;
-  return io::ElementType::u32;
+inline DType token_type(std::int64_t vocabulary) {
+  if (vocabulary <= 256) return DType::u8;
+  if (vocabulary <= 65536) return DType::u16;
+  return DType::u32;
 }
 
 /// Calls `use` with a zero of the C++ type in which ids are stored.
 template <class Use>
-void with_token_type(io::ElementType type, const Use& use) {
+void with_token_type(DType type, const Use& use) {
   switch (type) {
-    case io::ElementType::u8:
+    case DType::u8:
       return use(std::uint8_t{0});
-    case io::ElementType::u16:
+    case DType::u16:
       return use(std::uint16_t{0});
-    case io::ElementType::u32:
+    case DType::u32:
       return use(std::uint32_t{0});
     default:
-      fail("token ids are stored as u8, u16 or u32, not {}", io::name_of(type));
+      fail("token ids are stored as u8, u16 or u32, not {}", name_of(type));
   }
 }
 

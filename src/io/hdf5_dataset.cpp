@@ -10,7 +10,7 @@ using detail::hdf5_own;
 using detail::Hdf5Lock;
 using detail::text_of;
 
-Dataset::Dataset(Handle handle, std::shared_ptr<detail::FileState> state, std::string name, ElementType type,
+Dataset::Dataset(Handle handle, std::shared_ptr<detail::FileState> state, std::string name, DType type,
                  Extents extents)
     : Object(std::move(handle), std::move(state), std::move(name)),
       type_(type),
@@ -22,7 +22,7 @@ std::uint64_t Dataset::elements() const {
   return product;
 }
 
-void Dataset::require_type(ElementType type) const {
+void Dataset::require_type(DType type) const {
   require(type == type_, "'{}': the dataset '{}' holds {}, not {}: write it in that type", file(), name(),
           name_of(type_), name_of(type));
 }
@@ -85,7 +85,7 @@ Selection select(hid_t id, const Dataset& dataset, std::size_t size, const Hyper
 
 }  // namespace
 
-void Dataset::read_selection(ElementType type, void* out, std::size_t size, const Hyperslab* part) const {
+void Dataset::read_selection(DType type, void* out, std::size_t size, const Hyperslab* part) const {
   require_type(type);
   const Hdf5Lock lock;
   const Selection selection = select(id(), *this, size, part);
@@ -95,7 +95,7 @@ void Dataset::read_selection(ElementType type, void* out, std::size_t size, cons
              "read", name(), file());
 }
 
-void Dataset::write_selection(ElementType type, const void* values, std::size_t size, const Hyperslab* part) {
+void Dataset::write_selection(DType type, const void* values, std::size_t size, const Hyperslab* part) {
   require_type(type);
   const Hdf5Lock lock;
   const Selection selection = select(id(), *this, size, part);

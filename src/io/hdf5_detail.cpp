@@ -72,48 +72,50 @@ void hdf5_fail(std::string_view action, std::string_view object, std::string_vie
   fail("cannot {} '{}' in '{}': {}", action, object, file, hdf5_failure());
 }
 
-hid_t file_type(ElementType type) {
+hid_t file_type(DType type) {
   switch (type) {
-    case ElementType::u8:
+    case DType::u8:
       return H5T_STD_U8LE;
-    case ElementType::u16:
+    case DType::u16:
       return H5T_STD_U16LE;
-    case ElementType::u32:
+    case DType::u32:
       return H5T_STD_U32LE;
-    case ElementType::u64:
+    case DType::u64:
       return H5T_STD_U64LE;
-    case ElementType::i32:
+    case DType::i32:
       return H5T_STD_I32LE;
-    case ElementType::i64:
+    case DType::i64:
       return H5T_STD_I64LE;
-    case ElementType::f32:
+    case DType::f32:
       return H5T_IEEE_F32LE;
-    case ElementType::f64:
+    case DType::f64:
       return H5T_IEEE_F64LE;
+    default:
+      fail("files hold no {}: store 16-bit floats as f32, or bit for bit as u16", name_of(type));
   }
-  return -1;
 }
 
-hid_t memory_type(ElementType type) {
+hid_t memory_type(DType type) {
   switch (type) {
-    case ElementType::u8:
+    case DType::u8:
       return H5T_NATIVE_UINT8;
-    case ElementType::u16:
+    case DType::u16:
       return H5T_NATIVE_UINT16;
-    case ElementType::u32:
+    case DType::u32:
       return H5T_NATIVE_UINT32;
-    case ElementType::u64:
+    case DType::u64:
       return H5T_NATIVE_UINT64;
-    case ElementType::i32:
+    case DType::i32:
       return H5T_NATIVE_INT32;
-    case ElementType::i64:
+    case DType::i64:
       return H5T_NATIVE_INT64;
-    case ElementType::f32:
+    case DType::f32:
       return H5T_NATIVE_FLOAT;
-    case ElementType::f64:
+    case DType::f64:
       return H5T_NATIVE_DOUBLE;
+    default:
+      fail("files hold no {}: store 16-bit floats as f32, or bit for bit as u16", name_of(type));
   }
-  return -1;
 }
 
 Handle make_space(const Extents& extents, std::string_view object, std::string_view file) {

@@ -48,8 +48,8 @@ inline Handle hdf5_own(hid_t id, std::string_view action, std::string_view objec
 }
 
 /// Little-endian type in files, and type in memory.
-hid_t file_type(ElementType type);
-hid_t memory_type(ElementType type);
+hid_t file_type(DType type);
+hid_t memory_type(DType type);
 
 /// "3-dimensional" dataspace of these extents (a scalar for none).
 Handle make_space(const Extents& extents, std::string_view object, std::string_view file);

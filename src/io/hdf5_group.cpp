@@ -13,27 +13,27 @@ using detail::Hdf5Lock;
 
 namespace {
 
-/// The ElementType of a type in a file, whatever its byte order.
-std::optional<ElementType> recognise(hid_t type) {
+/// The DType of a type in a file, whatever its byte order.
+std::optional<DType> recognise(hid_t type) {
   const H5T_class_t kind = H5Tget_class(type);
   const std::size_t size = H5Tget_size(type);
   if (kind == H5T_FLOAT) {
-    if (size == 4) return ElementType::f32;
-    if (size == 8) return ElementType::f64;
+    if (size == 4) return DType::f32;
+    if (size == 8) return DType::f64;
   } else if (kind == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_NONE) {
     switch (size) {
       case 1:
-        return ElementType::u8;
+        return DType::u8;
       case 2:
-        return ElementType::u16;
+        return DType::u16;
       case 4:
-        return ElementType::u32;
+        return DType::u32;
       case 8:
-        return ElementType::u64;
+        return DType::u64;
     }
   } else if (kind == H5T_INTEGER) {
-    if (size == 4) return ElementType::i32;
-    if (size == 8) return ElementType::i64;
+    if (size == 4) return DType::i32;
+    if (size == 8) return DType::i64;
   }
   return std::nullopt;
 }
@@ -115,7 +115,7 @@ Dataset Group::dataset(const std::string& name) const {
   return Dataset(std::move(handle), state_, full, *element, std::move(extents));
 }
 
-Dataset Group::create_dataset(const std::string& name, ElementType type, const Extents& extents) {
+Dataset Group::create_dataset(const std::string& name, DType type, const Extents& extents) {
   const Hdf5Lock lock;
   const std::string full = child_name(name);
   const auto step = [&](auto result) { return hdf5_check(result, "make the dataset", full, file()); };

@@ -23,6 +23,10 @@ TEST(DType, NamesAndSizes) {
   expect_dtype<double>("f64");
   expect_dtype<std::int32_t>("i32");
   expect_dtype<std::int64_t>("i64");
+  expect_dtype<std::uint8_t>("u8");
+  expect_dtype<std::uint16_t>("u16");
+  expect_dtype<std::uint32_t>("u32");
+  expect_dtype<std::uint64_t>("u64");
 }
 
 TEST(DType, UnknownNameIsAnErrorThatNamesTheField) {

@@ -40,7 +40,7 @@ TEST(Shard, ReadsWhatWasWritten) {
   const TokenShard shard = TokenShard::open(folder.file("a.h5"));
   EXPECT_EQ(shard.header().tokens, 5);
   EXPECT_EQ(shard.header().documents, 2);
-  EXPECT_EQ(shard.header().type, io::ElementType::u16);
+  EXPECT_EQ(shard.header().type, DType::u16);
   EXPECT_EQ(shard.header().checksum, written.checksum);
   EXPECT_EQ(shard.header().tokenizer, make_byte_tokenizer()->identity());
   EXPECT_THAT(shard.header().creator, HasSubstr("annulus"));

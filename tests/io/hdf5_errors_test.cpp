@@ -131,7 +131,7 @@ TEST(Hdf5Errors, MakingAThingTwice) {
   File file = File::create(folder.file("a.h5"));
   file.create_group("g");
   EXPECT_THAT(error_text([&] { file.create_group("g"); }), HasSubstr("cannot make the group '/g'"));
-  EXPECT_THAT(error_text([&] { file.create_dataset("g", ElementType::f32, {1}); }),
+  EXPECT_THAT(error_text([&] { file.create_dataset("g", DType::f32, {1}); }),
               HasSubstr("cannot make the dataset '/g'"));
 }
 

@@ -39,16 +39,17 @@ TYPED_TEST(Hdf5Types, RoundTrip) {
   write_hdf5_atomically(folder.file("a.h5"), [&](File& file) { file.write("x", view(values), {2, 3}); });
   const File file = File::open(folder.file("a.h5"));
   const Dataset x = file.dataset("x");
-  EXPECT_EQ(x.type(), element_type_of<T>);
+  EXPECT_EQ(x.type(), dtype_of<T>);
   EXPECT_THAT(x.extents(), ElementsAre(2, 3));
   EXPECT_EQ(x.name(), "/x");
   EXPECT_EQ(file.read<T>("x"), values);
 }
 
-TEST(Hdf5, NamesAndSizesOfTypes) {
-  EXPECT_EQ(name_of(ElementType::u16), "u16");
-  EXPECT_EQ(size_of(ElementType::u8), 1u);
-  EXPECT_EQ(size_of(ElementType::f64), 8u);
+TEST(Hdf5, RefusesTypesThatFilesDoNotHold) {
+  const test::TemporaryFolder folder;
+  File file = File::create(folder.file("a.h5"));
+  EXPECT_THAT(test::error_text([&] { file.create_dataset("x", DType::bf16, {2}); }),
+              AllOf(HasSubstr("bf16"), HasSubstr("u16")));
 }
 
 TEST(Hdf5, HyperslabsOfThreeDimensions) {
@@ -57,7 +58,7 @@ TEST(Hdf5, HyperslabsOfThreeDimensions) {
   std::iota(values.begin(), values.end(), 0);
   File file = File::create(folder.file("a.h5"));
   {
-    Dataset x = file.create_dataset("x", ElementType::i32, {4, 5, 6});
+    Dataset x = file.create_dataset("x", DType::i32, {4, 5, 6});
     for (std::uint64_t plane = 0; plane < 4; ++plane) {  // written plane by plane
       x.write({{plane, 0, 0}, {1, 5, 6}}, std::span<const std::int32_t>(values).subspan(plane * 30, 30));
     }
@@ -151,12 +152,12 @@ TEST(Hdf5, ObjectsMayOutliveTheirFile) {
   const test::TemporaryFolder folder;
   Dataset x = [&] {
     File file = File::create(folder.file("a.h5"));
-    return file.create_dataset("x", ElementType::f32, {2});
+    return file.create_dataset("x", DType::f32, {2});
   }();
   x.write(view(std::vector<float>{1, 2}));
   x = [&] {
     File file = File::create(folder.file("b.h5"));
-    return file.create_dataset("x", ElementType::f32, {1});
+    return file.create_dataset("x", DType::f32, {1});
   }();
   x.write(view(std::vector<float>{3}));
 }

@@ -20,7 +20,7 @@ inline constexpr std::int64_t shard_version = 1;
 struct ShardHeader {
   std::string path;
   TokenizerIdentity tokenizer;
-  io::ElementType type = io::ElementType::u16;  ///< of the stored ids: u8, u16 or u32
+  DType type = DType::u16;  ///< of the stored ids: u8, u16 or u32
   std::int64_t tokens = 0, documents = 0;
   std::uint32_t checksum = 0;
   std::string creator;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <annulus/io/element_type.hpp>
+#include <annulus/base/dtype.hpp>
 
 /// Files in HDF5, through its C interface and without its types.
 ///
@@ -121,43 +121,43 @@ class Object {
 /// An n-dimensional array in a file.
 class Dataset : public Object {
  public:
-  ElementType type() const { return type_; }
+  DType type() const { return type_; }
   const Extents& extents() const { return extents_; }
   std::uint64_t elements() const;
 
   /// Throws Error unless the dataset has this type (byte order apart) or this number of dimensions.
-  void require_type(ElementType type) const;
+  void require_type(DType type) const;
   void require_rank(std::size_t rank) const;
 
   /// Reads all elements, in row-major order; `out` must have room for exactly those. T must be the stored
   /// type.
   template <class T>
   void read(std::span<T> out) const {
-    read_selection(element_type_of<T>, out.data(), out.size(), nullptr);
+    read_selection(dtype_of<T>, out.data(), out.size(), nullptr);
   }
   /// Reads a part.
   template <class T>
   void read(const Hyperslab& part, std::span<T> out) const {
-    read_selection(element_type_of<T>, out.data(), out.size(), &part);
+    read_selection(dtype_of<T>, out.data(), out.size(), &part);
   }
   /// Writes all elements, in row-major order.
   template <class T>
   void write(std::span<const T> values) {
-    write_selection(element_type_of<T>, values.data(), values.size(), nullptr);
+    write_selection(dtype_of<T>, values.data(), values.size(), nullptr);
   }
   /// Writes a part.
   template <class T>
   void write(const Hyperslab& part, std::span<const T> values) {
-    write_selection(element_type_of<T>, values.data(), values.size(), &part);
+    write_selection(dtype_of<T>, values.data(), values.size(), &part);
   }
 
  private:
   friend class Group;
-  Dataset(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name, ElementType type,
+  Dataset(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name, DType type,
           Extents extents);
-  void read_selection(ElementType type, void* out, std::size_t size, const Hyperslab* part) const;
-  void write_selection(ElementType type, const void* values, std::size_t size, const Hyperslab* part);
-  ElementType type_;
+  void read_selection(DType type, void* out, std::size_t size, const Hyperslab* part) const;
+  void write_selection(DType type, const void* values, std::size_t size, const Hyperslab* part);
+  DType type_;
   Extents extents_;
 };
 
@@ -173,25 +173,26 @@ class Group : public Object {
   Group group(const std::string& name) const;
   Group create_group(const std::string& name);
 
-  /// Opens a dataset. Throws Error when it is missing, is no dataset, or is of a type that ElementType has
-  /// not.
+  /// Opens a dataset. Throws Error when it is missing, is no dataset, or is of a type that no
+  /// DType names.
   Dataset dataset(const std::string& name) const;
 
-  /// Makes a dataset (stored in one piece, without times, so that equal contents give equal bytes); groups on
-  /// the way are made too. Its elements are to be written before the file is closed.
-  Dataset create_dataset(const std::string& name, ElementType type, const Extents& extents);
+  /// Makes a dataset of a type other than bf16 and f16 (stored in one piece, without times, so that equal
+  /// contents give equal bytes); groups on the way are made too. Its elements are to be written before the
+  /// file is closed.
+  Dataset create_dataset(const std::string& name, DType type, const Extents& extents);
 
   /// Makes a dataset and writes it whole.
   template <class T>
   void write(const std::string& name, std::span<const T> values, const Extents& extents) {
-    create_dataset(name, element_type_of<T>, extents).write(values);
+    create_dataset(name, dtype_of<T>, extents).write(values);
   }
 
   /// Reads a dataset whole.
   template <class T>
   std::vector<T> read(const std::string& name) const {
     const Dataset source = dataset(name);
-    source.require_type(element_type_of<T>);
+    source.require_type(dtype_of<T>);
     std::vector<T> values(source.elements());
     source.read(std::span<T>(values));
     return values;
