@@ -103,8 +103,7 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
       io::Group group = file.create_group(part.group);
       for (const model::Parameter& parameter : map.all()) {
         const std::span<const float> values = values_of(part.buffer, parameter);
-        io::Dataset dataset =
-            group.create_dataset(parameter.name, io::ElementType::f32, extents_of(parameter));
+        io::Dataset dataset = group.create_dataset(parameter.name, DType::f32, extents_of(parameter));
         dataset.write(values);
         dataset.set_attribute(checksum_attribute, io::crc32_of(values));
       }
