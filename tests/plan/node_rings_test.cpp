@@ -83,8 +83,7 @@ TEST(NodeRings, AreValidForBlockMasks) {
 TEST(NodeRings, AreValidUpTo64RanksAnd8NodesSlow) {
   for (int nodes = 1; nodes <= 8; ++nodes) {
     for (int size = 1; nodes * size <= 64; ++size) {
-      for (const char* mask :
-           {"full", "causal", "window:70,11", "documents:0,100,101,350+window:40,0"}) {
+      for (const char* mask : {"full", "causal", "window:70,11", "documents:0,100,101,350+window:40,0"}) {
         check_all(nodes, size, 401, mask);
         if (HasFailure()) return;
       }
