@@ -12,8 +12,9 @@
 #include <annulus/sequence/position_map.hpp>
 #include <annulus/topology/topology.hpp>
 
-/// Schedules as data. A plan says for every rank and step what is computed, what travels where, and into which
-/// buffer. Builders (schedules.hpp) make plans, validate.hpp proves them, the executor (distributed/) runs them.
+/// Schedules as data. A plan says for every rank and step what is computed, what travels where, and into
+/// which buffer. Builders (schedules.hpp) make plans, validate.hpp proves them, the executor (distributed/)
+/// runs them.
 namespace annulus::plan {
 
 enum class Pass : std::uint8_t { forward, backward };
@@ -31,9 +32,13 @@ std::string_view name_of(Tensor tensor);
 constexpr bool is_query_side(Tensor t) {
   return t != Tensor::k && t != Tensor::v && t != Tensor::dk && t != Tensor::dv;
 }
-constexpr bool is_gradient(Tensor t) { return t == Tensor::dq || t == Tensor::dk || t == Tensor::dv; }
+constexpr bool is_gradient(Tensor t) {
+  return t == Tensor::dq || t == Tensor::dk || t == Tensor::dv;
+}
 /// One number a row and head instead of head_dim.
-constexpr bool is_row_statistic(Tensor t) { return t == Tensor::lse || t == Tensor::d; }
+constexpr bool is_row_statistic(Tensor t) {
+  return t == Tensor::lse || t == Tensor::d;
+}
 
 /// Half-open range of heads, counted in the tensor's own heads (kv heads for k, v, dk, dv).
 struct HeadRange {
@@ -43,8 +48,8 @@ struct HeadRange {
 };
 
 /// Index of a buffer of a rank, counted for each tensor on its own. Slot 0, `home`, is the rank's own shard:
-/// the caller's inputs, running (O, LSE) and gradient sums. Slots 1, 2, … are exchange buffers of the executor; each
-/// holds one piece at a time, of which computes and sends may use a part.
+/// the caller's inputs, running (O, LSE) and gradient sums. Slots 1, 2, … are exchange buffers of the
+/// executor; each holds one piece at a time, of which computes and sends may use a part.
 using Slot = int;
 inline constexpr Slot home = 0;
 
@@ -59,7 +64,8 @@ struct Piece {
 
 /// Attention between query rows of one shard and key rows of another, for a range of query heads.
 /// Forward: reads q at q_slot, k and v at kv_slot, merges into o and lse at out_slot.
-/// Backward: reads q, d_o, lse, d at q_slot, k and v at kv_slot, adds to dq at out_slot, to dk and dv at kv_grad_slot.
+/// Backward: reads q, d_o, lse, d at q_slot, k and v at kv_slot, adds to dq at out_slot, to dk and dv at
+/// kv_grad_slot.
 struct Compute {
   int q_shard = 0, kv_shard = 0;
   RowRange q_rows, kv_rows;
@@ -69,8 +75,9 @@ struct Compute {
 };
 
 /// Transfers of different channels may overtake one another; those of one channel between one pair of ranks
-/// arrive in the order in which they were posted. A back-end may give each channel a communicator and a stream.
-/// Within a step transfers are posted channel by channel, in this order: those with the longest way first.
+/// arrive in the order in which they were posted. A back-end may give each channel a communicator and a
+/// stream. Within a step transfers are posted channel by channel, in this order: those with the longest way
+/// first.
 enum class Channel : std::uint8_t {
   outer_activations,  ///< of a ring of rings: between its groups of ranks, which are nodes as a rule
   outer_gradients,
@@ -84,8 +91,8 @@ std::string_view name_of(Channel channel);
 enum class Arrival : std::uint8_t {
   store,  ///< the landing slot holds the piece from now on
   add,    ///< the landing slot is added to `target`, then free again
-  merge,  ///< o and lse land and are merged, by online softmax, into the o and lse at `target`; the two transfers
-          ///< have the same rows, heads, slot, target, post and wait
+  merge,  ///< o and lse land and are merged, by online softmax, into the o and lse at `target`; the two
+          ///< transfers have the same rows, heads, slot, target, post and wait
 };
 std::string_view name_of(Arrival arrival);
 
@@ -103,17 +110,17 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// Sets a piece of an exchange slot to the neutral element of its sum (zero; lse: −∞) and thereby defines what the
-/// slot holds. For o, lse and gradients only.
+/// Sets a piece of an exchange slot to the neutral element of its sum (zero; lse: −∞) and thereby defines
+/// what the slot holds. For o, lse and gradients only.
 struct Clear {
   Piece piece;
   Slot slot = home;
   friend bool operator==(const Clear&, const Clear&) = default;
 };
 
-/// One step of one rank. In this order: all transfers of earlier steps with wait == this step complete; their arrival
-/// actions run, in the order in which they were posted (the two of a merge together); clears; sends and receives are
-/// posted; computes run, in the order listed, while the posted transfers travel.
+/// One step of one rank. In this order: all transfers of earlier steps with wait == this step complete; their
+/// arrival actions run, in the order in which they were posted (the two of a merge together); clears; sends
+/// and receives are posted; computes run, in the order listed, while the posted transfers travel.
 struct Step {
   std::vector<Clear> clears;
   std::vector<Transfer> sends, receives;
@@ -144,8 +151,8 @@ struct Problem {
   void check() const;
 };
 
-/// A schedule: pure functions of the problem that give any step of any rank. Steps are made when asked for and
-/// not stored, so a plan for thousands of ranks costs nothing until somebody looks at it.
+/// A schedule: pure functions of the problem that give any step of any rank. Steps are made when asked for
+/// and not stored, so a plan for thousands of ranks costs nothing until somebody looks at it.
 struct Plan {
   std::string schedule;  ///< "ring", "burst", …
   Pass pass = Pass::forward;
