@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,22 @@ inline Problem make_problem(int ranks, std::int64_t tokens, std::string_view lay
   problem.head_dim = 8;
   problem.batch = 3;
   return problem;
+}
+
+inline Problem on_nodes(int nodes, int ranks_per_node, std::int64_t tokens, std::string_view layout,
+                        std::string_view mask) {
+  Problem problem = make_problem(nodes * ranks_per_node, tokens, layout, mask);
+  problem.topology = Topology::uniform(nodes * ranks_per_node, ranks_per_node);
+  return problem;
+}
+
+/// Visits every transfer that a rank sends.
+inline void for_sends(const Plan& plan, const std::function<void(int rank, const Transfer&)>& visit) {
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    for (const Step& step : plan.rank_steps(rank)) {
+      for (const Transfer& send : step.sends) visit(rank, send);
+    }
+  }
 }
 
 /// A plan whose steps can be changed one by one.
