@@ -52,7 +52,10 @@ Case make_case(const AttentionOptions& o, const comm::Communicator& communicator
   problem.head_dim = o.head_dim;
   problem.batch = o.batch;
   problem.activation = parse_dtype(o.dtype, "--dtype");
-  const PositionMap rows = problem.layout.shard(o.tokens, communicator.size(), communicator.rank());
+  problem = plan::arranged_for(o.schedule, std::move(problem), "--schedule");
+  problem.mask =
+      Mask::parse("full", o.tokens);  // until the documents of the data are known; rows do not depend on it
+  const PositionMap rows = problem.shard(communicator.rank());
   result.gradient = {.seed = o.seed, .positions = rows, .tokens = {}};
   result.inputs = result.gradient;
 

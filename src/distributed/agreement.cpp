@@ -57,12 +57,13 @@ std::string describe(const plan::Problem& p) {
   std::string topology;
   for (int rank = 0; rank < p.topology.ranks(); ++rank) topology += fmt::format("{} ", p.topology.node(rank));
   return fmt::format(
-      "ranks on nodes {}, layout {}, {} tokens, mask {}, documents at {}, block rows {}, block columns {}, "
+      "ranks on nodes {}, context groups of {} {}, layout {}, {} tokens, mask {}, documents at {}, block "
+      "rows {}, block columns {}, "
       "{} heads, "
       "{} kv heads, head_dim {}, batch {}, {}",
-      topology, p.layout.to_string(), p.mask.tokens(), p.mask.to_string(), numbers(p.mask.document_starts()),
-      numbers(p.mask.block_row_starts()), numbers(p.mask.block_columns()), p.heads, p.kv_heads, p.head_dim,
-      p.batch, name_of(p.activation));
+      topology, p.grid.heads, name_of(p.grid.placement), p.layout.to_string(), p.mask.tokens(),
+      p.mask.to_string(), numbers(p.mask.document_starts()), numbers(p.mask.block_row_starts()),
+      numbers(p.mask.block_columns()), p.heads, p.kv_heads, p.head_dim, p.batch, name_of(p.activation));
 }
 
 void throw_together(comm::Communicator& communicator, const std::string& problem) {

@@ -17,6 +17,10 @@ std::string_view name_of(Tensor tensor) {
   return names[static_cast<std::size_t>(tensor)];
 }
 
+std::string_view name_of(Placement placement) {
+  return placement == Placement::head_first ? "head-first" : "context-first";
+}
+
 std::string_view name_of(Channel channel) {
   constexpr std::array<std::string_view, channel_count> names = {"outer activations", "outer gradients",
                                                                  "activations", "gradients"};
@@ -26,6 +30,13 @@ std::string_view name_of(Channel channel) {
 std::string_view name_of(Arrival arrival) {
   constexpr std::array<std::string_view, 3> names = {"store", "add", "merge"};
   return names[static_cast<std::size_t>(arrival)];
+}
+
+PositionMap Problem::shard(int rank) const {
+  const PositionMap group = layout.shard(mask.tokens(), grid.contexts(ranks()), grid.context(rank, ranks()));
+  if (grid.heads == 1) return group;
+  const std::int64_t place = grid.place(rank, ranks());
+  return group.slice({group.count * place / grid.heads, group.count * (place + 1) / grid.heads});
 }
 
 Piece Problem::whole(Tensor tensor, int owner) const {
@@ -51,6 +62,9 @@ void Problem::check() const {
           heads, kv_heads);
   require(head_dim >= 1, "head_dim is {}: it must be positive", head_dim);
   require(batch >= 1, "batch is {}: it must be positive", batch);
+  require(grid.heads >= 1 && ranks() % grid.heads == 0,
+          "{} ranks do not form context groups of {} ranks: that number must divide them", ranks(),
+          grid.heads);
   require(activation == DType::f32 || activation == DType::bf16 || activation == DType::f16,
           "activation type {} is none that attention computes with: use f32, bf16 or f16",
           name_of(activation));

@@ -35,11 +35,15 @@ void print_rank(std::string& text, const Plan& plan, int rank) {
 
 std::string header(const Plan& plan) {
   const Problem& problem = plan.problem;
+  const std::string grid =
+      problem.grid.heads == 1
+          ? ""
+          : fmt::format(" in context groups of {} ({})", problem.grid.heads, name_of(problem.grid.placement));
   return fmt::format(
-      "{} {}: {} steps, {}, {} tokens, layout {}, mask {}, {} heads ({} kv) of {}, batch {}, {}\n",
-      plan.schedule, name_of(plan.pass), plan.steps, problem.topology.to_string(), problem.mask.tokens(),
-      problem.layout.to_string(), problem.mask.to_string(), problem.heads, problem.kv_heads, problem.head_dim,
-      problem.batch, name_of(problem.activation));
+      "{} {}: {} steps, {}{}, {} tokens, layout {}, mask {}, {} heads ({} kv) of {}, batch {}, {}\n",
+      plan.schedule, name_of(plan.pass), plan.steps, problem.topology.to_string(), grid,
+      problem.mask.tokens(), problem.layout.to_string(), problem.mask.to_string(), problem.heads,
+      problem.kv_heads, problem.head_dim, problem.batch, name_of(problem.activation));
 }
 
 }  // namespace

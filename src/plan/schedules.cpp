@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <system_error>
 
@@ -18,15 +19,12 @@ struct Request {
   std::string_view field;  // that it was given in
 };
 
-/// The argument as a positive number; nothing when there is none.
-std::optional<int> number(const Request& request) {
-  if (!request.argument) return std::nullopt;
+/// A text that is a positive number and nothing else.
+std::optional<int> positive_number(std::string_view text) {
   int value = 0;
-  const char* const end = request.argument->data() + request.argument->size();
-  const auto [rest, error] = std::from_chars(request.argument->data(), end, value);
-  require(error == std::errc() && rest == end && value >= 1,
-          "{}: '{}:{}': '{}' is no positive number of ranks", request.field, request.name, *request.argument,
-          *request.argument);
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || value < 1) return std::nullopt;
   return value;
 }
 
@@ -41,19 +39,58 @@ Plan plain(const Problem& problem, Pass pass, const Request& request) {
 }
 
 Plan double_ring(const Problem& problem, Pass pass, const Request& request) {
-  return make_double_ring(problem, pass, number(request));
+  if (!request.argument) return make_double_ring(problem, pass);
+  const std::optional<int> window = positive_number(*request.argument);
+  require(window.has_value(), "{}: '{}:{}': '{}' is no positive number of ranks", request.field, request.name,
+          *request.argument, *request.argument);
+  return make_double_ring(problem, pass, window);
+}
+
+/// A grid as "HxC", "HxC:head-first" or "HxC:context-first".
+Grid parse_grid(const Request& request, int ranks) {
+  const std::string_view text = request.argument.value_or("");
+  const std::size_t colon = text.find(':');
+  const std::string_view sizes = text.substr(0, colon);
+  const std::size_t times = sizes.find('x');
+  const std::optional<int> heads = positive_number(sizes.substr(0, times));
+  const std::optional<int> contexts =
+      times == std::string_view::npos ? std::nullopt : positive_number(sizes.substr(times + 1));
+  require(heads && contexts,
+          "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads in each of C context groups, such as "
+          "hybrid:2x4",
+          request.field, request.name, text);
+  const std::int64_t wanted = std::int64_t{*heads} * *contexts;
+  require(wanted == ranks, "{}: '{}:{}' is for {} ranks, but there are {}: choose H and C with H·C = {}",
+          request.field, request.name, text, wanted, ranks, ranks);
+  Grid grid{*heads, Placement::head_first};
+  if (colon == std::string_view::npos) return grid;
+  const std::string_view placement = text.substr(colon + 1);
+  if (placement == name_of(Placement::context_first)) grid.placement = Placement::context_first;
+  require(placement == name_of(grid.placement),
+          "{}: '{}:{}': there is no placement '{}'; use head-first or context-first", request.field,
+          request.name, text, placement);
+  return grid;
+}
+
+/// Of a problem that has the grid.
+Plan hybrid(const Problem& problem, Pass pass, const Request&) {
+  return make_hybrid(problem, pass);
 }
 
 struct Schedule {
   std::string_view name;
   Maker make;
+  std::string_view form = name;  // with the argument that it must have
 };
 constexpr Schedule schedules[] = {{"ring", plain<make_ring>},
                                   {"burst", plain<make_burst>},
                                   {"topology-burst", plain<make_topology_burst>},
                                   {"double-ring", double_ring},
                                   {"hierarchical", plain<make_hierarchical>},
-                                  {"all-gather", plain<make_all_gather>}};
+                                  {"all-gather", plain<make_all_gather>},
+                                  {"helper-worker", plain<make_helper_worker>},
+                                  {"ulysses", plain<make_ulysses>},
+                                  {"hybrid", hybrid, "hybrid:HxC"}};
 
 Request parse(std::string_view name, std::string_view field) {
   const std::size_t colon = name.find(':');
@@ -74,7 +111,7 @@ const Schedule& find(const Request& request) {
 
 std::vector<std::string> schedule_names() {
   std::vector<std::string> names;
-  for (const Schedule& schedule : schedules) names.emplace_back(schedule.name);
+  for (const Schedule& schedule : schedules) names.emplace_back(schedule.form);
   return names;
 }
 
@@ -82,9 +119,15 @@ void check_schedule(std::string_view name, std::string_view field) {
   find(parse(name, field));
 }
 
+Problem arranged_for(std::string_view name, Problem problem, std::string_view field) {
+  const Request request = parse(name, field);
+  if (find(request).make == hybrid) problem.grid = parse_grid(request, problem.ranks());
+  return problem;
+}
+
 Plan make_plan(std::string_view name, const Problem& problem, Pass pass, std::string_view field) {
   const Request request = parse(name, field);
-  return find(request).make(problem, pass, request);
+  return find(request).make(arranged_for(name, problem, field), pass, request);
 }
 
 }  // namespace annulus::plan

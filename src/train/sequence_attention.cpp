@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
@@ -39,6 +40,7 @@ SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& c
       follows_documents_(takes_documents_from_data(mask_text_)) {
   problem_.topology = context.topology();
   problem_.layout = Layout::parse(config.attention.layout, "attention.layout");
+  problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
   problem_.heads = config.model.heads;
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;

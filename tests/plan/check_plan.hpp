@@ -27,8 +27,13 @@ inline std::vector<std::string> masks_of(std::int64_t tokens) {
   return masks;
 }
 
-/// The problem's topology is one that the schedule takes; with a window, the schedule takes any.
+/// The schedule takes the problem with nothing but its name given: topology, mask, layout and heads fit.
 inline bool serves(std::string_view schedule, const Problem& problem) {
+  if (schedule == "hybrid:HxC") return false;  // it needs numbers
+  if (schedule == "ulysses") return problem.heads >= problem.ranks();
+  if (schedule == "helper-worker") {
+    return problem.ranks() == 1 || (problem.layout == Layout() && problem.mask.rule().right == 0);
+  }
   const bool rings_of_nodes =
       schedule == "topology-burst" || schedule == "hierarchical" || schedule == "double-ring";
   return !rings_of_nodes || problem.topology.is_uniform();
@@ -59,6 +64,30 @@ inline void check_plan(const Plan& plan) {
   EXPECT_EQ(pairs, wanted);
   EXPECT_TRUE(last_step_matters) << "the last step does nothing on any rank";
   EXPECT_THAT(violations(plan), testing::IsEmpty()) << to_string(plan);
+}
+
+/// Rows of the shard of the rank `distance` places ahead.
+inline std::int64_t rows(const Problem& problem, int rank, int distance = 0) {
+  const int ranks = problem.ranks();
+  return problem.shard(((rank + distance) % ranks + ranks) % ranks).count;
+}
+
+/// Elements by tensor that one rank is to send and to receive.
+struct Expected {
+  std::int64_t sent[tensor_count] = {}, received[tensor_count] = {};
+  void set(Tensor tensor, std::int64_t out, std::int64_t in) {
+    sent[static_cast<int>(tensor)] = out;
+    received[static_cast<int>(tensor)] = in;
+  }
+};
+
+inline void expect_traffic(const Plan& plan, int rank, const Expected& expected) {
+  const Traffic found = traffic(plan, rank);
+  for (int t = 0; t < tensor_count; ++t) {
+    EXPECT_EQ(found.sent[t], expected.sent[t]) << name_of(static_cast<Tensor>(t)) << " sent by rank " << rank;
+    EXPECT_EQ(found.received[t], expected.received[t])
+        << name_of(static_cast<Tensor>(t)) << " received by rank " << rank;
+  }
 }
 
 }  // namespace annulus::plan::test

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
+#include <annulus/plan/grid.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
 #include <annulus/sequence/position_map.hpp>
@@ -137,17 +138,19 @@ struct Problem {
   int head_dim = 64;
   int batch = 1;
   DType activation = DType::f32;  ///< wire and storage type of q, k, v, d_o
+  Grid grid = {};                 ///< context groups that the layout deals the sequence out to
 
   int ranks() const { return topology.ranks(); }
   int group() const { return heads / kv_heads; }  ///< query heads that share a kv head
-  PositionMap shard(int rank) const { return layout.shard(mask.tokens(), ranks(), rank); }
+  /// Rows that a rank owns: its part of what the layout gives its context group.
+  PositionMap shard(int rank) const;
   /// All rows of `owner`'s shard and all heads of `tensor`.
   Piece whole(Tensor tensor, int owner) const;
   /// Wire type of a tensor: activations travel as stored, o, lse, d and gradients in fp32.
   DType wire(Tensor tensor) const;
   /// Elements (over the whole batch) that a piece has.
   std::int64_t elements(const Piece& piece) const;
-  /// Throws Error when heads, kv_heads, head_dim or batch make no sense.
+  /// Throws Error when heads, kv_heads, head_dim, batch or grid make no sense.
   void check() const;
 };
 

@@ -40,14 +40,35 @@ Plan make_hierarchical(const Problem& problem, Pass pass);
 /// the ranks, or when the nodes differ in size.
 Plan make_double_ring(const Problem& problem, Pass pass, std::optional<int> window = std::nullopt);
 
-/// Names that make_plan knows, in the order in which help texts list them.
+/// DistFlashAttn (§3.2, with the rounds of its code): in each of ⌊P/2⌋ rounds the ranks with early tokens,
+/// which have nothing left to do, compute for ranks with late ones, and return (O, LSE) or dQ. Throws Error
+/// unless the shards are consecutive intervals and no query attends to later keys.
+Plan make_helper_worker(const Problem& problem, Pass pass);
+
+/// DeepSpeed-Ulysses: rows of all heads are exchanged for all rows of some heads, and results back, by
+/// pairwise messages. K/V heads go to every rank with a query head of theirs; head ranges may differ by one.
+/// Throws Error when there are fewer query heads than ranks.
+Plan make_ulysses(const Problem& problem, Pass pass);
+
+/// Hybrid of heads and context (USP; LoongTrain's 2D-Attention) on the problem's grid: Ulysses inside each
+/// context group, ring attention between the groups for each range of heads. Throws Error when there are
+/// fewer query heads than ranks of a group.
+Plan make_hybrid(const Problem& problem, Pass pass);
+
+/// The problem as a schedule poses it: "hybrid:HxC", which may end in ":head-first" or ":context-first", sets
+/// the grid, and with it the shards; the others take the problem as it is. Throws Error as check_schedule
+/// does, and when the ranks are not H·C.
+Problem arranged_for(std::string_view name, Problem problem, std::string_view field = "schedule");
+
+/// Names that make_plan knows, in the order in which help texts list them; what is to be filled in stands in
+/// capitals.
 std::vector<std::string> schedule_names();
 
 /// Throws Error naming `field` and the known names when no schedule has the name before the colon.
 void check_schedule(std::string_view name, std::string_view field = "schedule");
 
-/// Makes a plan by name; "double-ring:4" is double-ring with windows of 4 ranks. Throws Error as
-/// check_schedule does, and when the schedule cannot serve the problem.
+/// Makes a plan, by name, of the problem as arranged_for gives it; "double-ring:4" is double-ring with
+/// windows of 4 ranks. Throws Error as check_schedule does, and when the schedule cannot serve the problem.
 Plan make_plan(std::string_view name, const Problem& problem, Pass pass, std::string_view field = "schedule");
 
 }  // namespace annulus::plan

@@ -1,0 +1,174 @@
+#include <annulus/plan/schedules.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "plan/attended.hpp"
+#include "plan/parts.hpp"
+
+namespace annulus::plan {
+namespace {
+
+/// What a rank computes in a round. A worker has the queries and fetches the keys; a helper has the keys and
+/// computes for a worker further back, which sends it the queries.
+struct Task {
+  int q = 0, kv = 0;
+  bool helping = false;
+  Meeting meeting;
+};
+
+/// Round of hop t: every rank works with what the rank t places before it (around the ring) owns. That rank
+/// holds earlier tokens, so its keys come, or (where the ring closes) later ones, so its queries come. Thus a
+/// round does the pairs of shards t apart and, with the ranks that would be idle, those P − t apart; round 0
+/// is each shard with itself, and P/2 rounds do all. What a round needs travels during the round before, its
+/// results during the round behind, always directly between the two ranks.
+class HelperWorker {
+ public:
+  HelperWorker(const Problem& problem, Pass pass) : meetings_(problem), pass_(pass) {
+    const int ranks = problem.ranks();
+    hops_.push_back(0);
+    for (int hop = 1; 2 * hop <= ranks; ++hop) {
+      if (meetings_.any_at(hop) || meetings_.any_at(ranks - hop)) hops_.push_back(hop);
+    }
+    if (rounds() == 1 && !meetings_.any_at(0)) return;
+    steps_ = rounds();
+    for (int round = 1; round < rounds(); ++round) {
+      if (has_results(round)) steps_ = std::max(steps_, round + 3);
+    }
+  }
+
+  int steps() const { return steps_; }
+
+  Step step(int rank, int t) const {
+    Step step;
+    if (t + 1 < rounds()) bring_inputs(step, rank, t);
+    if (t - 1 >= 1 && t - 1 < rounds()) return_results(step, rank, t);
+    if (t < rounds()) run(step, rank, t);
+    return step;
+  }
+
+ private:
+  static constexpr Slot landing = 3;  // of results that come home
+
+  /// Of what a round needs from elsewhere and of what it gives back.
+  static Slot slot(int round) { return 1 + round % 2; }
+
+  const Problem& problem() const { return meetings_.problem(); }
+  int rounds() const { return static_cast<int>(hops_.size()); }
+  int before(int rank, int round) const { return meetings_.turned(rank, -hop(round)); }
+  int behind(int rank, int round) const { return meetings_.turned(rank, hop(round)); }
+  int hop(int round) const { return hops_[static_cast<std::size_t>(round)]; }
+
+  std::optional<Task> task(int rank, int round) const {
+    const int other = before(rank, round);
+    Task task{std::max(rank, other), std::min(rank, other), other > rank, {}};
+    // Half way round, the rank t places before and the one t places behind are the same: the worker does it.
+    if (task.helping && 2 * hop(round) == problem().ranks()) return std::nullopt;
+    task.meeting = meetings_.of(task.q, task.kv);
+    if (task.meeting.empty()) return std::nullopt;
+    return task;
+  }
+
+  std::vector<Tensor> inputs(const Task& task) const {
+    if (!task.helping) return {Tensor::k, Tensor::v};
+    if (pass_ == Pass::forward) return {Tensor::q};
+    return {Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d};
+  }
+  std::vector<Tensor> results(const Task& task) const {
+    if (pass_ == Pass::forward)
+      return task.helping ? std::vector{Tensor::o, Tensor::lse} : std::vector<Tensor>{};
+    return task.helping ? std::vector{Tensor::dq} : std::vector{Tensor::dk, Tensor::dv};
+  }
+  bool has_results(int round) const {
+    for (int rank = 0; rank < problem().ranks(); ++rank) {
+      const auto task = this->task(rank, round);
+      if (task && !results(*task).empty()) return true;
+    }
+    return false;
+  }
+
+  Piece piece(const Task& task, Tensor tensor) const {
+    return is_query_side(tensor) ? part(problem(), tensor, task.q, task.meeting.q)
+                                 : part(problem(), tensor, task.kv, task.meeting.kv);
+  }
+
+  /// For the next round.
+  void bring_inputs(Step& step, int rank, int t) const {
+    const int round = t + 1, from = before(rank, round), to = behind(rank, round);
+    if (const auto theirs = task(to, round)) {
+      for (const Tensor tensor : inputs(*theirs)) {
+        step.sends.push_back(transfer(problem(), piece(*theirs, tensor), Channel::activations, to, home, t));
+      }
+    }
+    if (const auto mine = task(rank, round)) {
+      for (const Tensor tensor : inputs(*mine)) {
+        step.receives.push_back(
+            transfer(problem(), piece(*mine, tensor), Channel::activations, from, slot(round), t));
+      }
+    }
+  }
+
+  /// Of the round before.
+  void return_results(Step& step, int rank, int t) const {
+    const int round = t - 1, to = before(rank, round), from = behind(rank, round);
+    if (const auto mine = task(rank, round)) {
+      for (const Tensor tensor : results(*mine)) {
+        step.sends.push_back(
+            transfer(problem(), piece(*mine, tensor), Channel::gradients, to, slot(round), t));
+      }
+    }
+    if (const auto theirs = task(from, round)) {
+      for (const Tensor tensor : results(*theirs)) {
+        step.receives.push_back(
+            homecoming(transfer(problem(), piece(*theirs, tensor), Channel::gradients, from, landing, t),
+                       pass_ == Pass::forward ? Arrival::merge : Arrival::add));
+      }
+    }
+  }
+
+  void run(Step& step, int rank, int round) const {
+    const auto task = this->task(rank, round);
+    if (!task) return;
+    Compute work = compute(problem(), task->q, task->kv, task->meeting);
+    if (round > 0) {
+      (task->helping ? work.q_slot : work.kv_slot) = slot(round);
+      (task->helping ? work.out_slot : work.kv_grad_slot) = slot(round);
+      for (const Tensor tensor : results(*task)) step.clears.push_back({piece(*task, tensor), slot(round)});
+    }
+    step.computes.push_back(work);
+  }
+
+  Meetings meetings_;
+  Pass pass_;
+  std::vector<int> hops_;  // of the rounds
+  int steps_ = 0;
+};
+
+void check(const Problem& problem) {
+  if (problem.ranks() == 1) return;
+  std::int64_t rows = 0;
+  for (int rank = 0; rank < problem.ranks(); ++rank) {
+    const PositionMap shard = problem.shard(rank);
+    require(shard.empty() || (shard.front() == rows && shard.back() == rows + shard.count - 1),
+            "schedule helper-worker: ranks help those that hold later tokens, but layout {} is no layout of "
+            "consecutive intervals: use layout contiguous, or schedule ring or burst",
+            problem.layout.to_string());
+    rows += shard.count;
+  }
+  require(problem.mask.rule().right == 0,
+          "schedule helper-worker: ranks help those that hold later tokens, but under mask {} earlier tokens "
+          "attend to later ones: join causal to the mask, or use schedule ring or burst",
+          problem.mask.to_string());
+}
+
+}  // namespace
+
+Plan make_helper_worker(const Problem& problem, Pass pass) {
+  problem.check();
+  check(problem);
+  return lazy_plan("helper-worker", problem, pass, std::make_shared<const HelperWorker>(problem, pass));
+}
+
+}  // namespace annulus::plan

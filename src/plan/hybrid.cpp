@@ -1,0 +1,59 @@
+#include <annulus/plan/schedules.hpp>
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include <annulus/base/error.hpp>
+
+#include "plan/head_exchange.hpp"
+
+namespace annulus::plan {
+namespace {
+
+/// The problem with context groups in the place of ranks.
+Problem between_groups(const Problem& problem, const Grid& grid) {
+  Problem groups = problem;
+  const int contexts = grid.contexts(problem.ranks());
+  groups.topology = Topology::uniform(contexts, contexts);
+  groups.grid = {};
+  return groups;
+}
+
+void check_heads(const std::string& schedule, const Problem& problem, int ranks_of_group) {
+  if (problem.heads >= ranks_of_group) return;
+  int possible = problem.heads;
+  while (problem.ranks() % possible != 0) --possible;
+  const std::string other =
+      possible == 1 ? "ring or burst" : fmt::format("hybrid:{}x{}", possible, problem.ranks() / possible);
+  fail(
+      "schedule {}: {} query heads are too few for the {} ranks that exchange heads, each of which needs "
+      "one: use "
+      "schedule {}",
+      schedule, problem.heads, ranks_of_group, other);
+}
+
+std::string text(const Grid& grid, int ranks) {
+  const std::string sizes = fmt::format("hybrid:{}x{}", grid.heads, grid.contexts(ranks));
+  return grid.placement == Placement::head_first ? sizes
+                                                 : fmt::format("{}:{}", sizes, name_of(grid.placement));
+}
+
+}  // namespace
+
+Plan make_ulysses(const Problem& problem, Pass pass) {
+  problem.check();
+  const Grid grid{problem.ranks(), Placement::head_first};
+  check_heads("ulysses", problem, grid.heads);
+  return exchange_heads("ulysses", problem, grid, make_ring(between_groups(problem, grid), pass));
+}
+
+Plan make_hybrid(const Problem& problem, Pass pass) {
+  problem.check();
+  const std::string schedule = text(problem.grid, problem.ranks());
+  check_heads(schedule, problem, problem.grid.heads);
+  return exchange_heads(schedule, problem, problem.grid,
+                        make_ring(between_groups(problem, problem.grid), pass));
+}
+
+}  // namespace annulus::plan

@@ -1,0 +1,170 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/plan/validate.hpp>
+
+#include "plan/check_plan.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus::plan {
+namespace {
+
+using annulus::test::error_text;
+using test::make_problem;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::vector<std::string> masks = {
+    "causal",      "window:3,0",        "window:13,0",     "window:0,0",
+    "dilated:3,4", "causal+window:9,4", "documents:0,1,7", "documents:0,9,11+window:6,0"};
+
+void check_all(int ranks, std::int64_t tokens, const std::string& mask, int heads = 4, int kv_heads = 2) {
+  for (const Pass pass : test::passes) {
+    SCOPED_TRACE(testing::Message() << name_of(pass) << ", " << mask << ", " << tokens << " tokens on "
+                                    << ranks << " ranks");
+    test::check_plan(
+        make_helper_worker(make_problem(ranks, tokens, "contiguous", mask, heads, kv_heads), pass));
+  }
+}
+
+TEST(HelperWorker, IsValidForEveryCausalMask) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (const std::int64_t tokens : {12, 37, 64}) {
+      for (const std::string& mask : masks) check_all(ranks, tokens, mask);
+    }
+    for (const std::int64_t tokens : {1, 5}) check_all(ranks, tokens, "causal");  // ranks without rows
+  }
+  for (const int kv_heads : {1, 3, 6}) check_all(5, 41, "causal", 6, kv_heads);
+  const test::BlockFile file({"0", "", "0 2", "0 3", "1", "1-5", "0 4 6", "7"});
+  for (int ranks = 1; ranks <= 9; ++ranks) check_all(ranks, 45, file.mask(6) + "+causal");
+}
+
+TEST(HelperWorker, IsValidForEveryCausalMaskSlow) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (const std::int64_t tokens : {50, 251, 640}) {
+      for (const std::string& mask : masks) check_all(ranks, tokens, mask);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+/// DistFlashAttn §3.2: ⌊P/2⌋ + 1 rounds, in which nobody is idle when P is odd, and P/2 ranks once when it is
+/// even.
+TEST(HelperWorker, BalancesTheWork) {
+  for (int ranks = 2; ranks <= 12; ++ranks) {
+    for (const Pass pass : test::passes) {
+      const Plan plan = make_helper_worker(make_problem(ranks, 8 * ranks, "contiguous", "causal"), pass);
+      int idle = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (int step = 0; step < plan.steps; ++step) {
+          const std::size_t computes = plan.step(rank, step).computes.size();
+          EXPECT_LE(computes, 1u);
+          if (step > ranks / 2) {
+            EXPECT_EQ(computes, 0u);
+          } else {
+            idle += computes == 0;
+          }
+        }
+      }
+      EXPECT_EQ(idle, ranks % 2 == 0 ? ranks / 2 : 0);
+      // The results of the last round with any travel in the next step, and are waited for in the one behind.
+      const bool helped_last = ranks % 2 == 1;
+      const int forward = ranks == 2 ? 2 : ranks / 2 + (helped_last ? 3 : 2);
+      EXPECT_EQ(plan.steps, pass == Pass::forward ? forward : ranks / 2 + 3) << ranks;
+    }
+  }
+}
+
+/// Sum over t = 1 … ⌊P/2⌋ of the P − t pairs that workers do, and over t < P/2 of the t that helpers do.
+struct Pairs {
+  std::int64_t workers = 0, helpers = 0;
+  explicit Pairs(int ranks) {
+    for (int t = 1; 2 * t <= ranks; ++t) {
+      workers += ranks - t;
+      if (2 * t < ranks) helpers += t;
+    }
+    EXPECT_EQ(workers + helpers, std::int64_t{ranks} * (ranks - 1) / 2);
+  }
+};
+
+std::int64_t all_sent(const Plan& plan) {
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) sum += traffic(plan, rank).total_sent();
+  return sum;
+}
+
+/// Workers fetch K and V (2cd) and return dK and dV (2cd), where c = N/P; helpers get q (cd) and return o and
+/// lse (cd + c); in the backward they get q, dO, lse and D (2cd + 2c) and return dQ (cd).
+TEST(HelperWorker, MovesExactlyWhatIsPublished) {
+  for (int ranks = 2; ranks <= 10; ++ranks) {
+    for (const int kv_heads : {1, 2, 4}) {
+      const std::int64_t c = 12;
+      const Problem problem = make_problem(ranks, c * ranks, "contiguous", "causal", 4, kv_heads);
+      const Pairs pairs(ranks);
+      const std::int64_t row = c * problem.batch * problem.heads, q = row * problem.head_dim;
+      const std::int64_t kv = c * problem.batch * kv_heads * problem.head_dim;
+      const std::int64_t forward = all_sent(make_helper_worker(problem, Pass::forward));
+      const std::int64_t backward = all_sent(make_helper_worker(problem, Pass::backward));
+      EXPECT_EQ(forward, pairs.workers * 2 * kv + pairs.helpers * (2 * q + row));
+      EXPECT_EQ(backward, pairs.workers * 4 * kv + pairs.helpers * (3 * q + 2 * row));
+      if (kv_heads != problem.heads) continue;
+      // The published Nd and 2Nd: (P−1)/P of them on average over ranks. Helpers' rows add an LSE; in the
+      // backward two numbers take the place of O.
+      const std::int64_t nd = q * (ranks - 1);
+      EXPECT_EQ(forward, ranks * nd + pairs.helpers * row);
+      EXPECT_EQ(backward, ranks * 2 * nd - pairs.helpers * (q - 2 * row));
+    }
+  }
+}
+
+TEST(HelperWorker, HelpersServeTheRanksBeforeThemAroundTheRing) {
+  const Plan plan = make_helper_worker(make_problem(8, 64, "contiguous", "causal"), Pass::forward);
+  for (int t = 1; t <= 4; ++t) {
+    for (int rank = 0; rank < t; ++rank) {
+      const Step step = plan.step(rank, t);
+      if (t == 4) {
+        EXPECT_THAT(step.computes, IsEmpty());
+        continue;
+      }
+      ASSERT_EQ(step.computes.size(), 1u);
+      EXPECT_EQ(step.computes[0].q_shard, (rank - t + 8) % 8);
+      EXPECT_EQ(step.computes[0].kv_shard, rank);
+      const Step next = plan.step(rank, t + 1);
+      const auto& sends = next.sends;
+      EXPECT_EQ(std::ranges::count_if(sends, [](const Transfer& s) { return s.piece.tensor == Tensor::o; }),
+                1);
+      for (const Transfer& send : sends) {
+        EXPECT_EQ(send.wire, DType::f32);
+        const bool result = send.piece.tensor == Tensor::o || send.piece.tensor == Tensor::lse;
+        EXPECT_EQ(result, send.peer == (rank - t + 8) % 8 && send.channel == Channel::gradients);
+      }
+    }
+  }
+}
+
+TEST(HelperWorker, WindowsLeaveRoundsOut) {
+  const Problem problem = make_problem(8, 80, "contiguous", "window:4,0");
+  const Plan forward = make_helper_worker(problem, Pass::forward);
+  EXPECT_EQ(forward.steps, 2);
+  EXPECT_EQ(make_helper_worker(problem, Pass::backward).steps, 4);
+  for (const Transfer& send : forward.step(3, 0).sends) {
+    EXPECT_EQ(send.piece.rows, (RowRange{6, 10}));
+    EXPECT_EQ(send.peer, 4);
+  }
+}
+
+TEST(HelperWorker, NamesASchedulesThatServesWhatItDoesNot) {
+  const auto error = [](std::string_view layout, std::string_view mask) {
+    return error_text([&] { make_helper_worker(make_problem(3, 20, layout, mask), Pass::forward); });
+  };
+  EXPECT_EQ(error("contiguous", "causal"), "no error");
+  EXPECT_THAT(error("zigzag", "causal"), HasSubstr("use layout contiguous, or schedule ring or burst"));
+  EXPECT_THAT(error("striped", "causal"), HasSubstr("layout striped"));
+  EXPECT_THAT(error("contiguous", "full"), HasSubstr("under mask full earlier tokens attend to later ones"));
+  EXPECT_THAT(error("contiguous", "window:3,1"), HasSubstr("use schedule ring or burst"));
+}
+
+}  // namespace
+}  // namespace annulus::plan
