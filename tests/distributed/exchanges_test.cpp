@@ -13,14 +13,19 @@
 namespace annulus::test {
 namespace {
 
-void check(int ranks, const Sample& sample, const std::string& schedule, const std::string& layout) {
+Errors errors_of(int ranks, const Sample& sample, const std::string& schedule, const std::string& layout) {
+  Errors errors;
   comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& communicator) {
-    const Errors errors =
-        run(communicator, sample, schedule, Layout::parse(layout));  // the same on every rank
-    if (communicator.rank() != 0) return;
-    expect_correct(errors, fmt::format("{} {} {} {} on {} ranks", schedule, layout, sample.mask.to_string(),
-                                       name_of(sample.type), ranks));
+    const Errors mine = run(communicator, sample, schedule, Layout::parse(layout));
+    if (communicator.rank() == 0) errors = mine;  // the same on every rank
   });
+  return errors;
+}
+
+void check(int ranks, const Sample& sample, const std::string& schedule, const std::string& layout) {
+  expect_correct(errors_of(ranks, sample, schedule, layout),
+                 fmt::format("{} {} {} {} on {} ranks", schedule, layout, sample.mask.to_string(),
+                             name_of(sample.type), ranks));
 }
 
 const std::vector<std::string> masks = {"full", "causal", "window:20,7", "dilated:6,5",
@@ -71,6 +76,22 @@ TEST(DistributedExchanges, SixteenBitTypes) {
   for (const DType type : {DType::bf16, DType::f16}) {
     cross({{4, "all-gather"}, {4, "helper-worker"}, {4, "ulysses"}, {4, "hybrid:2x2"}}, {"causal"},
           {"contiguous"}, {.tokens = 61}, type);
+  }
+}
+
+TEST(DistributedExchanges, ErrorDoesNotGrowWithTheRanks) {
+  const auto sample = make_sample("causal", {.tokens = 256, .heads = 16, .kv_heads = 4, .head_dim = 32});
+  const Errors one = errors_of(1, *sample, "ring", "contiguous");
+  for (const Case& c : std::vector<Case>{{4, "all-gather"},
+                                         {16, "all-gather"},
+                                         {4, "helper-worker"},
+                                         {16, "helper-worker"},
+                                         {4, "ulysses"},
+                                         {16, "ulysses"},
+                                         {4, "hybrid:2x2"},
+                                         {16, "hybrid:4x4"}}) {
+    const Errors many = errors_of(c.ranks, *sample, c.schedule, "contiguous");
+    EXPECT_LE(many.worst(), 2.0 * one.worst() + 2e-7) << c.schedule << " on " << c.ranks << " ranks";
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <annulus/comm/mpi.hpp>
 #include <annulus/distributed/attention.hpp>
@@ -42,6 +43,21 @@ TEST_F(DistributedMpi, RingsBetweenAndInsideNodes) {
   const auto sample = make_sample("causal", {.tokens = 61, .batch = 2});
   for (const char* schedule : {"topology-burst", "hierarchical", "double-ring"}) {
     expect_correct(run(*nodes, *sample, schedule, Layout::parse("zigzag")), schedule);
+  }
+}
+
+TEST_F(DistributedMpi, ExchangesOfShardsAndHeads) {
+  std::vector<std::string> schedules = {"all-gather", "helper-worker", "ulysses",
+                                        fmt::format("hybrid:1x{}", world_->size())};
+  if (world_->size() % 2 == 0) {
+    const std::string grid = fmt::format("hybrid:2x{}", world_->size() / 2);
+    schedules.insert(schedules.end(), {grid, grid + ":context-first"});
+  }
+  for (const Shape& shape : {Shape{.tokens = 61, .batch = 2}, Shape{.tokens = 500, .head_dim = 128}}) {
+    const auto sample = make_sample("causal", shape);
+    for (const std::string& schedule : schedules) {
+      expect_correct(run(*world_, *sample, schedule, Layout::parse("contiguous")), schedule);
+    }
   }
 }
 

@@ -85,10 +85,11 @@ TEST(Hybrid, IsValidForEveryLayoutAndMask) {
 }
 
 TEST(Hybrid, IsValidOnManyRanksSlow) {
-  for (const int ranks : {8, 9, 12, 16, 20, 24, 30, 32, 48, 64}) {
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    const bool all = ranks <= 16 || ranks % 16 == 0;
     for (const std::string& name : hybrids_of(ranks)) {
       for (const char* mask : {"causal", "full", "window:20,3", "documents:0,40,41,90"}) {
-        check(name, make_problem(ranks, 133, "zigzag", mask, 64, 8));
+        if (all) check(name, make_problem(ranks, 133, "zigzag", mask, 64, 8));
         if (HasFailure()) return;
       }
       check(name, make_problem(ranks, 50, "striped", "causal", 70, 10));
