@@ -44,7 +44,7 @@ const std::vector<Key>& table() {
       {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
 
       {"attention.schedule",
-       "how shards travel: ring, burst, topology-burst and others (annulus-bench attention --help)",
+       "how shards travel: ring, burst, topology-burst and others (docs/schedules.md)",
        ANNULUS_MEMBER(attention.schedule), never},
       {"attention.layout", "contiguous, zigzag, striped, block-striped:B", ANNULUS_MEMBER(attention.layout),
        never},
