@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/topology/topology.hpp>
+
+/// Predicts what a plan takes on a cluster that need not be there.
+namespace annulus::simulate {
+
+/// One direction of a link: n bytes that have it for themselves arrive latency + n / bandwidth after they set
+/// out (Hockney's model). Messages share the bandwidth, not the latency.
+struct Link {
+  double bandwidth = 0;  ///< bytes per second
+  double latency = 0;    ///< seconds
+};
+
+/// What the local attention kernel reaches, measured for one shape.
+struct KernelRate {
+  plan::Pass pass = plan::Pass::forward;
+  int head_dim = 0;
+  std::int64_t rows = 0;  ///< holds for blocks of at least so many query rows and key rows
+  double rate = 0;        ///< FLOP/s, counted as `flops` does
+};
+
+/// Links and kernels of a cluster (docs/formats/cluster.md).
+struct Cluster {
+  std::optional<Topology> topology;  ///< where its ranks sit; a plan's own problem goes before it
+  Link inside;    ///< of a rank to the others of its node; shared by all that the rank sends, or receives
+  Link between;   ///< of one rail (network card) of a node; shared by the ranks of the rail
+  int rails = 0;  ///< of a node; rank i of the node has rail i mod rails; 0: every rank has its own
+  std::vector<KernelRate> kernels;
+
+  /// Rail of a rank, counted on its node.
+  int rail(const Topology& ranks, int rank) const;
+
+  /// Rate, in FLOP/s, of a block with `rows` query rows or key rows, whichever are fewer. Of the entries of
+  /// the pass: those with the nearest head_dim (by ratio, the smaller of two), of these the one with the most
+  /// rows that are not more than `rows`, or else the one with the fewest.
+  double rate(plan::Pass pass, int head_dim, std::int64_t rows) const;
+
+  /// Throws Error when a number makes no sense, or when a pass has no kernel.
+  void check() const;
+};
+
+/// Nodes of 8 GPUs of the H100's class: 300 GB/s inside a node, one rail of 45 GB/s for each rank between
+/// nodes, 16-bit FlashAttention kernels.
+Cluster default_cluster();
+
+/// Reads a cluster file. What it leaves out is as in default_cluster. Throws Error that names file, line, key
+/// and remedy.
+Cluster read_cluster(const std::filesystem::path& path);
+
+/// Reads the text of a cluster file; `origin` stands for the file in messages.
+Cluster parse_cluster(std::string_view text, std::string_view origin);
+
+/// Floating point operations of attention: 4·head_dim forward and 10·head_dim backward (two and five matrix
+/// products) for each of `pairs` unmasked (query, key) pairs, which are summed over heads, and each sequence
+/// of the batch.
+double flops(const plan::Problem& problem, plan::Pass pass, std::int64_t pairs);
+
+}  // namespace annulus::simulate

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::simulate {
+
+enum class LinkClass : std::uint8_t { intra, inter };  ///< inside a node, between nodes
+inline constexpr int link_class_count = 2;
+
+/// "intra", "inter"
+std::string_view name_of(LinkClass link);
+
+LinkClass link_between(const Topology& topology, int a, int b);
+
+/// Bytes by tensor and class of link: bytes[tensor][link].
+using BytesByLink = std::array<std::array<std::int64_t, link_class_count>, plan::tensor_count>;
+std::int64_t sum(const BytesByLink& bytes, LinkClass link);
+
+/// What one rank does in a pass.
+struct RankSummary {
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, summed over heads
+  BytesByLink sent{}, received{};
+  std::int64_t buffer_bytes = 0;  ///< exchange slots: the largest piece of each, as the executor keeps them
+  double computing = 0;           ///< seconds
+  double waiting = 0;  ///< seconds between two steps in which the rank waits: exposed communication
+  double end = 0;      ///< time at which its last step ends
+};
+
+struct ComputeSpan {
+  int rank = 0, step = 0;
+  int q_shard = 0, kv_shard = 0;
+  plan::HeadRange heads;
+  std::int64_t pairs = 0;  ///< of one head
+  double start = 0, end = 0;
+};
+
+struct TransferSpan {
+  int from = 0, to = 0;
+  int step = 0;  ///< in which the sender posts it
+  plan::Tensor tensor = plan::Tensor::q;
+  int owner = 0;
+  std::int64_t bytes = 0;
+  plan::Channel channel = plan::Channel::activations;
+  LinkClass link = LinkClass::intra;
+  double start = 0, end = 0;  ///< set out and arrived
+};
+
+struct WaitSpan {
+  int rank = 0, step = 0;  ///< before which it waits
+  double start = 0, end = 0;
+};
+
+/// Everything that takes time, each kind in the order in which it was begun (a step begins all its computes).
+struct Timeline {
+  std::vector<ComputeSpan> computes;
+  std::vector<TransferSpan> transfers;
+  std::vector<WaitSpan> waits;
+};
+
+/// Imbalance degree (MTraining §3.3, Figures 3 and 12): the largest load over the mean one; 1 is balanced,
+/// and what exceeds it is the factor by which the slowest is slower. With w(r, s) the pairs that rank r of G
+/// computes in step s, summed over heads, and S the steps in which at least one rank computes:
+///
+///     worker = max_r W(r) / (Σ_r W(r) / G),   W(r) = Σ_s w(r, s)
+///     step   = mean over r with W(r) > 0 of  max_s w(r, s) / (W(r) / |S|)
+///
+/// Both are 1 when nothing is computed.
+struct Imbalance {
+  double worker = 1, step = 1;
+};
+
+struct Simulation {
+  double time = 0;  ///< seconds until the last rank is done
+  std::vector<RankSummary> ranks;
+  Imbalance imbalance;
+  Timeline timeline;  ///< empty unless asked for
+};
+
+enum class Detail : std::uint8_t { totals, timeline };
+
+/// Runs a plan on a cluster, in simulated time; the same arguments give the same result to the last bit.
+///
+/// Each rank goes through its steps as plan::Step says: it waits for the transfers of earlier steps, posts
+/// new ones, and computes while they travel, one compute after the other at the rate of the cluster's kernel.
+/// A transfer sets out when both sides have posted it and those before it, of its channel and between its two
+/// ranks, have left; it shares links as fluids do (each flow gets an equal share of a port's bandwidth, the
+/// smaller of those of its two ports), is off the sender's hands when its last byte has left and there a
+/// latency later. Posting, adding, merging and packing take no time, and compute is not slowed down by
+/// transfers.
+///
+/// Steps are made when a rank comes to them and not kept. Throws Error when the plan does not end, naming a
+/// rank and the step that it cannot begin.
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail = Detail::totals);
+
+}  // namespace annulus::simulate

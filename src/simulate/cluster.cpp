@@ -1,0 +1,70 @@
+#include <annulus/simulate/cluster.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::simulate {
+
+using plan::Pass;
+
+int Cluster::rail(const Topology& ranks, int rank) const {
+  const int local = ranks.local_rank(rank);
+  return rails == 0 ? local : local % rails;
+}
+
+double Cluster::rate(Pass pass, int head_dim, std::int64_t rows) const {
+  // Smaller is better, entry by entry of the tuple.
+  const auto distance = [&](const KernelRate& kernel) {
+    const double ratio = std::abs(std::log(static_cast<double>(kernel.head_dim) / head_dim));
+    const bool too_large = kernel.rows > rows;
+    return std::tuple(ratio, kernel.head_dim, too_large, too_large ? kernel.rows : -kernel.rows);
+  };
+  const KernelRate* best = nullptr;
+  for (const KernelRate& kernel : kernels) {
+    if (kernel.pass == pass && (best == nullptr || distance(kernel) < distance(*best))) best = &kernel;
+  }
+  require(best != nullptr, "the cluster has no rate of the {} kernel: add a [[kernel]] with pass = \"{}\"",
+          plan::name_of(pass), plan::name_of(pass));
+  return best->rate;
+}
+
+void Cluster::check() const {
+  const auto check_link = [](const char* name, const Link& link) {
+    require(std::isfinite(link.bandwidth) && link.bandwidth > 0,
+            "{}.bandwidth is {}: give bytes per second above 0", name, link.bandwidth);
+    require(std::isfinite(link.latency) && link.latency >= 0, "{}.latency is {}: give seconds, at least 0",
+            name, link.latency);
+  };
+  check_link("inside", inside);
+  check_link("between", between);
+  require(rails >= 0, "between.rails is {}: give the network cards of a node, or 0 for one a rank", rails);
+  for (const KernelRate& kernel : kernels) {
+    require(std::isfinite(kernel.rate) && kernel.rate > 0, "kernel.rate is {}: give FLOP/s above 0",
+            kernel.rate);
+    require(kernel.head_dim >= 1, "kernel.head_dim is {}: it must be positive", kernel.head_dim);
+    require(kernel.rows >= 0, "kernel.rows is {}: it must not be negative", kernel.rows);
+  }
+  rate(Pass::forward, 1, 0);
+  rate(Pass::backward, 1, 0);
+}
+
+Cluster default_cluster() {
+  Cluster cluster;
+  cluster.inside = {.bandwidth = 300e9, .latency = 5e-6};
+  cluster.between = {.bandwidth = 45e9, .latency = 15e-6};
+  cluster.kernels = {{Pass::forward, 64, 0, 400e12},
+                     {Pass::forward, 128, 0, 600e12},
+                     {Pass::backward, 64, 0, 300e12},
+                     {Pass::backward, 128, 0, 450e12}};
+  return cluster;
+}
+
+double flops(const plan::Problem& problem, Pass pass, std::int64_t pairs) {
+  const double of_pair = (pass == Pass::forward ? 4.0 : 10.0) * problem.head_dim;
+  return of_pair * problem.batch * static_cast<double>(pairs);
+}
+
+}  // namespace annulus::simulate

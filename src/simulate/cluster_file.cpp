@@ -1,0 +1,188 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <string>
+
+#include <annulus/base/error.hpp>
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::simulate {
+namespace {
+
+constexpr int most_ranks = 1 << 20;  // a slip of the hand is told before memory runs out
+
+/// One table of the file: reads its keys and names file, line and key of what is wrong.
+class Section {
+ public:
+  Section(const toml::table& table, std::string name, std::string_view origin)
+      : table_(table), name_(std::move(name)), origin_(origin) {}
+
+  template <class... Args>
+  [[noreturn]] void reject(const toml::node& node, fmt::format_string<Args...> text, Args&&... args) const {
+    fail("{}:{}: {}", origin_, node.source().begin.line, fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  void allow(std::initializer_list<std::string_view> keys) const {
+    for (const auto& [key, node] : table_) {
+      if (std::find(keys.begin(), keys.end(), key.str()) == keys.end())
+        reject(node, "unknown key {}; known are {}", full(key.str()), fmt::join(keys, ", "));
+    }
+  }
+
+  const toml::node* find(std::string_view key) const { return table_.get(key); }
+
+  const toml::node& need(std::string_view key) const {
+    const toml::node* const node = find(key);
+    if (node == nullptr) reject(table_, "[{}] lacks {}: add it", name_ == "kernel" ? "[kernel]" : name_, key);
+    return *node;
+  }
+
+  const toml::table& table(const toml::node& node, std::string_view key) const {
+    if (!node.is_table()) reject(node, "{} must be a table: write [{}] and its keys below", key, key);
+    return *node.as_table();
+  }
+
+  /// A number above `least`, or not below it where `or_equal` is set.
+  double number(const toml::node& node, std::string_view key, double least, bool or_equal) const {
+    const double value = node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
+    if (!node.is_number() || !std::isfinite(value) || value < least || (value == least && !or_equal))
+      reject(node, "{} must be a number {} {}", full(key), or_equal ? "not below" : "above", least);
+    return value;
+  }
+
+  std::int64_t integer(const toml::node& node, std::string_view key, std::int64_t least,
+                       std::int64_t most) const {
+    const auto value = node.value_exact<std::int64_t>();
+    if (!value || *value < least || *value > most)
+      reject(node, "{} must be an integer from {} to {}", full(key), least, most);
+    return *value;
+  }
+
+ private:
+  std::string full(std::string_view key) const {
+    return name_.empty() ? std::string(key) : fmt::format("{}.{}", name_, key);
+  }
+
+  const toml::table& table_;
+  std::string name_;
+  std::string_view origin_;
+};
+
+void read_link(const Section& section, Link& link) {
+  if (const toml::node* node = section.find("bandwidth"))
+    link.bandwidth = section.number(*node, "bandwidth", 0, false);
+  if (const toml::node* node = section.find("latency"))
+    link.latency = section.number(*node, "latency", 0, true);
+}
+
+Topology read_topology(const Section& section) {
+  const toml::node& per_node = section.need("ranks_per_node");
+  const toml::node& nodes = section.need("nodes");
+  const auto count = section.integer(nodes, "nodes", 1, most_ranks);
+  std::vector<int> ranks;
+  if (const toml::array* list = per_node.as_array()) {
+    for (const toml::node& entry : *list)
+      ranks.push_back(static_cast<int>(section.integer(entry, "ranks_per_node", 1, most_ranks)));
+    if (std::ssize(ranks) != count)
+      section.reject(per_node,
+                     "cluster.ranks_per_node lists {} nodes, but cluster.nodes is {}: make them agree",
+                     ranks.size(), count);
+  } else {
+    const auto each = section.integer(per_node, "ranks_per_node", 1, most_ranks);
+    ranks.assign(static_cast<std::size_t>(count), static_cast<int>(each));
+  }
+  std::int64_t sum = 0;
+  for (const int each : ranks) sum += each;
+  if (sum > most_ranks)
+    section.reject(nodes, "the cluster has {} ranks: at most {} are possible", sum, most_ranks);
+  return Topology(ranks);
+}
+
+plan::Pass read_pass(const Section& section) {
+  const toml::node& node = section.need("pass");
+  const std::string text = node.value<std::string>().value_or("");
+  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+    if (text == plan::name_of(pass)) return pass;
+  }
+  section.reject(node, "kernel.pass must be \"forward\" or \"backward\"");
+}
+
+KernelRate read_kernel(const Section& section) {
+  section.allow({"pass", "head_dim", "rows", "rate"});
+  KernelRate kernel;
+  kernel.pass = read_pass(section);
+  kernel.head_dim = static_cast<int>(section.integer(section.need("head_dim"), "head_dim", 1, 1 << 16));
+  if (const toml::node* node = section.find("rows"))
+    kernel.rows = section.integer(*node, "rows", 0, Mask::max_tokens);
+  kernel.rate = section.number(section.need("rate"), "rate", 0, false);
+  return kernel;
+}
+
+std::vector<KernelRate> read_kernels(const Section& file, const toml::node& node, std::string_view origin) {
+  const toml::array* const list = node.as_array();
+  if (list == nullptr || !list->is_homogeneous<toml::table>())
+    file.reject(node, "kernel must be a list of tables: write [[kernel]] and its keys below");
+  std::vector<KernelRate> kernels;
+  for (const toml::node& entry : *list) kernels.push_back(read_kernel({*entry.as_table(), "kernel", origin}));
+  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+    const auto of_pass = [pass](const KernelRate& kernel) { return kernel.pass == pass; };
+    if (std::none_of(kernels.begin(), kernels.end(), of_pass))
+      file.reject(node, "no [[kernel]] has pass = \"{}\": add one", plan::name_of(pass));
+  }
+  return kernels;
+}
+
+Cluster read(const toml::table& table, std::string_view origin) {
+  const Section file(table, "", origin);
+  file.allow({"cluster", "inside", "between", "kernel"});
+  Cluster cluster = default_cluster();
+  if (const toml::node* node = file.find("cluster")) {
+    const Section section(file.table(*node, "cluster"), "cluster", origin);
+    section.allow({"nodes", "ranks_per_node"});
+    cluster.topology = read_topology(section);
+  }
+  if (const toml::node* node = file.find("inside")) {
+    const Section section(file.table(*node, "inside"), "inside", origin);
+    section.allow({"bandwidth", "latency"});
+    read_link(section, cluster.inside);
+  }
+  if (const toml::node* node = file.find("between")) {
+    const Section section(file.table(*node, "between"), "between", origin);
+    section.allow({"bandwidth", "latency", "rails"});
+    read_link(section, cluster.between);
+    if (const toml::node* rails = section.find("rails"))
+      cluster.rails = static_cast<int>(section.integer(*rails, "rails", 0, most_ranks));
+  }
+  if (const toml::node* node = file.find("kernel")) cluster.kernels = read_kernels(file, *node, origin);
+  cluster.check();
+  return cluster;
+}
+
+}  // namespace
+
+Cluster parse_cluster(std::string_view text, std::string_view origin) {
+  try {
+    return read(toml::parse(text, origin), origin);
+  } catch (const toml::parse_error& error) {
+    fail("{}:{}: {}; the keys of a topology file are those of docs/formats/cluster.md", origin,
+         error.source().begin.line, error.description());
+  }
+}
+
+Cluster read_cluster(const std::filesystem::path& path) {
+  require(std::filesystem::exists(path), "{}: there is no such topology file", path.string());
+  try {
+    return read(toml::parse_file(path.string()), path.string());
+  } catch (const toml::parse_error& error) {
+    fail("{}:{}: {}; the keys of a topology file are those of docs/formats/cluster.md", path.string(),
+         error.source().begin.line, error.description());
+  }
+}
+
+}  // namespace annulus::simulate

@@ -1,0 +1,98 @@
+#include "simulate/network.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+
+namespace annulus::simulate {
+
+// Ports: way out and way in of each rank inside its node, then those of each rail.
+Network::Network(const Cluster& cluster, const Topology& topology) : topology_(topology) {
+  const int ranks = topology.ranks();
+  ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.inside.bandwidth, {}, false});
+  rail_ports_ = static_cast<int>(ports_.size());
+  int rails = 0, rails_before = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == topology.first_rank(topology.node(rank))) rails_before = rails;
+    rail_of_.push_back(rails_before + cluster.rail(topology, rank));
+    rails = std::max(rails, rail_of_.back() + 1);
+  }
+  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(rails),
+                Port{cluster.between.bandwidth, {}, false});
+}
+
+int Network::start(int from, int to, std::int64_t bytes, double now) {
+  ANNULUS_ASSERT(now >= now_);
+  now_ = now;
+  const int index = static_cast<int>(flows_.size());
+  Flow flow;
+  flow.remaining = static_cast<double>(bytes);
+  flow.since = now;
+  const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
+  if (topology_.same_node(from, to)) {
+    flow.out = 2 * from;
+    flow.in = 2 * to + 1;
+  } else {
+    flow.out = rail_ports_ + 2 * at(rail_of_, from);
+    flow.in = rail_ports_ + 2 * at(rail_of_, to) + 1;
+  }
+  flows_.push_back(flow);
+  for (const int port : {flow.out, flow.in}) {
+    ports_[static_cast<std::size_t>(port)].flows.push_back(index);
+    change(port);
+  }
+  return index;
+}
+
+void Network::change(int port) {
+  Port& changed = ports_[static_cast<std::size_t>(port)];
+  if (!std::exchange(changed.changed, true)) changed_.push_back(port);
+}
+
+/// Gives the flows of all ports that have changed their new rates.
+void Network::refresh() {
+  for (const int port : changed_) {
+    for (const int flow : ports_[static_cast<std::size_t>(port)].flows) predict(flow);
+  }
+  for (const int port : changed_) ports_[static_cast<std::size_t>(port)].changed = false;
+  changed_.clear();
+}
+
+void Network::predict(int index) {
+  Flow& flow = flows_[static_cast<std::size_t>(index)];
+  const auto share = [&](int port) {
+    const Port& p = ports_[static_cast<std::size_t>(port)];
+    return p.bandwidth / static_cast<double>(p.flows.size());
+  };
+  const double rate = std::min(share(flow.out), share(flow.in));
+  if (rate == flow.rate) return;
+  flow.remaining = std::max(0.0, flow.remaining - flow.rate * (now_ - flow.since));
+  flow.since = now_;
+  flow.rate = rate;
+  predictions_.push({now_ + flow.remaining / rate, index, ++flow.version});
+}
+
+Network::Finished Network::next() {
+  refresh();
+  while (!predictions_.empty()) {
+    const Prediction& first = predictions_.top();
+    if (first.version == flows_[static_cast<std::size_t>(first.flow)].version)
+      return {first.flow, first.time};
+    predictions_.pop();
+  }
+  return {-1, std::numeric_limits<double>::infinity()};
+}
+
+void Network::finish(const Finished& finished) {
+  now_ = finished.time;
+  Flow& flow = flows_[static_cast<std::size_t>(finished.flow)];
+  ++flow.version;  // no prediction counts any longer
+  for (const int port : {flow.out, flow.in}) {
+    std::erase(ports_[static_cast<std::size_t>(port)].flows, finished.flow);
+    change(port);
+  }
+}
+
+}  // namespace annulus::simulate

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include <annulus/simulate/cluster.hpp>
+#include <annulus/topology/topology.hpp>
+
+namespace annulus::simulate {
+
+/// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
+/// its n flows an n-th of its bandwidth, and a flow goes at the smaller of the shares that its two ports
+/// give. Inside a node the ports are the sender's way out and the receiver's way in, between nodes those of
+/// their rails. Time is in seconds and only goes forward.
+class Network {
+ public:
+  Network(const Cluster& cluster, const Topology& topology);
+
+  /// A flow of `bytes` from one rank to another sets out at `now`. Gives its number, counted from 0.
+  int start(int from, int to, std::int64_t bytes, double now);
+
+  struct Finished {
+    int flow = 0;
+    double time = 0;  ///< at which its last byte has left; it arrives a latency later
+  };
+  /// The flow that ends next if no other starts before, at or behind the last time seen; flow −1: none is
+  /// under way. Flows that end at once come in the order of their numbers.
+  Finished next();
+  /// Takes the flow that `next` gave off its links.
+  void finish(const Finished& finished);
+
+ private:
+  struct Flow {
+    int out = 0, in = 0;   // ports
+    double remaining = 0;  // bytes, at `since`
+    double rate = 0, since = 0;
+    std::int64_t version = 0;  // of the prediction that counts
+  };
+  struct Port {
+    double bandwidth = 0;
+    std::vector<int> flows;
+    bool changed = false;
+  };
+  struct Prediction {
+    double time;
+    int flow;
+    std::int64_t version;
+    bool operator>(const Prediction& o) const { return time != o.time ? time > o.time : flow > o.flow; }
+  };
+
+  void change(int port);
+  void refresh();
+  void predict(int index);
+
+  std::vector<Port> ports_;
+  int rail_ports_ = 0;        // index of the first rail's way out
+  std::vector<int> rail_of_;  // of each rank, counted over all nodes
+  const Topology& topology_;
+  double now_ = 0;
+  std::vector<Flow> flows_;
+  std::vector<int> changed_;
+  std::priority_queue<Prediction, std::vector<Prediction>, std::greater<>> predictions_;
+};
+
+}  // namespace annulus::simulate

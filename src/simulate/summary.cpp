@@ -1,0 +1,75 @@
+#include "simulate/summary.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace annulus::simulate {
+
+std::string_view name_of(LinkClass link) {
+  return link == LinkClass::intra ? "intra" : "inter";
+}
+
+LinkClass link_between(const Topology& topology, int a, int b) {
+  return topology.same_node(a, b) ? LinkClass::intra : LinkClass::inter;
+}
+
+std::int64_t sum(const BytesByLink& bytes, LinkClass link) {
+  std::int64_t total = 0;
+  for (const auto& tensor : bytes) total += tensor[static_cast<std::size_t>(link)];
+  return total;
+}
+
+void SlotSizes::hold(const plan::Problem& problem, const plan::Piece& piece, plan::Slot slot) {
+  if (slot == plan::home) return;
+  auto& sizes = slots_[static_cast<std::size_t>(piece.tensor)];
+  const auto index = static_cast<std::size_t>(slot);
+  if (sizes.size() <= index) sizes.resize(index + 1);
+  // Slots store what the wire carries: inputs in the activation type, sums and statistics in fp32.
+  const auto bytes = problem.elements(piece) * static_cast<std::int64_t>(size_of(problem.wire(piece.tensor)));
+  sizes[index] = std::max(sizes[index], bytes);
+}
+
+std::int64_t SlotSizes::bytes() const {
+  std::int64_t total = 0;
+  for (const auto& sizes : slots_) total = std::accumulate(sizes.begin(), sizes.end(), total);
+  return total;
+}
+
+Loads::Loads(int ranks, int steps)
+    : sum_(static_cast<std::size_t>(ranks)),
+      largest_(static_cast<std::size_t>(ranks)),
+      computing_(static_cast<std::size_t>(steps)) {}
+
+void Loads::add(int rank, int step, std::int64_t pairs) {
+  if (pairs == 0) return;
+  const auto r = static_cast<std::size_t>(rank);
+  sum_[r] += pairs;
+  largest_[r] = std::max(largest_[r], pairs);
+  computing_[static_cast<std::size_t>(step)] = true;
+}
+
+Imbalance Loads::imbalance() const {
+  const double all = static_cast<double>(std::accumulate(sum_.begin(), sum_.end(), std::int64_t{0}));
+  if (all == 0) return {};
+  const double worst = static_cast<double>(*std::max_element(sum_.begin(), sum_.end()));
+  const auto rounds = static_cast<double>(std::count(computing_.begin(), computing_.end(), true));
+  double ratios = 0;
+  int workers = 0;
+  for (std::size_t r = 0; r < sum_.size(); ++r) {
+    if (sum_[r] == 0) continue;
+    ratios += static_cast<double>(largest_[r]) * rounds / static_cast<double>(sum_[r]);
+    ++workers;
+  }
+  return {worst * static_cast<double>(sum_.size()) / all, ratios / workers};
+}
+
+std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& c) {
+  return problem.mask.pairs(problem.shard(c.q_shard).slice(c.q_rows),
+                            problem.shard(c.kv_shard).slice(c.kv_rows));
+}
+
+std::int64_t bytes_of(const plan::Problem& problem, const plan::Transfer& transfer) {
+  return problem.elements(transfer.piece) * static_cast<std::int64_t>(size_of(transfer.wire));
+}
+
+}  // namespace annulus::simulate

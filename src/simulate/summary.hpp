@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <annulus/simulate/simulate.hpp>
+
+namespace annulus::simulate {
+
+/// Sizes of the exchange slots of one rank. A slot is as large as the largest piece that it ever holds.
+class SlotSizes {
+ public:
+  void hold(const plan::Problem& problem, const plan::Piece& piece, plan::Slot slot);
+  std::int64_t bytes() const;
+
+ private:
+  std::array<std::vector<std::int64_t>, plan::tensor_count> slots_;  // bytes
+};
+
+/// Loads by rank and step, of which the imbalance degrees are made.
+class Loads {
+ public:
+  Loads(int ranks, int steps);
+  /// A rank computes `pairs` pairs in a step, all its computes together.
+  void add(int rank, int step, std::int64_t pairs);
+  Imbalance imbalance() const;
+
+ private:
+  std::vector<std::int64_t> sum_, largest_;  // of each rank, over steps
+  std::vector<bool> computing_;              // of each step
+};
+
+/// Pairs of one head that a compute covers.
+std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& compute);
+
+std::int64_t bytes_of(const plan::Problem& problem, const plan::Transfer& transfer);
+
+}  // namespace annulus::simulate

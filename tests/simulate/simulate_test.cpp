@@ -1,0 +1,146 @@
+// Timelines worked out by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/plan/schedules.hpp>
+
+#include "simulate/support.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus::simulate {
+namespace {
+
+using annulus::test::error_text;
+using plan::Pass;
+using plan::Tensor;
+using test::hand_cluster;
+using test::hand_problem;
+using ::testing::HasSubstr;
+
+constexpr double tolerance = 1e-9;
+
+TEST(Simulate, ComputeBoundRingHidesItsTransfers) {
+  // 2000 FLOP at 2000 FLOP/s: 1 s a shard. K and V share no time: one channel, 0.2 s each, one after another.
+  const plan::Plan ring = plan::make_ring(hand_problem(3, 3), Pass::forward);
+  const Simulation s = simulate(ring, hand_cluster(2000), Detail::timeline);
+  EXPECT_NEAR(s.time, 3, tolerance);
+  for (const RankSummary& rank : s.ranks) {
+    EXPECT_NEAR(rank.computing, 3, tolerance);
+    EXPECT_NEAR(rank.waiting, 0, tolerance);
+    EXPECT_EQ(rank.pairs, 300);
+  }
+  EXPECT_TRUE(s.timeline.waits.empty());
+  ASSERT_EQ(s.timeline.computes.size(), 9U);
+  ASSERT_EQ(s.timeline.transfers.size(), 12U);
+  for (const TransferSpan& t : s.timeline.transfers) {
+    EXPECT_NEAR(t.start, t.step + (t.tensor == Tensor::v ? 0.2 : 0), tolerance);
+    EXPECT_NEAR(t.end, t.start + 0.2, tolerance);
+    EXPECT_EQ(t.bytes, 200);
+    EXPECT_EQ(t.link, LinkClass::intra);
+  }
+}
+
+TEST(Simulate, CommunicationBoundRingWaits) {
+  // 0.1 s of compute a shard, 0.4 s of transfers: each of the two exchanges is exposed for 0.3 s.
+  const plan::Plan ring = plan::make_ring(hand_problem(3, 3), Pass::forward);
+  const Simulation s = simulate(ring, hand_cluster(20000), Detail::timeline);
+  EXPECT_NEAR(s.time, 0.4 + 0.4 + 0.1, tolerance);
+  for (const RankSummary& rank : s.ranks) {
+    EXPECT_NEAR(rank.waiting, 0.6, tolerance);
+    EXPECT_NEAR(rank.end, 0.9, tolerance);
+  }
+  ASSERT_EQ(s.timeline.waits.size(), 6U);
+  EXPECT_NEAR(s.timeline.waits.front().start, 0.1, tolerance);
+  EXPECT_NEAR(s.timeline.waits.front().end, 0.4, tolerance);
+}
+
+TEST(Simulate, LatencyCountsOnceForMessagesOfAStream) {
+  const plan::Plan ring = plan::make_ring(hand_problem(2, 2), Pass::forward);
+  const Simulation s = simulate(ring, hand_cluster(20000, 0.5));
+  EXPECT_NEAR(s.time, 0.4 + 0.5 + 0.1, tolerance);
+  EXPECT_NEAR(s.ranks[0].waiting, 0.8, tolerance);
+}
+
+TEST(Simulate, RanksThatShareARailShareItsBandwidth) {
+  // Two nodes of two ranks, only messages between nodes: each rank sends 200 bytes to its counterpart.
+  plan::test::EditedPlan edited(Pass::forward, hand_problem(4, 2), 2);
+  for (int rank = 0; rank < 4; ++rank)
+    edited.message(rank, (rank + 2) % 4, edited.plan.problem.whole(Tensor::k, rank), 0, plan::home, 1);
+  const plan::Plan plan = edited.finish();
+  Cluster cluster = hand_cluster(1, 0, 0.25);
+  EXPECT_NEAR(simulate(plan, cluster).time, 2.25, tolerance);  // a rail for each rank
+  cluster.rails = 1;
+  EXPECT_NEAR(simulate(plan, cluster).time, 4.25, tolerance);
+  cluster.rails = 2;
+  EXPECT_NEAR(simulate(plan, cluster).time, 2.25, tolerance);
+}
+
+TEST(Simulate, PortsAreSharedUntilTheShorterFlowEnds) {
+  // Rank 0 sends 200 bytes to rank 1 and 100 to rank 2: both at 500 bytes/s until 0.2 s, then 100 bytes are
+  // left at 1000 bytes/s.
+  plan::test::EditedPlan edited(Pass::forward, hand_problem(3, 3), 2);
+  const plan::Piece whole = edited.plan.problem.whole(Tensor::k, 0);
+  plan::Piece half = whole;
+  half.rows.end = 5;
+  edited.message(0, 1, whole, 0, plan::home, 1);
+  edited.message(0, 2, half, 0, plan::home, 1);
+  const Simulation s = simulate(edited.finish(), hand_cluster(1), Detail::timeline);
+  ASSERT_EQ(s.timeline.transfers.size(), 2U);
+  EXPECT_NEAR(s.timeline.transfers[0].end, 0.3, tolerance);
+  EXPECT_NEAR(s.timeline.transfers[1].end, 0.2, tolerance);
+  EXPECT_NEAR(s.ranks[0].end, 0.3, tolerance);
+  EXPECT_NEAR(s.ranks[2].end, 0.2, tolerance);
+  EXPECT_EQ(s.ranks[1].buffer_bytes, 200);
+  EXPECT_EQ(s.ranks[2].buffer_bytes, 100);
+  EXPECT_EQ(s.ranks[0].buffer_bytes, 0);
+}
+
+TEST(Simulate, TransfersSetOutWhenBothSidesHavePosted) {
+  // Rank 1 computes for 2 s in step 0 and posts in step 1; rank 0, idle, has posted long before.
+  plan::test::EditedPlan edited(Pass::forward, hand_problem(2, 2), 3);
+  const plan::Piece k = edited.plan.problem.whole(Tensor::k, 0);
+  edited.message(0, 1, k, 1, plan::home, 1);
+  edited.at(0, 1).sends.front().wait = 2;
+  edited.at(1, 1).receives.front().wait = 2;
+  plan::Compute own;
+  own.q_shard = own.kv_shard = 1;
+  own.q_rows = own.kv_rows = {0, 10};
+  own.heads = {0, 1};
+  edited.at(1, 0).computes.push_back(own);
+  const Simulation s = simulate(edited.finish(), hand_cluster(1000), Detail::timeline);
+  ASSERT_EQ(s.timeline.transfers.size(), 1U);
+  EXPECT_NEAR(s.timeline.transfers[0].start, 2, tolerance);
+  EXPECT_NEAR(s.ranks[0].waiting, 2.2, tolerance);
+  EXPECT_NEAR(s.ranks[1].waiting, 0.2, tolerance);
+  EXPECT_NEAR(s.imbalance.worker, 2, tolerance);  // one of two ranks does everything
+  EXPECT_NEAR(s.imbalance.step, 1, tolerance);    // in the only step with work
+}
+
+TEST(Simulate, ContiguousCausalRingIsImbalanced) {
+  plan::Problem problem = hand_problem(2, 2);
+  problem.mask = Mask::parse("causal", 20);
+  const Simulation s = simulate(plan::make_ring(problem, Pass::forward), hand_cluster(1e9));
+  // Rank 0: 55 pairs and nothing; rank 1: 55 and 100. Mean 105.
+  EXPECT_EQ(s.ranks[0].pairs, 55);
+  EXPECT_EQ(s.ranks[1].pairs, 155);
+  EXPECT_NEAR(s.imbalance.worker, 155.0 / 105, tolerance);
+  EXPECT_NEAR(s.imbalance.step, (2 + 100 / 77.5) / 2, tolerance);
+}
+
+TEST(Simulate, BackwardCountsFiveProducts) {
+  const plan::Plan burst = plan::make_burst(hand_problem(2, 2), Pass::backward);
+  const Simulation s = simulate(burst, hand_cluster(5000));
+  EXPECT_NEAR(s.ranks[0].computing, 2, tolerance);
+}
+
+TEST(Simulate, APlanThatCannotEndNamesRankAndStep) {
+  plan::test::EditedPlan edited(Pass::forward, hand_problem(2, 2), 2);
+  edited.message(0, 1, edited.plan.problem.whole(Tensor::k, 0), 0, plan::home, 1);
+  edited.at(0, 0).sends.clear();
+  const plan::Plan plan = edited.finish();
+  EXPECT_THAT(error_text([&] { simulate(plan, hand_cluster(1)); }),
+              HasSubstr("rank 1 cannot begin step 1, which waits for 1 transfers"));
+}
+
+}  // namespace
+}  // namespace annulus::simulate
