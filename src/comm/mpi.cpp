@@ -107,7 +107,8 @@ void mpi_abort(const std::string& message) {
   // A handler of ours must not keep this rank alive while it holds its line back: a lower rank may be ending
   // the job.
   std::signal(SIGTERM, SIG_DFL);
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(50 * rank, 1000)));
+  // An abort takes mpirun some tenths of a second: rank 0 speaks at once, the others leave it that time.
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(400 + 25 * rank, 1500)));
   std::string line = fmt::format("annulus: rank {}: {}", rank, message);
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';

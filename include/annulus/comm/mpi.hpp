@@ -38,7 +38,7 @@ class MpiEnvironment {
 
   /// Writes "annulus: rank R: message" to stderr, as one line, and ends all ranks with exit status 1. When
   /// several ranks fail together the lowest speaks for all where it is fast enough: the others hold their
-  /// line back for a moment that grows with the rank, at most one second.
+  /// line back for a moment that grows with the rank, at most a second and a half.
   [[noreturn]] void abort(const std::string& message) const;
 
  private:
