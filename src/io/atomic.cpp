@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
+
+#include <annulus/base/error.hpp>
 
 #include "descriptor.hpp"
 #include "system_error.hpp"
@@ -19,10 +22,22 @@ void sync(const std::filesystem::path& path, int flags) {
   detail::require_system(synced, "bring to the disk", path);
 }
 
+/// The file that a rename is to replace: behind symbolic links, which stay, and never a device or a pipe.
+std::filesystem::path target_of(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path target =
+      std::filesystem::is_symlink(path, error) ? std::filesystem::weakly_canonical(path, error) : path;
+  const auto status = std::filesystem::status(target, error);
+  require(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status),
+          "cannot replace '{}': it is no regular file: choose another name", path.string());
+  return target;
+}
+
 }  // namespace
 
-void write_atomically(const std::filesystem::path& path,
+void write_atomically(const std::filesystem::path& name,
                       const std::function<void(const std::filesystem::path&)>& write) {
+  const std::filesystem::path path = target_of(name);
   std::filesystem::path temporary = path;
   temporary += ".tmp-" + std::to_string(::getpid());
   try {

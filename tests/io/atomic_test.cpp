@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -59,6 +60,25 @@ TEST(WriteAtomically, KeepsTheOldFileWhenWritingThrows) {
   EXPECT_EQ(test::error_text(write), "the power went");
   EXPECT_EQ(read_text(folder.file("a")), "old");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(WriteAtomically, ReplacesWhatALinkPointsTo) {
+  const test::TemporaryFolder folder;
+  folder.write("a", "old");
+  std::filesystem::create_symlink(folder.file("a"), folder.file("link"));
+  write_text_atomically(folder.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(read_text(folder.file("a")), "new");
+}
+
+TEST(WriteAtomically, LeavesWhatIsNoFile) {
+  const test::TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(test::error_text([&] { write_text_atomically(pipe, "x"); }),
+              AllOf(HasSubstr(pipe), HasSubstr("no regular file"), HasSubstr("another name")));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("pipe"));
 }
 
 TEST(WriteAtomically, NeedsItsFolder) {

@@ -11,7 +11,8 @@ namespace annulus::io {
 /// brings what `write` left there to the disk (fsync), renames it to `path` and brings the folder to the
 /// disk. Readers see the old file or the new one, never a part, even when the machine stops in between. When
 /// anything fails the file beside is removed, `path` stays what it was and the exception goes on (Error that
-/// names the path).
+/// names the path). What a symbolic link points to is replaced, the link stays. Throws Error when `path` is
+/// there and no regular file: a device such as /dev/null would be gone.
 void write_atomically(const std::filesystem::path& path,
                       const std::function<void(const std::filesystem::path& temporary)>& write);
 
