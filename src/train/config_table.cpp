@@ -50,7 +50,7 @@ const std::vector<Key>& table() {
        never},
       {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
        ANNULUS_MEMBER(attention.mask), in_run},
-      {"attention.kernel", "automatic, portable, host-simd", ANNULUS_MEMBER(attention.kernel), never},
+      {"attention.kernel", "automatic, portable, host_simd", ANNULUS_MEMBER(attention.kernel), never},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},
