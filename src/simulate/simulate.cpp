@@ -190,7 +190,7 @@ class Simulator {
     summary(to).received[t][l] += bytes;
     if (keep_timeline_) {
       result_.timeline.transfers.push_back(
-          {from, to, sent.step, piece.tensor, piece.owner, bytes, channel, link, now, now});
+          {from, to, sent.step, piece.tensor, piece.owner, bytes, channel, link, now, now, now});
     }
     const int flow = network_.start(from, to, bytes, now);
     ANNULUS_ASSERT(flow == static_cast<int>(travelling_.size()));
@@ -205,7 +205,11 @@ class Simulator {
     const auto [from, to, channel] = transfer.stream;
     const bool inside = problem_.topology.same_node(from, to);
     const double arrival = left.time + (inside ? cluster_.inside : cluster_.between).latency;
-    if (keep_timeline_) result_.timeline.transfers[static_cast<std::size_t>(transfer.span)].end = arrival;
+    if (keep_timeline_) {
+      TransferSpan& span = result_.timeline.transfers[static_cast<std::size_t>(transfer.span)];
+      span.left = left.time;
+      span.end = arrival;
+    }
     events_.push({arrival, sequence_++, to, transfer.receive_wait});
     streams_[transfer.stream].busy = false;
     flow(transfer.stream, left.time);

@@ -30,9 +30,4 @@ class Loads {
   std::vector<bool> computing_;              // of each step
 };
 
-/// Pairs of one head that a compute covers.
-std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& compute);
-
-std::int64_t bytes_of(const plan::Problem& problem, const plan::Transfer& transfer);
-
 }  // namespace annulus::simulate

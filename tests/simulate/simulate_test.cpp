@@ -56,8 +56,12 @@ TEST(Simulate, CommunicationBoundRingWaits) {
 
 TEST(Simulate, LatencyCountsOnceForMessagesOfAStream) {
   const plan::Plan ring = plan::make_ring(hand_problem(2, 2), Pass::forward);
-  const Simulation s = simulate(ring, hand_cluster(20000, 0.5));
+  const Simulation s = simulate(ring, hand_cluster(20000, 0.5), Detail::timeline);
   EXPECT_NEAR(s.time, 0.4 + 0.5 + 0.1, tolerance);
+  for (const TransferSpan& t : s.timeline.transfers) {
+    EXPECT_NEAR(t.left, t.start + 0.2, tolerance);
+    EXPECT_NEAR(t.end, t.left + 0.5, tolerance);
+  }
   EXPECT_NEAR(s.ranks[0].waiting, 0.8, tolerance);
 }
 

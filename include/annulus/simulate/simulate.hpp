@@ -18,6 +18,11 @@ std::string_view name_of(LinkClass link);
 
 LinkClass link_between(const Topology& topology, int a, int b);
 
+/// Unmasked (query, key) pairs of one head that a compute covers.
+std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& compute);
+
+std::int64_t bytes_of(const plan::Problem& problem, const plan::Transfer& transfer);
+
 /// Bytes by tensor and class of link: bytes[tensor][link].
 using BytesByLink = std::array<std::array<std::int64_t, link_class_count>, plan::tensor_count>;
 std::int64_t sum(const BytesByLink& bytes, LinkClass link);
@@ -48,7 +53,7 @@ struct TransferSpan {
   std::int64_t bytes = 0;
   plan::Channel channel = plan::Channel::activations;
   LinkClass link = LinkClass::intra;
-  double start = 0, end = 0;  ///< set out and arrived
+  double start = 0, left = 0, end = 0;  ///< set out, last byte on the link, arrived
 };
 
 struct WaitSpan {

@@ -1,0 +1,143 @@
+#include "plan/json_report.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <string>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+
+namespace annulus::planner {
+namespace {
+
+using nlohmann::json;
+using simulate::LinkClass;
+
+json link_json(const simulate::Link& link) {
+  return {{"bandwidth", link.bandwidth}, {"latency", link.latency}};
+}
+
+json config_json(const plan::Plan& plan, const simulate::Cluster& cluster) {
+  const plan::Problem& p = plan.problem;
+  json nodes = json::array(), kernels = json::array();
+  for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
+  for (const simulate::KernelRate& k : cluster.kernels)
+    kernels.push_back(
+        {{"pass", name_of(k.pass)}, {"head_dim", k.head_dim}, {"rows", k.rows}, {"rate", k.rate}});
+  return {{"schedule", plan.schedule},
+          {"pass", name_of(plan.pass)},
+          {"steps", plan.steps},
+          {"ranks", p.ranks()},
+          {"ranks_per_node", nodes},
+          {"tokens", p.mask.tokens()},
+          {"heads", p.heads},
+          {"kv_heads", p.kv_heads},
+          {"head_dim", p.head_dim},
+          {"batch", p.batch},
+          {"dtype", name_of(p.activation)},
+          {"layout", p.layout.to_string()},
+          {"mask", p.mask.to_string()},
+          {"cluster",
+           {{"inside", link_json(cluster.inside)},
+            {"between", link_json(cluster.between)},
+            {"rails", cluster.rails},
+            {"kernel", kernels}}}};
+}
+
+/// Tensors that travel, each with its bytes inside and between nodes.
+json bytes_json(const simulate::BytesByLink& bytes) {
+  json all = json::object();
+  for (int t = 0; t < plan::tensor_count; ++t) {
+    const auto& [intra, inter] = bytes[static_cast<std::size_t>(t)];
+    if (intra + inter == 0) continue;
+    all[std::string(plan::name_of(static_cast<plan::Tensor>(t)))] = {{name_of(LinkClass::intra), intra},
+                                                                     {name_of(LinkClass::inter), inter}};
+  }
+  return all;
+}
+
+json totals_json(const simulate::Simulation& simulation) {
+  json totals = json::array();
+  for (const simulate::RankSummary& r : simulation.ranks) {
+    totals.push_back({{"work", r.pairs},
+                      {"sent", bytes_json(r.sent)},
+                      {"received", bytes_json(r.received)},
+                      {"computing", r.computing},
+                      {"exposed", r.waiting},
+                      {"buffer_bytes", r.buffer_bytes}});
+  }
+  return totals;
+}
+
+json comparison_json(const std::vector<Row>& rows) {
+  json all = json::array();
+  for (const Row& row : rows) {
+    const Summary& s = row.summary;
+    if (!row.reason.empty()) {
+      all.push_back({{"schedule", row.schedule}, {"refuses", row.reason}});
+    } else {
+      all.push_back({{"schedule", row.schedule},
+                     {"time", s.time},
+                     {"exposed", s.exposed},
+                     {"intra_bytes", s.intra_bytes},
+                     {"inter_bytes", s.inter_bytes},
+                     {"imbalance", {{"worker", s.imbalance.worker}, {"step", s.imbalance.step}}},
+                     {"buffer_bytes", s.buffer_bytes}});
+    }
+  }
+  return all;
+}
+
+json transfer_json(const plan::Plan& plan, int rank, const plan::Transfer& t, const char* peer) {
+  return {{"what", name_of(t.piece.tensor)},
+          {"of", t.piece.owner},
+          {peer, t.peer},
+          {"bytes", simulate::bytes_of(plan.problem, t)},
+          {"link", name_of(simulate::link_between(plan.problem.topology, rank, t.peer))},
+          {"channel", name_of(t.channel)}};
+}
+
+json step_json(const plan::Plan& plan, int rank, int index) {
+  const plan::Step step = plan.step(rank, index);
+  json compute = json::array(), send = json::array(), receive = json::array();
+  for (const plan::Compute& c : step.computes) {
+    compute.push_back({{"q", c.q_shard},
+                       {"kv", c.kv_shard},
+                       {"work", simulate::pairs_of(plan.problem, c)},
+                       {"heads", {c.heads.begin, c.heads.end}}});
+  }
+  for (const plan::Transfer& t : step.sends) send.push_back(transfer_json(plan, rank, t, "to"));
+  for (const plan::Transfer& t : step.receives) receive.push_back(transfer_json(plan, rank, t, "from"));
+  return {{"compute", compute}, {"send", send}, {"recv", receive}};
+}
+
+}  // namespace
+
+void write_json(const std::filesystem::path& path, const plan::Plan& plan, const simulate::Cluster& cluster,
+                const simulate::Simulation& simulation, const std::vector<Row>& comparison) {
+  json head = {{"git_hash", git_hash()},
+               {"version", version()},
+               {"config", config_json(plan, cluster)},
+               {"time", simulation.time},
+               {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
+               {"totals", totals_json(simulation)}};
+  if (!comparison.empty()) head["comparison"] = comparison_json(comparison);
+  io::write_atomically(path, [&](const std::filesystem::path& temporary) {
+    std::ofstream out(temporary, std::ios::binary);
+    std::string text = head.dump();
+    text.back() = ',';  // the plan goes on where the object ended: it is not held in memory as a whole
+    out << text << "\n\"plan\":[";
+    for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+      out << (rank == 0 ? "\n[" : ",\n[");
+      for (int s = 0; s < plan.steps; ++s) out << (s == 0 ? "\n" : ",\n") << step_json(plan, rank, s).dump();
+      out << "]";
+    }
+    out << "]}\n";
+    out.flush();
+    require(out.good(), "cannot write {}: is the disk full?", path.string());
+  });
+}
+
+}  // namespace annulus::planner

@@ -1,0 +1,77 @@
+// annulus-plan: what a schedule does, rank by rank and step by step, and what it takes on a cluster.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <annulus/base/version.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/plan/validate.hpp>
+#include <annulus/simulate/simulate.hpp>
+
+#include "plan/comparison.hpp"
+#include "plan/html_report.hpp"
+#include "plan/json_report.hpp"
+#include "plan/options.hpp"
+#include "plan/summary.hpp"
+
+namespace annulus::planner {
+namespace {
+
+void print_summary(const plan::Plan& plan, const simulate::Simulation& simulation) {
+  fmt::print("{}, {}: {}, {} steps\n{}\n\n", plan.schedule, name_of(plan.pass),
+             plan.problem.topology.to_string(), plan.steps, describe(plan));
+  for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
+}
+
+int run(const Options& options) {
+  const Case c = make_case(options);
+  std::vector<Row> comparison;
+  if (options.compare) {
+    comparison = compare(c);
+    fmt::print("{}", table(comparison));
+  }
+  const bool files = !options.json.empty() || !options.html.empty();
+  if (options.compare && !files && !options.print && !options.validate) return 0;
+
+  const plan::Plan plan = plan::make_plan(options.schedule, c.problem, c.pass, "--schedule");
+  if (options.validate) {
+    plan::validate(plan);
+    fmt::print("{} {}: the plan is valid\n", plan.schedule, name_of(plan.pass));
+  }
+  if (options.print) fmt::print("{}", options.rank ? to_string(plan, *options.rank) : to_string(plan));
+  const auto detail = options.html.empty() ? simulate::Detail::totals : simulate::Detail::timeline;
+  const simulate::Simulation simulation = simulate::simulate(plan, c.cluster, detail);
+  if (!options.json.empty()) write_json(options.json, plan, c.cluster, simulation, comparison);
+  if (!options.html.empty()) write_html(options.html, plan, simulation);
+  if (!options.compare && !options.print) print_summary(plan, simulation);
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::planner
+
+int main(int argc, char** argv) {
+  // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  CLI::App app("Shows, proves, simulates and compares schedules of distributed attention (docs/planning.md).",
+               "annulus-plan");
+  app.set_version_flag("--version", std::string(annulus::version()));
+  annulus::planner::Options options;
+  annulus::planner::add_options(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
+  }
+  try {
+    return annulus::planner::run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "annulus-plan: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,101 @@
+#include "plan/options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+
+namespace annulus::planner {
+namespace {
+
+constexpr int default_ranks = 8;
+
+Topology topology_of(const Options& o, const std::optional<Topology>& file) {
+  require(o.ranks >= 0, "--ranks is {}: it must be positive, or 0 for those of the topology file", o.ranks);
+  require(o.ranks_per_node >= 0,
+          "--ranks-per-node is {}: it must be positive, or 0 for those of the topology file",
+          o.ranks_per_node);
+  const int ranks = o.ranks > 0 ? o.ranks : file ? file->ranks() : default_ranks;
+  if (o.ranks_per_node > 0) return Topology::uniform(ranks, o.ranks_per_node);
+  if (file && file->ranks() == ranks) return *file;
+  require(
+      !file || file->is_uniform(),
+      "--ranks {} is not the number of ranks of {}, whose nodes differ in size ({}): say --ranks-per-node",
+      ranks, o.topology.string(), file ? file->to_string() : "");
+  return Topology::uniform(ranks, file ? file->ranks_on(0) : std::min(ranks, default_ranks));
+}
+
+plan::Pass parse_pass(const std::string& text) {
+  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+    if (text == plan::name_of(pass)) return pass;
+  }
+  fail("--pass {}: there are forward and backward", text);
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Options& o) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--ranks", o.ranks, "Ranks; 0: those of the topology file, else 8");
+  app.add_option("--ranks-per-node", o.ranks_per_node,
+                 "Of them on one node; 0: as the topology file says, else 8");
+  app.add_option("--tokens", o.tokens, "Length of the whole sequence");
+  app.add_option("--heads", o.heads, "Query heads");
+  app.add_option("--kv-heads", o.kv_heads, "Key and value heads; 0: as many as query heads");
+  app.add_option("--head-dim", o.head_dim, "Width of a head");
+  app.add_option("--batch", o.batch, "Sequences");
+  app.add_option("--dtype", o.dtype, "Storage of Q, K, V and dO: f32, bf16 or f16");
+  app.add_option("--layout", o.layout, "contiguous, zigzag, striped or block-striped:B");
+  app.add_option("--mask", o.mask,
+                 "full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; "
+                 "joined by + (docs/masks.md)");
+  app.add_option("--schedule", o.schedule, fmt::format("{}", fmt::join(plan::schedule_names(), ", ")));
+  app.add_option("--pass", o.pass, "forward or backward");
+  app.add_option("--topology", o.topology,
+                 "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
+                 "H100's class");
+  app.add_flag("--compare", o.compare, "A table of all schedules, the fastest first");
+  app.add_option("--json", o.json, "Write plan and totals to this file (docs/planning.md)");
+  app.add_option("--html", o.html, "Write a timeline of ranks and links to this file");
+  app.add_flag("--validate", o.validate, "Prove the plan first");
+  app.add_flag("--print", o.print, "Print the steps");
+  app.add_option("--rank", o.rank, "Of --print: this rank alone");
+}
+
+Case make_case(const Options& o) {
+  const auto positive = [](const char* name, std::int64_t value) {
+    require(value >= 1, "{} is {}: it must be at least 1", name, value);
+  };
+  positive("--tokens", o.tokens);
+  positive("--heads", o.heads);
+  positive("--head-dim", o.head_dim);
+  positive("--batch", o.batch);
+  require(o.kv_heads >= 0, "--kv-heads is {}: it must be positive, or 0 for as many as --heads", o.kv_heads);
+  require(o.kv_heads == 0 || o.heads % o.kv_heads == 0,
+          "--heads {} is not divisible by --kv-heads {}: every kv head serves equally many query heads",
+          o.heads, o.kv_heads);
+  plan::check_schedule(o.schedule, "--schedule");
+
+  Case c;
+  c.cluster = o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
+  c.pass = parse_pass(o.pass);
+  c.problem.topology = topology_of(o, c.cluster.topology);
+  c.problem.layout = Layout::parse(o.layout, "--layout");
+  c.problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
+  c.problem.heads = o.heads;
+  c.problem.kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
+  c.problem.head_dim = o.head_dim;
+  c.problem.batch = o.batch;
+  c.problem.activation = parse_dtype(o.dtype, "--dtype");
+  c.problem.check();
+  require(!o.rank || o.print, "--rank is of use with --print only");
+  require(!o.rank || (*o.rank >= 0 && *o.rank < c.problem.ranks()), "--rank {}: there are ranks 0 to {}",
+          o.rank.value_or(0), c.problem.ranks() - 1);
+  return c;
+}
+
+}  // namespace annulus::planner

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::planner {
+
+/// The command line.
+struct Options {
+  int ranks = 0;           ///< 0: those of the topology file, else 8
+  int ranks_per_node = 0;  ///< 0: those of the topology file, else 8
+  std::int64_t tokens = 131072;
+  int heads = 32;
+  int kv_heads = 0;  ///< 0: as many as heads
+  int head_dim = 128;
+  int batch = 1;
+  std::string dtype = "bf16", layout = "zigzag", mask = "causal", schedule = "ring", pass = "forward";
+  std::filesystem::path topology, json, html;
+  bool compare = false, validate = false, print = false;
+  std::optional<int> rank;  ///< of print
+};
+
+void add_options(CLI::App& app, Options& options);
+
+/// What the options ask about.
+struct Case {
+  simulate::Cluster cluster;
+  plan::Problem problem;
+  plan::Pass pass = plan::Pass::forward;
+};
+
+/// Reads the topology file and checks the options. Throws Error naming the option that is wrong.
+Case make_case(const Options& options);
+
+}  // namespace annulus::planner

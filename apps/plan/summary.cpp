@@ -1,0 +1,52 @@
+#include "plan/summary.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace annulus::planner {
+
+Summary summarize(const simulate::Simulation& simulation) {
+  Summary s;
+  s.time = simulation.time;
+  s.imbalance = simulation.imbalance;
+  for (const simulate::RankSummary& rank : simulation.ranks) {
+    s.exposed = std::max(s.exposed, rank.waiting);
+    s.exposed_mean += rank.waiting / static_cast<double>(simulation.ranks.size());
+    s.intra_bytes += sum(rank.sent, simulate::LinkClass::intra);
+    s.inter_bytes += sum(rank.sent, simulate::LinkClass::inter);
+    s.buffer_bytes = std::max(s.buffer_bytes, rank.buffer_bytes);
+  }
+  return s;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  constexpr std::array<std::string_view, 5> units = {"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
+  const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
+}
+
+std::string describe(const plan::Plan& plan) {
+  const plan::Problem& p = plan.problem;
+  return fmt::format("{} tokens, {} heads ({} kv) of {}, batch {}, {}, layout {}, mask {}", p.mask.tokens(),
+                     p.heads, p.kv_heads, p.head_dim, p.batch, name_of(p.activation), p.layout.to_string(),
+                     p.mask.to_string());
+}
+
+std::vector<std::pair<std::string, std::string>> facts(const Summary& s) {
+  return {{"time", fmt::format("{:.3f} ms", s.time * 1e3)},
+          {"exposed communication", fmt::format("{:.3f} ms at most, {:.3f} ms in the mean of the ranks",
+                                                s.exposed * 1e3, s.exposed_mean * 1e3)},
+          {"sent inside nodes", bytes_text(s.intra_bytes)},
+          {"sent between nodes", bytes_text(s.inter_bytes)},
+          {"imbalance degree",
+           fmt::format("{:.3f} of ranks, {:.3f} of steps", s.imbalance.worker, s.imbalance.step)},
+          {"exchange buffers", fmt::format("{} a rank at most", bytes_text(s.buffer_bytes))}};
+}
+
+}  // namespace annulus::planner

@@ -1,0 +1,229 @@
+// annulus-plan as its users run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/simulate/simulate.hpp>
+
+#include "support/shell.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::planner {
+namespace {
+
+using annulus::test::ShellResult;
+using annulus::test::TemporaryFolder;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+ShellResult program(const std::string& arguments) {
+  return annulus::test::run_shell("'" ANNULUS_PLAN_PROGRAM "' " + arguments);
+}
+
+/// What fails: with status 1, one line, its name in front.
+std::string failure(const std::string& arguments) {
+  const ShellResult result = program(arguments);
+  EXPECT_EQ(result.status, 1) << result.output;
+  return result.output;
+}
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+const std::string small = "--ranks 4 --ranks-per-node 2 --tokens 64 --heads 4 --kv-heads 2 --head-dim 8 ";
+
+TEST(AnnulusPlan, PrintsASummaryByDefault) {
+  const ShellResult result = program(small + "--schedule burst --pass backward --validate");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("burst backward: the plan is valid"), HasSubstr("2 nodes × 2 ranks"),
+                    HasSubstr("exposed communication"), HasSubstr("sent between nodes")));
+}
+
+TEST(AnnulusPlan, PrintsSteps) {
+  const ShellResult one = program(small + "--print --rank 2");
+  EXPECT_EQ(one.status, 0);
+  EXPECT_EQ(count(one.output, "\nrank "), 1U);
+  EXPECT_THAT(one.output, HasSubstr("rank 2 (node 1)"));
+  EXPECT_EQ(count(program(small + "--print").output, "\nrank "), 4U);
+}
+
+TEST(AnnulusPlan, JsonIsThePlan) {
+  const TemporaryFolder folder;
+  const ShellResult result = program(small +
+                                     "--mask causal --layout zigzag --schedule topology-burst "
+                                     "--pass backward --json " +
+                                     folder.file("plan.json"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  const json all = json::parse(io::read_text(folder.file("plan.json")));
+  EXPECT_EQ(all.at("git_hash"), git_hash());
+  EXPECT_EQ(all.at("config").at("schedule"), "topology-burst");
+  EXPECT_EQ(all.at("config").at("ranks_per_node"), json({2, 2}));
+  EXPECT_EQ(all.at("config").at("kv_heads"), 2);
+
+  plan::Problem problem;
+  problem.topology = Topology::uniform(4, 2);
+  problem.layout = Layout::parse("zigzag");
+  problem.mask = Mask::parse("causal", 64);
+  problem.heads = 4;
+  problem.kv_heads = 2;
+  problem.head_dim = 8;
+  problem.activation = DType::bf16;
+  const plan::Plan plan = plan::make_topology_burst(problem, plan::Pass::backward);
+  const simulate::Simulation simulation = simulate::simulate(plan, simulate::default_cluster());
+  EXPECT_EQ(all.at("time"), simulation.time);
+  ASSERT_EQ(all.at("plan").size(), 4U);
+  ASSERT_EQ(all.at("totals").size(), 4U);
+  for (int rank = 0; rank < 4; ++rank) {
+    const json& steps = all.at("plan").at(static_cast<std::size_t>(rank));
+    ASSERT_EQ(std::ssize(steps), plan.steps);
+    std::int64_t work = 0, sent = 0, between = 0;
+    for (int s = 0; s < plan.steps; ++s) {
+      const json& step = steps.at(static_cast<std::size_t>(s));
+      const plan::Step expected = plan.step(rank, s);
+      ASSERT_EQ(step.size(), 3U);
+      ASSERT_EQ(step.at("compute").size(), expected.computes.size());
+      ASSERT_EQ(step.at("send").size(), expected.sends.size());
+      ASSERT_EQ(step.at("recv").size(), expected.receives.size());
+      for (std::size_t i = 0; i < expected.computes.size(); ++i) {
+        const plan::Compute& c = expected.computes[i];
+        const std::int64_t pairs = simulate::pairs_of(problem, c);
+        EXPECT_EQ(step.at("compute").at(i), json({{"q", c.q_shard},
+                                                  {"kv", c.kv_shard},
+                                                  {"work", pairs},
+                                                  {"heads", {c.heads.begin, c.heads.end}}}));
+        work += pairs * c.heads.size();
+      }
+      for (std::size_t i = 0; i < expected.sends.size(); ++i) {
+        const plan::Transfer& t = expected.sends[i];
+        const bool inside = rank / 2 == t.peer / 2;
+        const std::int64_t bytes = simulate::bytes_of(problem, t);
+        EXPECT_EQ(step.at("send").at(i), json({{"what", name_of(t.piece.tensor)},
+                                               {"of", t.piece.owner},
+                                               {"to", t.peer},
+                                               {"bytes", bytes},
+                                               {"link", inside ? "intra" : "inter"},
+                                               {"channel", name_of(t.channel)}}));
+        sent += bytes;
+        if (!inside) between += bytes;
+      }
+      for (std::size_t i = 0; i < expected.receives.size(); ++i)
+        EXPECT_EQ(step.at("recv").at(i).at("from"), expected.receives[i].peer);
+    }
+    const json& totals = all.at("totals").at(static_cast<std::size_t>(rank));
+    EXPECT_EQ(totals.at("work"), work);
+    EXPECT_GT(totals.at("buffer_bytes"), 0);
+    EXPECT_EQ(totals.at("exposed"), simulation.ranks[static_cast<std::size_t>(rank)].waiting);
+    std::int64_t total_sent = 0, total_between = 0;
+    for (const auto& [tensor, bytes] : totals.at("sent").items()) {
+      EXPECT_THAT(tensor, Not(StartsWith("k")));  // K and V stay at home
+      total_sent += bytes.at("intra").get<std::int64_t>() + bytes.at("inter").get<std::int64_t>();
+      total_between += bytes.at("inter").get<std::int64_t>();
+    }
+    EXPECT_EQ(total_sent, sent);
+    EXPECT_EQ(total_between, between);
+  }
+}
+
+TEST(AnnulusPlan, ComparesAllSchedules) {
+  const TemporaryFolder folder;
+  const ShellResult result =
+      program("--ranks 4 --ranks-per-node 2 --layout zigzag --compare --json " + folder.file("plan.json"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("topology-burst"), HasSubstr("hybrid:2x2"), HasSubstr("imbalance"),
+                    HasSubstr("helper-worker   refuses: "), HasSubstr("use layout contiguous")));
+  const json rows = json::parse(io::read_text(folder.file("plan.json"))).at("comparison");
+  double before = 0;
+  std::size_t served = 0;
+  for (const json& row : rows) {
+    if (row.contains("refuses")) continue;
+    EXPECT_GE(row.at("time").get<double>(), before);
+    before = row.at("time");
+    ++served;
+  }
+  EXPECT_EQ(served, rows.size() - 1);
+  EXPECT_EQ(rows.size(), plan::schedule_names().size());
+  EXPECT_EQ(rows.back().at("schedule"), "helper-worker");
+}
+
+TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {
+  const TemporaryFolder folder;
+  const ShellResult result =
+      program(small + "--mask full --schedule ring --html " + folder.file("plan.html"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  const std::string page = io::read_text(folder.file("plan.html"));
+  EXPECT_EQ(count(page, "http"), 1U);  // the name of the SVG namespace
+  EXPECT_EQ(count(page, "src="), 0U);
+  EXPECT_EQ(count(page, "class=\"rank\""), 4U);
+  EXPECT_EQ(count(page, "queries of"), 16U);
+  EXPECT_EQ(count(page, "k of shard"), 12U);
+  EXPECT_EQ(count(page, "v of shard"), 12U);
+  EXPECT_EQ(count(page, "<g>"), count(page, "</g>"));
+  EXPECT_THAT(page, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("to other nodes"), HasSubstr("K, V"),
+                          HasSubstr("</svg>"), HasSubstr(std::string(git_hash()))));
+}
+
+TEST(AnnulusPlan, TakesRanksAndLinksFromATopologyFile) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("c.toml",
+                                        "[cluster]\nnodes = 2\nranks_per_node = [3, 2]\n"
+                                        "[inside]\nbandwidth = 1e3\nlatency = 0\n"
+                                        "[between]\nbandwidth = 1e3\nlatency = 0\n");
+  const ShellResult own = program(
+      "--tokens 10 --heads 1 --head-dim 4 --dtype f32 --mask full --layout contiguous "
+      "--topology " +
+      file);
+  EXPECT_EQ(own.status, 0);
+  // Four rounds of K and V: 2 rows · 4 · 4 bytes each at 1000 bytes/s; compute takes next to nothing.
+  EXPECT_THAT(own.output, AllOf(HasSubstr("2 nodes"), HasSubstr("256.000 ms")));
+  EXPECT_THAT(program("--ranks 4 --ranks-per-node 2 --topology " + file).output,
+              HasSubstr("2 nodes × 2 ranks"));
+  EXPECT_THAT(failure("--ranks 4 --topology " + file),
+              AllOf(HasSubstr("--ranks 4 is not the number of ranks"), HasSubstr("say --ranks-per-node")));
+}
+
+TEST(AnnulusPlan, ErrorsNameTheOption) {
+  EXPECT_THAT(failure("--schedule rng"), HasSubstr("annulus-plan: --schedule: there is no schedule 'rng'"));
+  EXPECT_THAT(failure("--heads 6 --kv-heads 4"), HasSubstr("--heads 6 is not divisible by --kv-heads 4"));
+  EXPECT_THAT(failure("--tokens 0"), HasSubstr("--tokens is 0"));
+  EXPECT_THAT(failure("--ranks -1"), HasSubstr("--ranks is -1"));
+  EXPECT_THAT(failure("--layout diagonal"), HasSubstr("--layout"));
+  EXPECT_THAT(failure("--mask causl"), HasSubstr("--mask"));
+  EXPECT_THAT(failure("--dtype f64"), HasSubstr("f64"));
+  EXPECT_THAT(failure("--pass sideways"), HasSubstr("--pass sideways"));
+  EXPECT_THAT(failure("--rank 1"), HasSubstr("--print"));
+  EXPECT_THAT(failure("--print --rank 8"), HasSubstr("--rank 8: there are ranks 0 to 7"));
+  EXPECT_THAT(failure("--schedule helper-worker"), HasSubstr("use layout contiguous"));
+  EXPECT_THAT(failure("--unknown"), HasSubstr("--unknown"));
+}
+
+TEST(AnnulusPlan, BadTopologyFilesNameTheLine) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("c.toml", "[between]\nbandwidth = 25e9\nlatncy = 1e-6\n");
+  EXPECT_THAT(failure("--topology " + file),
+              AllOf(HasSubstr(file + ":3: unknown key between.latncy"), HasSubstr("latency")));
+  EXPECT_THAT(failure("--topology " + folder.file("none.toml")), HasSubstr("there is no such topology file"));
+}
+
+TEST(AnnulusPlan, FilesThatCannotBeWrittenAreErrors) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(failure(small + "--json " + folder.file("no/such/plan.json")), HasSubstr("plan.json"));
+  EXPECT_THAT(failure(small + "--html " + folder.file("no/such/plan.html")), HasSubstr("plan.html"));
+}
+
+}  // namespace
+}  // namespace annulus::planner

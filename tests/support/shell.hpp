@@ -1,0 +1,29 @@
+#pragma once
+
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+namespace annulus::test {
+
+/// How a shell command ended.
+struct ShellResult {
+  int status = -1;     ///< −1 when a signal ended it
+  std::string output;  ///< of stdout and stderr
+};
+
+/// Runs a shell command to its end.
+inline ShellResult run_shell(const std::string& command) {
+  ShellResult result;
+  FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
+  if (pipe == nullptr) return result;
+  char buffer[4096];
+  while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, pipe))
+    result.output.append(buffer, count);
+  const int status = ::pclose(pipe);
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+}  // namespace annulus::test
