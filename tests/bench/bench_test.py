@@ -191,6 +191,13 @@ class Bench(unittest.TestCase):
                     self.assertEqual(set(report["check"][part]["errors"]), {"out", "lse", "dq", "dk", "dv"})
                 self.assertIn("of sgemm", result.stdout)
 
+    def test_rows_with_one_key_pass_the_check(self):
+        for arguments in (["--tokens", 1], ["--tokens", 50, "--mask", "dilated:5,100"], ["--tokens", 50, "--mask", "window:0,0"]):
+            for dtype in ("f32", "bf16"):
+                with self.subTest(arguments=arguments, dtype=dtype):
+                    result = run([*arguments, "--dtype", dtype, "--heads", 2, "--head-dim", 16, "--check", "--repetitions", 1], 2)
+                    self.assertEqual(result.returncode, 0, result.stdout)
+
     def test_failed_check_is_exit_status_one(self):
         result = run(["--tokens", 50, "--head-dim", 16, "--check", "--tolerance", 1e-12, "--json", self.path("x.json")], 2)
         self.assertNotEqual(result.returncode, 0)
