@@ -167,6 +167,10 @@ class Run {
     options.shuffle = config_.data.shuffle;
     options.start = progress_.stream;
     loader_.emplace(dataset_, options);
+    // What the loader may have read ahead and what a step holds, an id and a target a row.
+    data_charge_ = annulus::detail::MemoryCharge(
+        MemoryCategory::data, (options.prefetch + config_.train.micro_batches) * options.rows.count *
+                                  static_cast<std::int64_t>(2 * sizeof(std::int32_t)));
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
@@ -332,6 +336,7 @@ class Run {
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;
+  annulus::detail::MemoryCharge data_charge_;
 };
 
 }  // namespace

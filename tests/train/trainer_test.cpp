@@ -77,27 +77,27 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
   const Config config = tiny_.config("run");
   run(2, config);
   std::int64_t step = 0;
-  io::read_json_lines(
-      fs::path(config.run.folder) / "metrics.jsonl", [&](const nlohmann::json& r, std::int64_t) {
-        ++step;
-        EXPECT_EQ(r.at("step"), step);
-        EXPECT_EQ(r.at("tokens"), step * 50);
-        EXPECT_LE(r.at("targets"), 50);
-        EXPECT_GT(r.at("targets"), 40);
-        EXPECT_GT(r.at("grad_norm"), 0.0);
-        EXPECT_DOUBLE_EQ(r.at("lr"), config.learning_rate().at(step - 1));
-        EXPECT_NEAR(double(r.at("tokens_per_second")) * double(r.at("step_seconds")), 50, 1e-6);
-        EXPECT_GE(r.at("waiting_seconds"), 0.0);
-        EXPECT_LE(r.at("waiting_seconds"), r.at("step_seconds"));
-        EXPECT_EQ(r.at("epoch"), 0);
-        const auto& memory = r.at("peak_memory_bytes");
-        for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication"})
-          EXPECT_GT(memory.at(part), 0) << part;
-        EXPECT_GE(memory.at("total"), memory.at("parameters").get<std::int64_t>() +
-                                          memory.at("gradients").get<std::int64_t>() +
-                                          memory.at("optimizer").get<std::int64_t>());
-        EXPECT_GT(memory.at("resident"), memory.at("total"));
-      });
+  io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl", [&](const nlohmann::json& r,
+                                                                         std::int64_t) {
+    ++step;
+    EXPECT_EQ(r.at("step"), step);
+    EXPECT_EQ(r.at("tokens"), step * 50);
+    EXPECT_LE(r.at("targets"), 50);
+    EXPECT_GT(r.at("targets"), 40);
+    EXPECT_GT(r.at("grad_norm"), 0.0);
+    EXPECT_DOUBLE_EQ(r.at("lr"), config.learning_rate().at(step - 1));
+    EXPECT_NEAR(double(r.at("tokens_per_second")) * double(r.at("step_seconds")), 50, 1e-6);
+    EXPECT_GE(r.at("waiting_seconds"), 0.0);
+    EXPECT_LE(r.at("waiting_seconds"), r.at("step_seconds"));
+    EXPECT_EQ(r.at("epoch"), 0);
+    const auto& memory = r.at("peak_memory_bytes");
+    for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication", "data"})
+      EXPECT_GT(memory.at(part), 0) << part;
+    EXPECT_GE(memory.at("total"), memory.at("parameters").get<std::int64_t>() +
+                                      memory.at("gradients").get<std::int64_t>() +
+                                      memory.at("optimizer").get<std::int64_t>());
+    EXPECT_GT(memory.at("resident"), memory.at("total"));
+  });
   EXPECT_EQ(step, 6);
 }
 
