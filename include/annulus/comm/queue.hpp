@@ -7,8 +7,7 @@
 namespace annulus::comm {
 
 /// The execution space instance on whose work a communication depends, with its type erased so that
-/// communicators can be virtual. A back-end that understands `stream` orders itself behind the stream; the
-/// others call fence().
+/// communicators can be virtual. A back-end calls fence() before it hands memory to the network.
 class Queue {
  public:
   /// Any Kokkos execution space instance; keeps a copy of it.
