@@ -19,12 +19,15 @@
 
 #include "data/shards.hpp"
 #include "support/full_disk.hpp"
+#include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace annulus::data {
 namespace {
 
 namespace fs = std::filesystem;
+using Result = annulus::test::ShellResult;
+using annulus::test::run_shell;
 using annulus::test::TemporaryFolder;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -34,26 +37,8 @@ using testing::Not;
 const std::string program = ANNULUS_TOKENS_PROGRAM;
 const std::string fixture = ANNULUS_FIXTURE_TEXT;
 
-struct Result {
-  int status = -1;
-  std::string output;  // of stdout and stderr
-};
-
-/// Runs a shell command.
-Result run(const std::string& command) {
-  Result result;
-  FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
-  if (pipe == nullptr) return result;
-  char buffer[4096];
-  while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, pipe))
-    result.output.append(buffer, count);
-  const int status = ::pclose(pipe);
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
-
 Result tokens(const std::string& arguments) {
-  return run("'" + program + "' " + arguments);
+  return run_shell("'" + program + "' " + arguments);
 }
 
 std::map<std::string, std::string> shards_in(const fs::path& folder) {
@@ -186,7 +171,7 @@ TEST(Tokens, TwoPacksIntoOneFolder) {
   const TemporaryFolder folder;
   const std::string out = folder.file("o");
   ASSERT_EQ(tokens("pack --out " + out + " " + fixture).status, 0);
-  const Result locked = run("flock " + out + " '" + program + "' pack --out " + out + " " + fixture);
+  const Result locked = run_shell("flock " + out + " '" + program + "' pack --out " + out + " " + fixture);
   EXPECT_EQ(locked.status, 1);
   EXPECT_THAT(locked.output, HasSubstr("another annulus-tokens pack"));
 }
@@ -194,7 +179,8 @@ TEST(Tokens, TwoPacksIntoOneFolder) {
 TEST(Tokens, FileSizeLimitIsAnErrorAndCanBeResumed) {
   const TemporaryFolder folder;
   const std::string arguments = "pack --shard-tokens 5000 --out " + folder.file("o") + " " + fixture;
-  const Result limited = run("ulimit -f 8; '" + program + "' " + arguments);  // 512-byte or 1024-byte units
+  const Result limited =
+      run_shell("ulimit -f 8; '" + program + "' " + arguments);  // 512-byte or 1024-byte units
   EXPECT_EQ(limited.status, 1);
   EXPECT_THAT(limited.output, AllOf(HasSubstr("annulus-tokens: cannot write"), HasSubstr("File too large")));
   EXPECT_EQ(tokens(arguments).status, 0);
@@ -228,13 +214,14 @@ std::string python_example() {
 }
 
 TEST(Python, ExampleOfTheFormatWritesAShard) {
-  if (run("/usr/bin/python3 -c 'import h5py'").status != 0) GTEST_SKIP() << "python3-h5py is not installed";
+  if (run_shell("/usr/bin/python3 -c 'import h5py'").status != 0)
+    GTEST_SKIP() << "python3-h5py is not installed";
   const std::string example = python_example();
   ASSERT_THAT(example, HasSubstr("h5py.File"));
   EXPECT_LE(std::count(example.begin(), example.end(), '\n'), 15);
   const TemporaryFolder folder;
   folder.write("example.py", example);
-  const Result result = run("cd " + folder.path().string() + " && /usr/bin/python3 example.py");
+  const Result result = run_shell("cd " + folder.path().string() + " && /usr/bin/python3 example.py");
   ASSERT_EQ(result.status, 0) << result.output;
   const Result verified = tokens("verify " + folder.file("tokens-000000.h5"));
   EXPECT_EQ(verified.status, 0) << verified.output;
@@ -249,7 +236,8 @@ TEST(Python, ExampleOfTheFormatWritesAShard) {
 }
 
 TEST(Python, ReadsWhatPackWrote) {
-  if (run("/usr/bin/python3 -c 'import h5py'").status != 0) GTEST_SKIP() << "python3-h5py is not installed";
+  if (run_shell("/usr/bin/python3 -c 'import h5py'").status != 0)
+    GTEST_SKIP() << "python3-h5py is not installed";
   const TemporaryFolder folder;
   ASSERT_EQ(tokens("pack --out " + folder.file("o") + " " + fixture).status, 0);
   folder.write("read.py", R"(
@@ -262,7 +250,7 @@ assert tokens.dtype == "<u2" and documents.dtype == "<u8"
 print(bytes(list(tokens[: int(documents[1]) - 1])).decode().splitlines()[0])
 )");
   const Result result =
-      run("/usr/bin/python3 " + folder.file("read.py") + " " + folder.file("o/tokens-000000.h5"));
+      run_shell("/usr/bin/python3 " + folder.file("read.py") + " " + folder.file("o/tokens-000000.h5"));
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_EQ(result.output, "How a swarm chooses a house\n");
 }
@@ -271,15 +259,15 @@ class SentencePiece : public testing::Test {
  protected:
   /// A model that keeps every character; some options change it.
   void train(const std::string& more = "") {
-    if (run("command -v spm_train").status != 0)
+    if (run_shell("command -v spm_train").status != 0)
       GTEST_SKIP() << "spm_train (package sentencepiece) is not installed";
-    const Result result =
-        run("cd " + folder_.path().string() + " && cat " + fixture +
-            "/*.txt > all.txt && spm_train --input=all.txt " +
-            "--model_prefix=tiny --vocab_size=400 --model_type=bpe --byte_fallback=true "
-            "--character_coverage=0.99 " +
-            "--normalization_rule_name=identity --remove_extra_whitespaces=false --add_dummy_prefix=false " +
-            "--max_sentence_length=100000 --num_threads=1 " + more);
+    const Result result = run_shell(
+        "cd " + folder_.path().string() + " && cat " + fixture +
+        "/*.txt > all.txt && spm_train --input=all.txt " +
+        "--model_prefix=tiny --vocab_size=400 --model_type=bpe --byte_fallback=true "
+        "--character_coverage=0.99 " +
+        "--normalization_rule_name=identity --remove_extra_whitespaces=false --add_dummy_prefix=false " +
+        "--max_sentence_length=100000 --num_threads=1 " + more);
     ASSERT_EQ(result.status, 0) << result.output;
     model_ = folder_.file("tiny.model");
   }
