@@ -250,6 +250,10 @@ int run_as(const AttentionOptions& o, comm::Communicator& communicator, const Ca
 
 int run_attention(const AttentionOptions& options, const comm::MpiEnvironment& mpi) {
   check_options(options, mpi.size());
+  if (mpi.rank() == 0) {
+    for (const std::string& file : {options.json, options.dump})
+      if (!file.empty()) io::require_writable(file);
+  }
   if (options.local) return run_local_attention(options);
   const auto communicator = mpi.world(options.ranks_per_node);
   const Case c = make_case(options, *communicator);

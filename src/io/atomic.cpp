@@ -33,13 +33,23 @@ std::filesystem::path target_of(const std::filesystem::path& path) {
   return target;
 }
 
+std::filesystem::path temporary_of(std::filesystem::path path) {
+  path += ".tmp-" + std::to_string(::getpid());
+  return path;
+}
+
 }  // namespace
+
+void require_writable(const std::filesystem::path& name) {
+  const std::filesystem::path path = target_of(name), temporary = temporary_of(path);
+  const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  detail::require_system(file.get() >= 0, "write", path);
+  ::unlink(temporary.c_str());
+}
 
 void write_atomically(const std::filesystem::path& name,
                       const std::function<void(const std::filesystem::path&)>& write) {
-  const std::filesystem::path path = target_of(name);
-  std::filesystem::path temporary = path;
-  temporary += ".tmp-" + std::to_string(::getpid());
+  const std::filesystem::path path = target_of(name), temporary = temporary_of(path);
   try {
     write(temporary);
     sync(temporary, O_RDONLY);

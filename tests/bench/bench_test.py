@@ -239,6 +239,7 @@ class Bench(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 result = run(arguments, ranks=0)
                 self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+                self.assertEqual(result.stdout, "", "told before anything runs")
                 self.assertIn(option, result.stderr)
                 self.assertIn(remedy, result.stderr)
 

@@ -112,6 +112,19 @@ TEST(WriteAtomically, FullDiskKeepsTheOldFile) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
+TEST(RequireWritable, TellsBeforeAnythingIsWritten) {
+  const test::TemporaryFolder folder;
+  folder.write("a", "old");
+  require_writable(folder.file("a"));
+  require_writable(folder.file("new"));
+  EXPECT_EQ(read_text(folder.file("a")), "old");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+  const std::string missing = folder.file("no/a");
+  EXPECT_THAT(test::error_text([&] { require_writable(missing); }),
+              AllOf(HasSubstr(missing), HasSubstr("check the path")));
+  EXPECT_THAT(test::error_text([&] { require_writable("/dev/null"); }), HasSubstr("no regular file"));
+}
+
 TEST(ReadText, ReadsFilesOfAnySize) {
   const test::TemporaryFolder folder;
   std::string text;

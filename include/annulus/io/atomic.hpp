@@ -16,6 +16,10 @@ namespace annulus::io {
 void write_atomically(const std::filesystem::path& path,
                       const std::function<void(const std::filesystem::path& temporary)>& write);
 
+/// Throws the Error that write_atomically would throw for a folder that is missing or must not be written and
+/// for a `path` that is no file: before a long computation rather than behind it. Leaves nothing.
+void require_writable(const std::filesystem::path& path);
+
 /// write_atomically with the text as the whole contents.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
