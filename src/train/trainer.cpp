@@ -141,6 +141,7 @@ class Run {
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
+    const Region region("annulus::train::start");
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
