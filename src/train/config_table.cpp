@@ -43,8 +43,7 @@ const std::vector<Key>& table() {
        0},
       {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
 
-      {"attention.schedule",
-       "how shards travel: ring, burst, topology-burst and others (docs/schedules.md)",
+      {"attention.schedule", "how shards travel: ring, burst, topology-burst and others (docs/schedules.md)",
        ANNULUS_MEMBER(attention.schedule), never},
       {"attention.layout", "contiguous, zigzag, striped, block-striped:B", ANNULUS_MEMBER(attention.layout),
        never},
