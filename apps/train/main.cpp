@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
+#include <annulus/train/stop_signal.hpp>
 #include <annulus/train/trainer.hpp>
 
 #include "common/command_line.hpp"
@@ -64,5 +65,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
 }  // namespace annulus::app
 
 int main(int argc, char** argv) {
+  // From the first line to the last, so that a signal while MPI starts or ends is one that asks to save, too.
+  const annulus::train::StopSignal stop;
   return annulus::app::run_main(argc, argv, annulus::app::body);
 }
