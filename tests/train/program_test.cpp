@@ -145,7 +145,7 @@ TEST_P(Signal, SavesAndEndsAllAndTheRunGoesOnBitForBit) {
   // uninterrupted run is compared where the resumed one stops.
   const int end = stopped + 4;
   const std::string same =
-      fmt::format("--set train.steps=100000 --set checkpoint.every={} --set checkpoint.keep=2", end);
+      fmt::format("--set train.steps=100000 --set checkpoint.every={} --set checkpoint.keep=1000", end);
   for (const char* name : {"run", "whole"}) {
     Job on = start(command(2, name, same));
     ASSERT_TRUE(wait_until([&] { return fs::exists(checkpoint(name, end)); })) << output();
