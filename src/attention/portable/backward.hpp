@@ -2,6 +2,7 @@
 
 #include <annulus/attention/local.hpp>
 
+#include "attention/portable/key_tiles.hpp"
 #include "attention/portable/launch.hpp"
 #include "attention/portable/portable.hpp"
 #include "attention/portable/probabilities.hpp"
@@ -60,25 +61,14 @@ struct QueryGradientKernel {
                     1.0f, scratch.own[1]);
     const Matrix<float> result = Matrix<float>::of(dq, place.batch, place.head, q_first);
 
-    for (std::int64_t first = range.begin; first < range.end; first += tiles.inner) {
-      const PositionMap kv =
-          in.kv_positions.slice({first, Kokkos::min<std::int64_t>(first + tiles.inner, range.end)});
-      const Coverage coverage = in.mask.classify(q, kv);
-      if (coverage == Coverage::empty) continue;
-      member.team_barrier();  // the last tile has been used
-      const int kv_rows = static_cast<int>(kv.count);
-      load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.k, place.batch, kv_head, first),
-                      kv_rows, AllRows(), 1.0f, scratch.inner[0]);
-      load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.v, place.batch, kv_head, first),
-                      kv_rows, AllRows(), 1.0f, scratch.inner[1]);
-      if (coverage == Coverage::partial) load_keys(member, kv, scratch.keys);
-      member.team_barrier();
+    const auto add_keys = [&](int kv_rows, Coverage coverage) {
       compute_probabilities<Owner::queries, Exec>(member, tiles, head_dim, scratch, in.mask, q_rows, kv_rows,
                                                   coverage);
       member.team_barrier();
       add_product<Exec>(member, tiles, head_dim, scratch.scores[1], scratch.inner[0], q_rows, kv_rows,
                         in.scale, result);
-    }
+    };
+    for_each_key_tile(member, tiles, head_dim, in, place.batch, kv_head, q, range, scratch, add_keys);
   }
 };
 

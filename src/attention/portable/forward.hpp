@@ -3,6 +3,7 @@
 #include <annulus/attention/local.hpp>
 
 #include "attention/merge_row.hpp"
+#include "attention/portable/key_tiles.hpp"
 #include "attention/portable/launch.hpp"
 #include "attention/portable/matrix.hpp"
 #include "attention/portable/portable.hpp"
@@ -48,19 +49,7 @@ struct ForwardKernel {
 
     const Scratch scratch(member, tiles);
     start(member, scratch, Matrix<const T>::of(in.q, place.batch, place.head, q_first), q);
-    for (std::int64_t first = range.begin; first < range.end; first += tiles.inner) {
-      const PositionMap kv =
-          in.kv_positions.slice({first, Kokkos::min<std::int64_t>(first + tiles.inner, range.end)});
-      const Coverage coverage = in.mask.classify(q, kv);
-      if (coverage == Coverage::empty) continue;
-      member.team_barrier();  // the last tile has been used
-      const int kv_rows = static_cast<int>(kv.count);
-      load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.k, place.batch, kv_head, first),
-                      kv_rows, AllRows(), 1.0f, scratch.inner[0]);
-      load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.v, place.batch, kv_head, first),
-                      kv_rows, AllRows(), 1.0f, scratch.inner[1]);
-      if (coverage == Coverage::partial) load_keys(member, kv, scratch.keys);
-      member.team_barrier();
+    const auto add_keys = [&](int kv_rows, Coverage coverage) {
       compute_scores(member, scratch, q_rows, kv_rows, coverage);
       member.team_barrier();
       raise_maxima(member, scratch, kv_rows);
@@ -68,7 +57,8 @@ struct ForwardKernel {
       exponentiate(member, scratch, kv_rows);
       member.team_barrier();
       add_values(member, scratch, q_rows, kv_rows);
-    }
+    };
+    for_each_key_tile(member, tiles, head_dim, in, place.batch, kv_head, q, range, scratch, add_keys);
     member.team_barrier();
     merge(member, scratch, place, q_first, q_rows);
   }
