@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <annulus/base/version.hpp>
 
 #include "bench/attention.hpp"
@@ -8,8 +10,9 @@
 int main(int argc, char** argv) {
   return annulus::app::run_main(
       argc, argv, [](annulus::comm::MpiEnvironment& mpi, int count, char** arguments) {
-        CLI::App app("Benchmarks of Annulus " + std::string(annulus::version()) + " (" +
-                     std::string(annulus::git_hash()) + ")");
+        CLI::App app("Benchmarks of distributed attention.");
+        app.set_version_flag("--version",
+                             fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
         app.require_subcommand(1);
         annulus::bench::AttentionOptions options;
         annulus::bench::add_attention_command(app, options);

@@ -94,8 +94,9 @@ void set(Config& config, const std::string& name, const toml::node& node, const 
         if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
           require(std::isfinite(static_cast<double>(*target)) && static_cast<double>(*target) >= key->minimum,
                   "{}: {} = {} is out of range: {}", where, name, *target,
-                  std::isfinite(key->minimum) ? fmt::format("give at least {}", key->minimum)
-                                              : "give a finite number");
+                  std::isfinite(key->minimum) && std::isfinite(static_cast<double>(*target))
+                      ? fmt::format("give at least {}", key->minimum)
+                      : "give a finite number");
         }
       },
       key->reference(config));

@@ -120,7 +120,8 @@ TEST(Config, ValuesOutOfRangeNameTheBound) {
               AllOf(HasSubstr("run.toml:2: train.steps = 0 is out of range"), HasSubstr("at least 1")));
   EXPECT_THAT(parse_error("[train]\nlr = -1.0\n"), HasSubstr("train.lr = -1 is out of range"));
   EXPECT_THAT(parse_error("[train]\nlr = nan\n"), HasSubstr("train.lr = nan is out of range"));
-  EXPECT_THAT(parse_error("[train]\nclip_norm = inf\n"), HasSubstr("train.clip_norm = inf is out of range"));
+  EXPECT_THAT(parse_error("[train]\nclip_norm = inf\n"),
+              HasSubstr("train.clip_norm = inf is out of range: give a finite number"));
   EXPECT_THAT(parse_error("[model]\nlayers = 99999999999\n"),
               HasSubstr("model.layers = 99999999999 is out of range: give at most 2147483647"));
   EXPECT_THAT(parse_error("[checkpoint]\nkeep = 0\n"), HasSubstr("checkpoint.keep = 0 is out of range"));
