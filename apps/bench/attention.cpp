@@ -112,7 +112,7 @@ class Run {
         dv_(result(Tensor::dv)),
         lse_(Lse::uninitialized(exec, MemoryCategory::activations, "annulus::bench::lse", problem_.batch,
                                 problem_.heads, c.inputs.positions.count)),
-        attention_(exec, communicator, forward, backward, kernel) {}
+        attention_(exec, communicator, forward, backward, {.kernel = kernel}) {}
 
   float scale() const { return scale_; }
 

@@ -25,8 +25,8 @@ template <class Exec, class T>
 class Attention<Exec, T>::Impl {
  public:
   Impl(const Exec& exec, comm::Communicator& communicator, const plan::Plan& forward,
-       const plan::Plan& backward, attention::Kernel kernel)
-      : communicator_(communicator), kernel_(kernel) {
+       const plan::Plan& backward, const Settings& settings)
+      : communicator_(communicator), settings_(settings) {
     set_plans(exec, forward, backward);
   }
 
@@ -173,12 +173,12 @@ class Attention<Exec, T>::Impl {
   }
 
   void run(const Exec& exec, const Program& program, const Homes& homes, float scale) {
-    Executor<Exec, T>(exec, communicator_, buffers_, homes, mask_.rule(), scale, kernel_)
+    Executor<Exec, T>(exec, communicator_, buffers_, homes, mask_.rule(), scale, settings_)
         .run(program, times.waiting, times.computing);
   }
 
   comm::Communicator& communicator_;
-  attention::Kernel kernel_;
+  Settings settings_;
   plan::Problem problem_;
   std::int64_t rows_ = 0;  // of this rank
   Program forward_, backward_;
@@ -189,8 +189,8 @@ class Attention<Exec, T>::Impl {
 
 template <class Exec, class T>
 Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward,
-                              plan::Plan backward, attention::Kernel kernel)
-    : impl_(std::make_unique<Impl>(exec, communicator, forward, backward, kernel)) {}
+                              plan::Plan backward, const Settings& settings)
+    : impl_(std::make_unique<Impl>(exec, communicator, forward, backward, settings)) {}
 
 template <class Exec, class T>
 Attention<Exec, T>::~Attention() = default;

@@ -10,6 +10,7 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/distributed/settings.hpp>
 
 #include "distributed/blocks.hpp"
 #include "distributed/buffers.hpp"
@@ -25,7 +26,7 @@ template <class Exec, class T>
 class Executor {
  public:
   Executor(const Exec& exec, comm::Communicator& communicator, const Buffers<Exec>& buffers,
-           const Homes& homes, const MaskRule& mask, float scale, attention::Kernel kernel)
+           const Homes& homes, const MaskRule& mask, float scale, const Settings& settings)
       : exec_(exec),
         queue_(exec),
         communicator_(communicator),
@@ -33,7 +34,7 @@ class Executor {
         homes_(homes),
         mask_(mask),
         scale_(scale),
-        kernel_(kernel) {}
+        settings_(settings) {}
 
   /// Seconds of this thread inside waits and inside local kernels are added to `waiting` and `computing`.
   void run(const Program& program, double& waiting, double& computing) {
@@ -127,10 +128,10 @@ class Executor {
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
                                           c.kv_positions, mask_,      scale_};
     if (pass == plan::Pass::forward) {
-      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), kernel_);
+      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), settings_.kernel);
     } else {
       attention::backward<Exec, T>(exec_, in, input(c.d_o), statistic(c.lse), statistic(c.d), sum(c.dq),
-                                   sum(c.dk), sum(c.dv), kernel_);
+                                   sum(c.dk), sum(c.dv), settings_.kernel);
     }
   }
 
@@ -141,7 +142,7 @@ class Executor {
   Homes homes_;
   MaskRule mask_;
   float scale_;
-  attention::Kernel kernel_;
+  const Settings& settings_;
 };
 
 }  // namespace annulus::distributed

@@ -80,7 +80,8 @@ void SequenceAttention::set_mask(const HostExec& exec, Mask mask) {
   // The first plans are proved before anything runs; those of later sequences come from the same builders.
   plan::validate(forward);
   plan::validate(backward);
-  attention_.emplace(exec, context_, std::move(forward), std::move(backward), kernel_);
+  attention_.emplace(exec, context_, std::move(forward), std::move(backward),
+                     distributed::Settings{.kernel = kernel_});
 }
 
 }  // namespace annulus::train

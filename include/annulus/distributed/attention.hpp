@@ -5,6 +5,7 @@
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/tensor.hpp>
+#include <annulus/distributed/settings.hpp>
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::distributed {
@@ -21,7 +22,7 @@ class Attention {
   /// The plans' problem must fit the communicator (ranks), and both plans the same problem. Throws Error on
   /// every rank when ranks disagree.
   Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward, plan::Plan backward,
-            attention::Kernel kernel = attention::Kernel::automatic);
+            const Settings& settings = {});
   ~Attention();
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;

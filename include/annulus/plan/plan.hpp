@@ -162,6 +162,11 @@ struct Plan {
   Problem problem;
   int steps = 0;  ///< the same on every rank
   std::function<Step(int rank, int step)> step;
+  /// Above 0: a divisor of the number of ranks G by which the plan repeats itself. Rank (r + period) mod G
+  /// does what rank r does with all rank numbers (peers, owners of shards) raised by `period`, modulo G, and
+  /// with whole shards in the place of whole shards, whose rows may differ by one. 0: no such period is
+  /// claimed.
+  int period = 0;
 
   /// All steps of one rank.
   std::vector<Step> rank_steps(int rank) const;

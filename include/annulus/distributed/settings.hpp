@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#include <annulus/attention/local.hpp>
+#include <annulus/plan/plan.hpp>
+
+namespace annulus::distributed {
+
+/// One local computation of a rank, in numbers.
+struct Work {
+  plan::Pass pass = plan::Pass::forward;
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
+  std::int64_t query_rows = 0, key_rows = 0;
+};
+
+/// How passes are run. Nothing here changes results, but a stand-in leaves none.
+struct Settings {
+  attention::Kernel kernel = attention::Kernel::automatic;
+
+  /// false: a rank waits for the transfers that it has just posted before it computes. Shows what overlap is
+  /// worth. (A valid plan cannot deadlock by it: validate proves plans for transports that run one group of
+  /// transfers after another.)
+  bool overlap = true;
+
+  /// A rank that waits longer than this in one step ends the run with an error that says in which step of
+  /// which plan it is and for what and whom it waits. Zero: it waits for ever.
+  std::chrono::milliseconds stall_limit{0};
+
+  /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
+  /// as a model says. Results are of no meaning then; transfers are real.
+  std::function<void(const Work&)> stand_in;
+};
+
+}  // namespace annulus::distributed
