@@ -20,44 +20,47 @@ struct Chunks {
   std::int64_t start(std::int64_t chunk) const {
     return chunk * (tokens / chunks) + std::min(chunk, tokens % chunks);
   }
-  std::int64_t length(std::int64_t chunk) const {
-    return tokens / chunks + (chunk < tokens % chunks ? 1 : 0);
-  }
 };
 
-PositionMap contiguous_shard(std::int64_t tokens, std::int64_t ranks, std::int64_t rank) {
-  const Chunks chunks{tokens, ranks};
-  const std::int64_t rows = chunks.length(rank), block = std::max<std::int64_t>(rows, 1);
-  return {.base = chunks.start(rank), .hi = block, .lo = 1, .block = block, .first = 0, .count = rows};
+/// Ranks first … last − 1 of `ranks`.
+struct Ranks {
+  std::int64_t ranks, first, last;
+};
+
+PositionMap contiguous_shards(std::int64_t tokens, const Ranks& of) {
+  const Chunks chunks{tokens, of.ranks};
+  const std::int64_t begin = chunks.start(of.first), rows = chunks.start(of.last) - begin;
+  const std::int64_t block = std::max<std::int64_t>(rows, 1);
+  return {.base = begin, .hi = block, .lo = 1, .block = block, .first = 0, .count = rows};
 }
 
-PositionMap zigzag_shard(std::int64_t tokens, std::int64_t ranks, std::int64_t rank) {
-  const Chunks chunks{tokens, 2 * ranks};
-  const std::int64_t front = rank, back = 2 * ranks - 1 - rank;
-  // The front chunk is never the shorter one, so only the last block of the map can be short.
-  const std::int64_t block = std::max<std::int64_t>(chunks.length(front), 1);
-  return {.base = chunks.start(front),
-          .hi = std::max(chunks.start(back) - chunks.start(front), block),
+PositionMap zigzag_shards(std::int64_t tokens, const Ranks& of) {
+  const Chunks chunks{tokens, 2 * of.ranks};
+  const std::int64_t front = chunks.start(of.first), front_rows = chunks.start(of.last) - front;
+  const std::int64_t back = chunks.start(2 * of.ranks - of.last);
+  const std::int64_t back_rows = chunks.start(2 * of.ranks - of.first) - back;
+  // The front chunks are never shorter than the back ones, so only the last block of the map can be short.
+  const std::int64_t block = std::max<std::int64_t>(front_rows, 1);
+  return {.base = front,
+          .hi = std::max(back - front, block),
           .lo = 1,
           .block = block,
           .first = 0,
-          .count = chunks.length(front) + chunks.length(back)};
+          .count = front_rows + back_rows};
 }
 
-PositionMap striped_shard(std::int64_t tokens, std::int64_t ranks, std::int64_t rank) {
-  const std::int64_t rows = rank < tokens ? (tokens - 1 - rank) / ranks + 1 : 0;
-  return {.base = rank, .hi = ranks, .lo = ranks, .block = 1, .first = 0, .count = rows};
-}
-
-PositionMap block_striped_shard(std::int64_t tokens, std::int64_t ranks, std::int64_t rank,
-                                std::int64_t stripe) {
+PositionMap striped_shards(std::int64_t tokens, const Ranks& of, std::int64_t stripe) {
   stripe =
       std::min(stripe, std::max<std::int64_t>(tokens, 1));  // a longer one is cut at the end of the sequence
-  const std::int64_t stripes = (tokens + stripe - 1) / stripe;
-  std::int64_t rows = rank < stripes ? ((stripes - 1 - rank) / ranks + 1) * stripe : 0;
-  if (rows > 0 && (stripes - 1) % ranks == rank)
-    rows -= stripes * stripe - tokens;  // the last stripe may be short
-  return {.base = rank * stripe, .hi = ranks * stripe, .lo = 1, .block = stripe, .first = 0, .count = rows};
+  // One round of stripes goes to all ranks; the last round may be short.
+  const std::int64_t round = of.ranks * stripe, block = (of.last - of.first) * stripe;
+  const std::int64_t rest = std::clamp<std::int64_t>(tokens % round - of.first * stripe, 0, block);
+  return {.base = of.first * stripe,
+          .hi = round,
+          .lo = block == 1 ? round : 1,
+          .block = block,
+          .first = 0,
+          .count = tokens / round * block + rest};
 }
 
 }  // namespace
@@ -98,19 +101,26 @@ std::string Layout::to_string() const {
 }
 
 PositionMap Layout::shard(std::int64_t tokens, int ranks, int rank) const {
-  require(tokens >= 0, "layout {}: a sequence of {} tokens: the length cannot be negative", to_string(),
-          tokens);
   require(ranks >= 1 && rank >= 0 && rank < ranks, "layout {}: no rank {} among {} ranks: ranks count from 0",
           to_string(), rank, ranks);
+  return shards(tokens, ranks, rank, rank + 1);
+}
+
+PositionMap Layout::shards(std::int64_t tokens, int ranks, int first, int last) const {
+  require(tokens >= 0, "layout {}: a sequence of {} tokens: the length cannot be negative", to_string(),
+          tokens);
+  require(0 <= first && first < last && last <= ranks,
+          "layout {}: no ranks from {} up to but not including {} among {}: ranks count from 0", to_string(),
+          first, last, ranks);
+  const Ranks of{ranks, first, last};
   switch (kind_) {
     case Kind::contiguous:
-      return contiguous_shard(tokens, ranks, rank);
+      return contiguous_shards(tokens, of);
     case Kind::zigzag:
-      return zigzag_shard(tokens, ranks, rank);
+      return zigzag_shards(tokens, of);
     case Kind::striped:
-      return striped_shard(tokens, ranks, rank);
     case Kind::block_striped:
-      return block_striped_shard(tokens, ranks, rank, stripe_);
+      return striped_shards(tokens, of, stripe_);
   }
   fail("layout: unknown kind {}", static_cast<int>(kind_));
 }

@@ -85,6 +85,10 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
   if (terms.documents) {
     document_starts_ = closed_starts(terms.documents->starts, tokens, context);
     rule_.documents = static_cast<std::int64_t>(document_starts_.size()) - 1;
+    std::int64_t longest = 0;
+    for (std::size_t d = 1; d < document_starts_.size(); ++d)
+      longest = std::max(longest, document_starts_[d] - document_starts_[d - 1]);
+    rule_.left = std::min(rule_.left, std::max<std::int64_t>(longest - 1, 0));  // no key is further away
   }
   if (terms.blocks) {
     rule_.block_size = std::min(terms.blocks->size, std::max<std::int64_t>(tokens, 1));

@@ -91,7 +91,15 @@ std::int64_t pairs_of_blocks(const Band& band, std::int64_t offset, const Grid& 
 
 std::int64_t pairs_of_grids(const Band& band, const Grid& q, const Grid& k, std::int64_t enough) {
   // Shards of one layout agree in hi and lo. Others are taken apart until they do: a single block or row has
-  // no step.
+  // no step. The rows of a single block can pass as blocks of one row, as those of a striped shard do beside
+  // the shards of several ranks together.
+  if (q.rows > 1 && k.rows > 1 && q.lo != k.lo) {
+    const auto pass_as_blocks = [](const Grid& grid, const Grid& other) {
+      return grid.blocks == 1 && (other.blocks == 1 ? other.lo < grid.lo : other.hi == grid.lo);
+    };
+    if (pass_as_blocks(q, k)) return pairs_of_grids(band, {q.first, q.lo, q.rows, 1, 1}, k, enough);
+    if (pass_as_blocks(k, q)) return pairs_of_grids(band, q, {k.first, k.lo, k.rows, 1, 1}, enough);
+  }
   std::int64_t sum = 0;
   if (q.blocks > 1 && k.blocks > 1 && q.hi != k.hi) {
     for (std::int64_t a = 0; a < q.blocks && sum < enough; ++a)
@@ -161,6 +169,7 @@ std::int64_t pairs_in_documents(const MaskRule& rule, const PositionMap& q, cons
                                 std::int64_t enough) {
   const Band band{rule.left, rule.right, rule.dilation};
   if (rule.document_starts == nullptr) return pairs_in_band(band, q, k, enough);
+  if (pairs_in_band(band, q, k, 1) == 0) return 0;  // too far apart for any document
   std::int64_t sum = 0;
   // From document to document, leaping over those in which one of the sides has no row.
   for (std::int64_t i = 0; i < q.count && sum < enough;) {

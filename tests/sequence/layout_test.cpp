@@ -68,6 +68,26 @@ TEST(Layout, EveryTokenHasOneOwnerAndShardsIncrease) {
   }
 }
 
+TEST(Layout, ShardsOfNeighboursTogetherHaveTheirRowsInOrder) {
+  for (const std::string& text : all_layouts) {
+    const Layout layout = Layout::parse(text);
+    for (int ranks = 1; ranks <= 7; ++ranks) {
+      for (std::int64_t tokens = 0; tokens <= 40; ++tokens) {
+        for (int first = 0; first < ranks; ++first) {
+          std::vector<std::int64_t> together;
+          for (int last = first + 1; last <= ranks; ++last) {
+            for (const std::int64_t p : positions(layout.shard(tokens, ranks, last - 1)))
+              together.push_back(p);
+            std::ranges::sort(together);
+            ASSERT_EQ(positions(layout.shards(tokens, ranks, first, last)), together)
+                << text << " N " << tokens << " ranks " << first << " to " << last << " of " << ranks;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Layout, ShardsByHand) {
   using Values = std::vector<std::int64_t>;
   EXPECT_EQ(positions("contiguous", 8, 3, 0), (Values{0, 1, 2}));

@@ -59,14 +59,16 @@ TEST(PairCount, ShardPairsAreExact) {
   }
 }
 
-/// Slices of shards, also of different layouts and numbers of ranks.
+/// Slices of shards and of what neighbours hold together, also of different layouts and numbers of ranks.
 void check_random_slices(std::int64_t tokens, int draws, std::mt19937& random,
                          const TemporaryFolder& folder) {
   const auto any = [&random](std::int64_t begin, std::int64_t end) {
     return std::uniform_int_distribution<std::int64_t>(begin, end)(random);
   };
   const auto any_slice = [&](const Layout& layout, int ranks) {
-    const PositionMap shard = layout.shard(tokens, ranks, static_cast<int>(any(0, ranks - 1)));
+    const int first = static_cast<int>(any(0, ranks - 1));
+    const int last = any(0, 1) == 0 ? first + 1 : static_cast<int>(any(first + 1, ranks));
+    const PositionMap shard = layout.shards(tokens, ranks, first, last);
     const std::int64_t a = any(0, shard.count), b = any(0, shard.count);
     return shard.slice({std::min(a, b), std::max(a, b)});
   };

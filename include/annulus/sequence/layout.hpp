@@ -38,6 +38,11 @@ class Layout {
   /// Global positions of the rows that `rank` of `ranks` holds of a sequence of `tokens` tokens.
   PositionMap shard(std::int64_t tokens, int ranks, int rank) const;
 
+  /// Global positions, in increasing order, of all rows that the ranks first … last − 1 hold together: that
+  /// neighbours' shards make a position map again is what lets plans ask of many ranks at once what a mask
+  /// leaves them. At least one rank.
+  PositionMap shards(std::int64_t tokens, int ranks, int first, int last) const;
+
   friend bool operator==(const Layout&, const Layout&) = default;
 
  private:
