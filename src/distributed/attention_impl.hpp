@@ -42,6 +42,11 @@ class Attention<Exec, T>::Impl {
       const Cutting cutting{least_pairs, exec.concurrency()};
       forward_program = make_program(forward, communicator_.rank(), cutting);
       backward_program = make_program(backward, communicator_.rank(), cutting);
+      if (settings_.stand_in) {
+        for (Program* program : {&forward_program, &backward_program}) {
+          count_pairs(*program, forward.problem.mask);
+        }
+      }
     } catch (const Error& error) {
       problem = error.what();  // told on all ranks: the others are about to wait for this one
     }

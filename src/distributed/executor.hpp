@@ -43,19 +43,15 @@ class Executor {
     int travelling = 0;
     for (const ProgramStep& step : program.steps) {
       const Region region(step.name);
-      if (!step.waits.empty()) {
-        const Region wait("annulus::distributed::wait");
-        const Kokkos::Timer timer;
-        for (const int e : step.waits) requests[static_cast<std::size_t>(e)].wait();
-        travelling -= static_cast<int>(step.waits.size());
-        waiting += timer.seconds();
-      }
+      wait(requests, step.waits, waiting);
+      travelling -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
       for (const Block& block : step.clears) clear(block);
       for (const int e : step.posts) {
         requests[static_cast<std::size_t>(e)] = post(program.exchanges[static_cast<std::size_t>(e)]);
         ++travelling;
       }
+      if (!settings_.overlap) wait(requests, step.posts, waiting);
       if (!step.computes.empty()) {
         const Region compute("annulus::distributed::compute");
         const Kokkos::Timer timer;
@@ -69,6 +65,15 @@ class Executor {
   }
 
  private:
+  /// Waits for those of the exchanges that have not been waited for.
+  static void wait(std::vector<comm::Request>& requests, const std::vector<int>& exchanges, double& waiting) {
+    if (exchanges.empty()) return;
+    const Region region("annulus::distributed::wait");
+    const Kokkos::Timer timer;
+    for (const int e : exchanges) requests[static_cast<std::size_t>(e)].wait();
+    waiting += timer.seconds();
+  }
+
   void* base(const Block& block) const {
     return block.slot == plan::home ? homes_[static_cast<std::size_t>(block.tensor)]
                                     : buffers_.slot(block.tensor, block.slot);
@@ -125,6 +130,10 @@ class Executor {
   }
 
   void local(plan::Pass pass, const LocalCall& c) const {
+    if (settings_.stand_in) {
+      settings_.stand_in({pass, c.pairs, c.q.rows, c.k.rows});
+      return;
+    }
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
                                           c.kv_positions, mask_,      scale_};
     if (pass == plan::Pass::forward) {

@@ -394,4 +394,12 @@ Program make_program(const plan::Plan& plan, int rank, const Cutting& cutting) {
   return Compiler(plan, rank, cutting).run();
 }
 
+void count_pairs(Program& program, const Mask& mask) {
+  for (ProgramStep& step : program.steps) {
+    for (LocalCall& call : step.computes) {
+      call.pairs = mask.pairs(call.q_positions, call.kv_positions) * call.q.heads * call.q.batch;
+    }
+  }
+}
+
 }  // namespace annulus::distributed

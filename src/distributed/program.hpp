@@ -68,6 +68,7 @@ struct LocalCall {
   Block o, lse;              ///< forward: merged into; backward: lse is read
   Block d, d_o, dq, dk, dv;  ///< backward
   PositionMap q_positions, kv_positions;
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs over heads and batch, once count_pairs has run
 };
 
 struct ProgramStep {
@@ -108,6 +109,10 @@ struct Cutting {
 /// Resolves the steps of `rank`. Throws Error naming schedule, rank and step when the plan cannot be run: it
 /// reads what a slot does not hold, lands in the caller's inputs, or waits before it posts.
 Program make_program(const plan::Plan& plan, int rank, const Cutting& cutting);
+
+/// Sets LocalCall::pairs of all calls. Apart from make_program, because kernels need it not and counting
+/// takes time.
+void count_pairs(Program& program, const Mask& mask);
 
 /// Type in which a tensor lies in memory: q, k, v, d_o like the problem's activations, everything else fp32.
 DType storage(plan::Tensor tensor, DType activation);
