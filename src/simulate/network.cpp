@@ -1,4 +1,4 @@
-#include "simulate/network.hpp"
+#include <annulus/simulate/network.hpp>
 
 #include <algorithm>
 #include <limits>

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/simulate/network.hpp>
 
-#include "simulate/network.hpp"
 #include "simulate/summary.hpp"
 
 namespace annulus::simulate {
