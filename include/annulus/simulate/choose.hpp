@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/sequence/layout.hpp>
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::simulate {
+
+/// What stands for "choose for me" in the place of a schedule or a layout.
+inline constexpr std::string_view automatic = "auto";
+
+/// A schedule on a layout, and what is known of it.
+struct Candidate {
+  std::string schedule;
+  Layout layout;
+  double estimate = 0;            ///< seconds of all passes, in closed form
+  std::optional<double> seconds;  ///< of all passes, simulated; nothing when that was not worth while
+  std::int64_t buffer_bytes = 0;  ///< exchange buffers of the rank with the most; of simulated ones
+  std::string reason;             ///< why it is out of the question; empty when it is not
+
+  /// Simulated seconds, or else the estimate.
+  double time() const { return seconds.value_or(estimate); }
+};
+
+/// The best schedule and layout for a problem, and what it was chosen from.
+struct Choice {
+  std::string schedule;  ///< as make_plan takes it
+  Layout layout;
+  double seconds = 0;                 ///< of all passes together
+  std::vector<Candidate> candidates;  ///< the best first; those out of the question behind
+};
+
+/// Chooses the schedule and the layout with which all `passes` together take the least time on `cluster`.
+/// `schedule` and `layout` are names that make_plan and Layout::parse read, or "auto". The layout and the
+/// grid of `problem` do not count.
+///
+/// All candidates (schedules, hybrids for every grid, layouts with one width of stripes) are estimated in
+/// closed form (docs/planning.md). In the order of the estimates they are then simulated, as far as that is
+/// cheap: all of them for few ranks, else those whose estimate is near the best simulated time. The least
+/// time wins; of those that differ by less than a thousandth, the one that schedule_names and the list of
+/// layouts name first. With `memory_limit`, exchange buffers of a rank have at most so many bytes.
+///
+/// Pure and deterministic: ranks that ask the same get the same. Throws Error when a name does not exist (it
+/// names `schedule_field` or `layout_field`), or when nothing serves the problem within the limit.
+Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
+              std::span<const plan::Pass> passes, const Cluster& cluster,
+              std::optional<std::int64_t> memory_limit = std::nullopt,
+              std::string_view schedule_field = "schedule", std::string_view layout_field = "layout");
+
+}  // namespace annulus::simulate

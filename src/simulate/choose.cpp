@@ -1,0 +1,196 @@
+#include <annulus/simulate/choose.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/simulate/simulate.hpp>
+
+#include "simulate/estimate.hpp"
+
+namespace annulus::simulate {
+namespace {
+
+/// Steps of ranks that are simulated altogether before estimates must do.
+constexpr std::int64_t most_steps = 200'000;
+/// Candidates whose estimate exceeds the best simulated time by more are not simulated.
+constexpr double margin = 1.25;
+/// Times nearer to one another than this are the same.
+constexpr double tie = 1e-3;
+
+/// Names with arguments filled in, in the order of schedule_names.
+std::vector<std::string> schedules(const plan::Problem& problem) {
+  constexpr std::string_view grid = ":HxC";
+  std::vector<std::string> names;
+  for (const std::string& name : plan::schedule_names()) {
+    if (!name.ends_with(grid)) {
+      names.push_back(name);
+      continue;
+    }
+    const std::string base = name.substr(0, name.size() - grid.size());
+    for (int heads = 2; heads < problem.ranks() && heads <= problem.heads; ++heads) {
+      if (problem.ranks() % heads != 0) continue;
+      names.push_back(fmt::format("{}:{}x{}", base, heads, problem.ranks() / heads));
+      if (problem.topology.nodes() > 1)
+        names.push_back(names.back() + fmt::format(":{}", name_of(plan::Placement::context_first)));
+    }
+  }
+  return names;
+}
+
+/// Stripes such that a rank has some ten of them, enough for balance: a power of two, of more than one token.
+std::vector<Layout> layouts(const plan::Problem& problem) {
+  using enum Layout::Kind;
+  std::vector<Layout> all = {Layout(contiguous), Layout(zigzag), Layout(striped)};
+  const std::int64_t widest = problem.mask.tokens() / problem.ranks() / 8;
+  std::int64_t stripe = 1;
+  while (2 * stripe <= widest) stripe *= 2;
+  if (stripe > 1) all.emplace_back(block_striped, stripe);
+  return all;
+}
+
+class Chooser {
+ public:
+  Chooser(const plan::Problem& problem, std::span<const plan::Pass> passes, const Cluster& cluster,
+          std::optional<std::int64_t> memory_limit, std::string_view field)
+      : problem_(problem), passes_(passes), cluster_(cluster), memory_limit_(memory_limit), field_(field) {
+    problem_.grid = {};
+  }
+
+  void add(const std::vector<std::string>& schedules, const Layout& layout) {
+    plan::Problem problem = problem_;
+    problem.layout = layout;
+    Estimator estimator(problem, cluster_);
+    for (std::size_t i = 0; i < schedules.size(); ++i) {
+      const std::string& name = schedules[i];
+      Entry entry;
+      entry.order = {i, layouts_};
+      entry.candidate.schedule = name;
+      entry.candidate.layout = layout;
+      for (const plan::Pass pass : passes_) {
+        const Estimator::Estimate estimate = estimator.estimate(name, pass);
+        entry.candidate.estimate += estimate.seconds;
+        entry.steps += estimate.steps;
+      }
+      entries_.push_back(std::move(entry));
+    }
+    ++layouts_;
+  }
+
+  Choice choose() {
+    std::ranges::stable_sort(entries_, {}, [](const Entry& e) { return e.candidate.estimate; });
+    std::int64_t all = 0;
+    for (const Entry& entry : entries_) all += entry.steps;
+    double best = std::numeric_limits<double>::infinity();
+    std::int64_t left = most_steps;
+    for (Entry& entry : entries_) {
+      const bool promising = all <= most_steps || entry.candidate.estimate <= margin * best;
+      if (!promising) continue;
+      if (entry.steps <= left) simulate(entry);
+      if (entry.candidate.seconds) {
+        left -= entry.steps;
+        best = std::min(best, *entry.candidate.seconds);
+      } else if (memory_limit_ && entry.candidate.reason.empty()) {
+        entry.too_large = true;
+        entry.candidate.reason = "it has too many steps to simulate, so what its buffers need is not known";
+      }
+    }
+    return choice();
+  }
+
+ private:
+  struct Entry {
+    std::pair<std::size_t, int> order;  // of schedules and layouts, the simpler ones first
+    std::int64_t steps = 0;             // that a simulation makes, roughly
+    Candidate candidate;
+
+    bool too_large = false;  // for the memory limit
+
+    /// What was simulated goes before what was only estimated; what is out of the question comes last.
+    int rank() const {
+      if (candidate.reason.empty()) return candidate.seconds ? 0 : 1;
+      return too_large ? 2 : 3;
+    }
+  };
+
+  void simulate(Entry& entry) const {
+    Candidate& candidate = entry.candidate;
+    try {
+      plan::Problem problem = problem_;
+      problem.layout = candidate.layout;
+      double seconds = 0;
+      for (const plan::Pass pass : passes_) {
+        const Simulation simulation =
+            simulate::simulate(plan::make_plan(candidate.schedule, problem, pass, field_), cluster_);
+        seconds += simulation.time;
+        for (const RankSummary& rank : simulation.ranks)
+          candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
+      }
+      if (memory_limit_ && candidate.buffer_bytes > *memory_limit_) {
+        entry.too_large = true;
+        candidate.reason = fmt::format("its exchange buffers have {} bytes a rank, more than the limit of {}",
+                                       candidate.buffer_bytes, *memory_limit_);
+      } else {
+        candidate.seconds = seconds;
+      }
+    } catch (const Error& error) {
+      candidate.reason = error.what();
+    }
+  }
+
+  Choice choice() {
+    std::ranges::stable_sort(entries_, {},
+                             [](const Entry& e) { return std::pair(e.rank(), e.candidate.time()); });
+    const Entry& first = entries_.front();
+    require(first.rank() < 2, "{}: no schedule serves {} ranks under mask {}: {} on layout {}: {}", field_,
+            problem_.ranks(), problem_.mask.to_string(), first.candidate.schedule,
+            first.candidate.layout.to_string(), first.candidate.reason);
+    auto chosen = entries_.begin();
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      const bool tied =
+          entry->rank() == first.rank() && entry->candidate.time() <= (1 + tie) * first.candidate.time();
+      if (tied && entry->order < chosen->order) chosen = entry;
+    }
+    std::rotate(entries_.begin(), chosen, chosen + 1);
+    Choice choice{entries_.front().candidate.schedule,
+                  entries_.front().candidate.layout,
+                  entries_.front().candidate.time(),
+                  {}};
+    for (Entry& entry : entries_) choice.candidates.push_back(std::move(entry.candidate));
+    return choice;
+  }
+
+  plan::Problem problem_;
+  std::span<const plan::Pass> passes_;
+  const Cluster& cluster_;
+  std::optional<std::int64_t> memory_limit_;
+  std::string_view field_;
+  int layouts_ = 0;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
+              std::span<const plan::Pass> passes, const Cluster& cluster,
+              std::optional<std::int64_t> memory_limit, std::string_view schedule_field,
+              std::string_view layout_field) {
+  problem.check();
+  cluster.check();
+  const bool any_schedule = schedule == automatic, any_layout = layout == automatic;
+  if (!any_schedule)
+    plan::arranged_for(schedule, problem, schedule_field);  // refuses names that do not exist
+  const std::vector<std::string> names =
+      any_schedule ? schedules(problem) : std::vector{std::string(schedule)};
+  Chooser chooser(problem, passes, cluster, memory_limit, schedule_field);
+  for (const Layout& each : any_layout ? layouts(problem) : std::vector{Layout::parse(layout, layout_field)})
+    chooser.add(names, each);
+  return chooser.choose();
+}
+
+}  // namespace annulus::simulate

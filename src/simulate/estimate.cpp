@@ -1,0 +1,310 @@
+#include "simulate/estimate.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <annulus/plan/schedules.hpp>
+
+namespace annulus::simulate {
+
+using plan::Pass;
+using plan::Tensor;
+
+namespace {
+
+constexpr int most_sampled = 16;
+
+/// Some of `count` places, first and last among them, evenly spread.
+std::vector<int> sample(int count) {
+  const int taken = std::min(count, most_sampled);
+  std::vector<int> places;
+  for (int i = 0; i < taken; ++i)
+    places.push_back(static_cast<int>(std::int64_t{i} * (count - 1) / std::max(taken - 1, 1)));
+  return places;
+}
+
+/// Context groups in the place of ranks.
+Profile make_profile(const plan::Problem& problem, int contexts) {
+  std::vector<PositionMap> shards;
+  for (int c = 0; c < contexts; ++c)
+    shards.push_back(problem.layout.shard(problem.mask.tokens(), contexts, c));
+  Profile profile;
+  profile.contiguous = problem.layout.kind() == Layout::Kind::contiguous;
+  profile.pairs.resize(shards.size());
+  for (const int q : sample(contexts)) {
+    std::int64_t sum = 0;
+    for (int hop = 0; hop < contexts; ++hop) {
+      const PositionMap& keys = shards[static_cast<std::size_t>((q - hop + contexts) % contexts)];
+      const std::int64_t pairs = problem.mask.pairs(shards[static_cast<std::size_t>(q)], keys);
+      profile.dense = profile.dense && pairs > 0;
+      std::int64_t& most = profile.pairs[static_cast<std::size_t>(hop)];
+      most = std::max(most, pairs);
+      sum += pairs;
+    }
+    profile.most = std::max(profile.most, sum);
+    profile.rows = std::max(profile.rows, shards[static_cast<std::size_t>(q)].count);
+  }
+  return profile;
+}
+
+int ceil_divide(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+int Profile::rounds() const {
+  const int size = static_cast<int>(pairs.size());
+  int last = 0, first = 0;
+  for (int hop = 1; hop < size; ++hop) {
+    if (pairs[static_cast<std::size_t>(hop)] == 0) continue;
+    last = hop;
+    if (first == 0) first = hop;
+  }
+  return last == 0 ? 1 : std::min(last, size - first) + 1;
+}
+
+double Profile::share(std::int64_t of) const {
+  if (!contiguous) return 1;
+  return std::min(
+      1.0, std::sqrt(2.0 * static_cast<double>(of)) / static_cast<double>(std::max<std::int64_t>(rows, 1)));
+}
+
+Estimator::Estimator(const plan::Problem& problem, const Cluster& cluster)
+    : problem_(problem), cluster_(cluster) {
+  problem_.grid = {};
+}
+
+Estimator::Estimate Estimator::estimate(std::string_view schedule, Pass pass) {
+  const std::string_view name = schedule.substr(0, schedule.find(':'));
+  const bool queries = pass == Pass::backward;  // travel in Burst's backward
+  if (name == "burst") return ring(pass, queries);
+  if (name == "topology-burst") return rings(pass, queries, node_size(), false);
+  if (name == "hierarchical") return rings(pass, false, node_size(), false);
+  if (name == "double-ring") {
+    int window = node_size();
+    if (name != schedule) {
+      const std::string_view text = schedule.substr(name.size() + 1);
+      std::from_chars(text.data(), text.data() + text.size(), window);
+    }
+    return rings(pass, false, std::clamp(window, 1, ranks()), true);
+  }
+  if (name == "all-gather") return all_gather(pass);
+  if (name == "helper-worker") return helper_worker(pass);
+  if (name == "ulysses") return heads_exchanged(pass, {ranks(), plan::Placement::head_first});
+  if (name == "hybrid") return heads_exchanged(pass, plan::arranged_for(schedule, problem_).grid);
+  return ring(pass, false);
+}
+
+const Profile& Estimator::profile(int contexts) {
+  const auto [found, made] = profiles_.try_emplace(contexts);
+  if (made) found->second = make_profile(problem_, contexts);
+  return found->second;
+}
+
+double Estimator::kernel(const Profile& profile, Pass pass, std::int64_t pairs) const {
+  return flops(problem_, pass, pairs) / cluster_.rate(pass, problem_.head_dim, profile.rows);
+}
+
+double Estimator::compute(const Profile& profile, Pass pass, int hop, int heads) const {
+  return kernel(profile, pass, heads * profile.pairs[static_cast<std::size_t>(hop)]);
+}
+
+// --- Bytes and ways ----------------------------------------------------------------------------------------
+
+double Estimator::bytes(double rows, double q_heads, double kv_heads,
+                        std::initializer_list<Tensor> tensors) const {
+  double sum = 0;
+  for (const Tensor tensor : tensors) {
+    const double heads = plan::is_query_side(tensor) ? q_heads : kv_heads;
+    const double width = plan::is_row_statistic(tensor) ? 1 : problem_.head_dim;
+    sum += rows * heads * width * problem_.batch * static_cast<double>(size_of(problem_.wire(tensor)));
+  }
+  return sum;
+}
+
+Estimator::Bytes Estimator::travelling(Pass pass, bool queries, double rows, double q_heads,
+                                       double kv_heads) const {
+  const auto of = [&](std::initializer_list<Tensor> tensors) {
+    return bytes(rows, q_heads, kv_heads, tensors);
+  };
+  if (queries) return {of({Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d}), of({Tensor::dq})};
+  return {of({Tensor::k, Tensor::v}), pass == Pass::forward ? 0 : of({Tensor::dk, Tensor::dv})};
+}
+
+int Estimator::node_size() const {
+  const Topology& topology = problem_.topology;
+  return topology.is_uniform() ? topology.ranks_on(0) : ceil_divide(ranks(), topology.nodes());
+}
+
+Estimator::Way Estimator::between(int ranks) const {
+  const int rails = cluster_.rails == 0 ? node_size() : cluster_.rails;
+  return {cluster_.between.bandwidth / ceil_divide(std::max(ranks, 1), rails), cluster_.between.latency};
+}
+
+Estimator::Way Estimator::way(int distance) const {
+  const int near = std::min(distance, ranks() - distance);
+  return problem_.topology.nodes() == 1 ? inside() : between(std::min(near, node_size()));
+}
+
+std::int64_t Estimator::steps(const Profile& profile, int rounds, int period) const {
+  return std::int64_t{profile.dense ? period : ranks()} * rounds;
+}
+
+// --- Schedules ---------------------------------------------------------------------------------------------
+
+/// One flat ring, whose slowest links set the pace.
+Estimator::Estimate Estimator::ring(Pass pass, bool queries) {
+  const Profile& work = profile(ranks());
+  const Bytes shard =
+      travelling(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
+  const Way link = way(1);
+  const int rounds = work.rounds();
+  double seconds = 0;
+  for (int t = 0; t < rounds; ++t) {
+    const double moved = (t + 1 < rounds ? shard.inputs : 0) + (t >= 2 ? shard.sums : 0);
+    seconds += std::max(compute(work, pass, t, problem_.heads), link.seconds(moved));
+  }
+  if (rounds > 1) seconds += link.seconds(shard.sums);
+  return {seconds, steps(work, rounds, node_size())};
+}
+
+/// A ring inside each group, rings between groups on all rails at the same time. A loop takes as long as its
+/// rounds or as the way to the next group, whichever is longer.
+Estimator::Estimate Estimator::rings(Pass pass, bool queries, int group, bool sums_alone) {
+  const Profile& work = profile(ranks());
+  const Bytes shard =
+      travelling(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
+  const int groups = std::max(ranks() / group, 1), reach = work.rounds();
+  const int loops = std::min(groups, 1 + ceil_divide(reach - 1, group));
+  const Way inner = group <= node_size() ? inside() : way(1), outer = way(group);
+  const double overlapped = sums_alone ? 0 : shard.sums, alone = sums_alone ? shard.sums : 0;
+  double seconds = 0;
+  int rounds = 0;
+  for (int loop = 0; loop < loops; ++loop) {
+    const int turns = loop == 0 ? std::min(group, reach) : group;
+    rounds += turns;
+    double loop_seconds = 0;
+    for (int t = 0; t < turns; ++t) {
+      const int hop = std::min(loop * group + t, ranks() - 1);
+      const double moved = (t + 1 < turns ? shard.inputs : 0) + (t >= 2 ? overlapped : 0);
+      loop_seconds += std::max(compute(work, pass, hop, problem_.heads), inner.seconds(moved));
+      if (t > 0) loop_seconds += inner.seconds(alone);
+    }
+    const double moved = (loop + 1 < loops ? shard.inputs : 0) + (loop >= 2 ? overlapped : 0);
+    seconds += std::max(loop_seconds, outer.seconds(moved));
+    if (loop > 0) seconds += outer.seconds(alone);
+  }
+  if (loops > 1) seconds += outer.seconds(overlapped);
+  if (rounds > 1) seconds += inner.seconds(overlapped);
+  return {seconds, steps(work, rounds * (sums_alone ? 2 : 1), std::max(group, node_size()))};
+}
+
+/// Everything that is needed comes at once; in a backward, gradients go back shard by shard.
+Estimator::Estimate Estimator::all_gather(Pass pass) {
+  const Profile& work = profile(ranks());
+  const Bytes shard =
+      travelling(pass, false, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
+  const int node = problem_.topology.nodes() == 1 ? ranks() : node_size();
+  double near = 0, far = 0, computes = 0;
+  int rounds = 1;
+  for (int hop = 1; hop < ranks(); ++hop) {
+    const std::int64_t pairs = work.pairs[static_cast<std::size_t>(hop)];
+    if (pairs == 0) continue;
+    ++rounds;
+    const double share = work.share(pairs);
+    const double leaving = std::min(std::min(hop, ranks() - hop), node) / static_cast<double>(node);
+    const double out = node == ranks() ? 0 : leaving;  // share of the ranks whose message leaves the node
+    near += (1 - out) * share * shard.inputs;
+    far += out * share * shard.inputs;
+    computes += std::max(compute(work, pass, hop, problem_.heads), way(hop).seconds(share * shard.sums));
+  }
+  const double own = compute(work, pass, 0, problem_.heads);
+  const double gather = std::max(inside().seconds(near), between(node_size()).seconds(far));
+  if (pass == Pass::forward) computes = kernel(work, pass, problem_.heads * work.most) - own;
+  const double tail = rounds > 1 ? way(rounds - 1).seconds(shard.sums) : 0;
+  return {std::max(own, gather) + computes + tail, steps(work, 2 * rounds, node_size())};
+}
+
+/// Rounds of whole shard pairs, for half the hops; what the pass sends goes straight from rank to rank.
+Estimator::Estimate Estimator::helper_worker(Pass pass) {
+  const Profile& work = profile(ranks());
+  const double rows = static_cast<double>(work.rows);
+  const auto of = [&](std::initializer_list<Tensor> tensors) {
+    return bytes(rows, problem_.heads, problem_.kv_heads, tensors);
+  };
+  // Ranks with early tokens send keys and the results of helping, ranks with late ones queries and dK, dV.
+  const double keys = of({Tensor::k, Tensor::v});
+  const double sent =
+      pass == Pass::forward
+          ? std::max(keys + of({Tensor::o, Tensor::lse}), of({Tensor::q}))
+          : std::max(keys + of({Tensor::dq}),
+                     of({Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d, Tensor::dk, Tensor::dv}));
+  const Bytes alone = travelling(pass, false, rows, problem_.heads, problem_.kv_heads);
+  double seconds = 0;
+  int rounds = 0, last = 0;
+  const auto helped = [&](int hop) {
+    return work.pairs[static_cast<std::size_t>((ranks() - hop) % ranks())];
+  };
+  const auto pairs_at = [&](int hop) {
+    return std::max(work.pairs[static_cast<std::size_t>(hop)], helped(hop));
+  };
+  for (int hop = ranks() / 2; hop > 0 && last == 0; --hop) last = pairs_at(hop) > 0 ? hop : 0;
+  for (int hop = 0; hop <= last; ++hop) {
+    if (hop > 0 && pairs_at(hop) == 0) continue;
+    ++rounds;
+    const double computing = kernel(work, pass, problem_.heads * pairs_at(hop));
+    double moving = 0;
+    if (hop < last) {
+      const double all = helped(hop + 1) > 0 ? sent : alone.inputs + alone.sums;
+      moving = way(hop + 1).seconds(work.share(pairs_at(hop + 1)) * all);
+    }
+    seconds += std::max(computing, moving);
+  }
+  if (rounds > 1) seconds += way(last).seconds(of({Tensor::o, Tensor::lse}));
+  return {seconds, std::int64_t{ranks()} * rounds};
+}
+
+/// Heads are exchanged in each context group, shards of whole groups go round a ring.
+Estimator::Estimate Estimator::heads_exchanged(Pass pass, const plan::Grid& grid) {
+  const int size = grid.heads, contexts = grid.contexts(ranks());
+  if (size == 1) return ring(pass, false);
+  const Profile& work = profile(contexts);
+  const int heads = ceil_divide(problem_.heads, size), kv_heads = ceil_divide(problem_.kv_heads, size);
+  const double rows = static_cast<double>(work.rows), own_rows = rows / size;
+  const bool head_first = grid.placement == plan::Placement::head_first;
+  const int member = head_first ? 1 : contexts, neighbour = head_first ? size : 1;
+
+  // What a rank sends to the others of its group, of which some share its node.
+  const int near = std::min(size, std::max(1, problem_.topology.nodes() == 1 ? size : node_size() / member));
+  const auto exchange = [&](std::initializer_list<Tensor> tensors) {
+    const double to_one = bytes(own_rows, heads, kv_heads, tensors);
+    return std::max(inside().seconds(to_one * (near - 1)),
+                    between(node_size()).seconds(to_one * (size - near)));
+  };
+  const bool forward = pass == Pass::forward;
+  const double before =
+      forward ? exchange({Tensor::q, Tensor::k, Tensor::v})
+              : exchange({Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d, Tensor::k, Tensor::v});
+  // Results of queries go home in turns; what comes last is exposed.
+  const double last = (forward ? exchange({Tensor::o, Tensor::lse}) : exchange({Tensor::dq})) / (size - 1);
+  const double behind = forward ? 0 : exchange({Tensor::dk, Tensor::dv});
+
+  const Bytes shard = travelling(pass, false, rows, heads, kv_heads);
+  const bool ring_inside = problem_.topology.nodes() == 1 ||
+                           (!head_first && contexts <= node_size() && node_size() % contexts == 0);
+  const Way link = ring_inside ? inside() : way(neighbour);
+  const int rounds = work.rounds();
+  double seconds = std::max(before, compute(work, pass, 0, heads) / (size * size)) + last + behind;
+  for (int t = 0; t < rounds; ++t) {
+    const double moved = (t + 1 < rounds ? shard.inputs : 0) + (t >= 2 ? shard.sums : 0);
+    seconds += std::max(compute(work, pass, t, heads), link.seconds(moved));
+  }
+  if (rounds > 1) seconds += link.seconds(shard.sums);
+  const bool repeats = work.dense && head_first;
+  const std::int64_t walked = repeats ? std::max(size, node_size()) : ranks();
+  return {seconds, walked * (rounds + size)};
+}
+
+}  // namespace annulus::simulate

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::simulate {
+
+/// Work by distance around the ring of context groups: what a rank (or group) that holds queries has to do
+/// with the keys of the one `hop` places before it.
+struct Profile {
+  std::vector<std::int64_t> pairs;  ///< by hop: the most pairs of one head that a sampled group has there
+  std::int64_t most = 0;            ///< the most pairs that a sampled group has with all keys
+  bool dense = true;                ///< all sampled groups need the keys of all others
+  std::int64_t rows = 0;            ///< of the largest sampled shard
+  bool contiguous = false;
+
+  /// Steps of a flat ring in the direction that makes fewer, the own shard's included.
+  int rounds() const;
+  /// Share of a shard's rows that take part in `of` pairs with another shard: on contiguous shards the pairs
+  /// of a window lie in one corner, on others every row is taken for needed.
+  double share(std::int64_t of) const;
+};
+
+/// Closed-form times of schedules on one layout of a problem: per step the larger of compute and transfers,
+/// with whole shards and a sample of the ranks. Good for telling what is worth a simulation.
+class Estimator {
+ public:
+  /// The problem's layout counts, its grid does not.
+  Estimator(const plan::Problem& problem, const Cluster& cluster);
+
+  struct Estimate {
+    double seconds = 0;
+    /// Steps of ranks that a simulation makes, roughly; where the plan repeats itself, those of the first
+    /// node.
+    std::int64_t steps = 0;
+  };
+  /// Of one pass of a schedule as make_plan names it.
+  Estimate estimate(std::string_view schedule, plan::Pass pass);
+
+ private:
+  struct Bytes {
+    double inputs = 0, sums = 0;  ///< of one shard
+  };
+  /// Seconds that n bytes take from one step to the next.
+  struct Way {
+    double bandwidth = 0, latency = 0;
+    double seconds(double bytes) const { return bytes > 0 ? latency + bytes / bandwidth : 0; }
+  };
+
+  const Profile& profile(int contexts);
+  double compute(const Profile& profile, plan::Pass pass, int hop, int heads) const;
+  double kernel(const Profile& profile, plan::Pass pass, std::int64_t pairs) const;
+  /// Bytes of rows of some tensors with so many heads.
+  double bytes(double rows, double q_heads, double kv_heads,
+               std::initializer_list<plan::Tensor> tensors) const;
+  Bytes travelling(plan::Pass pass, bool queries, double rows, double q_heads, double kv_heads) const;
+
+  int ranks() const { return problem_.ranks(); }
+  int node_size() const;
+  Way inside() const { return {cluster_.inside.bandwidth, cluster_.inside.latency}; }
+  /// Between nodes, where `ranks` of a node send at the same time.
+  Way between(int ranks) const;
+  /// Of a message to the rank `distance` places on, which all ranks send at the same time.
+  Way way(int distance) const;
+
+  Estimate ring(plan::Pass pass, bool queries);
+  Estimate rings(plan::Pass pass, bool queries, int group, bool sums_alone);
+  Estimate all_gather(plan::Pass pass);
+  Estimate helper_worker(plan::Pass pass);
+  Estimate heads_exchanged(plan::Pass pass, const plan::Grid& grid);
+  std::int64_t steps(const Profile& profile, int rounds, int period) const;
+
+  plan::Problem problem_;
+  const Cluster& cluster_;
+  std::map<int, Profile> profiles_;  // by number of context groups
+};
+
+}  // namespace annulus::simulate
