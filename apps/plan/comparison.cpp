@@ -10,8 +10,12 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
+#include "common/text.hpp"
+
 namespace annulus::planner {
 namespace {
+
+using app::bytes_text;
 
 /// Names with arguments filled in. A grid that does not exist stays as it is, and is refused with the reason.
 std::vector<std::string> candidates(int ranks) {

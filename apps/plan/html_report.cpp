@@ -4,47 +4,23 @@
 
 #include <iterator>
 #include <string>
-#include <string_view>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "common/html.hpp"
+#include "common/text.hpp"
 #include "plan/summary.hpp"
 #include "plan/svg_timeline.hpp"
 
 namespace annulus::planner {
 namespace {
 
-constexpr std::size_t most_spans = 200000;
+using app::bytes_text;
+using app::escaped;
 
-constexpr std::string_view style = R"(
-body { font: 14px/1.45 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; color: #222; margin: 24px; }
-h1 { font-size: 20px; margin: 0 0 2px; }
-p.case { color: #555; margin: 0 0 14px; }
-dl { display: flex; flex-wrap: wrap; gap: 10px 32px; margin: 0 0 16px; }
-dt { color: #666; font-size: 12px; }
-dd { margin: 0; font-weight: 600; }
-.key { display: inline-block; margin: 0 18px 6px 0; font-size: 12px; }
-.key i { display: inline-block; width: 12px; height: 12px; margin-right: 6px; vertical-align: -1px; }
-figure { margin: 6px 0 20px; overflow-x: auto; }
-svg { font-family: inherit; display: block; }
-svg .grid { stroke: #dcdcdc; }
-svg line.node { stroke: #888; }
-svg text.node { font-size: 12px; font-weight: 600; fill: #555; }
-svg text.rank { font-size: 12px; font-weight: 600; }
-svg text.lane { font-size: 10.5px; fill: #666; text-anchor: end; }
-svg rect.lane { fill: #f4f4f4; fill-opacity: 0.6; }
-svg text.tick { font-size: 11px; fill: #555; text-anchor: middle; }
-svg .bar { stroke: #fff; stroke-width: 0.4; }
-svg .bar:hover { stroke: #000; stroke-width: 1; }
-svg text.in { font-size: 10px; fill: #fff; text-anchor: middle; pointer-events: none; }
-svg text.small { font-size: 8px; }
-table { border-collapse: collapse; font-size: 13px; }
-th, td { text-align: right; padding: 2px 14px 2px 0; border-bottom: 1px solid #e4e4e4; }
-th { color: #666; font-weight: 500; }
-footer { color: #888; font-size: 12px; margin-top: 18px; }
-)";
+constexpr std::size_t most_spans = 200000;
 
 std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simulation) {
   std::string text =
@@ -67,19 +43,15 @@ std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simul
 }
 
 std::string page(const plan::Plan& plan, const simulate::Simulation& simulation) {
-  const std::string title = escaped(fmt::format("{}, {}", plan.schedule, name_of(plan.pass)));
-  std::string text = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta "
-      "charset=\"utf-8\">\n<title>{}</title>\n<style>{}</style>\n"
-      "</head>\n<body>\n<h1>{} on {}</h1>\n<p class=\"case\">{}; {} steps</p>\n<dl>\n",
-      title, style, title, escaped(plan.problem.topology.to_string()), escaped(describe(plan)), plan.steps);
+  const std::string title = fmt::format("{}, {}", plan.schedule, name_of(plan.pass));
+  std::string text =
+      fmt::format("<h1>{} on {}</h1>\n<p class=\"case\">{}; {} steps</p>\n<dl>\n", escaped(title),
+                  escaped(plan.problem.topology.to_string()), escaped(describe(plan)), plan.steps);
   for (const auto& [name, value] : facts(summarize(simulation)))
     fmt::format_to(std::back_inserter(text), "<div><dt>{}</dt><dd>{}</dd></div>\n", name, escaped(value));
   text += fmt::format("</dl>\n<div>{}</div>\n<figure>\n{}</figure>\n{}", legend(simulation.timeline),
                       svg_timeline(plan, simulation), rank_table(plan, simulation));
-  text += fmt::format("<footer>annulus-plan {} ({}), simulated</footer>\n</body>\n</html>\n", version(),
-                      git_hash());
-  return text;
+  return app::html_page(title, text, fmt::format("annulus-plan {} ({}), simulated", version(), git_hash()));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ int run(const Options& options) {
   const bool files = !options.json.empty() || !options.html.empty();
   if (options.compare && !files && !options.print && !options.validate) return 0;
 
-  const plan::Plan plan = plan::make_plan(options.schedule, c.problem, c.pass, "--schedule");
+  const plan::Plan plan = plan::make_plan(c.schedule, c.problem, c.pass, "--schedule");
   if (options.validate) {
     plan::validate(plan);
     fmt::print("{} {}: the plan is valid\n", plan.schedule, name_of(plan.pass));

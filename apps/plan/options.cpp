@@ -5,9 +5,10 @@
 
 #include <algorithm>
 
-#include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
+
+#include "common/checks.hpp"
 
 namespace annulus::planner {
 namespace {
@@ -54,6 +55,9 @@ void add_options(CLI::App& app, Options& o) {
                  "full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; "
                  "joined by + (docs/masks.md)");
   app.add_option("--schedule", o.schedule, fmt::format("{}", fmt::join(plan::schedule_names(), ", ")));
+  app.add_option("--placement", o.placement,
+                 "Of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a "
+                 "node where it fits, context-first the ring");
   app.add_option("--pass", o.pass, "forward or backward");
   app.add_option("--topology", o.topology,
                  "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
@@ -67,30 +71,26 @@ void add_options(CLI::App& app, Options& o) {
 }
 
 Case make_case(const Options& o) {
-  const auto positive = [](const char* name, std::int64_t value) {
-    require(value >= 1, "{} is {}: it must be at least 1", name, value);
-  };
-  positive("--tokens", o.tokens);
-  positive("--heads", o.heads);
-  positive("--head-dim", o.head_dim);
-  positive("--batch", o.batch);
-  require(o.kv_heads >= 0, "--kv-heads is {}: it must be positive, or 0 for as many as --heads", o.kv_heads);
-  require(o.kv_heads == 0 || o.heads % o.kv_heads == 0,
-          "--heads {} is not divisible by --kv-heads {}: every kv head serves equally many query heads",
-          o.heads, o.kv_heads);
+  app::require_positive("--tokens", o.tokens);
+  app::require_positive("--head-dim", o.head_dim);
+  app::require_positive("--batch", o.batch);
+  const int kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
   plan::check_schedule(o.schedule, "--schedule");
 
   Case c;
   c.cluster = o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
+  require(o.placement.empty() || app::has_placement(o.schedule),
+          "--placement is of use with --schedule hybrid:HxC, not with {}", o.schedule);
+  c.schedule = app::with_placement(o.schedule, o.placement);
   c.pass = parse_pass(o.pass);
   c.problem.topology = topology_of(o, c.cluster.topology);
   c.problem.layout = Layout::parse(o.layout, "--layout");
   c.problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
   c.problem.heads = o.heads;
-  c.problem.kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
+  c.problem.kv_heads = kv_heads;
   c.problem.head_dim = o.head_dim;
   c.problem.batch = o.batch;
-  c.problem.activation = parse_dtype(o.dtype, "--dtype");
+  c.problem.activation = app::parse_storage(o.dtype);
   c.problem.check();
   require(!o.rank || o.print, "--rank is of use with --print only");
   require(!o.rank || (*o.rank >= 0 && *o.rank < c.problem.ranks()), "--rank {}: there are ranks 0 to {}",

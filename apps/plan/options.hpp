@@ -21,7 +21,8 @@ struct Options {
   int kv_heads = 0;  ///< 0: as many as heads
   int head_dim = 128;
   int batch = 1;
-  std::string dtype = "bf16", layout = "zigzag", mask = "causal", schedule = "ring", pass = "forward";
+  std::string dtype = "bf16", layout = "zigzag", mask = "causal", schedule = "ring", pass = "forward",
+              placement;  ///< of hybrid; empty: as the schedule says it
   std::filesystem::path topology, json, html;
   bool compare = false, validate = false, print = false;
   std::optional<int> rank;  ///< of print
@@ -32,6 +33,7 @@ void add_options(CLI::App& app, Options& options);
 /// What the options ask about.
 struct Case {
   simulate::Cluster cluster;
+  std::string schedule;  ///< with what --placement says
   plan::Problem problem;
   plan::Pass pass = plan::Pass::forward;
 };

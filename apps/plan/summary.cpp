@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
+
+#include "common/text.hpp"
 
 namespace annulus::planner {
+
+using app::bytes_text;
 
 Summary summarize(const simulate::Simulation& simulation) {
   Summary s;
@@ -20,15 +22,6 @@ Summary summarize(const simulate::Simulation& simulation) {
     s.buffer_bytes = std::max(s.buffer_bytes, rank.buffer_bytes);
   }
   return s;
-}
-
-std::string bytes_text(std::int64_t bytes) {
-  constexpr std::array<std::string_view, 5> units = {"B", "kB", "MB", "GB", "TB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
-  const int digits = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  return fmt::format("{:.{}f} {}", value, digits, units[unit]);
 }
 
 std::string describe(const plan::Plan& plan) {

@@ -22,9 +22,6 @@ struct Summary {
 
 Summary summarize(const simulate::Simulation& simulation);
 
-/// "12.3 MB" and the like, in powers of ten.
-std::string bytes_text(std::int64_t bytes);
-
 /// The case in a line.
 std::string describe(const plan::Plan& plan);
 

@@ -10,11 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include "plan/summary.hpp"
+#include "common/html.hpp"
+#include "common/text.hpp"
 
 namespace annulus::planner {
 namespace {
 
+using app::bytes_text;
+using app::escaped;
+using app::tick_distance;
 using plan::Tensor;
 using simulate::ComputeSpan;
 using simulate::LinkClass;
@@ -70,15 +74,6 @@ Kind kind_of(const TransferSpan& t) {
       return Kind::dq;
   }
   return Kind::kv;
-}
-
-/// A distance of ticks of the form 1, 2 or 5 times a power of ten that gives about ten of them.
-double tick_distance(double length) {
-  const double power = std::pow(10.0, std::floor(std::log10(length / 10)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (length / (factor * power) <= 12) return factor * power;
-  }
-  return 10 * power;
 }
 
 /// Transfers of one lane, each with the row in which no other is on the link at its time.
@@ -242,29 +237,6 @@ class Drawing {
 };
 
 }  // namespace
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::string legend(const simulate::Timeline& timeline) {
   std::array<bool, looks.size()> used{};

@@ -1,15 +1,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include <annulus/plan/plan.hpp>
 #include <annulus/simulate/simulate.hpp>
 
 namespace annulus::planner {
-
-/// What `text` is inside XML and HTML, attributes too.
-std::string escaped(std::string_view text);
 
 /// The colours and what they stand for, as inline HTML; only what the timeline holds.
 std::string legend(const simulate::Timeline& timeline);

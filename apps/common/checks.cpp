@@ -1,0 +1,49 @@
+#include "common/checks.hpp"
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/grid.hpp>
+
+namespace annulus::app {
+
+void require_positive(std::string_view option, std::int64_t value) {
+  require(value >= 1, "{} is {}: it must be at least 1", option, value);
+}
+
+int checked_kv_heads(int heads, int kv_heads) {
+  require_positive("--heads", heads);
+  require(kv_heads >= 0, "--kv-heads is {}: it must be positive, or 0 for as many as --heads", kv_heads);
+  require(kv_heads == 0 || heads % kv_heads == 0,
+          "--heads {} is not divisible by --kv-heads {}: every kv head serves equally many query heads",
+          heads, kv_heads);
+  return kv_heads == 0 ? heads : kv_heads;
+}
+
+DType parse_storage(std::string_view name) {
+  const DType type = parse_dtype(name, "--dtype");
+  require(type == DType::f32 || type == DType::bf16 || type == DType::f16,
+          "--dtype {}: attention stores f32, bf16 or f16", name);
+  return type;
+}
+
+bool has_placement(std::string_view schedule) {
+  return schedule.starts_with("hybrid:");
+}
+
+std::string with_placement(const std::string& schedule, std::string_view placement) {
+  using plan::Placement;
+  constexpr Placement all[] = {Placement::head_first, Placement::context_first};
+  if (placement.empty()) return schedule;
+  const bool known = placement == name_of(all[0]) || placement == name_of(all[1]);
+  require(known, "--placement {}: there are {} and {}", placement, name_of(all[0]), name_of(all[1]));
+  if (!has_placement(schedule)) return schedule;
+  for (const Placement written : all) {
+    const std::string end = ":" + std::string(name_of(written));
+    if (!schedule.ends_with(end)) continue;
+    require(placement == name_of(written), "--schedule {} and --placement {} disagree: give one of them",
+            schedule, placement);
+    return schedule;
+  }
+  return schedule + ":" + std::string(placement);
+}
+
+}  // namespace annulus::app

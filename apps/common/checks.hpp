@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <annulus/base/dtype.hpp>
+
+/// Checks of options that several programs have. They throw Error naming the option.
+namespace annulus::app {
+
+void require_positive(std::string_view option, std::int64_t value);
+
+/// --heads and --kv-heads, which may be 0 for as many as --heads. Returns the number of kv heads.
+int checked_kv_heads(int heads, int kv_heads);
+
+/// --dtype: f32, bf16 or f16.
+DType parse_storage(std::string_view name);
+
+/// The name of a schedule with what --placement says: "hybrid:HxC" gets ":head-first" or ":context-first" at
+/// its end. An empty placement leaves it as it is, and other schedules stay as they are. Throws Error when
+/// the name has another placement already, and when there is no such placement.
+std::string with_placement(const std::string& schedule, std::string_view placement);
+
+/// The schedule takes a placement.
+bool has_placement(std::string_view schedule);
+
+}  // namespace annulus::app
