@@ -11,7 +11,9 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <utility>
 
+#include <annulus/comm/null.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/schedules.hpp>
 
@@ -42,31 +44,28 @@ reference::Array random(std::uint64_t seed, const Shape& s, int heads, DType typ
   return array;
 }
 
-/// For each of the five results the squared error, the squared norm and the number of elements; last, how
-/// many elements are not finite.
-using Sums = std::array<double, 16>;
+/// Squared error, squared norm and number of elements of the five results against the reference, then of the
+/// five against one rank; last, how many elements are not finite.
+using Sums = std::array<double, 31>;
 
 void accumulate(Sums& sums, std::size_t result, double x, double expected) {
   if (std::isinf(expected) && x == expected) return;
-  if (!std::isfinite(x)) sums[15] += 1;
+  if (!std::isfinite(x)) sums[30] += 1;
   sums[3 * result] += (x - expected) * (x - expected);
   sums[3 * result + 1] += expected * expected;
   sums[3 * result + 2] += 1;
 }
 
-template <class View>
-void compare(Sums& sums, std::size_t result, const View& view, const reference::Array& expected,
-             const PositionMap& positions) {
-  for (std::int64_t b = 0; b < expected.batch; ++b) {
-    for (std::int64_t h = 0; h < expected.heads; ++h) {
+/// Calls `visit` with each element of a rank's view and its indices in the array of the whole sequence.
+template <class View, class Visit>
+void for_elements(const View& view, const PositionMap& positions, const Visit& visit) {
+  for (std::size_t b = 0; b < view.extent(0); ++b) {
+    for (std::size_t h = 0; h < view.extent(1); ++h) {
       for (std::int64_t r = 0; r < positions.count; ++r) {
-        const double* row = expected.row(b, h, positions(r));
-        for (std::int64_t i = 0; i < expected.width; ++i) {
-          if constexpr (View::rank() == 3) {
-            accumulate(sums, result, view(b, h, r), row[i]);
-          } else {
-            accumulate(sums, result, view(b, h, r, i), row[i]);
-          }
+        if constexpr (View::rank() == 3) {
+          visit(view(b, h, r), b, h, positions(r), 0);
+        } else {
+          for (std::size_t i = 0; i < view.extent(3); ++i) visit(view(b, h, r, i), b, h, positions(r), i);
         }
       }
     }
@@ -94,46 +93,82 @@ bool same_bits(const View& a, const View& b) {
   return a.size() == 0 || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+/// A rank's part of the results.
+struct Shards {
+  Array4<float, HostExec> out, dq, dk, dv;
+  Array3<float, HostExec> lse;
+
+  template <class Q, class K>
+  Shards(const Q& q, const K& k)
+      : out("out", q.layout()),
+        dq("dq", q.layout()),
+        dk("dk", k.layout()),
+        dv("dv", k.layout()),
+        lse("lse", q.extent(0), q.extent(1), q.extent(2)) {
+    for (const auto& view : {out, dq, dk, dv}) {  // results are written, not added to
+      Kokkos::deep_copy(view, std::numeric_limits<float>::quiet_NaN());
+    }
+    Kokkos::deep_copy(lse, std::numeric_limits<float>::quiet_NaN());
+  }
+
+  /// Calls `visit` with each view, its place among the results, and its array in `results`.
+  template <class Visit>
+  void for_each(auto& results, const Visit& visit) const {
+    visit(out, 0, results.out);
+    visit(lse, 1, results.lse);
+    visit(dq, 2, results.dq);
+    visit(dk, 3, results.dk);
+    visit(dv, 4, results.dv);
+  }
+};
+
 template <class T>
-Errors run_with(comm::Communicator& communicator, const Sample& sample,
-                distributed::Attention<HostExec, T>& attention, const PositionMap& positions, bool repeat) {
+Shards compute(const Sample& sample, distributed::Attention<HostExec, T>& attention,
+               const PositionMap& positions, int rank, bool repeat) {
   const HostExec exec;
   const auto q = shard_of<T>(sample.q, positions, "q"), k = shard_of<T>(sample.k, positions, "k"),
              v = shard_of<T>(sample.v, positions, "v"), d_out = shard_of<T>(sample.d_out, positions, "d_out");
-  const auto like = [&](const auto& view, const char* label) {
-    Array4<float, HostExec> array(label, view.extent(0), view.extent(1), view.extent(2), view.extent(3));
-    Kokkos::deep_copy(array, std::numeric_limits<float>::quiet_NaN());  // results are written, not added to
-    return array;
+  const auto passes = [&] {
+    Shards r(q, k);
+    const auto scale = static_cast<float>(sample.scale);
+    attention.forward(exec, q, k, v, scale, r.out, r.lse);
+    attention.backward(exec, q, k, v, scale, r.out, r.lse, d_out, r.dq, r.dk, r.dv);
+    return r;
   };
-  const auto out = like(q, "out"), dq = like(q, "dq"), dk = like(k, "dk"), dv = like(v, "dv");
-  Array3<float, HostExec> lse("lse", q.extent(0), q.extent(1), q.extent(2));
-  Kokkos::deep_copy(lse, std::numeric_limits<float>::quiet_NaN());
-
-  const auto scale = static_cast<float>(sample.scale);
-  attention.forward(exec, q, k, v, scale, out, lse);
-  attention.backward(exec, q, k, v, scale, out, lse, d_out, dq, dk, dv);
+  const Shards first = passes();
   if (repeat) {
-    const auto out2 = like(q, "out2"), dq2 = like(q, "dq2"), dk2 = like(k, "dk2"), dv2 = like(v, "dv2");
-    Array3<float, HostExec> lse2("lse2", q.extent(0), q.extent(1), q.extent(2));
-    attention.forward(exec, q, k, v, scale, out2, lse2);
-    attention.backward(exec, q, k, v, scale, out2, lse2, d_out, dq2, dk2, dv2);
-    EXPECT_TRUE(same_bits(out, out2) && same_bits(lse, lse2) && same_bits(dq, dq2) && same_bits(dk, dk2) &&
-                same_bits(dv, dv2))
-        << "a second run gives other bits on rank " << communicator.rank();
+    const Shards again = passes();
+    EXPECT_TRUE(same_bits(first.out, again.out) && same_bits(first.lse, again.lse) &&
+                same_bits(first.dq, again.dq) && same_bits(first.dk, again.dk) &&
+                same_bits(first.dv, again.dv))
+        << "a second run gives other bits on rank " << rank;
   }
+  return first;
+}
 
+template <class T>
+Errors run_with(comm::Communicator& communicator, const Sample& sample,
+                distributed::Attention<HostExec, T>& attention, const PositionMap& positions, bool repeat) {
+  const Shards shards = compute(sample, attention, positions, communicator.rank(), repeat);
   Sums sums{};
-  compare(sums, 0, out, sample.forward.out, positions);
-  compare(sums, 1, lse, sample.forward.lse, positions);
-  compare(sums, 2, dq, sample.backward.dq, positions);
-  compare(sums, 3, dk, sample.backward.dk, positions);
-  compare(sums, 4, dv, sample.backward.dv, positions);
-  communicator.all_reduce(comm::Queue(exec), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+  const auto compare = [&](const Results& results, std::size_t first) {
+    shards.for_each(results, [&](const auto& view, std::size_t result, const reference::Array& expected) {
+      for_elements(view, positions, [&](double x, auto b, auto h, auto token, auto i) {
+        accumulate(sums, first + result, x, expected.row(b, h, token)[i]);
+      });
+    });
+  };
+  compare(sample.exact, 0);
+  compare(sample.one_rank, 5);
+  communicator.all_reduce(comm::Queue(HostExec()), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
   const auto relative = [&](std::size_t i) {
     const double* sum = &sums[3 * i];
     return std::sqrt(sum[0] / std::max({sum[1], 0.01 * sum[2], 1e-30}));
   };
-  return {relative(0), relative(1), relative(2), relative(3), relative(4), sums[15] == 0};
+  Errors errors{relative(0), relative(1), relative(2), relative(3), relative(4)};
+  for (std::size_t i = 5; i < 10; ++i) errors.from_one_rank = std::max(errors.from_one_rank, relative(i));
+  errors.finite = sums[30] == 0;
+  return errors;
 }
 
 template <class T>
@@ -141,6 +176,36 @@ Errors run_as(comm::Communicator& communicator, const Sample& sample, const plan
               const plan::Plan& backward, bool repeat) {
   distributed::Attention<HostExec, T> attention(HostExec(), communicator, forward, backward);
   return run_with(communicator, sample, attention, forward.problem.shard(communicator.rank()), repeat);
+}
+
+template <class T>
+Results of_one_rank(const Sample& sample) {
+  const auto communicator = comm::make_null();
+  const plan::Problem problem = sample.problem(communicator->topology(), Layout());
+  distributed::Attention<HostExec, T> attention(HostExec(), *communicator,
+                                                plan::make_ring(problem, plan::Pass::forward),
+                                                plan::make_ring(problem, plan::Pass::backward));
+  const PositionMap positions = problem.shard(0);
+  Results results = sample.exact;  // for the shapes
+  compute(sample, attention, positions, 0, false)
+      .for_each(results, [&](const auto& view, std::size_t, reference::Array& array) {
+        for_elements(view, positions,
+                     [&](double x, auto b, auto h, auto token, auto i) { array.row(b, h, token)[i] = x; });
+      });
+  return results;
+}
+
+/// Calls `run` with a null pointer to the sample's storage type.
+template <class Run>
+auto with_type(DType type, const Run& run) {
+  switch (type) {
+    case DType::bf16:
+      return run(static_cast<bfloat16*>(nullptr));
+    case DType::f16:
+      return run(static_cast<float16*>(nullptr));
+    default:
+      return run(static_cast<float*>(nullptr));
+  }
 }
 
 }  // namespace
@@ -176,9 +241,11 @@ std::shared_ptr<const Sample> make_sample(const Mask& mask, const Shape& shape, 
   made->k = random(2, shape, shape.kv_heads, type);
   made->v = random(3, shape, shape.kv_heads, type);
   made->d_out = random(4, shape, shape.heads, type);
-  made->forward = reference::forward(made->q, made->k, made->v, mask, made->scale);
-  made->backward =
-      reference::backward(made->q, made->k, made->v, made->forward, made->d_out, mask, made->scale);
+  const auto forward = reference::forward(made->q, made->k, made->v, mask, made->scale);
+  auto backward = reference::backward(made->q, made->k, made->v, forward, made->d_out, mask, made->scale);
+  made->exact = {forward.out, forward.lse, std::move(backward.dq), std::move(backward.dk),
+                 std::move(backward.dv)};
+  made->one_rank = with_type(type, [&]<class T>(T*) { return of_one_rank<T>(*made); });
   sample = made;
   return sample;
 }
@@ -193,14 +260,8 @@ double Errors::worst() const {
 
 Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
            const plan::Plan& backward, bool repeat) {
-  switch (sample.type) {
-    case DType::bf16:
-      return run_as<bfloat16>(communicator, sample, forward, backward, repeat);
-    case DType::f16:
-      return run_as<float16>(communicator, sample, forward, backward, repeat);
-    default:
-      return run_as<float>(communicator, sample, forward, backward, repeat);
-  }
+  return with_type(sample.type,
+                   [&]<class T>(T*) { return run_as<T>(communicator, sample, forward, backward, repeat); });
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample,
@@ -222,6 +283,7 @@ void expect_correct(const Errors& errors, const std::string& what) {
   EXPECT_LE(errors.dq, tolerance) << what;
   EXPECT_LE(errors.dk, tolerance) << what;
   EXPECT_LE(errors.dv, tolerance) << what;
+  EXPECT_LE(errors.from_one_rank, tolerance) << what << ": against one rank";
 }
 
 }  // namespace annulus::test

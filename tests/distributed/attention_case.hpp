@@ -13,16 +13,20 @@ namespace annulus::test {
 
 namespace reference = attention::reference;
 
-/// A whole attention problem on seeded values, with the answer of the double-precision reference. It knows
-/// neither ranks nor layout, so one serves every way of spreading it.
+/// Results of both passes in global order.
+struct Results {
+  reference::Array out, lse, dq, dk, dv;
+};
+
+/// A whole attention problem on seeded values, with the answers of the double-precision reference and of one
+/// rank. It knows neither ranks nor layout, so one serves every way of spreading it.
 struct Sample {
   Mask mask;
   int heads = 0, kv_heads = 0, head_dim = 0, batch = 0;
   DType type = DType::f32;
   double scale = 1.0;
   reference::Array q, k, v, d_out;  // values as they are after rounding to `type`
-  reference::Forward forward;
-  reference::Backward backward;
+  Results exact, one_rank;
 
   plan::Problem problem(const Topology& topology, const Layout& layout) const;
 };
@@ -42,8 +46,9 @@ std::shared_ptr<const Sample> make_sample(const std::string& mask, const Shape& 
 /// exactly zero.
 struct Errors {
   double out = 0, lse = 0, dq = 0, dk = 0, dv = 0;
-  bool finite = true;  ///< no NaN, infinity only in the lse of rows without keys
-  double worst() const;
+  double from_one_rank = 0;  ///< the largest such distance of a result from what one rank computes
+  bool finite = true;        ///< no NaN, infinity only in the lse of rows without keys
+  double worst() const;      ///< of those against the reference
 };
 
 /// What sums in fp32 explain, whatever the storage type: the reference starts from the stored values, and the
@@ -63,7 +68,8 @@ Errors run(comm::Communicator& communicator, const Sample& sample,
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
            const Layout& layout);
 
-/// EXPECTs that every error is within tolerance; `what` is added to the message.
+/// EXPECTs that every error, and the distance from one rank, is within tolerance; `what` is added to the
+/// message.
 void expect_correct(const Errors& errors, const std::string& what);
 
 }  // namespace annulus::test

@@ -79,47 +79,10 @@ TEST(DistributedExchanges, SixteenBitTypes) {
   }
 }
 
-TEST(DistributedExchanges, ErrorDoesNotGrowWithTheRanks) {
-  const auto sample = make_sample("causal", {.tokens = 256, .heads = 16, .kv_heads = 4, .head_dim = 32});
-  const Errors one = errors_of(1, *sample, "ring", "contiguous");
-  for (const Case& c : std::vector<Case>{{4, "all-gather"},
-                                         {16, "all-gather"},
-                                         {4, "helper-worker"},
-                                         {16, "helper-worker"},
-                                         {4, "ulysses"},
-                                         {16, "ulysses"},
-                                         {4, "hybrid:2x2"},
-                                         {16, "hybrid:4x4"}}) {
-    const Errors many = errors_of(c.ranks, *sample, c.schedule, "contiguous");
-    EXPECT_LE(many.worst(), 2.0 * one.worst() + 2e-7) << c.schedule << " on " << c.ranks << " ranks";
-  }
-}
-
 TEST(DistributedExchanges, RanksThatOwnNothing) {
   for (const std::int64_t tokens : {1, 3}) {
     cross({{4, "all-gather"}, {4, "helper-worker"}, {4, "ulysses"}, {4, "hybrid:2x2"}}, {"causal"},
           {"contiguous"}, {.tokens = tokens});
-  }
-}
-
-TEST(DistributedExchanges, SlowEverywhere) {
-  std::vector<Case> any, causal;
-  for (const int ranks : {1, 2, 3, 4, 5, 6, 8}) {
-    any.push_back({ranks, "all-gather"});
-    any.push_back({ranks, "ulysses"});
-    causal.push_back({ranks, "helper-worker"});
-    for (int heads = 2; heads < ranks; ++heads) {
-      if (ranks % heads != 0) continue;
-      any.push_back({ranks, fmt::format("hybrid:{}x{}", heads, ranks / heads)});
-      any.push_back({ranks, fmt::format("hybrid:{}x{}:context-first", heads, ranks / heads)});
-    }
-  }
-  for (const DType type : {DType::f32, DType::bf16}) {
-    for (const auto& [heads, kv_heads] : {std::pair{8, 2}, {9, 3}, {8, 8}}) {
-      const Shape shape{.tokens = 131, .heads = heads, .kv_heads = kv_heads};
-      cross(any, masks, {"contiguous", "zigzag", "striped", "block-striped:3"}, shape, type);
-      cross(causal, causal_masks, {"contiguous"}, shape, type);
-    }
   }
 }
 

@@ -1,0 +1,103 @@
+// Every error of a topology file names the file and the line.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <annulus/simulate/cluster.hpp>
+
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::simulate {
+namespace {
+
+struct Bad {
+  int line;
+  std::string text;
+};
+
+const std::string backward = "[[kernel]]\npass = \"backward\"\nhead_dim = 64\nrate = 1e12\n";
+
+const std::vector<Bad> files = {
+    // No TOML.
+    {1, "[inside\n"},
+    {2, "[inside]\nbandwidth = \n"},
+    {2, "[inside]\nbandwidth 3e9\n"},
+    {3, "[inside]\nlatency = 1e-6\nlatency = 2e-6\n"},
+    {3, "[inside]\n\n[inside]\n"},
+    {2, "[inside]\nbandwidth = 300 GB/s\n"},
+    {2, "[between]\nrails = 08\n"},
+    {1, "{\"inside\": 3}\n"},
+    // Unknown keys and tables, also in dotted and nested forms.
+    {2, "\n[link]\nbandwidth = 1e9\n"},
+    {2, "\n[link.inside]\nbandwidth = 1e9\n"},
+    {1, "link.bandwidth = 1e9\n"},
+    {3, "[inside]\nlatency = 1e-6\nrails = 2\n"},
+    {2, "[inside]\nlink.bandwidth = 1e9\n"},
+    {2, "# a comment\nnodes = 2\n"},
+    {4, "[cluster]\nnodes = 1\nranks_per_node = 8\ngpus = 8\n"},
+    {5, backward + "speed = 3\n"},
+    // Wrong types.
+    {1, "inside = 3e9\n"},
+    {1, "between = [1, 2]\n"},
+    {1, "[[inside]]\nbandwidth = 1e9\n"},
+    {1, "cluster = \"two\"\n"},
+    {1, "kernel = 3\n"},
+    {1, "kernel = []\n"},
+    {1, "kernel = [1, 2]\n"},
+    {1, "[kernel]\npass = \"forward\"\n"},
+    {2, "[between]\nbandwidth = \"45e9\"\n"},
+    {2, "[between]\nlatency = true\n"},
+    {2, "[between]\nrails = 2.0\n"},
+    {2, "[cluster]\nnodes = 2.5\nranks_per_node = 8\n"},
+    {3, "[cluster]\nnodes = 2\nranks_per_node = \"8\"\n"},
+    {3, "[cluster]\nnodes = 2\nranks_per_node = [8, 8.0]\n"},
+    {2, "[[kernel]]\npass = 3\nhead_dim = 64\nrate = 1e12\n"},
+    {3, "[[kernel]]\npass = \"forward\"\nhead_dim = \"64\"\nrate = 1e12\n"},
+    // Numbers out of range.
+    {2, "[inside]\nbandwidth = 0\n"},
+    {2, "[inside]\nbandwidth = -1e9\n"},
+    {2, "[inside]\nbandwidth = inf\n"},
+    {2, "[inside]\nlatency = nan\n"},
+    {2, "[inside]\nlatency = -1e-6\n"},
+    {2, "[between]\nrails = -1\n"},
+    {2, "[cluster]\nnodes = 0\nranks_per_node = 8\n"},
+    {3, "[cluster]\nnodes = 2\nranks_per_node = 0\n"},
+    {3, "[cluster]\nnodes = 2\nranks_per_node = [8, 0]\n"},
+    {5, "[cluster]\nnodes = 2\nranks_per_node = [\n  8,\n  -8]\n"},
+    {2, "[cluster]\nnodes = 4194304\nranks_per_node = 8\n"},
+    {2, "[cluster]\nnodes = 1048576\nranks_per_node = 1048576\n"},
+    {3, "[[kernel]]\npass = \"forward\"\nhead_dim = 0\nrate = 1e12\n"},
+    {4, "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrate = 0\n"},
+    {8, backward + "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrate = -1e12\n"},
+    {4, "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrows = -1\nrate = 1e12\n"},
+    {2, "[[kernel]]\npass = \"sideways\"\nhead_dim = 64\nrate = 1e12\n"},
+    // What is missing or does not agree.
+    {1, "[cluster]\nnodes = 2\n"},
+    {2, "\n[cluster]\nranks_per_node = 8\n"},
+    {3, "[cluster]\nnodes = 2\nranks_per_node = [8, 8, 8]\n"},
+    {3, "[cluster]\nnodes = 1\nranks_per_node = []\n"},
+    {5, backward + "[[kernel]]\nhead_dim = 64\nrate = 1e12\n"},
+    {5, backward + "[[kernel]]\npass = \"forward\"\nrate = 1e12\n"},
+    {5, backward + "[[kernel]]\npass = \"forward\"\nhead_dim = 64\n"},
+    {1, backward},
+};
+
+TEST(ClusterErrors, NameTheFileAndTheLine) {
+  const annulus::test::TemporaryFolder folder;
+  for (const Bad& bad : files) {
+    EXPECT_THAT(annulus::test::error_text([&] { parse_cluster(bad.text, "c.toml"); }),
+                testing::StartsWith(fmt::format("c.toml:{}: ", bad.line)))
+        << bad.text;
+    const std::string path = folder.write("cluster.toml", bad.text);
+    EXPECT_THAT(annulus::test::error_text([&] { read_cluster(path); }),
+                testing::StartsWith(fmt::format("{}:{}: ", path, bad.line)))
+        << bad.text;
+  }
+}
+
+}  // namespace
+}  // namespace annulus::simulate
