@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <map>
 #include <span>
 
 #include "plan/contents.hpp"
@@ -49,11 +48,11 @@ class DataFlow {
       : script_(script),
         matching_(matching),
         findings_(findings),
-        memory_(static_cast<std::size_t>(script.ranks())),
-        waits_(static_cast<std::size_t>(script.ranks())),
+        memory_(static_cast<std::size_t>(script.walked())),
+        waits_(static_cast<std::size_t>(script.walked())),
         travelling_(matching.messages.size()) {
     for (auto& rank : waits_) rank.resize(static_cast<std::size_t>(script.plan.steps));
-    for (int rank = 0; rank < script.ranks(); ++rank) {
+    for (int rank = 0; rank < script.walked(); ++rank) {
       for (int step = 0; step < script.plan.steps; ++step) {
         const Step& at = script.at(rank, step);
         for (std::size_t i = 0; i < at.sends.size(); ++i) {
@@ -96,12 +95,22 @@ class DataFlow {
   /// A slot of the rank whose turn it is.
   Buffer& buffer(Tensor tensor, Slot slot) { return buffer(rank_, tensor, slot); }
   Buffer& buffer(int rank, Tensor tensor, Slot slot) {
-    auto [found, made] = memory_[static_cast<std::size_t>(rank)].try_emplace({tensor, slot});
-    const bool known = among(tensor, inputs_of(pass())) || among(tensor, sums_of(pass()));
-    if (made && slot == home && known)
-      found->second.content = Content{script_.problem().whole(tensor, rank), {}};
-    return found->second;
+    Buffer& found = memory_[static_cast<std::size_t>(rank)].at(tensor, slot);
+    if (!found.known && slot == home &&
+        (among(tensor, inputs_of(pass())) || among(tensor, sums_of(pass())))) {
+      found.content = Content{script_.problem().whole(tensor, rank), {}};
+    }
+    found.known = true;
+    return found;
   }
+
+  /// Number under which `owner`'s tensors know a compute of a walked rank. Computes that are translations of
+  /// one another are told apart by their distance from the owner, which is the same wherever the sum travels.
+  ComputeId id(int number, int owner) const {
+    const int periods = script_.ranks() / script_.walked();
+    return std::int64_t{number} * periods + (periods - owner / script_.walked()) % periods;
+  }
+  std::int64_t number_of(ComputeId id) const { return id / (script_.ranks() / script_.walked()); }
 
   // --- One step, in the order of struct Step ---------------------------------------------------------------
 
@@ -121,8 +130,11 @@ class DataFlow {
   }
 
   void release(const Transfer& transfer, int message, bool landing) {
-    std::erase_if(buffer(transfer.piece.tensor, transfer.slot).uses,
-                  [&](const Use& use) { return use.message == message && use.landing == landing; });
+    Buffer& slot = buffer(transfer.piece.tensor, transfer.slot);
+    auto& uses = landing ? slot.landings : slot.sends;
+    const auto found = std::ranges::find(uses, message, &Use::message);
+    *found = uses.back();
+    uses.pop_back();
   }
 
   void run(const Clear& clear) {
@@ -136,13 +148,14 @@ class DataFlow {
                    use->describe());
     }
     slot.content = Content{clear.piece, {}};
+    ++slot.version;
   }
 
   void post_send(const Transfer& send, int message) {
     Buffer* source = readable(send.piece, send.slot, [&] { return describe_send(send); });
     travelling_[static_cast<std::size_t>(message)] =
         source != nullptr ? source->content->sum.part(rectangle(send.piece)) : Sum{};
-    buffer(send.piece.tensor, send.slot).uses.push_back({message, false, rectangle(send.piece)});
+    buffer(send.piece.tensor, send.slot).sends.push_back({message, false, rectangle(send.piece)});
   }
 
   void post_receive(const Transfer& receive, int message) {
@@ -159,7 +172,8 @@ class DataFlow {
             use->describe());
     }
     if (!at_home) landing.content.reset();
-    landing.uses.push_back({message, true, where});
+    ++landing.version;
+    landing.landings.push_back({message, true, where});
   }
 
   // --- Arrivals --------------------------------------------------------------------------------------------
@@ -168,28 +182,37 @@ class DataFlow {
     if (landed.arrived) return;
     landed.arrived = true;
     const Transfer& receive = *landed.transfer;
-    const Sum& sum = travelling_[static_cast<std::size_t>(landed.message)];
+    Sum sum = take(landed);
     switch (receive.arrival) {
       case Arrival::store:
-        return store(receive, sum);
+        return store(receive, std::move(sum));
       case Arrival::add:
-        return add(receive, sum);
+        return add(receive, std::move(sum));
       case Arrival::merge:
         break;
     }
     for (Waited& other : all) {
       if (other.arrived || !belong_together(receive, *other.transfer)) continue;
       other.arrived = true;
-      if (!travelling_[static_cast<std::size_t>(other.message)].same(sum)) {
+      Sum partner = take(other);
+      if (!partner.same(sum)) {
         fault(describe_receive(receive), "o and lse hold different contributions");
       }
       check_agreement(receive.piece, receive.target, [&] { return describe_receive(receive); });
-      add(receive, sum);
-      add(*other.transfer, travelling_[static_cast<std::size_t>(other.message)]);
+      add(receive, std::move(sum));
+      add(*other.transfer, std::move(partner));
       return;
     }
     fault(describe_receive(receive), "no {} arrives with it to be merged",
           receive.piece.tensor == Tensor::o ? "lse" : "o");
+  }
+
+  /// What a message has carried, in the rows of the rank that it has come to.
+  Sum take(const Waited& landed) {
+    Sum sum = std::move(travelling_[static_cast<std::size_t>(landed.message)]);
+    const Piece &here = landed.transfer->piece, &there = matching_.send(script_, landed.message).piece;
+    if (here.rows != there.rows) sum.resize(there.rows, here.rows);
+    return sum;
   }
 
   /// The two transfers of a merge.
@@ -199,20 +222,22 @@ class DataFlow {
            a.target == b.target && a.post == b.post;
   }
 
-  void store(const Transfer& receive, const Sum& sum) {
+  void store(const Transfer& receive, Sum sum) {
     Buffer& slot = buffer(receive.piece.tensor, receive.slot);
     if (receive.slot != home) {
-      slot.content = Content{receive.piece, sum};
+      slot.content = Content{receive.piece, std::move(sum)};
+      ++slot.version;
     } else if (slot.content && !slot.content->sum.part(rectangle(receive.piece)).empty()) {
       fault(describe_receive(receive), "overwrites contributions that home already holds");
     } else {
-      accumulate(slot, sum, [&] { return describe_receive(receive); });
+      accumulate(slot, std::move(sum), [&] { return describe_receive(receive); });
     }
   }
 
-  void add(const Transfer& receive, const Sum& sum) {
+  void add(const Transfer& receive, Sum sum) {
     const auto subject = [&] { return describe_receive(receive); };
-    if (Buffer* target = writable(receive.piece, receive.target, subject)) accumulate(*target, sum, subject);
+    if (Buffer* target = writable(receive.piece, receive.target, subject))
+      accumulate(*target, std::move(sum), subject);
   }
 
   // --- Computes --------------------------------------------------------------------------------------------
@@ -222,15 +247,22 @@ class DataFlow {
     for (const Tensor tensor : inputs_of(pass())) {
       readable(piece_of(compute, tensor), is_query_side(tensor) ? compute.q_slot : compute.kv_slot, subject);
     }
-    if (pass() == Pass::forward) check_agreement(piece_of(compute, Tensor::o), compute.out_slot, subject);
+    const bool agree =
+        pass() != Pass::forward || check_agreement(piece_of(compute, Tensor::o), compute.out_slot, subject);
     for (const Tensor tensor : sums_of(pass())) {
       const Piece piece = piece_of(compute, tensor);
       Buffer* target =
           writable(piece, is_query_side(tensor) ? compute.out_slot : compute.kv_grad_slot, subject);
-      if (target != nullptr) target->content->sum.add({static_cast<int>(computed_.size()), rectangle(piece)});
+      if (target == nullptr) continue;
+      target->content->sum.add(Contribution{id(number(), piece.owner), rectangle(piece)});
+      ++target->version;
     }
+    if (pass() == Pass::forward && agree) note_agreement(compute.out_slot);  // both have got the same
     computed_.push_back({rank_, step_, &compute});
   }
+
+  /// Of the compute that runs.
+  int number() const { return static_cast<int>(computed_.size()); }
 
   Piece piece_of(const Compute& compute, Tensor tensor) const {
     if (is_query_side(tensor)) return {tensor, compute.q_shard, compute.q_rows, compute.heads};
@@ -281,27 +313,39 @@ class DataFlow {
   }
 
   template <class Subject>
-  void accumulate(Buffer& target, const Sum& sum, const Subject& subject) {
-    for (const Contribution& contribution : sum.contributions()) {
-      if (target.content->sum.add(contribution)) continue;
-      fault(subject(), "the contribution of {} is already there", describe_computed(contribution.compute));
-    }
+  void accumulate(Buffer& target, Sum sum, const Subject& subject) {
+    ++target.version;
+    if (const auto twice = target.content->sum.add(std::move(sum)))
+      fault(subject(), "the contribution of {} is already there", describe_computed(number_of(*twice)));
   }
 
-  /// o and lse of a slot must stem from the same computes, or merging weighs o wrongly.
+  /// o and lse of a slot must stem from the same computes, or merging weighs o wrongly. True when they do,
+  /// everywhere in the slot.
   template <class Subject>
-  void check_agreement(const Piece& piece, Slot slot, const Subject& subject) {
+  bool check_agreement(const Piece& piece, Slot slot, const Subject& subject) {
     const Buffer &o = buffer(Tensor::o, slot), &lse = buffer(Tensor::lse, slot);
-    if (!o.content || !lse.content) return;  // found by whoever uses them
+    if (!o.content || !lse.content) return false;  // found by whoever uses them
+    if (lse.agrees == o.version && lse.agreed == lse.version) return true;
+    if (o.content->sum.same(lse.content->sum)) {
+      note_agreement(slot);
+      return true;
+    }
     const Rectangle where = rectangle(piece);
     if (!o.content->sum.part(where).same(lse.content->sum.part(where))) {
       fault(subject(), "o and lse in {} hold different contributions", describe_slot(slot));
     }
+    return false;
+  }
+
+  void note_agreement(Slot slot) {
+    Buffer& lse = buffer(Tensor::lse, slot);
+    lse.agrees = buffer(Tensor::o, slot).version;
+    lse.agreed = lse.version;
   }
 
   // --- The end ---------------------------------------------------------------------------------------------
 
-  std::string describe_computed(int number) const {
+  std::string describe_computed(std::int64_t number) const {
     const Computed& computed = computed_[static_cast<std::size_t>(number)];
     return fmt::format("rank {}, step {}: {}", computed.rank, computed.step, describe(*computed.compute));
   }
@@ -310,8 +354,10 @@ class DataFlow {
     for (int number = 0; number < static_cast<int>(computed_.size()); ++number) {
       for (const Tensor tensor : sums_of(pass())) {
         const Piece piece = piece_of(*computed_[static_cast<std::size_t>(number)].compute, tensor);
-        const Contribution contribution{number, rectangle(piece)};
-        const std::int64_t held = buffer(piece.owner, tensor, home).content->sum.held(contribution);
+        // Its owner's home is that of a walked rank.
+        const Piece here = script_.translation.piece(piece, -script_.distance(piece.owner));
+        const Contribution contribution{id(number, piece.owner), rectangle(here)};
+        const std::int64_t held = buffer(here.owner, tensor, home).content->sum.held(contribution);
         const std::int64_t all = contribution.where.area();
         if (held == all) continue;
         findings_.add("{}[{}] at home lacks the contribution of {} ({} of {} rows x heads have come)",
@@ -323,9 +369,9 @@ class DataFlow {
   const Script& script_;
   const Matching& matching_;
   Findings& findings_;
-  std::vector<std::map<std::pair<Tensor, Slot>, Buffer>> memory_;  // [rank]
-  std::vector<std::vector<Waits>> waits_;                          // [rank][step]
-  std::vector<Sum> travelling_;                                    // [message]: what it carries
+  std::vector<Memory> memory_;             // [rank]
+  std::vector<std::vector<Waits>> waits_;  // [rank][step]
+  std::vector<Sum> travelling_;            // [message]: what it carries
   std::vector<Computed> computed_;
   int rank_ = 0, step_ = 0;
 };

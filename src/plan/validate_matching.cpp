@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "plan/describe.hpp"
@@ -34,28 +33,31 @@ const Transfer& Matching::receive(const Script& script, int message) const {
 
 Matching match(const Script& script, Findings& findings) {
   Matching matching;
-  std::map<std::array<int, 3>, Ends> lanes;  // (source, destination, channel)
-  matching.sends.resize(static_cast<std::size_t>(script.ranks()));
-  matching.receives.resize(static_cast<std::size_t>(script.ranks()));
-  for (int rank = 0; rank < script.ranks(); ++rank) {
+  std::map<Lane, Ends> lanes;
+  matching.sends.resize(static_cast<std::size_t>(script.walked()));
+  matching.receives.resize(static_cast<std::size_t>(script.walked()));
+  for (int rank = 0; rank < script.walked(); ++rank) {
     for (int step = 0; step < script.plan.steps; ++step) {
       const Step& at = script.at(rank, step);
       matching.sends[static_cast<std::size_t>(rank)].emplace_back(at.sends.size(), -1);
       matching.receives[static_cast<std::size_t>(rank)].emplace_back(at.receives.size(), -1);
       for (int i = 0; i < static_cast<int>(at.sends.size()); ++i) {
         const Transfer& send = at.sends[static_cast<std::size_t>(i)];
-        lanes[{rank, send.peer, static_cast<int>(send.channel)}].sends.push_back({rank, step, i});
+        lanes[script.sending(rank, send)].sends.push_back({rank, step, i});
       }
       for (int i = 0; i < static_cast<int>(at.receives.size()); ++i) {
         const Transfer& receive = at.receives[static_cast<std::size_t>(i)];
-        lanes[{receive.peer, rank, static_cast<int>(receive.channel)}].receives.push_back({rank, step, i});
+        lanes[script.receiving(rank, receive)].receives.push_back({rank, step, i});
       }
     }
   }
 
   for (const auto& [lane, ends] : lanes) {
-    const std::string name = fmt::format("messages from rank {} to rank {} on channel {}", lane[0], lane[1],
-                                         name_of(static_cast<Channel>(lane[2])));
+    const auto name = [&lane = lane] {
+      return fmt::format("messages from rank {} to rank {} on channel {}", lane.from, lane.to,
+                         name_of(lane.channel));
+    };
+    const int distance = script.distance(lane.to);
     const std::size_t common = std::min(ends.sends.size(), ends.receives.size());
     for (std::size_t k = 0; k < common; ++k) {
       const End &sender = ends.sends[k], &receiver = ends.receives[k];
@@ -66,21 +68,21 @@ Matching match(const Script& script, Findings& findings) {
                     [static_cast<std::size_t>(sender.index)] = number;
       matching.receives[static_cast<std::size_t>(receiver.rank)][static_cast<std::size_t>(receiver.step)]
                        [static_cast<std::size_t>(receiver.index)] = number;
-      if (send.piece != receive.piece) {
-        findings.add("{}: number {} is sent as {} ({}), but received as {} ({})", name, k,
+      if (send.piece != script.translation.piece(receive.piece, distance)) {
+        findings.add("{}: number {} is sent as {} ({}), but received as {} ({})", name(), k,
                      describe(send.piece), place(sender), describe(receive.piece), place(receiver));
       } else if (send.wire != receive.wire) {
-        findings.add("{}: number {}, {}, is sent as {} ({}), but received as {} ({})", name, k,
+        findings.add("{}: number {}, {}, is sent as {} ({}), but received as {} ({})", name(), k,
                      describe(send.piece), name_of(send.wire), place(sender), name_of(receive.wire),
                      place(receiver));
       }
     }
     for (std::size_t k = common; k < ends.sends.size(); ++k) {
-      findings.add("{}: {}: {} has no receive", name, place(ends.sends[k]),
+      findings.add("{}: {}: {} has no receive", name(), place(ends.sends[k]),
                    describe_send(send_at(script, ends.sends[k])));
     }
     for (std::size_t k = common; k < ends.receives.size(); ++k) {
-      findings.add("{}: {}: {} has no send", name, place(ends.receives[k]),
+      findings.add("{}: {}: {} has no send", name(), place(ends.receives[k]),
                    describe_receive(receive_at(script, ends.receives[k])));
     }
   }

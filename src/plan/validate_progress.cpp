@@ -22,7 +22,7 @@ class Progress {
         matching_(matching),
         issue_(issue),
         on_step_(on_step),
-        ranks_(static_cast<std::size_t>(script.ranks())),
+        ranks_(static_cast<std::size_t>(script.walked())),
         messages_(matching.messages.size()) {
     for (auto& rank : ranks_) rank.waits.resize(static_cast<std::size_t>(script.plan.steps));
     for (int message = 0; message < static_cast<int>(messages_.size()); ++message) {
@@ -33,14 +33,14 @@ class Progress {
   }
 
   bool run(Findings& findings) {
-    for (int rank = 0; rank < script_.ranks(); ++rank) awake_.push_back(rank);
+    for (int rank = 0; rank < script_.walked(); ++rank) awake_.push_back(rank);
     while (!awake_.empty()) {
       const int rank = awake_.front();
       awake_.pop_front();
       advance(rank);
     }
     bool finished = true;
-    for (int rank = 0; rank < script_.ranks(); ++rank) {
+    for (int rank = 0; rank < script_.walked(); ++rank) {
       if (ranks_[static_cast<std::size_t>(rank)].next_step == script_.plan.steps) continue;
       finished = false;
       report(rank, findings);

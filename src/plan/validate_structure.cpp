@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "plan/describe.hpp"
 #include "plan/validation.hpp"
 
@@ -9,13 +11,13 @@ class Structure {
   Structure(const Script& script, Findings& findings) : script_(script), findings_(findings) {}
 
   void check() {
-    for (rank_ = 0; rank_ < script_.ranks(); ++rank_) {
+    for (rank_ = 0; rank_ < script_.walked(); ++rank_) {
       for (step_ = 0; step_ < script_.plan.steps; ++step_) {
         const Step& step = script_.at(rank_, step_);
         for (const Clear& clear : step.clears) check(clear);
-        for (const Transfer& send : step.sends) check(send, describe_send(send));
+        for (const Transfer& send : step.sends) check(send, [&] { return describe_send(send); });
         for (const Transfer& receive : step.receives) {
-          check(receive, describe_receive(receive));
+          check(receive, [&] { return describe_receive(receive); });
           check_arrival(receive);
         }
         for (const Compute& compute : step.computes) check(compute);
@@ -24,15 +26,17 @@ class Structure {
   }
 
  private:
+  using Subject = std::function<std::string()>;  // describes an entry, when something is wrong with it
+
   template <class... Args>
-  void fault(const std::string& subject, fmt::format_string<Args...> text, Args&&... args) {
-    findings_.add("rank {}, step {}: {}: {}", rank_, step_, subject,
+  void fault(const Subject& subject, fmt::format_string<Args...> text, Args&&... args) {
+    findings_.add("rank {}, step {}: {}: {}", rank_, step_, subject(),
                   fmt::format(text, std::forward<Args>(args)...));
   }
 
   bool is_rank(int rank) const { return rank >= 0 && rank < script_.ranks(); }
 
-  void check_slot(Slot slot, const std::string& subject) {
+  void check_slot(Slot slot, const Subject& subject) {
     if (slot < 0) fault(subject, "slot {} does not exist", slot);
   }
 
@@ -41,20 +45,20 @@ class Structure {
     return begin >= 0 && begin < end && end <= size;
   }
 
-  void check_rows(RowRange rows, int owner, const std::string& subject) {
+  void check_rows(RowRange rows, int owner, const Subject& subject) {
     const std::int64_t count = script_.shards[static_cast<std::size_t>(owner)].count;
     if (!inside(rows.begin, rows.end, count)) {
       fault(subject, "rows {}:{} are no rows of shard {}, which has {}", rows.begin, rows.end, owner, count);
     }
   }
 
-  void check_heads(HeadRange heads, int count, const std::string& subject) {
+  void check_heads(HeadRange heads, int count, const Subject& subject) {
     if (!inside(heads.begin, heads.end, count)) {
       fault(subject, "heads {}:{} are not among the {} heads", heads.begin, heads.end, count);
     }
   }
 
-  void check(const Piece& piece, const std::string& subject) {
+  void check(const Piece& piece, const Subject& subject) {
     if (!is_rank(piece.owner)) return fault(subject, "rank {} does not exist", piece.owner);
     check_rows(piece.rows, piece.owner, subject);
     check_heads(piece.heads,
@@ -62,13 +66,13 @@ class Structure {
   }
 
   void check(const Clear& clear) {
-    const std::string subject = describe(clear);
+    const Subject subject = [&] { return describe(clear); };
     check(clear.piece, subject);
     check_slot(clear.slot, subject);
     if (clear.slot == home) fault(subject, "home is the caller's; only exchange slots are cleared");
   }
 
-  void check(const Transfer& transfer, const std::string& subject) {
+  void check(const Transfer& transfer, const Subject& subject) {
     check(transfer.piece, subject);
     check_slot(transfer.slot, subject);
     check_slot(transfer.target, subject);
@@ -82,7 +86,7 @@ class Structure {
 
   void check_arrival(const Transfer& receive) {
     const Tensor tensor = receive.piece.tensor;
-    const std::string subject = describe_receive(receive);
+    const Subject subject = [&] { return describe_receive(receive); };
     if (receive.arrival == Arrival::add && !is_gradient(tensor)) {
       fault(subject, "only gradients are added on arrival");
     }
@@ -95,7 +99,7 @@ class Structure {
   }
 
   void check(const Compute& compute) {
-    const std::string subject = describe(compute);
+    const Subject subject = [&] { return describe(compute); };
     if (!is_rank(compute.q_shard)) return fault(subject, "rank {} does not exist", compute.q_shard);
     if (!is_rank(compute.kv_shard)) return fault(subject, "rank {} does not exist", compute.kv_shard);
     check_rows(compute.q_rows, compute.q_shard, subject);

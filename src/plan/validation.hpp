@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
 
 /// The parts of the validator (validate.hpp), one source file each.
@@ -29,20 +30,46 @@ class Findings {
   std::vector<std::string> messages_;
 };
 
-/// A plan with all its steps made.
+/// Messages of one channel from one rank to another. The sender is one that is walked.
+struct Lane {
+  int from = 0, to = 0;
+  Channel channel = Channel::activations;
+  friend auto operator<=>(const Lane&, const Lane&) = default;
+};
+
+/// A plan with the steps made of the ranks that are walked: 0 … walked − 1, which stand for all. What rank r
+/// does, the ranks r + walked, r + 2·walked, … do with all rank numbers raised by as much (Plan::period). So
+/// all stand at the same place, and when a walked rank sends to one that is not, the walked rank in its place
+/// receives from one that is not. Numbers of ranks in steps are those of the plan, 0 … ranks − 1.
 struct Script {
-  explicit Script(const Plan& plan);
+  Script(const Plan& plan, Walk walk);
 
   const Plan& plan;
-  std::vector<std::vector<Step>> steps;  // [rank][step]
+  Translation translation;
+  std::vector<std::vector<Step>> steps;  // [walked rank][step]
   std::vector<PositionMap> shards;       // [rank]
 
   const Problem& problem() const { return plan.problem; }
-  int ranks() const { return static_cast<int>(steps.size()); }
+  int ranks() const { return static_cast<int>(shards.size()); }
+  int walked() const { return static_cast<int>(steps.size()); }
+  /// Rank that is walked for a rank, and how far the two are apart.
+  int standing_for(int rank) const { return rank % walked(); }
+  int distance(int rank) const { return rank - standing_for(rank); }
   const Step& at(int rank, int step) const {
     return steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
   }
+
+  Lane sending(int rank, const Transfer& send) const { return {rank, send.peer, send.channel}; }
+  Lane receiving(int rank, const Transfer& receive) const {
+    const int from = standing_for(receive.peer);
+    return {from, translation.rank(rank, from - receive.peer), receive.channel};
+  }
 };
+
+/// A plan with a period repeats itself: steps of ranks in later periods are those of the first, translated.
+/// All of them where they are few; else all ranks over a few steps and a few ranks over all steps, as many as
+/// can be made in a second or so.
+void check_period(const Script& script, Findings& findings);
 
 /// Indices, ranges, and posts and waits of every entry: what the other checks take for granted.
 void check_structure(const Script& script, Findings& findings);
@@ -68,6 +95,7 @@ struct Matching {
 };
 
 /// Pairs the sends and receives of each (source, destination, channel) in the order in which they are posted.
+/// Both ends are walked: where the ranks are not, those that stand for them.
 /// Only when it finds nothing wrong is the result complete.
 Matching match(const Script& script, Findings& findings);
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::plan {
@@ -17,9 +18,17 @@ namespace annulus::plan {
 ///   rank strictly one after another (as NCCL does on one stream);
 /// - no slot is written while it is read, sent or landed in;
 /// - every posted transfer is waited for.
-std::vector<std::string> violations(const Plan& plan);
+///
+/// A large plan with a period (Plan::period) is proved on the ranks of one: the others do the same at the
+/// same places, with other rank numbers, so what holds for them holds for all. That they do is checked for
+/// all ranks and steps where they are few; beyond some millions of entries for all steps of a few ranks, and
+/// for many ranks at a few steps. Under a mask, pairs of shards that nobody computes are looked at for all
+/// ranks.
+///
+/// Throws Error when a plan has so many steps to walk through that they would take gigabytes.
+std::vector<std::string> violations(const Plan& plan, Walk walk = Walk::automatic);
 
 /// Throws Error with the first violations when there are any.
-void validate(const Plan& plan);
+void validate(const Plan& plan, Walk walk = Walk::automatic);
 
 }  // namespace annulus::plan

@@ -1,0 +1,226 @@
+// Plans that repeat themselves: proved on the ranks of a period as on all.
+#include <annulus/plan/period.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/plan/validate.hpp>
+
+#include "plan/check_plan.hpp"
+#include "support/error_text.hpp"
+
+namespace annulus::plan {
+namespace {
+
+using annulus::test::error_text;
+using test::make_problem;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr int ranks = 6;  // on 3 nodes
+
+bool repeats(const Plan& plan, int period) {
+  const Translation translation(plan.problem);
+  for (int rank = period; rank < plan.problem.ranks(); ++rank) {
+    const int first = rank % period;
+    for (int step = 0; step < plan.steps; ++step) {
+      if (plan.step(rank, step) != translation.step(plan.step(first, step), rank - first)) return false;
+    }
+  }
+  return true;
+}
+
+/// The plan with the smallest period that it has; nothing when that is all ranks.
+std::optional<Plan> with_period(Plan plan) {
+  for (int period = 1; period < plan.problem.ranks(); ++period) {
+    if (plan.problem.ranks() % period != 0 || !repeats(plan, period)) continue;
+    plan.period = period;
+    return plan;
+  }
+  return std::nullopt;
+}
+
+std::vector<Plan> periodic_plans(std::int64_t tokens) {
+  std::vector<Plan> plans;
+  std::vector<std::string> names = schedule_names();
+  names.insert(names.end(), {"hybrid:2x3", "hybrid:3x2", "double-ring:3"});
+  for (const Pass pass : test::passes) {
+    for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:2"}) {
+      for (const char* mask : {"full", "causal", "window:3,0"}) {
+        const Problem problem = make_problem(ranks, tokens, layout, mask, 6, 3);
+        for (const std::string& name : names) {
+          if (!test::serves(name, problem)) continue;
+          if (auto plan = with_period(make_plan(name, problem, pass))) plans.push_back(std::move(*plan));
+        }
+      }
+    }
+  }
+  EXPECT_GT(plans.size(), 60u);
+  return plans;
+}
+
+std::string describe(const Plan& plan) {
+  return plan.schedule + " " + std::string(name_of(plan.pass)) + " on " + plan.problem.layout.to_string() +
+         " under " + plan.problem.mask.to_string() + ", period " + std::to_string(plan.period);
+}
+
+/// Ranks of one period whose steps can be changed, and with them those of all others.
+struct EditedPeriod {
+  explicit EditedPeriod(const Plan& plan) : plan(plan), translation(plan.problem) {
+    for (int rank = 0; rank < plan.period; ++rank) steps.push_back(plan.rank_steps(rank));
+  }
+  Plan finish() const {
+    Plan finished = plan;
+    finished.step = [*this](int rank, int step) {
+      const int first = rank % plan.period;
+      return translation.step(steps.at(static_cast<std::size_t>(first)).at(static_cast<std::size_t>(step)),
+                              rank - first);
+    };
+    return finished;
+  }
+  Plan plan;
+  Translation translation;
+  std::vector<std::vector<Step>> steps;  // [rank of the period][step]
+};
+
+TEST(Period, BuildersClaimOnlyWhatIsTrue) {
+  for (const std::int64_t tokens : {24, 23, 61}) {
+    for (const Plan& plan : periodic_plans(tokens)) {
+      const Plan built = make_plan(plan.schedule, plan.problem, plan.pass);
+      if (built.period == 0) continue;
+      EXPECT_TRUE(repeats(built, built.period)) << describe(built);
+    }
+  }
+}
+
+TEST(Period, IsProvedOnItsRanks) {
+  for (const std::int64_t tokens : {24, 23, 61}) {
+    for (const Plan& plan : periodic_plans(tokens))
+      EXPECT_THAT(violations(plan, Walk::period), IsEmpty()) << describe(plan);
+  }
+}
+
+/// Whatever is changed in all periods alike, the ranks of one show it if and only if all ranks do.
+template <class Entry, class Change>
+void expect_equally_found(const Plan& plan, std::vector<Entry> Step::*list, Change change) {
+  const EditedPeriod original(plan);
+  for (std::size_t rank = 0; rank < original.steps.size(); ++rank) {
+    for (std::size_t step = 0; step < original.steps[rank].size(); ++step) {
+      for (std::size_t i = 0; i < (original.steps[rank][step].*list).size(); ++i) {
+        EditedPeriod edited = original;
+        change(edited.steps[rank][step].*list, i);
+        const Plan changed = edited.finish();
+        const bool of_all = violations(changed, Walk::every_rank).empty();
+        const bool of_period = violations(changed, Walk::period).empty();
+        EXPECT_EQ(of_all, of_period) << describe(plan) << ": rank " << rank << " step " << step << " entry "
+                                     << i << testing::PrintToString(violations(changed, Walk::every_rank))
+                                     << testing::PrintToString(violations(changed, Walk::period));
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+/// A few of the plans, of different schedules.
+std::vector<Plan> subjects() {
+  std::vector<Plan> plans;
+  for (Plan& plan : periodic_plans(23)) {
+    const bool taken = std::ranges::any_of(
+        plans, [&](const Plan& other) { return other.schedule == plan.schedule && other.pass == plan.pass; });
+    if (!taken) plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+TEST(Period, ShowsWhatIsMissingOrDouble) {
+  const auto drop = [](auto& entries, std::size_t i) {
+    entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
+  };
+  const auto twice = [](auto& entries, std::size_t i) {
+    entries.push_back(typename std::decay_t<decltype(entries)>::value_type(entries[i]));
+  };
+  for (const Plan& plan : subjects()) {
+    expect_equally_found(plan, &Step::clears, drop);
+    expect_equally_found(plan, &Step::sends, drop);
+    expect_equally_found(plan, &Step::receives, drop);
+    expect_equally_found(plan, &Step::computes, drop);
+    expect_equally_found(plan, &Step::sends, twice);
+    expect_equally_found(plan, &Step::computes, twice);
+  }
+}
+
+TEST(Period, ShowsFieldsThatAreWrong) {
+  const auto each = [](const Plan& plan, auto list, auto change) {
+    expect_equally_found(plan, list, [&](auto& entries, std::size_t i) { change(entries[i]); });
+  };
+  for (const Plan& plan : subjects()) {
+    for (const auto list : {&Step::sends, &Step::receives}) {
+      each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % ranks; });
+      each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % ranks; });
+      each(plan, list, [](Transfer& t) { t.piece.heads.begin += 1; });
+      each(plan, list, [](Transfer& t) { t.wait += 1; });
+      each(plan, list, [](Transfer& t) {
+        t.channel = t.channel == Channel::gradients ? Channel::activations : Channel::gradients;
+      });
+    }
+    each(plan, &Step::computes, [](Compute& c) { c.out_slot += 1; });
+    each(plan, &Step::computes, [](Compute& c) { c.kv_slot += 1; });
+    each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % ranks; });
+    each(plan, &Step::computes, [](Compute& c) { c.kv_shard = (c.kv_shard + 1) % ranks; });
+    each(plan, &Step::clears, [](Clear& c) { c.piece.owner = (c.piece.owner + 1) % ranks; });
+  }
+}
+
+TEST(Period, OneRankThatDoesOtherwiseIsNamed) {
+  const Plan plan = *with_period(make_ring(make_problem(ranks, 24, "zigzag", "causal"), Pass::backward));
+  for (int rank = plan.period; rank < ranks; ++rank) {
+    for (int step = 0; step < plan.steps; ++step) {
+      Plan broken = plan;
+      broken.step = [&](int r, int s) {
+        Step made = plan.step(r, s);
+        if (r == rank && s == step) made.computes.clear(), made.sends.clear();
+        return made;
+      };
+      if (broken.step(rank, step) == plan.step(rank, step)) continue;
+      EXPECT_THAT(violations(broken, Walk::period),
+                  Contains(HasSubstr("rank " + std::to_string(rank) + ", step " + std::to_string(step) +
+                                     ": is not what rank 0 does")));
+    }
+  }
+}
+
+TEST(Period, MasksThatNobodyComputesAreLookedAtForAllRanks) {
+  // Without its last hop, every rank misses the keys behind it; under a causal mask the ranks 1 … 5 lack
+  // them.
+  Plan plan = *with_period(make_ring(make_problem(ranks, 24, "striped", "causal"), Pass::forward));
+  const Plan whole = plan;
+  plan.step = [whole](int rank, int step) {
+    Step made = whole.step(rank, step);
+    if (step == 2) made.computes.clear();
+    return made;
+  };
+  EXPECT_THAT(violations(plan, Walk::period), Contains("q[5] x kv[3] is never computed"));
+}
+
+TEST(Period, AsksForOneThatExists) {
+  Plan plan = make_ring(make_problem(ranks, 24, "contiguous", "causal"), Pass::forward);
+  plan.period = 0;
+  EXPECT_THAT(error_text([&] { walked_ranks(plan, Walk::period); }), HasSubstr("walk through every rank"));
+  plan.period = 4;
+  EXPECT_THAT(error_text([&] { violations(plan, Walk::period); }), HasSubstr("a period of 4 ranks"));
+  plan.period = 2;
+  EXPECT_EQ(walked_ranks(plan, Walk::automatic), ranks);
+  EXPECT_EQ(walked_ranks(plan, Walk::period), 2);
+  EXPECT_EQ(walked_ranks(plan, Walk::period, 3), 6);
+}
+
+}  // namespace
+}  // namespace annulus::plan
