@@ -12,6 +12,7 @@
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
 #include <annulus/model/llama.hpp>
+#include <annulus/optim/adamw.hpp>
 #include <annulus/optim/clip.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/stop_signal.hpp>

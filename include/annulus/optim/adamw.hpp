@@ -6,18 +6,9 @@
 
 #include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
+#include <annulus/optim/adamw_options.hpp>
 
 namespace annulus::optim {
-
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-
-  /// Throws Error naming the field: betas in [0, 1), epsilon > 0, weight_decay ≥ 0.
-  void validate() const;
-};
 
 /// Elements [begin, end) of a flat parameter buffer, and whether they decay (norms and embeddings usually do
 /// not).

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <annulus/model/config.hpp>
-#include <annulus/optim/adamw.hpp>
+#include <annulus/optim/adamw_options.hpp>
 #include <annulus/optim/schedule.hpp>
 
 namespace annulus::train {
