@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include <annulus/core/device.hpp>
 #include <annulus/core/threads.hpp>
 
 namespace annulus::app {
@@ -40,6 +41,7 @@ int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment
     return 1;
   };
   try {
+    require_device();
     const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores()));
     try {
       return body(mpi, argc, argv);

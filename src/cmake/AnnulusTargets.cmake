@@ -1,5 +1,10 @@
 # How modules, programs and tests of Annulus are declared.
 
+set(ANNULUS_WARNINGS -Wall -Wextra -Wpedantic)
+if(ANNULUS_CUDA)
+  list(REMOVE_ITEM ANNULUS_WARNINGS -Wpedantic)  # what nvcc makes of a source is no standard C++
+endif()
+
 set(ANNULUS_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test counts as hanging")
 
 add_library(annulus INTERFACE)  # the whole library; modules join below
@@ -20,7 +25,7 @@ function(annulus_add_module name)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic)
+  target_compile_options(${target} PRIVATE ${ANNULUS_WARNINGS})
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
   annulus_sanitize(${target})
   target_link_libraries(annulus INTERFACE ${target})
@@ -43,18 +48,20 @@ endfunction()
 function(annulus_add_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic)
+  target_compile_options(${name} PRIVATE ${ANNULUS_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
   annulus_sanitize(${name})
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
-# annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE])
+# annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]
+#   [DEVICE file...])
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
-# in the extra entry MODULE.NAME/slow (label slow).
+# in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
+# cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW" "" "SOURCES;DEPENDS;RANKS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   target_compile_options(${target} PRIVATE -Wall -Wextra)
@@ -67,23 +74,41 @@ function(annulus_add_test name)
     target_link_libraries(${target} PRIVATE ${arg_DEPENDS} annulus_test_main)
   endif()
   annulus_sanitize(${target})
+  set(kind unit)
+  if(arg_RANKS)
+    set(kind mpi)
+  endif()
+  set(slow_labels)
+  if(arg_ON_DEVICE)
+    target_compile_definitions(${target} PRIVATE ANNULUS_TEST_ON_DEVICE)
+    set(kind gpu)
+    set(slow_labels gpu)
+  endif()
   set(threads 2)
   if(arg_RANKS)
     foreach(ranks IN LISTS arg_RANKS)
       set(entry ${name}/np${ranks})
       add_test(NAME ${entry} COMMAND ${MPIEXEC_EXECUTABLE} ${ANNULUS_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
         $<TARGET_FILE:${target}> --gtest_filter=-*Slow* ${arg_ARGS})
-      set_tests_properties(${entry} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
+      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
         ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_MPI_ENVIRONMENT}")
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
-    set_tests_properties(${name} PROPERTIES LABELS "unit;${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
+    set_tests_properties(${name} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
   if(arg_SLOW)
     add_test(NAME ${name}/slow COMMAND ${target} --gtest_filter=*Slow* ${arg_ARGS})
-    set_tests_properties(${name}/slow PROPERTIES LABELS slow TIMEOUT 3600 PROCESSORS 2
+    set_tests_properties(${name}/slow PROPERTIES LABELS "slow;${slow_labels}" TIMEOUT 3600 PROCESSORS 2
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
+  endif()
+  if(arg_DEVICE AND ANNULUS_CUDA)
+    if(arg_SLOW)
+      set(slow SLOW)
+    else()
+      set(slow)
+    endif()
+    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS})
   endif()
 endfunction()

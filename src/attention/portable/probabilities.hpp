@@ -68,7 +68,7 @@ KOKKOS_FUNCTION void add_product(const Member& member, const Tiles& tiles, int h
   for_each_register_tile<Exec>(member, own_rows, head_dim, [&](int m0, int n0) {
     Accumulator<Exec> acc;
     acc.add_transposed(inner_rows, weights + m0, tiles.own, tile + n0, tiles.width);
-    const int columns = Kokkos::min(acc.columns, head_dim - n0);
+    const int columns = Kokkos::min(int{acc.columns}, head_dim - n0);  // a copy: devices have no statics
     for (int m = 0; m < acc.rows && m0 + m < own_rows; ++m) {
       float* const to = result.row(m0 + m) + n0;
       for (int n = 0; n < columns; ++n) to[n] += factor * acc.value[m][n];

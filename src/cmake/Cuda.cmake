@@ -1,0 +1,44 @@
+# The cuda preset: Kokkos with CUDA beside OpenMP in one tree. CXX stays the host compiler; Kokkos' own launcher sends the
+# sources that depend on Kokkos through nvcc, all others straight to it. Nothing here needs a GPU or a driver.
+
+# Virtual architecture of each compute capability in Kokkos' names.
+set(ANNULUS_CUDA_ARCHITECTURES_KNOWN 70 75 80 86 89 90 100 120)
+set(ANNULUS_CUDA_NAME_70 VOLTA70)
+set(ANNULUS_CUDA_NAME_75 TURING75)
+set(ANNULUS_CUDA_NAME_80 AMPERE80)
+set(ANNULUS_CUDA_NAME_86 AMPERE86)
+set(ANNULUS_CUDA_NAME_89 ADA89)
+set(ANNULUS_CUDA_NAME_90 HOPPER90)
+set(ANNULUS_CUDA_NAME_100 BLACKWELL100)
+set(ANNULUS_CUDA_NAME_120 BLACKWELL120)
+
+if(NOT ANNULUS_CUDA_ARCHITECTURE IN_LIST ANNULUS_CUDA_ARCHITECTURES_KNOWN)
+  message(FATAL_ERROR "ANNULUS_CUDA_ARCHITECTURE=${ANNULUS_CUDA_ARCHITECTURE} is not known: give the compute capability of "
+    "the GPUs without its dot, one of ${ANNULUS_CUDA_ARCHITECTURES_KNOWN} (90 for an H100 or H200)")
+endif()
+
+find_package(CUDAToolkit 12.4 QUIET)
+if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
+  message(FATAL_ERROR "ANNULUS_CUDA needs the CUDA toolkit (12.4 or newer) with its compiler nvcc, which was not found: put nvcc "
+    "into PATH or set -DCUDAToolkit_ROOT=DIR; without an NVIDIA GPU use the preset cpu")
+endif()
+message(STATUS "CUDA ${CUDAToolkit_VERSION} found at ${CUDAToolkit_NVCC_EXECUTABLE}")
+
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  # Kokkos' launcher recognizes the compiler by its name, and ccache in front would hide it: all of the sources would go
+  # past nvcc.
+  message(WARNING "ANNULUS_CUDA: CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER} is left aside: it would "
+    "keep sources from nvcc")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "" CACHE STRING "" FORCE)
+endif()
+
+# NCCL, for exchanges between GPUs; without it they go through MPI.
+find_path(ANNULUS_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Directory of nccl.h")
+find_library(ANNULUS_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} DOC "NCCL's library")
+set(ANNULUS_NCCL)
+if(ANNULUS_NCCL_INCLUDE AND ANNULUS_NCCL_LIBRARY)
+  set(ANNULUS_NCCL ${ANNULUS_NCCL_LIBRARY} CUDA::cudart)
+  message(STATUS "NCCL found at ${ANNULUS_NCCL_LIBRARY}")
+else()
+  message(STATUS "NCCL not found: GPUs exchange through MPI alone (give -DANNULUS_NCCL_INCLUDE=DIR and -DANNULUS_NCCL_LIBRARY=FILE)")
+endif()
