@@ -6,6 +6,7 @@
 #include "comm/loopback_world.hpp"
 #include "comm/point_to_point.hpp"
 #include "comm/split.hpp"
+#include "comm/staged.hpp"
 
 namespace annulus::comm {
 
@@ -113,7 +114,8 @@ void run_loopback(const Topology& topology, const std::function<void(Communicato
   const auto world = std::make_shared<LoopbackWorld>(topology.ranks(), options.wait_limit);
   const auto run = [&](int rank) {
     try {
-      body(*make_loopback(world, topology, rank, fmt::format("loopback, {} threads", topology.ranks())));
+      body(*staged(
+          make_loopback(world, topology, rank, fmt::format("loopback, {} threads", topology.ranks()))));
     } catch (const std::exception& error) {
       world->fail(rank, error.what(), std::current_exception());
     } catch (...) {

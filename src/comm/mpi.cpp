@@ -11,6 +11,7 @@
 
 #include "comm/machines.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/staged.hpp"
 
 namespace annulus::comm {
 
@@ -94,7 +95,7 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
           ranks_per_node, size_);
   Topology topology = ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node)
                                          : topology_of_machines(lowest_ranks(size_));
-  return std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology));
+  return staged(std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology)));
 }
 
 void MpiEnvironment::abort(const std::string& message) const {

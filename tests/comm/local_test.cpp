@@ -2,6 +2,8 @@
 #include <annulus/comm/loopback.hpp>
 #include <annulus/comm/null.hpp>
 
+#include <gmock/gmock.h>
+
 #include "comm/suite.hpp"
 
 namespace annulus::comm {
@@ -12,7 +14,7 @@ class NullSuite : public testing::TestWithParam<suite::Case> {};
 TEST_P(NullSuite, Holds) {
   const auto comm = make_null();
   EXPECT_EQ(comm->size(), 1);
-  EXPECT_EQ(comm->description(), "null");
+  EXPECT_THAT(comm->description(), testing::StartsWith("null"));
   GetParam().run(*comm);
 }
 

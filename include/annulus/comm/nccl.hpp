@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+
+#include <annulus/comm/communicator.hpp>
+
+namespace annulus::comm {
+
+struct NcclOptions {
+  /// Channels on which exchanges can be posted: 0 … channels − 1. Each is an NCCL communicator with a stream
+  /// of its own, so that one does not wait for another.
+  int channels = 4;
+  /// Thread blocks, one a multiprocessor, that each channel may take from compute; 0 leaves it to NCCL.
+  int most_blocks = 0;
+  /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
+  /// environment goes before it.
+  bool multicast = false;
+};
+
+/// NCCL between the GPUs of the ranks of `control` (usually MPI): one GPU a rank, the one that Kokkos uses.
+/// Collective.
+///
+/// Memory of devices goes over NCCL, in the order of streams: exchange() begins when the work that its queue
+/// holds is done, and a request that has been waited for lets work that is enqueued on that queue afterwards
+/// see the data. The host waits for neither. Memory of the host, reductions (which NCCL does not add up in
+/// rank order) and barriers go through `control`. NCCL cannot tell that two sides disagree on the size of a
+/// message. Errors that NCCL meets later are thrown by the next wait, test or exchange. A request that is
+/// given up while an exception unwinds the stack aborts NCCL on this rank.
+///
+/// Throws Error where the library was built without NCCL, and when ranks share a GPU.
+std::unique_ptr<Communicator> make_nccl(std::unique_ptr<Communicator> control,
+                                        const NcclOptions& options = {});
+
+/// The library was built with NCCL.
+bool has_nccl();
+
+}  // namespace annulus::comm

@@ -1,0 +1,24 @@
+// Memory of the execution space over null and loopback.
+#include <annulus/comm/loopback.hpp>
+#include <annulus/comm/null.hpp>
+
+#include "comm/suite_device.hpp"
+
+namespace annulus::comm {
+namespace {
+
+class DeviceMemory : public testing::TestWithParam<suite::Case> {};
+
+TEST_P(DeviceMemory, OverNull) {
+  GetParam().run(*make_null());
+}
+
+TEST_P(DeviceMemory, OverLoopback) {
+  for (const int ranks : {1, 2, 3, 4}) run_loopback(Topology::uniform(ranks, ranks), GetParam().run);
+}
+
+INSTANTIATE_TEST_SUITE_P(Comm, DeviceMemory, testing::ValuesIn(suite::device_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace annulus::comm

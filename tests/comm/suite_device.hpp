@@ -1,0 +1,137 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <annulus/core/tensor.hpp>
+
+#include "comm/suite.hpp"
+#include "support/exec.hpp"
+
+/// What every communicator must do with memory of the execution space under test, in the order of its
+/// instance: nothing here fences between a kernel and the transfer of what it wrote, or between a transfer
+/// and the kernel that reads it.
+namespace annulus::comm::suite {
+
+using test::TestExec;
+using Numbers = Array1<std::int64_t, TestExec>;
+
+inline Numbers numbers(std::int64_t count) {
+  return Numbers("annulus::test::numbers", static_cast<std::size_t>(count));
+}
+
+/// values(i) = first + i, enqueued.
+inline void fill(const TestExec& exec, const Numbers& values, std::int64_t first) {
+  Kokkos::parallel_for(
+      "annulus::test::fill",
+      Kokkos::RangePolicy<TestExec>(exec, 0, static_cast<std::int64_t>(values.extent(0))),
+      KOKKOS_LAMBDA(std::int64_t i) { values(i) = first + i; });
+}
+/// values(i) += other(i), enqueued.
+inline void add(const TestExec& exec, const Numbers& values, const Numbers& other) {
+  Kokkos::parallel_for(
+      "annulus::test::add",
+      Kokkos::RangePolicy<TestExec>(exec, 0, static_cast<std::int64_t>(values.extent(0))),
+      KOKKOS_LAMBDA(std::int64_t i) { values(i) += other(i); });
+}
+
+inline std::vector<std::int64_t> on_the_host(const TestExec& exec, const Numbers& values) {
+  exec.fence("annulus::test: the host looks");
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
+  return {host.data(), host.data() + host.size()};
+}
+inline std::vector<std::int64_t> counting(std::int64_t count, std::int64_t first, std::int64_t step = 1) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) all[static_cast<std::size_t>(i)] = first + step * i;
+  return all;
+}
+
+/// Rings on three channels, one round's exchange under way while the round before is added up.
+inline void rings_between_kernels(Communicator& comm) {
+  constexpr std::int64_t count = 100000, rounds = 30;
+  const TestExec exec = test::rank_instance();
+  const Numbers sum = numbers(count), out[2] = {numbers(count), numbers(count)},
+                in[2] = {numbers(count), numbers(count)};
+  Kokkos::deep_copy(exec, sum, 0);
+  Request requests[2];
+  for (std::int64_t round = 0; round <= rounds; ++round) {
+    if (round < rounds) {
+      fill(exec, out[round % 2], 1000 * round + comm.rank());
+      const Send send = send_view(out[round % 2], next_of(comm));
+      const Receive receive = receive_view(in[round % 2], previous_of(comm));
+      requests[round % 2] = comm.exchange(exec, {&send, 1}, {&receive, 1}, static_cast<int>(round % 3));
+    }
+    if (round > 0) {
+      requests[(round - 1) % 2].wait();
+      add(exec, sum, in[(round - 1) % 2]);
+    }
+  }
+  EXPECT_EQ(on_the_host(exec, sum),
+            counting(count, rounds * previous_of(comm) + 1000 * rounds * (rounds - 1) / 2, rounds));
+}
+
+/// Messages to all ranks at once, itself included, some of them empty; seen to be done by test().
+inline void groups_with_itself(Communicator& comm) {
+  const TestExec exec = test::rank_instance();
+  std::vector<Numbers> out, in;
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    out.push_back(numbers((comm.rank() + peer) % 3 * 1000));
+    in.push_back(numbers((comm.rank() + peer) % 3 * 1000));
+    fill(exec, out.back(), 10000 * comm.rank() + peer);
+    sends.push_back(send_view(out.back(), peer));
+    receives.push_back(receive_view(in.back(), peer));
+  }
+  Request request = comm.exchange(exec, sends, receives, 1);
+  while (!request.test()) comm.progress();
+  for (int peer = 0; peer < comm.size(); ++peer) {
+    EXPECT_EQ(on_the_host(exec, in[static_cast<std::size_t>(peer)]),
+              counting((comm.rank() + peer) % 3 * 1000, 10000 * peer + comm.rank()));
+  }
+}
+
+inline void collectives_between_kernels(Communicator& comm) {
+  constexpr std::int64_t count = 5000;
+  const std::int64_t ranks = comm.size(), rank = comm.rank();
+  const TestExec exec = test::rank_instance();
+  const Numbers one = numbers(count), all = numbers(count * ranks), others = numbers(count * ranks);
+  for (int root = 0; root < comm.size(); ++root) {
+    fill(exec, one, 100 * rank);
+    comm.broadcast(exec, one, root);
+    EXPECT_EQ(on_the_host(exec, one), counting(count, 100 * root));
+  }
+  fill(exec, one, count * rank);
+  comm.all_gather(exec, one, all);
+  EXPECT_EQ(on_the_host(exec, all), counting(count * ranks, 0));
+  fill(exec, all, 1000000 * rank);
+  comm.all_to_all(exec, all, others);
+  const std::vector<std::int64_t> got = on_the_host(exec, others);
+  for (std::int64_t from = 0; from < ranks; ++from)
+    EXPECT_EQ(std::vector(got.begin() + from * count, got.begin() + (from + 1) * count),
+              counting(count, 1000000 * from + rank * count));
+  fill(exec, one, rank);
+  comm.all_reduce(exec, one);
+  EXPECT_EQ(on_the_host(exec, one), counting(count, ranks * (ranks - 1) / 2, ranks));
+  fill(exec, all, 0);
+  comm.reduce_scatter(exec, all, one);
+  EXPECT_EQ(on_the_host(exec, one), counting(count, ranks * count * rank, ranks));
+}
+
+/// The halves of a communicator, and memory of the host beside that of the device.
+inline void halves(Communicator& comm) {
+  const TestExec exec = test::rank_instance();
+  const auto half = comm.split(comm.rank() * 2 / std::max(2, comm.size()), comm.rank());
+  rings_between_kernels(*half);
+  EXPECT_EQ(half->all_reduce_value(std::int64_t{1}, ReduceOp::sum), half->size());
+}
+
+inline std::vector<Case> device_cases() {
+  return {{"RingsBetweenKernels", rings_between_kernels},
+          {"GroupsWithItself", groups_with_itself},
+          {"CollectivesBetweenKernels", collectives_between_kernels},
+          {"Halves", halves}};
+}
+
+}  // namespace annulus::comm::suite
