@@ -4,12 +4,23 @@
 #include <annulus/attention/mask_on.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "support/attention_problem.hpp"
 #include "support/attention_rows.hpp"
 
 namespace annulus::test {
+
+/// The kernels that an execution space has.
+template <class Exec>
+std::vector<attention::Kernel> kernels_of() {
+  if constexpr (std::is_same_v<Exec, HostExec>) {
+    return {attention::Kernel::portable, attention::Kernel::host_simd};
+  } else {
+    return {attention::Kernel::portable};
+  }
+}
 
 /// How a whole problem is cut into local attentions.
 struct LocalRun {

@@ -5,6 +5,7 @@
 
 #include "attention/local_run.hpp"
 #include "attention/masks.hpp"
+#include "support/exec.hpp"
 
 namespace annulus::test {
 namespace {
@@ -28,7 +29,7 @@ std::string describe(const AttentionProblem& problem, DType type, const LocalRun
 /// Every test runs on every kernel.
 class Local : public testing::TestWithParam<Kernel> {
  protected:
-  /// Solves the problem on the host's execution space and compares with the reference.
+  /// Solves the problem and compares with the reference.
   void check(const AttentionProblem& problem, LocalRun run = {}, DType type = DType::f32,
              double tolerance = fp32_tolerance) const {
     check(problem, problem.reference(), run, type, tolerance);
@@ -40,12 +41,15 @@ class Local : public testing::TestWithParam<Kernel> {
         << describe(problem, type, run);
   }
 
-  const HostExec exec;
+  const TestExec exec;
   const MaskTexts masks;
 };
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Local,
-                         testing::Values(Kernel::portable, Kernel::host_simd, Kernel::automatic),
+INSTANTIATE_TEST_SUITE_P(Kernels, Local, testing::ValuesIn([] {
+                           std::vector<Kernel> kernels = kernels_of<TestExec>();
+                           kernels.push_back(Kernel::automatic);
+                           return kernels;
+                         }()),
                          [](const auto& info) { return std::string(attention::name_of(info.param)); });
 
 TEST_P(Local, Masks) {
@@ -174,7 +178,7 @@ TEST_P(Local, QueriesWithoutLseSendNoGradients) {
     *lse.row(0, 0, i) = -infinity;
     std::fill_n(silent.d_out.row(0, 0, i), 24, 0.0);
   }
-  const attention::MaskOn<HostExec> mask(exec, problem.mask);
+  const attention::MaskOn<TestExec> mask(exec, problem.mask);
   const auto gradients = [&](const AttentionProblem& from, const Array& lse, const Array& d) {
     const auto q = rows_on<float>(exec, from.q, positions), k = rows_on<float>(exec, from.k, positions),
                v = rows_on<float>(exec, from.v, positions),
@@ -183,7 +187,7 @@ TEST_P(Local, QueriesWithoutLseSendNoGradients) {
     const auto dq = filled_rows(exec, from.q, positions, 0.0f),
                dk = filled_rows(exec, from.k, positions, 0.0f),
                dv = filled_rows(exec, from.v, positions, 0.0f);
-    attention::backward<HostExec, float>(
+    attention::backward<TestExec, float>(
         exec, {q.read(), k.read(), v.read(), positions, positions, mask.rule(), 0.2f}, d_out.read(),
         lse_rows.read_rows(), d_rows.read_rows(), dq.view(), dk.view(), dv.view(), GetParam());
     exec.fence("annulus::test: gradients are there");
@@ -212,13 +216,13 @@ TEST_P(Local, MergesIntoWhatIsThere) {
   const AttentionProblem problem = AttentionProblem::random({66, 16}, "full");
   const AttentionResult once = run_local<float>(exec, problem, {.kernel = GetParam()});
   const PositionMap positions = Layout().shard(66, 1, 0);
-  const attention::MaskOn<HostExec> mask(exec, problem.mask);
+  const attention::MaskOn<TestExec> mask(exec, problem.mask);
   const auto q = rows_on<float>(exec, problem.q, positions), k = rows_on<float>(exec, problem.k, positions),
              v = rows_on<float>(exec, problem.v, positions);
   const auto out = filled_rows(exec, problem.q, positions, 0.0f),
              lse = filled_rows(exec, once.lse, positions, 0.0f);
   attention::start_forward(exec, out.view(), lse.rows());
-  const attention::Operands<float, HostExec> in{
+  const attention::Operands<float, TestExec> in{
       q.read(), k.read(), v.read(), positions, positions, mask.rule(), static_cast<float>(problem.scale)};
   for (int i = 0; i < 2; ++i) attention::forward(exec, in, out.view(), lse.rows(), GetParam());
   exec.fence("annulus::test: merged twice");
@@ -241,11 +245,11 @@ TEST_P(Local, NanIsPassedOn) {
 }
 
 TEST(LocalCross, SlowEverything) {
-  const HostExec exec;
+  const TestExec exec;
   const MaskTexts masks;
   const auto check = [&](const AttentionProblem& problem, DType type) {
     const AttentionResult expected = problem.reference();
-    for (const Kernel kernel : {Kernel::portable, Kernel::host_simd}) {
+    for (const Kernel kernel : kernels_of<TestExec>()) {
       for (const Layout& layout : layouts) {
         for (const int shards : {1, 3}) {
           if (shards == 1 && layout != layouts[0]) continue;
@@ -269,7 +273,7 @@ TEST(LocalCross, SlowEverything) {
   }
 }
 
-#ifdef KOKKOS_ENABLE_SERIAL
+#if defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
 TEST(LocalOnSerial, EqualsTheReference) {
   const MaskTexts masks;
   const Kokkos::Serial exec;

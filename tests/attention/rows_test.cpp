@@ -5,6 +5,7 @@
 
 #include "support/attention_problem.hpp"
 #include "support/attention_rows.hpp"
+#include "support/exec.hpp"
 
 namespace annulus::test {
 namespace {
@@ -17,9 +18,9 @@ PositionMap rows(std::int64_t count) {
 }
 
 TEST(Rows, StartForwardWritesTheNeutralElement) {
-  const HostExec exec;
+  const TestExec exec;
   for (const Storage storage : storages) {
-    const StridedArray<float, HostExec> out(exec, storage, 2, 3, 70, 24), lse(exec, storage, 2, 3, 70, 1);
+    const StridedArray<float, TestExec> out(exec, storage, 2, 3, 70, 24), lse(exec, storage, 2, 3, 70, 1);
     attention::start_forward(exec, out.view(), lse.rows());
     exec.fence("annulus::test: started");
     Array got_out(2, 3, 70, 24, 1.0), got_lse(2, 3, 70, 1);
@@ -34,7 +35,7 @@ TEST(Rows, StartForwardWritesTheNeutralElement) {
 /// Merges (other_out, other_lse) into (out, lse).
 void merge(Array& out, Array& lse, const Array& other_out, const Array& other_lse,
            Storage storage = Storage::dense) {
-  const HostExec exec;
+  const TestExec exec;
   const PositionMap positions = rows(out.tokens);
   const auto to_out = rows_on<float>(exec, out, positions, storage),
              to_lse = rows_on<float>(exec, lse, positions, storage);
@@ -94,7 +95,7 @@ TEST(Rows, MergePassesNanOn) {
 
 template <class T>
 void check_row_dot(DType type) {
-  const HostExec exec;
+  const TestExec exec;
   const Array out = random_array(2, 3, 70, 24, DType::f32, 1), d_out = random_array(2, 3, 70, 24, type, 2);
   Array expected(2, 3, 70, 1);
   for (std::size_t i = 0; i < out.values.size(); ++i)
@@ -102,8 +103,8 @@ void check_row_dot(DType type) {
   for (const Storage storage : storages) {
     const auto from = rows_on<float>(exec, out, rows(70), storage);
     const auto gradient = rows_on<T>(exec, d_out, rows(70), storage);
-    const StridedArray<float, HostExec> d(exec, storage, 2, 3, 70, 1);
-    attention::row_dot<HostExec, T>(exec, from.read(), gradient.read(), d.rows());
+    const StridedArray<float, TestExec> d(exec, storage, 2, 3, 70, 1);
+    attention::row_dot<TestExec, T>(exec, from.read(), gradient.read(), d.rows());
     exec.fence("annulus::test: dotted");
     Array got(2, 3, 70, 1);
     d.store(got, rows(70));
@@ -119,12 +120,12 @@ TEST(Rows, RowDotIsTheRowSumOfTheProduct) {
 }
 
 TEST(Rows, NoRowsAreNoWork) {
-  const HostExec exec;
-  const StridedArray<float, HostExec> out(exec, Storage::dense, 2, 0, 5, 16),
+  const TestExec exec;
+  const StridedArray<float, TestExec> out(exec, Storage::dense, 2, 0, 5, 16),
       lse(exec, Storage::dense, 2, 0, 5, 1);
   attention::start_forward(exec, out.view(), lse.rows());
   attention::merge(exec, out.read(), lse.read_rows(), out.view(), lse.rows());
-  attention::row_dot<HostExec, float>(exec, out.read(), out.read(), lse.rows());
+  attention::row_dot<TestExec, float>(exec, out.read(), out.read(), lse.rows());
   exec.fence("annulus::test: nothing done");
 }
 

@@ -72,6 +72,12 @@ void for_elements(const View& view, const PositionMap& positions, const Visit& v
   }
 }
 
+/// The array in the memory of the space under test; itself where that is the host's.
+template <class View>
+auto on_device(const View& host) {
+  return Kokkos::create_mirror_view_and_copy(TestExec::memory_space(), host);
+}
+
 template <class T>
 Array4<T, HostExec> shard_of(const reference::Array& array, const PositionMap& positions,
                              const std::string& label) {
@@ -123,16 +129,27 @@ struct Shards {
 };
 
 template <class T>
-Shards compute(const Sample& sample, distributed::Attention<HostExec, T>& attention,
+Shards compute(const Sample& sample, distributed::Attention<TestExec, T>& attention,
                const PositionMap& positions, int rank, bool repeat) {
-  const HostExec exec;
-  const auto q = shard_of<T>(sample.q, positions, "q"), k = shard_of<T>(sample.k, positions, "k"),
-             v = shard_of<T>(sample.v, positions, "v"), d_out = shard_of<T>(sample.d_out, positions, "d_out");
+  const TestExec exec = rank_instance();
+  const auto shard = [&](const reference::Array& array, const char* label) {
+    return on_device(shard_of<T>(array, positions, label));
+  };
+  const auto q = shard(sample.q, "q"), k = shard(sample.k, "k"), v = shard(sample.v, "v"),
+             d_out = shard(sample.d_out, "d_out");
   const auto passes = [&] {
-    Shards r(q, k);
+    const Shards r(q, k);
+    const auto out = on_device(r.out), dq = on_device(r.dq), dk = on_device(r.dk), dv = on_device(r.dv);
+    const auto lse = on_device(r.lse);
     const auto scale = static_cast<float>(sample.scale);
-    attention.forward(exec, q, k, v, scale, r.out, r.lse);
-    attention.backward(exec, q, k, v, scale, r.out, r.lse, d_out, r.dq, r.dk, r.dv);
+    attention.forward(exec, q, k, v, scale, out, lse);
+    attention.backward(exec, q, k, v, scale, out, lse, d_out, dq, dk, dv);
+    exec.fence("annulus::test: both passes are done");
+    Kokkos::deep_copy(r.out, out);
+    Kokkos::deep_copy(r.lse, lse);
+    Kokkos::deep_copy(r.dq, dq);
+    Kokkos::deep_copy(r.dk, dk);
+    Kokkos::deep_copy(r.dv, dv);
     return r;
   };
   const Shards first = passes();
@@ -148,7 +165,7 @@ Shards compute(const Sample& sample, distributed::Attention<HostExec, T>& attent
 
 template <class T>
 Errors run_with(comm::Communicator& communicator, const Sample& sample,
-                distributed::Attention<HostExec, T>& attention, const PositionMap& positions, bool repeat) {
+                distributed::Attention<TestExec, T>& attention, const PositionMap& positions, bool repeat) {
   const Shards shards = compute(sample, attention, positions, communicator.rank(), repeat);
   Sums sums{};
   const auto compare = [&](const Results& results, std::size_t first) {
@@ -174,7 +191,7 @@ Errors run_with(comm::Communicator& communicator, const Sample& sample,
 template <class T>
 Errors run_as(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
               const plan::Plan& backward, bool repeat) {
-  distributed::Attention<HostExec, T> attention(HostExec(), communicator, forward, backward);
+  distributed::Attention<TestExec, T> attention(rank_instance(), communicator, forward, backward);
   return run_with(communicator, sample, attention, forward.problem.shard(communicator.rank()), repeat);
 }
 
@@ -182,7 +199,7 @@ template <class T>
 Results of_one_rank(const Sample& sample) {
   const auto communicator = comm::make_null();
   const plan::Problem problem = sample.problem(communicator->topology(), Layout());
-  distributed::Attention<HostExec, T> attention(HostExec(), *communicator,
+  distributed::Attention<TestExec, T> attention(rank_instance(), *communicator,
                                                 plan::make_ring(problem, plan::Pass::forward),
                                                 plan::make_ring(problem, plan::Pass::backward));
   const PositionMap positions = problem.shard(0);
@@ -265,7 +282,7 @@ Errors run(comm::Communicator& communicator, const Sample& sample, const plan::P
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample,
-           distributed::Attention<HostExec, float>& attention, const PositionMap& positions) {
+           distributed::Attention<TestExec, float>& attention, const PositionMap& positions) {
   return run_with(communicator, sample, attention, positions, false);
 }
 

@@ -9,6 +9,8 @@
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/plan.hpp>
 
+#include "support/exec.hpp"
+
 namespace annulus::test {
 
 namespace reference = attention::reference;
@@ -62,7 +64,7 @@ Errors run(comm::Communicator& communicator, const Sample& sample, const plan::P
 
 /// The same with an Attention over fp32 that is there already; `positions` are those of this rank's rows.
 Errors run(comm::Communicator& communicator, const Sample& sample,
-           distributed::Attention<HostExec, float>& attention, const PositionMap& positions);
+           distributed::Attention<TestExec, float>& attention, const PositionMap& positions);
 
 /// The plans of a named schedule on the communicator's topology.
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,

@@ -172,11 +172,11 @@ TEST(DistributedAttention, TakesOtherPlans) {
     samples.push_back(make_sample(mask, {.tokens = tokens}));
   }
   comm::run_loopback(Topology::uniform(3, 3), [&](comm::Communicator& communicator) {
-    const HostExec exec;
+    const TestExec exec = rank_instance();
     const auto plan_of = [&](const Sample& sample, plan::Pass pass) {
       return plan::make_ring(sample.problem(communicator.topology(), Layout::parse("contiguous")), pass);
     };
-    distributed::Attention<HostExec, float> attention(exec, communicator,
+    distributed::Attention<TestExec, float> attention(exec, communicator,
                                                       plan_of(*samples[0], plan::Pass::forward),
                                                       plan_of(*samples[0], plan::Pass::backward));
     for (const auto& sample : samples) {

@@ -95,7 +95,7 @@ TEST_F(DistributedMpi, DisagreementIsAnErrorOnAllRanks) {
   plan::Problem problem = sample->problem(world_->topology(), Layout::parse("striped"));
   if (world_->rank() == 1) problem.layout = Layout::parse("zigzag");
   EXPECT_THAT(error_text([&] {
-                distributed::Attention<HostExec, float>(HostExec(), *world_,
+                distributed::Attention<TestExec, float>(rank_instance(), *world_,
                                                         plan::make_ring(problem, plan::Pass::forward),
                                                         plan::make_ring(problem, plan::Pass::backward));
               }),
