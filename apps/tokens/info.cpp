@@ -95,7 +95,7 @@ void add_info(CLI::App& app, Command& command) {
   CLI::App* info = app.add_subcommand("info", "Describe token shards: sizes, tokenizer, unigram entropy");
   info->add_option("paths", arguments->paths, "Shards, or folders of shards")->required();
   info->add_flag("--json", arguments->json, "Print JSON");
-  info->add_flag("--quick", arguments->quick, "Read headers only: no entropy");
+  info->add_flag("--quick", arguments->quick, "Read headers and offsets only: no entropy");
   info->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
 }
 

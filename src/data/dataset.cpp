@@ -12,11 +12,10 @@ namespace annulus::data {
 
 namespace {
 
-/// A shard that is being read, with its document starts.
+/// A shard that is being read.
 struct OpenShard {
   std::size_t index;
   TokenShard shard;
-  std::vector<std::int64_t> documents;
 };
 
 /// Files kept open; a sequence seldom touches more, and limits on open files are low on some machines.
@@ -56,9 +55,8 @@ struct TokenDataset::State {
     require(now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
             "'{}' has changed since it was opened first: leave token shards alone while they are read",
             known.path);
-    std::vector<std::int64_t> starts_of_documents = shard.read_documents();
     if (open.size() == open_shards) open.erase(open.begin());
-    open.push_back({index, std::move(shard), std::move(starts_of_documents)});
+    open.push_back({index, std::move(shard)});
     return open.back();
   }
 };
@@ -144,8 +142,9 @@ Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
       };
       read_rows(open.shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
     }
-    const auto first = std::upper_bound(open.documents.begin(), open.documents.end(), -offset);
-    const auto last = std::upper_bound(first, open.documents.end(), length - offset);
+    const std::vector<std::int64_t>& documents = open.shard.documents();
+    const auto first = std::upper_bound(documents.begin(), documents.end(), -offset);
+    const auto last = std::upper_bound(first, documents.end(), length - offset);
     for (auto start = first; start != last; ++start) starts.push_back(*start + offset);
   }
   if (state.starts[shard] == end) starts.push_back(length);  // a shard starts with a document

@@ -69,17 +69,32 @@ std::vector<InputFile> find_inputs(std::span<const fs::path> inputs, std::span<c
   return files;
 }
 
-std::string fingerprint_of(std::span<const InputFile> files) {
-  std::uint32_t crc = 0;
-  for (const InputFile& file : files) {
-    const std::string line = fmt::format("{}\n{}\n{}\n", file.key, file.bytes, file.modified);
-    crc = io::crc32_of(std::span<const char>(line), crc);
-  }
-  return fmt::format("{} files, crc32:{:08x}", files.size(), crc);
+void InputFingerprint::add(const InputFile& file) {
+  const std::string line = fmt::format("{}\n{}\n{}\n", file.key, file.bytes, file.modified);
+  crc_ = io::crc32_of(std::span<const char>(line), crc_);
+  ++files_;
 }
 
-DocumentReader::DocumentReader(std::vector<InputFile> files, InputPosition start)
-    : files_(std::move(files)), position_(start) {}
+std::string InputFingerprint::text() const {
+  return fmt::format("{} files, crc32:{:08x}", files_, crc_);
+}
+
+bool begins_as_before(std::span<const InputFile> files, const InputPosition& position) {
+  if (position.offset == 0) return position.file <= std::ssize(files);
+  if (position.file >= std::ssize(files)) return false;
+  std::ifstream stream(files[static_cast<std::size_t>(position.file)].path, std::ios::binary);
+  std::uint32_t crc = 0;
+  std::vector<char> piece;
+  for (std::int64_t left = position.offset; left > 0; left -= std::ssize(piece)) {
+    piece.resize(static_cast<std::size_t>(std::min(left, std::int64_t{1} << 20)));
+    if (!stream.read(piece.data(), std::ssize(piece))) return false;
+    crc = io::crc32_of(std::span<const char>(piece), crc);
+  }
+  return crc == position.checksum;
+}
+
+DocumentReader::DocumentReader(std::span<const InputFile> files, InputPosition start)
+    : files_(files), position_(start) {}
 
 std::optional<std::string> DocumentReader::next() {
   while (position_.file < std::ssize(files_)) {
@@ -89,7 +104,7 @@ std::optional<std::string> DocumentReader::next() {
       return io::read_text(file.path);
     }
     if (std::optional<std::string> text = next_record(file)) return text;
-    position_ = {position_.file + 1, 0};
+    position_ = {.file = position_.file + 1};
   }
   return std::nullopt;
 }
@@ -104,12 +119,16 @@ std::optional<std::string> DocumentReader::next_record(const InputFile& file) {
   std::string line;
   while (std::getline(records_, line)) {
     const std::int64_t start = position_.offset;
-    position_.offset += std::ssize(line) + (records_.eof() ? 0 : 1);
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (!records_.eof()) line += '\n';
+    position_.offset += std::ssize(line);
+    position_.checksum = io::crc32_of(std::span<const char>(line), position_.checksum);
+    if (line.find_first_not_of(" \t\r\n") == std::string::npos) continue;
     const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
-    require(record.is_object() && record.contains("text") && record["text"].is_string(),
-            "'{}': the line at byte {} is no JSON object with a string \"text\": correct or delete it",
-            file.path.string(), start);
+    require(
+        record.is_object() && record.contains("text") && record["text"].is_string(),
+        "'{}': the line at byte {} is no JSON object with a string \"text\": correct or delete it, and pack "
+        "again: that goes on behind the last shard",
+        file.path.string(), start);
     return record["text"].get<std::string>();
   }
   require(!records_.bad(), "cannot read '{}': check the file system", file.path.string());

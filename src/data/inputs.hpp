@@ -25,20 +25,34 @@ std::vector<InputFile> find_inputs(std::span<const std::filesystem::path> inputs
                                    std::span<const std::string> extensions,
                                    const std::filesystem::path& output);
 
-/// Short text that changes when the list, a size or a time of change does.
-std::string fingerprint_of(std::span<const InputFile> files);
+/// Of the first files of a list: changes when one of them, its size or its time of change does.
+class InputFingerprint {
+ public:
+  void add(const InputFile& file);
+  std::int64_t files() const { return files_; }
+  std::string text() const;
+
+ private:
+  std::int64_t files_ = 0;
+  std::uint32_t crc_ = 0;
+};
 
 /// Where the next document starts.
 struct InputPosition {
-  std::int64_t file = 0;    ///< index of the file
-  std::int64_t offset = 0;  ///< byte inside it: 0, or the start of a line of a JSON-lines file
+  std::int64_t file = 0;       ///< index of the file
+  std::int64_t offset = 0;     ///< byte inside it: 0, or the start of a line of a JSON-lines file
+  std::uint32_t checksum = 0;  ///< CRC-32 of the bytes of the file before that
   friend bool operator==(const InputPosition&, const InputPosition&) = default;
 };
+
+/// The file at the position is there and begins with the bytes that were read from it.
+bool begins_as_before(std::span<const InputFile> files, const InputPosition& position);
 
 /// Reads the documents of the files one by one.
 class DocumentReader {
  public:
-  DocumentReader(std::vector<InputFile> files, InputPosition start);
+  /// `files` outlive the reader.
+  DocumentReader(std::span<const InputFile> files, InputPosition start);
 
   /// The next document, whatever it holds (it may be empty or binary); nothing at the end. Throws Error when
   /// a file cannot be read or a record has no text.
@@ -49,7 +63,7 @@ class DocumentReader {
 
  private:
   std::optional<std::string> next_record(const InputFile& file);
-  std::vector<InputFile> files_;
+  std::span<const InputFile> files_;
   InputPosition position_;
   std::ifstream records_;  // the JSON-lines file that is being read
 };

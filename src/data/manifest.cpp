@@ -1,6 +1,8 @@
 #include "manifest.hpp"
 
 #include <fmt/ranges.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include <annulus/base/error.hpp>
@@ -11,7 +13,7 @@ namespace annulus::data {
 namespace {
 
 constexpr const char* manifest_format = "annulus-pack";
-constexpr int manifest_version = 1;
+constexpr int manifest_version = 2;
 
 using nlohmann::json;
 
@@ -28,7 +30,8 @@ PackManifest from_json(const json& all) {
     manifest.shards.push_back(
         {shard.at("file"), shard.at("tokens"), shard.at("documents"), shard.at("checksum")});
   }
-  manifest.next = {all.at("next").at("file"), all.at("next").at("offset")};
+  const json& next = all.at("next");
+  manifest.next = {next.at("file"), next.at("offset"), next.at("checksum")};
   manifest.skipped_binary = all.at("skipped").at("binary");
   manifest.skipped_empty = all.at("skipped").at("empty");
   manifest.complete = all.at("complete");
@@ -74,28 +77,48 @@ void PackManifest::write(const std::filesystem::path& folder) const {
                       {"extensions", extensions}}},
                     {"inputs", inputs},
                     {"shards", list},
-                    {"next", {{"file", next.file}, {"offset", next.offset}}},
+                    {"next", {{"file", next.file}, {"offset", next.offset}, {"checksum", next.checksum}}},
                     {"skipped", {{"binary", skipped_binary}, {"empty", skipped_empty}}},
                     {"complete", complete},
                     {"unigram_entropy", unigram_entropy}};
   io::write_text_atomically(folder / file_name, all.dump(2) + "\n");
 }
 
-void PackManifest::require_same_pack(const PackManifest& other, const std::filesystem::path& folder) const {
+namespace {
+
+[[noreturn]] void reject(const std::filesystem::path& folder, const char* what, const std::string& before,
+                         const std::string& now) {
+  fail(
+      "the folder '{}' holds a pack with other {} ({}, now {}): choose another output folder, or delete that "
+      "one",
+      folder.string(), what, before, now);
+}
+
+}  // namespace
+
+void PackManifest::require_same_arguments(const PackManifest& other,
+                                          const std::filesystem::path& folder) const {
   const auto compare = [&](const auto& mine, const auto& theirs, const char* what, const auto& text) {
-    require(mine == theirs,
-            "the folder '{}' holds a pack with other {} ({}, now {}): choose another output folder, or "
-            "delete that one",
-            folder.string(), what, text(mine), text(theirs));
+    if (mine != theirs) reject(folder, what, text(mine), text(theirs));
   };
-  const auto as_is = [](const auto& value) { return fmt::format("{}", value); };
   compare(tokenizer, other.tokenizer, "tokenizer", [](const TokenizerIdentity& identity) {
     return fmt::format("{} {} of {} ids", identity.name, identity.fingerprint, identity.vocabulary);
   });
-  compare(shard_tokens, other.shard_tokens, "--shard-tokens", as_is);
+  compare(shard_tokens, other.shard_tokens, "--shard-tokens",
+          [](std::int64_t n) { return fmt::to_string(n); });
   compare(extensions, other.extensions, "--extensions",
           [](const std::vector<std::string>& list) { return fmt::format("{}", fmt::join(list, ",")); });
-  compare(inputs, other.inputs, "inputs", as_is);
+}
+
+void PackManifest::require_same_inputs(std::span<const InputFile> files,
+                                       const std::filesystem::path& folder) const {
+  const std::int64_t count = complete ? std::ssize(files) : std::min(next.file, std::ssize(files));
+  InputFingerprint fingerprint;
+  for (const InputFile& file : files.first(static_cast<std::size_t>(count))) fingerprint.add(file);
+  if (fingerprint.text() != inputs) reject(folder, "inputs", inputs, fingerprint.text());
+  if (!begins_as_before(files, next)) {
+    reject(folder, "inputs", fmt::format("{} bytes of the next file", next.offset), "they differ");
+  }
 }
 
 std::int64_t PackManifest::tokens() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,10 @@ struct PackManifest {
   TokenizerIdentity tokenizer;
   std::int64_t shard_tokens = 0;
   std::vector<std::string> extensions;
-  std::string inputs;  ///< fingerprint_of the files
 
   std::vector<Shard> shards;
   InputPosition next;  ///< behind the last document of the last shard
+  std::string inputs;  ///< InputFingerprint of the files before that: what the shards were made of
   std::int64_t skipped_binary = 0, skipped_empty = 0;
   bool complete = false;
   double unigram_entropy = 0;
@@ -41,8 +42,11 @@ struct PackManifest {
   /// Replaces the manifest of an output folder, atomically.
   void write(const std::filesystem::path& folder) const;
 
-  /// Throws Error, naming the first difference, unless `other` packs the same inputs with the same arguments.
-  void require_same_pack(const PackManifest& other, const std::filesystem::path& folder) const;
+  /// Throws Error, naming the first difference, unless `other` has the same arguments.
+  void require_same_arguments(const PackManifest& other, const std::filesystem::path& folder) const;
+
+  /// Throws Error unless the shards were made of the first of these files; all of them when it is complete.
+  void require_same_inputs(std::span<const InputFile> files, const std::filesystem::path& folder) const;
 
   std::int64_t tokens() const;
   std::int64_t documents() const;

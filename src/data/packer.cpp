@@ -89,7 +89,8 @@ PackSummary summary_of(const PackManifest& manifest) {
 /// Collects documents until a shard is full, writes it, and records it in the manifest.
 class ShardFiller {
  public:
-  ShardFiller(const PackOptions& options, PackManifest& manifest) : options_(options), manifest_(manifest) {}
+  ShardFiller(const PackOptions& options, std::span<const InputFile> files, PackManifest& manifest)
+      : options_(options), files_(files), manifest_(manifest) {}
 
   /// Adds the document that starts at `position` in the inputs.
   void add(std::string_view text, InputPosition position) {
@@ -116,16 +117,27 @@ class ShardFiller {
     const std::string name = fmt::format("tokens-{:06}.h5", number);
     const ShardHeader header = write_shard(options_.output / name, *options_.tokenizer, tokens_, documents_);
     manifest_.shards.push_back({name, header.tokens, header.documents, header.checksum});
-    manifest_.next = next;
+    come_to(next);
     manifest_.write(options_.output);
     tokens_.clear();
     documents_.clear();
     if (options_.on_shard) options_.on_shard(header, number);
   }
 
+  /// The manifest says that all before `next` is packed.
+  void come_to(InputPosition next) {
+    while (fingerprint_.files() < next.file) {
+      fingerprint_.add(files_[static_cast<std::size_t>(fingerprint_.files())]);
+    }
+    manifest_.next = next;
+    manifest_.inputs = fingerprint_.text();
+  }
+
  private:
   const PackOptions& options_;
+  std::span<const InputFile> files_;
   PackManifest& manifest_;
+  InputFingerprint fingerprint_;
   std::vector<std::int32_t> tokens_, document_;
   std::vector<std::int64_t> documents_;
 };
@@ -144,7 +156,7 @@ PackSummary pack(const PackOptions& options) {
   require(options.tokenizer != nullptr, "pack needs a tokenizer");
   require(options.shard_tokens > 0, "--shard-tokens is {}: a shard has at least one token",
           options.shard_tokens);
-  std::vector<InputFile> files = find_inputs(options.inputs, options.extensions, options.output);
+  const std::vector<InputFile> files = find_inputs(options.inputs, options.extensions, options.output);
   make_folder(options.output);
   const FolderLock lock(options.output);
 
@@ -152,27 +164,29 @@ PackSummary pack(const PackOptions& options) {
   manifest.tokenizer = options.tokenizer->identity();
   manifest.shard_tokens = options.shard_tokens;
   manifest.extensions = options.extensions;
-  manifest.inputs = fingerprint_of(files);
+  manifest.inputs = InputFingerprint().text();
   const std::optional<PackManifest> earlier = PackManifest::read(options.output);
-  if (earlier) {
-    earlier->require_same_pack(manifest, options.output);
+  if (earlier && !earlier->shards.empty()) {
+    earlier->require_same_arguments(manifest, options.output);
+    earlier->require_same_inputs(files, options.output);
     require_shards(*earlier, options.output);
     manifest = *earlier;
   } else {
-    require_no_strangers(options.output);
+    if (!earlier) require_no_strangers(options.output);
     manifest.write(options.output);  // from here on shards in the folder are ours
   }
   const std::int64_t resumed = std::ssize(manifest.shards);
   const bool was_complete = manifest.complete;
   if (!was_complete) {
     remove_temporaries(options.output);
-    DocumentReader reader(std::move(files), manifest.next);
-    ShardFiller filler(options, manifest);
+    DocumentReader reader(files, manifest.next);
+    ShardFiller filler(options, files, manifest);
     for (InputPosition start = reader.position(); const auto text = reader.next();
          start = reader.position()) {
       filler.add(*text, start);
     }
     filler.flush(reader.position());
+    filler.come_to(reader.position());
     if (manifest.shards.empty()) {
       fs::remove(options.output / PackManifest::file_name);
       fail("the inputs hold no text: {} are empty, {} hold a NUL or are not UTF-8; name other files",

@@ -59,10 +59,32 @@ std::int64_t length_of(const io::Dataset& dataset) {
   return static_cast<std::int64_t>(dataset.elements());
 }
 
+std::vector<std::int64_t> read_documents(const io::File& file, const ShardHeader& header) {
+  const auto stored = file.read<std::uint64_t>("documents");
+  const auto check = [&](bool good, std::size_t i) {
+    require(good,
+            "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
+            "tokens, {}: write the shard again",
+            header.path, i, stored[i], header.tokens);
+  };
+  std::vector<std::int64_t> starts;
+  starts.reserve(stored.size());
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    check(i == 0 ? stored[0] == 0 : stored[i] > stored[i - 1], i);
+    check(stored[i] < static_cast<std::uint64_t>(header.tokens), i);
+    starts.push_back(static_cast<std::int64_t>(stored[i]));
+  }
+  return starts;
+}
+
 }  // namespace
 
-TokenShard::TokenShard(io::File file, io::Dataset tokens, ShardHeader header)
-    : file_(std::move(file)), tokens_(std::move(tokens)), header_(std::move(header)) {}
+TokenShard::TokenShard(io::File file, io::Dataset tokens, ShardHeader header,
+                       std::vector<std::int64_t> documents)
+    : file_(std::move(file)),
+      tokens_(std::move(tokens)),
+      header_(std::move(header)),
+      documents_(std::move(documents)) {}
 
 TokenShard TokenShard::open(const std::filesystem::path& path) {
   io::File file = io::File::open(path);
@@ -89,7 +111,8 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
   header.documents = length_of(documents);
   require(header.documents <= header.tokens, "'{}' has {} documents but {} tokens: write the shard again",
           header.path, header.documents, header.tokens);
-  return TokenShard(std::move(file), std::move(tokens), std::move(header));
+  std::vector<std::int64_t> starts = read_documents(file, header);
+  return TokenShard(std::move(file), std::move(tokens), std::move(header), std::move(starts));
 }
 
 void TokenShard::read_blocks(std::int64_t start, std::int64_t stride, std::int64_t count, std::int64_t block,
@@ -122,25 +145,6 @@ void TokenShard::read(std::int64_t start, std::span<std::int32_t> out) const {
   const auto size = static_cast<std::int64_t>(out.size());
   read_blocks(start, size, 1, size, out);
   require_ids(start, out);
-}
-
-std::vector<std::int64_t> TokenShard::read_documents() const {
-  const auto stored = file_.read<std::uint64_t>("documents");
-  const auto check = [&](bool good, std::size_t i) {
-    require(good,
-            "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
-            "tokens, {}: "
-            "write the shard again",
-            header_.path, i, stored[i], header_.tokens);
-  };
-  std::vector<std::int64_t> starts;
-  starts.reserve(stored.size());
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    check(i == 0 ? stored[0] == 0 : stored[i] > stored[i - 1], i);
-    check(stored[i] < static_cast<std::uint64_t>(header_.tokens), i);
-    starts.push_back(static_cast<std::int64_t>(stored[i]));
-  }
-  return starts;
 }
 
 std::uint32_t TokenShard::compute_checksum() const {

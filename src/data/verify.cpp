@@ -50,7 +50,6 @@ void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {
 }
 
 void verify_shard(const TokenShard& shard, TokenHistogram* histogram) {
-  shard.read_documents();
   const std::uint32_t checksum = shard.compute_checksum();
   require(checksum == shard.header().checksum,
           "'{}': the checksum of the contents is {:08x}, the header says {:08x}: the shard is damaged; copy "

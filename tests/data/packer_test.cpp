@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ std::vector<std::string> documents_in(const fs::path& folder) {
   for (const auto& path : find_shards(paths)) {
     const TokenShard shard = TokenShard::open(path);
     verify_shard(shard);
-    std::vector<std::int64_t> starts = shard.read_documents();
+    std::vector<std::int64_t> starts = shard.documents();
     starts.push_back(shard.header().tokens);
     for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
       std::vector<std::int32_t> ids(static_cast<std::size_t>(starts[d + 1] - starts[d]));
@@ -230,6 +231,50 @@ TEST_F(PackerTest, OtherArgumentsOrInputsAreErrors) {
   EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("other inputs"));
 }
 
+/// A pack that stopped at a bad line goes on when the line is correct: in the first shard, and behind others.
+TEST_F(PackerTest, GoesOnWhenABadLineIsCorrected) {
+  for (const char* size : {"1000", "16"}) {
+    PackOptions with = options(fmt::format("out{}", size));
+    with.shard_tokens = std::stoi(size);
+    add("a.jsonl",
+        "{\"text\": \"first of all\"}\n{\"text\": \"second to none\"}\n{\"txt\": 1}\n{\"text\": "
+        "\"fourth\"}\n");
+    add("b", "behind");
+    EXPECT_THAT(error_text([&] { pack(with); }), AllOf(HasSubstr("line at byte 52"), HasSubstr("goes on")));
+    add("a.jsonl",
+        "{\"text\": \"first of all\"}\n{\"text\": \"second to none\"}\n{\"text\": \"third\"}\n{\"text\": "
+        "\"fourth\"}\n");
+    add("c", "one more");
+    const PackSummary resumed = pack(with);
+    EXPECT_EQ(resumed.resumed_shards, with.shard_tokens == 16 ? 1 : 0);
+    PackOptions anew = with;
+    anew.output = folder_.path() / fmt::format("anew{}", size);
+    pack(anew);
+    EXPECT_EQ(shards_in(with.output), shards_in(anew.output));
+    fs::remove(folder_.path() / "in/c");
+  }
+}
+
+TEST_F(PackerTest, ChangesOfWhatWasPackedAreErrors) {
+  const std::string bad = "{\"txt\": 1}\n";
+  add("a", "a file before");
+  add("b.jsonl", "{\"text\": \"first of all\"}\n{\"text\": \"second\"}\n" + bad);
+  PackOptions with = options();
+  with.shard_tokens = 16;  // a file before | first of all | second
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("line at byte 44"));
+  ASSERT_EQ(shards_in(with.output).size(), 2u);
+  add("b.jsonl", "{\"text\": \"first of ALL\"}\n{\"text\": \"second\"}\n");
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("other inputs (25 bytes of the next file"));
+  add("b.jsonl", "{\"text\"");
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("other inputs"));
+  add("b.jsonl", "{\"text\": \"first of all\"}\n{\"text\": \"SECOND\"}\n");
+  add("a0", "a file between");
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("other inputs"));
+  fs::remove(folder_.path() / "in/a0");
+  EXPECT_EQ(pack(with).resumed_shards, 2);
+  EXPECT_THAT(documents_in(with.output), ElementsAre("a file before", "first of all", "SECOND"));
+}
+
 TEST_F(PackerTest, MissingOrForeignShardsOfThePackAreErrors) {
   add("a", "text");
   pack(options());
@@ -253,7 +298,7 @@ TEST_F(PackerTest, FoldersWithOtherThingsAreErrors) {
   EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("no manifest"));
   std::ofstream(output / "pack.json") << "{\"format\": \"annulus-pack\", \"version\": 9}";
   EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("version 9"));
-  std::ofstream(output / "pack.json") << "{\"format\": \"annulus-pack\", \"version\": 1}";
+  std::ofstream(output / "pack.json") << "{\"format\": \"annulus-pack\", \"version\": 2}";
   EXPECT_THAT(error_text([&] { pack(options()); }), HasSubstr("damaged"));
 }
 

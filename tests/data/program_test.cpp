@@ -303,7 +303,7 @@ TEST_F(SentencePiece, ShardsCarryTheModel) {
   EXPECT_EQ(tokens("verify " + out).status, 0);
   const TokenShard shard = TokenShard::open(out + "/tokens-000000.h5");
   EXPECT_EQ(shard.header().type, DType::u16);
-  const std::vector<std::int64_t> documents = shard.read_documents();
+  const std::vector<std::int64_t> documents = shard.documents();
   ASSERT_EQ(documents.size(), 8u);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(documents[1]));
   shard.read(0, ids);

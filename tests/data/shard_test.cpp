@@ -47,7 +47,7 @@ TEST(Shard, ReadsWhatWasWritten) {
   std::vector<std::int32_t> read(5);
   shard.read(0, read);
   EXPECT_EQ(read, tokens);
-  EXPECT_EQ(shard.read_documents(), documents);
+  EXPECT_EQ(shard.documents(), documents);
   EXPECT_EQ(shard.tokenizer()->decode(read), "abc");
   verify_shard(shard);
 }
@@ -144,6 +144,13 @@ TEST(BadShard, HeaderFields) {
   EXPECT_THAT(with([](auto& s) { s.documents.clear(); }),
               AllOf(HasSubstr("empty shard"), HasSubstr("documents")));
   EXPECT_THAT(with([](auto& s) { s.documents = {0, 1, 2, 3, 4, 5}; }), HasSubstr("6 documents but 5 tokens"));
+  EXPECT_THAT(with([](auto& s) {
+                s.documents = {1, 3};
+              }),
+              AllOf(HasSubstr(path), HasSubstr("document 0 starts at offset 1")));
+  EXPECT_THAT(with([](auto& s) { s.documents = {0, 3, 3}; }), HasSubstr("document 2 starts at offset 3"));
+  EXPECT_THAT(with([](auto& s) { s.documents = {0, 3, 2}; }), HasSubstr("document 2 starts at offset 2"));
+  EXPECT_THAT(with([](auto& s) { s.documents = {0, 5}; }), HasSubstr("document 1 starts at offset 5"));
 }
 
 TEST(BadShard, TypesAndShapes) {
@@ -188,9 +195,6 @@ TEST(BadShard, Contents) {
   EXPECT_THAT(
       with([](auto& s) { s.tokens[3] = 300; }),
       AllOf(HasSubstr(path), HasSubstr("offset 3"), HasSubstr("id 300"), HasSubstr("vocabulary 257")));
-  EXPECT_THAT(with([](auto& s) { s.documents = {1, 3}; }), HasSubstr("document 0 starts at offset 1"));
-  EXPECT_THAT(with([](auto& s) { s.documents = {0, 3, 3}; }), HasSubstr("document 2 starts at offset 3"));
-  EXPECT_THAT(with([](auto& s) { s.documents = {0, 5}; }), HasSubstr("document 1 starts at offset 5"));
   EXPECT_THAT(with([](auto& s) { s.checksum = 12345; }),
               AllOf(HasSubstr("the header says 00003039"), HasSubstr("damaged")));
 }

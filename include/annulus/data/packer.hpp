@@ -36,8 +36,8 @@ struct PackSummary {
 /// Packs text into token shards `tokens-000000.h5`, … in the output folder. Every shard is written aside and
 /// renamed, and `pack.json` then records how far packing came: an interrupted run goes on behind its last
 /// shard when the same call is made again. Equal inputs give equal shards, byte for byte. Memory: one shard
-/// and one document. Throws Error when the folder holds a pack of other arguments or inputs, or anything else
-/// is in the way.
+/// and one document. Throws Error when the folder holds shards of other arguments or inputs (those that were
+/// not packed yet may have changed), or anything else is in the way.
 PackSummary pack(const PackOptions& options);
 
 }  // namespace annulus::data

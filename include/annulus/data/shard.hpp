@@ -27,7 +27,7 @@ struct ShardHeader {
 };
 
 /// A shard opened for reading. Opening checks the header (format, version, tokenizer, types, shapes, not
-/// empty) and reads no tokens.
+/// empty) and the offsets of the documents, and reads no tokens.
 class TokenShard {
  public:
   /// Throws Error that names the file, what is wrong with it and what to do.
@@ -47,8 +47,8 @@ class TokenShard {
   /// Throws Error unless 0 ≤ id < vocabulary for every id; `start` is the offset of the first in the file.
   void require_ids(std::int64_t start, std::span<const std::int32_t> ids) const;
 
-  /// Start offsets of the documents, checked: increasing from 0, below the number of tokens.
-  std::vector<std::int64_t> read_documents() const;
+  /// Start offsets of the documents: increasing from 0, below the number of tokens.
+  const std::vector<std::int64_t>& documents() const { return documents_; }
 
   /// CRC-32 over the bytes of the tokens and the documents as they should lie in the file. Reads everything.
   std::uint32_t compute_checksum() const;
@@ -57,10 +57,11 @@ class TokenShard {
   std::unique_ptr<const Tokenizer> tokenizer() const;
 
  private:
-  TokenShard(io::File file, io::Dataset tokens, ShardHeader header);
+  TokenShard(io::File file, io::Dataset tokens, ShardHeader header, std::vector<std::int64_t> documents);
   io::File file_;
   io::Dataset tokens_;
   ShardHeader header_;
+  std::vector<std::int64_t> documents_;
 };
 
 /// Writes a shard, atomically. `documents` are the start offsets; ids must be below the vocabulary. Equal

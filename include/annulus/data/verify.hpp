@@ -26,8 +26,8 @@ class TokenHistogram {
 /// Adds the ids of a shard. Reads all of it; memory is bounded.
 void count_tokens(const TokenShard& shard, TokenHistogram& histogram);
 
-/// Checks everything the format promises: what opening checks, the document offsets, every id, the checksum,
-/// and that the embedded tokenizer is the one named. Throws Error. Adds the ids to `histogram` when given.
+/// Checks everything the format promises: what opening checks, every id, the checksum, and that the embedded
+/// tokenizer is the one named. Throws Error. Adds the ids to `histogram` when given.
 void verify_shard(const TokenShard& shard, TokenHistogram* histogram = nullptr);
 
 }  // namespace annulus::data
