@@ -247,6 +247,9 @@ TEST_P(Local, NanIsPassedOn) {
 TEST(LocalCross, SlowEverything) {
   const TestExec exec;
   const MaskTexts masks;
+  // The gradient of a row with one key is dO·V − rowsum(dO∘O) = 0. A device adds the two up in different
+  // orders, and the rounding of sums of 256 numbers is what is left.
+  const double tolerance = on_host ? fp32_tolerance : 2 * fp32_tolerance;
   const auto check = [&](const AttentionProblem& problem, DType type) {
     const AttentionResult expected = problem.reference();
     for (const Kernel kernel : kernels_of<TestExec>()) {
@@ -256,7 +259,7 @@ TEST(LocalCross, SlowEverything) {
           const auto storage = static_cast<Storage>((shards + problem.shape.head_dim / 8) % 3);
           const LocalRun run{
               .kernel = kernel, .layout = layout, .shards = shards, .order = 9, .storage = storage};
-          EXPECT_EQ(differences(run_local(exec, problem, type, run), expected, fp32_tolerance), "")
+          EXPECT_EQ(differences(run_local(exec, problem, type, run), expected, tolerance), "")
               << attention::name_of(kernel) << ": " << describe(problem, type, run);
         }
       }
