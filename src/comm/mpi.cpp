@@ -11,6 +11,7 @@
 
 #include "comm/machines.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/mpi_guard.hpp"
 #include "comm/staged.hpp"
 
 namespace annulus::comm {
@@ -73,6 +74,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   const MpiLink machine(machine_of_this_rank());
   ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
+  guard_ = std::make_unique<MpiGuard>();
 }
 
 // MPI does not need the arguments since version 2; taking them leaves room for those that still read them.
@@ -81,10 +83,19 @@ MpiEnvironment::MpiEnvironment(int&, char**&) : MpiEnvironment() {}
 MpiEnvironment::~MpiEnvironment() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (finalize_ && !finalized && std::uncaught_exceptions() <= exceptions_) MPI_Finalize();
+  const bool ends = finalize_ && !finalized && std::uncaught_exceptions() <= exceptions_;
+  if (ends) guard_->wait_for_all();
+  guard_.reset();
+  if (ends) MPI_Finalize();
+}
+
+void MpiEnvironment::limit_waits(std::chrono::milliseconds limit) const {
+  guard_->watch()->set_limit(limit);
 }
 
 std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
+  const Watch::Doing doing(guard_->watch().get(), "the start of the program");
+  const Watch::Waiting waiting(guard_->watch().get());
   int range[2] = {ranks_per_node, -ranks_per_node};  // maximum and, negated, minimum
   ANNULUS_MPI(MPI_Allreduce, MPI_IN_PLACE, range, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   require(range[0] == -range[1],
@@ -95,21 +106,15 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
           ranks_per_node, size_);
   Topology topology = ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node)
                                          : topology_of_machines(lowest_ranks(size_));
-  return staged(std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology)));
+  return staged(std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology),
+                                                  MpiCommunicator::default_piece_bytes, guard_->watch()));
 }
 
 void MpiEnvironment::abort(const std::string& message) const {
   mpi_abort(message);
 }
 
-void mpi_abort(const std::string& message) {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  // A handler of ours must not keep this rank alive while it holds its line back: a lower rank may be ending
-  // the job.
-  std::signal(SIGTERM, SIG_DFL);
-  // An abort takes mpirun some tenths of a second: rank 0 speaks at once, the others leave it that time.
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(400 + 25 * rank, 1500)));
+void write_line(int rank, const std::string& message) {
   std::string line = fmt::format("annulus: rank {}: {}", rank, message);
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
@@ -119,6 +124,18 @@ void mpi_abort(const std::string& message) {
     if (written <= 0) break;
     done += static_cast<std::size_t>(written);
   }
+}
+
+void mpi_abort(const std::string& message) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  // A handler of ours must not keep this rank alive while it holds its line back: a lower rank may be ending
+  // the job.
+  std::signal(SIGTERM, SIG_DFL);
+  MpiGuard::hush_others();
+  // An abort takes mpirun some tenths of a second: rank 0 speaks at once, the others leave it that time.
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(400 + 25 * rank, 1500)));
+  write_line(rank, message);
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
 }

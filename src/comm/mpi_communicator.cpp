@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "comm/mpi_request.hpp"
 #include "comm/split.hpp"
@@ -31,22 +32,39 @@ MpiLink::~MpiLink() {
 
 namespace {
 
-std::shared_ptr<MpiLink> duplicate(MPI_Comm parent) {
+std::vector<int> job_ranks_of(MPI_Comm communicator) {
+  MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  int size = 0;
+  ANNULUS_MPI(MPI_Comm_size, communicator, &size);
+  ANNULUS_MPI(MPI_Comm_group, MPI_COMM_WORLD, &job);
+  ANNULUS_MPI(MPI_Comm_group, communicator, &group);
+  std::vector<int> ranks(static_cast<std::size_t>(size)), job_ranks(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  ANNULUS_MPI(MPI_Group_translate_ranks, group, size, ranks.data(), job, job_ranks.data());
+  MPI_Group_free(&group);
+  MPI_Group_free(&job);
+  return job_ranks;
+}
+
+std::shared_ptr<MpiLink> duplicate(MPI_Comm parent, const std::shared_ptr<Watch>& watch) {
   MPI_Comm handle = MPI_COMM_NULL;
   ANNULUS_MPI(MPI_Comm_dup, parent, &handle);
   auto link = std::make_shared<MpiLink>(handle);
+  link->watch = watch;
+  link->job_ranks = job_ranks_of(handle);
   ANNULUS_MPI(MPI_Comm_set_errhandler, handle, MPI_ERRORS_RETURN);
   return link;
 }
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes)
+MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes,
+                                 const std::shared_ptr<Watch>& watch)
     : topology_(std::move(topology)),
       piece_bytes_(piece_bytes),
       thread_(std::this_thread::get_id()),
-      messages_(duplicate(parent)),
-      collectives_(duplicate(parent)) {
+      messages_(duplicate(parent, watch)),
+      collectives_(duplicate(parent, watch)) {
   ANNULUS_MPI(MPI_Comm_rank, messages_->handle, &rank_);
   int size = 0;
   ANNULUS_MPI(MPI_Comm_size, messages_->handle, &size);
@@ -94,6 +112,9 @@ void MpiCommunicator::broadcast(const Queue& queue, void* data, std::size_t byte
           root, size());
   enter();
   ready(queue, "broadcast");
+  const Watch::Doing doing(watch(),
+                           fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
+  const Watch::Waiting waiting(watch());
   for (std::size_t offset = 0; offset < bytes; offset += piece_bytes_)
     ANNULUS_MPI(MPI_Bcast, static_cast<std::byte*>(data) + offset,
                 static_cast<int>(std::min(piece_bytes_, bytes - offset)), MPI_BYTE, root,
@@ -106,6 +127,8 @@ void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* rec
     return PointToPointCommunicator::all_gather(queue, send, receive, bytes);
   ready(queue, "all_gather");
   if (bytes == 0) return;
+  const Watch::Doing doing(watch(), fmt::format("an all_gather of {} bytes a rank", bytes));
+  const Watch::Waiting waiting(watch());
   const bool in_place = send == static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank_) * bytes;
   const int count = static_cast<int>(bytes);
   ANNULUS_MPI(MPI_Allgather, in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, receive, count, MPI_BYTE,
@@ -117,12 +140,16 @@ void MpiCommunicator::all_to_all(const Queue& queue, const void* send, void* rec
   if (bytes == 0 || send == receive || bytes * static_cast<std::size_t>(size()) > piece_bytes_)
     return PointToPointCommunicator::all_to_all(queue, send, receive, bytes);
   ready(queue, "all_to_all");
+  const Watch::Doing doing(watch(), fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
+  const Watch::Waiting waiting(watch());
   const int count = static_cast<int>(bytes);
   ANNULUS_MPI(MPI_Alltoall, send, count, MPI_BYTE, receive, count, MPI_BYTE, collectives_->handle);
 }
 
 void MpiCommunicator::barrier() {
   enter();
+  const Watch::Doing doing(watch(), "a barrier");
+  const Watch::Waiting waiting(watch());
   ANNULUS_MPI(MPI_Barrier, collectives_->handle);
 }
 
@@ -136,13 +163,15 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
   const ColorKey mine{color, key};
   enter();
+  const Watch::Doing doing(watch(), "a split of the ranks into groups");
+  const Watch::Waiting waiting(watch());
   ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,
               collectives_->handle);
   Group group = split_group(wishes, topology_, rank_);  // throws on all ranks or none
   MPI_Comm handle = MPI_COMM_NULL;
   ANNULUS_MPI(MPI_Comm_split, collectives_->handle, color, group.rank, &handle);
   const MpiLink temporary(handle);
-  return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), piece_bytes_);
+  return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), piece_bytes_, messages_->watch);
 }
 
 void MpiCommunicator::abort(const std::string& message) {

@@ -32,7 +32,9 @@ struct MpiLink {
   MpiLink& operator=(const MpiLink&) = delete;
 
   MPI_Comm handle;
-  std::string swallowed;  ///< error of a request that nobody waited for: the next call throws it
+  std::shared_ptr<Watch> watch;  ///< null: nobody watches
+  std::vector<int> job_ranks;    ///< of the ranks of `handle`
+  std::string swallowed;         ///< error of a request that nobody waited for: the next call throws it
   std::chrono::steady_clock::time_point give_up_at{};  ///< set when the first request is given up
 };
 
@@ -53,12 +55,16 @@ class MpiCommunicator final : public PointToPointCommunicator {
  public:
   static constexpr std::size_t default_piece_bytes = std::size_t{1} << 30;
 
-  /// Duplicates `parent` (collective). `piece_bytes` splits messages; tests make it small.
-  MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes = default_piece_bytes);
+  /// Duplicates `parent` (collective). `piece_bytes` splits messages; tests make it small. `watch` sees the
+  /// waits of this rank.
+  MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes = default_piece_bytes,
+                  const std::shared_ptr<Watch>& watch = nullptr);
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
   std::string description() const override;
+  int job_rank(int rank) const override { return messages_->job_ranks[static_cast<std::size_t>(rank)]; }
+  Watch* watch() const override { return messages_->watch.get(); }
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override;
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
@@ -82,8 +88,10 @@ class MpiCommunicator final : public PointToPointCommunicator {
   std::shared_ptr<MpiLink> messages_, collectives_;
 };
 
-/// Writes "annulus: rank R: message" as one line and ends the job with exit status 1; see
-/// MpiEnvironment::abort.
+/// Writes "annulus: rank R: message" to stderr as one line, in one call.
+void write_line(int rank, const std::string& message);
+
+/// Writes such a line and ends the job with exit status 1; see MpiEnvironment::abort.
 [[noreturn]] void mpi_abort(const std::string& message);
 
 }  // namespace annulus::comm

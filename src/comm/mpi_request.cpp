@@ -33,7 +33,7 @@ void MpiState::in_pieces(Piece piece, std::size_t piece_bytes, const Start& star
 }
 
 void MpiState::receive(const Receive& message, int channel, std::size_t piece_bytes) {
-  in_pieces({message.peer, channel, true, 0, 0, message.bytes}, piece_bytes,
+  in_pieces({message.peer, channel, true, receives_++, false, 0, 0, message.bytes}, piece_bytes,
             [&](const Piece& piece, MPI_Request* request) {
               ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + piece.offset, piece.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
@@ -41,7 +41,7 @@ void MpiState::receive(const Receive& message, int channel, std::size_t piece_by
 }
 
 void MpiState::send(const Send& message, int channel, std::size_t piece_bytes) {
-  in_pieces({message.peer, channel, false, 0, 0, message.bytes}, piece_bytes,
+  in_pieces({message.peer, channel, false, sends_++, false, 0, 0, message.bytes}, piece_bytes,
             [&](const Piece& piece, MPI_Request* request) {
               ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + piece.offset, piece.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
@@ -56,12 +56,26 @@ bool MpiState::complete() const {
 void MpiState::wait() {
   indices_.resize(requests_.size());
   statuses_.resize(requests_.size());
+  const Watch::Waiting waiting(link_->watch.get(), [this] { return pending(); });
   while (!complete()) {
     int finished = 0;
     const int code = MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
                                   indices_.data(), statuses_.data());
     check(code, "MPI_Waitsome", finished);
   }
+}
+
+std::vector<Pending> MpiState::pending() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Pending> messages;
+  for (const Piece& piece : pieces_) {
+    const bool listed = !messages.empty() && messages.back().receive == piece.receives &&
+                        messages.back().index == piece.index;  // by another piece of the same message
+    if (piece.done || listed) continue;
+    messages.push_back({piece.receives, piece.index, piece.peer,
+                        link_->job_ranks[static_cast<std::size_t>(piece.peer)], piece.channel, piece.bytes});
+  }
+  return messages;
 }
 
 bool MpiState::test() {
@@ -79,18 +93,21 @@ void MpiState::check(int code, const char* call, int finished) {
   for (int i = 0; i < finished;
        ++i) {  // finished is MPI_UNDEFINED, which is negative, when nothing was active
     const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-    const Piece& piece = pieces_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
+    Piece& piece = pieces_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
     if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
       int error_class = MPI_SUCCESS;
       MPI_Error_class(status.MPI_ERROR, &error_class);
       if (error_class == MPI_ERR_TRUNCATE) size_error(piece, "more");
       mpi_check(status.MPI_ERROR, call);
     }
-    if (!piece.receives) continue;
-    int received = 0;
-    ANNULUS_MPI(MPI_Get_count, &status, MPI_BYTE, &received);
-    if (received != piece.count)
-      size_error(piece, std::to_string(piece.offset + static_cast<std::size_t>(received)) + " bytes");
+    if (piece.receives) {
+      int received = 0;
+      ANNULUS_MPI(MPI_Get_count, &status, MPI_BYTE, &received);
+      if (received != piece.count)
+        size_error(piece, std::to_string(piece.offset + static_cast<std::size_t>(received)) + " bytes");
+    }
+    const std::lock_guard lock(mutex_);
+    piece.done = true;
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <mutex>
+
 #include "comm/mpi_communicator.hpp"
 
 namespace annulus::comm {
@@ -23,6 +25,8 @@ class MpiState final : public Request::State {
   struct Piece {
     int peer = 0, channel = 0;
     bool receives = false;
+    std::size_t index = 0;  ///< of the message among the receives, or the sends
+    bool done = false;
     int count = 0;           ///< bytes of this piece
     std::size_t offset = 0;  ///< of this piece in the message
     std::size_t bytes = 0;   ///< of the message
@@ -36,11 +40,15 @@ class MpiState final : public Request::State {
   void check(int code, const char* call, int finished);
   [[noreturn]] void size_error(const Piece& piece, const std::string& sent) const;
   bool complete() const;
+  /// What has not been seen to complete. Another thread may ask during wait().
+  std::vector<Pending> pending() const;
   void give_up() noexcept;
 
   std::shared_ptr<MpiLink> link_;
   std::vector<MPI_Request> requests_;  ///< MPI_REQUEST_NULL once finished
   std::vector<Piece> pieces_;
+  std::size_t receives_ = 0, sends_ = 0;
+  mutable std::mutex mutex_;  ///< of Piece::done
   std::vector<int> indices_;  ///< of those that the last call reports
   std::vector<MPI_Status> statuses_;
 };

@@ -54,6 +54,8 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
   require(root >= 0 && root < size(), "rank {}: broadcast from rank {}: the communicator has {} ranks",
           rank(), root, size());
   ready(queue, "broadcast");
+  const Watch::Doing doing(watch(),
+                           fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
   // Binomial tree over ranks relative to the root: receive from the parent, then send to ever nearer
   // children.
   const int relative = (rank() - root + size()) % size();
@@ -74,6 +76,7 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
 void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, void* receive,
                                           std::size_t bytes) {
   ready(queue, "all_gather");
+  const Watch::Doing doing(watch(), fmt::format("an all_gather of {} bytes a rank", bytes));
   std::vector<Send> sends;
   std::vector<Receive> receives;
   for (int step = 1; step < size();
@@ -90,6 +93,7 @@ void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, 
 void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, void* receive,
                                           std::size_t bytes) {
   ready(queue, "all_to_all");
+  const Watch::Doing doing(watch(), fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
   require(send != receive || bytes == 0, "rank {}: all_to_all in place: give it a second buffer", rank());
   std::vector<Send> sends;
   std::vector<Receive> receives;
@@ -105,6 +109,7 @@ void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, 
 }
 
 void PointToPointCommunicator::barrier() {
+  const Watch::Doing doing(watch(), "a barrier");
   // Dissemination: after round k a rank has heard, directly or not, of the 2^(k+1) - 1 ranks before it.
   for (int distance = 1; distance < size(); distance *= 2) {
     const Send send{nullptr, 0, (rank() + distance) % size()};
@@ -170,6 +175,7 @@ void PointToPointCommunicator::reduce_rounds(const std::byte* data, DType type, 
 void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* send, void* receive,
                                               std::size_t count, DType type, ReduceOp op) {
   ready(queue, "reduce_scatter");
+  const Watch::Doing doing(watch(), fmt::format("a reduce_scatter of {} {} a rank", count, name_of(type)));
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (count == 0) return;
   const std::size_t piece =
@@ -190,6 +196,7 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
   ready(queue, "all_reduce");
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (size() == 1 || count == 0) return;
+  const Watch::Doing doing(watch(), fmt::format("an all_reduce of {} {}", count, name_of(type)));
   std::byte* bytes = static_cast<std::byte*>(data);
   // Little data: one step in which everybody gets and combines everything is faster than two.
   constexpr std::size_t small = std::size_t{64} << 10;

@@ -126,6 +126,8 @@ class StagedCommunicator final : public Communicator {
 
   int rank() const override { return inner_->rank(); }
   const Topology& topology() const override { return inner_->topology(); }
+  int job_rank(int rank) const override { return inner_->job_rank(rank); }
+  Watch* watch() const override { return inner_->watch(); }
   std::string description() const override {
     return inner_->description() + ", device memory through pinned host memory";
   }

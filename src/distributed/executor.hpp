@@ -14,6 +14,7 @@
 
 #include "distributed/blocks.hpp"
 #include "distributed/buffers.hpp"
+#include "distributed/plan_watch.hpp"
 #include "distributed/program.hpp"
 
 namespace annulus::distributed {
@@ -40,19 +41,24 @@ class Executor {
   void run(const Program& program, double& waiting, double& computing) {
     // Requests live here and nowhere longer: when an exception leaves this function they are given up.
     std::vector<comm::Request> requests(program.exchanges.size());
-    int travelling = 0;
+    PlanWatch watch(communicator_, program, settings_.stall_limit);
+    int travelling = 0, number = -1;
     for (const ProgramStep& step : program.steps) {
+      ++number;
       const Region region(step.name);
-      wait(requests, step.waits, waiting);
+      wait(requests, step.waits, watch, number, waiting);
+      watch.enter(number, PlanWatch::Phase::accepts);
       travelling -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
       for (const Block& block : step.clears) clear(block);
+      watch.enter(number, PlanWatch::Phase::posts);
       for (const int e : step.posts) {
         requests[static_cast<std::size_t>(e)] = post(program.exchanges[static_cast<std::size_t>(e)]);
         ++travelling;
       }
-      if (!settings_.overlap) wait(requests, step.posts, waiting);
+      if (!settings_.overlap) wait(requests, step.posts, watch, number, waiting);
       if (!step.computes.empty()) {
+        watch.enter(number, PlanWatch::Phase::computes);
         const Region compute("annulus::distributed::compute");
         const Kokkos::Timer timer;
         for (const LocalCall& call : step.computes) {
@@ -66,11 +72,16 @@ class Executor {
 
  private:
   /// Waits for those of the exchanges that have not been waited for.
-  static void wait(std::vector<comm::Request>& requests, const std::vector<int>& exchanges, double& waiting) {
+  static void wait(std::vector<comm::Request>& requests, const std::vector<int>& exchanges, PlanWatch& watch,
+                   int step, double& waiting) {
     if (exchanges.empty()) return;
     const Region region("annulus::distributed::wait");
     const Kokkos::Timer timer;
-    for (const int e : exchanges) requests[static_cast<std::size_t>(e)].wait();
+    for (const int e : exchanges) {
+      watch.enter(step, PlanWatch::Phase::waits, e);
+      requests[static_cast<std::size_t>(e)].wait();
+      watch.completed(e);
+    }
     waiting += timer.seconds();
   }
 

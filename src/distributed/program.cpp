@@ -73,6 +73,7 @@ class Compiler {
  public:
   Compiler(const plan::Plan& plan, int rank, const Cutting& cutting)
       : plan_(plan), problem_(plan.problem), cutting_(cutting) {
+    program_.plan = plan;
     program_.pass = plan.pass;
     program_.rank = rank;
   }

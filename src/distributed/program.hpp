@@ -90,6 +90,7 @@ struct Capacity {
 };
 
 struct Program {
+  plan::Plan plan;  ///< what it was made of; to say in errors what other ranks do
   plan::Pass pass = plan::Pass::forward;
   int rank = 0;
   std::vector<Exchange> exchanges;

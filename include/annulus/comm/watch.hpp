@@ -1,0 +1,113 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace annulus::comm {
+
+/// A message that a rank waits for.
+struct Pending {
+  bool receive = false;   ///< else a send
+  std::size_t index = 0;  ///< among the receives (the sends) of its exchange, in the order listed
+  int peer = 0;           ///< rank in the communicator
+  int job_peer = 0;       ///< the same rank's number in the whole job
+  int channel = 0;        ///< below 0: a collective
+  std::size_t bytes = 0;
+};
+
+/// What a rank is doing, for the report of a run that has stalled because a rank is lost or stuck. The rank
+/// tells it in scopes, `Doing` and `Waiting`, which nest; any thread may ask. A null Watch is allowed in
+/// both, which then do nothing.
+///
+/// Transports compare every wait with its limit. Over MPI a thread of each rank does so (and answers for
+/// ranks that compute or are stuck, see MpiEnvironment::limit_waits); the loopback communicator does so in
+/// the wait.
+class Watch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Limit = std::chrono::milliseconds;  ///< of one wait; zero: none
+
+  /// A wait that goes on.
+  struct Wait {
+    double seconds = 0;
+    std::vector<Pending> pending;  ///< empty where the transport does not know
+    std::string to_string() const;
+  };
+  /// Says what the rank is doing; with the wait inside it, if there is one. May be called by another thread.
+  using Tell = std::function<std::string(const Wait*)>;
+  using Messages = std::function<std::vector<Pending>()>;
+
+  class Scope {
+   public:
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   protected:
+    Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit);
+
+   private:
+    friend class Watch;
+    Watch* watch_;
+    bool waits_;
+    Tell tell_;
+    Messages messages_;
+    std::optional<Limit> limit_;
+    Clock::time_point since_{};
+  };
+
+  /// The rank is at `what`. `limit` is that of waits inside, in the place of the default one.
+  class Doing : public Scope {
+   public:
+    Doing(Watch* watch, Tell what, std::optional<Limit> limit = {})
+        : Scope(watch, false, std::move(what), {}, limit) {}
+    Doing(Watch* watch, const std::string& what, std::optional<Limit> limit = {});
+  };
+
+  /// The rank waits, for what `messages` says when it is asked.
+  class Waiting : public Scope {
+   public:
+    explicit Waiting(Watch* watch, Messages messages = {})
+        : Scope(watch, true, {}, std::move(messages), {}) {}
+  };
+
+  /// `guard` is called once, when the first limit is set.
+  explicit Watch(std::function<void()> guard = {}) : guard_(std::move(guard)) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// Of waits for which no scope sets another one.
+  void set_limit(Limit limit);
+  /// Of a wait that begins now.
+  Limit limit() const;
+
+  /// Everything that the rank is doing, from the outermost scope to the innermost one.
+  std::string tell() const;
+  /// A scope says what the rank is doing.
+  bool knows() const;
+
+  /// Seconds of the longest wait under way; 0 without one.
+  double longest_wait() const;
+  /// The limit of a wait that has lasted longer.
+  std::optional<Limit> exceeded() const;
+  /// The process stood still: no wait that was under way counts this time.
+  void forgive(Clock::time_point from, Clock::time_point to);
+
+ private:
+  Limit limit_before(std::size_t scope) const;
+  void guard();
+
+  mutable std::mutex mutex_;
+  std::vector<Scope*> scopes_;
+  Limit limit_{0};
+  std::function<void()> guard_;
+  bool guarded_ = false;
+};
+
+}  // namespace annulus::comm

@@ -1,0 +1,213 @@
+#include "comm/mpi_guard.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+
+namespace annulus::comm {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = Watch::Clock;
+
+constexpr auto tick = 100ms;
+constexpr auto answer_within = 3s;
+/// A look that comes so much later than it should: the process was stopped meanwhile.
+constexpr auto pause = 2s;
+/// From SIGTERM to the line that says where a rank waits. Open MPI's mpirun kills one second after SIGTERM.
+constexpr auto patience = 300ms;
+constexpr auto never = Clock::time_point::max();
+
+std::atomic<MpiGuard*> active = nullptr;
+
+// The handler of SIGTERM touches nothing but these.
+volatile std::sig_atomic_t terminated = 0;
+struct sigaction before {};
+
+extern "C" void on_termination(int signal, siginfo_t* info, void* context) {
+  terminated = 1;
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(signal, info, context);
+  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    before.sa_handler(signal);
+  }
+}
+
+void catch_termination() {
+  struct sigaction action {};
+  action.sa_sigaction = on_termination;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  terminated = 0;
+  sigaction(SIGTERM, &action, &before);
+}
+
+[[noreturn]] void end_job() {
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
+}
+
+MPI_Comm duplicate_world() {
+  MPI_Comm handle = MPI_COMM_NULL;
+  ANNULUS_MPI(MPI_Comm_dup, MPI_COMM_WORLD, &handle);
+  return handle;
+}
+
+}  // namespace
+
+MpiGuard::MpiGuard()
+    : watch_(std::make_shared<Watch>([this] { start(); })),
+      link_(duplicate_world()),
+      end_(never),
+      signalled_(never) {
+  int provided = MPI_THREAD_SINGLE;
+  ANNULUS_MPI(MPI_Comm_set_errhandler, link_.handle, MPI_ERRORS_RETURN);
+  ANNULUS_MPI(MPI_Query_thread, &provided);
+  ANNULUS_MPI(MPI_Comm_rank, link_.handle, &rank_);
+  ANNULUS_MPI(MPI_Comm_size, link_.handle, &ranks_);
+  talks_ = provided == MPI_THREAD_MULTIPLE;
+  heard_.resize(static_cast<std::size_t>(ranks_));
+  lowest_alarm_ = ranks_;
+}
+
+MpiGuard::~MpiGuard() {
+  if (!thread_.joinable()) return;
+  active = nullptr;
+  thread_.request_stop();
+  thread_.join();
+  sigaction(SIGTERM, &before, nullptr);
+}
+
+void MpiGuard::wait_for_all() {
+  const Watch::Doing doing(watch_.get(), "the end of the program");
+  const Watch::Waiting waiting(watch_.get());
+  MPI_Barrier(link_.handle);
+}
+
+void MpiGuard::start() {
+  if (ranks_ == 1) return;
+  catch_termination();
+  // Signals go to the threads that know what to do with them.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &old);
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  active = this;
+}
+
+void MpiGuard::run(const std::stop_token& stop) {
+  Clock::time_point last = Clock::now();
+  while (!stop.stop_requested()) {
+    std::this_thread::sleep_for(tick);
+    const Clock::time_point now = Clock::now();
+    if (now - last > tick + pause) {
+      watch_->forgive(last, now - tick);
+      stopped_ = now - last;
+    }
+    last = now;
+    if (can_talk()) look_at_messages();
+    look_at_signal();
+    if (now > end_) end_job();
+    if (end_ != never) continue;
+    if (const auto limit = watch_->exceeded()) report_stall(*limit);
+  }
+}
+
+void MpiGuard::tell(int rank, Tag tag) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Isend(nullptr, 0, MPI_BYTE, rank, tag, link_.handle, &request) == MPI_SUCCESS)
+    MPI_Request_free(&request);
+}
+
+void MpiGuard::look_at_messages() {
+  while (true) {
+    int found = 0;
+    MPI_Status status;
+    const int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, link_.handle, &found, &status);
+    if (code != MPI_SUCCESS || !found) return;
+    const int other = status.MPI_SOURCE;
+    MPI_Recv(nullptr, 0, MPI_BYTE, other, status.MPI_TAG, link_.handle, MPI_STATUS_IGNORE);
+    if (status.MPI_TAG == hush) hushed_ = true;
+    if (status.MPI_TAG == hush) continue;
+    heard_[static_cast<std::size_t>(other)] = true;
+    if (status.MPI_TAG != alarm) continue;
+    lowest_alarm_ = std::min(lowest_alarm_, other);
+    if (end_ == never) {
+      write_line(rank_, fmt::format("rank {} has stalled; this rank: {}", other, whereabouts()));
+      hushed_ = true;
+      end_ = Clock::now() + 2 * answer_within;  // should the other one be gone by then
+    }
+    tell(other, answer);
+  }
+}
+
+std::string MpiGuard::whereabouts() const {
+  std::string text = watch_->tell();
+  if (stopped_ != Clock::duration::zero())
+    text =
+        fmt::format("(stood still for {:.1f} s) {}", std::chrono::duration<double>(stopped_).count(), text);
+  return text;
+}
+
+void MpiGuard::report_stall(Watch::Limit limit) {
+  hushed_ = true;  // the SIGTERM that follows needs no explanation
+  end_ = Clock::now() + answer_within;
+  heard_[static_cast<std::size_t>(rank_)] = true;
+  if (can_talk())
+    for (int r = 0; r < ranks_; ++r)
+      if (r != rank_) tell(r, alarm);
+  write_line(rank_, "stalled: " + whereabouts());
+  const auto answered = [&] { return std::find(heard_.begin(), heard_.end(), false) == heard_.end(); };
+  while (Clock::now() < end_ && !(can_talk() && answered())) {
+    std::this_thread::sleep_for(tick / 10);
+    if (can_talk()) look_at_messages();
+  }
+  if (rank_ > lowest_alarm_) {  // which speaks for all that have stalled
+    std::this_thread::sleep_for(answer_within / 3);
+    end_job();
+  }
+  std::vector<int> silent;
+  for (int r = 0; can_talk() && r < ranks_; ++r)
+    if (!heard_[static_cast<std::size_t>(r)]) silent.push_back(r);
+  write_line(
+      rank_,
+      fmt::format("{}the run ends because a wait has taken longer than {} s; where ranks are no more "
+                  "than slow, raise the limit (run.stall_limit in training, --stall-limit)",
+                  silent.empty()
+                      ? ""
+                      : fmt::format("no answer within {} s from rank {}: killed, stopped or out of reach; ",
+                                    answer_within.count(), fmt::join(silent, ", ")),
+                  std::chrono::duration<double>(limit).count()));
+  end_job();
+}
+
+void MpiGuard::look_at_signal() {
+  if (terminated == 0) return;
+  if (signalled_ == never) signalled_ = Clock::now();
+  if (!hushed_ && Clock::now() - signalled_ < patience) return;
+  const double shortest = std::chrono::duration<double>(patience - tick).count();
+  if (!std::exchange(hushed_, true) && watch_->longest_wait() > shortest)
+    write_line(rank_,
+               fmt::format("asked to end (SIGTERM: another rank is lost, or somebody ends the job): {}",
+                           watch_->tell()));
+  if ((before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_DFL) {
+    std::signal(SIGTERM, SIG_DFL);
+    kill(getpid(), SIGTERM);
+  }
+}
+
+void MpiGuard::hush_others() {
+  MpiGuard* const guard = active;
+  if (guard == nullptr || !guard->can_talk()) return;
+  for (int r = 0; r < guard->ranks_; ++r)
+    if (r != guard->rank_) guard->tell(r, hush);
+}
+
+}  // namespace annulus::comm

@@ -1,0 +1,139 @@
+#include <annulus/comm/watch.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/point_to_point.hpp"
+
+namespace annulus::comm {
+
+namespace {
+
+double seconds(Watch::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+std::string Watch::Wait::to_string() const {
+  std::string text = fmt::format("has waited {:.1f} s", seconds);
+  constexpr std::size_t named = 4;
+  for (std::size_t i = 0; i < std::min(named, pending.size()); ++i) {
+    const Pending& p = pending[i];
+    text += fmt::format("{} {} bytes {} rank {}",
+                        i == 0      ? (p.receive ? " for" : " to send")
+                        : p.receive ? ","
+                                    : ", to send",
+                        p.bytes, p.receive ? "from" : "to", p.job_peer);
+    if (p.channel >= 0) text += " on " + channel_name(p.channel);
+  }
+  if (pending.size() > named) text += fmt::format(" and {} more", pending.size() - named);
+  return text;
+}
+
+Watch::Scope::Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit)
+    : watch_(watch), waits_(waits), tell_(std::move(tell)), messages_(std::move(messages)), limit_(limit) {
+  if (watch_ == nullptr) return;
+  if (limit_ && limit_->count() > 0) watch_->guard();
+  const std::lock_guard lock(watch_->mutex_);
+  since_ = Clock::now();
+  watch_->scopes_.push_back(this);
+}
+
+Watch::Scope::~Scope() {
+  if (watch_ == nullptr) return;
+  const std::lock_guard lock(watch_->mutex_);
+  auto& scopes = watch_->scopes_;
+  // Nearly always the last one; another thread of the rank may have begun something since.
+  scopes.erase(std::next(std::find(scopes.rbegin(), scopes.rend(), this)).base());
+}
+
+Watch::Doing::Doing(Watch* watch, const std::string& what, std::optional<Limit> limit)
+    : Doing(
+          watch,
+          [what](const Wait* wait) { return wait == nullptr ? what : what + ": " + wait->to_string(); },
+          limit) {}
+
+void Watch::set_limit(Limit limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    limit_ = limit;
+  }
+  if (limit.count() > 0) guard();
+}
+
+Watch::Limit Watch::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_before(scopes_.size());
+}
+
+Watch::Limit Watch::limit_before(std::size_t scope) const {
+  while (scope-- > 0) {
+    if (scopes_[scope]->limit_) return *scopes_[scope]->limit_;
+  }
+  return limit_;
+}
+
+std::string Watch::tell() const {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  const Scope* waiting = nullptr;
+  const Scope* innermost = nullptr;
+  for (const Scope* scope : scopes_) (scope->waits_ ? waiting : innermost) = scope;
+  std::optional<Wait> wait;
+  if (waiting != nullptr) {
+    wait.emplace();
+    wait->seconds = seconds(now - waiting->since_);
+    if (waiting->messages_) wait->pending = waiting->messages_();
+  }
+  std::string text;
+  for (const Scope* scope : scopes_) {
+    if (scope->waits_) continue;
+    if (!text.empty()) text += ", ";
+    text += scope->tell_(scope == innermost && wait ? &*wait : nullptr);
+  }
+  if (innermost == nullptr) text = wait ? wait->to_string() : "waits for nobody";
+  return text;
+}
+
+bool Watch::knows() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(scopes_.begin(), scopes_.end(), [](const Scope* scope) { return !scope->waits_; });
+}
+
+double Watch::longest_wait() const {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  double longest = 0;
+  for (const Scope* scope : scopes_)
+    if (scope->waits_) longest = std::max(longest, seconds(now - scope->since_));
+  return longest;
+}
+
+std::optional<Watch::Limit> Watch::exceeded() const {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  for (std::size_t i = 0; i < scopes_.size(); ++i) {
+    if (!scopes_[i]->waits_) continue;
+    const Limit limit = limit_before(i);
+    if (limit.count() > 0 && now - scopes_[i]->since_ > limit) return limit;
+  }
+  return std::nullopt;
+}
+
+void Watch::forgive(Clock::time_point from, Clock::time_point to) {
+  const std::lock_guard lock(mutex_);
+  for (Scope* scope : scopes_)
+    if (scope->since_ <= from) scope->since_ += to - from;
+}
+
+void Watch::guard() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(guarded_, true)) return;
+  }
+  if (guard_) guard_();
+}
+
+}  // namespace annulus::comm

@@ -1,0 +1,89 @@
+// A job of three ranks in which rank 1 is lost or stuck, in the way that the argument names ("none": not at
+// all), in its second compute of ring attention's backward pass or in a collective. No wait may take longer
+// than the second argument says, in milliseconds. mpi_stall_test.cpp runs it under mpirun and looks at what
+// is left of it.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <annulus/comm/mpi.hpp>
+#include <annulus/core/threads.hpp>
+#include <annulus/distributed/attention.hpp>
+#include <annulus/plan/schedules.hpp>
+
+namespace annulus {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto for_ever = 1h;
+
+void get_lost(const std::string& how) {
+  if (how == "sleep") std::this_thread::sleep_for(for_ever);
+  if (how == "loop")
+    for (volatile bool forever = true; forever;) continue;
+  if (how == "stop") std::raise(SIGSTOP);
+  if (how == "kill") std::raise(SIGKILL);
+  if (how == "exit") std::_Exit(0);
+  if (how == "fail") fail("the kernel failed");
+}
+
+void attend(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds limit) {
+  const int rank = communicator.rank();
+  plan::Problem problem;
+  problem.topology = communicator.topology();
+  problem.mask = Mask::parse("full", 96);
+  problem.heads = problem.kv_heads = 2;
+  problem.head_dim = 16;
+  int computes = 0;
+  distributed::Settings settings{.stall_limit = limit};
+  settings.stand_in = [&](const distributed::Work& work) {
+    if (work.pass == plan::Pass::forward || ++computes != 2) return;
+    if (rank == 1) get_lost(how);
+    if (rank == 2 && how == "stop") std::this_thread::sleep_for(for_ever);  // alive, but it does not wait
+  };
+  const HostExec exec;
+  distributed::Attention<HostExec, float> attention(exec, communicator,
+                                                    plan::make_ring(problem, plan::Pass::forward),
+                                                    plan::make_ring(problem, plan::Pass::backward), settings);
+  const int rows = static_cast<int>(problem.shard(rank).count);
+  const auto array = [&] { return Array4<float, HostExec>("array", 1, 2, rows, 16); };
+  const Array3<float, HostExec> lse("lse", 1, 2, rows);
+  const auto q = array(), k = array(), v = array(), out = array(), d_out = array(), dq = array(),
+             dk = array(), dv = array();
+  attention.forward(exec, q, k, v, 1.0f, out, lse);
+  attention.backward(exec, q, k, v, 1.0f, out, lse, d_out, dq, dk, dv);
+}
+
+void run(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds limit) {
+  if (how == "leave" && communicator.rank() == 1) return;
+  if (how == "collective") {
+    if (communicator.rank() == 1) get_lost("stop");
+    std::vector<float> gradients(1 << 16);
+    communicator.all_reduce(HostExec(), gradients.data(), gradients.size(), DType::f32, comm::ReduceOp::sum);
+  }
+  if (how == "patience") {  // rank 0 may take its time
+    const comm::Watch::Doing doing(communicator.watch(), "rank 0 writes a file", 1min);
+    if (communicator.rank() == 0) std::this_thread::sleep_for(limit + 1500ms);
+    communicator.barrier();
+  }
+  attend(communicator, how, limit);
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) {
+  const annulus::comm::MpiEnvironment environment(argc, argv);
+  const Kokkos::ScopeGuard kokkos(annulus::kokkos_settings(environment.ranks_sharing_cores()));
+  const std::chrono::milliseconds limit(std::atoi(argv[2]));
+  environment.limit_waits(limit);
+  try {
+    annulus::run(*environment.world(), argv[1], limit);
+  } catch (const std::exception& error) {
+    environment.abort(error.what());
+  }
+}
