@@ -16,7 +16,8 @@ bool LoopbackWorld::Operation::complete() const {
   return std::all_of(messages.begin(), messages.end(), [](const Message& message) { return message.done; });
 }
 
-LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit) : wait_limit_(wait_limit) {
+LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit, Wire* wire)
+    : wait_limit_(wait_limit), wire_(wire) {
   for (int rank = 0; rank < ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
 }
 
@@ -63,10 +64,39 @@ void LoopbackWorld::match(Message& send, Message& receive) {
     send.error = receive.error =
         fmt::format("rank {} sends {}, which expects {} bytes: both sides must agree on the size",
                     send.source, send.describe(), receive.bytes);
-  } else if (send.bytes != 0) {
-    std::memcpy(receive.data, send.data, send.bytes);
+  } else {
+    if (send.bytes != 0) std::memcpy(receive.data, send.data, send.bytes);
+    if (wire_) return launch(send, receive);
   }
   send.done = receive.done = true;
+}
+
+void LoopbackWorld::launch(Message& send, Message& receive) {
+  const std::int64_t flight = send.flight = receive.flight = launched_++;
+  flights_[flight] = {&send, &receive};
+  // The wire may outlive the world, when ranks have failed meanwhile.
+  const auto on_landing = [&](Message* Flight::*side) {
+    return [weak = weak_from_this(), flight, side] {
+      if (const auto world = weak.lock()) world->land(flight, side);
+    };
+  };
+  wire_->carry({send.source, send.target, send.context, send.channel, send.bytes}, on_landing(&Flight::send),
+               on_landing(&Flight::receive));
+}
+
+void LoopbackWorld::land(std::int64_t flight, Message* Flight::*side) {
+  const std::lock_guard lock(mutex_);
+  const auto place = flights_.find(flight);
+  if (Message* message = std::exchange(place->second.*side, nullptr)) {
+    message->done = true;
+    ranks_[static_cast<std::size_t>(message->owner())]->changed.notify_all();
+  }
+  if (side != &Flight::receive) return;  // the send's side comes first
+  flights_.erase(place);
+  // Those who wait saw it on its way: now they may find that nothing else is.
+  if (flights_.empty()) {
+    for (const auto& rank : ranks_) rank->changed.notify_all();
+  }
 }
 
 void LoopbackWorld::post(Operation& operation) {
@@ -119,15 +149,17 @@ void LoopbackWorld::wait(const Operation& operation) {
         !failure_) {
       const auto pending = std::find_if(operation.messages.begin(), operation.messages.end(),
                                         [](const Message& message) { return !message.done; });
-      annulus::fail("rank {} has waited {} ms for {}: the other side was never posted", operation.rank,
-                    wait_limit_.count(), pending->describe());
+      annulus::fail("rank {} has waited {} ms for {}: {}", operation.rank, wait_limit_.count(),
+                    pending->describe(),
+                    pending->flight == Message::none ? "the other side was never posted"
+                                                     : "the emulated link has not carried it yet");
     }
   }
   check_result(operation);
 }
 
 std::string LoopbackWorld::deadlock() const {
-  if (!one_thread_a_rank_) return {};
+  if (!one_thread_a_rank_ || !flights_.empty()) return {};
   std::string text;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const Operation* operation = ranks_[r]->waits_for;
@@ -151,11 +183,15 @@ void LoopbackWorld::withdraw(Operation& operation) noexcept {
   const std::lock_guard lock(mutex_);
   for (Message& message : operation.messages) {
     if (message.done) continue;
+    message.done = true;
+    if (message.flight != Message::none) {
+      flights_.at(message.flight).*(message.is_send ? &Flight::send : &Flight::receive) = nullptr;
+      continue;
+    }
     const auto place = mailboxes_.find({message.context, message.source, message.target, message.channel});
     if (place == mailboxes_.end()) continue;  // never posted
     std::erase(message.is_send ? place->second.sends : place->second.receives, &message);
     if (place->second.sends.empty() && place->second.receives.empty()) mailboxes_.erase(place);
-    message.done = true;
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/comm/wire.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -17,8 +18,8 @@ namespace annulus::comm {
 
 /// Message matching between ranks that are threads of one process. A message is copied by the rank that posts
 /// its second side, under the lock of the world: nothing moves behind anybody's back, so a rank that gives an
-/// exchange up need only take its messages out of the queues.
-class LoopbackWorld {
+/// exchange up need only take its messages out of the queues. With a wire they complete later than that.
+class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
  public:
   /// One side of a message. Ranks are those of the world.
   struct Message {
@@ -27,6 +28,8 @@ class LoopbackWorld {
     int source = 0, target = 0, context = 0, channel = 0;
     bool is_send = false, done = false;
     std::string error;
+    std::int64_t flight = none;  ///< on the wire under this number
+    static constexpr std::int64_t none = -1;
 
     int owner() const { return is_send ? source : target; }
     std::string describe() const;
@@ -38,7 +41,8 @@ class LoopbackWorld {
     bool complete() const;
   };
 
-  LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit);
+  /// `wire` may be null.
+  LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit, Wire* wire);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
 
@@ -79,7 +83,16 @@ class LoopbackWorld {
     std::string swallowed;
   };
 
+  /// A message on the wire. Null: that side has given it up or is done.
+  struct Flight {
+    Message *send = nullptr, *receive = nullptr;
+  };
+
   void match(Message& send, Message& receive);
+  /// Gives a message whose bytes have been copied to the wire.
+  void launch(Message& send, Message& receive);
+  /// The wire is done with one side of a flight.
+  void land(std::int64_t flight, Message* Flight::*side);
   void check_failure() const;
   void check_result(const Operation& operation) const;
   /// Which messages every rank waits for when none can continue; otherwise empty.
@@ -90,6 +103,9 @@ class LoopbackWorld {
   std::chrono::milliseconds wait_limit_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<Key, Mailbox> mailboxes_;
+  Wire* wire_;
+  std::map<std::int64_t, Flight> flights_;
+  std::int64_t launched_ = 0;
   std::map<std::tuple<int, int, int>, int> contexts_;
   bool one_thread_a_rank_ = true;  // otherwise another thread may yet post what all seem to wait for
   std::exception_ptr failure_;

@@ -1,0 +1,192 @@
+// Loopback over a wire that decides when messages arrive.
+#include <annulus/comm/loopback.hpp>
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+#include "comm/suite.hpp"
+
+namespace annulus::comm {
+namespace {
+
+using test::error_text;
+using testing::HasSubstr;
+
+/// A thread that carries one message after the other, each for `delay`.
+class SlowWire final : public Wire {
+ public:
+  explicit SlowWire(std::chrono::microseconds delay) : delay_(delay) {}
+
+  void carry(const Message&, std::function<void()> left, std::function<void()> arrived) override {
+    const std::lock_guard lock(mutex_);
+    messages_.push_back({std::move(left), std::move(arrived)});
+    changed_.notify_one();
+  }
+
+ private:
+  struct Carried {
+    std::function<void()> left, arrived;
+  };
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [this] { return !messages_.empty(); })) {
+      const Carried message = std::move(messages_.front());
+      messages_.pop_front();
+      lock.unlock();
+      std::this_thread::sleep_for(delay_);
+      message.left();
+      message.arrived();
+      lock.lock();
+    }
+  }
+
+  std::chrono::microseconds delay_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Carried> messages_;
+  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
+};
+
+/// Keeps what it is to carry; the test says when something happens.
+class HandWire final : public Wire {
+ public:
+  void carry(const Message& message, std::function<void()> left, std::function<void()> arrived) override {
+    messages.push_back(message);
+    lefts.push_back(std::move(left));
+    arriveds.push_back(std::move(arrived));
+    ++carried;
+  }
+  void await(int messages_carried) const {
+    while (carried < messages_carried) std::this_thread::yield();
+  }
+
+  std::vector<Message> messages;
+  std::vector<std::function<void()>> lefts, arriveds;
+  std::atomic<int> carried = 0;
+};
+
+class WireSuite : public testing::TestWithParam<suite::Case> {};
+
+TEST_P(WireSuite, Holds) {
+  SlowWire wire(std::chrono::microseconds(0));
+  run_loopback(Topology::uniform(4, 2), [run = GetParam().run](Communicator& comm) { run(comm); },
+               {.wire = &wire});
+}
+
+INSTANTIATE_TEST_SUITE_P(Comm, WireSuite, testing::ValuesIn(suite::all_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Wire, SidesCompleteWhenItSaysSo) {
+  HandWire wire;
+  std::atomic<bool> sent = false;
+  run_loopback(Topology::uniform(2, 1),
+               [&](Communicator& comm) {
+                 std::vector<std::int64_t> data = suite::pattern(3, comm.rank(), 0);
+                 if (comm.rank() == 0) {
+                   suite::send_one(comm, suite::send_of(data, 1), 5).wait();
+                   sent = true;
+                   return;
+                 }
+                 Request request = suite::receive_one(comm, suite::receive_of(data, 0), 5);
+                 wire.await(1);
+                 EXPECT_FALSE(request.test());
+                 EXPECT_FALSE(sent);
+                 wire.lefts.at(0)();
+                 while (!sent) std::this_thread::yield();
+                 EXPECT_FALSE(request.test());
+                 wire.arriveds.at(0)();
+                 EXPECT_TRUE(request.test());
+                 EXPECT_EQ(data, suite::pattern(3, 0, 0));
+               },
+               {.wire = &wire});
+  EXPECT_EQ(wire.messages.at(0).from, 0);
+  EXPECT_EQ(wire.messages.at(0).to, 1);
+  EXPECT_EQ(wire.messages.at(0).channel, 5);
+  EXPECT_EQ(wire.messages.at(0).bytes, 3 * sizeof(std::int64_t));
+}
+
+TEST(Wire, AMessageOnItsWayIsNoDeadlock) {
+  SlowWire wire(std::chrono::milliseconds(30));
+  std::atomic<int> received = 0;
+  const std::string text = error_text([&] {
+    run_loopback(Topology::uniform(2, 2),
+                 [&](Communicator& comm) {
+                   char byte = 0;
+                   const int peer = 1 - comm.rank();
+                   suite::exchange_one(comm, {&byte, 1, peer}, {&byte, 1, peer}).wait();
+                   ++received;
+                   suite::receive_one(comm, {&byte, 1, peer}, 4).wait();  // nobody sends it
+                 },
+                 {.wire = &wire});
+  });
+  EXPECT_EQ(received, 2);
+  EXPECT_THAT(text, HasSubstr("deadlock"));
+  EXPECT_THAT(text, HasSubstr("rank 0 waits for 1 bytes from rank 1 on channel 4"));
+}
+
+TEST(Wire, AMessageMayArriveWhenNobodyIsLeft) {
+  HandWire wire;
+  const std::string text = error_text([&] {
+    run_loopback(Topology::uniform(2, 2),
+                 [&](Communicator& comm) {
+                   std::vector<std::int64_t> data(3);
+                   if (comm.rank() == 0) {
+                     suite::send_one(comm, suite::send_of(data, 1)).wait();
+                   } else {
+                     const Request request = suite::receive_one(comm, suite::receive_of(data, 0));
+                     wire.await(1);
+                     fail("no space left");
+                   }
+                 },
+                 {.wire = &wire});
+  });
+  EXPECT_EQ(text, "no space left");
+  wire.lefts.at(0)();
+  wire.arriveds.at(0)();
+}
+
+TEST(Wire, AnExchangeThatIsGivenUpNeedsNoArrival) {
+  HandWire wire;
+  run_loopback(Topology::uniform(2, 2),
+               [&](Communicator& comm) {
+                 std::vector<std::int64_t> data(3);
+                 if (comm.rank() == 0) {
+                   suite::send_one(comm, suite::send_of(data, 1)).wait();
+                   return;
+                 }
+                 try {
+                   const Request request = suite::receive_one(comm, suite::receive_of(data, 0));
+                   wire.await(1);
+                   fail("interrupted");
+                 } catch (const Error&) {
+                 }
+                 wire.lefts.at(0)();
+                 wire.arriveds.at(0)();
+               },
+               {.wire = &wire});
+}
+
+TEST(Wire, WaitingHasALimit) {
+  HandWire wire;
+  const std::string text = error_text([&] {
+    run_loopback(Topology::uniform(2, 2),
+                 [](Communicator& comm) {
+                   char byte = 0;
+                   const int peer = 1 - comm.rank();
+                   suite::exchange_one(comm, {&byte, 1, peer}, {&byte, 1, peer}, 2).wait();
+                 },
+                 {.wait_limit = std::chrono::milliseconds(50), .wire = &wire});
+  });
+  EXPECT_THAT(text, HasSubstr("has waited 50 ms for 1 bytes from rank"));
+  EXPECT_THAT(text, HasSubstr("the emulated link has not carried it yet"));
+}
+
+}  // namespace
+}  // namespace annulus::comm
