@@ -3,32 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
 
 #include "common/checks.hpp"
+#include "common/topology.hpp"
 
 namespace annulus::planner {
 namespace {
-
-constexpr int default_ranks = 8;
-
-Topology topology_of(const Options& o, const std::optional<Topology>& file) {
-  require(o.ranks >= 0, "--ranks is {}: it must be positive, or 0 for those of the topology file", o.ranks);
-  require(o.ranks_per_node >= 0,
-          "--ranks-per-node is {}: it must be positive, or 0 for those of the topology file",
-          o.ranks_per_node);
-  const int ranks = o.ranks > 0 ? o.ranks : file ? file->ranks() : default_ranks;
-  if (o.ranks_per_node > 0) return Topology::uniform(ranks, o.ranks_per_node);
-  if (file && file->ranks() == ranks) return *file;
-  require(
-      !file || file->is_uniform(),
-      "--ranks {} is not the number of ranks of {}, whose nodes differ in size ({}): say --ranks-per-node",
-      ranks, o.topology.string(), file ? file->to_string() : "");
-  return Topology::uniform(ranks, file ? file->ranks_on(0) : std::min(ranks, default_ranks));
-}
 
 plan::Pass parse_pass(const std::string& text) {
   for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
@@ -83,7 +65,7 @@ Case make_case(const Options& o) {
           "--placement is of use with --schedule hybrid:HxC, not with {}", o.schedule);
   c.schedule = app::with_placement(o.schedule, o.placement);
   c.pass = parse_pass(o.pass);
-  c.problem.topology = topology_of(o, c.cluster.topology);
+  c.problem.topology = app::topology_of(o.ranks, o.ranks_per_node, c.cluster.topology, o.topology);
   c.problem.layout = Layout::parse(o.layout, "--layout");
   c.problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
   c.problem.heads = o.heads;
