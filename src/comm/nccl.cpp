@@ -57,8 +57,6 @@ class NcclCommunicator final : public Communicator {
   const Topology& topology() const override { return control_->topology(); }
   int job_rank(int rank) const override { return control_->job_rank(rank); }
   Watch* watch() const override { return control_->watch(); }
-  int job_rank(int rank) const override { return control_->job_rank(rank); }
-  Watch* watch() const override { return control_->watch(); }
   std::string description() const override {
     int version = 0;
     ANNULUS_NCCL_CALL(ncclGetVersion, &version);
