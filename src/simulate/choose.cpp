@@ -125,8 +125,8 @@ class Chooser {
       problem.layout = candidate.layout;
       double seconds = 0;
       for (const plan::Pass pass : passes_) {
-        const Simulation simulation =
-            simulate::simulate(plan::make_plan(candidate.schedule, problem, pass, field_), cluster_);
+        const Simulation simulation = simulate::simulate(
+            plan::make_plan(candidate.schedule, problem, pass, field_), cluster_, Detail::times);
         seconds += simulation.time;
         for (const RankSummary& rank : simulation.ranks)
           candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);

@@ -9,8 +9,9 @@
 namespace annulus::simulate {
 
 // Ports: way out and way in of each rank inside its node, then those of each rail.
-Network::Network(const Cluster& cluster, const Topology& topology) : topology_(topology) {
-  const int ranks = topology.ranks();
+Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> walked)
+    : topology_(topology), walked_(walked.value_or(topology.ranks())) {
+  const int ranks = walked_;
   ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.inside.bandwidth, {}, false});
   rail_ports_ = static_cast<int>(ports_.size());
   int rails = 0, rails_before = 0;
@@ -30,13 +31,14 @@ int Network::start(int from, int to, std::int64_t bytes, double now) {
   Flow flow;
   flow.remaining = static_cast<double>(bytes);
   flow.since = now;
+  const int sender = from % walked_, receiver = to % walked_;
   const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
   if (topology_.same_node(from, to)) {
-    flow.out = 2 * from;
-    flow.in = 2 * to + 1;
+    flow.out = 2 * sender;
+    flow.in = 2 * receiver + 1;
   } else {
-    flow.out = rail_ports_ + 2 * at(rail_of_, from);
-    flow.in = rail_ports_ + 2 * at(rail_of_, to) + 1;
+    flow.out = rail_ports_ + 2 * at(rail_of_, sender);
+    flow.in = rail_ports_ + 2 * at(rail_of_, receiver) + 1;
   }
   flows_.push_back(flow);
   for (const int port : {flow.out, flow.in}) {
@@ -75,7 +77,14 @@ void Network::predict(int index) {
 }
 
 Network::Finished Network::next() {
+  // A flow that ends now ends whatever the others do: of many that end together, as those of a gather do, the
+  // rates are found once.
+  if (const Finished ending = first(); ending.flow >= 0 && ending.time <= now_) return ending;
   refresh();
+  return first();
+}
+
+Network::Finished Network::first() {
   while (!predictions_.empty()) {
     const Prediction& first = predictions_.top();
     if (first.version == flows_[static_cast<std::size_t>(first.flow)].version)

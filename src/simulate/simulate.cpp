@@ -1,7 +1,6 @@
 #include <annulus/simulate/simulate.hpp>
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <map>
 #include <queue>
@@ -11,6 +10,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/simulate/network.hpp>
 
+#include "simulate/orbit.hpp"
 #include "simulate/summary.hpp"
 
 namespace annulus::simulate {
@@ -19,19 +19,21 @@ namespace {
 /// Discrete events: a rank's computes end, a flow leaves its links, a transfer arrives.
 class Simulator {
  public:
-  Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail)
+  Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail, int walked)
       : plan_(plan),
         problem_(plan.problem),
         cluster_(cluster),
-        keep_timeline_(detail == Detail::timeline),
-        network_(cluster, problem_.topology),
-        loads_(problem_.ranks(), plan.steps),
-        ranks_(static_cast<std::size_t>(problem_.ranks())) {
+        detail_(detail),
+        orbits_(plan, walked),
+        network_(cluster, problem_.topology, walked),
+        loads_(walked, plan.steps),
+        totals_(walked),
+        ranks_(static_cast<std::size_t>(walked)) {
     result_.ranks.resize(ranks_.size());
   }
 
   Simulation run() {
-    for (int rank = 0; rank < problem_.ranks(); ++rank) events_.push({0, sequence_++, rank, computed});
+    for (int rank = 0; rank < orbits_.walked(); ++rank) events_.push({0, sequence_++, rank, computed});
     while (true) {
       const Network::Finished left = network_.next();
       const bool has_event = !events_.empty();
@@ -78,19 +80,36 @@ class Simulator {
     plan::Transfer transfer;
   };
 
+  /// First in, first out.
+  template <class T>
+  struct Line {
+    std::vector<T> entries;
+    std::size_t first = 0;
+    bool empty() const { return first == entries.size(); }
+    void push(T entry) { entries.push_back(std::move(entry)); }
+    T pop() {
+      T entry = std::move(entries[first++]);
+      if (empty()) entries.clear(), first = 0;
+      return entry;
+    }
+  };
+
   /// Messages of one channel from one rank to another, in order.
   struct Stream {
-    std::deque<Sent> sends;         // posted by the sender, not yet on their way
-    std::deque<int> receive_waits;  // posted by the receiver, likewise
+    Line<Sent> sends;         // posted by the sender, not yet on their way
+    Line<int> receive_waits;  // posted by the receiver, likewise
     bool busy = false;
   };
 
+  using Key = std::tuple<int, int, plan::Channel>;  // sender, which is walked, and receiver
+
   struct Travelling {
-    std::tuple<int, int, plan::Channel> stream;
+    Key stream;
     int send_wait, receive_wait;
     std::int64_t span;  // in the timeline
   };
 
+  bool keeps_timeline() const { return detail_ == Detail::timeline; }
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   RankSummary& summary(int rank) { return result_.ranks[static_cast<std::size_t>(rank)]; }
 
@@ -119,7 +138,7 @@ class Simulator {
     }
     if (now > r.free) {
       summary(rank).waiting += now - r.free;
-      if (keep_timeline_) result_.timeline.waits.push_back({rank, r.next, r.free, now});
+      if (keeps_timeline()) result_.timeline.waits.push_back({rank, r.next, r.free, now});
     }
     begin(rank, r.next++, now);
   }
@@ -132,11 +151,13 @@ class Simulator {
     double time = now;
     std::int64_t pairs = 0;
     for (const plan::Compute& compute : step.computes) {
-      const std::int64_t of_head = pairs_of(problem_, compute), of_all = of_head * compute.heads.size();
+      const auto [here, of_head] = orbits_.pairs(compute);
+      const std::int64_t of_all = of_head * compute.heads.size();
+      if (counts_totals()) totals_.add(rank, compute, here);
       const double rate = cluster_.rate(plan_.pass, problem_.head_dim,
                                         std::min(compute.q_rows.size(), compute.kv_rows.size()));
       const double end = time + flops(problem_, plan_.pass, of_all) / rate;
-      if (keep_timeline_) {
+      if (keeps_timeline()) {
         result_.timeline.computes.push_back(
             {rank, index, compute.q_shard, compute.kv_shard, compute.heads, of_head, time, end});
       }
@@ -157,29 +178,28 @@ class Simulator {
     for (const plan::Transfer& send : step.sends) {
       if (!here(send)) continue;
       ++state(rank).waits[send.wait];
-      const std::tuple key(rank, send.peer, send.channel);
-      streams_[key].sends.push_back({index, send.wait, send});
+      const Key key(rank, send.peer, send.channel);
+      streams_[key].sends.push({index, send.wait, send});
       flow(key, now);
     }
     for (const plan::Transfer& receive : step.receives) {
       if (!here(receive)) continue;
       ++state(rank).waits[receive.wait];
       state(rank).slots.hold(problem_, receive.piece, receive.slot);
-      const std::tuple key(receive.peer, rank, receive.channel);
-      streams_[key].receive_waits.push_back(receive.wait);
+      const auto [from, to] = orbits_.image(receive.peer, rank);
+      const Key key(from, to, receive.channel);
+      streams_[key].receive_waits.push(receive.wait);
       flow(key, now);
     }
   }
 
   /// Sends the next message of a stream on its way if both sides have posted it.
-  void flow(const std::tuple<int, int, plan::Channel>& key, double now) {
+  void flow(const Key& key, double now) {
     Stream& stream = streams_[key];
     if (stream.busy || stream.sends.empty() || stream.receive_waits.empty()) return;
     stream.busy = true;
-    const Sent sent = stream.sends.front();
-    const int receive_wait = stream.receive_waits.front();
-    stream.sends.pop_front();
-    stream.receive_waits.pop_front();
+    const Sent sent = stream.sends.pop();
+    const int receive_wait = stream.receive_waits.pop();
 
     const auto [from, to, channel] = key;
     const plan::Piece& piece = sent.transfer.piece;
@@ -187,8 +207,8 @@ class Simulator {
     const LinkClass link = link_between(problem_.topology, from, to);
     const auto t = static_cast<std::size_t>(piece.tensor), l = static_cast<std::size_t>(link);
     summary(from).sent[t][l] += bytes;
-    summary(to).received[t][l] += bytes;
-    if (keep_timeline_) {
+    summary(orbits_.standing_for(to)).received[t][l] += bytes;
+    if (keeps_timeline()) {
       result_.timeline.transfers.push_back(
           {from, to, sent.step, piece.tensor, piece.owner, bytes, channel, link, now, now, now});
     }
@@ -205,12 +225,12 @@ class Simulator {
     const auto [from, to, channel] = transfer.stream;
     const bool inside = problem_.topology.same_node(from, to);
     const double arrival = left.time + (inside ? cluster_.inside : cluster_.between).latency;
-    if (keep_timeline_) {
+    if (keeps_timeline()) {
       TransferSpan& span = result_.timeline.transfers[static_cast<std::size_t>(transfer.span)];
       span.left = left.time;
       span.end = arrival;
     }
-    events_.push({arrival, sequence_++, to, transfer.receive_wait});
+    events_.push({arrival, sequence_++, orbits_.standing_for(to), transfer.receive_wait});
     streams_[transfer.stream].busy = false;
     flow(transfer.stream, left.time);
     complete(from, transfer.send_wait, left.time);
@@ -236,27 +256,70 @@ class Simulator {
       result_.time = std::max(result_.time, ranks_[rank].free);
     }
     result_.imbalance = loads_.imbalance();
+    if (orbits_.walked() < problem_.ranks()) extend();
   }
+
+  /// To the ranks that others have stood for.
+  void extend() {
+    result_.ranks.reserve(static_cast<std::size_t>(problem_.ranks()));
+    for (int rank = orbits_.walked(); rank < problem_.ranks(); ++rank)
+      result_.ranks.push_back(RankSummary(summary(orbits_.standing_for(rank))));
+    if (!counts_totals()) return;
+    const std::vector<std::int64_t> pairs = totals_.pairs(problem_);
+    for (std::size_t rank = 0; rank < pairs.size(); ++rank) result_.ranks[rank].pairs = pairs[rank];
+    result_.imbalance.worker = worker_imbalance(pairs);
+  }
+
+  bool counts_totals() const { return detail_ != Detail::times && orbits_.walked() < problem_.ranks(); }
 
   const plan::Plan& plan_;
   const plan::Problem& problem_;
   const Cluster& cluster_;
-  bool keep_timeline_;
+  Detail detail_;
+  Orbits orbits_;
   Network network_;
   Loads loads_;
+  Totals totals_;
   std::vector<RankState> ranks_;
-  std::map<std::tuple<int, int, plan::Channel>, Stream> streams_;
+  std::map<Key, Stream> streams_;
   std::vector<Travelling> travelling_;  // by flow
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t sequence_ = 0;
   Simulation result_;
 };
 
+/// Ranks that stand for all: whole nodes and periods.
+int ranks_to_walk(const plan::Plan& plan, Detail detail, plan::Walk walk) {
+  const Topology& topology = plan.problem.topology;
+  const bool every = detail == Detail::timeline || !topology.is_uniform();
+  return plan::walked_ranks(plan, every ? plan::Walk::every_rank : walk, every ? 1 : topology.ranks_on(0));
+}
+
+/// Refuses a plan whose messages would not fit, by those of a few of its ranks.
+void check_size(const plan::Plan& plan, int walked) {
+  constexpr std::int64_t most = 6'000'000;
+  std::int64_t messages = 0;
+  for (const int rank : {0, walked / 2, walked - 1}) {
+    std::int64_t of_rank = 0;
+    for (int step = 0; step < plan.steps && of_rank * walked <= most; ++step)
+      of_rank += std::ssize(plan.step(rank, step).sends);
+    messages = std::max(messages, of_rank * walked);
+  }
+  require(
+      messages <= most,
+      "plan '{}' ({}): {} ranks send more than {} messages in {} steps, too many to simulate, and ranks do "
+      "not repeat one another: simulate fewer ranks, or take a layout on which they do (zigzag or striped "
+      "instead of contiguous under causal masks)",
+      plan.schedule, plan::name_of(plan.pass), walked, most, plan.steps);
+}
+
 }  // namespace
 
-Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail) {
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::Walk walk) {
   cluster.check();
-  return Simulator(plan, cluster, detail).run();
+  const int walked = ranks_to_walk(plan, detail, walk);
+  check_size(plan, walked);
+  return Simulator(plan, cluster, detail, walked).run();
 }
 
 }  // namespace annulus::simulate

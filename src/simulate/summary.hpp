@@ -17,6 +17,9 @@ class SlotSizes {
   std::array<std::vector<std::int64_t>, plan::tensor_count> slots_;  // bytes
 };
 
+/// The largest load over the mean one; 1 when there is none.
+double worker_imbalance(const std::vector<std::int64_t>& loads);
+
 /// Loads by rank and step, of which the imbalance degrees are made.
 class Loads {
  public:

@@ -20,33 +20,14 @@ namespace {
 
 using annulus::test::error_text;
 using test::make_problem;
+using test::repeats;
+using test::with_period;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
 constexpr int ranks = 6;  // on 3 nodes
-
-bool repeats(const Plan& plan, int period) {
-  const Translation translation(plan.problem);
-  for (int rank = period; rank < plan.problem.ranks(); ++rank) {
-    const int first = rank % period;
-    for (int step = 0; step < plan.steps; ++step) {
-      if (plan.step(rank, step) != translation.step(plan.step(first, step), rank - first)) return false;
-    }
-  }
-  return true;
-}
-
-/// The plan with the smallest period that it has; nothing when that is all ranks.
-std::optional<Plan> with_period(Plan plan) {
-  for (int period = 1; period < plan.problem.ranks(); ++period) {
-    if (plan.problem.ranks() % period != 0 || !repeats(plan, period)) continue;
-    plan.period = period;
-    return plan;
-  }
-  return std::nullopt;
-}
 
 std::vector<Plan> periodic_plans(std::int64_t tokens) {
   std::vector<Plan> plans;

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <unistd.h>
 
+#include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::plan {
@@ -49,6 +51,28 @@ inline void for_sends(const Plan& plan, const std::function<void(int rank, const
       for (const Transfer& send : step.sends) visit(rank, send);
     }
   }
+}
+
+/// Ranks a period apart do the same.
+inline bool repeats(const Plan& plan, int period) {
+  const Translation translation(plan.problem);
+  for (int rank = period; rank < plan.problem.ranks(); ++rank) {
+    const int first = rank % period;
+    for (int step = 0; step < plan.steps; ++step) {
+      if (plan.step(rank, step) != translation.step(plan.step(first, step), rank - first)) return false;
+    }
+  }
+  return true;
+}
+
+/// The plan with the smallest period that it has; nothing when that is all ranks.
+inline std::optional<Plan> with_period(Plan plan) {
+  for (int period = 1; period < plan.problem.ranks(); ++period) {
+    if (plan.problem.ranks() % period != 0 || !repeats(plan, period)) continue;
+    plan.period = period;
+    return plan;
+  }
+  return std::nullopt;
 }
 
 /// A plan whose steps can be changed one by one.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <vector>
 
@@ -16,7 +17,9 @@ namespace annulus::simulate {
 /// their rails. Time is in seconds and only goes forward.
 class Network {
  public:
-  Network(const Cluster& cluster, const Topology& topology);
+  /// With `walked` ranks (a multiple of every node's size) in the place of all, the ports of rank r are those
+  /// of rank r mod `walked`: for traffic that is the same in all periods.
+  Network(const Cluster& cluster, const Topology& topology, std::optional<int> walked = std::nullopt);
 
   /// A flow of `bytes` from one rank to another sets out at `now`. Gives its number, counted from 0.
   int start(int from, int to, std::int64_t bytes, double now);
@@ -50,6 +53,7 @@ class Network {
     bool operator>(const Prediction& o) const { return time != o.time ? time > o.time : flow > o.flow; }
   };
 
+  Finished first();
   void change(int port);
   void refresh();
   void predict(int index);
@@ -58,6 +62,7 @@ class Network {
   int rail_ports_ = 0;        // index of the first rail's way out
   std::vector<int> rail_of_;  // of each rank, counted over all nodes
   const Topology& topology_;
+  int walked_;
   double now_ = 0;
   std::vector<Flow> flows_;
   std::vector<int> changed_;

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
 #include <annulus/simulate/cluster.hpp>
 
@@ -87,7 +88,11 @@ struct Simulation {
   Timeline timeline;  ///< empty unless asked for
 };
 
-enum class Detail : std::uint8_t { totals, timeline };
+enum class Detail : std::uint8_t {
+  times,    ///< pairs by rank and the ranks' imbalance may be those of the ranks that are walked
+  totals,   ///< all but the timeline
+  timeline  ///< walks every rank
+};
 
 /// Runs a plan on a cluster, in simulated time; the same arguments give the same result to the last bit.
 ///
@@ -99,8 +104,16 @@ enum class Detail : std::uint8_t { totals, timeline };
 /// latency later. Posting, adding, merging and packing take no time, and compute is not slowed down by
 /// transfers.
 ///
-/// Steps are made when a rank comes to them and not kept. Throws Error when the plan does not end, naming a
-/// rank and the step that it cannot begin.
-Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail = Detail::totals);
+/// Steps are made when a rank comes to them and not kept. Of a large plan with a period (plan::Walk) the
+/// ranks of whole nodes and periods alone are walked: what the others do is the same with other rank numbers,
+/// so what they send and receive takes the same time on their links. Their shards may differ by a row or so
+/// and, under a mask, in their work: a compute takes as long as the longest of a sample of the ranks that do
+/// it, bytes and buffers are those of the ranks that are walked, `pairs` is exact. Where nodes differ in size
+/// every rank is walked.
+///
+/// Throws Error when the plan does not end, naming a rank and the step that it cannot begin, and when a plan
+/// has so many messages that they would take gigabytes.
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail = Detail::totals,
+                    plan::Walk walk = plan::Walk::automatic);
 
 }  // namespace annulus::simulate

@@ -1,0 +1,69 @@
+#include "simulate/orbit.hpp"
+
+#include <algorithm>
+
+namespace annulus::simulate {
+
+Orbits::Orbits(const plan::Plan& plan, int walked)
+    : problem_(plan.problem), walked_(walked), translation_(plan.problem) {
+  for (int rank = 0; rank < problem_.ranks(); ++rank) shards_.push_back(problem_.shard(rank));
+  const int orbit = problem_.ranks() / walked;
+  for (const int place : {orbit / 3, 2 * orbit / 3, orbit - 1}) {
+    if (place > 0 && (sample_.empty() || sample_.back() < place * walked)) sample_.push_back(place * walked);
+  }
+}
+
+Orbits::Pairs Orbits::pairs(const plan::Compute& compute) const {
+  const auto count = [this](const plan::Compute& c) {
+    return problem_.mask.pairs(rows(c.q_shard, c.q_rows), rows(c.kv_shard, c.kv_rows));
+  };
+  Pairs pairs;
+  pairs.here = pairs.most = count(compute);
+  for (const int by : sample_) pairs.most = std::max(pairs.most, count(translation_.compute(compute, by)));
+  return pairs;
+}
+
+void Totals::add(int rank, const plan::Compute& compute, std::int64_t pairs) {
+  Rank& r = ranks_[static_cast<std::size_t>(rank)];
+  r.pairs += pairs * compute.heads.size();
+  r.queries[{compute.q_shard, compute.heads.begin}] = compute.heads.size();
+  r.keys[{compute.kv_shard, compute.heads.begin}] = compute.heads.size();
+}
+
+std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
+  const int ranks = problem.ranks(), walked = static_cast<int>(ranks_.size());
+  std::vector<std::int64_t> totals;
+  if (walked < ranks) {
+    const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
+    for (const bool of_queries : {true, false}) {
+      // Of each shard with all others, counted when somebody asks.
+      std::vector<std::int64_t> counted(static_cast<std::size_t>(ranks), -1);
+      const auto of_shard = [&](int shard) {
+        std::int64_t& pairs = counted[static_cast<std::size_t>(shard)];
+        if (pairs < 0) {
+          const PositionMap rows = problem.shard(shard);
+          pairs = of_queries ? problem.mask.pairs(rows, all) : problem.mask.pairs(all, rows);
+        }
+        return pairs;
+      };
+      const auto of_rank = [&](int rank) {
+        const Rank& r = ranks_[static_cast<std::size_t>(rank % walked)];
+        std::int64_t sum = 0;
+        for (const auto& [which, heads] : of_queries ? r.queries : r.keys)
+          sum += heads * of_shard((which.first + rank - rank % walked) % ranks);
+        return sum;
+      };
+      bool exact = true;
+      for (int rank = 0; rank < walked && exact; ++rank)
+        exact = of_rank(rank) == ranks_[static_cast<std::size_t>(rank)].pairs;
+      if (!exact) continue;
+      for (int rank = 0; rank < ranks; ++rank) totals.push_back(of_rank(rank));
+      return totals;
+    }
+  }
+  for (int rank = 0; rank < ranks; ++rank)
+    totals.push_back(ranks_[static_cast<std::size_t>(rank % walked)].pairs);
+  return totals;
+}
+
+}  // namespace annulus::simulate
