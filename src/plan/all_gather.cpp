@@ -19,11 +19,12 @@ constexpr Tensor key_gradients[] = {Tensor::dk, Tensor::dv};
 class AllGather {
  public:
   AllGather(const Problem& problem, Pass pass) : meetings_(problem), pass_(pass) {
+    const std::vector<bool> meets = meetings_.hops();
     for (int hop = 1; hop < problem.ranks(); ++hop) {
-      if (meetings_.any_at(hop)) hops_.push_back(hop);
+      if (meets[static_cast<std::size_t>(hop)]) hops_.push_back(hop);
     }
     if (hops_.empty()) {
-      steps_ = meetings_.any_at(0) ? 1 : 0;
+      steps_ = meets[0] ? 1 : 0;
     } else {
       steps_ = pass == Pass::forward ? 2 : static_cast<int>(hops_.size()) + 3;
     }

@@ -1,5 +1,9 @@
 #include "plan/attended.hpp"
 
+#include <algorithm>
+
+#include "plan/hop_search.hpp"
+
 namespace annulus::plan {
 namespace {
 
@@ -24,23 +28,87 @@ RowRange smallest_range(std::int64_t count, const NothingIn& nothing_in) {
   return {before, count - behind};
 }
 
+/// What meets, of two sides that do, under a band with or without documents. The ends of the keys of a row,
+/// and of the queries of a key, do not decrease, so two fingers that leap over what the other one's row
+/// cannot meet find the first pair, which has the first row of either side; and the last pair likewise.
+Meeting meeting_of_band(const MaskRule& rule, const PositionMap& q, const PositionMap& k) {
+  const auto keys = [&](std::int64_t i) { return rule.reach(q(i), rule.left, rule.right); };
+  const auto queries = [&](std::int64_t j) { return rule.reach(k(j), rule.right, rule.left); };
+  std::int64_t i = 0, j = k.rows_below(keys(0).begin);
+  while (k(j) >= keys(i).end) {
+    i = q.rows_below(queries(j).begin);
+    j = k.rows_below(keys(i).begin);
+  }
+  Meeting meeting{{i, q.count}, {j, k.count}};
+  i = q.count - 1, j = k.rows_below(keys(i).end) - 1;
+  while (k(j) < keys(i).begin) {
+    i = q.rows_below(queries(j).end) - 1;
+    j = k.rows_below(keys(i).end) - 1;
+  }
+  meeting.q.end = i + 1;
+  meeting.kv.end = j + 1;
+  return meeting;
+}
+
+/// Calls the first function that can tell what meets: for nothing, everything, bands, other masks.
+template <class Search>
+RowRange meeting_rows(const Mask& mask, const PositionMap& q, const PositionMap& k, RowRange Meeting::*side,
+                      const Search& search) {
+  const MaskRule rule = mask.rule();
+  const Coverage coverage = rule.classify(q, k);
+  if (coverage == Coverage::full) return Meeting{{0, q.count}, {0, k.count}}.*side;
+  if (coverage == Coverage::empty || mask.is_empty(q, k)) return {};
+  const bool band = rule.dilation == 1 && rule.block_row_starts == nullptr;
+  return band ? meeting_of_band(rule, q, k).*side : search();
+}
+
 }  // namespace
 
 RowRange attended_keys(const Mask& mask, const PositionMap& q, const PositionMap& k) {
-  if (q.empty() || k.empty() || mask.is_empty(q, k)) return {};
-  return smallest_range(k.count, [&](RowRange rows) { return mask.is_empty(q, k.slice(rows)); });
+  return meeting_rows(mask, q, k, &Meeting::kv, [&] {
+    return smallest_range(k.count, [&](RowRange rows) { return mask.is_empty(q, k.slice(rows)); });
+  });
 }
 
 RowRange attending_queries(const Mask& mask, const PositionMap& q, const PositionMap& k) {
-  if (q.empty() || k.empty() || mask.is_empty(q, k)) return {};
-  return smallest_range(q.count, [&](RowRange rows) { return mask.is_empty(q.slice(rows), k); });
+  return meeting_rows(mask, q, k, &Meeting::q, [&] {
+    return smallest_range(q.count, [&](RowRange rows) { return mask.is_empty(q.slice(rows), k); });
+  });
+}
+
+RowRange hull(RowRange a, RowRange b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
 Meetings::Meetings(const Problem& problem) : problem_(problem) {
   for (int rank = 0; rank < problem.ranks(); ++rank) shards_.push_back(problem.shard(rank));
+  const MaskRule rule = problem_.mask.rule();
+  cuts_ = rule.left < rule.tokens - 1 || rule.documents > 1 || rule.block_row_starts != nullptr;
+  all_meet_ = meets_everywhere();
+  if (!all_meet_) near_ = find_neighbourhoods(problem_);
+  const auto [least, most] = std::ranges::minmax(shards_, {}, &PositionMap::count);
+  even_ = most.count - least.count <= 1;
+}
+
+bool Meetings::meets_everywhere() const {
+  const MaskRule rule = problem_.mask.rule();
+  // Keys are attended to from anywhere behind them, or a little before. With gaps, or an end, it is not that
+  // simple.
+  if (cuts_ || rule.dilation > 1) return false;
+  std::int64_t latest_key = 0, earliest_query = rule.tokens;
+  for (const PositionMap& shard : shards_) {
+    if (shard.empty()) return false;
+    latest_key = std::max(latest_key, shard.front());
+    earliest_query = std::min(earliest_query, shard.back());
+  }
+  return latest_key - earliest_query <= rule.right;
 }
 
 bool Meetings::any(int q, int kv) const {
+  if (all_meet_) return true;
+  if (near_.known()) return any(Side::key, kv, {q, q + 1});
   return !shard(q).empty() && !shard(kv).empty() && !problem_.mask.is_empty(shard(q), shard(kv));
 }
 
@@ -49,11 +117,47 @@ Meeting Meetings::of(int q, int kv) const {
           attended_keys(problem_.mask, shard(q), shard(kv))};
 }
 
-bool Meetings::any_at(int hop) const {
-  for (int kv = 0; kv < ranks(); ++kv) {
-    if (any(turned(kv, hop), kv)) return true;
+/// Shows `visit` the rows of the ranks, together or, on grids, rank by rank, until it returns true.
+template <class Visit>
+bool Meetings::visit_until(RankRange ranks, const Visit& visit) const {
+  if (ranks.empty()) return false;
+  if (ranks.size() == 1) return visit(shard(ranks.begin));
+  if (problem_.grid.heads == 1) {
+    return visit(problem_.layout.shards(problem_.mask.tokens(), this->ranks(), ranks.begin, ranks.end));
   }
-  return false;
+  return std::any_of(shards_.begin() + ranks.begin, shards_.begin() + ranks.end, visit);
+}
+
+bool Meetings::any(Side side, int owner, RankRange ranks) const {
+  if (all_meet_ || ranks.empty()) return !ranks.empty();
+  if (near_.known()) {
+    const auto& near = side == Side::query ? near_.of_queries : near_.of_keys;
+    return near[static_cast<std::size_t>(owner)].reaches(owner, ranks.begin, ranks.end, this->ranks());
+  }
+  const PositionMap& own = shard(owner);
+  return !own.empty() && visit_until(ranks, [&](const PositionMap& others) {
+    if (others.empty()) return false;
+    return side == Side::query ? !problem_.mask.is_empty(own, others) : !problem_.mask.is_empty(others, own);
+  });
+}
+
+RowRange Meetings::rows(Side side, int owner, RankRange ranks) const {
+  const PositionMap& own = shard(owner);
+  RowRange rows;
+  visit_until(ranks, [&](const PositionMap& others) {
+    rows = hull(rows, side == Side::query ? attending_queries(problem_.mask, own, others)
+                                          : attended_keys(problem_.mask, others, own));
+    return rows == RowRange{0, own.count};
+  });
+  return rows;
+}
+
+std::vector<bool> Meetings::hops() const {
+  return hops_with_any(ranks(), ranks(), [this](int kv, Hops hops) {
+    const int first = turned(kv, hops.first), last = first + (hops.last - hops.first);
+    return any(Side::key, kv, {first, std::min(last + 1, ranks())}) ||
+           any(Side::key, kv, {0, last + 1 - ranks()});
+  });
 }
 
 }  // namespace annulus::plan

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
+
+#include "plan/neighbourhood.hpp"
 
 namespace annulus::plan {
 
@@ -14,13 +17,29 @@ RowRange attended_keys(const Mask& mask, const PositionMap& q, const PositionMap
 /// none.
 RowRange attending_queries(const Mask& mask, const PositionMap& q, const PositionMap& k);
 
+/// The smallest range with all rows of both.
+RowRange hull(RowRange a, RowRange b);
+
 /// What of one shard's queries meets what of another's keys.
 struct Meeting {
   RowRange q, kv;
   bool empty() const { return q.empty(); }
 };
 
+/// The side of attention that a shard stands on.
+enum class Side : std::uint8_t { query, key };
+
+/// Ranks begin … end − 1.
+struct RankRange {
+  int begin = 0, end = 0;
+  constexpr int size() const { return end - begin; }
+  constexpr bool empty() const { return end <= begin; }
+};
+
 /// Which shards, and which rows of them, the mask brings together.
+///
+/// Questions about many ranks are answered for all their rows at once (Layout::shards), so that halving
+/// ranges of ranks finds who meets whom without asking every pair of ranks.
 class Meetings {
  public:
   explicit Meetings(const Problem& problem);
@@ -28,8 +47,24 @@ class Meetings {
   /// Some query of shard `q` attends to some key of shard `kv`.
   bool any(int q, int kv) const;
   Meeting of(int q, int kv) const;
-  /// Some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
-  bool any_at(int hop) const;
+
+  /// `owner`'s shard on side `side` meets the other side of some of the ranks.
+  bool any(Side side, int owner, RankRange ranks) const;
+  /// The smallest range of rows of `owner`'s shard, on side `side`, that meet the other side of the ranks.
+  RowRange rows(Side side, int owner, RankRange ranks) const;
+
+  RowRange all_rows(int owner) const { return {0, shard(owner).count}; }
+
+  /// Every shard is known to meet every shard, as it does under full and most causal masks.
+  bool all_meet() const { return all_meet_; }
+  /// The mask may leave rows of a shard out of a meeting that are worth not sending: it has a window,
+  /// documents or blocks.
+  bool cuts() const { return cuts_; }
+  /// No shard has more than one row more than another one.
+  bool even() const { return even_; }
+
+  /// For each hop, whether some pair of shards `hop` places apart, q = kv + hop around the ring, meets.
+  std::vector<bool> hops() const;
 
   const Problem& problem() const { return problem_; }
   int ranks() const { return static_cast<int>(shards_.size()); }
@@ -38,9 +73,14 @@ class Meetings {
 
  private:
   const PositionMap& shard(int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
+  bool meets_everywhere() const;
+  template <class Visit>
+  bool visit_until(RankRange ranks, const Visit& visit) const;
 
   Problem problem_;
   std::vector<PositionMap> shards_;
+  Neighbourhoods near_;  // where they are known, they answer everything but rows()
+  bool all_meet_ = false, cuts_ = false, even_ = false;
 };
 
 }  // namespace annulus::plan

@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "plan/parts.hpp"
 #include "plan/timetable.hpp"
 
 namespace annulus::plan {
@@ -47,6 +48,13 @@ struct Ring {
   Span span(const Reach& reach, int owner) const {
     return inner ? reach.inner(owner, at.outer) : reach.outer(owner);
   }
+  RowRange rows(const Reach& reach, int owner, Hops hops) const {
+    return inner ? reach.inner_rows(owner, at.outer, hops) : reach.outer_rows(owner, hops);
+  }
+  /// The ring has another hop.
+  bool goes_on(const Reach& reach) const {
+    return hop() < (inner ? reach.last_inner(at.outer) : reach.last_outer());
+  }
   Channel inputs() const { return inner ? Channel::activations : Channel::outer_activations; }
   Channel sums() const { return inner ? Channel::gradients : Channel::outer_gradients; }
 };
@@ -60,10 +68,18 @@ class Circulation {
                                             : Sums::overlapped),
         reach_(problem, travellers_.side, rings.group_size),
         timetable_(longest_rounds(), rings.group_size, sums_) {
-    for (int owner = 0; owner < problem.ranks(); ++owner) count_steps(owner);
+    count_steps();
   }
 
   int steps() const { return steps_; }
+
+  /// Every group does the same, as far as every shard goes everywhere as a whole.
+  int period() const {
+    const Meetings& meetings = reach_.meetings();
+    const bool same = meetings.all_meet() && !meetings.cuts() && meetings.even();
+    if (!same) return 0;
+    return reach_.groups() == 1 ? 1 : reach_.group_size();
+  }
 
   Step step(int rank, int t) const {
     require(rank >= 0 && rank < problem().ranks(), "plan: rank {} is not one of the {} ranks", rank,
@@ -88,64 +104,68 @@ class Circulation {
   }
 
  private:
-  const Problem& problem() const { return reach_.problem(); }
+  const Problem& problem() const { return reach_.meetings().problem(); }
 
   /// Rounds of each loop.
   std::vector<int> longest_rounds() const {
     std::vector<int> rounds;
-    for (int owner = 0; owner < problem().ranks(); ++owner) {
-      const int loops = reach_.outer(owner).last + 1;
-      rounds.resize(std::max(rounds.size(), static_cast<std::size_t>(loops)), 1);
-      for (int loop = 0; loop < loops; ++loop) {
-        auto& longest = rounds[static_cast<std::size_t>(loop)];
-        longest = std::max(longest, reach_.inner(owner, loop).last + 1);
-      }
+    for (int loop = 0; loop <= reach_.last_outer(); ++loop) {
+      rounds.push_back(std::max(reach_.last_inner(loop), 0) + 1);
     }
     return rounds;
   }
 
-  void count_steps(int owner) {
-    const Span groups = reach_.outer(owner);
-    for (int loop = 0; loop <= groups.last; ++loop) {
-      const Span ranks = reach_.inner(owner, loop);
-      if (ranks.last < 0) continue;
+  void count_steps() {
+    for (int loop = 0; loop <= reach_.last_outer(); ++loop) {
+      const int last = reach_.last_inner(loop);
+      if (last < 0) continue;
       // A sum that comes home is sent in the step after the last compute and waited for in the one after
       // that.
-      const bool returns = sums_ != Sums::none && ranks.first > 0;
-      steps_ = std::max(steps_, timetable_.computing({loop, ranks.last}) + (returns ? 3 : 1));
+      const bool returns = sums_ != Sums::none && last > 0;
+      steps_ = std::max(steps_, timetable_.computing({loop, last}) + (returns ? 3 : 1));
     }
-    if (sums_ != Sums::none && groups.first > 0) {
-      steps_ = std::max(steps_, timetable_.sums_arrive(groups.last) + 1);
+    if (sums_ != Sums::none && reach_.last_outer() > 0) {
+      steps_ = std::max(steps_, timetable_.sums_arrive(reach_.last_outer()) + 1);
     }
   }
 
-  Transfer transfer(Tensor tensor, int owner, Channel channel, int peer, Slot slot, int post,
+  /// Rows of a shard that travel to a hop: those that somebody from there on needs.
+  RowRange input_rows(int owner, const Ring& ring, int hop) const {
+    return ring.rows(reach_, owner, {hop, ring.span(reach_, owner).last});
+  }
+
+  /// Rows of a sum that leaves a hop: those to which somebody has added. Where each rank computes on top of
+  /// what has arrived, the sum has its rows from the beginning.
+  RowRange sum_rows(int owner, const Ring& ring, int hop) const {
+    const Span span = ring.span(reach_, owner);
+    return ring.rows(reach_, owner, {span.first, sums_ == Sums::alone ? span.last : hop});
+  }
+
+  Transfer transfer(Tensor tensor, int owner, RowRange rows, Channel channel, int peer, Slot slot, int post,
                     int wait) const {
-    Transfer transfer;
-    transfer.piece = problem().whole(tensor, owner);
-    transfer.wire = problem().wire(tensor);
-    transfer.channel = channel;
-    transfer.peer = peer;
-    transfer.slot = slot;
-    transfer.post = post;
+    Transfer transfer =
+        plan::transfer(problem(), part(problem(), tensor, owner, rows), channel, peer, slot, post);
     transfer.wait = wait;
     return transfer;
   }
 
   /// The shard of this hop goes on and that of the following one comes, while this rank computes.
   void move_inputs(Step& step, int rank, const Ring& ring, int post, int wait) const {
+    if (!ring.goes_on(reach_)) return;
     const Hop following = ring.following();
     const int leaving = reach_.owner_at(rank, ring.at), coming = reach_.owner_at(rank, following);
     const bool sends = ring.hop() < ring.span(reach_, leaving).last;
     const bool receives = ring.hop() + 1 <= ring.span(reach_, coming).last;
+    const RowRange sent = sends ? input_rows(leaving, ring, ring.hop() + 1) : RowRange{};
+    const RowRange received = receives ? input_rows(coming, ring, ring.hop() + 1) : RowRange{};
     for (const Tensor tensor : travellers_.inputs) {
       if (sends) {
-        step.sends.push_back(transfer(tensor, leaving, ring.inputs(), reach_.rank_at(leaving, following),
-                                      input_slot(ring.at), post, wait));
+        step.sends.push_back(transfer(tensor, leaving, sent, ring.inputs(),
+                                      reach_.rank_at(leaving, following), input_slot(ring.at), post, wait));
       }
       if (receives) {
-        step.receives.push_back(transfer(tensor, coming, ring.inputs(), reach_.rank_at(coming, ring.at),
-                                         input_slot(following), post, wait));
+        step.receives.push_back(transfer(tensor, coming, received, ring.inputs(),
+                                         reach_.rank_at(coming, ring.at), input_slot(following), post, wait));
       }
     }
   }
@@ -154,34 +174,38 @@ class Circulation {
   /// relays, comes.
   void move_sums(Step& step, int rank, const Ring& ring, int post, int wait) const {
     const Hop following = ring.following();
-    const int leaving = reach_.owner_at(rank, ring.at), coming = reach_.owner_at(rank, following);
-    const int own = reach_.owner_at(rank, ring.base());
+    const bool goes_on = ring.goes_on(reach_);
+    const int leaving = reach_.owner_at(rank, ring.at), own = reach_.owner_at(rank, ring.base());
+    const int coming = goes_on ? reach_.owner_at(rank, following) : rank;
     const Span leaving_span = ring.span(reach_, leaving), coming_span = ring.span(reach_, coming),
                own_span = ring.span(reach_, own);
     const bool sends = leaving_span.sums(ring.hop());
-    const bool passing = coming_span.sums(ring.hop() + 1) && ring.hop() + 1 > coming_span.first;
+    const bool passing = goes_on && coming_span.sums(ring.hop() + 1) && ring.hop() + 1 > coming_span.first;
     const bool adding = passing && adds(coming, ring);  // otherwise this rank relays, or computes on top
     const bool homecoming = own_span.sums(ring.hop()) && ring.hop() == own_span.last;
     const Slot landing = ring.inner ? inner_landing : outer_landing;
     const Slot homecoming_landing = !adding      ? landing
                                     : ring.inner ? inner_homecoming_landing
                                                  : outer_homecoming_landing;
+    const RowRange sent = sends ? sum_rows(leaving, ring, ring.hop()) : RowRange{};
+    const RowRange passed = passing ? sum_rows(coming, ring, ring.hop()) : RowRange{};
+    const RowRange returned = homecoming ? sum_rows(own, ring, ring.hop()) : RowRange{};
     for (const Tensor tensor : travellers_.gradients) {
       if (sends) {
         const Hop to = ring.hop() == leaving_span.last ? ring.base() : following;
-        step.sends.push_back(transfer(tensor, leaving, ring.sums(), reach_.rank_at(leaving, to),
+        step.sends.push_back(transfer(tensor, leaving, sent, ring.sums(), reach_.rank_at(leaving, to),
                                       sum_slot(ring.at), post, wait));
       }
       if (passing) {
-        Transfer receive = transfer(tensor, coming, ring.sums(), reach_.rank_at(coming, ring.at),
+        Transfer receive = transfer(tensor, coming, passed, ring.sums(), reach_.rank_at(coming, ring.at),
                                     adding ? landing : sum_slot(following), post, wait);
         receive.arrival = adding ? Arrival::add : Arrival::store;
         if (adding) receive.target = sum_slot(following);
         step.receives.push_back(receive);
       }
       if (homecoming) {
-        Transfer receive =
-            transfer(tensor, own, ring.sums(), reach_.rank_at(own, ring.at), homecoming_landing, post, wait);
+        Transfer receive = transfer(tensor, own, returned, ring.sums(), reach_.rank_at(own, ring.at),
+                                    homecoming_landing, post, wait);
         receive.arrival = Arrival::add;
         receive.target = sum_slot(ring.base());
         step.receives.push_back(receive);
@@ -199,18 +223,19 @@ class Circulation {
   void compute(Step& step, int rank, Hop round) const {
     const int owner = reach_.owner_at(rank, round);
     if (begins_sum(owner, round)) {
+      const Ring ring{round.inner > 0, round};
+      const RowRange rows = sum_rows(owner, ring, ring.hop());
       for (const Tensor tensor : travellers_.gradients) {
-        step.clears.push_back({problem().whole(tensor, owner), sum_slot(round)});
+        step.clears.push_back({part(problem(), tensor, owner, rows), sum_slot(round)});
       }
     }
     if (!reach_.needs(owner, round)) return;
-    Compute compute;
     const bool queries = travellers_.side == Side::query;
-    compute.q_shard = queries ? owner : rank;
-    compute.kv_shard = queries ? rank : owner;
-    compute.q_rows = problem().whole(Tensor::q, compute.q_shard).rows;
-    compute.kv_rows = problem().whole(Tensor::k, compute.kv_shard).rows;
-    compute.heads = {0, problem().heads};
+    const int q = queries ? owner : rank, kv = queries ? rank : owner;
+    const Meetings& meetings = reach_.meetings();
+    Compute compute = plan::compute(
+        problem(), q, kv,
+        meetings.cuts() ? meetings.of(q, kv) : Meeting{meetings.all_rows(q), meetings.all_rows(kv)});
     (queries ? compute.q_slot : compute.kv_slot) = input_slot(round);
     if (sums_ != Sums::none) (queries ? compute.out_slot : compute.kv_grad_slot) = sum_slot(round);
     step.computes.push_back(compute);
@@ -254,6 +279,7 @@ Plan circulate(std::string schedule, const Problem& problem, Pass pass, Travelle
   plan.pass = pass;
   plan.problem = problem;
   plan.steps = circulation->steps();
+  plan.period = circulation->period();
   plan.step = [circulation](int rank, int step) { return circulation->step(rank, step); };
   return plan;
 }

@@ -28,15 +28,17 @@ class HelperWorker {
  public:
   HelperWorker(const Problem& problem, Pass pass) : meetings_(problem), pass_(pass) {
     const int ranks = problem.ranks();
+    const std::vector<bool> meets = meetings_.hops();
+    const auto at = [&meets](int hop) { return meets[static_cast<std::size_t>(hop)]; };
     hops_.push_back(0);
     for (int hop = 1; 2 * hop <= ranks; ++hop) {
-      if (meetings_.any_at(hop) || meetings_.any_at(ranks - hop)) hops_.push_back(hop);
+      const bool works = at(hop), helps = at(ranks - hop) && 2 * hop != ranks;
+      if (!works && !helps) continue;
+      hops_.push_back(hop);
+      const bool has_results = helps || pass == Pass::backward;  // what workers compute stays in a forward
+      if (has_results) steps_ = rounds() + 2;
     }
-    if (rounds() == 1 && !meetings_.any_at(0)) return;
-    steps_ = rounds();
-    for (int round = 1; round < rounds(); ++round) {
-      if (has_results(round)) steps_ = std::max(steps_, round + 3);
-    }
+    if (rounds() > 1 || at(0)) steps_ = std::max(steps_, rounds());
   }
 
   int steps() const { return steps_; }
@@ -80,13 +82,6 @@ class HelperWorker {
     if (pass_ == Pass::forward)
       return task.helping ? std::vector{Tensor::o, Tensor::lse} : std::vector<Tensor>{};
     return task.helping ? std::vector{Tensor::dq} : std::vector{Tensor::dk, Tensor::dv};
-  }
-  bool has_results(int round) const {
-    for (int rank = 0; rank < problem().ranks(); ++rank) {
-      const auto task = this->task(rank, round);
-      if (task && !results(*task).empty()) return true;
-    }
-    return false;
   }
 
   Piece piece(const Task& task, Tensor tensor) const {

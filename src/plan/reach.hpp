@@ -1,14 +1,15 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
 
-namespace annulus::plan {
+#include "plan/attended.hpp"
+#include "plan/hop_search.hpp"
 
-/// The side of attention whose shards travel.
-enum class Side : std::uint8_t { query, key };
+namespace annulus::plan {
 
 /// Place of a shard on its way: `outer` groups and `inner` ranks of a group away from its owner.
 struct Hop {
@@ -24,21 +25,24 @@ struct Span {
   bool sums(int hop) const { return first > 0 && first <= hop && hop <= last; }
 };
 
-/// Who needs a shard that goes round a ring of rings. The ranks form groups of consecutive ranks (the nodes
-/// of a topology; all ranks for one flat ring). A shard goes from group to group, always to the rank with its
-/// owner's place in the group (its rail), and from there round each group. A rank needs the shard when the
-/// mask leaves it at least one pair with its own shard of the other side; a group, when one of its ranks
-/// does.
+/// Who needs a shard that goes round a ring of rings, and what of it. The ranks form groups of consecutive
+/// ranks (the nodes of a topology; all ranks for one flat ring). A shard goes from group to group, always to
+/// the rank with its owner's place in the group (its rail), and from there round each group. A rank needs the
+/// shard when the mask leaves it at least one pair with its own shard of the other side; a group, when one of
+/// its ranks does.
 ///
-/// A ring turns r → r + 1, or r → r − 1 where that makes fewer hops: on contiguous shards under a causal
-/// mask, keys are needed by later ranks, queries by earlier ones. The inner rings all turn alike; the hops of
-/// the owners' own groups decide.
+/// A ring leaves out the places where nobody needs what comes by: its hops lead straight to the next place at
+/// which some shard is needed. On zigzag shards under a window these are the neighbours on both sides.
+///
+/// A ring turns upwards, or downwards where that makes fewer hops: on contiguous shards under a causal mask,
+/// keys are needed by later ranks, queries by earlier ones. The inner rings all turn alike; the hops of the
+/// owners' own groups decide.
 class Reach {
  public:
   /// `group_size` divides the number of ranks.
   Reach(const Problem& problem, Side travelling, int group_size);
 
-  /// Rank at hop `hop` of a shard.
+  /// Rank at hop `hop` of a shard. Hops go as far as last_outer() and last_inner().
   int rank_at(int owner, Hop hop) const { return turned(owner, hop, 1); }
   /// Owner of the shard whose hop `hop` is `rank`.
   int owner_at(int rank, Hop hop) const { return turned(rank, hop, -1); }
@@ -46,35 +50,74 @@ class Reach {
   /// The rank at hop `hop` computes with `owner`'s shard.
   bool needs(int owner, Hop hop) const;
   /// The group `outer` places away has a rank that needs the shard.
-  bool group_needs(int owner, int outer) const { return inner(owner, outer).last >= 0; }
+  bool group_needs(int owner, int outer) const;
 
   /// Ranks that need the shard in the group `outer` places away, by inner hop.
   Span inner(int owner, int outer) const;
   /// Groups that need the shard, by outer hop; first and last are 0 and −1 when nobody does.
   Span outer(int owner) const { return outer_[static_cast<std::size_t>(owner)]; }
 
-  int groups() const { return ranks() / group_size_; }
+  /// The smallest range of rows of the shard that these ranks of the group `outer` places away need; all rows
+  /// where the mask makes parts of shards not worth while (Meetings::cuts).
+  RowRange inner_rows(int owner, int outer, Hops ranks) const;
+  /// The same of whole groups.
+  RowRange outer_rows(int owner, Hops groups) const;
+
+  /// Largest of all outer(owner).last.
+  int last_outer() const { return outer_way_.last; }
+  /// Largest of all inner(owner, outer).last, for 0 ≤ outer ≤ last_outer().
+  int last_inner(int outer) const { return inner_way(outer).last; }
+
+  int groups() const { return meetings_.ranks() / group_size_; }
   int group_size() const { return group_size_; }
-  const Problem& problem() const { return problem_; }
+  const Meetings& meetings() const { return meetings_; }
   Side travelling() const { return travelling_; }
 
  private:
-  int ranks() const { return static_cast<int>(shards_.size()); }
-  int turned(int rank, Hop hop, int sign) const;
-  bool has_pairs(int owner, Hop hop) const;
-  template <class Needs>
-  static Span span_of(int size, const Needs& needs);
-  Span find_inner(int owner, int outer) const;
-  void turn_inner_rings();
-  void turn_outer_ring();
+  /// How a ring turns: the places at its hops.
+  struct Way {
+    int direction = 1;
+    std::vector<int> distances = {0};  // from the owner's place in this direction, by hop
+    int last = -1;                     // last hop at which some shard is needed
+    int place(int hop) const { return direction * distances[static_cast<std::size_t>(hop)]; }
+  };
+  /// `size` places of `width` consecutive ranks each, the first one at rank `start`.
+  struct Circle {
+    int start, size, width;
+    /// Ranks at these distances from `place`, which count modulo `size`, in at most two runs.
+    std::array<RankRange, 2> ranks(int place, Hops hops) const;
+  };
+  /// A ring as a shard goes through it.
+  struct Route {
+    Circle circle;
+    int place;  // the first one
+    const Way* way;
+    /// Ranks at these hops, and some that are left out. Those need nothing.
+    std::array<RankRange, 2> ranks(Hops hops) const;
+  };
+  Circle group(int owner, int outer) const;
+  Circle all_groups() const { return {0, groups(), group_size_}; }
+  Route inner_route(int owner, int outer, const Way& way) const;
+  Route outer_route(int owner, const Way& way) const;
+  const Way& inner_way(int outer) const { return inner_ways_[static_cast<std::size_t>(outer)]; }
 
-  Problem problem_;
+  int turned(int rank, Hop hop, int sign) const;
+  bool any(int owner, const std::array<RankRange, 2>& ranks) const;
+  RowRange rows(int owner, const std::array<RankRange, 2>& ranks) const;
+  Span span(int owner, const Route& route) const;
+  /// Of each distance upwards, whether the rank there in the group `outer` hops away needs some shard.
+  std::vector<bool> places_in_groups(int outer) const;
+  static Way way_through(const std::vector<bool>& places, int direction);
+  /// The way that makes fewer hops, and the spans of all owners on it.
+  template <class RouteOf>
+  std::vector<Span> turn(const std::vector<bool>& places, Way& way, const RouteOf& route_of) const;
+
+  Meetings meetings_;
   Side travelling_;
   int group_size_;
-  std::vector<PositionMap> shards_;
-  int outer_direction_ = 1, inner_direction_ = 1;
-  std::vector<Span> outer_;               // of each owner
-  std::vector<std::vector<Span>> inner_;  // of each owner, as far as it travels
+  Way outer_way_;
+  std::vector<Way> inner_ways_ = {{}};   // by outer hop
+  std::vector<Span> outer_, own_group_;  // of each owner: outer(owner), inner(owner, 0)
 };
 
 }  // namespace annulus::plan

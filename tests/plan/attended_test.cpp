@@ -61,10 +61,7 @@ TEST(Attended, IsTheSmallestRange) {
 
 TEST(Attended, DistancesWithoutMeetings) {
   const Meetings meetings(test::make_problem(6, 60, "contiguous", "window:12,0"));
-  EXPECT_TRUE(meetings.any_at(0));
-  EXPECT_TRUE(meetings.any_at(1));
-  EXPECT_TRUE(meetings.any_at(2));
-  for (const int hop : {3, 4, 5}) EXPECT_FALSE(meetings.any_at(hop));
+  EXPECT_EQ(meetings.hops(), (std::vector<bool>{true, true, true, false, false, false}));
   EXPECT_EQ(meetings.of(2, 0).kv, (RowRange{8, 10}));
   EXPECT_EQ(meetings.of(2, 0).q, (RowRange{0, 2}));
 }

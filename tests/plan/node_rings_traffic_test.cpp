@@ -149,15 +149,16 @@ TEST(NodeRings, CausalContiguousShardsStopAtTheLastNode) {
 }
 
 TEST(NodeRings, NodesThatNeedNothingRelay) {
-  // Queries of shard 0 see the keys of shards 0, 3 and 7, on nodes 0, 1 and 3; nobody else sees foreign keys.
-  const BlockFile file({"0 3 7", "1", "2", "3", "4", "5", "6", "7"});
+  // Queries of shard 0 see the keys of shards 0, 3 and 7, on nodes 0, 1 and 3, those of shard 2 the keys of
+  // shard 7: two nodes away.
+  const BlockFile file({"0 3 7", "1", "2 7", "3", "4", "5", "6", "7"});
   const Problem problem = on_nodes(4, 2, 80, "contiguous", file.mask(10));
   const Plan plan = make_topology_burst(problem, Pass::backward);
   EXPECT_THAT(violations(plan), IsEmpty());
   using Ways = std::vector<std::pair<int, int>>;
   Ways q, dq;
   for_sends(plan, [&](int rank, const Transfer& send) {
-    EXPECT_EQ(send.piece.owner, 0);
+    if (send.piece.owner != 0) return;
     if (send.piece.tensor == Tensor::q) q.emplace_back(rank, send.peer);
     if (send.piece.tensor == Tensor::dq) dq.emplace_back(rank, send.peer);
   });

@@ -198,6 +198,19 @@ TEST(Schedules, WindowsInvolveNearRanksOnly) {
   EXPECT_EQ(forward.steps, 2);
   EXPECT_EQ(backward.steps, 4);
   EXPECT_EQ(rows_sent(forward, Tensor::k), 70);
+TEST(Schedules, PlacesWhereNobodyNeedsAnythingAreLeftOut) {
+  // Queries of shard 0 see the keys of shards 0, 1 and 3; nobody else sees foreign keys.
+  const BlockFile file({"0-1 3", "1", "2", "3"});
+  const Plan plan = make_burst(make_problem(4, 40, "contiguous", file.mask(10)), Pass::backward);
+  EXPECT_EQ(rows_sent(plan, Tensor::q), 20);   // 0 → 1 → 3
+  EXPECT_EQ(rows_sent(plan, Tensor::dq), 20);  // 1 → 3 → 0
+  EXPECT_EQ(plan.steps, 3 + 2);
+  // On zigzag shards a window has neighbours on both sides, however many ranks there are.
+  const Problem zigzag = make_problem(16, 320, "zigzag", "window:10,0");
+  EXPECT_EQ(make_ring(zigzag, Pass::forward).steps, 3);
+  EXPECT_EQ(make_ring(zigzag, Pass::backward).steps, 5);
+}
+
   EXPECT_EQ(rows_sent(backward, Tensor::dk), 70);
   for (int rank = 0; rank < 8; ++rank) {
     for (const Step& step : backward.rank_steps(rank)) {
@@ -214,12 +227,12 @@ TEST(Schedules, WindowsInvolveNearRanksOnly) {
 }
 
 TEST(Schedules, RanksThatNeedNothingRelay) {
-  // Queries of shard 0 see the keys of shards 0, 1 and 3; nobody else sees foreign keys.
-  const BlockFile file({"0-1 3", "1", "2", "3"});
+  // Queries of shard 0 see the keys of shards 0, 1 and 3, those of shard 1 the keys of shards 1 and 3.
+  const BlockFile file({"0-1 3", "1 3", "2", "3"});
   const Plan plan = make_burst(make_problem(4, 40, "contiguous", file.mask(10)), Pass::backward);
   EXPECT_THAT(violations(plan), IsEmpty());
-  EXPECT_EQ(rows_sent(plan, Tensor::q), 30);   // 0 → 1 → 2 → 3
-  EXPECT_EQ(rows_sent(plan, Tensor::dq), 30);  // 1 → 2 → 3 → 0
+  EXPECT_EQ(rows_sent(plan, Tensor::q), 30 + 20);   // 0 → 1 → 2 → 3, 1 → 2 → 3
+  EXPECT_EQ(rows_sent(plan, Tensor::dq), 30 + 10);  // 1 → 2 → 3 → 0, 3 → 1
   std::vector<Transfer> relayed;
   for (const Step& step : plan.rank_steps(2)) {
     EXPECT_TRUE(step.computes.empty() || step.computes.front().q_shard == 2);
