@@ -51,6 +51,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
           "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
           "explains)");
   const train::Config config = train::Config::load(file, overrides);
+  mpi.limit_waits(config.stall_limit());
   const auto world = mpi.world(config.parallel.ranks_per_node);
   const train::Outcome outcome = train::train(HostExec(), *world, config, train::ResumePolicy::parse(resume));
   if (mpi.rank() == 0) {

@@ -224,6 +224,11 @@ void Config::check() const {
   Layout::parse(attention.layout, "attention.layout");
 }
 
+std::chrono::milliseconds Config::file_stall_limit() const {
+  if (run.stall_limit == 0) return stall_limit();
+  return std::max<std::chrono::milliseconds>(stall_limit(), std::chrono::hours(1));
+}
+
 optim::AdamWOptions Config::adamw() const {
   return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
 }

@@ -18,6 +18,8 @@ const std::vector<Key>& table() {
       {"run.folder", "where configuration, metrics, log and checkpoints of the run go",
        ANNULUS_MEMBER(run.folder), never},
       {"run.seed", "from which the initial parameters are drawn", ANNULUS_MEMBER(run.seed), in_run, 0},
+      {"run.stall_limit", "seconds a rank may wait for others before the run ends with a report; 0: for ever",
+       ANNULUS_MEMBER(run.stall_limit), never, 0},
 
       {"model.vocabulary", "entries of the embedding; 0 takes the vocabulary of the data",
        ANNULUS_MEMBER(model.vocabulary), in_lineage, 0},

@@ -37,6 +37,7 @@ SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& c
       schedule_(config.attention.schedule),
       mask_text_(config.attention.mask),
       kernel_(parse_kernel(config.attention.kernel)),
+      stall_limit_(config.stall_limit()),
       follows_documents_(takes_documents_from_data(mask_text_)) {
   problem_.topology = context.topology();
   problem_.layout = Layout::parse(config.attention.layout, "attention.layout");
@@ -81,7 +82,7 @@ void SequenceAttention::set_mask(const HostExec& exec, Mask mask) {
   plan::validate(forward);
   plan::validate(backward);
   attention_.emplace(exec, context_, std::move(forward), std::move(backward),
-                     distributed::Settings{.kernel = kernel_});
+                     distributed::Settings{.kernel = kernel_, .stall_limit = stall_limit_});
 }
 
 }  // namespace annulus::train

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,6 +34,7 @@ class SequenceAttention {
   comm::Communicator& context_;
   std::string schedule_, mask_text_;
   attention::Kernel kernel_;
+  std::chrono::milliseconds stall_limit_;
   bool follows_documents_;
   std::vector<std::int64_t> starts_;  // of the sequence whose plans are set
   plan::Problem problem_;

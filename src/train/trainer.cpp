@@ -143,6 +143,8 @@ class Run {
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
     const Region region("annulus::train::start");
+    const comm::Watch::Doing doing(world_.watch(), "the start of the run, for which rank 0 reads files",
+                                   config_.file_stall_limit());
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
@@ -206,6 +208,7 @@ class Run {
     const Kokkos::Timer timer;
     attention_.attention().reset_times();
     const std::int64_t step = progress_.step + 1;
+    const comm::Watch::Doing doing(world_.watch(), fmt::format("update {}", step));
 
     std::vector<data::Sequence> sequences;
     StepResult result;
@@ -288,6 +291,9 @@ class Run {
   // False, on every rank, when the checkpoint could not be written: training goes on without it.
   bool save() {
     const Region region("annulus::train::save");
+    const comm::Watch::Doing doing(
+        world_.watch(), fmt::format("the checkpoint of update {}, which rank 0 writes", progress_.step),
+        config_.file_stall_limit());
     std::int32_t saved = 1;
     if (folder_) {
       const auto file = folder_->checkpoints().file_of(progress_.step);

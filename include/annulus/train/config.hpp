@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -19,6 +20,10 @@ struct Config {
   struct Run {
     std::string folder = "runs/train";
     std::int64_t seed = 1;
+    /// Seconds that a rank may wait for others at a time; 0: for ever. Long: ranks may well be slow (a step
+    /// of a plan over a million tokens takes minutes on a CPU), and ending a sound run costs more than
+    /// finding a dead one later. Lost processes are noticed by the launcher, much sooner.
+    std::int64_t stall_limit = 1800;
   } run;
 
   model::LlamaConfig model;  ///< vocabulary 0: that of the data
@@ -74,6 +79,9 @@ struct Config {
   /// Throws Error naming keys and remedy. Called by load.
   void check() const;
 
+  std::chrono::milliseconds stall_limit() const { return std::chrono::seconds(run.stall_limit); }
+  /// The limit of waits while rank 0 reads or writes a checkpoint: an hour at least.
+  std::chrono::milliseconds file_stall_limit() const;
   optim::AdamWOptions adamw() const;
   optim::LearningRateSchedule learning_rate() const;
 };
