@@ -32,6 +32,13 @@ class AllGather {
 
   int steps() const { return steps_; }
 
+  /// All ranks do the same where everybody needs everything.
+  int period() const {
+    const MaskRule rule = problem().mask.rule();
+    const bool everything = meetings_.all_meet() && !meetings_.cuts() && rule.right >= rule.tokens - 1;
+    return everything && meetings_.even() ? 1 : 0;
+  }
+
   Step step(int rank, int t) const {
     Step step;
     if (t == 0) {

@@ -8,6 +8,7 @@
 
 #include "plan/attended.hpp"
 #include "plan/parts.hpp"
+#include "plan/rectangle.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -49,6 +50,12 @@ class HeadExchange {
   }
 
   int steps() const { return steps_; }
+
+  /// The ranks of a group follow one another, so the groups' period counts their ranks.
+  int period() const {
+    const bool same = grid_.placement == Placement::head_first && meetings_.all_meet() && meetings_.even();
+    return same ? between_.period * size() : 0;
+  }
 
   Step step(int rank, int t) const {
     const Self self{rank, grid_.context(rank, ranks()), grid_.place(rank, ranks())};
@@ -96,6 +103,15 @@ class HeadExchange {
     const bool query = is_query_side(tensor);
     return {tensor, owner, (query ? queries_ : keys_)[static_cast<std::size_t>(owner)],
             query ? heads(place) : kv_heads(place)};
+  }
+
+  /// What of it belongs to a piece of the group's shard, whose rows the ranks hold one after the other.
+  Piece piece(const Piece& of_group, int owner_place, int place) const {
+    Piece own = piece(of_group.tensor, rank_at(of_group.owner, owner_place), place);
+    const std::int64_t rows = between_.problem.shard(of_group.owner).count;
+    const std::int64_t first = rows * owner_place / size();
+    own.rows = intersection(own.rows, {of_group.rows.begin - first, of_group.rows.end - first});
+    return own;
   }
 
   /// The slot of this rank for the shard of the rank at `place`, where the group's plan has `slot`.
@@ -191,7 +207,7 @@ class HeadExchange {
     if (turn.value_or(0) == 0) {
       for (const Clear& clear : group.clears) {
         for (int place = 0; place < size(); ++place) {
-          const Piece cleared = piece(clear.piece.tensor, rank_at(clear.piece.owner, place), self.place);
+          const Piece cleared = piece(clear.piece, place, self.place);
           if (!cleared.rows.empty()) step.clears.push_back({cleared, slot(self, clear.slot, place)});
         }
       }
@@ -209,7 +225,7 @@ class HeadExchange {
   void translate(std::vector<Transfer>& transfers, const Self& self, const Transfer& group) const {
     for (int place = 0; place < size(); ++place) {
       Transfer own = group;
-      own.piece = piece(group.piece.tensor, rank_at(group.piece.owner, place), self.place);
+      own.piece = piece(group.piece, place, self.place);
       own.peer = rank_at(group.peer, self.place);
       own.slot = slot(self, group.slot, place);
       own.target = group.arrival == Arrival::store ? home : slot(self, group.target, place);
@@ -231,11 +247,12 @@ class HeadExchange {
   }
 
   Compute work(const Self& self, int q_rank, int kv_rank) const {
-    return {.q_shard = q_rank,
-            .kv_shard = kv_rank,
-            .q_rows = queries_[static_cast<std::size_t>(q_rank)],
-            .kv_rows = keys_[static_cast<std::size_t>(kv_rank)],
-            .heads = heads(self.place)};
+    const Meeting meeting = meetings_.cuts() ? meetings_.of(q_rank, kv_rank)
+                                             : Meeting{queries_[static_cast<std::size_t>(q_rank)],
+                                                       keys_[static_cast<std::size_t>(kv_rank)]};
+    Compute work = compute(problem(), q_rank, kv_rank, meeting);
+    work.heads = heads(self.place);
+    return work;
   }
 
   Meetings meetings_;

@@ -42,6 +42,7 @@ class HelperWorker {
   }
 
   int steps() const { return steps_; }
+  int period() const { return 0; }  // first and last ranks have different tasks
 
   Step step(int rank, int t) const {
     Step step;

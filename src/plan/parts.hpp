@@ -38,7 +38,7 @@ inline Transfer homecoming(Transfer receive, Arrival arrival) {
   return receive;
 }
 
-/// The plan whose steps `schedule->step(rank, step)` makes, `schedule->steps()` of them.
+/// The plan whose steps `schedule->step(rank, step)` makes, `schedule->steps()` of them, with its period.
 template <class Schedule>
 Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
                std::shared_ptr<const Schedule> schedule) {
@@ -47,6 +47,7 @@ Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
   plan.pass = pass;
   plan.problem = problem;
   plan.steps = schedule->steps();
+  plan.period = schedule->period();
   plan.step = [schedule = std::move(schedule), ranks = problem.ranks()](int rank, int step) {
     require(rank >= 0 && rank < ranks, "plan: rank {} is not one of the {} ranks", rank, ranks);
     require(step >= 0 && step < schedule->steps(), "plan: step {} is not one of the {} steps", step,
