@@ -24,8 +24,11 @@ json config_json(const plan::Plan& plan, const simulate::Cluster& cluster) {
   json nodes = json::array(), kernels = json::array();
   for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
   for (const simulate::KernelRate& k : cluster.kernels)
-    kernels.push_back(
-        {{"pass", name_of(k.pass)}, {"head_dim", k.head_dim}, {"rows", k.rows}, {"rate", k.rate}});
+    kernels.push_back({{"pass", name_of(k.pass)},
+                       {"dtype", k.dtype ? json(name_of(*k.dtype)) : json()},
+                       {"head_dim", k.head_dim},
+                       {"rows", k.rows},
+                       {"rate", k.rate}});
   return {{"schedule", plan.schedule},
           {"pass", name_of(plan.pass)},
           {"steps", plan.steps},

@@ -15,12 +15,24 @@ int Cluster::rail(const Topology& ranks, int rank) const {
   return rails == 0 ? local : local % rails;
 }
 
-double Cluster::rate(Pass pass, int head_dim, std::int64_t rows) const {
+namespace {
+
+/// How far the rate of one type is from that of another; less is better.
+int distance_of_types(std::optional<DType> measured, std::optional<DType> wanted) {
+  if (measured == wanted) return 0;
+  if (!measured) return 1;
+  return wanted && size_of(*measured) == size_of(*wanted) ? 2 : 3;
+}
+
+}  // namespace
+
+double Cluster::rate(Pass pass, int head_dim, std::int64_t rows, std::optional<DType> dtype) const {
   // Smaller is better, entry by entry of the tuple.
   const auto distance = [&](const KernelRate& kernel) {
     const double ratio = std::abs(std::log(static_cast<double>(kernel.head_dim) / head_dim));
     const bool too_large = kernel.rows > rows;
-    return std::tuple(ratio, kernel.head_dim, too_large, too_large ? kernel.rows : -kernel.rows);
+    return std::tuple(distance_of_types(kernel.dtype, dtype), ratio, kernel.head_dim, too_large,
+                      too_large ? kernel.rows : -kernel.rows);
   };
   const KernelRate* best = nullptr;
   for (const KernelRate& kernel : kernels) {
@@ -46,6 +58,9 @@ void Cluster::check() const {
             kernel.rate);
     require(kernel.head_dim >= 1, "kernel.head_dim is {}: it must be positive", kernel.head_dim);
     require(kernel.rows >= 0, "kernel.rows is {}: it must not be negative", kernel.rows);
+    const DType type = kernel.dtype.value_or(DType::f32);
+    require(type == DType::f32 || type == DType::bf16 || type == DType::f16,
+            "kernel.dtype is {}: attention stores f32, bf16 or f16", name_of(type));
   }
   rate(Pass::forward, 1, 0);
   rate(Pass::backward, 1, 0);

@@ -4,6 +4,8 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -113,10 +115,19 @@ plan::Pass read_pass(const Section& section) {
   section.reject(node, "kernel.pass must be \"forward\" or \"backward\"");
 }
 
+DType read_dtype(const Section& section, const toml::node& node) {
+  const std::string text = node.value<std::string>().value_or("");
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    if (text == name_of(type)) return type;
+  }
+  section.reject(node, "kernel.dtype must be \"f32\", \"bf16\" or \"f16\"; leave it out for every type");
+}
+
 KernelRate read_kernel(const Section& section) {
-  section.allow({"pass", "head_dim", "rows", "rate"});
+  section.allow({"pass", "dtype", "head_dim", "rows", "rate"});
   KernelRate kernel;
   kernel.pass = read_pass(section);
+  if (const toml::node* node = section.find("dtype")) kernel.dtype = read_dtype(section, *node);
   kernel.head_dim = static_cast<int>(section.integer(section.need("head_dim"), "head_dim", 1, 1 << 16));
   if (const toml::node* node = section.find("rows"))
     kernel.rows = section.integer(*node, "rows", 0, Mask::max_tokens);
@@ -164,7 +175,66 @@ Cluster read(const toml::table& table, std::string_view origin) {
   return cluster;
 }
 
+/// The shortest decimal number that is read back as the same double, with an exponent divisible by 3.
+std::string number_text(double value) {
+  std::array<char, 32> buffer{};
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
+  const std::string text(buffer.data(), end.ptr);  // d.ddde±xx
+  const std::size_t e = text.find('e');
+  std::string digits = text.substr(0, e);
+  std::erase(digits, '.');
+  const int exponent = std::stoi(text.substr(e + 1)), shift = ((exponent % 3) + 3) % 3;
+  const auto whole = static_cast<std::size_t>(1 + shift);
+  if (digits.size() < whole) digits.resize(whole, '0');
+  std::string number = digits.substr(0, whole);
+  if (digits.size() > whole) number.append(1, '.').append(digits, whole);
+  if (exponent != shift) return number + fmt::format("e{}", exponent - shift);
+  return digits.size() > whole ? number : number + ".0";  // not an integer of TOML
+}
+
+std::string comment_text(std::string_view lines) {
+  std::string text;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    text += fmt::format("#{}{}\n", line.empty() ? "" : " ", line);
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+  }
+  return text;
+}
+
+std::string topology_text(const Topology& topology) {
+  std::vector<int> ranks;
+  for (int node = 0; node < topology.nodes(); ++node) ranks.push_back(topology.ranks_on(node));
+  return fmt::format("\n[cluster]\nnodes = {}\nranks_per_node = {}\n", topology.nodes(),
+                     topology.is_uniform() ? fmt::to_string(ranks.front()) : fmt::format("{}", ranks));
+}
+
+std::string link_text(const char* name, const Link& link, std::string_view comment) {
+  return fmt::format("\n{}[{}]\nbandwidth = {}\nlatency = {}\n", comment_text(comment), name,
+                     number_text(link.bandwidth), number_text(link.latency));
+}
+
+std::string kernel_text(const KernelRate& kernel) {
+  std::string text = fmt::format("\n[[kernel]]\npass = \"{}\"\n", plan::name_of(kernel.pass));
+  if (kernel.dtype) text += fmt::format("dtype = \"{}\"\n", name_of(*kernel.dtype));
+  return text + fmt::format("head_dim = {}\nrows = {}\nrate = {}\n", kernel.head_dim, kernel.rows,
+                            number_text(kernel.rate));
+}
+
 }  // namespace
+
+std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
+  cluster.check();
+  std::string text = comment_text(comments.file);
+  if (cluster.topology) text += topology_text(*cluster.topology);
+  text += link_text("inside", cluster.inside, comments.inside);
+  text += link_text("between", cluster.between, comments.between);
+  text += fmt::format("rails = {}\n", cluster.rails);
+  if (!comments.kernels.empty()) text += fmt::format("\n{}", comment_text(comments.kernels));
+  for (const KernelRate& kernel : cluster.kernels) text += kernel_text(kernel);
+  return text;
+}
 
 Cluster parse_cluster(std::string_view text, std::string_view origin) {
   try {

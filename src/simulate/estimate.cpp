@@ -104,7 +104,8 @@ const Profile& Estimator::profile(int contexts) {
 }
 
 double Estimator::kernel(const Profile& profile, Pass pass, std::int64_t pairs) const {
-  return flops(problem_, pass, pairs) / cluster_.rate(pass, problem_.head_dim, profile.rows);
+  return flops(problem_, pass, pairs) /
+         cluster_.rate(pass, problem_.head_dim, profile.rows, problem_.activation);
 }
 
 double Estimator::compute(const Profile& profile, Pass pass, int hop, int heads) const {

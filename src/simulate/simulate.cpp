@@ -154,8 +154,9 @@ class Simulator {
       const auto [here, of_head] = orbits_.pairs(compute);
       const std::int64_t of_all = of_head * compute.heads.size();
       if (counts_totals()) totals_.add(rank, compute, here);
-      const double rate = cluster_.rate(plan_.pass, problem_.head_dim,
-                                        std::min(compute.q_rows.size(), compute.kv_rows.size()));
+      const double rate =
+          cluster_.rate(plan_.pass, problem_.head_dim,
+                        std::min(compute.q_rows.size(), compute.kv_rows.size()), problem_.activation);
       const double end = time + flops(problem_, plan_.pass, of_all) / rate;
       if (keeps_timeline()) {
         result_.timeline.computes.push_back(

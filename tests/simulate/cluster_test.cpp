@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include <annulus/simulate/cluster.hpp>
@@ -73,11 +74,88 @@ TEST(Cluster, RateIsThatOfTheNearestShape) {
   EXPECT_EQ(cluster.rate(Pass::backward, 256, 0), 4);
 }
 
+TEST(Cluster, RateIsThatOfTheTypeFirst) {
+  Cluster cluster = default_cluster();
+  cluster.kernels = {{Pass::forward, 64, 0, 1},
+                     {Pass::forward, 128, 0, 2, DType::f32},
+                     {Pass::forward, 128, 0, 3, DType::bf16},
+                     {Pass::backward, 64, 0, 4, DType::f32},
+                     {Pass::backward, 64, 0, 5, DType::bf16}};
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 0, DType::f32), 2);
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 0, DType::bf16), 3);
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 0, DType::f16), 1);   // for every type
+  EXPECT_EQ(cluster.rate(Pass::backward, 64, 0, DType::f16), 5);  // as wide
+  EXPECT_EQ(cluster.rate(Pass::forward, 64, 0), 1);
+  cluster.kernels.pop_back();
+  EXPECT_EQ(cluster.rate(Pass::backward, 64, 0, DType::f16), 4);  // nothing else
+}
+
+TEST(Cluster, TextIsReadBackAsItWas) {
+  Cluster cluster;
+  cluster.inside = {.bandwidth = 1.0 / 3.0, .latency = 0};
+  cluster.between = {.bandwidth = 12345678901234567.0, .latency = 1.2345678901234567e-7};
+  cluster.rails = 4;
+  cluster.kernels = {{Pass::forward, 64, 4096, 1e300, DType::bf16},
+                     {Pass::forward, 8, 0, 7},
+                     {Pass::backward, 256, Mask::max_tokens, 5e-324, DType::f16}};
+  for (const std::optional<Topology>& topology :
+       {std::optional<Topology>(), std::optional(Topology({3, 3})), std::optional(Topology({4, 4, 2}))}) {
+    cluster.topology = topology;
+    EXPECT_EQ(parse_cluster(to_text(cluster), "c.toml"), cluster) << to_text(cluster);
+  }
+  EXPECT_EQ(parse_cluster(to_text(default_cluster()), "c.toml"), default_cluster());
+  cluster.rails = -1;
+  EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("between.rails is -1"));
+}
+
+TEST(Cluster, TextReadsWellAndSaysWhereItComesFrom) {
+  Cluster cluster;
+  cluster.topology = Topology({2, 2});
+  cluster.inside = {.bandwidth = 300e9, .latency = 5e-6};
+  cluster.between = {.bandwidth = 12.34e9, .latency = 0};
+  cluster.kernels = {{Pass::forward, 64, 0, 120e12}, {Pass::backward, 64, 256, 2500, DType::f32}};
+  EXPECT_EQ(
+      to_text(cluster,
+              {.file = "measured\n\non host a", .inside = "", .between = "2 rails = 1", .kernels = "all"}),
+      R"(# measured
+#
+# on host a
+
+[cluster]
+nodes = 2
+ranks_per_node = 2
+
+[inside]
+bandwidth = 300e9
+latency = 5e-6
+
+# 2 rails = 1
+[between]
+bandwidth = 12.34e9
+latency = 0.0
+rails = 0
+
+# all
+
+[[kernel]]
+pass = "forward"
+head_dim = 64
+rows = 0
+rate = 120e12
+
+[[kernel]]
+pass = "backward"
+dtype = "f32"
+head_dim = 64
+rows = 256
+rate = 2.5e3
+)");
+}
+
 TEST(Cluster, EmptyFileIsTheDefault) {
   const Cluster cluster = parse_cluster("", "empty.toml"), standard = default_cluster();
   EXPECT_FALSE(cluster.topology.has_value());
-  EXPECT_EQ(cluster.inside.bandwidth, standard.inside.bandwidth);
-  EXPECT_EQ(cluster.kernels.size(), standard.kernels.size());
+  EXPECT_EQ(cluster, standard);
   EXPECT_NO_THROW(standard.check());
 }
 
@@ -87,19 +165,7 @@ TEST(Cluster, TheFileOfTheFormatIsTheDefault) {
   const std::size_t begin = document.find("```toml\n") + 8;
   const Cluster cluster =
       parse_cluster(document.substr(begin, document.find("```", begin) - begin), "cluster.md");
-  const Cluster standard = default_cluster();
-  EXPECT_EQ(cluster.inside.bandwidth, standard.inside.bandwidth);
-  EXPECT_EQ(cluster.inside.latency, standard.inside.latency);
-  EXPECT_EQ(cluster.between.bandwidth, standard.between.bandwidth);
-  EXPECT_EQ(cluster.between.latency, standard.between.latency);
-  EXPECT_EQ(cluster.rails, standard.rails);
-  ASSERT_EQ(cluster.kernels.size(), standard.kernels.size());
-  for (std::size_t i = 0; i < cluster.kernels.size(); ++i) {
-    EXPECT_EQ(cluster.kernels[i].pass, standard.kernels[i].pass);
-    EXPECT_EQ(cluster.kernels[i].head_dim, standard.kernels[i].head_dim);
-    EXPECT_EQ(cluster.kernels[i].rows, standard.kernels[i].rows);
-    EXPECT_EQ(cluster.kernels[i].rate, standard.kernels[i].rate);
-  }
+  EXPECT_EQ(cluster, default_cluster());
 }
 
 TEST(Cluster, ErrorsNameFileLineAndRemedy) {
@@ -127,6 +193,8 @@ TEST(Cluster, ErrorsNameFileLineAndRemedy) {
               HasSubstr("c.toml:1: [[kernel]] lacks head_dim"));
   EXPECT_THAT(error("[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrate = 1.0\n"),
               HasSubstr("no [[kernel]] has pass = \"backward\""));
+  EXPECT_THAT(error("[[kernel]]\npass = \"forward\"\ndtype = \"f64\"\nhead_dim = 64\nrate = 1.0\n"),
+              HasSubstr("c.toml:3: kernel.dtype must be \"f32\", \"bf16\" or \"f16\""));
   EXPECT_THAT(error("[inside]\nbandwidth = \n"), HasSubstr("c.toml:2: "));
   EXPECT_THAT(error_text([] { read_cluster("missing.toml"); }),
               HasSubstr("missing.toml: there is no such topology file"));

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include <annulus/base/dtype.hpp>
 #include <annulus/plan/plan.hpp>
 #include <annulus/topology/topology.hpp>
 
@@ -17,6 +19,7 @@ namespace annulus::simulate {
 struct Link {
   double bandwidth = 0;  ///< bytes per second
   double latency = 0;    ///< seconds
+  friend bool operator==(const Link&, const Link&) = default;
 };
 
 /// What the local attention kernel reaches, measured for one shape.
@@ -25,6 +28,8 @@ struct KernelRate {
   int head_dim = 0;
   std::int64_t rows = 0;  ///< holds for blocks of at least so many query rows and key rows
   double rate = 0;        ///< FLOP/s, counted as `flops` does
+  std::optional<DType> dtype = std::nullopt;  ///< storage of q, k, v and d_o; nothing: holds for every type
+  friend bool operator==(const KernelRate&, const KernelRate&) = default;
 };
 
 /// Links and kernels of a cluster (docs/formats/cluster.md).
@@ -39,12 +44,17 @@ struct Cluster {
   int rail(const Topology& ranks, int rank) const;
 
   /// Rate, in FLOP/s, of a block with `rows` query rows or key rows, whichever are fewer. Of the entries of
-  /// the pass: those with the nearest head_dim (by ratio, the smaller of two), of these the one with the most
-  /// rows that are not more than `rows`, or else the one with the fewest.
-  double rate(plan::Pass pass, int head_dim, std::int64_t rows) const;
+  /// the pass: those of the type (or else those for every type, or else those of a type as wide, or else
+  /// all), of these those with the nearest head_dim (by ratio, the smaller of two), of these the one with the
+  /// most rows that are not more than `rows`, or else the one with the fewest. Without `dtype` entries for
+  /// every type go before others.
+  double rate(plan::Pass pass, int head_dim, std::int64_t rows,
+              std::optional<DType> dtype = std::nullopt) const;
 
   /// Throws Error when a number makes no sense, or when a pass has no kernel.
   void check() const;
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
 /// Nodes of 8 GPUs of the H100's class: 300 GB/s inside a node, one rail of 45 GB/s for each rank between
@@ -57,6 +67,15 @@ Cluster read_cluster(const std::filesystem::path& path);
 
 /// Reads the text of a cluster file; `origin` stands for the file in messages.
 Cluster parse_cluster(std::string_view text, std::string_view origin);
+
+/// What a cluster file says about its numbers: lines of text that become comments.
+struct ClusterComments {
+  std::string file;                      ///< at its head
+  std::string inside, between, kernels;  ///< above these tables
+};
+
+/// A cluster file with every number of the cluster. Reading it gives the same cluster again, bit for bit.
+std::string to_text(const Cluster& cluster, const ClusterComments& comments = {});
 
 /// Floating point operations of attention: 4·head_dim forward and 10·head_dim backward (two and five matrix
 /// products) for each of `pairs` unmasked (query, key) pairs, which are summed over heads, and each sequence

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <annulus/measure/fit.hpp>
+#include <annulus/measure/kernels.hpp>
+#include <annulus/measure/links.hpp>
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::measure {
+
+/// A cluster as measured.
+struct MeasuredCluster {
+  simulate::Cluster cluster;
+  std::optional<LinkFit> inside,
+      between;  ///< nothing: no such link was measured. Of one sender, not of a rail
+};
+
+/// The cluster of the measurements, its numbers rounded to 4 digits. `inside` and `between` are fitted to
+/// Pattern::all, so that they are what each of all ranks gets at once; rails are counted from
+/// Pattern::both_ways and all, and the bandwidth of a rail is that of the ranks that share it. What was not
+/// measured is as in `base`: links, and rates of other passes, types and head dimensions; without `base` as
+/// in default_cluster, of whose kernels none stays when any was measured.
+MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& links,
+                           const KernelMeasurement& kernels,
+                           const std::optional<simulate::Cluster>& base = {});
+
+/// Measures links and kernels. For predictions beside a measured run: quick_links() and the shapes of the
+/// run. Collective; all ranks get the same.
+simulate::Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
+                                  const KernelOptions& kernels,
+                                  const std::optional<simulate::Cluster>& base = {});
+
+}  // namespace annulus::measure

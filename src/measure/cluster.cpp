@@ -1,0 +1,92 @@
+#include <annulus/measure/cluster.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+namespace annulus::measure {
+
+using simulate::Cluster;
+using simulate::KernelRate;
+using simulate::LinkClass;
+
+namespace {
+
+/// To 4 significant digits: more is noise.
+double rounded(double value) {
+  return std::stod(fmt::format("{:.3e}", value));
+}
+
+simulate::Link rounded(const simulate::Link& link) {
+  return {.bandwidth = rounded(link.bandwidth), .latency = rounded(link.latency)};
+}
+
+/// Ranks of a node that take part in Pattern::all between nodes.
+int senders_of_node(const Topology& topology) {
+  int senders = 0;
+  for (int rank = 0; rank < topology.ranks_on(0); ++rank)
+    senders += peers(topology, LinkClass::inter, Pattern::all, rank).has_value() ? 1 : 0;
+  return senders;
+}
+
+/// The sizes that both lists have.
+void keep_common(std::vector<Timing>& a, std::vector<Timing>& b) {
+  const std::size_t sizes = std::min(a.size(), b.size());  // both begin with the smallest
+  a.resize(sizes);
+  b.resize(sizes);
+}
+
+std::vector<KernelRate> rates(const KernelMeasurement& kernels, const std::optional<Cluster>& base) {
+  std::vector<KernelRate> list;
+  for (const KernelPoint& point : kernels.points) {
+    if (point.mask == kernels.points.front().mask)
+      list.push_back({point.pass, point.head_dim, point.rows, rounded(point.rate()), point.dtype});
+  }
+  if (!base) return list;
+  const std::size_t measured = list.size();
+  for (const KernelRate& known : base->kernels) {
+    const auto same = [&](const KernelRate& other) {
+      return other.pass == known.pass && other.head_dim == known.head_dim && other.dtype == known.dtype;
+    };
+    if (std::none_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(measured), same))
+      list.push_back(known);
+  }
+  return list;
+}
+
+}  // namespace
+
+MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& links,
+                           const KernelMeasurement& kernels, const std::optional<Cluster>& base) {
+  MeasuredCluster result;
+  Cluster& cluster = result.cluster;
+  cluster = base.value_or(simulate::default_cluster());
+  cluster.topology = topology;
+  if (const auto inside = links.timings(LinkClass::intra, Pattern::all); !inside.empty()) {
+    result.inside = fit_link(inside);
+    cluster.inside = rounded(result.inside->link);
+  }
+  if (auto between = links.timings(LinkClass::inter, Pattern::all); !between.empty()) {
+    result.between = fit_link(between);
+    simulate::Link link = result.between->link;
+    const int senders = senders_of_node(topology);
+    auto one = links.timings(LinkClass::inter, Pattern::both_ways);
+    keep_common(one, between);
+    cluster.rails = one.empty() ? 0 : count_rails(senders, one, between);
+    if (cluster.rails > 0) link.bandwidth *= static_cast<double>(senders) / cluster.rails;
+    cluster.between = rounded(link);
+  }
+  if (!kernels.points.empty()) cluster.kernels = rates(kernels, base);
+  cluster.check();
+  return result;
+}
+
+Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
+                        const KernelOptions& kernels, const std::optional<Cluster>& base) {
+  const LinkMeasurement of_links = measure_links(communicator, links);
+  const KernelMeasurement of_kernels = measure_kernels(communicator, kernels);
+  return to_cluster(communicator.topology(), of_links, of_kernels, base).cluster;
+}
+
+}  // namespace annulus::measure

@@ -1,0 +1,44 @@
+#include <annulus/measure/sampling.hpp>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <annulus/measure/median.hpp>
+
+namespace annulus::measure {
+
+namespace {
+
+constexpr double filled = 5e-3;  // seconds of a repetition, unless one iteration takes longer
+constexpr int most_iterations = 2000;
+
+}  // namespace
+
+Sample sample(comm::Communicator& communicator, const Sampling& sampling,
+              const std::function<void(int)>& work) {
+  const auto time = [&](int iterations) {
+    communicator.barrier();
+    const Kokkos::Timer timer;
+    if (work) work(iterations);
+    const double mine = work ? timer.seconds() : 0.0;
+    // The same on every rank, and with it all that is decided below.
+    return std::max(1e-9, communicator.all_reduce_value(mine, comm::ReduceOp::max)) / iterations;
+  };
+  time(1);
+  const double once = time(1);
+  const double wanted = std::min(filled, sampling.seconds / sampling.repetitions) / once;
+  const int iterations =
+      std::clamp(static_cast<int>(std::min<double>(most_iterations, wanted)), 1, most_iterations);
+  std::vector<double> times;
+  double spent = 0;
+  do {
+    times.push_back(time(iterations));
+    spent += times.back() * iterations;
+  } while (std::ssize(times) < sampling.repetitions && spent < sampling.seconds);
+  const auto [least, most] = std::minmax_element(times.begin(), times.end());
+  return {median(times), *least, *most, static_cast<int>(times.size()), iterations};
+}
+
+}  // namespace annulus::measure

@@ -1,0 +1,110 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/comm/loopback.hpp>
+#include <annulus/comm/null.hpp>
+#include <annulus/measure/cluster.hpp>
+
+namespace annulus::measure {
+namespace {
+
+using plan::Pass;
+using simulate::Cluster;
+using simulate::KernelRate;
+using simulate::LinkClass;
+
+/// Times of a link for a pattern, added to a measurement.
+void add(LinkMeasurement& links, LinkClass link, Pattern pattern, double latency, double bandwidth) {
+  for (std::int64_t bytes = 1024; bytes <= 1 << 26; bytes *= 4) {
+    const double seconds = latency + static_cast<double>(bytes) / bandwidth;
+    links.points.push_back({link, pattern, bytes, {seconds, seconds, seconds, 1, 1}});
+  }
+}
+
+KernelPoint kernel(Pass pass, DType type, int head_dim, std::int64_t rows, BlockMask mask, double rate) {
+  return {pass, type, head_dim, rows, mask, rate, {1, 1, 1, 1, 1}};
+}
+
+TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
+  LinkMeasurement links;
+  add(links, LinkClass::intra, Pattern::all, 2e-6, 100e9);
+  add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 24e9);
+  add(links, LinkClass::inter, Pattern::all, 10e-6, 6e9);
+  const auto result = to_cluster(Topology({8, 8}), links, {});
+  EXPECT_EQ(result.cluster.topology, Topology({8, 8}));
+  EXPECT_EQ(result.cluster.inside, (simulate::Link{100e9, 2e-6}));
+  EXPECT_EQ(result.cluster.rails, 2);
+  EXPECT_EQ(result.cluster.between, (simulate::Link{24e9, 10e-6}));
+  EXPECT_NEAR(result.between->link.bandwidth, 6e9, 1) << "of one sender";
+  EXPECT_EQ(result.cluster.kernels, simulate::default_cluster().kernels);
+}
+
+TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
+  LinkMeasurement links;
+  add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 24e9);
+  add(links, LinkClass::inter, Pattern::all, 12e-6, 23e9);
+  const auto result = to_cluster(Topology({4, 4, 4}), links, {});
+  EXPECT_EQ(result.cluster.rails, 0);
+  EXPECT_EQ(result.cluster.between, (simulate::Link{23e9, 12e-6}));
+  EXPECT_FALSE(result.inside);
+  EXPECT_EQ(result.cluster.inside, simulate::default_cluster().inside);
+}
+
+TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
+  Cluster base = simulate::default_cluster();
+  base.inside = {1e9, 1e-6};
+  base.between = {2e9, 2e-6};
+  base.rails = 3;
+  base.kernels = {{Pass::forward, 64, 0, 10, DType::bf16},
+                  {Pass::forward, 64, 0, 11, DType::f16},
+                  {Pass::backward, 64, 0, 12}};
+  const KernelMeasurement kernels{
+      .points = {kernel(Pass::forward, DType::bf16, 64, 256, BlockMask::causal, 1234567),
+                 kernel(Pass::backward, DType::bf16, 64, 256, BlockMask::causal, 2),
+                 kernel(Pass::forward, DType::bf16, 64, 256, BlockMask::full, 3)},
+      .notes = {}};
+  LinkMeasurement links;
+  add(links, LinkClass::intra, Pattern::all, 5e-6, 5e9);
+  const Cluster cluster = to_cluster(Topology({3}), links, kernels, base).cluster;
+  EXPECT_EQ(cluster.inside, (simulate::Link{5e9, 5e-6}));
+  EXPECT_EQ(cluster.between, base.between);
+  EXPECT_EQ(cluster.rails, 3);
+  const std::vector<KernelRate> expected = {{Pass::forward, 64, 256, 1235000, DType::bf16},
+                                            {Pass::backward, 64, 256, 2, DType::bf16},
+                                            {Pass::forward, 64, 0, 11, DType::f16},
+                                            {Pass::backward, 64, 0, 12}};
+  EXPECT_EQ(cluster.kernels, expected);
+  EXPECT_EQ(to_cluster(Topology({3}), links, {}, base).cluster.kernels, base.kernels);
+  EXPECT_EQ(to_cluster(Topology({3}), links, kernels).cluster.kernels.size(), 2u) << "no H100 beside them";
+}
+
+TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
+  LinkOptions links = quick_links();
+  links.most_bytes = 1 << 16;
+  links.sampling = {.repetitions = 2, .seconds = 0.005};
+  KernelOptions kernels;
+  kernels.head_dims = {16};
+  kernels.dtypes = {DType::bf16};
+  kernels.rows = {32};
+  kernels.masks = {BlockMask::causal};
+  kernels.heads = kernels.kv_heads = 1;
+  kernels.sampling = links.sampling;
+  std::vector<Cluster> clusters(4);
+  comm::run_loopback(Topology({2, 2}), [&](comm::Communicator& communicator) {
+    clusters[static_cast<std::size_t>(communicator.rank())] = measure_cluster(communicator, links, kernels);
+  });
+  for (const Cluster& cluster : clusters) EXPECT_EQ(cluster, clusters[0]);
+  EXPECT_EQ(simulate::parse_cluster(simulate::to_text(clusters[0]), "text"), clusters[0]);
+  EXPECT_NE(clusters[0].inside, simulate::default_cluster().inside);
+  EXPECT_NE(clusters[0].between, simulate::default_cluster().between);
+  ASSERT_EQ(clusters[0].kernels.size(), 2u);
+  EXPECT_EQ(clusters[0].kernels[1].pass, Pass::backward);
+  EXPECT_EQ(clusters[0].kernels[1].dtype, DType::bf16);
+
+  const Cluster one = measure_cluster(*comm::make_null(), links, kernels);
+  EXPECT_EQ(one.topology, Topology({1}));
+  EXPECT_EQ(one.inside, simulate::default_cluster().inside);
+}
+
+}  // namespace
+}  // namespace annulus::measure
