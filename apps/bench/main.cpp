@@ -3,6 +3,7 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/attention.hpp"
+#include "bench/links.hpp"
 #include "bench/options.hpp"
 #include "common/command_line.hpp"
 #include "common/run_main.hpp"
@@ -16,7 +17,10 @@ int main(int argc, char** argv) {
         app.require_subcommand(1);
         annulus::bench::AttentionOptions options;
         annulus::bench::add_attention_command(app, options);
+        annulus::bench::LinksOptions links;
+        const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
         if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
+        if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
         return annulus::bench::run_attention(options, mpi);
       });
 }

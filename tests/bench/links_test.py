@@ -1,0 +1,138 @@
+"""annulus-bench links from outside: what it measures and writes, that annulus-plan reads it, and what it refuses.
+
+usage: links_test.py BENCH PLAN MPIRUN [MPIRUN FLAG...].
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH, PLAN, MPIRUN = sys.argv[1], sys.argv[2], sys.argv[3:]
+TINY = ["--least-bytes", 1000, "--most-bytes", 20000, "--repetitions", 2, "--seconds", 0.02]
+KERNELS = ["--head-dim", 16, "--rows", 32, "--heads", 2, "--kv-heads", 1]
+
+
+def run(arguments, ranks=2):
+    command = [*MPIRUN, "-np", str(ranks)] if ranks else []
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
+    return subprocess.run([*command, BENCH, "links", *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          env=environment)
+
+
+def section(text, name):
+    """The keys of a table of a cluster file, as text."""
+    body = re.search(rf"^\[{name}\]\n((?:[^\[#\n].*\n)*)", text, re.MULTILINE).group(1)
+    return dict(line.split(" = ") for line in body.splitlines())
+
+
+class Links(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def measure(self, arguments, ranks):
+        """Runs it; returns what it prints, the cluster file and the JSON."""
+        result = run([*TINY, *arguments, "--output", self.path("c.toml"), "--json", self.path("c.json")], ranks)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        with open(self.path("c.toml")) as file, open(self.path("c.json")) as points:
+            return result.stdout, file.read(), json.load(points)
+
+    def plan(self):
+        """annulus-plan on the file: the cluster that it has read."""
+        result = subprocess.run([PLAN, "--topology", self.path("c.toml"), "--tokens", "256", "--head-dim", "16", "--dtype",
+                                 "bf16", "--json", self.path("p.json")], capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("p.json")) as file:
+            return json.load(file)["config"]
+
+    def test_two_emulated_nodes(self):
+        table, text, report = self.measure([*KERNELS, "--ranks-per-node", 2], 4)
+        self.assertEqual(report["topology"]["ranks_per_node"], [2, 2])
+        expected = {("intra", "one way"), ("intra", "both ways"), ("intra", "all"), ("inter", "one way"),
+                    ("inter", "both ways"), ("inter", "all"), ("inter", "ring")}
+        self.assertEqual({(p["link"], p["pattern"]) for p in report["links"]}, expected)
+        for link, pattern in expected:
+            points = [p for p in report["links"] if (p["link"], p["pattern"]) == (link, pattern)]
+            sizes = [p["bytes"] for p in points]
+            self.assertEqual(sizes, [1000, 4000, 16000][:len(sizes)])
+            for p in points:
+                s = p["seconds"]
+                self.assertTrue(0 < s["min"] <= s["median"] <= s["max"], s)
+                self.assertTrue(1 <= s["repetitions"] <= 2 and s["iterations"] >= 1, s)
+                self.assertAlmostEqual(p["bandwidth"] * s["median"], p["bytes"], 3)
+        self.assertEqual([(k["pass"], k["dtype"], k["mask"]) for k in report["kernels"]],
+                         [(p, d, m) for d in ("f32", "bf16") for m in ("full", "causal") for p in ("forward", "backward")])
+        for k in report["kernels"]:
+            pairs = 32 * 32 if k["mask"] == "full" else 32 * 33 // 2
+            self.assertEqual(k["flops"], (4 if k["pass"] == "forward" else 10) * 16 * 2 * pairs)
+        self.assertIn("nodes are emulated", table)
+        self.assertIn("between nodes:", table)
+
+        self.assertIn(report["git_hash"], text.splitlines()[0])
+        self.assertIn("annulus-bench links", text.splitlines()[0])
+        self.assertIn("2 nodes × 2 ranks on 1 host", text)
+        self.assertIn("mpi:", text)
+        config = self.plan()
+        self.assertEqual(config["ranks_per_node"], [2, 2])
+        for name, link in (("inside", "intra"), ("between", "inter")):
+            read = config["cluster"][name]
+            self.assertEqual(read["bandwidth"], float(section(text, name)["bandwidth"]))
+            self.assertEqual(read["latency"], float(section(text, name)["latency"]))
+            times = [p["seconds"]["median"] for p in report["links"] if p["link"] == link and p["pattern"] == "all"]
+            self.assertLessEqual(read["latency"], 1.001 * max(times))
+        self.assertIn(report["rails"], (0, 1))
+        rates = [(k["pass"], k["rate"]) for k in config["cluster"]["kernel"]]
+        measured = [(k["pass"], float(f"{k['rate']:.3e}")) for k in report["kernels"] if k["mask"] == "full"]
+        self.assertEqual(rates, measured)
+
+    def test_one_node_keeps_what_is_between(self):
+        with open(self.path("base.toml"), "w") as file:
+            file.write('[between]\nbandwidth = 7e9\nlatency = 8e-6\nrails = 3\n'
+                       '[[kernel]]\npass = "forward"\nhead_dim = 64\nrate = 9e9\n'
+                       '[[kernel]]\npass = "backward"\nhead_dim = 64\nrate = 10e9\n')
+        _, text, report = self.measure(["--no-kernels", "--base", self.path("base.toml")], 2)
+        self.assertEqual({p["link"] for p in report["links"]}, {"intra"})
+        self.assertEqual(report["kernels"], [])
+        self.assertIsNone(report["fits"]["between"])
+        self.assertIn(f"# There is one node; not measured: as in {self.path('base.toml')}", text)
+        self.assertEqual(section(text, "between"), {"bandwidth": "7e9", "latency": "8e-6", "rails": "3"})
+        self.assertEqual([k["rate"] for k in self.plan()["cluster"]["kernel"]], [9e9, 10e9])
+
+        _, text, _ = self.measure(["--no-kernels", "--ranks-per-node", 1], 2)
+        self.assertIn("# No node has two ranks; not measured: the defaults", text)
+        self.assertEqual(section(text, "inside"), {"bandwidth": "300e9", "latency": "5e-6"})
+
+    def test_bad_options(self):
+        with open(self.path("bad.toml"), "w") as file:
+            file.write("[inside]\nspeed = 3\n")
+        cases = [
+            (["--least-bytes", 4096, "--most-bytes", 1024], "--most-bytes", "4096"),
+            (["--ranks-per-node", 3], "--ranks-per-node", "2 ranks"),
+            (["--dtype", "f64"], "--dtype", "bf16"),
+            (["--output", "/no/such/folder/c.toml"], "/no/such/folder", ""),
+            (["--base", self.path("bad.toml")], "bad.toml:2: unknown key inside.speed", "bandwidth"),
+        ]
+        for arguments, option, remedy in cases:
+            with self.subTest(arguments=arguments):
+                result = run(arguments)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertEqual(result.stdout, "", "told before anything is measured")
+                self.assertIn(option, result.stderr)
+                self.assertIn(remedy, result.stderr)
+
+    def test_one_rank_has_no_links(self):
+        result = run(TINY, ranks=0)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("links are between ranks, but there is 1", result.stderr)
+        self.assertIn("mpirun", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
