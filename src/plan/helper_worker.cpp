@@ -144,16 +144,17 @@ class HelperWorker {
 
 void check(const Problem& problem) {
   if (problem.ranks() == 1) return;
+  const bool causal = problem.mask.rule().right == 0;
   std::int64_t rows = 0;
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     const PositionMap shard = problem.shard(rank);
     require(shard.empty() || (shard.front() == rows && shard.back() == rows + shard.count - 1),
             "schedule helper-worker: ranks help those that hold later tokens, but layout {} is no layout of "
-            "consecutive intervals: use layout contiguous, or schedule ring or burst",
-            problem.layout.to_string());
+            "consecutive intervals: use {}schedule ring or burst",
+            problem.layout.to_string(), causal ? "layout contiguous, or " : "");
     rows += shard.count;
   }
-  require(problem.mask.rule().right == 0,
+  require(causal,
           "schedule helper-worker: ranks help those that hold later tokens, but under mask {} earlier tokens "
           "attend to later ones: join causal to the mask, or use schedule ring or burst",
           problem.mask.to_string());

@@ -6,6 +6,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "plan/divisor.hpp"
 #include "plan/head_exchange.hpp"
 
 namespace annulus::plan {
@@ -22,14 +23,13 @@ Problem between_groups(const Problem& problem, const Grid& grid) {
 
 void check_heads(const std::string& schedule, const Problem& problem, int ranks_of_group) {
   if (problem.heads >= ranks_of_group) return;
-  int possible = problem.heads;
-  while (problem.ranks() % possible != 0) --possible;
+  const int possible = largest_divisor(problem.ranks(), problem.heads);
   const std::string other =
       possible == 1 ? "ring or burst" : fmt::format("hybrid:{}x{}", possible, problem.ranks() / possible);
   fail(
       "schedule {}: {} query heads are too few for the {} ranks that exchange heads, each of which needs "
-      "one: use "
-      "schedule {}",
+      "one: "
+      "use schedule {}",
       schedule, problem.heads, ranks_of_group, other);
 }
 

@@ -4,6 +4,7 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "plan/circulation.hpp"
+#include "plan/divisor.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -12,8 +13,7 @@ namespace {
 int node_size(std::string_view schedule, const Topology& topology) {
   require(topology.is_uniform(),
           "schedule '{}': its rings between nodes need the same number of ranks on every node, but there are "
-          "{}; use "
-          "'ring' or 'burst', which serve any topology",
+          "{}: use schedule ring or burst",
           schedule, topology.to_string());
   return topology.ranks_on(0);
 }
@@ -38,8 +38,8 @@ Plan make_double_ring(const Problem& problem, Pass pass, std::optional<int> wind
   if (window) {
     name += fmt::format(":{}", *window);
     require(*window >= 1 && problem.ranks() % *window == 0,
-            "schedule '{}': windows of {} ranks do not divide {} ranks; give a divisor", name, *window,
-            problem.ranks());
+            "schedule '{}': windows of {} ranks do not divide {} ranks: use schedule double-ring:{}", name,
+            *window, problem.ranks(), largest_divisor(problem.ranks(), *window));
   }
   const int size = window ? *window : node_size(name, problem.topology);
   return circulate(name, problem, pass, keys_travel(pass), {.group_size = size, .gradients_alone = true});

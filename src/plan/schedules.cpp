@@ -2,12 +2,15 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <optional>
 #include <system_error>
 
 #include <annulus/base/error.hpp>
+
+#include "plan/divisor.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -47,10 +50,9 @@ Plan double_ring(const Problem& problem, Pass pass, const Request& request) {
 }
 
 /// A grid as "HxC", "HxC:head-first" or "HxC:context-first".
-Grid parse_grid(const Request& request, int ranks) {
+Grid parse_grid(const Request& request, const Problem& problem) {
   const std::string_view text = request.argument.value_or("");
-  const std::size_t colon = text.find(':');
-  const std::string_view sizes = text.substr(0, colon);
+  const std::string_view sizes = text.substr(0, text.find(':'));
   const std::size_t times = sizes.find('x');
   const std::optional<int> heads = positive_number(sizes.substr(0, times));
   const std::optional<int> contexts =
@@ -59,16 +61,19 @@ Grid parse_grid(const Request& request, int ranks) {
           "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads in each of C context groups, such as "
           "hybrid:2x4",
           request.field, request.name, text);
-  const std::int64_t wanted = std::int64_t{*heads} * *contexts;
-  require(wanted == ranks, "{}: '{}:{}' is for {} ranks, but there are {}: choose H and C with H·C = {}",
-          request.field, request.name, text, wanted, ranks, ranks);
   Grid grid{*heads, Placement::head_first};
-  if (colon == std::string_view::npos) return grid;
-  const std::string_view placement = text.substr(colon + 1);
-  if (placement == name_of(Placement::context_first)) grid.placement = Placement::context_first;
-  require(placement == name_of(grid.placement),
-          "{}: '{}:{}': there is no placement '{}'; use head-first or context-first", request.field,
-          request.name, text, placement);
+  const std::string_view ending = text.substr(sizes.size());  // empty, or a colon and the placement
+  if (!ending.empty()) {
+    const std::string_view placement = ending.substr(1);
+    if (placement == name_of(Placement::context_first)) grid.placement = Placement::context_first;
+    require(placement == name_of(grid.placement),
+            "{}: '{}:{}': there is no placement '{}'; use head-first or context-first", request.field,
+            request.name, text, placement);
+  }
+  const int ranks = problem.ranks(), possible = largest_divisor(ranks, std::min(*heads, problem.heads));
+  const std::int64_t wanted = std::int64_t{*heads} * *contexts;
+  require(wanted == ranks, "{}: '{}:{}' is for {} ranks, but there are {}: use schedule hybrid:{}x{}{}",
+          request.field, request.name, text, wanted, ranks, possible, ranks / possible, ending);
   return grid;
 }
 
@@ -121,7 +126,7 @@ void check_schedule(std::string_view name, std::string_view field) {
 
 Problem arranged_for(std::string_view name, Problem problem, std::string_view field) {
   const Request request = parse(name, field);
-  if (find(request).make == hybrid) problem.grid = parse_grid(request, problem.ranks());
+  if (find(request).make == hybrid) problem.grid = parse_grid(request, problem);
   return problem;
 }
 

@@ -33,21 +33,6 @@ TEST(AllGather, MovesExactlyWhatTheFullMaskNeeds) {
   }
 }
 
-TEST(AllGather, IsValidOnAnyNumberOfRanksSlow) {
-  for (int ranks = 1; ranks <= 64; ++ranks) {
-    for (const std::string& layout : test::layouts) {
-      for (const char* mask : {"full", "causal", "window:20,3", "dilated:4,7", "documents:0,40,41,90"}) {
-        for (const Pass pass : test::passes) {
-          SCOPED_TRACE(testing::Message()
-                       << name_of(pass) << ", " << layout << ", " << mask << " on " << ranks);
-          test::check_plan(make_all_gather(make_problem(ranks, 131, layout, mask), pass));
-        }
-      }
-      if (HasFailure()) return;
-    }
-  }
-}
-
 TEST(AllGather, TakesTwoStepsForwardAndOneADistanceBackward) {
   const Problem problem = make_problem(5, 61, "zigzag", "causal");
   EXPECT_EQ(make_all_gather(problem, Pass::forward).steps, 2);

@@ -12,6 +12,7 @@
 #include <annulus/plan/validate.hpp>
 
 #include "plan/support.hpp"
+#include "support/schedule_cases.hpp"
 
 namespace annulus::plan::test {
 
@@ -29,14 +30,8 @@ inline std::vector<std::string> masks_of(std::int64_t tokens) {
 
 /// The schedule takes the problem with nothing but its name given: topology, mask, layout and heads fit.
 inline bool serves(std::string_view schedule, const Problem& problem) {
-  if (schedule == "hybrid:HxC") return false;  // it needs numbers
-  if (schedule == "ulysses") return problem.heads >= problem.ranks();
-  if (schedule == "helper-worker") {
-    return problem.ranks() == 1 || (problem.layout == Layout() && problem.mask.rule().right == 0);
-  }
-  const bool rings_of_nodes =
-      schedule == "topology-burst" || schedule == "hierarchical" || schedule == "double-ring";
-  return !rings_of_nodes || problem.topology.is_uniform();
+  return schedule != "hybrid:HxC" &&
+         !annulus::test::documented_refusal(schedule, problem);  // it needs numbers
 }
 
 /// What must hold for every plan of a schedule, beyond what the validator proves.

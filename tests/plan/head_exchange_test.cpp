@@ -84,24 +84,6 @@ TEST(Hybrid, IsValidForEveryLayoutAndMask) {
   }
 }
 
-TEST(Hybrid, IsValidOnManyRanksSlow) {
-  for (int ranks = 1; ranks <= 64; ++ranks) {
-    const bool all = ranks <= 16 || ranks % 16 == 0;
-    for (const std::string& name : hybrids_of(ranks)) {
-      for (const char* mask : {"causal", "full", "window:20,3", "documents:0,40,41,90"}) {
-        if (all) check(name, make_problem(ranks, 133, "zigzag", mask, 64, 8));
-        if (HasFailure()) return;
-      }
-      check(name, make_problem(ranks, 50, "striped", "causal", 70, 10));
-    }
-  }
-  for (int ranks = 1; ranks <= 64; ++ranks) {
-    check("ulysses", make_problem(ranks, 131, ranks % 2 == 0 ? "zigzag" : "striped", "causal", 64,
-                                  ranks % 3 == 0 ? 4 : 64));
-    if (HasFailure()) return;
-  }
-}
-
 TEST(Hybrid, CoversTheSequenceByContextGroups) {
   for (const Placement placement : {Placement::head_first, Placement::context_first}) {
     Problem problem = make_problem(6, 61, "zigzag", "causal");
