@@ -44,6 +44,8 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   int rank() const override { return group_.rank; }
   const Topology& topology() const override { return group_.topology; }
   std::string description() const override { return name_; }
+  int job_rank(int rank) const override { return world_rank(rank); }
+  Watch* watch() const override { return world_->watch(world_rank(rank())); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
@@ -65,26 +67,22 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   Request post(std::span<const Send> sends, std::span<const Receive> receives, int channel) override {
     LoopbackWorld::Operation operation;
     operation.rank = world_rank(rank());
-    for (const Receive& receive : receives)
-      operation.messages.push_back({receive.data,
-                                    receive.bytes,
-                                    world_rank(receive.peer),
-                                    operation.rank,
-                                    context_,
-                                    channel,
-                                    false,
-                                    false,
-                                    {}});
-    for (const Send& send : sends)
-      operation.messages.push_back({const_cast<void*>(send.data),
-                                    send.bytes,
-                                    operation.rank,
-                                    world_rank(send.peer),
-                                    context_,
-                                    channel,
-                                    true,
-                                    false,
-                                    {}});
+    const auto add = [&](void* data, std::size_t bytes, int peer, bool is_send, std::size_t index) {
+      LoopbackWorld::Message& message = operation.messages.emplace_back();
+      message.data = data;
+      message.bytes = bytes;
+      message.source = is_send ? operation.rank : world_rank(peer);
+      message.target = is_send ? world_rank(peer) : operation.rank;
+      message.context = context_;
+      message.channel = channel;
+      message.is_send = is_send;
+      message.index = index;
+      message.peer = peer;
+    };
+    for (std::size_t i = 0; i < receives.size(); ++i)
+      add(receives[i].data, receives[i].bytes, receives[i].peer, false, i);
+    for (std::size_t i = 0; i < sends.size(); ++i)
+      add(const_cast<void*>(sends[i].data), sends[i].bytes, sends[i].peer, true, i);
     return Request(std::make_unique<LoopbackState>(world_, std::move(operation)));
   }
 

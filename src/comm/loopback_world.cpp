@@ -27,10 +27,14 @@ void LoopbackWorld::enter(int rank) {
 }
 
 void LoopbackWorld::leave(int rank) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ranks_[static_cast<std::size_t>(rank)]->running = false;
-  if (const std::string stuck = deadlock(); !stuck.empty())
-    record_failure(stuck, std::make_exception_ptr(Error(stuck)));
+  std::string stuck = deadlock();
+  if (stuck.empty()) return;
+  lock.unlock();
+  stuck += tell_all();
+  lock.lock();
+  record_failure(stuck, std::make_exception_ptr(Error(stuck)));
 }
 
 void LoopbackWorld::fail(int rank, const std::string& message, std::exception_ptr exception) {
@@ -133,10 +137,13 @@ bool LoopbackWorld::test(const Operation& operation) {
 }
 
 void LoopbackWorld::wait(const Operation& operation) {
-  std::unique_lock lock(mutex_);
   Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
+  const Watch::Waiting watched(&rank.watch, [&] { return pending(operation); });
+  auto limit = wait_limit_;
+  if (const auto set = rank.watch.limit(); set.count() > 0) limit = std::min(limit, set);
+  std::unique_lock lock(mutex_);
   if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
-  const auto deadline = std::chrono::steady_clock::now() + wait_limit_;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
   struct Waiting {  // shows the others what this rank waits for
     Rank& rank;
     Waiting(Rank& r, const Operation& o) : rank(r) { rank.waits_for = &o; }
@@ -144,18 +151,42 @@ void LoopbackWorld::wait(const Operation& operation) {
   } const waiting(rank, operation);
   while (!operation.complete()) {
     check_failure();
-    if (const std::string stuck = deadlock(); !stuck.empty()) throw Error(stuck);
+    if (const std::string stuck = deadlock(); !stuck.empty()) {
+      lock.unlock();
+      const std::string all = tell_all();
+      lock.lock();
+      annulus::fail("{}{}", stuck, all);
+    }
     if (rank.changed.wait_until(lock, deadline) == std::cv_status::timeout && !operation.complete() &&
         !failure_) {
       const auto pending = std::find_if(operation.messages.begin(), operation.messages.end(),
                                         [](const Message& message) { return !message.done; });
-      annulus::fail("rank {} has waited {} ms for {}: {}", operation.rank, wait_limit_.count(),
-                    pending->describe(),
-                    pending->flight == Message::none ? "the other side was never posted"
-                                                     : "the emulated link has not carried it yet");
+      const std::string what = pending->describe();
+      const char* why = pending->flight == Message::none ? "the other side was never posted"
+                                                         : "the emulated link has not carried it yet";
+      lock.unlock();
+      const std::string all = tell_all();
+      lock.lock();
+      annulus::fail("rank {} has waited {} ms for {}: {}{}", operation.rank, limit.count(), what, why, all);
     }
   }
   check_result(operation);
+}
+
+std::string LoopbackWorld::tell_all() const {
+  std::string text;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r]->watch.knows()) text += fmt::format("; rank {}: {}", r, ranks_[r]->watch.tell());
+  return text;
+}
+
+std::vector<Pending> LoopbackWorld::pending(const Operation& operation) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Pending> messages;
+  for (const Message& m : operation.messages)
+    if (!m.done)
+      messages.push_back({!m.is_send, m.index, m.peer, m.is_send ? m.target : m.source, m.channel, m.bytes});
+  return messages;
 }
 
 std::string LoopbackWorld::deadlock() const {

@@ -30,6 +30,8 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
     std::string error;
     std::int64_t flight = none;  ///< on the wire under this number
     static constexpr std::int64_t none = -1;
+    std::size_t index = 0;  ///< among the sends or the receives of its operation
+    int peer = 0;           ///< number of the other side's rank in the communicator
 
     int owner() const { return is_send ? source : target; }
     std::string describe() const;
@@ -45,6 +47,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit, Wire* wire);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
+  Watch* watch(int rank) const { return &ranks_[static_cast<std::size_t>(rank)]->watch; }
 
   /// The calling thread is `rank` from now on.
   void enter(int rank);
@@ -81,6 +84,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
     bool running = true;
     std::thread::id thread;
     std::string swallowed;
+    mutable Watch watch;
   };
 
   /// A message on the wire. Null: that side has given it up or is done.
@@ -97,6 +101,9 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   void check_result(const Operation& operation) const;
   /// Which messages every rank waits for when none can continue; otherwise empty.
   std::string deadlock() const;
+  /// What every rank that says so is doing. Not under the lock: it is told by functions that may take it.
+  std::string tell_all() const;
+  std::vector<Pending> pending(const Operation& operation) const;
   void record_failure(const std::string& message, std::exception_ptr exception);
 
   mutable std::mutex mutex_;

@@ -1,0 +1,115 @@
+// What is told of a rank that is stuck in a pass.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include <annulus/base/error.hpp>
+#include <annulus/comm/loopback.hpp>
+#include <annulus/distributed/attention.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "support/error_text.hpp"
+
+namespace annulus::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// Who is stuck, and in which of its computes, counted from 1; 0: before the pass.
+struct Stuck {
+  int rank = 0, compute = 0;
+};
+
+/// Forward over 96 tokens, full mask, two heads. One rank is stuck until `others_gave_up`, which takes 300
+/// ms.
+void attend(comm::Communicator& communicator, const std::string& schedule, Stuck stuck,
+            std::atomic<bool>& others_gave_up) {
+  plan::Problem problem;
+  problem.topology = communicator.topology();
+  problem.mask = Mask::parse("full", 96);
+  problem.heads = problem.kv_heads = 2;
+  problem.head_dim = 16;
+  int computes = 0;
+  distributed::Settings settings;
+  settings.stall_limit = 300ms;
+  const auto get_stuck = [&] {
+    while (communicator.rank() == stuck.rank && !others_gave_up) std::this_thread::sleep_for(1ms);
+  };
+  settings.stand_in = [&](const distributed::Work&) {
+    if (++computes == stuck.compute) get_stuck();
+  };
+  const HostExec exec;
+  distributed::Attention<HostExec, float> attention(
+      exec, communicator, plan::make_plan(schedule, problem, plan::Pass::forward),
+      plan::make_plan(schedule, problem, plan::Pass::backward), settings);
+  const int rows = static_cast<int>(problem.shard(communicator.rank()).count);
+  const Array4<float, HostExec> q("q", 1, 2, rows, 16), k("k", 1, 2, rows, 16), v("v", 1, 2, rows, 16),
+      out("out", 1, 2, rows, 16);
+  const Array3<float, HostExec> lse("lse", 1, 2, rows);
+  const struct SayWhenGivenUp {
+    std::atomic<bool>& gone;
+    ~SayWhenGivenUp() {
+      if (std::uncaught_exceptions() > 0) gone = true;
+    }
+  } say{others_gave_up};
+  if (stuck.compute == 0) get_stuck();
+  attention.forward(exec, q, k, v, 1.0f, out, lse);
+}
+
+TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
+  std::atomic<bool> gave_up = false;
+  const std::string text = error_text([&] {
+    comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
+      attend(communicator, "ring", {.rank = 1, .compute = 2}, gave_up);
+    });
+  });
+  // Rank 1 has sent in steps 0 and 1; its neighbour waits for what it would send in step 2.
+  EXPECT_THAT(text, HasSubstr("has waited 300 ms"));
+  EXPECT_THAT(text, ContainsRegex("; rank 1: ring forward, in step 1 of 0 to 3, computes since 0\\.[0-9] s"));
+  EXPECT_THAT(text, ContainsRegex(
+                        "; rank 2: ring forward, in step 3 of 0 to 3, has waited 0\\.[0-9] s on channel "
+                        "'activations' for k, v of shard 3, rows \\[0, 24\\), heads \\[0, 2\\) from rank 1, "
+                        "which sends it in step 2; rank 1 was last heard of in step 1"));
+  EXPECT_THAT(text, ContainsRegex("; rank 0: ring forward, in step 3 of 0 to 3, has waited"));
+  EXPECT_THAT(text, Not(HasSubstr("; rank 3: ")));  // has done its part
+}
+
+TEST(Stall, TellsApartWhatHasArrivedOfAnExchangeWithMany) {
+  std::atomic<bool> gave_up = false;
+  const std::string text = error_text([&] {
+    comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
+      attend(communicator, "all-gather", {.rank = 2, .compute = 0}, gave_up);
+    });
+  });
+  EXPECT_THAT(
+      text, ContainsRegex("; rank 0: all-gather forward, in step 1 of 0 to [0-9], has waited 0\\.[0-9] s on "
+                          "channel 'activations' for k, v of shard 2, [^;]* from rank 2, which sends it in "
+                          "step 0, and until rank 2 takes k, v of shard 0, [^;]*; nothing has come from rank "
+                          "2 in this pass"));
+  EXPECT_THAT(text, Not(HasSubstr("from rank 1")));
+}
+
+// Ranks of a part of the job are named by their numbers in the job.
+TEST(Stall, NamesRanksOfAGroup) {
+  std::atomic<bool> gave_up = false;
+  const std::string text = error_text([&] {
+    comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
+      const auto group = communicator.split(communicator.rank() > 0 ? 1 : 0, communicator.rank());
+      if (communicator.rank() > 0) attend(*group, "ring", {.rank = 1, .compute = 1}, gave_up);
+    });
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("from rank 2 (here rank 1), which sends it in step"),
+                          HasSubstr("; rank 2: ring forward, in step 0 of 0 to 2, computes since")));
+}
+
+}  // namespace
+}  // namespace annulus::test
