@@ -3,6 +3,7 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/attention.hpp"
+#include "bench/emulate.hpp"
 #include "bench/links.hpp"
 #include "bench/options.hpp"
 #include "common/command_line.hpp"
@@ -19,8 +20,11 @@ int main(int argc, char** argv) {
         annulus::bench::add_attention_command(app, options);
         annulus::bench::LinksOptions links;
         const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
+        annulus::bench::EmulateOptions emulate;
+        const CLI::App* const emulate_command = annulus::bench::add_emulate_command(app, emulate);
         if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
+        if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
         return annulus::bench::run_attention(options, mpi);
       });
 }

@@ -1,0 +1,123 @@
+// annulus-bench emulate as its users run it. Times are held to predictions by two_nodes_test; here runs are
+// short.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/simulate/simulate.hpp>
+
+#include "support/shell.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string cluster_text = R"(
+[cluster]
+nodes = 2
+ranks_per_node = 2
+[inside]
+bandwidth = 1e6
+latency = 1e-4
+[between]
+bandwidth = 5e5
+latency = 2e-4
+[[kernel]]
+pass = "forward"
+head_dim = 16
+rate = 1e7
+[[kernel]]
+pass = "backward"
+head_dim = 16
+rate = 1e7
+)";
+
+class AnnulusBenchEmulate : public testing::Test {
+ protected:
+  ShellResult emulate(const std::string& arguments) const {
+    return run_shell("'" ANNULUS_BENCH_PROGRAM "' emulate --topology " + cluster +
+                     " --tokens 64 --heads 2 --head-dim 16 --repetitions 1 " + arguments);
+  }
+
+  TemporaryFolder folder;
+  std::string cluster = folder.write("cluster.toml", cluster_text);
+};
+
+TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
+  const ShellResult result =
+      emulate("--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
+              folder.file("out.json"));
+  ASSERT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("2 nodes × 2 ranks"), HasSubstr("ring zigzag"),
+                                   HasSubstr("helper-worker zigzag"), HasSubstr("refuses")));
+  const json all = json::parse(io::read_text(folder.file("out.json")));
+  EXPECT_EQ(all.at("git_hash"), git_hash());
+  EXPECT_EQ(all.at("config").at("ranks"), 4);
+  EXPECT_EQ(all.at("config").at("time_scale"), 4);
+  ASSERT_EQ(all.at("schedules").size(), 3U);
+  EXPECT_THAT(all.at("schedules")[2].at("refused").get<std::string>(), HasSubstr("consecutive"));
+
+  plan::Problem problem;
+  problem.topology = Topology::uniform(4, 2);
+  problem.layout = Layout::parse("zigzag");
+  problem.mask = Mask::parse("causal", 64);
+  problem.heads = problem.kv_heads = 2;
+  problem.head_dim = 16;
+  const simulate::Cluster read = simulate::read_cluster(cluster);
+  double first = 0;
+  for (int i = 0; i < 2; ++i) {
+    const json& s = all.at("schedules")[static_cast<std::size_t>(i)];
+    double predicted = 0;
+    for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+      const double time = simulate::simulate(plan::make_plan(s.at("schedule"), problem, pass), read).time;
+      const json& p = s.at(std::string(plan::name_of(pass)));
+      EXPECT_DOUBLE_EQ(p.at("predicted").at("seconds"), time);
+      EXPECT_GE(p.at("seconds"), 0.99 * time);  // links and kernels are never early
+      EXPECT_EQ(p.at("seconds_each").size(), 1U);
+      predicted += time;
+    }
+    if (i == 0) first = predicted;
+    EXPECT_NEAR(s.at("factor_of_first").at("predicted"), first / predicted, 1e-9);
+  }
+}
+
+TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
+  const ShellResult result = emulate(
+      "--schedule burst --dtype bf16 --no-stand-in --no-overlap --time-scale 1 --ranks 2 --ranks-per-node 1");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("kernels compute"), HasSubstr("without overlap")));
+}
+
+TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {
+  for (const auto& [arguments, words] : {std::pair{"--schedule rings", "--schedule"},
+                                         {"--time-scale -1", "--time-scale"},
+                                         {"--heads 3 --kv-heads 2", "--kv-heads"},
+                                         {"--ranks -2", "--ranks"},
+                                         {"--tokens 0", "--tokens"},
+                                         {"--dtype f64", "--dtype"},
+                                         {"--json /no/such/folder/x.json", "/no/such/folder"},
+                                         {"--kernel fast", "--kernel"}}) {
+    const ShellResult result = emulate(arguments);
+    EXPECT_EQ(result.status, 1) << arguments << ": " << result.output;
+    EXPECT_THAT(result.output, HasSubstr(words));
+  }
+}
+
+TEST_F(AnnulusBenchEmulate, IsNotForMpirun) {
+  const ShellResult result =
+      run_shell(std::string(ANNULUS_MPIRUN " 2 '") + ANNULUS_BENCH_PROGRAM "' emulate");
+  EXPECT_NE(result.status, 0);
+  EXPECT_THAT(result.output, HasSubstr("run it without mpirun and say --ranks"));
+}
+
+}  // namespace
+}  // namespace annulus::test
