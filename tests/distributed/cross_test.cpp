@@ -67,6 +67,12 @@ std::vector<std::string> masks_of(std::int64_t tokens) {
 struct Counts {
   std::int64_t run = 0, same = 0;
   std::map<std::string, std::int64_t> refused;  // by reason
+
+  std::int64_t all() const {
+    std::int64_t sum = run + same;
+    for (const auto& [reason, count] : refused) sum += count;
+    return sum;
+  }
 };
 
 class Cross {
@@ -144,8 +150,9 @@ void report(const Counts& counts) {
 
 void cross_all(Cross& cross, int ranks, const Heads& heads, DType type, std::int64_t tokens) {
   for (const std::string& mask : masks_of(tokens)) {
-    const auto sample =
-        make_sample(mask, {.tokens = tokens, .heads = heads.query, .kv_heads = heads.key}, type);
+    const Shape shape{
+        .tokens = tokens, .heads = heads.query, .kv_heads = heads.key, .batch = tokens < 32 ? 2 : 1};
+    const auto sample = make_sample(mask, shape, type);
     for (const std::string& layout : layouts) cross.run(ranks, layout, *sample);
   }
 }
@@ -155,8 +162,14 @@ class DistributedCross : public testing::TestWithParam<std::tuple<int, std::size
 TEST_P(DistributedCross, EqualsTheReferenceAndOneRank) {
   const auto& [ranks, grouping, type] = GetParam();
   Cross cross;
-  for (const std::int64_t tokens : {61, 7}) cross_all(cross, ranks, groupings[grouping], type, tokens);
+  std::size_t cases = 0;
+  for (const std::int64_t tokens : {61, 7}) {
+    cross_all(cross, ranks, groupings[grouping], type, tokens);
+    cases += masks_of(tokens).size() * layouts.size() * schedules_on(ranks).size() *
+             static_cast<std::size_t>(std::min(4, ranks));
+  }
   report(cross.counts());
+  EXPECT_EQ(static_cast<std::size_t>(cross.counts().all()), cases);
 }
 
 std::string name_of_part(const testing::TestParamInfo<std::tuple<int, std::size_t, DType>>& info) {
