@@ -41,11 +41,13 @@ head_dim = 16
 rate = 1e7
 )";
 
+const std::string small = "--tokens 64 --heads 2 --head-dim 16 ";
+
 class AnnulusBenchEmulate : public testing::Test {
  protected:
   ShellResult emulate(const std::string& arguments) const {
-    return run_shell("'" ANNULUS_BENCH_PROGRAM "' emulate --topology " + cluster +
-                     " --tokens 64 --heads 2 --head-dim 16 --repetitions 1 " + arguments);
+    return run_shell("'" ANNULUS_BENCH_PROGRAM "' emulate --repetitions 1 --topology " + cluster + " " +
+                     arguments);
   }
 
   TemporaryFolder folder;
@@ -54,7 +56,7 @@ class AnnulusBenchEmulate : public testing::Test {
 
 TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   const ShellResult result =
-      emulate("--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
+      emulate(small + "--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
               folder.file("out.json"));
   ASSERT_EQ(result.status, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("2 nodes × 2 ranks"), HasSubstr("ring zigzag"),
@@ -76,9 +78,10 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   double first = 0;
   for (int i = 0; i < 2; ++i) {
     const json& s = all.at("schedules")[static_cast<std::size_t>(i)];
+    const std::string name = s.at("schedule");
     double predicted = 0;
     for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
-      const double time = simulate::simulate(plan::make_plan(s.at("schedule"), problem, pass), read).time;
+      const double time = simulate::simulate(plan::make_plan(name, problem, pass), read).time;
       const json& p = s.at(std::string(plan::name_of(pass)));
       EXPECT_DOUBLE_EQ(p.at("predicted").at("seconds"), time);
       EXPECT_GE(p.at("seconds"), 0.99 * time);  // links and kernels are never early
@@ -92,6 +95,7 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
 
 TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
   const ShellResult result = emulate(
+      small +
       "--schedule burst --dtype bf16 --no-stand-in --no-overlap --time-scale 1 --ranks 2 --ranks-per-node 1");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("kernels compute"), HasSubstr("without overlap")));

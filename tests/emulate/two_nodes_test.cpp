@@ -148,7 +148,7 @@ const Schedule topology_burst{"topology-burst", "zigzag"}, flat_ring{"ring", "zi
 // Compute and links comparable: a pair of shards takes as long as K and V between nodes, and three times as
 // long as inside.
 void expect_wins(int ranks) {
-  Comparison comparison(ranks, cluster_of(0.06, 0.02, 0.06));
+  Comparison comparison(ranks, cluster_of(0.09, 0.03, 0.09));
   comparison.expect_win({topology_burst, flat_ring});
   comparison.expect_win({topology_burst, double_ring});
   comparison.expect_win({helper_worker, contiguous_ring});
