@@ -1,271 +1,244 @@
 #include "bench/attention.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <variant>
 #include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/comm/communicator.hpp>
-#include <annulus/core/memory.hpp>
-#include <annulus/data/dataset.hpp>
-#include <annulus/distributed/attention.hpp>
 #include <annulus/io/atomic.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/plan/validate.hpp>
+#include <annulus/simulate/choose.hpp>
 
-#include "bench/dump.hpp"
-#include "bench/global.hpp"
-#include "bench/inputs.hpp"
+#include "bench/columns.hpp"
 #include "bench/local_attention.hpp"
-#include "bench/report.hpp"
-#include "bench/verify.hpp"
+#include "bench/measure.hpp"
+#include "bench/results.hpp"
 
 namespace annulus::bench {
 
 namespace {
 
-using Exec = Kokkos::DefaultExecutionSpace;
-using plan::Pass;
-using plan::Tensor;
-
-/// The problem, and where the values of Q, K and V come from.
-struct Case {
-  plan::Problem problem;
-  InputSource inputs;    // of q, k, v
-  InputSource gradient;  // of d_o
-};
-
-Case make_case(const AttentionOptions& o, const comm::Communicator& communicator) {
-  Case result;
-  plan::Problem& problem = result.problem;
-  problem.topology = communicator.topology();
-  problem.layout = Layout::parse(o.layout, "--layout");
-  problem.heads = o.heads;
-  problem.kv_heads = o.key_value_heads();
-  problem.head_dim = o.head_dim;
-  problem.batch = o.batch;
-  problem.activation = parse_dtype(o.dtype, "--dtype");
-  problem = plan::arranged_for(o.schedule, std::move(problem), "--schedule");
-  problem.mask =
-      Mask::parse("full", o.tokens);  // until the documents of the data are known; rows do not depend on it
-  const PositionMap rows = problem.shard(communicator.rank());
-  result.gradient = {.seed = o.seed, .positions = rows, .tokens = {}};
-  result.inputs = result.gradient;
-
-  const bool documents_of_data = ("+" + o.mask + "+").find("+documents+") != std::string::npos;
-  if (o.data.empty()) {
-    require(!documents_of_data,
-            "--mask '{}': without --data the term 'documents' needs start offsets, as in documents:0,100,250",
-            o.mask);
-    problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
-    return result;
+/// The first ranks of a topology.
+Topology first_of(const Topology& all, int ranks) {
+  std::vector<int> nodes;
+  for (int node = 0; node < all.nodes() && ranks > 0; ++node) {
+    nodes.push_back(std::min(ranks, all.ranks_on(node)));
+    ranks -= nodes.back();
   }
-  const data::TokenDataset dataset(o.data, o.tokens);
-  require(dataset.sequences() >= o.batch,
-          "--data holds {} sequences of {} tokens, but --batch is {}: give more data", dataset.sequences(),
-          o.tokens, o.batch);
-  require(!documents_of_data || o.batch == 1,
-          "--batch {} with the document boundaries of --data: each sequence has its own; use --batch 1",
-          o.batch);
-  result.inputs.seed = o.embedding_seed.value_or(o.seed);
-  std::vector<std::int64_t> starts;
-  for (int b = 0; b < o.batch; ++b) {
-    data::Sequence sequence = dataset.read(b, rows);
-    result.inputs.tokens.push_back(std::move(sequence.tokens));
-    starts = std::move(sequence.document_starts);
-  }
-  problem.mask = documents_of_data ? Mask::with_documents(o.mask, o.tokens, starts, "--mask")
-                                   : Mask::parse(o.mask, o.tokens, "--mask");
-  return result;
+  return Topology(nodes);
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+std::string name_of(const AttentionOptions& o) {
+  return fmt::format("{} {} {}, {} tokens, {} heads ({} kv), {}, {} ranks{}", o.schedule, o.layout, o.mask,
+                     o.tokens, o.heads, o.key_value_heads(), o.dtype, o.ranks,
+                     o.overlap ? "" : ", without overlap");
 }
 
-/// Inputs and results of one rank, and the attention between them.
-template <class T>
-class Run {
+bool is_planned(const AttentionOptions& o) {
+  return o.schedule == simulate::automatic || o.layout == simulate::automatic;
+}
+
+/// All cases, one after the other, on all ranks of the job.
+class Sweep {
  public:
-  Run(const Exec& exec, comm::Communicator& communicator, const Case& c, const plan::Plan& forward,
-      const plan::Plan& backward, attention::Kernel kernel)
-      : exec_(exec),
-        communicator_(communicator),
-        problem_(c.problem),
-        scale_(static_cast<float>(1.0 / std::sqrt(c.problem.head_dim))),
-        q_(make_input<Exec, T>(exec, problem_, Tensor::q, c.inputs)),
-        k_(make_input<Exec, T>(exec, problem_, Tensor::k, c.inputs)),
-        v_(make_input<Exec, T>(exec, problem_, Tensor::v, c.inputs)),
-        d_out_(make_input<Exec, T>(exec, problem_, Tensor::d_o, c.gradient)),
-        out_(result(Tensor::o)),
-        dq_(result(Tensor::dq)),
-        dk_(result(Tensor::dk)),
-        dv_(result(Tensor::dv)),
-        lse_(Lse::uninitialized(exec, MemoryCategory::activations, "annulus::bench::lse", problem_.batch,
-                                problem_.heads, c.inputs.positions.count)),
-        attention_(exec, communicator, forward, backward, {.kernel = kernel}) {}
-
-  float scale() const { return scale_; }
-
-  void run(Pass pass) {
-    if (pass == Pass::forward) {
-      attention_.forward(exec_, *q_, *k_, *v_, scale_, *out_, *lse_);
-    } else {
-      attention_.backward(exec_, *q_, *k_, *v_, scale_, *out_, *lse_, *d_out_, *dq_, *dk_, *dv_);
-    }
-    exec_.fence("annulus::bench: a pass is done");
+  Sweep(const SweepOptions& options, comm::Communicator& world)
+      : options_(options), world_(world), cases_(cases_of(options, world.size())) {
+    if (world.rank() == 0) results_.emplace(options, cases_.size() > 1);
   }
 
-  /// Times `repetitions` runs of a pass. Returns the time of the slowest rank, the median of the repetitions.
-  double time(Pass pass, int repetitions, PassRecord& record) {
-    std::vector<double> mine, slowest;
-    attention_.reset_times();
-    for (int r = 0; r < repetitions; ++r) {
-      communicator_.barrier();
-      const Kokkos::Timer timer;
-      run(pass);
-      mine.push_back(timer.seconds());
-      slowest.push_back(communicator_.all_reduce_value(mine.back(), comm::ReduceOp::max));
+  int run() {
+    if (options_.topology != "measure") machine_of(cases_.front());  // a bad file is told first
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      const auto made = make(cases_[i]);
+      if (const auto* reason = std::get_if<std::string>(&made)) {
+        require(cases_.size() > 1, "{}", *reason);
+        if (world_.rank() == 0) refuse(i, *reason);
+      } else {
+        run(i, std::get<Case>(made));
+      }
     }
-    double all = 0;
-    for (const double seconds : mine) all += seconds;
-    record.least_seconds = *std::min_element(mine.begin(), mine.end());
-    record.median_seconds = median(mine);
-    record.most_seconds = *std::max_element(mine.begin(), mine.end());
-    record.waiting_share = attention_.times().waiting / all;
-    return median(slowest);
-  }
-
-  /// All inputs and results on rank 0.
-  std::map<Tensor, GlobalTensor> gather_all() {
-    std::map<Tensor, GlobalTensor> all;
-    const auto add = [&](Tensor tensor, const auto& owned) {
-      all[tensor] = gather(communicator_, problem_, tensor, to_floats(owned.view()));
-    };
-    add(Tensor::q, q_);
-    add(Tensor::k, k_);
-    add(Tensor::v, v_);
-    add(Tensor::d_o, d_out_);
-    add(Tensor::o, out_);
-    add(Tensor::lse, lse_);
-    add(Tensor::dq, dq_);
-    add(Tensor::dk, dk_);
-    add(Tensor::dv, dv_);
-    return all;
+    if (world_.rank() == 0 && cases_.size() > 1) print_end();
+    return failed_ ? 1 : 0;
   }
 
  private:
-  using Input = Owned<Array4<T, Exec>>;
-  using Result = Owned<Array4<float, Exec>>;
-  using Lse = Owned<Array3<float, Exec>>;
-
-  Result result(Tensor tensor) const {
-    const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
-    return Result::uninitialized(
-        exec_, plan::is_gradient(tensor) ? MemoryCategory::gradients : MemoryCategory::activations,
-        "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch, heads,
-        problem_.shard(communicator_.rank()).count, problem_.head_dim);
+  /// The ranks of a case, or those that have no part in it.
+  comm::Communicator& part(int ranks) {
+    if (ranks == world_.size()) return world_;
+    auto& made = parts_[ranks];
+    if (!made) made = world_.split(world_.rank() < ranks ? 0 : 1, world_.rank());
+    return *made;
   }
 
-  Exec exec_;
-  comm::Communicator& communicator_;
-  const plan::Problem& problem_;
-  float scale_;
-  Input q_, k_, v_, d_out_;
-  Result out_, dq_, dk_, dv_;
-  Lse lse_;
-  distributed::Attention<Exec, T> attention_;
-};
-
-void add_traffic(const plan::Plan& plan, int rank, PassRecord& record) {
-  const plan::Traffic traffic = plan::traffic(plan, rank);
-  record.sent_bytes = traffic.sent_bytes;
-  record.received_bytes = traffic.received_bytes;
-  record.sent_bytes_between_nodes = traffic.sent_bytes_between_nodes;
-  record.pairs = traffic.pairs * plan.problem.batch;
-}
-
-template <class T>
-int run_as(const AttentionOptions& o, comm::Communicator& communicator, const Case& c) {
-  const Exec exec;
-  const plan::Plan forward = plan::make_plan(o.schedule, c.problem, Pass::forward, "--schedule");
-  const plan::Plan backward = plan::make_plan(o.schedule, c.problem, Pass::backward, "--schedule");
-  constexpr int cheap_to_validate = 64;  // ranks
-  if (o.check || communicator.size() <= cheap_to_validate) {
-    plan::validate(forward);
-    plan::validate(backward);
+  /// What predictions and `auto` stand on: the same on all ranks of the job.
+  const Machine& machine_of(const AttentionOptions& o) {
+    const bool measured = options_.topology == "measure";
+    const bool planned = is_planned(o);
+    std::string key = measured ? fmt::format("{}", o.ranks) : "";
+    if (measured && planned)
+      key += fmt::format(" {} {} {} {}", o.dtype, o.tokens, o.heads, o.key_value_heads());
+    const auto [entry, is_new] = machines_.try_emplace(key);
+    if (!is_new) return entry->second;
+    if (!measured) return entry->second = read_machine(options_.topology);
+    std::string text;
+    comm::Communicator& members = part(o.ranks);
+    if (world_.rank() < o.ranks) text = simulate::to_text(measure_machine(members, o, planned));
+    wait_for(o.ranks, 0);
+    auto size = static_cast<std::int64_t>(text.size());
+    const comm::Queue queue{HostExec()};
+    world_.broadcast(queue, &size, sizeof size, 0);
+    text.resize(static_cast<std::size_t>(size));
+    world_.broadcast(queue, text.data(), text.size(), 0);
+    return entry->second = {simulate::parse_cluster(text, "the measured cluster"), false,
+                            "links and kernel rates of this run"};
   }
-  Run<T> run(exec, communicator, c, forward, backward, attention::parse_kernel(o.kernel, "--kernel"));
-  Report report{.options = o,
-                .problem = c.problem,
-                .communicator = communicator.description(),
-                .execution_space = Exec::name(),
-                .threads = exec.concurrency(),
-                .ranks = {},
-                .check = {}};
-  run.run(Pass::forward);
-  run.run(Pass::backward);
-  std::int32_t failed = 0;
-  if (o.check || !o.dump.empty()) {
-    const auto tensors = run.gather_all();
-    if (communicator.rank() == 0) {
-      if (!o.dump.empty()) write_dump(o.dump, o, c.problem, run.scale(), tensors);
-      if (o.check) {
-        const double limit = o.tolerance.value_or(tolerance(c.problem.activation));
-        report.check = compare(c.problem, run.scale(), limit, tensors);
-        failed = report.check->passed() ? 0 : 1;
+
+  /// The case, or why it cannot be served. The same on all ranks.
+  std::variant<Case, std::string> make(const AttentionOptions& o) {
+    const bool has_kernel = o.heads % o.key_value_heads() == 0;  // else make_case says what is wrong
+    const simulate::Cluster cluster =
+        is_planned(o) && has_kernel ? machine_of(o).cluster.value() : simulate::default_cluster();
+    std::variant<Case, std::string> made;
+    try {
+      made = make_case(o, first_of(world_.topology(), o.ranks), cluster);
+    } catch (const Error& error) {
+      made = std::string(error.what());
+    }
+    // Files may be there on one machine and not on another: then the ranks that lack one say so.
+    const bool refused = made.index() == 1;
+    const auto some = world_.all_reduce_value<std::int32_t>(refused ? 1 : 0, comm::ReduceOp::max);
+    const auto all = world_.all_reduce_value<std::int32_t>(refused ? 1 : 0, comm::ReduceOp::min);
+    if (some != all) {
+      if (refused) fail("{}", std::get<std::string>(made));
+      world_.barrier();  // those ranks end all
+    }
+    return made;
+  }
+
+  void run(std::size_t i, const Case& c) {
+    const AttentionOptions& o = c.options;
+    const nlohmann::json* const earlier = world_.rank() == 0 ? results_->earlier(c) : nullptr;
+    const bool is_done =
+        world_.all_reduce_value<std::int32_t>(earlier != nullptr ? 1 : 0, comm::ReduceOp::max);
+    if (world_.rank() == 0) tell(i, fmt::format("{}{}", name_of(o), is_done ? ": done before" : ""));
+    if (is_done) {
+      if (world_.rank() == 0) keep(nlohmann::json(*earlier));
+      return;
+    }
+    comm::Communicator& members = part(o.ranks);
+    const Machine& machine = machine_of(cases_[i]);
+    std::int32_t failed = 0;
+    if (world_.rank() < o.ranks) {
+      const Report report = measure(c, members, machine);
+      failed = report.check && !report.check->passed() ? 1 : 0;
+      if (world_.rank() == 0) {
+        if (cases_.size() == 1) fmt::print("{}", to_table(report));
+        keep(to_json(report));
+        if (failed != 0) spdlog::error("--check failed: a relative error is beyond the tolerance");
       }
     }
-    failed = communicator.all_reduce_value(failed, comm::ReduceOp::max);
+    failed = wait_for(o.ranks, failed);
+    failed_ = failed_ || failed != 0;
   }
 
-  RankRecord mine;
-  reset_memory_peaks();
-  report.forward_seconds = run.time(Pass::forward, o.repetitions, mine.forward);
-  report.backward_seconds = run.time(Pass::backward, o.repetitions, mine.backward);
-  add_traffic(forward, communicator.rank(), mine.forward);
-  add_traffic(backward, communicator.rank(), mine.backward);
-  mine.peak_bytes = memory_use().peak;
-  mine.peak_resident_bytes = peak_resident_bytes();
-  report.ranks.resize(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(comm::Queue(HostExec()), &mine, report.ranks.data(), sizeof mine);
-  if (communicator.rank() == 0) {
-    fmt::print("{}", to_table(report));
-    if (!o.json.empty()) io::write_text_atomically(o.json, to_json(report).dump(2) + "\n");
-    if (failed != 0) spdlog::error("--check failed: a relative error is beyond the tolerance");
+  /// Ranks that have no part in a case wait for rank 0 without taking a core from the others, as a collective
+  /// that spins would. Returns what rank 0 gives.
+  std::int32_t wait_for(int members, std::int32_t outcome) {
+    const comm::Queue queue{HostExec()};
+    if (world_.rank() >= members) {
+      const comm::Watch::Doing doing(world_.watch(), "no part in the case that is running");
+      const std::array<comm::Receive, 1> receive{{{&outcome, sizeof outcome, 0}}};
+      comm::Request request = world_.exchange(queue, {}, receive);
+      while (!request.test()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    } else if (world_.rank() == 0 && members < world_.size()) {
+      std::vector<comm::Send> sends;
+      for (int rank = members; rank < world_.size(); ++rank)
+        sends.push_back({&outcome, sizeof outcome, rank});
+      world_.exchange(queue, sends, {}).wait();
+    }
+    return outcome;
   }
-  return failed;
-}
+
+  // Rank 0 alone.
+
+  void tell(std::size_t i, const std::string& text) const {
+    if (cases_.size() > 1) spdlog::info("case {} of {}: {}", i + 1, cases_.size(), text);
+  }
+
+  void refuse(std::size_t i, const std::string& reason) {
+    tell(i, fmt::format("{}: refused: {}", name_of(cases_[i]), reason));
+    results_->refuse(cases_[i], reason);
+  }
+
+  void keep(nlohmann::json of_case) {
+    results_->add(std::move(of_case));
+    if (cases_.size() == 1) return;
+    const std::vector<nlohmann::json> last{results_->cases().back()};
+    if (results_->cases().size() == 1) print_line([](const Column& column) { return column.heading; });
+    for_passes(last, [&](const nlohmann::json& of, const std::string& pass) {
+      print_line([&](const Column& column) { return text_of(column, value_of(column, of, pass)); });
+    });
+  }
+
+  template <class Text>
+  static void print_line(const Text& text_of_column) {
+    constexpr std::array<const char*, 3> first = {"schedule", "layout", "mask"};
+    std::string line;
+    for (const Column& column : columns()) {
+      if (column.heading == nullptr) continue;
+      const bool is_left = std::find(first.begin(), first.end(), std::string(column.name)) != first.end();
+      const std::size_t width = std::max<std::size_t>(std::string(column.heading).size(), is_left ? 16 : 8);
+      line += is_left ? fmt::format("{:<{}}  ", text_of_column(column), width)
+                      : fmt::format("{:>{}}  ", text_of_column(column), width);
+    }
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  }
+
+  void print_end() const {
+    int failed = 0;
+    for (const nlohmann::json& c : results_->cases())
+      failed += c["check"].is_object() && c["check"]["passed"] == false ? 1 : 0;
+    fmt::print("{} cases, {} refused, {} failed their check\n", results_->cases().size(),
+               results_->refused().size(), failed);
+    for (const nlohmann::json& r : results_->refused()) {
+      fmt::print("refused: {} {} {}, {} tokens, {} ranks: {}\n", r["schedule"].get<std::string>(),
+                 r["layout"].get<std::string>(), r["mask"].get<std::string>(),
+                 r["tokens"].get<std::int64_t>(), r["ranks"].get<int>(), r["reason"].get<std::string>());
+    }
+  }
+
+  const SweepOptions& options_;
+  comm::Communicator& world_;
+  std::vector<AttentionOptions> cases_;
+  std::map<int, std::unique_ptr<comm::Communicator>> parts_;
+  std::map<std::string, Machine> machines_;
+  std::optional<Results> results_;  // on rank 0
+  bool failed_ = false;
+};
 
 }  // namespace
 
-int run_attention(const AttentionOptions& options, const comm::MpiEnvironment& mpi) {
+int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) {
   check_options(options, mpi.size());
   if (mpi.rank() == 0) {
-    for (const std::string& file : {options.json, options.dump})
+    for (const std::string& file : {options.json, options.csv, options.html, options.common.dump})
       if (!file.empty()) io::require_writable(file);
   }
-  if (options.local) return run_local_attention(options);
-  const auto communicator = mpi.world(options.ranks_per_node);
-  const Case c = make_case(options, *communicator);
-  if (options.check) require_checkable(c.problem);
-  switch (c.problem.activation) {
-    case DType::bf16:
-      return run_as<bfloat16>(options, *communicator, c);
-    case DType::f16:
-      return run_as<float16>(options, *communicator, c);
-    default:
-      return run_as<float>(options, *communicator, c);
-  }
+  if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
+  mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
+  const auto world = mpi.world(options.ranks_per_node);
+  return Sweep(options, *world).run();
 }
 
 }  // namespace annulus::bench

@@ -7,33 +7,17 @@
 #include <cstdlib>
 #include <vector>
 
-#include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "bench/local_check.hpp"
+#include "bench/statistics.hpp"
+#include "common/checks.hpp"
 
 namespace annulus::bench {
 namespace {
 
 using nlohmann::json;
-
-/// Times of the rounds of one measurement.
-class Times {
- public:
-  void add(double seconds) {
-    seconds_.insert(std::upper_bound(seconds_.begin(), seconds_.end(), seconds), seconds);
-  }
-  double least() const { return seconds_.front(); }
-  double most() const { return seconds_.back(); }
-  double median() const {
-    const std::size_t half = seconds_.size() / 2;
-    return seconds_.size() % 2 == 1 ? seconds_[half] : 0.5 * (seconds_[half - 1] + seconds_[half]);
-  }
-
- private:
-  std::vector<double> seconds_;  // ascending
-};
 
 template <class Action>
 void time(Times* times, const Action& action) {
@@ -81,10 +65,10 @@ plan::Problem make_problem(const AttentionOptions& o) {
   problem.topology = Topology::uniform(1, 1);
   problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
   problem.heads = o.heads;
-  problem.kv_heads = o.key_value_heads();
+  problem.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
   problem.head_dim = o.head_dim;
   problem.batch = o.batch;
-  problem.activation = parse_dtype(o.dtype, "--dtype");
+  problem.activation = app::parse_storage(o.dtype);
   return problem;
 }
 
@@ -146,14 +130,12 @@ json measure_local_attention(const AttentionOptions& options) {
       return measure<float>(options, problem);
     case DType::bf16:
       return measure<bfloat16>(options, problem);
-    case DType::f16:
-      return measure<float16>(options, problem);
     default:
-      fail("--dtype {}: attention stores f32, bf16 or f16", options.dtype);
+      return measure<float16>(options, problem);
   }
 }
 
-int run_local_attention(const AttentionOptions& options) {
+int run_local_attention(const AttentionOptions& options, const std::string& json_file) {
   const json report = measure_local_attention(options);
   fmt::print("{} tokens, {} heads over {} kv heads, head dimension {}, {}, {}; {} threads\n", options.tokens,
              options.heads, options.key_value_heads(), options.head_dim, options.mask, options.dtype,
@@ -168,7 +150,7 @@ int run_local_attention(const AttentionOptions& options) {
                1e3 * entry["seconds_max"].get<double>());
   }
   if (report["sgemm"].contains("note")) fmt::print("  {}\n", report["sgemm"]["note"].get<std::string>());
-  if (!options.json.empty()) io::write_text_atomically(options.json, report.dump(2) + "\n");
+  if (!json_file.empty()) io::write_text_atomically(json_file, report.dump(2) + "\n");
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "bench/options.hpp"
 
@@ -24,8 +25,8 @@ namespace annulus::bench {
 /// Throws Error for options that make no sense and when the check fails.
 nlohmann::json measure_local_attention(const AttentionOptions& options);
 
-/// `annulus-bench attention --local`: measures, prints a summary and writes what --json asks for. Returns the
-/// exit status.
-int run_local_attention(const AttentionOptions& options);
+/// `annulus-bench attention --local`: measures, prints a summary and writes --json when
+/// `json_file` is not empty. Returns the exit status.
+int run_local_attention(const AttentionOptions& options, const std::string& json_file);
 
 }  // namespace annulus::bench

@@ -9,8 +9,32 @@
 #include <annulus/plan/plan.hpp>
 
 #include "bench/inputs.hpp"
+#include "bench/sampled_check.hpp"
 
 namespace annulus::bench {
+
+/// A whole forward of the local kernel: it starts from nothing.
+template <class Exec, class T>
+void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in,
+                       const Array4<float, Exec>& out, const Array3<float, Exec>& lse,
+                       attention::Kernel kernel) {
+  attention::start_forward<Exec>(exec, out, lse);
+  attention::forward<Exec, T>(exec, in, out, lse, kernel);
+  exec.fence("annulus::bench: a forward is done");
+}
+
+/// A whole backward of the local kernel: forms `d`, clears the gradients and adds to them.
+template <class Exec, class T>
+void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in,
+                        const Array4<const T, Exec>& d_out, const Array4<float, Exec>& out,
+                        const Array3<float, Exec>& lse, const Array3<float, Exec>& d,
+                        const Array4<float, Exec>& dq, const Array4<float, Exec>& dk,
+                        const Array4<float, Exec>& dv, attention::Kernel kernel) {
+  attention::row_dot<Exec, T>(exec, out, d_out, d);
+  for (const auto& gradient : {dq, dk, dv}) Kokkos::deep_copy(exec, gradient, 0.0f);
+  attention::backward<Exec, T>(exec, in, d_out, lse, d, dq, dk, dv, kernel);
+  exec.fence("annulus::bench: a backward is done");
+}
 
 /// Attention of a whole sequence on the host: its tensors and both passes. T is the storage type of q, k, v,
 /// d_o.
@@ -39,17 +63,9 @@ class LocalPasses {
         lse_(rows("lse")),
         d_(rows("d")) {}
 
-  void forward() {
-    attention::start_forward<HostExec>(exec_, *out_, *lse_);
-    attention::forward<HostExec, T>(exec_, operands(), *out_, *lse_, kernel_);
-    exec_.fence("annulus::bench: a forward is done");
-  }
-
+  void forward() { run_local_forward<HostExec, T>(exec_, operands(), *out_, *lse_, kernel_); }
   void backward() {
-    attention::row_dot<HostExec, T>(exec_, *out_, *d_out_, *d_);
-    for (const auto& gradient : {*dq_, *dk_, *dv_}) Kokkos::deep_copy(exec_, gradient, 0.0f);
-    attention::backward<HostExec, T>(exec_, operands(), *d_out_, *lse_, *d_, *dq_, *dk_, *dv_, kernel_);
-    exec_.fence("annulus::bench: a backward is done");
+    run_local_backward<HostExec, T>(exec_, operands(), *d_out_, *out_, *lse_, *d_, *dq_, *dk_, *dv_, kernel_);
   }
 
   const plan::Problem& problem() const { return problem_; }
@@ -65,7 +81,9 @@ class LocalPasses {
   const Result& dk() const { return *dk_; }       // like k
   const Result& dv() const { return *dv_; }       // like k
   const Rows& lse() const { return *lse_; }       // (batch, heads, tokens)
-  const Rows& d() const { return *d_; }           // (batch, heads, tokens)
+  HostTensors<T> tensors() const {
+    return {positions_, *q_, *k_, *v_, *d_out_, *out_, *dq_, *dk_, *dv_, *lse_};
+  }
 
  private:
   attention::Operands<T, HostExec> operands() const {

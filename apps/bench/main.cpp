@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
         app.set_version_flag("--version",
                              fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
         app.require_subcommand(1);
-        annulus::bench::AttentionOptions options;
+        annulus::bench::SweepOptions options;
         annulus::bench::add_attention_command(app, options);
         annulus::bench::LinksOptions links;
         const CLI::App* const links_command = annulus::bench::add_links_command(app, links);

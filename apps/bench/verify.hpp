@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -20,13 +21,19 @@ struct CheckResult {
   /// Relative errors of out, lse (rows with keys), dq, dk, dv, by name; infinite when a value is not finite,
   /// or an lse is −inf on one side only.
   std::map<std::string, double> errors;
+  std::string method;             ///< "reference" or "sampled"
+  std::int64_t rows_of_head = 0;  ///< that were compared
   bool passed() const;
 };
+
+/// The whole reference takes seconds, not minutes, for this problem.
+bool is_quickly_checked(const plan::Problem& problem);
 
 /// Throws Error when the reference would take unreasonably long for this problem.
 void require_checkable(const plan::Problem& problem);
 
-/// Compares with the reference in double precision. `tensors` holds q, k, v, do, out, lse, dq, dk, dv.
+/// Compares with the reference in double precision. `tensors` holds q, k, v, out and lse, and with a backward
+/// pass do, dq, dk and dv.
 CheckResult compare(const plan::Problem& problem, double scale, double tolerance,
                     const std::map<plan::Tensor, GlobalTensor>& tensors);
 

@@ -1,37 +1,14 @@
 """The program annulus-bench from outside: what it writes, checked with numpy, and what it refuses.
 
-usage: bench_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skipped (no h5py).
+usage: attention_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means skipped (no h5py).
 """
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import unittest
-import zlib
 
-try:
-    import h5py
-    import numpy as np
-except ImportError as error:
-    print(f"skipped: {error}; install python3-h5py")
-    sys.exit(77)
-
-PROGRAM, MPIRUN = sys.argv[1], sys.argv[2:]
-RESULTS = ("out", "lse", "dq", "dk", "dv")
-
-
-def run(arguments, ranks=1):
-    command = [*MPIRUN, "-np", str(ranks)] if ranks else []
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
-    return subprocess.run(
-        [*command, PROGRAM, "attention", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment,
-    )
+import support
+from support import RESULTS, h5py, np, run
 
 
 def attention(q, k, v, d_out, allowed, scale):
@@ -74,14 +51,7 @@ def error(x, y):
     return np.linalg.norm(x[keys] - y[keys]) / np.linalg.norm(y[keys])
 
 
-class Bench(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
+class Bench(support.InFolder):
     def case(self, name, arguments, ranks):
         """Runs a case that must pass its check; returns its dump (attributes under "attributes") and its JSON."""
         result = run(
@@ -125,6 +95,7 @@ class Bench(unittest.TestCase):
         self.assertGreater(report["ranks"][0]["peak_bytes"]["communication"], 0)
         self.assertGreater(report["forward"]["gflops"], 0)
         self.assertTrue(report["check"]["passed"])
+        self.assertEqual(report["check"]["method"], "reference")
         self.assertEqual(set(report["check"]["errors"]), set(RESULTS))
         self.assertTrue(report["git_hash"])
 
@@ -143,16 +114,6 @@ class Bench(unittest.TestCase):
         result = run(["--tokens", 40, "--head-dim", 16, "--heads", 2, "--check"], ranks=0)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("1 rank", result.stdout)
-
-    def write_shard(self, texts):
-        ids = [list(text.encode()) + [256] for text in texts]
-        tokens = np.concatenate(ids).astype("<u2")
-        starts = np.cumsum([0] + [len(d) for d in ids[:-1]]).astype("<u8")
-        with h5py.File(self.path("tokens-000000.h5"), "w") as file:
-            file["tokens"], file["documents"] = tokens, starts
-            file.attrs.update(format="annulus-tokens", version=1, tokenizer="byte", vocabulary=257, end_of_document=256,
-                              checksum=int(zlib.crc32(starts.tobytes(), zlib.crc32(tokens.tobytes()))))
-        return tokens, starts
 
     def test_embedded_tokens_and_their_documents(self):
         tokens, starts = self.write_shard(["In the beginning was the word.", "And then came another one,", "and a third."])
@@ -227,7 +188,24 @@ class Bench(unittest.TestCase):
             (["--repetitions", 0], "--repetitions", "at least 1"),
             (["--ranks-per-node", 2], "--ranks-per-node", "1 rank"),
             (["--ranks-per-node", -1], "--ranks-per-node", "-1"),
-            (["--check", "--tokens", 1000000], "--check", "tokens"),
+            (["--check", "reference", "--tokens", 1000000], "--check", "--check sampled"),
+            (["--check", "twice"], "--check", "sampled"),
+            (["--pass", "sideways"], "--pass", "forward and both"),
+            (["--overlap", "perhaps"], "--overlap", "both"),
+            (["--warm-up", -1], "--warm-up", "negative"),
+            (["--seed", -1], "--seed", "negative"),
+            (["--vocabulary-embedding-seed", -1], "--vocabulary-embedding-seed", "negative"),
+            (["--ranks", 5], "--ranks", "start more"),
+            (["--tokens-per-rank", 0], "--tokens-per-rank", "at least 1"),
+            (["--schedule", "hybrid:1x1:head-first", "--placement", "context-first"], "--placement", "give one of them"),
+            (["--schedule", "hybrid:1x1", "--placement", "sideways"], "--placement", "head-first"),
+            (["--placement", "head-first"], "--placement", "hybrid:HxC"),
+            (["--schedule", "auto", "--topology", "none"], "--topology", "measure"),
+            (["--topology", "/no/such/file.toml"], "/no/such/file.toml", ""),
+            (["--resume"], "--resume", "--json"),
+            (["--layout", "zigzag", "striped", "--dump", "x.h5"], "--dump", "single case"),
+            (["--local", "--dtype", "f32", "bf16"], "--local", "one value"),
+            (["--mask", "causal", "window:1", "--tokens", 16, 32], "--mask", "window"),
             (["--tolerance", 1e-3], "--tolerance", "--check"),
             (["--data", "/no/such/folder"], "/no/such/folder", "check the path"),
             (["--vocabulary-embedding-seed", 3], "--vocabulary-embedding-seed", "--data"),

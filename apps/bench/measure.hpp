@@ -1,0 +1,17 @@
+#pragma once
+
+#include <annulus/comm/communicator.hpp>
+
+#include "bench/case.hpp"
+#include "bench/prediction.hpp"
+#include "bench/report.hpp"
+
+namespace annulus::bench {
+
+/// Proves the plans, warms up, checks and times a case on all ranks of the communicator, which are those of
+/// the case. Each repetition runs the local kernel alone, on all ranks at once, before each pass, so that
+/// what else the machine does meets both alike. Complete on rank 0; `check` is there on every rank when it
+/// was asked for.
+Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine);
+
+}  // namespace annulus::bench

@@ -1,0 +1,139 @@
+#include "bench/results.hpp"
+
+#include <algorithm>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "bench/report.hpp"
+#include "bench/report_csv.hpp"
+#include "bench/report_html.hpp"
+
+namespace annulus::bench {
+
+using nlohmann::json;
+
+namespace {
+
+std::vector<json> read_cases(const std::string& path) {
+  if (!std::filesystem::exists(path)) return {};
+  const json file = json::parse(io::read_text(path), nullptr, false);
+  const bool readable = file.is_object() && file.value("program", "") == "annulus-bench attention";
+  require(readable, "--resume: {} is no result of annulus-bench attention: take another --json", path);
+  require(file.value("git_hash", "") == git_hash(),
+          "--resume: {} was written by the build {}, this is {}: take another --json", path,
+          file.value("git_hash", ""), git_hash());
+  if (!file.contains("cases")) return {file};
+  return file["cases"].get<std::vector<json>>();
+}
+
+bool is_same(const json& a, const json& b) {
+  const auto equal = [&](const char* key) { return a["topology"][key] == b["topology"][key]; };
+  return a["config"] == b["config"] && equal("ranks") && equal("text");
+}
+
+/// The case differs from another in what `change` does to its configuration alone.
+template <class Change>
+const json* counterpart(const std::vector<json>& cases, const json& of, const Change& change) {
+  json wanted = of;
+  change(wanted["config"]);
+  wanted["config"].erase("asked_schedule");
+  wanted["config"].erase("asked_layout");
+  const auto found = std::find_if(cases.begin(), cases.end(), [&](const json& other) {
+    json there = other;
+    there["config"].erase("asked_schedule");
+    there["config"].erase("asked_layout");
+    return is_same(there, wanted);
+  });
+  return found == cases.end() ? nullptr : &*found;
+}
+
+double number(const json& pass, const char* pointer) {
+  return pass.at(json::json_pointer(pointer)).get<double>();
+}
+
+}  // namespace
+
+Results::Results(const SweepOptions& options, bool is_sweep) : options_(options), is_sweep_(is_sweep) {
+  if (options.resume) earlier_ = read_cases(options.json);
+}
+
+const json* Results::earlier(const Case& c) const {
+  const json wanted = config_json(c);
+  for (const json& some : earlier_) {
+    if (!is_same(some, wanted)) continue;
+    const json& check = some["check"];
+    const bool is_checked = check.is_object() && check["passed"] == true;
+    if (c.options.check == Check::none ? check.is_null() || is_checked : is_checked) return &some;
+  }
+  return nullptr;
+}
+
+void Results::add(json of_case) {
+  cases_.push_back(std::move(of_case));
+  relate(cases_);
+  write();
+}
+
+void Results::refuse(const AttentionOptions& o, const std::string& reason) {
+  refused_.push_back({{"schedule", o.schedule},
+                      {"layout", o.layout},
+                      {"mask", o.mask},
+                      {"tokens", o.tokens},
+                      {"ranks", o.ranks},
+                      {"heads", o.heads},
+                      {"kv_heads", o.key_value_heads()},
+                      {"dtype", o.dtype},
+                      {"overlap", o.overlap},
+                      {"reason", reason}});
+  write();
+}
+
+void Results::write() const {
+  if (!options_.json.empty()) {
+    // Cases of before that this run has not come to yet are not lost when it is cut off.
+    json cases = cases_;
+    for (const json& some : earlier_) {
+      if (std::none_of(cases_.begin(), cases_.end(), [&](const json& c) { return is_same(c, some); }))
+        cases.push_back(some);
+    }
+    const json file = is_sweep_ ? json{{"program", "annulus-bench attention"},
+                                       {"version", version()},
+                                       {"git_hash", git_hash()},
+                                       {"cases", cases},
+                                       {"refused", refused_}}
+                                : cases.front();
+    io::write_text_atomically(options_.json, file.dump(2) + "\n");
+  }
+  if (!options_.csv.empty()) io::write_text_atomically(options_.csv, to_csv(cases_));
+  if (!options_.html.empty()) io::write_text_atomically(options_.html, to_html(cases_, refused_));
+}
+
+void relate(std::vector<json>& cases) {
+  for (json& of : cases) {
+    const json* const ring = counterpart(cases, of, [](json& config) {
+      config["schedule"] = "ring";
+      config["layout"] = "contiguous";
+    });
+    const json* const without = of["config"]["overlap"] == true
+                                    ? counterpart(cases, of, [](json& config) { config["overlap"] = false; })
+                                    : nullptr;
+    for (const char* pass : {"forward", "backward"}) {
+      json& here = of[pass];
+      if (here.is_null()) continue;
+      const double seconds = number(here, "/seconds");
+      here["striped_attention"]["measured_speedup"] =
+          ring != nullptr && seconds > 0 ? json(number((*ring)[pass], "/seconds") / seconds) : json();
+      here["exposed_communication"]["hidden_share"] = nullptr;
+      if (without == nullptr) continue;
+      const double exposed = number((*without)[pass], "/exposed_communication/seconds");
+      if (exposed > 0) {
+        here["exposed_communication"]["hidden_share"] =
+            1 - number(here, "/exposed_communication/seconds") / exposed;
+      }
+    }
+  }
+}
+
+}  // namespace annulus::bench

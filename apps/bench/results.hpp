@@ -1,0 +1,43 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/case.hpp"
+#include "bench/options.hpp"
+
+namespace annulus::bench {
+
+/// What a run has found so far, on rank 0, and the files that it is written to. The object of a case
+/// (to_json) is all that is kept of it.
+class Results {
+ public:
+  /// With --resume, reads what --json holds. Throws Error when another build wrote it.
+  explicit Results(const SweepOptions& options, bool is_sweep);
+
+  /// The object that --json held of this case; null when it is to be run. A case that was not checked as this
+  /// run checks, or failed its check, is to be run.
+  const nlohmann::json* earlier(const Case& c) const;
+
+  /// Adds a case, or a combination that is refused, and writes all files, each atomically.
+  void add(nlohmann::json of_case);
+  void refuse(const AttentionOptions& options, const std::string& reason);
+
+  const std::vector<nlohmann::json>& cases() const { return cases_; }
+  const std::vector<nlohmann::json>& refused() const { return refused_; }
+
+ private:
+  void write() const;
+
+  const SweepOptions& options_;
+  bool is_sweep_;
+  std::vector<nlohmann::json> earlier_, cases_, refused_;
+};
+
+/// Adds to every pass of every case what follows from other cases: `striped_attention.measured_speedup` over
+/// the contiguous ring (null where that was not run), and, where the case was run with and without overlap,
+/// `hidden_share`, the part of the exposed communication without overlap that overlap hides.
+void relate(std::vector<nlohmann::json>& cases);
+
+}  // namespace annulus::bench

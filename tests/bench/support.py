@@ -1,0 +1,62 @@
+"""What the tests of annulus-bench share. They are called with PROGRAM MPIRUN [MPIRUN FLAG...]."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+
+sys.dont_write_bytecode = True  # nothing is left in the sources
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}; install python3-h5py")
+    sys.exit(77)
+
+PROGRAM, MPIRUN = sys.argv[1], sys.argv[2:]
+RESULTS = ("out", "lse", "dq", "dk", "dv")
+
+
+def command(arguments, ranks=1):
+    """Without ranks: without mpirun. Links are not measured unless --topology is given."""
+    arguments = [*map(str, arguments)]
+    if "--topology" not in arguments and "--local" not in arguments:
+        arguments += ["--topology", "none"]
+    return [*([*MPIRUN, "-np", str(ranks)] if ranks else []), PROGRAM, "attention", *arguments]
+
+
+def environment():
+    return dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
+
+
+def run(arguments, ranks=1):
+    return subprocess.run(command(arguments, ranks), capture_output=True, text=True, timeout=120, env=environment())
+
+
+class InFolder(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def read_json(self, name):
+        with open(self.path(name)) as file:
+            return json.load(file)
+
+    def write_shard(self, texts):
+        ids = [list(text.encode()) + [256] for text in texts]
+        tokens = np.concatenate(ids).astype("<u2")
+        starts = np.cumsum([0] + [len(d) for d in ids[:-1]]).astype("<u8")
+        with h5py.File(self.path("tokens-000000.h5"), "w") as file:
+            file["tokens"], file["documents"] = tokens, starts
+            file.attrs.update(format="annulus-tokens", version=1, tokenizer="byte", vocabulary=257, end_of_document=256,
+                              checksum=int(zlib.crc32(starts.tobytes(), zlib.crc32(tokens.tobytes()))))
+        return tokens, starts
