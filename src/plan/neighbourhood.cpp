@@ -31,10 +31,11 @@ std::vector<Neighbourhood> find(const MaskRule& rule, std::int64_t stripe, int r
                                 std::int64_t behind) {
   std::vector<Neighbourhood> found(static_cast<std::size_t>(ranks));
   DocumentCursor first(rule), last(rule);
-  int owner = 0;
-  std::int64_t number = 0;  // of the stripe
-  for (std::int64_t begin = 0; begin < rule.tokens; begin += stripe, ++number) {
+  int owner = 0, complete = 0;  // owners that meet all ranks
+  std::int64_t number = 0;      // of the stripe
+  for (std::int64_t begin = 0; begin < rule.tokens && complete < ranks; begin += stripe, ++number) {
     Neighbourhood& near = found[static_cast<std::size_t>(owner)];
+    const bool had_all = near.before + near.behind >= ranks - 1;
     near.behind = std::max(near.behind, 0);
     const std::int64_t reached = first.reach(begin, before, behind).begin;
     if (reached < begin - near.before * stripe) {
@@ -45,6 +46,7 @@ std::vector<Neighbourhood> find(const MaskRule& rule, std::int64_t stripe, int r
     if (reached_last >= begin + (near.behind + 1) * stripe) {
       near.behind = static_cast<int>(std::min<std::int64_t>(reached_last / stripe - number, ranks - 1));
     }
+    if (!had_all && near.before + near.behind >= ranks - 1) ++complete;
     owner = owner + 1 == ranks ? 0 : owner + 1;
   }
   return found;

@@ -25,7 +25,8 @@ struct Neighbourhoods {
 /// ones that its stripes reach farthest before and behind themselves. Not known, and empty, for other
 /// layouts, for masks with dilation or blocks, and on grids.
 ///
-/// O(stripes of the sequence): striped shards of many short documents have no shorter answer.
+/// O(stripes of the sequence), but stops when every shard meets every rank: soon, unless reach or documents
+/// are shorter than a round of stripes.
 Neighbourhoods find_neighbourhoods(const Problem& problem);
 
 }  // namespace annulus::plan
