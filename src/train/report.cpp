@@ -23,20 +23,22 @@ std::string clock_text(double seconds) {
 
 void take_maxima(comm::Communicator& world, StepResult& result) {
   // Doubles hold bytes exactly up to 2^53.
-  std::array<double, 5 + memory_category_count> values{
-      result.seconds, result.waiting_seconds, double(result.resident), double(result.memory.total_peak),
-      double(result.stop_signal)};
+  constexpr std::size_t single = 6;  // values before the peaks
+  std::array<double, single + memory_category_count> values{
+      result.seconds,          result.waiting_seconds,           result.planning_seconds,
+      double(result.resident), double(result.memory.total_peak), double(result.stop_signal)};
   auto& peaks = result.memory.peak;
-  std::transform(peaks.begin(), peaks.end(), values.begin() + 5,
+  std::transform(peaks.begin(), peaks.end(), values.begin() + single,
                  [](std::int64_t bytes) { return double(bytes); });
   world.all_reduce(comm::Queue(Kokkos::DefaultHostExecutionSpace()), values.data(), values.size(), DType::f64,
                    comm::ReduceOp::max);
   result.seconds = values[0];
   result.waiting_seconds = values[1];
-  result.resident = static_cast<std::int64_t>(values[2]);
-  result.memory.total_peak = static_cast<std::int64_t>(values[3]);
-  result.stop_signal = static_cast<int>(values[4]);
-  std::transform(values.begin() + 5, values.end(), peaks.begin(),
+  result.planning_seconds = values[2];
+  result.resident = static_cast<std::int64_t>(values[3]);
+  result.memory.total_peak = static_cast<std::int64_t>(values[4]);
+  result.stop_signal = static_cast<int>(values[5]);
+  std::transform(values.begin() + single, values.end(), peaks.begin(),
                  [](double bytes) { return static_cast<std::int64_t>(bytes); });
 }
 
@@ -55,6 +57,7 @@ nlohmann::json metrics_record(const StepResult& result, std::int64_t step, std::
           {"lr", result.learning_rate},
           {"step_seconds", result.seconds},
           {"waiting_seconds", result.waiting_seconds},
+          {"planning_seconds", result.planning_seconds},
           {"epoch", epoch},
           {"peak_memory_bytes", std::move(peaks)}};
 }

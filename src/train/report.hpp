@@ -18,15 +18,16 @@ struct StepResult {
   double learning_rate = 0;
   double seconds = 0;          ///< the slowest rank's
   double waiting_seconds = 0;  ///< of these, waiting for transfers of attention; the rank that waited longest
-  MemoryUse memory;            ///< peaks of the rank that needs most, category by category
-  std::int64_t resident = 0;   ///< peak, of the rank that needs most
-  int stop_signal = 0;         ///< one that any rank has received, 0 if none has
+  double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
+  MemoryUse memory;             ///< peaks of the rank that needs most, category by category
+  std::int64_t resident = 0;    ///< peak, of the rank that needs most
+  int stop_signal = 0;          ///< one that any rank has received, 0 if none has
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
 };
 
-/// Replaces what each rank has seen of seconds, waiting_seconds, memory, resident and stop_signal by the
-/// maximum over all ranks, in one reduction.
+/// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory, resident and
+/// stop_signal by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
 /// The line of metrics.jsonl.

@@ -1,11 +1,13 @@
 #include "train/sequence_attention.hpp"
 
+#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
+#include <annulus/core/region.hpp>
 #include <annulus/plan/validate.hpp>
 
 namespace annulus::train {
@@ -83,6 +85,9 @@ void SequenceAttention::set_mask(const HostExec& exec, Mask mask) {
   plan::validate(backward);
   attention_.emplace(exec, context_, std::move(forward), std::move(backward),
                      distributed::Settings{.kernel = kernel_, .stall_limit = stall_limit_});
+    const Region region("annulus::train::plan");
+    const Kokkos::Timer timer;
 }
 
+    planning_seconds_ += timer.seconds();
 }  // namespace annulus::train

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <annulus/distributed/attention.hpp>
@@ -30,6 +32,10 @@ class SequenceAttention {
 
  private:
   void set_mask(const HostExec& exec, Mask mask);
+  /// Seconds that for_sequence has spent on new masks and plans since the last call. They count on every rank
+  /// alike: all agree on the plans before they go on.
+  double take_planning_seconds() { return std::exchange(planning_seconds_, 0.0); }
+
 
   comm::Communicator& context_;
   std::string schedule_, mask_text_;
@@ -43,3 +49,4 @@ class SequenceAttention {
 };
 
 }  // namespace annulus::train
+  double planning_seconds_ = 0;

@@ -258,6 +258,7 @@ class Run {
     result.memory = memory_use();
     result.resident = peak_resident_bytes();
     result.stop_signal = stop_.received();
+    result.planning_seconds = attention_.take_planning_seconds();
     take_maxima(world_, result);
     return result;
   }
