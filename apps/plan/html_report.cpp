@@ -54,16 +54,31 @@ std::string page(const plan::Plan& plan, const simulate::Simulation& simulation)
   return app::html_page(title, text, fmt::format("annulus-plan {} ({}), simulated", version(), git_hash()));
 }
 
+void check_size(std::size_t spans) {
+  require(spans <= most_spans,
+          "--html: the timeline has {} spans or more, but a browser shows at most {}: take fewer --ranks, or "
+          "--json",
+          spans, most_spans);
+}
+
 }  // namespace
+
+void check_html_size(const plan::Plan& plan) {
+  std::size_t spans = 0;
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
+    for (int step = 0; step < plan.steps; ++step) {
+      const plan::Step made = plan.step(rank, step);
+      spans += made.computes.size() + made.sends.size();
+      check_size(spans);
+    }
+  }
+}
 
 void write_html(const std::filesystem::path& path, const plan::Plan& plan,
                 const simulate::Simulation& simulation) {
   const simulate::Timeline& timeline = simulation.timeline;
   const std::size_t spans = timeline.computes.size() + timeline.transfers.size() + timeline.waits.size();
-  require(spans <= most_spans,
-          "--html: the timeline has {} spans, more than the {} that a browser shows: take fewer --ranks, or "
-          "--json",
-          spans, most_spans);
+  check_size(spans);
   io::write_text_atomically(path, page(plan, simulation));
 }
 

@@ -79,9 +79,10 @@ json comparison_json(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const Summary& s = row.summary;
     if (!row.reason.empty()) {
-      all.push_back({{"schedule", row.schedule}, {"refuses", row.reason}});
+      all.push_back({{"schedule", row.schedule}, {"layout", row.layout}, {"refuses", row.reason}});
     } else {
       all.push_back({{"schedule", row.schedule},
+                     {"layout", row.layout},
                      {"time", s.time},
                      {"exposed", s.exposed},
                      {"intra_bytes", s.intra_bytes},

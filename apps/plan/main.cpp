@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -28,8 +29,18 @@ void print_summary(const plan::Plan& plan, const simulate::Simulation& simulatio
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
 }
 
+/// Fills in the schedule and the layout that are left open.
+void choose(Case& c) {
+  const std::array passes = {c.pass};
+  const simulate::Choice choice = simulate::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
+                                                   c.memory_limit, "--schedule", "--layout");
+  fmt::print("{}\n", table(choice));
+  c.schedule = choice.schedule;
+  c.problem.layout = choice.layout;
+}
+
 int run(const Options& options) {
-  const Case c = make_case(options);
+  Case c = make_case(options);
   std::vector<Row> comparison;
   if (options.compare) {
     comparison = compare(c);
@@ -38,12 +49,14 @@ int run(const Options& options) {
   const bool files = !options.json.empty() || !options.html.empty();
   if (options.compare && !files && !options.print && !options.validate) return 0;
 
+  if (c.is_open()) choose(c);
   const plan::Plan plan = plan::make_plan(c.schedule, c.problem, c.pass, "--schedule");
   if (options.validate) {
     plan::validate(plan);
     fmt::print("{} {}: the plan is valid\n", plan.schedule, name_of(plan.pass));
   }
   if (options.print) fmt::print("{}", options.rank ? to_string(plan, *options.rank) : to_string(plan));
+  if (!options.html.empty()) check_html_size(plan);
   const auto detail = options.html.empty() ? simulate::Detail::totals : simulate::Detail::timeline;
   const simulate::Simulation simulation = simulate::simulate(plan, c.cluster, detail);
   if (!options.json.empty()) write_json(options.json, plan, c.cluster, simulation, comparison);

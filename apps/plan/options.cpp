@@ -32,11 +32,12 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--head-dim", o.head_dim, "Width of a head");
   app.add_option("--batch", o.batch, "Sequences");
   app.add_option("--dtype", o.dtype, "Storage of Q, K, V and dO: f32, bf16 or f16");
-  app.add_option("--layout", o.layout, "contiguous, zigzag, striped or block-striped:B");
+  app.add_option("--layout", o.layout, "contiguous, zigzag, striped, block-striped:B, or auto");
   app.add_option("--mask", o.mask,
                  "full, causal, window:L,R, dilated:W,D, documents:0,A,B,… or blocks:SIZE,FILE; "
                  "joined by + (docs/masks.md)");
-  app.add_option("--schedule", o.schedule, fmt::format("{}", fmt::join(plan::schedule_names(), ", ")));
+  app.add_option("--schedule", o.schedule,
+                 fmt::format("{}, or auto", fmt::join(plan::schedule_names(), ", ")));
   app.add_option("--placement", o.placement,
                  "Of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a "
                  "node where it fits, context-first the ring");
@@ -44,7 +45,10 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--topology", o.topology,
                  "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
                  "H100's class");
-  app.add_flag("--compare", o.compare, "A table of all schedules, the fastest first");
+  app.add_option("--memory-limit", o.memory_limit,
+                 "Of auto: the most bytes that a rank's exchange buffers may have");
+  app.add_flag("--compare", o.compare,
+               "A table of all schedules, the fastest first; with --layout auto each on its best layout");
   app.add_option("--json", o.json, "Write plan and totals to this file (docs/planning.md)");
   app.add_option("--html", o.html, "Write a timeline of ranks and links to this file");
   app.add_flag("--validate", o.validate, "Prove the plan first");
@@ -57,7 +61,7 @@ Case make_case(const Options& o) {
   app::require_positive("--head-dim", o.head_dim);
   app::require_positive("--batch", o.batch);
   const int kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
-  plan::check_schedule(o.schedule, "--schedule");
+  if (o.schedule != simulate::automatic) plan::check_schedule(o.schedule, "--schedule");
 
   Case c;
   c.cluster = o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
@@ -66,7 +70,10 @@ Case make_case(const Options& o) {
   c.schedule = app::with_placement(o.schedule, o.placement);
   c.pass = parse_pass(o.pass);
   c.problem.topology = app::topology_of(o.ranks, o.ranks_per_node, c.cluster.topology, o.topology);
-  c.problem.layout = Layout::parse(o.layout, "--layout");
+  c.layout = o.layout;
+  if (o.layout != simulate::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");
+  require(!o.memory_limit || c.is_open(), "--memory-limit is of use with --schedule auto or --layout auto");
+  c.memory_limit = o.memory_limit;
   c.problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
   c.problem.heads = o.heads;
   c.problem.kv_heads = kv_heads;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <annulus/plan/plan.hpp>
+#include <annulus/simulate/choose.hpp>
 #include <annulus/simulate/cluster.hpp>
 
 namespace annulus::planner {
@@ -25,15 +26,20 @@ struct Options {
               placement;  ///< of hybrid; empty: as the schedule says it
   std::filesystem::path topology, json, html;
   bool compare = false, validate = false, print = false;
-  std::optional<int> rank;  ///< of print
+  std::optional<int> rank;                   ///< of print
+  std::optional<std::int64_t> memory_limit;  ///< bytes of a rank's exchange buffers, of what is chosen
 };
 
 void add_options(CLI::App& app, Options& options);
 
 /// What the options ask about.
 struct Case {
+  bool is_open() const { return schedule == simulate::automatic || layout == simulate::automatic; }
+
   simulate::Cluster cluster;
-  std::string schedule;  ///< with what --placement says
+  std::string schedule;  ///< with what --placement says, or "auto"
+  std::string layout;    ///< the problem's, or "auto"
+  std::optional<std::int64_t> memory_limit;
   plan::Problem problem;
   plan::Pass pass = plan::Pass::forward;
 };

@@ -34,8 +34,8 @@ void check_size(const Plan& plan, int walked) {
   require(
       most * walked <= most_bytes,
       "plan '{}' ({}): {} steps on each of {} ranks are too many to validate in memory, and ranks do not "
-      "repeat one another: prove the schedule on fewer ranks, or take a layout on which they do (zigzag or "
-      "striped instead of contiguous under causal masks)",
+      "repeat one another: prove the schedule on fewer ranks, or take one that does with this mask (rings on "
+      "zigzag or striped layouts under causal masks)",
       plan.schedule, name_of(plan.pass), plan.steps, walked);
 }
 

@@ -35,11 +35,15 @@ class Coverage {
   void check() {
     auto next = computes_.begin();
     for (int q = 0; q < script_.walked(); ++q) {
-      for (int kv = 0; kv < script_.ranks(); ++kv) {
+      const auto first = next;
+      int computed = 0;  // shards of keys
+      while (next != computes_.end() && next->q == q) {
         const auto begin = next;
-        while (next != computes_.end() && next->q == q && next->kv == kv) ++next;
-        check(q, kv, {begin, next});
+        while (next != computes_.end() && next->q == q && next->kv == begin->kv) ++next;
+        check_computed({begin, next});
+        ++computed;
       }
+      if (computed < script_.ranks()) check_others(q, {first, next});
     }
   }
 
@@ -73,15 +77,33 @@ class Coverage {
     return end == script_.problem().heads;
   }
 
-  /// All pairs of one shard pair, and of those for which it stands, since a mask does not repeat itself.
-  void check(int q, int kv, Computes computes) {
-    if (!computes.empty() && is_split_by_heads(computes)) return;
+  /// The computes of one shard pair, and of those for which it stands, since a mask does not repeat itself.
+  void check_computed(Computes computes) {
+    if (is_split_by_heads(computes)) return;
     for (int by = 0; by < script_.ranks(); by += script_.walked()) {
-      const int other_q = q + by, other_kv = script_.translation.rank(kv, by);
-      if (!computes.empty()) {
-        check_pairs(other_q, other_kv, by, computes);
-      } else if (!script_.problem().mask.is_empty(shard(other_q), shard(other_kv))) {
-        findings_.add("q[{}] x kv[{}] is never computed", other_q, other_kv);
+      check_pairs(computes.front().q + by, script_.translation.rank(computes.front().kv, by), by, computes);
+    }
+  }
+
+  /// Keys with which nobody computes the queries of a shard, given all computes of these: the mask leaves
+  /// none of them. Looked for shard by shard only where the numbers of pairs say that there are some.
+  void check_others(int q, Computes computes) {
+    const Mask& mask = script_.problem().mask;
+    const PositionMap all = Layout().shard(mask.tokens(), 1, 0);
+    for (int by = 0; by < script_.ranks(); by += script_.walked()) {
+      const PositionMap& queries = shard(q + by);
+      std::vector<bool> computed(static_cast<std::size_t>(script_.ranks()));
+      std::int64_t missing = mask.pairs(queries, all);
+      for (const Placed& placed : computes) {
+        const int kv = script_.translation.rank(placed.kv, by);
+        if (computed[static_cast<std::size_t>(kv)]) continue;
+        computed[static_cast<std::size_t>(kv)] = true;
+        missing -= mask.pairs(queries, shard(kv));
+      }
+      for (int kv = 0; kv < script_.ranks() && missing > 0; ++kv) {
+        if (computed[static_cast<std::size_t>(kv)] || mask.is_empty(queries, shard(kv))) continue;
+        findings_.add("q[{}] x kv[{}] is never computed", q + by, kv);
+        missing -= mask.pairs(queries, shard(kv));
       }
     }
   }

@@ -5,7 +5,8 @@
 namespace annulus::plan::validation {
 namespace {
 
-/// Entries of steps that are compared in each direction when they are too many to compare them all.
+/// Entries of steps that are compared when they are too many to compare them all; besides, two whole periods
+/// are.
 constexpr std::int64_t most_entries = 1'000'000;
 
 class Repetition {
@@ -20,12 +21,10 @@ class Repetition {
       for (const Step& step : rank) entries += size(step);
     }
     if (entries * (periods_ - 1) <= most_entries) {
-      for (int period = 1; period < periods_; ++period) check_steps(period, 1);
+      for (int period = 1; period < periods_; ++period) check_steps(period);
       return;
     }
-    // All steps of the next period and of the last one, as closely as the number of entries allows.
-    const auto stride = static_cast<int>(2 * entries / most_entries + 1);
-    for (const int period : {1, periods_ - 1}) check_steps(period, std::min(stride, 16));
+    for (const int period : {1, periods_ - 1}) check_steps(period);
     // The first and the last steps, and one in between, of as many ranks as possible.
     for (const int step : {0, script_.plan.steps / 2, script_.plan.steps - 1}) check_ranks(step);
   }
@@ -36,10 +35,9 @@ class Repetition {
            std::ssize(step.computes);
   }
 
-  /// Every `stride`-th step of every rank of a period.
-  void check_steps(int period, int stride) {
+  void check_steps(int period) {
     for (int rank = 0; rank < script_.walked(); ++rank) {
-      for (int step = 0; step < script_.plan.steps; step += stride) check(rank, period, step);
+      for (int step = 0; step < script_.plan.steps; ++step) check(rank, period, step);
     }
   }
 

@@ -67,8 +67,8 @@ struct Script {
 };
 
 /// A plan with a period repeats itself: steps of ranks in later periods are those of the first, translated.
-/// All of them where they are few; else all ranks over a few steps and a few ranks over all steps, as many as
-/// can be made in a second or so.
+/// All of them where they are few; else those of the second and the last period over all steps, and as many
+/// ranks over three steps as can be made in a second or so.
 void check_period(const Script& script, Findings& findings);
 
 /// Indices, ranges, and posts and waits of every entry: what the other checks take for granted.

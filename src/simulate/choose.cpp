@@ -12,36 +12,19 @@
 #include <annulus/simulate/simulate.hpp>
 
 #include "simulate/estimate.hpp"
+#include "simulate/summary.hpp"
 
 namespace annulus::simulate {
 namespace {
 
 /// Steps of ranks that are simulated altogether before estimates must do.
 constexpr std::int64_t most_steps = 200'000;
+/// Messages of a candidate, of one pass, with which it is simulated.
+constexpr std::int64_t most_messages = 1'000'000;
 /// Candidates whose estimate exceeds the best simulated time by more are not simulated.
 constexpr double margin = 1.25;
 /// Times nearer to one another than this are the same.
 constexpr double tie = 1e-3;
-
-/// Names with arguments filled in, in the order of schedule_names.
-std::vector<std::string> schedules(const plan::Problem& problem) {
-  constexpr std::string_view grid = ":HxC";
-  std::vector<std::string> names;
-  for (const std::string& name : plan::schedule_names()) {
-    if (!name.ends_with(grid)) {
-      names.push_back(name);
-      continue;
-    }
-    const std::string base = name.substr(0, name.size() - grid.size());
-    for (int heads = 2; heads < problem.ranks() && heads <= problem.heads; ++heads) {
-      if (problem.ranks() % heads != 0) continue;
-      names.push_back(fmt::format("{}:{}x{}", base, heads, problem.ranks() / heads));
-      if (problem.topology.nodes() > 1)
-        names.push_back(names.back() + fmt::format(":{}", name_of(plan::Placement::context_first)));
-    }
-  }
-  return names;
-}
 
 /// Stripes such that a rank has some ten of them, enough for balance: a power of two, of more than one token.
 std::vector<Layout> layouts(const plan::Problem& problem) {
@@ -125,8 +108,10 @@ class Chooser {
       problem.layout = candidate.layout;
       double seconds = 0;
       for (const plan::Pass pass : passes_) {
-        const Simulation simulation = simulate::simulate(
-            plan::make_plan(candidate.schedule, problem, pass, field_), cluster_, Detail::times);
+        const plan::Plan plan = plan::make_plan(candidate.schedule, problem, pass, field_);
+        constexpr auto walk = plan::Walk::automatic;
+        if (messages_to_simulate(plan, Detail::times, walk, most_messages) > most_messages) return;
+        const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, walk);
         seconds += simulation.time;
         for (const RankSummary& rank : simulation.ranks)
           candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
@@ -176,6 +161,25 @@ class Chooser {
 
 }  // namespace
 
+std::vector<std::string> candidate_schedules(const plan::Problem& problem) {
+  constexpr std::string_view grid = ":HxC";
+  std::vector<std::string> names;
+  for (const std::string& name : plan::schedule_names()) {
+    if (!name.ends_with(grid)) {
+      names.push_back(name);
+      continue;
+    }
+    const std::string base = name.substr(0, name.size() - grid.size());
+    for (int heads = 2; heads < problem.ranks() && heads <= problem.heads; ++heads) {
+      if (problem.ranks() % heads != 0) continue;
+      names.push_back(fmt::format("{}:{}x{}", base, heads, problem.ranks() / heads));
+      if (problem.topology.nodes() > 1)
+        names.push_back(names.back() + fmt::format(":{}", name_of(plan::Placement::context_first)));
+    }
+  }
+  return names;
+}
+
 Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
               std::span<const plan::Pass> passes, const Cluster& cluster,
               std::optional<std::int64_t> memory_limit, std::string_view schedule_field,
@@ -186,7 +190,7 @@ Choice choose(const plan::Problem& problem, std::string_view schedule, std::stri
   if (!any_schedule)
     plan::arranged_for(schedule, problem, schedule_field);  // refuses names that do not exist
   const std::vector<std::string> names =
-      any_schedule ? schedules(problem) : std::vector{std::string(schedule)};
+      any_schedule ? candidate_schedules(problem) : std::vector{std::string(schedule)};
   Chooser chooser(problem, passes, cluster, memory_limit, schedule_field);
   for (const Layout& each : any_layout ? layouts(problem) : std::vector{Layout::parse(layout, layout_field)})
     chooser.add(names, each);

@@ -54,15 +54,12 @@ int ceil_divide(int a, int b) {
 
 }  // namespace
 
-int Profile::rounds() const {
-  const int size = static_cast<int>(pairs.size());
-  int last = 0, first = 0;
-  for (int hop = 1; hop < size; ++hop) {
-    if (pairs[static_cast<std::size_t>(hop)] == 0) continue;
-    last = hop;
-    if (first == 0) first = hop;
+std::vector<int> Profile::hops() const {
+  std::vector<int> hops = {0};
+  for (int hop = 1; hop < static_cast<int>(pairs.size()); ++hop) {
+    if (pairs[static_cast<std::size_t>(hop)] > 0) hops.push_back(hop);
   }
-  return last == 0 ? 1 : std::min(last, size - first) + 1;
+  return hops;
 }
 
 double Profile::share(std::int64_t of) const {
@@ -161,11 +158,13 @@ Estimator::Estimate Estimator::ring(Pass pass, bool queries) {
   const Bytes shard =
       travelling(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
   const Way link = way(1);
-  const int rounds = work.rounds();
+  const std::vector<int> hops = work.hops();
+  const int rounds = static_cast<int>(hops.size());
   double seconds = 0;
   for (int t = 0; t < rounds; ++t) {
     const double moved = (t + 1 < rounds ? shard.inputs : 0) + (t >= 2 ? shard.sums : 0);
-    seconds += std::max(compute(work, pass, t, problem_.heads), link.seconds(moved));
+    seconds +=
+        std::max(compute(work, pass, hops[static_cast<std::size_t>(t)], problem_.heads), link.seconds(moved));
   }
   if (rounds > 1) seconds += link.seconds(shard.sums);
   return {seconds, steps(work, rounds, node_size())};
@@ -177,7 +176,8 @@ Estimator::Estimate Estimator::rings(Pass pass, bool queries, int group, bool su
   const Profile& work = profile(ranks());
   const Bytes shard =
       travelling(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
-  const int groups = std::max(ranks() / group, 1), reach = work.rounds();
+  const std::vector<int> hops = work.hops();
+  const int groups = std::max(ranks() / group, 1), reach = static_cast<int>(hops.size());
   const int loops = std::min(groups, 1 + ceil_divide(reach - 1, group));
   const Way inner = group <= node_size() ? inside() : way(1), outer = way(group);
   const double overlapped = sums_alone ? 0 : shard.sums, alone = sums_alone ? shard.sums : 0;
@@ -188,7 +188,7 @@ Estimator::Estimate Estimator::rings(Pass pass, bool queries, int group, bool su
     rounds += turns;
     double loop_seconds = 0;
     for (int t = 0; t < turns; ++t) {
-      const int hop = std::min(loop * group + t, ranks() - 1);
+      const int hop = hops[static_cast<std::size_t>(std::min(loop * group + t, reach - 1))];
       const double moved = (t + 1 < turns ? shard.inputs : 0) + (t >= 2 ? overlapped : 0);
       loop_seconds += std::max(compute(work, pass, hop, problem_.heads), inner.seconds(moved));
       if (t > 0) loop_seconds += inner.seconds(alone);
@@ -296,11 +296,12 @@ Estimator::Estimate Estimator::heads_exchanged(Pass pass, const plan::Grid& grid
   const bool ring_inside = problem_.topology.nodes() == 1 ||
                            (!head_first && contexts <= node_size() && node_size() % contexts == 0);
   const Way link = ring_inside ? inside() : way(neighbour);
-  const int rounds = work.rounds();
+  const std::vector<int> hops = work.hops();
+  const int rounds = static_cast<int>(hops.size());
   double seconds = std::max(before, compute(work, pass, 0, heads) / (size * size)) + last + behind;
   for (int t = 0; t < rounds; ++t) {
     const double moved = (t + 1 < rounds ? shard.inputs : 0) + (t >= 2 ? shard.sums : 0);
-    seconds += std::max(compute(work, pass, t, heads), link.seconds(moved));
+    seconds += std::max(compute(work, pass, hops[static_cast<std::size_t>(t)], heads), link.seconds(moved));
   }
   if (rounds > 1) seconds += link.seconds(shard.sums);
   const bool repeats = work.dense && head_first;

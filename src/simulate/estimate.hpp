@@ -19,8 +19,8 @@ struct Profile {
   std::int64_t rows = 0;            ///< of the largest sampled shard
   bool contiguous = false;
 
-  /// Steps of a flat ring in the direction that makes fewer, the own shard's included.
-  int rounds() const;
+  /// 0, and the distances at which there is work: the rounds of a flat ring.
+  std::vector<int> hops() const;
   /// Share of a shard's rows that take part in `of` pairs with another shard: on contiguous shards the pairs
   /// of a window lie in one corner, on others every row is taken for needed.
   double share(std::int64_t of) const;

@@ -296,31 +296,31 @@ int ranks_to_walk(const plan::Plan& plan, Detail detail, plan::Walk walk) {
   return plan::walked_ranks(plan, every ? plan::Walk::every_rank : walk, every ? 1 : topology.ranks_on(0));
 }
 
-/// Refuses a plan whose messages would not fit, by those of a few of its ranks.
-void check_size(const plan::Plan& plan, int walked) {
-  constexpr std::int64_t most = 6'000'000;
-  std::int64_t messages = 0;
-  for (const int rank : {0, walked / 2, walked - 1}) {
-    std::int64_t of_rank = 0;
-    for (int step = 0; step < plan.steps && of_rank * walked <= most; ++step)
-      of_rank += std::ssize(plan.step(rank, step).sends);
-    messages = std::max(messages, of_rank * walked);
-  }
-  require(
-      messages <= most,
-      "plan '{}' ({}): {} ranks send more than {} messages in {} steps, too many to simulate, and ranks do "
-      "not repeat one another: simulate fewer ranks, or take a layout on which they do (zigzag or striped "
-      "instead of contiguous under causal masks)",
-      plan.schedule, plan::name_of(plan.pass), walked, most, plan.steps);
-}
-
 }  // namespace
 
-Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::Walk walk) {
-  cluster.check();
+std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::Walk walk,
+                                  std::int64_t enough) {
   const int walked = ranks_to_walk(plan, detail, walk);
-  check_size(plan, walked);
-  return Simulator(plan, cluster, detail, walked).run();
+  std::int64_t most = 0;
+  for (const int rank : {0, walked / 2, walked - 1}) {
+    std::int64_t of_rank = 0;
+    for (int step = 0; step < plan.steps && of_rank * walked <= enough; ++step)
+      of_rank += std::ssize(plan.step(rank, step).sends);
+    most = std::max(most, of_rank * walked);
+  }
+  return most;
+}
+
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::Walk walk) {
+  constexpr std::int64_t most_messages = 6'000'000;  // more take gigabytes
+  cluster.check();
+  require(
+      messages_to_simulate(plan, detail, walk, most_messages) <= most_messages,
+      "plan '{}' ({}): its ranks send more than {} messages in {} steps, too many to simulate, and they do "
+      "not repeat one another: simulate fewer ranks, or take a schedule that does with this mask (rings on "
+      "zigzag or striped layouts under causal masks)",
+      plan.schedule, plan::name_of(plan.pass), most_messages, plan.steps);
+  return Simulator(plan, cluster, detail, ranks_to_walk(plan, detail, walk)).run();
 }
 
 }  // namespace annulus::simulate

@@ -17,6 +17,11 @@ class SlotSizes {
   std::array<std::vector<std::int64_t>, plan::tensor_count> slots_;  // bytes
 };
 
+/// Messages that a simulation handles, told by those of a few ranks; some number above `enough` when it is
+/// more.
+std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::Walk walk,
+                                  std::int64_t enough);
+
 /// The largest load over the mean one; 1 when there is none.
 double worker_imbalance(const std::vector<std::int64_t>& loads);
 

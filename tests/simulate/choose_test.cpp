@@ -124,7 +124,7 @@ TEST(Choose, EstimatesAreNear) {
       SCOPED_TRACE(c.schedule + " on " + c.layout.to_string() + " under " + mask);
       EXPECT_GT(c.estimate, 0.5 * *c.seconds);
       // Estimates send whole shards, also where a schedule sends the rows alone that are needed.
-      EXPECT_LT(c.estimate, 3 * *c.seconds);
+      EXPECT_LT(c.estimate, (std::string_view(mask).starts_with("window") ? 6 : 3) * *c.seconds);
     }
   }
 }

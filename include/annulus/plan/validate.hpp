@@ -20,10 +20,10 @@ namespace annulus::plan {
 /// - every posted transfer is waited for.
 ///
 /// A large plan with a period (Plan::period) is proved on the ranks of one: the others do the same at the
-/// same places, with other rank numbers, so what holds for them holds for all. That they do is checked for
-/// all ranks and steps where they are few; beyond some millions of entries for all steps of a few ranks, and
-/// for many ranks at a few steps. Under a mask, pairs of shards that nobody computes are looked at for all
-/// ranks.
+/// same places, with other rank numbers, so what holds for them holds for all. That they do is compared for
+/// all ranks and steps where these have at most a million entries; else for all steps of two other periods,
+/// and for many ranks at three steps. Under a mask, pairs of shards that nobody computes are looked at for
+/// all ranks.
 ///
 /// Throws Error when a plan has so many steps to walk through that they would take gigabytes.
 std::vector<std::string> violations(const Plan& plan, Walk walk = Walk::automatic);

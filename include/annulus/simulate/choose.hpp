@@ -16,6 +16,10 @@ namespace annulus::simulate {
 /// What stands for "choose for me" in the place of a schedule or a layout.
 inline constexpr std::string_view automatic = "auto";
 
+/// Schedules as make_plan takes them, in the order of schedule_names; hybrids on every grid of more than one
+/// rank each way whose groups have enough heads.
+std::vector<std::string> candidate_schedules(const plan::Problem& problem);
+
 /// A schedule on a layout, and what is known of it.
 struct Candidate {
   std::string schedule;
