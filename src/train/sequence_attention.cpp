@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/plan/schedules.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
 
 namespace annulus::train {
@@ -64,8 +64,11 @@ PositionMap SequenceAttention::rows() const {
 distributed::Attention<HostExec, float>& SequenceAttention::for_sequence(
     const HostExec& exec, std::span<const std::int64_t> document_starts) {
   if (follows_documents_ && !std::ranges::equal(document_starts, starts_)) {
+    const Region region("annulus::train::plan");
+    const Kokkos::Timer timer;
     starts_.assign(document_starts.begin(), document_starts.end());
     set_mask(exec, Mask::with_documents(mask_text_, problem_.mask.tokens(), starts_, "attention.mask"));
+    planning_seconds_ += timer.seconds();
   }
   return *attention_;
 }
@@ -85,9 +88,6 @@ void SequenceAttention::set_mask(const HostExec& exec, Mask mask) {
   plan::validate(backward);
   attention_.emplace(exec, context_, std::move(forward), std::move(backward),
                      distributed::Settings{.kernel = kernel_, .stall_limit = stall_limit_});
-    const Region region("annulus::train::plan");
-    const Kokkos::Timer timer;
 }
 
-    planning_seconds_ += timer.seconds();
 }  // namespace annulus::train

@@ -28,14 +28,14 @@ class SequenceAttention {
   /// Unmasked (query, key) pairs of one head of the sequence that for_sequence saw last, over all ranks.
   std::int64_t pairs() const { return pairs_; }
 
-  distributed::Attention<HostExec, float>& attention() { return *attention_; }
-
- private:
-  void set_mask(const HostExec& exec, Mask mask);
   /// Seconds that for_sequence has spent on new masks and plans since the last call. They count on every rank
   /// alike: all agree on the plans before they go on.
   double take_planning_seconds() { return std::exchange(planning_seconds_, 0.0); }
 
+  distributed::Attention<HostExec, float>& attention() { return *attention_; }
+
+ private:
+  void set_mask(const HostExec& exec, Mask mask);
 
   comm::Communicator& context_;
   std::string schedule_, mask_text_;
@@ -45,8 +45,8 @@ class SequenceAttention {
   std::vector<std::int64_t> starts_;  // of the sequence whose plans are set
   plan::Problem problem_;
   std::int64_t pairs_ = 0;
+  double planning_seconds_ = 0;
   std::optional<distributed::Attention<HostExec, float>> attention_;
 };
 
 }  // namespace annulus::train
-  double planning_seconds_ = 0;

@@ -255,10 +255,10 @@ class Run {
     result.tokens = tokens_per_step();
     result.seconds = timer.seconds();
     result.waiting_seconds = attention_.attention().times().waiting;
+    result.planning_seconds = attention_.take_planning_seconds();
     result.memory = memory_use();
     result.resident = peak_resident_bytes();
     result.stop_signal = stop_.received();
-    result.planning_seconds = attention_.take_planning_seconds();
     take_maxima(world_, result);
     return result;
   }

@@ -169,6 +169,30 @@ TEST_F(Trainer, DocumentsOfTheDataShapeTheMask) {
   }
 }
 
+TEST_F(Trainer, PlansForOtherDocumentsAreMadeAndTimed) {
+  for (const char* mask : {"causal", "documents"}) {
+    Config config = tiny_.config(mask);
+    config.data.sequence_length = 700;
+    config.train.micro_batches = 4;
+    config.attention.mask = mask;
+    run(2, config);
+    int steps = 0, planned = 0;
+    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
+                        [&](const nlohmann::json& record, std::int64_t) {
+                          const double seconds = record.at("planning_seconds");
+                          EXPECT_LT(seconds, double(record.at("step_seconds")));
+                          ++steps;
+                          planned += seconds > 0 ? 1 : 0;
+                        });
+    EXPECT_EQ(steps, 6);
+    // Most sequences have documents of their own, some begin and end inside one.
+    if (std::string_view(mask) == "documents")
+      EXPECT_GE(planned, 2);
+    else
+      EXPECT_EQ(planned, 0);
+  }
+}
+
 TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(ranks);
@@ -205,30 +229,6 @@ TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
     fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
     fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
     fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
-TEST_F(Trainer, PlansForOtherDocumentsAreMadeAndTimed) {
-  for (const char* mask : {"causal", "documents"}) {
-    Config config = tiny_.config(mask);
-    config.data.sequence_length = 700;
-    config.train.micro_batches = 4;
-    config.attention.mask = mask;
-    run(2, config);
-    int steps = 0, planned = 0;
-    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                        [&](const nlohmann::json& record, std::int64_t) {
-                          const double seconds = record.at("planning_seconds");
-                          EXPECT_LT(seconds, double(record.at("step_seconds")));
-                          ++steps;
-                          planned += seconds > 0 ? 1 : 0;
-                        });
-    EXPECT_EQ(steps, 6);
-    // Most sequences have documents of their own, some begin and end inside one.
-    if (std::string_view(mask) == "documents")
-      EXPECT_GE(planned, 2);
-    else
-      EXPECT_EQ(planned, 0);
-  }
-}
-
     run(ranks, resumed);
     expect_same_but_for_rounding(whole, resumed);
   }
