@@ -48,6 +48,8 @@ void Summary::save() const {
   nlohmann::json summary = {{"version", version()},
                             {"git_hash", git_hash()},
                             {"ranks", ranks_},
+                            {"schedule", outcome_.schedule},
+                            {"layout", outcome_.layout},
                             {"first_step", outcome_.first_step},
                             {"last_step", outcome_.last_step},
                             {"steps", config_.train.steps},

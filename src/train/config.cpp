@@ -13,6 +13,7 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
+#include <annulus/simulate/choose.hpp>
 
 #include "train/config_table.hpp"
 
@@ -220,8 +221,14 @@ void Config::check() const {
   require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
   adamw().validate();
   learning_rate().validate();
-  plan::check_schedule(attention.schedule, "attention.schedule");
-  Layout::parse(attention.layout, "attention.layout");
+  const bool any_schedule = attention.schedule == simulate::automatic,
+             any_layout = attention.layout == simulate::automatic;
+  if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
+  if (!any_layout) Layout::parse(attention.layout, "attention.layout");
+  require(any_schedule || any_layout || attention.cluster.empty(),
+          "attention.cluster = '{}' is of use where something is chosen: set attention.schedule or "
+          "attention.layout to auto, or leave it out",
+          attention.cluster);
 }
 
 std::chrono::milliseconds Config::file_stall_limit() const {

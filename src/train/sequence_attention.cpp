@@ -2,6 +2,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include <annulus/core/region.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
+#include <annulus/simulate/choose.hpp>
 
 namespace annulus::train {
 
@@ -42,8 +44,6 @@ SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& c
       stall_limit_(config.stall_limit()),
       follows_documents_(takes_documents_from_data(mask_text_)) {
   problem_.topology = context.topology();
-  problem_.layout = Layout::parse(config.attention.layout, "attention.layout");
-  problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
   problem_.heads = config.model.heads;
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;
@@ -54,7 +54,28 @@ SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& c
   require(mask.rule().right == 0,
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {}", mask_text_,
           mask_text_ == "full" ? "use causal" : "join causal, as in causal+" + mask_text_);
+  problem_.mask = mask;
+  choose(config);
+  problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
   set_mask(exec, std::move(mask));
+}
+
+/// Sets schedule and layout. Documents of later sequences are not known yet: what is chosen fits a sequence
+/// that is one document. Every rank chooses alike, from the same numbers.
+void SequenceAttention::choose(const Config& config) {
+  const std::string& layout = config.attention.layout;
+  if (schedule_ != simulate::automatic && layout != simulate::automatic) {
+    problem_.layout = Layout::parse(layout, "attention.layout");
+    return;
+  }
+  const simulate::Cluster cluster = config.attention.cluster.empty()
+                                        ? simulate::default_cluster()
+                                        : simulate::read_cluster(config.attention.cluster);
+  constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
+  simulate::Choice choice = simulate::choose(problem_, schedule_, layout, passes, cluster, std::nullopt,
+                                             "attention.schedule", "attention.layout");
+  schedule_ = std::move(choice.schedule);
+  problem_.layout = choice.layout;
 }
 
 PositionMap SequenceAttention::rows() const {

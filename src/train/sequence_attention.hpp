@@ -25,6 +25,10 @@ class SequenceAttention {
   distributed::Attention<HostExec, float>& for_sequence(const HostExec& exec,
                                                         std::span<const std::int64_t> document_starts);
 
+  /// Of every sequence; chosen where the configuration says auto.
+  const std::string& schedule() const { return schedule_; }
+  const Layout& layout() const { return problem_.layout; }
+
   /// Unmasked (query, key) pairs of one head of the sequence that for_sequence saw last, over all ranks.
   std::int64_t pairs() const { return pairs_; }
 
@@ -35,6 +39,7 @@ class SequenceAttention {
   distributed::Attention<HostExec, float>& attention() { return *attention_; }
 
  private:
+  void choose(const Config& config);
   void set_mask(const HostExec& exec, Mask mask);
 
   comm::Communicator& context_;

@@ -14,6 +14,7 @@
 #include <annulus/model/llama.hpp>
 #include <annulus/optim/adamw.hpp>
 #include <annulus/optim/clip.hpp>
+#include <annulus/simulate/choose.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/stop_signal.hpp>
 
@@ -84,6 +85,8 @@ class Run {
     announce();
     Outcome outcome;
     outcome.first_step = progress_.step;
+    outcome.schedule = attention_.schedule();
+    outcome.layout = attention_.layout().to_string();
     std::deque<double> first_losses, last_losses;
     std::string last_checkpoint = resumed_ && folder_ ? folder_->resume_from()->string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
@@ -322,8 +325,11 @@ class Run {
                  dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
     spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
                  groups_.data_groups, groups_.context->size(), world_.description(),
-                 world_.topology().to_string(), config_.attention.schedule, config_.attention.layout,
+                 world_.topology().to_string(), attention_.schedule(), attention_.layout().to_string(),
                  config_.attention.mask);
+    if (config_.attention.schedule == simulate::automatic || config_.attention.layout == simulate::automatic)
+      spdlog::info("attention was chosen: schedule {}, layout {}", attention_.schedule(),
+                   attention_.layout().to_string());
     if (resumed_)
       spdlog::info("going on after step {} of {}", progress_.step, folder_->resume_from()->string());
   }

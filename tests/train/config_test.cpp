@@ -49,7 +49,7 @@ Config unusual() {
   config.model.heads = 4 * config.model.kv_heads;
   config.model.head_dim = 136;
   config.train.dtype = "f32";
-  config.attention.layout = "block-striped:64";
+  config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;
   return config;
@@ -144,6 +144,10 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
   EXPECT_THAT(parse_error("[train]\nclip_norm = 0\n"), HasSubstr("train.clip_norm = 0"));
   EXPECT_THAT(parse_error("[attention]\nschedule = 'spiral'\n"),
               AllOf(HasSubstr("attention.schedule"), HasSubstr("spiral"), HasSubstr("topology-burst")));
+  EXPECT_THAT(parse_error("[attention]\ncluster = 'links.toml'\n"),
+              AllOf(HasSubstr("attention.cluster"), HasSubstr("auto")));
+  EXPECT_EQ(Config::parse("[attention]\nschedule = 'auto'\ncluster = 'links.toml'\n", "x").attention.cluster,
+            "links.toml");
   EXPECT_THAT(parse_error("[attention]\nlayout = 'spiral'\n"),
               AllOf(HasSubstr("attention.layout"), HasSubstr("spiral")));
 }

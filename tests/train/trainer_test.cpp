@@ -129,6 +129,42 @@ TEST_F(Trainer, RingsOfNodesGiveTheLossesOfOne) {
   }
 }
 
+TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
+  const Config one = tiny_.config("one");
+  run(1, one);
+  // Links so slow between nodes that what crosses them decides.
+  const fs::path cluster = fs::path(one.run.folder) / "cluster.toml";
+  io::write_text_atomically(cluster, "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
+  Config config = tiny_.config("auto");
+  config.attention.schedule = "auto";
+  config.attention.layout = "auto";
+  config.attention.cluster = cluster.string();
+  config.parallel.ranks_per_node = 2;
+  config.train.steps = 3;
+  const Outcome half = run(4, config);
+  EXPECT_NE(half.schedule, "auto");
+  EXPECT_NE(half.layout, "auto");
+  config.train.steps = one.train.steps;
+  const Outcome rest = run(4, config);
+  EXPECT_EQ(rest.first_step, 3);
+  EXPECT_EQ(rest.schedule, half.schedule);
+  EXPECT_EQ(rest.layout, half.layout);
+  EXPECT_THAT(io::read_text(fs::path(config.run.folder) / "train.log"),
+              HasSubstr("attention was chosen: schedule " + half.schedule + ", layout " + half.layout));
+
+  // The same schedule by its name gives the same run.
+  Config named = config;
+  named.run.folder = tiny_.config("named").run.folder;
+  named.attention.schedule = half.schedule;
+  named.attention.layout = half.layout;
+  named.attention.cluster.clear();
+  named.train.steps = 3;
+  run(4, named);
+  named.train.steps = one.train.steps;
+  run(4, named);
+  EXPECT_EQ(losses(named), losses(config));
+}
+
 TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
   Config accumulated = tiny_.config("accumulated");  // one rank, four sequences an update
   accumulated.train.micro_batches = 4;

@@ -36,8 +36,9 @@ struct Config {
   } data;
 
   struct Attention {
-    std::string schedule = "ring";
-    std::string layout = "zigzag";
+    std::string schedule = "ring";  ///< "auto": chosen when the run starts (simulate::choose)
+    std::string layout = "zigzag";  ///< likewise
+    std::string cluster;            ///< file that auto chooses for; empty: the default cluster
     std::string mask = "causal";
     std::string kernel = "automatic";
   } attention;

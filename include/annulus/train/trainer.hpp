@@ -27,8 +27,9 @@ struct ResumePolicy {
 
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
-  std::int64_t first_step = 0;  ///< updates that had been made when it started
-  std::int64_t last_step = 0;   ///< updates made when it ended; the same when nothing was left to do
+  std::int64_t first_step = 0;   ///< updates that had been made when it started
+  std::int64_t last_step = 0;    ///< updates made when it ended; the same when nothing was left to do
+  std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
          last_loss = 0;  ///< nats per token, means over (up to) the first and last ten updates of this run
   double tokens_per_second = 0;  ///< all ranks together, over the updates of this run but the first
