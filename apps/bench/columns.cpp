@@ -61,6 +61,8 @@ constexpr auto all = std::to_array<Column>({
     {"theoretical_maximum_speedup", "speed-up at most", Form::ratio, of_pass,
      "/striped_attention/theoretical_maximum_speedup"},
     {"measured_speedup", "speed-up", Form::ratio, of_pass, "/striped_attention/measured_speedup"},
+    {"speedup_at_equal_rate", "at equal rate", Form::ratio, of_pass,
+     "/striped_attention/speedup_at_equal_rate"},
     {"check_passed", "check", Form::text, of_case, "/check/passed"},
     {"check_method", nullptr, Form::text, of_case, "/check/method"},
 });

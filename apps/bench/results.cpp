@@ -125,6 +125,11 @@ void relate(std::vector<json>& cases) {
       const double seconds = number(here, "/seconds");
       here["striped_attention"]["measured_speedup"] =
           ring != nullptr && seconds > 0 ? json(number((*ring)[pass], "/seconds") / seconds) : json();
+      const json ring_efficiency = ring != nullptr ? (*ring)[pass]["efficiency"] : json();
+      here["striped_attention"]["speedup_at_equal_rate"] =
+          here["efficiency"].is_number() && ring_efficiency.is_number()
+              ? json(here["efficiency"].get<double>() / ring_efficiency.get<double>())
+              : json();
       here["exposed_communication"]["hidden_share"] = nullptr;
       if (without == nullptr) continue;
       const double exposed = number((*without)[pass], "/exposed_communication/seconds");

@@ -108,6 +108,7 @@ class Sweep(support.InFolder):
             self.assertIn("--topology", p["predicted_on"])
             ring = next(c for c in cases if keys(c) == ("ring", "contiguous", mask, ranks))
             self.assertAlmostEqual(p["striped_attention"]["measured_speedup"], ring[name]["seconds"] / p["seconds"])
+            self.assertAlmostEqual(p["striped_attention"]["speedup_at_equal_rate"], p["efficiency"] / ring[name]["efficiency"])
         self.assertTrue(ranks > 1 or case["forward"]["exposed_communication"]["seconds"] == 0)
 
     def check_csv(self, cases):
