@@ -4,22 +4,38 @@
 #include "attention/check.hpp"
 #include "attention/host_simd/host_simd.hpp"
 #include "attention/instantiate.hpp"
+#include "attention/mma/mma.hpp"
 #include "attention/portable/portable.hpp"
 
 namespace annulus::attention {
 namespace {
 
-/// Decides between the SIMD kernel (true) and the portable one.
+#ifdef ANNULUS_ATTENTION_MMA
 template <class Exec, class T>
-bool use_host_simd(const Operands<T, Exec>& in, Kernel kernel) {
-  if (kernel == Kernel::portable) return false;
-  bool applies = false;
-  if constexpr (std::is_same_v<Exec, HostExec>) applies = host_simd::applies(in);
-  if (applies || kernel == Kernel::automatic) return applies;
+inline constexpr bool on_tensor_cores = std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>;
+#endif
+
+/// The kernel that runs, `kernel` or what it stands for. `others` are the further arrays of rows.
+template <class Exec, class T, class... Views>
+Kernel choose(const Operands<T, Exec>& in, Kernel kernel, [[maybe_unused]] const Views&... others) {
+  if (kernel == Kernel::portable) return kernel;
+  bool simd = false, tensor_cores = false;
+  if constexpr (std::is_same_v<Exec, HostExec>) simd = host_simd::applies(in);
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) tensor_cores = mma::applies(in, others...);
+#endif
+  if (kernel == Kernel::automatic) {
+    return simd ? Kernel::host_simd : tensor_cores ? Kernel::mma : Kernel::portable;
+  }
+  if (kernel == Kernel::host_simd ? simd : tensor_cores) return kernel;
+  require(kernel == Kernel::mma,
+          "Attention: the kernel host_simd does not take q {} on the execution space {}: use the kernel "
+          "automatic or portable",
+          shape_of(in.q), Exec::name());
   fail(
-      "Attention: the kernel host_simd does not take q {} on the execution space {}: use the kernel "
-      "automatic or portable",
-      shape_of(in.q), Exec::name());
+      "Attention: the kernel mma takes {}, not q {} of {} bytes an element on the execution space {}: use "
+      "the kernel automatic or portable",
+      mma::limits, shape_of(in.q), sizeof(T), Exec::name());
 }
 
 }  // namespace
@@ -32,15 +48,17 @@ std::string_view name_of(Kernel kernel) {
       return "portable";
     case Kernel::host_simd:
       return "host_simd";
+    case Kernel::mma:
+      return "mma";
   }
   return "unknown";
 }
 
 Kernel parse_kernel(std::string_view name, std::string_view field) {
-  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd}) {
+  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd, Kernel::mma}) {
     if (name_of(kernel) == name) return kernel;
   }
-  fail("{} '{}' is unknown; known are automatic, portable and host_simd", field, name);
+  fail("{} '{}' is unknown; known are automatic, portable, host_simd and mma", field, name);
 }
 
 void check_head_dim(int head_dim, std::string_view field) {
@@ -54,11 +72,16 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   check_operands(in);
   check_array("out", out, "q", in.q);
   check_array("lse", lse, "q", in.q);
-  const bool simd = use_host_simd(in, kernel);
+  kernel = choose(in, kernel, out);
   if (in.q.size() == 0 || in.k.size() == 0) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
-    if (simd) return host_simd::forward(exec, in, out, lse);
+    if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
   }
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (on_tensor_cores<Exec, T>) {
+    if (kernel == Kernel::mma) return mma::forward(exec, in, out, lse);
+  }
+#endif
   portable::forward(exec, in, out, lse);
 }
 
@@ -74,11 +97,16 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   check_array("dq", dq, "q", in.q);
   check_array("dk", dk, "k", in.k);
   check_array("dv", dv, "v", in.v);
-  const bool simd = use_host_simd(in, kernel);
+  kernel = choose(in, kernel, d_out, dq, dk, dv);
   if (in.q.size() == 0 || in.k.size() == 0) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
-    if (simd) return host_simd::backward(exec, in, d_out, lse, d, dq, dk, dv);
+    if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, d_out, lse, d, dq, dk, dv);
   }
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (on_tensor_cores<Exec, T>) {
+    if (kernel == Kernel::mma) return mma::backward(exec, in, d_out, lse, d, dq, dk, dv);
+  }
+#endif
   portable::backward(exec, in, d_out, lse, d, dq, dk, dv);
 }
 

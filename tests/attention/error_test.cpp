@@ -1,4 +1,5 @@
 // What callers can get wrong, and what they are told.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/local.hpp>
@@ -158,10 +159,22 @@ TEST(LocalErrors, TheSimdKernelIsTheHosts) {
 }
 #endif
 
+TEST(LocalErrors, TensorCoresAreNotTheHosts) {
+  EXPECT_EQ(
+      forward_error([](Arguments& a) { a.kernel = Kernel::mma; }),
+      fmt::format("Attention: the kernel mma takes bf16 and f16, head_dim 64 and 128, a positive scale, "
+                  "rows that start at multiples of 16 bytes (fp32 rows: 8), and NVIDIA GPUs of compute "
+                  "capability 8.0 or newer, not q (1, 4, 6, 16) of 4 bytes an element on the execution "
+                  "space {}: use the kernel automatic or portable",
+                  HostExec::name()));
+}
+
 TEST(Kernel, Names) {
   EXPECT_EQ(attention::name_of(Kernel::automatic), "automatic");
   EXPECT_EQ(attention::name_of(Kernel::portable), "portable");
   EXPECT_EQ(attention::name_of(Kernel::host_simd), "host_simd");
+  EXPECT_EQ(attention::name_of(Kernel::mma), "mma");
+  EXPECT_EQ(attention::parse_kernel("mma"), Kernel::mma);
 }
 
 }  // namespace

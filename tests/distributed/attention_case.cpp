@@ -293,14 +293,14 @@ Errors run(comm::Communicator& communicator, const Sample& sample, const std::st
              plan::make_plan(schedule, problem, plan::Pass::backward));
 }
 
-void expect_correct(const Errors& errors, const std::string& what) {
+void expect_correct(const Errors& errors, const std::string& what, double limit) {
   EXPECT_TRUE(errors.finite) << what << ": a result is not finite";
-  EXPECT_LE(errors.out, tolerance) << what;
-  EXPECT_LE(errors.lse, tolerance) << what;
-  EXPECT_LE(errors.dq, tolerance) << what;
-  EXPECT_LE(errors.dk, tolerance) << what;
-  EXPECT_LE(errors.dv, tolerance) << what;
-  EXPECT_LE(errors.from_one_rank, tolerance) << what << ": against one rank";
+  EXPECT_LE(errors.out, limit) << what;
+  EXPECT_LE(errors.lse, limit) << what;
+  EXPECT_LE(errors.dq, limit) << what;
+  EXPECT_LE(errors.dk, limit) << what;
+  EXPECT_LE(errors.dv, limit) << what;
+  EXPECT_LE(errors.from_one_rank, limit) << what << ": against one rank";
 }
 
 }  // namespace annulus::test

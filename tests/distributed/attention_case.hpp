@@ -70,8 +70,8 @@ Errors run(comm::Communicator& communicator, const Sample& sample,
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
            const Layout& layout);
 
-/// EXPECTs that every error, and the distance from one rank, is within tolerance; `what` is added to the
+/// EXPECTs that every error, and the distance from one rank, is within `limit`; `what` is added to the
 /// message.
-void expect_correct(const Errors& errors, const std::string& what);
+void expect_correct(const Errors& errors, const std::string& what, double limit = tolerance);
 
 }  // namespace annulus::test

@@ -88,7 +88,9 @@ TEST_F(DistributedMpi, LongMessages) {
     const auto sample =
         make_sample("causal", {.tokens = 500, .heads = 4, .kv_heads = 2, .head_dim = 128}, type);
     for (const char* schedule : {"ring", "burst"}) {
-      expect_correct(run(*world_, *sample, schedule, Layout::parse("zigzag")), schedule);
+      // A device multiplies 16-bit P and dS of this head dimension (Kernel::mma).
+      expect_correct(run(*world_, *sample, schedule, Layout::parse("zigzag")), schedule,
+                     on_host || type == DType::f32 ? tolerance : 5e-3);
     }
   }
 }

@@ -19,6 +19,7 @@ enum class Kernel : std::uint8_t {
   automatic,  ///< the fastest that the execution space and the shape allow
   portable,   ///< the Kokkos kernel that runs on every execution space and shape
   host_simd,  ///< the host's SIMD micro-kernel; an Error where it does not apply
+  mma,        ///< NVIDIA's tensor cores, 16-bit types, head_dim 64 or 128; an Error where it does not apply
 };
 std::string_view name_of(Kernel kernel);
 

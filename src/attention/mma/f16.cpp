@@ -1,0 +1,3 @@
+#include "attention/mma/instantiate.hpp"
+
+ANNULUS_ATTENTION_MMA_FOR(Kokkos::Cuda, annulus::float16)

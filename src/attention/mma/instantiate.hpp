@@ -1,0 +1,71 @@
+#pragma once
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/region.hpp>
+
+#include "attention/mma/launch.hpp"
+#include "attention/mma/mma.hpp"
+
+/// From Views to the plain pointers of the kernels.
+namespace annulus::attention::mma {
+
+template <class View>
+auto rows_of(const View& view) {
+  return Rows<typename View::value_type>{view.data(), static_cast<std::int64_t>(view.stride(0)),
+                                         static_cast<std::int64_t>(view.stride(1)),
+                                         static_cast<std::int64_t>(view.stride(2))};
+}
+
+template <class Exec, class T>
+Input<T> input_of(const Operands<T, Exec>& in) {
+  return {rows_of(in.q),
+          rows_of(in.k),
+          rows_of(in.v),
+          in.q_positions,
+          in.kv_positions,
+          in.mask,
+          in.scale,
+          static_cast<int>(in.q.extent(0)),
+          static_cast<int>(in.q.extent(1)),
+          static_cast<int>(in.k.extent(1)),
+          static_cast<int>(in.q.extent(3))};
+}
+
+inline void check(cudaError_t error, const char* pass) {
+  require(error == cudaSuccess, "Attention: CUDA does not start the {} of the kernel mma: {}", pass,
+          cudaGetErrorString(error));
+}
+
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
+             const Strided3<float, Exec>& lse) {
+  const Region region("annulus::attention::mma::forward");
+  const ForwardProblem<T> problem{input_of(in), rows_of(out), rows_of(lse)};
+  check(problem.in.head_dim == 64 ? launch_forward<64>(problem, exec.cuda_stream())
+                                  : launch_forward<128>(problem, exec.cuda_stream()),
+        "forward pass");
+}
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
+              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
+              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
+              const Strided4<float, Exec>& dv) {
+  const Region region("annulus::attention::mma::backward");
+  const BackwardProblem<T> problem{input_of(in), rows_of(d_out), rows_of(lse), rows_of(d),
+                                   rows_of(dq),  rows_of(dk),    rows_of(dv)};
+  check(problem.in.head_dim == 64 ? launch_backward<64>(problem, exec.cuda_stream())
+                                  : launch_backward<128>(problem, exec.cuda_stream()),
+        "backward pass");
+}
+
+}  // namespace annulus::attention::mma
+
+/// Compiles both passes for an element type.
+#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                  \
+  template void annulus::attention::mma::forward<Exec, T>(                                                  \
+      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&);   \
+  template void annulus::attention::mma::backward<Exec, T>(                                                 \
+      const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,                                \
+      const Strided3<const float, Exec>&, const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
+      const Strided4<float, Exec>&, const Strided4<float, Exec>&);

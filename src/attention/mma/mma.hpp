@@ -1,0 +1,59 @@
+#pragma once
+
+#include <annulus/attention/local.hpp>
+#include <concepts>
+#include <cstdint>
+
+/// The kernels on NVIDIA's tensor cores (Kernel::mma): mma.sync products of 16-bit tiles summed in fp32,
+/// asynchronous copies in two stages, an online softmax in registers (FlashAttention-2). bfloat16 and float16
+/// on GPUs of compute capability 8.0 and newer, head_dim 64 and 128, any mask, position maps, grouped heads,
+/// numbers of rows and strides. P and dS are rounded to the inputs' type before they are multiplied, as every
+/// tensor-core kernel does. Sums have a fixed order: no atomic additions.
+///
+/// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
+/// send no gradients, but their q and d_out are read and must be finite.
+namespace annulus::attention::mma {
+
+/// What the kernel takes, for messages.
+inline constexpr const char* limits =
+    "bf16 and f16, head_dim 64 and 128, a positive scale, rows that start at multiples of 16 bytes (fp32 "
+    "rows: "
+    "8), and NVIDIA GPUs of compute capability 8.0 or newer";
+
+/// Whether rows start at multiples of `bytes`.
+template <class View>
+bool aligned(const View& view, std::size_t bytes) {
+  bool result = reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0;
+  for (std::size_t i = 0; i + 1 < View::rank(); ++i) {
+    result =
+        result && (view.extent(i) <= 1 || view.stride(i) * sizeof(typename View::value_type) % bytes == 0);
+  }
+  return result;
+}
+
+/// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim).
+template <class T, class Exec, class... Views>
+bool applies(const Operands<T, Exec>& in, const Views&... others) {
+  if constexpr (std::same_as<T, float>) {
+    return false;
+  } else {
+    // Rows are counted in int; heads and batch are y and z of the grid.
+    constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
+    const auto fits = [](const auto& view) { return aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
+    return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
+           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && in.q.extent(1) <= most_blocks &&
+           in.q.extent(0) <= most_blocks && fits(in.q) && fits(in.k) && fits(in.v) && (fits(others) && ...);
+  }
+}
+
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
+             const Strided3<float, Exec>& lse);
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
+              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
+              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
+              const Strided4<float, Exec>& dv);
+
+}  // namespace annulus::attention::mma

@@ -1,0 +1,144 @@
+// The tensor-core kernel against the reference, and against the portable kernel where that is too slow.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/base/dtype.hpp>
+
+#include "attention/local_run.hpp"
+#include "attention/masks.hpp"
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+
+#ifdef ANNULUS_ATTENTION_MMA
+
+namespace annulus::test {
+namespace {
+
+using attention::Kernel;
+
+/// P and dS are rounded to the storage type before they are multiplied: half a unit in its last place, 2⁻⁹
+/// and 2⁻¹², a little more in the worst element of an array.
+double tolerance(DType type) {
+  return type == DType::bf16 ? 5e-3 : 7e-4;
+}
+
+const std::vector<Layout> layouts = {Layout(Layout::Kind::contiguous), Layout(Layout::Kind::zigzag),
+                                     Layout(Layout::Kind::striped), Layout(Layout::Kind::block_striped, 5)};
+
+class TensorCores : public testing::TestWithParam<std::tuple<DType, int>> {
+ protected:
+  DType type() const { return std::get<0>(GetParam()); }
+  int head_dim() const { return std::get<1>(GetParam()); }
+
+  AttentionProblem problem(AttentionShape shape, const std::string& mask) const {
+    shape.head_dim = head_dim();
+    return AttentionProblem::random(shape, mask, type());
+  }
+  AttentionResult run(const AttentionProblem& problem, LocalRun run = {}) const {
+    run.kernel = Kernel::mma;
+    return run_local(exec, problem, type(), run);
+  }
+  void check(const AttentionProblem& problem, const AttentionResult& expected,
+             const LocalRun& how = {}) const {
+    const AttentionResult result = run(problem, how);
+    const std::string what =
+        fmt::format("{} tokens, {}, {} shards {}, storage {}", problem.shape.tokens, problem.mask.to_string(),
+                    how.shards, how.layout.to_string(), static_cast<int>(how.storage));
+    EXPECT_EQ(differences(result, expected, tolerance(type())), "") << what;
+    // Nothing is rounded on the way to the LSE.
+    EXPECT_LE(relative_error(result.lse, expected.lse), fp32_tolerance) << what;
+  }
+
+  const TestExec exec;
+  const MaskTexts masks;
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, TensorCores,
+                         testing::Combine(testing::Values(DType::bf16, DType::f16), testing::Values(64, 128)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", name_of(std::get<0>(info.param)),
+                                              std::get<1>(info.param));
+                         });
+
+TEST_P(TensorCores, MasksLayoutsAndStorages) {
+  for (const std::string& mask : masks.all(300)) {
+    const AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 4, .kv_heads = 2}, mask);
+    const AttentionResult expected = whole.reference();
+    check(whole, expected);
+    for (const Layout& layout : layouts) {
+      check(whole, expected, {.layout = layout, .shards = 3, .order = 5, .storage = Storage::inside});
+    }
+    check(whole, expected, {.storage = Storage::tokens_first});
+  }
+}
+
+TEST_P(TensorCores, Lengths) {
+  for (const std::int64_t tokens : {1, 2, 7, 63, 64, 65, 127, 128, 129, 193, 257}) {
+    for (const char* mask : {"full", "causal"}) {
+      const AttentionProblem whole = problem({.tokens = tokens, .heads = 2, .kv_heads = 2}, mask);
+      check(whole, whole.reference());
+    }
+  }
+}
+
+TEST_P(TensorCores, GroupedHeads) {
+  for (const auto& [heads, kv_heads] : {std::pair{8, 8}, {8, 1}, {6, 2}, {5, 1}}) {
+    const AttentionProblem whole = problem({.tokens = 67, .heads = heads, .kv_heads = kv_heads}, "causal");
+    check(whole, whole.reference());
+  }
+}
+
+TEST_P(TensorCores, RowsWithoutKeysGiveExactlyZeroAndMinusInfinity) {
+  const AttentionProblem whole = problem({.tokens = 48, .heads = 2, .kv_heads = 1}, masks.blocks_of(48));
+  const AttentionResult result = run(whole, {.layout = layouts[2], .shards = 3});
+  for (int i = 0; i < 48; ++i) {
+    const bool without = i / 12 == 1;
+    EXPECT_EQ(std::isinf(*result.lse.row(0, 1, i)), without) << i;
+    for (int c = 0; c < head_dim(); ++c) {
+      EXPECT_EQ(result.out.row(0, 1, i)[c] == 0 && result.dq.row(0, 1, i)[c] == 0, without) << i;
+    }
+  }
+}
+
+TEST_P(TensorCores, NanIsPassedOn) {
+  AttentionProblem whole = problem({.tokens = 70}, "causal");
+  whole.k.row(0, 0, 65)[3] = std::numeric_limits<double>::quiet_NaN();
+  const AttentionResult result = run(whole);
+  EXPECT_FALSE(std::isnan(*result.lse.row(0, 0, 64)));
+  for (int i = 65; i < 70; ++i) EXPECT_TRUE(std::isnan(*result.lse.row(0, 0, i))) << i;
+  EXPECT_TRUE(std::isnan(result.out.row(0, 0, 65)[0]));
+}
+
+// More key tiles than are classified at a time, and the same bits again.
+TEST_P(TensorCores, LongSequences) {
+  for (const char* mask : {"causal", "window:33000,40", "documents:0,100,33500"}) {
+    const AttentionProblem whole = problem({.tokens = 34000}, mask);
+    const AttentionResult result = run(whole), again = run(whole);
+    EXPECT_TRUE(result.out.values == again.out.values && result.lse.values == again.lse.values &&
+                result.dq.values == again.dq.values && result.dk.values == again.dk.values &&
+                result.dv.values == again.dv.values)
+        << mask;
+    const AttentionResult expected = run_local(exec, whole, type(), {.kernel = Kernel::portable});
+    EXPECT_EQ(differences(result, expected, tolerance(type())), "") << mask;
+  }
+}
+
+TEST_P(TensorCores, AreChosenWhereTheyApply) {
+  const AttentionProblem whole = problem({.tokens = 130}, "causal");
+  const AttentionResult chosen = run_local(exec, whole, type(), {.kernel = Kernel::automatic});
+  EXPECT_TRUE(chosen.out.values == run(whole).out.values);
+  EXPECT_TRUE(chosen.dq.values == run(whole).dq.values);
+
+  const AttentionProblem odd = AttentionProblem::random({130, 40}, "causal", type());
+  EXPECT_EQ(differences(run_local(exec, odd, type(), {.kernel = Kernel::automatic}), odd.reference(),
+                        fp32_tolerance),
+            "");
+  EXPECT_THAT(error_text([&] { run(odd); }), testing::HasSubstr("the kernel mma takes bf16 and f16"));
+  EXPECT_THAT(error_text([&] { run_local(exec, whole, DType::f32, {.kernel = Kernel::mma}); }),
+              testing::HasSubstr("not q (1, 1, 130, "));
+}
+
+}  // namespace
+}  // namespace annulus::test
+
+#endif
