@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <variant>
@@ -16,6 +17,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/comm/communicator.hpp>
+#include <annulus/comm/transport.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/simulate/choose.hpp>
 
@@ -125,8 +127,23 @@ class Sweep {
     return made;
   }
 
+  /// Another case of the sweep is what `auto` stands for here.
+  bool is_repeated(const AttentionOptions& asked, const AttentionOptions& chosen) {
+    if (!is_planned(asked)) return false;
+    const std::string name = name_of(chosen);
+    const bool listed = std::any_of(cases_.begin(), cases_.end(),
+                                    [&](const AttentionOptions& other) { return name_of(other) == name; });
+    return listed || !chosen_.insert(name).second;
+  }
+
   void run(std::size_t i, const Case& c) {
     const AttentionOptions& o = c.options;
+    if (is_repeated(cases_[i], o)) {
+      if (world_.rank() == 0) {
+        tell(i, fmt::format("{} stands for {}, a case of its own", name_of(cases_[i]), name_of(o)));
+      }
+      return;
+    }
     const nlohmann::json* const earlier = world_.rank() == 0 ? results_->earlier(c) : nullptr;
     const bool is_done =
         world_.all_reduce_value<std::int32_t>(earlier != nullptr ? 1 : 0, comm::ReduceOp::max);
@@ -223,6 +240,7 @@ class Sweep {
   std::vector<AttentionOptions> cases_;
   std::map<int, std::unique_ptr<comm::Communicator>> parts_;
   std::map<std::string, Machine> machines_;
+  std::set<std::string> chosen_;    // what `auto` has stood for
   std::optional<Results> results_;  // on rank 0
   bool failed_ = false;
 };
@@ -237,7 +255,8 @@ int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) 
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
   mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
-  const auto world = mpi.world(options.ranks_per_node);
+  const auto world =
+      comm::connect(mpi, comm::parse_transport(options.transport, "--transport"), options.ranks_per_node);
   return Sweep(options, *world).run();
 }
 

@@ -32,14 +32,19 @@ struct Axis {
   }
 };
 
-/// 1, 2 and 5 times powers of ten inside the range.
+/// Round numbers inside the range: 1, 2 and 5 times powers of ten, or 1 to 9 times where these are too few.
 std::vector<double> logarithmic_ticks(double least, double most) {
+  const std::vector<double> few = {1, 2, 5}, many = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   std::vector<double> ticks;
-  for (double power = std::pow(10.0, std::floor(std::log10(least))); power <= most; power *= 10) {
-    for (const double factor : {1.0, 2.0, 5.0}) {
-      const double tick = power * factor;
-      if (tick >= least * (1 - 1e-9) && tick <= most * (1 + 1e-9)) ticks.push_back(tick);
+  for (const std::vector<double>& factors : {few, many}) {
+    ticks.clear();
+    for (double power = std::pow(10.0, std::floor(std::log10(least))); power <= most; power *= 10) {
+      for (const double factor : factors) {
+        const double tick = power * factor;
+        if (tick >= least * (1 - 1e-9) && tick <= most * (1 + 1e-9)) ticks.push_back(tick);
+      }
     }
+    if (ticks.size() >= 3) break;
   }
   return ticks;
 }

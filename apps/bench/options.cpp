@@ -86,6 +86,9 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
                       "which plan they are, and end; 0: for ever");
   command->add_option("--ranks-per-node", o.ranks_per_node,
                       "Pretend that this many consecutive ranks share a node; 0: what the machine says");
+  command->add_option(
+      "--transport", o.transport,
+      "Of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl");
   command->add_option("--topology", o.topology,
                       "For predictions and auto: a file with links and kernels (docs/formats/cluster.md), "
                       "measure (takes a second for each number of ranks) or none");

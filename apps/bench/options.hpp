@@ -49,8 +49,9 @@ struct SweepOptions {
   std::vector<int> ranks, heads = {8}, kv_heads = {0};
   std::string pass = "both", overlap = "on", placement, check = "none";
   int ranks_per_node = 0;
-  std::string topology = "measure";  ///< or "none", or a file
-  std::string json, csv, html;       ///< files; empty: none
+  std::string transport = "automatic";  ///< of device memory: automatic, mpi or nccl
+  std::string topology = "measure";     ///< or "none", or a file
+  std::string json, csv, html;          ///< files; empty: none
   bool resume = false;
 };
 
