@@ -1,4 +1,5 @@
 #include "bench/emulate_report.hpp"
+#include "common/cluster_json.hpp"
 
 #include <fmt/format.h>
 
@@ -71,19 +72,6 @@ json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
   return j;
 }
 
-json cluster_json(const simulate::Cluster& cluster) {
-  const auto link = [](const simulate::Link& l) {
-    return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}};
-  };
-  json j = {{"inside", link(cluster.inside)}, {"between", link(cluster.between)}};
-  j["between"]["rails"] = cluster.rails;
-  for (const simulate::KernelRate& k : cluster.kernels) {
-    j["kernel"].push_back(
-        {{"pass", plan::name_of(k.pass)}, {"head_dim", k.head_dim}, {"rows", k.rows}, {"rate", k.rate}});
-  }
-  return j;
-}
-
 }  // namespace
 
 double EmulatedPass::best() const {
@@ -141,7 +129,7 @@ json to_json(const EmulationReport& report) {
               {"stand_in", report.stand_in},
               {"overlap", report.overlap},
               {"time_scale", report.time_scale}}},
-            {"cluster", cluster_json(report.cluster)},
+            {"cluster", app::to_json(report.cluster)},
             {"schedules", json::array()}};
   const EmulatedSchedule* const first = first_served(report);
   for (const EmulatedSchedule& s : report.schedules) {

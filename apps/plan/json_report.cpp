@@ -9,44 +9,23 @@
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "common/cluster_json.hpp"
+
 namespace annulus::planner {
 namespace {
 
 using nlohmann::json;
 using simulate::LinkClass;
 
-json link_json(const simulate::Link& link) {
-  return {{"bandwidth", link.bandwidth}, {"latency", link.latency}};
-}
-
 json config_json(const plan::Plan& plan, const simulate::Cluster& cluster) {
   const plan::Problem& p = plan.problem;
-  json nodes = json::array(), kernels = json::array();
+  json nodes = json::array();
   for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
-  for (const simulate::KernelRate& k : cluster.kernels)
-    kernels.push_back({{"pass", name_of(k.pass)},
-                       {"dtype", k.dtype ? json(name_of(*k.dtype)) : json()},
-                       {"head_dim", k.head_dim},
-                       {"rows", k.rows},
-                       {"rate", k.rate}});
-  return {{"schedule", plan.schedule},
-          {"pass", name_of(plan.pass)},
-          {"steps", plan.steps},
-          {"ranks", p.ranks()},
-          {"ranks_per_node", nodes},
-          {"tokens", p.mask.tokens()},
-          {"heads", p.heads},
-          {"kv_heads", p.kv_heads},
-          {"head_dim", p.head_dim},
-          {"batch", p.batch},
-          {"dtype", name_of(p.activation)},
-          {"layout", p.layout.to_string()},
-          {"mask", p.mask.to_string()},
-          {"cluster",
-           {{"inside", link_json(cluster.inside)},
-            {"between", link_json(cluster.between)},
-            {"rails", cluster.rails},
-            {"kernel", kernels}}}};
+  return {{"schedule", plan.schedule},  {"pass", name_of(plan.pass)},      {"steps", plan.steps},
+          {"ranks", p.ranks()},         {"ranks_per_node", nodes},         {"tokens", p.mask.tokens()},
+          {"heads", p.heads},           {"kv_heads", p.kv_heads},          {"head_dim", p.head_dim},
+          {"batch", p.batch},           {"dtype", name_of(p.activation)},  {"layout", p.layout.to_string()},
+          {"mask", p.mask.to_string()}, {"cluster", app::to_json(cluster)}};
 }
 
 /// Tensors that travel, each with its bytes inside and between nodes.

@@ -26,12 +26,12 @@ bool takes_documents_from_data(std::string_view mask) {
   }
 }
 
+/// Training computes on the host.
 attention::Kernel parse_kernel(const std::string& name) {
-  for (const auto kernel :
-       {attention::Kernel::automatic, attention::Kernel::portable, attention::Kernel::host_simd})
-    if (name == name_of(kernel)) return kernel;
-  fail("attention.kernel = '{}' is no kernel: use {}, {} or {}", name, name_of(attention::Kernel::automatic),
-       name_of(attention::Kernel::portable), name_of(attention::Kernel::host_simd));
+  const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel");
+  require(kernel != attention::Kernel::mma,
+          "attention.kernel = '{}' is for GPUs, but training computes on the host: use automatic", name);
+  return kernel;
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+#include "common/cluster_json.hpp"
+
+#include <annulus/base/dtype.hpp>
+
+namespace annulus::app {
+
+using nlohmann::json;
+
+json to_json(const simulate::Cluster& cluster) {
+  const auto link = [](const simulate::Link& l) {
+    return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}};
+  };
+  json kernels = json::array();
+  for (const simulate::KernelRate& k : cluster.kernels) {
+    kernels.push_back({{"pass", name_of(k.pass)},
+                       {"dtype", k.dtype ? json(name_of(*k.dtype)) : json()},
+                       {"head_dim", k.head_dim},
+                       {"rows", k.rows},
+                       {"rate", k.rate}});
+  }
+  return {{"inside", link(cluster.inside)},
+          {"between", link(cluster.between)},
+          {"rails", cluster.rails},
+          {"kernel", kernels}};
+}
+
+}  // namespace annulus::app

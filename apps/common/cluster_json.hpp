@@ -1,0 +1,13 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <annulus/simulate/cluster.hpp>
+
+namespace annulus::app {
+
+/// Links and kernels as the reports of all programs write them; `dtype` of a kernel is null when its rate
+/// holds for every type.
+nlohmann::json to_json(const simulate::Cluster& cluster);
+
+}  // namespace annulus::app
