@@ -28,7 +28,7 @@ bool takes_documents_from_data(std::string_view mask) {
 
 /// Training computes on the host.
 attention::Kernel parse_kernel(const std::string& name) {
-  const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel");
+  const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
   require(kernel != attention::Kernel::mma,
           "attention.kernel = '{}' is for GPUs, but training computes on the host: use automatic", name);
   return kernel;
