@@ -57,13 +57,14 @@ function(annulus_add_program name)
 endfunction()
 
 # annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]
-#   [DEVICE file...])
+#   [DEVICE file...] [THREADS n])
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
-# cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu.
+# cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu. THREADS of a kernel: 2; 1 suits tests whose
+# ranks are more threads than a machine has cores. Under mpirun it is 1.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   target_compile_options(${target} PRIVATE -Wall -Wextra)
@@ -87,6 +88,9 @@ function(annulus_add_test name)
     set(slow_labels gpu)
   endif()
   set(threads 2)
+  if(arg_THREADS)
+    set(threads ${arg_THREADS})
+  endif()
   if(arg_RANKS)
     foreach(ranks IN LISTS arg_RANKS)
       set(entry ${name}/np${ranks})
@@ -111,6 +115,6 @@ function(annulus_add_test name)
     else()
       set(slow)
     endif()
-    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS})
+    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} THREADS ${arg_THREADS})
   endif()
 endfunction()
