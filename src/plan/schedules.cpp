@@ -10,7 +10,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "plan/divisor.hpp"
+#include "plan/builders/divisor.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/attended.hpp"
+#include "plan/needs/attended.hpp"
 
 #include <gtest/gtest.h>
 

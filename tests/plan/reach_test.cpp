@@ -1,4 +1,4 @@
-#include "plan/reach.hpp"
+#include "plan/needs/reach.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/plan/plan.hpp>
 
-#include "plan/attended.hpp"
+#include "plan/needs/attended.hpp"
 
 /// Parts of steps that builders put together.
 namespace annulus::plan {

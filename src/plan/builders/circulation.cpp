@@ -1,4 +1,4 @@
-#include "plan/circulation.hpp"
+#include "plan/builders/circulation.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -7,8 +7,8 @@
 
 #include <annulus/base/error.hpp>
 
-#include "plan/parts.hpp"
-#include "plan/timetable.hpp"
+#include "plan/builders/parts.hpp"
+#include "plan/builders/timetable.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -1,8 +1,8 @@
-#include "plan/attended.hpp"
+#include "plan/needs/attended.hpp"
 
 #include <algorithm>
 
-#include "plan/hop_search.hpp"
+#include "plan/needs/hop_search.hpp"
 
 namespace annulus::plan {
 namespace {

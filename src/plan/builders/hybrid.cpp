@@ -6,8 +6,8 @@
 
 #include <annulus/base/error.hpp>
 
-#include "plan/divisor.hpp"
-#include "plan/head_exchange.hpp"
+#include "plan/builders/divisor.hpp"
+#include "plan/builders/head_exchange.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "plan/describe.hpp"
-#include "plan/validation.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {

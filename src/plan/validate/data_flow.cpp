@@ -3,9 +3,9 @@
 #include <limits>
 #include <span>
 
-#include "plan/contents.hpp"
 #include "plan/describe.hpp"
-#include "plan/validation.hpp"
+#include "plan/validate/contents.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {

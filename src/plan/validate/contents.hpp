@@ -13,7 +13,7 @@
 /// What the validator knows about the memory of a rank.
 namespace annulus::plan::validation {
 
-/// Number of a compute, relative to the owner of what it adds to (validate_data_flow.cpp).
+/// Number of a compute, relative to the owner of what it adds to (data_flow.cpp).
 using ComputeId = std::int64_t;
 
 /// A part of what one compute adds to (or merges into) a tensor.

@@ -3,8 +3,8 @@
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
 
-#include "plan/circulation.hpp"
-#include "plan/divisor.hpp"
+#include "plan/builders/circulation.hpp"
+#include "plan/builders/divisor.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <annulus/plan/plan.hpp>
 
-#include "plan/neighbourhood.hpp"
+#include "plan/needs/neighbourhood.hpp"
 
 namespace annulus::plan {
 

@@ -4,7 +4,7 @@
 
 #include "plan/describe.hpp"
 #include "plan/rectangle.hpp"
-#include "plan/validation.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {

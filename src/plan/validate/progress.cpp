@@ -1,7 +1,7 @@
 #include <deque>
 
 #include "plan/describe.hpp"
-#include "plan/validation.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {

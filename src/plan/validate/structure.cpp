@@ -1,7 +1,7 @@
 #include <functional>
 
 #include "plan/describe.hpp"
-#include "plan/validation.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/timetable.hpp"
+#include "plan/builders/timetable.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -5,7 +5,7 @@
 
 #include <annulus/plan/plan.hpp>
 
-#include "plan/reach.hpp"
+#include "plan/needs/reach.hpp"
 
 namespace annulus::plan {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "plan/attended.hpp"
-#include "plan/parts.hpp"
+#include "plan/builders/parts.hpp"
+#include "plan/needs/attended.hpp"
 
 namespace annulus::plan {
 namespace {

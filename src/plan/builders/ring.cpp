@@ -1,6 +1,6 @@
 #include <annulus/plan/schedules.hpp>
 
-#include "plan/circulation.hpp"
+#include "plan/builders/circulation.hpp"
 
 namespace annulus::plan {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/reach.hpp"
+#include "plan/needs/reach.hpp"
 
 namespace annulus::plan {
 

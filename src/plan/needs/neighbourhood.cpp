@@ -1,4 +1,4 @@
-#include "plan/neighbourhood.hpp"
+#include "plan/needs/neighbourhood.hpp"
 
 #include <algorithm>
 

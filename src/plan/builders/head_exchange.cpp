@@ -1,4 +1,4 @@
-#include "plan/head_exchange.hpp"
+#include "plan/builders/head_exchange.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "plan/attended.hpp"
-#include "plan/parts.hpp"
+#include "plan/builders/parts.hpp"
+#include "plan/needs/attended.hpp"
 #include "plan/rectangle.hpp"
 
 namespace annulus::plan {

@@ -1,4 +1,4 @@
-#include "plan/contents.hpp"
+#include "plan/validate/contents.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -6,8 +6,8 @@
 
 #include <annulus/plan/plan.hpp>
 
-#include "plan/attended.hpp"
-#include "plan/hop_search.hpp"
+#include "plan/needs/attended.hpp"
+#include "plan/needs/hop_search.hpp"
 
 namespace annulus::plan {
 

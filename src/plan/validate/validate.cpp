@@ -7,7 +7,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "plan/validation.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan {
 namespace validation {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "plan/attended.hpp"
-#include "plan/parts.hpp"
+#include "plan/builders/parts.hpp"
+#include "plan/needs/attended.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "plan/validation.hpp"
+#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {
