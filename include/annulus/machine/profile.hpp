@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// What nodes are made of: processors, GPUs, network cards, and how ranks are put on them.
+namespace annulus::machine {
+
+/// What a network card speaks.
+enum class NicKind : std::uint8_t { infiniband, roce, ethernet };
+std::string_view name_of(NicKind kind);
+
+/// How the cards of different nodes meet.
+enum class Fabric : std::uint8_t {
+  unknown,
+  rails,  ///< card i of a node shares its switches with card i of the others; other cards are farther or out
+          ///< of reach
+  flat    ///< every card reaches every other alike
+};
+std::string_view name_of(Fabric fabric);
+
+/// What a site says of one type of node (docs/formats/site-profile.md). 0, empty and unknown: not said.
+struct Profile {
+  std::string description;
+
+  int sockets = 0;
+  int numa = 0;               ///< NUMA nodes with memory of the host
+  int cores = 0;              ///< physical cores
+  int gpus = -1;              ///< −1: not said; 0: none
+  std::string gpu;            ///< a part of the GPUs' name
+  bool gpus_assumed = false;  ///< Slurm hands out GPUs that are not there (a lab)
+
+  int nics = 0;                         ///< cards of the compute fabric: the rails of a node
+  std::vector<std::string> devices;     ///< their names as RDMA devices, rail by rail
+  std::vector<std::string> interfaces;  ///< IP interfaces for rendezvous and TCP
+  std::optional<NicKind> kind;          ///< of the cards
+  double rate = 0;                      ///< of one card, bit/s
+  Fabric fabric = Fabric::unknown;
+
+  int ranks_per_node = 0;  ///< 0: one a GPU; without GPUs one a NUMA node
+
+  std::vector<std::pair<std::string, std::string>> environment;  ///< variables of the site, set as they stand
+
+  friend bool operator==(const Profile&, const Profile&) = default;
+};
+
+/// Ranks on a node: ranks_per_node, or what it stands for. Throws Error when the profile says neither ranks,
+/// GPUs nor NUMA nodes.
+int ranks_per_node(const Profile& profile);
+
+/// Reads a site profile. Throws Error that names file, line, key and remedy.
+Profile read_profile(const std::filesystem::path& path);
+
+/// Reads the text of a site profile; `origin` stands for the file in messages.
+Profile parse_profile(std::string_view text, std::string_view origin);
+
+}  // namespace annulus::machine
