@@ -1,9 +1,9 @@
-#include <KokkosBlas2_gemv.hpp>
-#include <KokkosBlas3_gemm.hpp>
-#include <algorithm>
-#include <annulus/base/error.hpp>
 #include <annulus/linalg/matmul.hpp>
-#include <limits>
+
+#include <annulus/base/error.hpp>
+
+#include "linalg/host.hpp"
+#include "linalg/portable.hpp"
 
 namespace annulus::linalg {
 namespace {
@@ -18,59 +18,64 @@ Sizes sizes_of(Op op, const ViewType& matrix) {
   return op == Op::none ? stored : Sizes{stored.columns, stored.rows};
 }
 
-constexpr const char* blas_op(Op op) {
-  return op == Op::none ? "N" : "T";
-}
-
-// BLAS counts in int; the offsets inside a matrix may be larger.
-template <class ViewType>
-void require_blas_sizes(const ViewType& matrix) {
-  const std::size_t largest = std::max({matrix.extent(0), matrix.extent(1), matrix.stride(0)});
-  require(largest <= static_cast<std::size_t>(std::numeric_limits<int>::max()),
-          "matmul: the matrix '{}' ({} x {}, row stride {}) has an extent beyond BLAS' 2^31 - 1: multiply it "
-          "in parts",
-          matrix.label(), matrix.extent(0), matrix.extent(1), matrix.stride(0));
-}
-
-template <class Exec, class T>
-void scale(const Exec& exec, float factor, const Array2<T, Exec>& c) {
+// d = factor · c
+template <class Exec, class TC>
+void scale(const Exec& exec, float factor, const Array2<const TC, Exec>& c, const Array2<TC, Exec>& d) {
   Kokkos::parallel_for(
       "annulus::linalg::scale",
       Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>, Kokkos::IndexType<std::int64_t>>(
-          exec, {0, 0}, {static_cast<std::int64_t>(c.extent(0)), static_cast<std::int64_t>(c.extent(1))}),
+          exec, {0, 0}, {static_cast<std::int64_t>(d.extent(0)), static_cast<std::int64_t>(d.extent(1))}),
       KOKKOS_LAMBDA(std::int64_t i, std::int64_t j) {
-        c(i, j) = factor == 0.0f ? T(0) : T(factor * c(i, j));
+        d(i, j) = factor == 0.0f ? TC(0.0f) : TC(factor * static_cast<float>(c(i, j)));
       });
 }
 
 }  // namespace
 
-template <class Exec, class T>
+template <class Exec, class T, class TC>
 void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const Array2<T, Exec>& c) {
-  const Sizes left = sizes_of(op_a, a), right = sizes_of(op_b, b), product = sizes_of(Op::none, c);
+            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<const TC, Exec>>& c,
+            const std::type_identity_t<Array2<TC, Exec>>& d) {
+  const Sizes left = sizes_of(op_a, a), right = sizes_of(op_b, b), product = sizes_of(Op::none, d);
   require(
       left.columns == right.rows && product.rows == left.rows && product.columns == right.columns,
       "matmul: C '{}' ({} x {}) cannot be op(A) '{}' ({} x {}) times op(B) '{}' ({} x {}): pass matrices and "
       "transposes whose sizes fit",
-      c.label(), product.rows, product.columns, a.label(), left.rows, left.columns, b.label(), right.rows,
+      d.label(), product.rows, product.columns, a.label(), left.rows, left.columns, b.label(), right.rows,
       right.columns);
-  require_blas_sizes(a);
-  require_blas_sizes(b);
-  require_blas_sizes(c);
-  if (c.size() == 0) return;
+  require(beta == 0.0f || (c.extent(0) == product.rows && c.extent(1) == product.columns),
+          "matmul: the addend '{}' ({} x {}) must have the sizes of the product '{}' ({} x {})", c.label(),
+          c.extent(0), c.extent(1), d.label(), product.rows, product.columns);
+  if (d.size() == 0) return;
   if (left.columns == 0 || alpha == 0.0f) {
-    scale<Exec, T>(exec, beta, c);
-  } else if (product.columns == 1 && op_a == Op::none && op_b == Op::none) {
-    // gemm would take this case for a gemv on contiguous vectors, which the column of a padded matrix is not.
-    KokkosBlas::gemv(exec, "N", alpha, a, Kokkos::subview(b, Kokkos::ALL, 0), beta,
-                     Kokkos::subview(c, Kokkos::ALL, 0));
+    scale<Exec, TC>(exec, beta, c, d);
+  } else if constexpr (std::is_same_v<Exec, HostExec>) {
+    detail::multiply(exec, op_a, op_b, alpha, a, b, beta, c, d);
   } else {
-    KokkosBlas::gemm(exec, blas_op(op_a), blas_op(op_b), alpha, a, b, beta, c);
+    detail::multiply_portably<Exec, T, TC>(exec, op_a, op_b, alpha, a, b, beta, c, d);
   }
 }
 
-template void matmul(const HostExec&, Op, Op, float, const Array2<const float, HostExec>&,
-                     const Array2<const float, HostExec>&, float, const Array2<float, HostExec>&);
+template <class Exec, class T, class TC>
+void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
+            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<TC, Exec>>& c) {
+  matmul<Exec, T, TC>(exec, op_a, op_b, alpha, a, b, beta, c, c);
+}
+
+#define ANNULUS_LINALG_INSTANTIATE(Exec, T, TC)                                                         \
+  template void matmul<Exec, T, TC>(const Exec&, Op, Op, float, const Array2<const T, Exec>&,           \
+                                    const Array2<const T, Exec>&, float, const Array2<TC, Exec>&);      \
+  template void matmul<Exec, T, TC>(const Exec&, Op, Op, float, const Array2<const T, Exec>&,           \
+                                    const Array2<const T, Exec>&, float, const Array2<const TC, Exec>&, \
+                                    const Array2<TC, Exec>&);
+#define ANNULUS_LINALG_INSTANTIATE_TYPES(Exec)         \
+  ANNULUS_LINALG_INSTANTIATE(Exec, float, float)       \
+  ANNULUS_LINALG_INSTANTIATE(Exec, bfloat16, bfloat16) \
+  ANNULUS_LINALG_INSTANTIATE(Exec, bfloat16, float)
+
+ANNULUS_LINALG_INSTANTIATE_TYPES(HostExec)
+#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
+ANNULUS_LINALG_INSTANTIATE_TYPES(Kokkos::DefaultExecutionSpace)
+#endif
 
 }  // namespace annulus::linalg

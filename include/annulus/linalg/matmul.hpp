@@ -1,18 +1,37 @@
 #pragma once
 
+#include <annulus/base/float16.hpp>
 #include <annulus/core/tensor.hpp>
+#include <type_traits>
 
-/// Dense matrix products behind one interface: Kokkos Kernels over BLAS on the host.
+/// Dense matrix products behind one interface: BLAS on the host, cuBLASLt on NVIDIA GPUs, and a plain kernel
+/// on any other device.
 namespace annulus::linalg {
 
 enum class Op : std::uint8_t { none, transpose };
 
-/// C = alpha · op(A) · op(B) + beta · C, row-major. With beta = 0, C is not read. Rows may be padded (a
-/// subview of columns of a wider array), the last index is contiguous. Sizes: op(A) (m, k), op(B) (k, n), C
-/// (m, n); an Error names the sizes when they do not fit. Empty products are fine. C must not overlap A or B.
-/// Threads of one process may call it at the same time. Instantiated for HostExec and float.
-template <class Exec, class T>
+/// C = alpha · op(A) · op(B) + beta · C, row-major, summed in fp32. With beta = 0, C is not read. Rows may be
+/// padded (a subview of columns of a wider array), the last index is contiguous. Sizes: op(A) (m, k), op(B)
+/// (k, n), C (m, n); an Error names the sizes when they do not fit. Empty products are fine. C must not
+/// overlap A or B. Threads of one process may call it at the same time.
+///
+/// T is the type of A and B, TC that of C: (float, float), (bfloat16, bfloat16) and (bfloat16, float), for
+/// HostExec and the device's space. Factors of type float are multiplied as such: on NVIDIA GPUs too, where
+/// TF32 would be faster, and wrong in the fourth digit. A bfloat16 C is rounded once, after beta · C is
+/// added.
+///
+/// Enqueued on `exec`, without allocation or synchronisation from the second product of a shape on. The same
+/// product gives the same bits again. What is kept between calls counts as MemoryCategory::workspace and
+/// lasts until Kokkos::finalize: 32 MiB for each instance of Kokkos::Cuda; on the host, for bfloat16, at most
+/// 12 MiB for each thread that multiplies at a time.
+template <class Exec, class T, class TC = T>
 void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const Array2<T, Exec>& c);
+            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<TC, Exec>>& c);
+
+/// D = alpha · op(A) · op(B) + beta · C, where C is D itself or does not overlap it. Else as above.
+template <class Exec, class T, class TC = T>
+void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
+            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<const TC, Exec>>& c,
+            const std::type_identity_t<Array2<TC, Exec>>& d);
 
 }  // namespace annulus::linalg

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <annulus/linalg/matmul.hpp>
+
+/// Products of the host. All take what matmul has checked: sizes that fit, nothing empty, alpha other than 0.
+namespace annulus::linalg::detail {
+
+/// Through Kokkos Kernels and BLAS.
+void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Array2<const float, HostExec>& a,
+              const Array2<const float, HostExec>& b, float beta, const Array2<const float, HostExec>& c,
+              const Array2<float, HostExec>& d);
+
+/// Through fp32 panels, for processors without arithmetic on bfloat16. TC is float or bfloat16.
+template <class TC>
+void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Array2<const bfloat16, HostExec>& a,
+              const Array2<const bfloat16, HostExec>& b, float beta, const Array2<const TC, HostExec>& c,
+              const Array2<TC, HostExec>& d);
+
+}  // namespace annulus::linalg::detail

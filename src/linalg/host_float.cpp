@@ -1,0 +1,44 @@
+#include <KokkosBlas2_gemv.hpp>
+#include <KokkosBlas3_gemm.hpp>
+#include <algorithm>
+#include <annulus/base/error.hpp>
+#include <limits>
+
+#include "linalg/host.hpp"
+
+namespace annulus::linalg::detail {
+namespace {
+
+constexpr const char* blas_op(Op op) {
+  return op == Op::none ? "N" : "T";
+}
+
+// BLAS counts in int; the offsets inside a matrix may be larger.
+template <class ViewType>
+void require_blas_sizes(const ViewType& matrix) {
+  const std::size_t largest = std::max({matrix.extent(0), matrix.extent(1), matrix.stride(0)});
+  require(largest <= static_cast<std::size_t>(std::numeric_limits<int>::max()),
+          "matmul: the matrix '{}' ({} x {}, row stride {}) has an extent beyond BLAS' 2^31 - 1: multiply it "
+          "in parts",
+          matrix.label(), matrix.extent(0), matrix.extent(1), matrix.stride(0));
+}
+
+}  // namespace
+
+void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Array2<const float, HostExec>& a,
+              const Array2<const float, HostExec>& b, float beta, const Array2<const float, HostExec>& c,
+              const Array2<float, HostExec>& d) {
+  require_blas_sizes(a);
+  require_blas_sizes(b);
+  require_blas_sizes(d);
+  if (beta != 0.0f && c.data() != d.data()) Kokkos::deep_copy(exec, d, c);
+  if (d.extent(1) == 1 && op_a == Op::none && op_b == Op::none) {
+    // gemm would take this case for a gemv on contiguous vectors, which the column of a padded matrix is not.
+    KokkosBlas::gemv(exec, "N", alpha, a, Kokkos::subview(b, Kokkos::ALL, 0), beta,
+                     Kokkos::subview(d, Kokkos::ALL, 0));
+  } else {
+    KokkosBlas::gemm(exec, blas_op(op_a), blas_op(op_b), alpha, a, b, beta, d);
+  }
+}
+
+}  // namespace annulus::linalg::detail
