@@ -13,6 +13,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.1)
 
 if(ANNULUS_CUDA)
   include(Cuda)

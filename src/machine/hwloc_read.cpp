@@ -1,0 +1,281 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+
+#include <annulus/base/error.hpp>
+#include <annulus/machine/machine.hpp>
+
+#include "machine/hwloc_topology.hpp"
+
+namespace annulus::machine {
+namespace {
+
+constexpr unsigned nvidia = 0x10de, amd = 0x1002;
+
+bool is_gpu(hwloc_obj_t pci) {
+  const auto& attributes = pci->attr->pcidev;
+  const unsigned group = attributes.class_id >> 8;
+  if (attributes.vendor_id == nvidia) return group == 0x03;
+  // Without 0300: that is also the processor's own display.
+  return attributes.vendor_id == amd &&
+         (attributes.class_id == 0x0302 || attributes.class_id == 0x0380 || group == 0x12);
+}
+
+int number(const std::string& text, int otherwise) {
+  return text.empty() ? otherwise : std::atoi(text.c_str());
+}
+
+/// Reads one topology into a Machine.
+class Reader {
+ public:
+  explicit Reader(hwloc_topology_t topology) : topology_(topology) {}
+
+  Machine read() {
+    machine_.sockets = std::max(1, hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_PACKAGE));
+    hwloc_obj_t root = hwloc_get_root_obj(topology_);
+    machine_.host = info(root, "HostName");
+    if (hwloc_obj_t package = hwloc_get_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, 0))
+      machine_.processor = info(package, "CPUModel");
+    read_numa();
+    read_cores();
+    read_pci();
+    read_plain_interfaces();
+    machine_.reach.assign(machine_.gpus.size(), std::vector<Reach>(machine_.nics.size(), Reach::system));
+    for (std::size_t gpu = 0; gpu < machine_.gpus.size(); ++gpu) {
+      for (std::size_t nic = 0; nic < machine_.nics.size(); ++nic)
+        machine_.reach[gpu][nic] =
+            reach(gpu_objects_[gpu], nic_objects_[nic], machine_.gpus[gpu].place, machine_.nics[nic].place);
+    }
+    return std::move(machine_);
+  }
+
+ private:
+  int socket_of(hwloc_const_cpuset_t cpus) const {
+    for (int socket = 0; socket < hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_PACKAGE); ++socket) {
+      hwloc_obj_t object = hwloc_get_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, static_cast<unsigned>(socket));
+      if (hwloc_bitmap_isincluded(cpus, object->cpuset)) return socket;
+    }
+    return machine_.sockets == 1 ? 0 : -1;
+  }
+
+  /// Index of the NUMA node that alone holds the processors, or −1.
+  int numa_of(hwloc_const_cpuset_t cpus) const {
+    int found = -1;
+    for (std::size_t i = 0; i < numa_objects_.size(); ++i) {
+      if (!hwloc_bitmap_isincluded(cpus, numa_objects_[i]->cpuset)) continue;
+      if (found >= 0) return -1;
+      found = static_cast<int>(i);
+    }
+    return found;
+  }
+
+  void read_numa() {
+    for (hwloc_obj_t object = nullptr;
+         (object = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
+      if (hwloc_bitmap_iszero(object->cpuset)) continue;  // memory of a device
+      numa_objects_.push_back(object);
+      machine_.numa.push_back({.os_index = static_cast<int>(object->os_index),
+                               .memory = static_cast<std::int64_t>(object->attr->numanode.local_memory),
+                               .socket = socket_of(object->cpuset)});
+    }
+  }
+
+  void read_cores() {
+    const bool has_cores = hwloc_get_nbobjs_by_type(topology_, HWLOC_OBJ_CORE) > 0;
+    const hwloc_obj_type_t type = has_cores ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    const hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(topology_);
+    for (hwloc_obj_t object = nullptr;
+         (object = hwloc_get_next_obj_by_type(topology_, type, object)) != nullptr;) {
+      Core core;
+      unsigned cpu = 0;
+      hwloc_bitmap_foreach_begin(cpu, object->cpuset) core.cpus.push_back(static_cast<int>(cpu));
+      hwloc_bitmap_foreach_end();
+      core.numa = std::max(0, numa_of(object->cpuset));
+      core.socket = std::max(0, socket_of(object->cpuset));
+      core.allowed = hwloc_bitmap_isincluded(object->cpuset, allowed) != 0;
+      core_sets_.push_back(object->cpuset);
+      machine_.cores.push_back(core);
+    }
+  }
+
+  Place place_of(hwloc_obj_t device) const {
+    Place place;
+    if (device->type == HWLOC_OBJ_PCI_DEVICE) place.bus = bus_of(device);
+    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology_, device);
+    if (near == nullptr || near->cpuset == nullptr) return place;
+    place.numa = numa_of(near->cpuset);
+    place.socket = socket_of(near->cpuset);
+    if (place.numa < 0 && place.socket < 0) return place;  // the whole machine: nothing is known
+    for (std::size_t core = 0; core < core_sets_.size(); ++core) {
+      if (hwloc_bitmap_isincluded(core_sets_[core], near->cpuset))
+        place.cores.push_back(static_cast<int>(core));
+    }
+    return place;
+  }
+
+  void read_pci() {
+    for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology_, pci)) != nullptr;) {
+      if (is_gpu(pci)) read_gpu(pci);
+      read_nic(pci);
+    }
+    if (std::any_of(machine_.gpus.begin(), machine_.gpus.end(), [](const Gpu& g) { return g.ordinal >= 0; }))
+      return;
+    if (annotated_) return;
+    for (std::size_t i = 0; i < machine_.gpus.size(); ++i) machine_.gpus[i].ordinal = static_cast<int>(i);
+  }
+
+  void read_gpu(hwloc_obj_t pci) {
+    Gpu gpu;
+    gpu.name = info(pci, attribute::gpu);
+    if (gpu.name.empty()) gpu.name = info(pci, "PCIDevice");
+    if (gpu.name.empty())
+      gpu.name = fmt::format("GPU {:04x}:{:04x}", pci->attr->pcidev.vendor_id, pci->attr->pcidev.device_id);
+    gpu.place = place_of(pci);
+    annotated_ = annotated_ || !info(pci, attribute::ordinal).empty();
+    gpu.ordinal = number(info(pci, attribute::ordinal), -1);
+    gpu.nvlinks = number(info(pci, attribute::nvlinks), 0);
+    gpu.nvlink_version = number(info(pci, attribute::nvlink_version), 0);
+    const std::string peers = info(pci, attribute::nvlink_peers);
+    gpu.nvswitch = peers == "switch";
+    for (std::size_t at = 0; !gpu.nvswitch && at < peers.size();) {
+      const std::size_t end = std::min(peers.find(',', at), peers.size());
+      gpu.nvlink_peers.push_back(peers.substr(at, end - at));
+      at = end + 1;
+    }
+    machine_.gpus.push_back(std::move(gpu));
+    gpu_objects_.push_back(pci);
+  }
+
+  /// What the OS devices of one PCI function tell.
+  static void read_os_device(hwloc_obj_t device, Nic& nic) {
+    const bool rdma = device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+    if (!rdma && device->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK) return;
+    (rdma ? nic.device : nic.interface) = device->name;
+    const std::string rate = info(device, attribute::rate);
+    if (rdma || nic.rate == 0) nic.rate = rate.empty() ? nic.rate : std::atof(rate.c_str());
+    if (!rdma) nic.address = info(device, attribute::address);
+    if (rdma) nic.kind = NicKind::roce;
+    const std::string state = info(device, attribute::state), port = info(device, "Port1State");
+    if (rdma || nic.device.empty()) nic.up = state.empty() ? port.empty() || port == "4" : state == "up";
+    if (rdma && info(device, attribute::link_layer) == "InfiniBand") nic.kind = NicKind::infiniband;
+  }
+
+  void read_nic(hwloc_obj_t pci) {
+    Nic nic;
+    for (hwloc_obj_t child = pci->io_first_child; child != nullptr; child = child->next_sibling) {
+      if (child->type == HWLOC_OBJ_OS_DEVICE) read_os_device(child, nic);
+    }
+    if (nic.name().empty()) return;
+    constexpr unsigned infiniband_class = 0x0207;
+    if (!nic.device.empty() && pci->attr->pcidev.class_id == infiniband_class) nic.kind = NicKind::infiniband;
+    nic.place = place_of(pci);
+    machine_.nics.push_back(std::move(nic));
+    nic_objects_.push_back(pci);
+  }
+
+  /// Interfaces that hang on no PCI device: Misc objects of annotate_network.
+  void read_plain_interfaces() {
+    hwloc_obj_t root = hwloc_get_root_obj(topology_);
+    for (hwloc_obj_t misc = root->misc_first_child; misc != nullptr; misc = misc->next_sibling) {
+      if (info(misc, attribute::state).empty()) continue;
+      Nic nic;
+      nic.interface = misc->name;
+      nic.rate = std::atof(info(misc, attribute::rate).c_str());
+      nic.up = info(misc, attribute::state) != "down";
+      nic.address = info(misc, attribute::address);
+      machine_.nics.push_back(std::move(nic));
+      nic_objects_.push_back(nullptr);
+    }
+  }
+
+  /// Bridges between a device and its ancestor.
+  static int bridges_below(hwloc_obj_t device, hwloc_obj_t ancestor) {
+    int bridges = 0;
+    for (hwloc_obj_t object = device->parent; object != ancestor; object = object->parent) ++bridges;
+    return bridges;
+  }
+
+  Reach reach(hwloc_obj_t a, hwloc_obj_t b, const Place& place_a, const Place& place_b) const {
+    if (b == nullptr) return Reach::system;
+    hwloc_obj_t common = hwloc_get_common_ancestor_obj(topology_, a, b);
+    if (common->type == HWLOC_OBJ_BRIDGE) {
+      if (common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) return Reach::host_bridge;
+      // One switch is two bridges: its upstream port, which is common, and a downstream port for each device.
+      const bool one_switch = bridges_below(a, common) <= 1 && bridges_below(b, common) <= 1;
+      return one_switch ? Reach::pcie_switch : Reach::pcie_switches;
+    }
+    if (place_a.numa >= 0 && place_a.numa == place_b.numa) return Reach::numa;
+    return place_a.socket >= 0 && place_a.socket == place_b.socket ? Reach::socket : Reach::system;
+  }
+
+  hwloc_topology_t topology_;
+  Machine machine_;
+  bool annotated_ = false;
+  std::vector<hwloc_obj_t> numa_objects_, gpu_objects_, nic_objects_;
+  std::vector<hwloc_const_cpuset_t> core_sets_;
+};
+
+}  // namespace
+
+std::string bus_of(hwloc_obj_t pci) {
+  const auto& at = pci->attr->pcidev;
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.dev, at.func);
+}
+
+std::string_view name_of(Reach reach) {
+  constexpr std::array<std::string_view, 6> names = {"PIX", "PXB", "PHB", "NODE", "SOCK", "SYS"};
+  return names[static_cast<std::size_t>(reach)];
+}
+
+int Machine::hardware_threads() const {
+  std::size_t sum = 0;
+  for (const Core& core : cores) sum += core.cpus.size();
+  return static_cast<int>(sum);
+}
+
+std::string list_text(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    parts.push_back(end - i == 1 ? fmt::to_string(numbers[i])
+                                 : fmt::format("{}-{}", numbers[i], numbers[end - 1]));
+    i = end;
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+Description describe_this_machine() {
+  const Hwloc topology = make_hwloc("this machine");
+  require(hwloc_topology_load(topology.get()) == 0, "this machine: hwloc cannot describe it");
+  annotate_network(topology.get());
+  annotate_gpus(topology.get());
+  char* text = nullptr;
+  int length = 0;
+  require(hwloc_topology_export_xmlbuffer(topology.get(), &text, &length, 0) == 0,
+          "this machine: hwloc cannot write its description");
+  Description description{.machine = Reader(topology.get()).read(), .xml = text};
+  hwloc_free_xmlbuffer(topology.get(), text);
+  return description;
+}
+
+Machine read_machine(const std::string& path, const std::string& host) {
+  require(std::filesystem::is_regular_file(path), "{}: there is no such hwloc XML file", path);
+  const Hwloc topology = make_hwloc(path);
+  const bool read =
+      hwloc_topology_set_xml(topology.get(), path.c_str()) == 0 && hwloc_topology_load(topology.get()) == 0;
+  require(read,
+          "{}: hwloc {}.{} cannot read it; write one with 'annulus-topology --save' or 'lstopo FILE.xml'",
+          path, HWLOC_API_VERSION >> 16, (HWLOC_API_VERSION >> 8) & 0xff);
+  Machine machine = Reader(topology.get()).read();
+  if (!host.empty()) machine.host = host;
+  if (machine.host.empty()) machine.host = std::filesystem::path(path).stem().string();
+  return machine;
+}
+
+}  // namespace annulus::machine
