@@ -1,19 +1,21 @@
 #include <annulus/model/ops.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::model {
 
-template <class Exec>
+template <class Exec, class T>
 void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-           const Array2<const float, Exec>& table, const Array2<float, Exec>& out) {
+           const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
   Kokkos::parallel_for(
       "annulus::model::embed", Policy(exec, {0, 0}, {out.extent_int(0), out.extent_int(1)}),
       KOKKOS_LAMBDA(const int t, const int c) { out(t, c) = table(tokens(t), c); });
 }
 
-template <class Exec>
+template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-                    const Array1<const std::int32_t, Exec>& order, const Array2<const float, Exec>& d_out,
+                    const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
                     const Array2<float, Exec>& d_table) {
   using Team = Kokkos::TeamPolicy<Exec>;
   const int rows = d_out.extent_int(0), hidden = d_out.extent_int(1);
@@ -36,10 +38,12 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
       });
 }
 
-template void embed(const HostExec&, const Array1<const std::int32_t, HostExec>&,
-                    const Array2<const float, HostExec>&, const Array2<float, HostExec>&);
-template void embed_backward(const HostExec&, const Array1<const std::int32_t, HostExec>&,
-                             const Array1<const std::int32_t, HostExec>&,
-                             const Array2<const float, HostExec>&, const Array2<float, HostExec>&);
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
+  template void embed(const Exec&, const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&, \
+                      const Array2<T, Exec>&);                                                            \
+  template void embed_backward(const Exec&, const Array1<const std::int32_t, Exec>&,                      \
+                               const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&,     \
+                               const Array2<float, Exec>&);
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::model

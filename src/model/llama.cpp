@@ -194,11 +194,12 @@ class Llama<Exec>::Impl {
     const auto input_of = [&](int layer) {
       return layer < config_.layers ? *layers_[static_cast<std::size_t>(layer)].input : *last_;
     };
-    embed<Exec>(exec, *tokens_, weight(map_.embedding(), config_.vocabulary, config_.hidden), input_of(0));
+    embed<Exec, float>(exec, *tokens_, weight(map_.embedding(), config_.vocabulary, config_.hidden),
+                       input_of(0));
     for (int i = 0; i < config_.layers; ++i)
       layer_forward(exec, attention, map_.layer(i), layers_[static_cast<std::size_t>(i)], input_of(i + 1));
-    rms_norm<Exec>(exec, *last_, gain(map_.final_norm()), config_.norm_epsilon, *scratch_.normed,
-                   *last_inverse_rms_);
+    rms_norm<Exec, float>(exec, *last_, gain(map_.final_norm()), config_.norm_epsilon, *scratch_.normed,
+                          *last_inverse_rms_);
   }
 
   void layer_forward(const Exec& exec, Attention& attention, const LayerParameters& p,
@@ -206,19 +207,20 @@ class Llama<Exec>::Impl {
     const Scratch<Exec>& s = scratch_;
     {
       const Region region("annulus::model::attention");
-      rms_norm<Exec>(exec, *a.input, gain(p.attention_norm), config_.norm_epsilon, *s.normed,
-                     *a.attention_inverse_rms);
+      rms_norm<Exec, float>(exec, *a.input, gain(p.attention_norm), config_.norm_epsilon, *s.normed,
+                            *a.attention_inverse_rms);
       project(exec, *s.normed, weight(p.qkv, qkv_width(), config_.hidden), *s.qkv);
-      split_rotate<Exec>(exec, *s.qkv, *cosine_, *sine_, *a.q, *a.k, *a.v);
+      split_rotate<Exec, float>(exec, *s.qkv, *cosine_, *sine_, *a.q, *a.k, *a.v);
       attention.forward(exec, *a.q, *a.k, *a.v, scale_, *a.out, *a.lse);
-      join_heads<Exec>(exec, *a.out, *s.joined);
+      join_heads<Exec, float>(exec, *a.out, *s.joined);
       Kokkos::deep_copy(exec, *a.middle, *a.input);
       project(exec, *s.joined, weight(p.attention_out, config_.hidden, q_width()), *a.middle, 1.0f);
     }
     const Region region("annulus::model::ffn");
-    rms_norm<Exec>(exec, *a.middle, gain(p.ffn_norm), config_.norm_epsilon, *s.normed, *a.ffn_inverse_rms);
+    rms_norm<Exec, float>(exec, *a.middle, gain(p.ffn_norm), config_.norm_epsilon, *s.normed,
+                          *a.ffn_inverse_rms);
     project(exec, *s.normed, weight(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up);
-    swiglu<Exec>(exec, *a.gate_up, *s.ffn);
+    swiglu<Exec, float>(exec, *a.gate_up, *s.ffn);
     Kokkos::deep_copy(exec, output, *a.middle);
     project(exec, *s.ffn, weight(p.down, config_.hidden, config_.ffn), output, 1.0f);
   }
@@ -227,12 +229,13 @@ class Llama<Exec>::Impl {
   void backward(const Exec& exec, Attention& attention) {
     const Region region("annulus::model::backward");
     Kokkos::deep_copy(exec, *d_residual_, 0.0f);
-    rms_norm_backward<Exec>(exec, *last_, gain(map_.final_norm()), *last_inverse_rms_, *scratch_.d_normed,
-                            *d_residual_, gain_gradient(map_.final_norm()), *scratch_.norm_partial);
+    rms_norm_backward<Exec, float>(exec, *last_, gain(map_.final_norm()), *last_inverse_rms_,
+                                   *scratch_.d_normed, *d_residual_, gain_gradient(map_.final_norm()),
+                                   *scratch_.norm_partial);
     for (int i = config_.layers - 1; i >= 0; --i)
       layer_backward(exec, attention, map_.layer(i), layers_[static_cast<std::size_t>(i)]);
-    embed_backward<Exec>(exec, *tokens_, *order_, *d_residual_,
-                         gradient(map_.embedding(), config_.vocabulary, config_.hidden));
+    embed_backward<Exec, float>(exec, *tokens_, *order_, *d_residual_,
+                                gradient(map_.embedding(), config_.vocabulary, config_.hidden));
   }
 
   // d_residual_ holds the gradient of the layer's output and, on return, that of its input.
@@ -241,31 +244,32 @@ class Llama<Exec>::Impl {
     const Scratch<Exec>& s = scratch_;
     {
       const Region region("annulus::model::ffn_backward");
-      swiglu<Exec>(exec, *a.gate_up, *s.ffn);
+      swiglu<Exec, float>(exec, *a.gate_up, *s.ffn);
       project_backward(exec, *s.ffn, weight(p.down, config_.hidden, config_.ffn), *d_residual_, *s.d_ffn,
                        gradient(p.down, config_.hidden, config_.ffn));
-      swiglu_backward<Exec>(exec, *a.gate_up, *s.d_ffn,
-                            *a.gate_up);  // in place: gate and up are not needed again
-      rms_norm_again<Exec>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.normed);
+      swiglu_backward<Exec, float>(exec, *a.gate_up, *s.d_ffn,
+                                   *a.gate_up);  // in place: gate and up are not needed again
+      rms_norm_again<Exec, float>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.normed);
       project_backward(exec, *s.normed, weight(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
                        *s.d_normed, gradient(p.gate_up, 2 * config_.ffn, config_.hidden));
-      rms_norm_backward<Exec>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.d_normed,
-                              *d_residual_, gain_gradient(p.ffn_norm), *s.norm_partial);
+      rms_norm_backward<Exec, float>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.d_normed,
+                                     *d_residual_, gain_gradient(p.ffn_norm), *s.norm_partial);
     }
     const Region region("annulus::model::attention_backward");
-    join_heads<Exec>(exec, *a.out, *s.joined);
+    join_heads<Exec, float>(exec, *a.out, *s.joined);
     matmul<Exec, float>(exec, Op::transpose, Op::none, 1.0f, *d_residual_, *s.joined, 1.0f,
                         gradient(p.attention_out, config_.hidden, q_width()));
     matmul<Exec, float>(exec, Op::none, Op::none, 1.0f, *d_residual_,
                         weight(p.attention_out, config_.hidden, q_width()), 0.0f, *s.joined);
-    split_heads<Exec>(exec, *s.joined, *s.d_out);
+    split_heads<Exec, float>(exec, *s.joined, *s.d_out);
     attention.backward(exec, *a.q, *a.k, *a.v, scale_, *a.out, *a.lse, *s.d_out, *s.dq, *s.dk, *s.dv);
-    split_rotate_backward<Exec>(exec, *s.dq, *s.dk, *s.dv, *cosine_, *sine_, *s.qkv);
-    rms_norm_again<Exec>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
+    split_rotate_backward<Exec, float>(exec, *s.dq, *s.dk, *s.dv, *cosine_, *sine_, *s.qkv);
+    rms_norm_again<Exec, float>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
     project_backward(exec, *s.normed, weight(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
                      gradient(p.qkv, qkv_width(), config_.hidden));
-    rms_norm_backward<Exec>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.d_normed,
-                            *d_residual_, gain_gradient(p.attention_norm), *s.norm_partial);
+    rms_norm_backward<Exec, float>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms,
+                                   *s.d_normed, *d_residual_, gain_gradient(p.attention_norm),
+                                   *s.norm_partial);
   }
 
   LlamaConfig config_;

@@ -1,5 +1,7 @@
 #include <annulus/model/ops.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::model {
 
 namespace {
@@ -12,9 +14,9 @@ std::int64_t norm_partial_rows(std::int64_t tokens) {
   return (tokens + rows_per_partial - 1) / rows_per_partial;
 }
 
-template <class Exec>
-void rms_norm(const Exec& exec, const Array2<const float, Exec>& x, const Array1<const float, Exec>& gain,
-              float epsilon, const Array2<float, Exec>& out, const Array1<float, Exec>& inverse_rms) {
+template <class Exec, class T>
+void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+              float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
   using Team = Kokkos::TeamPolicy<Exec>;
   const int hidden = x.extent_int(1);
   Kokkos::parallel_for(
@@ -28,25 +30,24 @@ void rms_norm(const Exec& exec, const Array2<const float, Exec>& x, const Array1
         const float r = 1.0f / Kokkos::sqrt(squares / static_cast<float>(hidden) + epsilon);
         Kokkos::single(Kokkos::PerTeam(team), [&] { inverse_rms(t) = r; });
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden),
-                             [&](const int c) { out(t, c) = x(t, c) * r * gain(c); });
+                             [&](const int c) { out(t, c) = T(x(t, c) * r * gain(c)); });
       });
 }
 
-template <class Exec>
-void rms_norm_again(const Exec& exec, const Array2<const float, Exec>& x,
-                    const Array1<const float, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                    const Array2<float, Exec>& out) {
+template <class Exec, class T>
+void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                    const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
   Kokkos::parallel_for(
       "annulus::model::rms_norm_again", Policy(exec, {0, 0}, {x.extent_int(0), x.extent_int(1)}),
-      KOKKOS_LAMBDA(const int t, const int c) { out(t, c) = x(t, c) * inverse_rms(t) * gain(c); });
+      KOKKOS_LAMBDA(const int t, const int c) { out(t, c) = T(x(t, c) * inverse_rms(t) * gain(c)); });
 }
 
-template <class Exec>
-void rms_norm_backward(const Exec& exec, const Array2<const float, Exec>& x,
-                       const Array1<const float, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                       const Array2<const float, Exec>& d_out, const Array2<float, Exec>& d_x,
-                       const Array1<float, Exec>& d_gain, const Array2<float, Exec>& partial) {
+template <class Exec, class T>
+void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                       const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
+                       const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
+                       const Array2<float, Exec>& partial) {
   using Team = Kokkos::TeamPolicy<Exec>;
   const int rows = x.extent_int(0), hidden = x.extent_int(1);
   const int blocks = static_cast<int>(norm_partial_rows(rows));
@@ -70,7 +71,7 @@ void rms_norm_backward(const Exec& exec, const Array2<const float, Exec>& x,
               [&](const int c, float& sum) { sum += d_out(t, c) * gain(c) * x(t, c) * r; }, dot);
           const float mean = dot / static_cast<float>(hidden);
           Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](const int c) {
-            d_x(t, c) += r * (d_out(t, c) * gain(c) - x(t, c) * r * mean);
+            d_x(t, c) = T(d_x(t, c) + r * (d_out(t, c) * gain(c) - x(t, c) * r * mean));
           });
         }
       });
@@ -83,15 +84,15 @@ void rms_norm_backward(const Exec& exec, const Array2<const float, Exec>& x,
       });
 }
 
-template void rms_norm(const HostExec&, const Array2<const float, HostExec>&,
-                       const Array1<const float, HostExec>&, float, const Array2<float, HostExec>&,
-                       const Array1<float, HostExec>&);
-template void rms_norm_again(const HostExec&, const Array2<const float, HostExec>&,
-                             const Array1<const float, HostExec>&, const Array1<const float, HostExec>&,
-                             const Array2<float, HostExec>&);
-template void rms_norm_backward(const HostExec&, const Array2<const float, HostExec>&,
-                                const Array1<const float, HostExec>&, const Array1<const float, HostExec>&,
-                                const Array2<const float, HostExec>&, const Array2<float, HostExec>&,
-                                const Array1<float, HostExec>&, const Array2<float, HostExec>&);
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                       \
+  template void rms_norm(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, float,   \
+                         const Array2<T, Exec>&, const Array1<float, Exec>&);                              \
+  template void rms_norm_again(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&,    \
+                               const Array1<const float, Exec>&, const Array2<T, Exec>&);                  \
+  template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, \
+                                  const Array1<const float, Exec>&, const Array2<const T, Exec>&,          \
+                                  const Array2<T, Exec>&, const Array1<float, Exec>&,                      \
+                                  const Array2<float, Exec>&);
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::model

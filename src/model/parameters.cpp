@@ -4,6 +4,8 @@
 
 #include <annulus/base/error.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::model {
 
 ParameterMap::ParameterMap(const LlamaConfig& config) {
@@ -85,6 +87,8 @@ void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
   }
 }
 
-template void initialize(const HostExec&, const ParameterMap&, std::uint64_t, const Array1<float, HostExec>&);
+#define ANNULUS_INSTANTIATE(Exec) \
+  template void initialize(const Exec&, const ParameterMap&, std::uint64_t, const Array1<float, Exec>&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::model

@@ -1,5 +1,7 @@
 #include <annulus/model/ops.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::model {
 
 template <class Exec>
@@ -42,29 +44,29 @@ void for_each_head(const Exec& exec, const char* label, const Q& q, const KV& k,
 
 }  // namespace
 
-template <class Exec>
-void split_rotate(const Exec& exec, const Array2<const float, Exec>& qkv,
-                  const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                  const Array4<float, Exec>& q, const Array4<float, Exec>& k, const Array4<float, Exec>& v) {
+template <class Exec, class T>
+void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
+                  const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
+                  const Array4<T, Exec>& v) {
   const int half = q.extent_int(3) / 2;
   for_each_head(
       exec, "annulus::model::split_rotate", q, k, v,
-      KOKKOS_LAMBDA(const int t, const int column, const bool rotated, const Array4<float, Exec>& out,
+      KOKKOS_LAMBDA(const int t, const int column, const bool rotated, const Array4<T, Exec>& out,
                     const int h) {
         for (int i = 0; i < half; ++i) {
           const float c = rotated ? cosine(t, i) : 1.0f, s = rotated ? sine(t, i) : 0.0f;
           const float first = qkv(t, column + i), second = qkv(t, column + half + i);
-          out(0, h, t, i) = first * c - second * s;
-          out(0, h, t, half + i) = second * c + first * s;
+          out(0, h, t, i) = T(first * c - second * s);
+          out(0, h, t, half + i) = T(second * c + first * s);
         }
       });
 }
 
-template <class Exec>
+template <class Exec, class T>
 void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq,
                            const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
                            const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                           const Array2<float, Exec>& d_qkv) {
+                           const Array2<T, Exec>& d_qkv) {
   const int half = dq.extent_int(3) / 2;
   for_each_head(
       exec, "annulus::model::split_rotate_backward", dq, dk, dv,
@@ -73,23 +75,23 @@ void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq
         for (int i = 0; i < half; ++i) {
           const float c = rotated ? cosine(t, i) : 1.0f, s = rotated ? sine(t, i) : 0.0f;
           const float first = in(0, h, t, i), second = in(0, h, t, half + i);
-          d_qkv(t, column + i) = first * c + second * s;
-          d_qkv(t, column + half + i) = second * c - first * s;
+          d_qkv(t, column + i) = T(first * c + second * s);
+          d_qkv(t, column + half + i) = T(second * c - first * s);
         }
       });
 }
 
-template <class Exec>
-void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<float, Exec>& out) {
+template <class Exec, class T>
+void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<3>>;
   const int width = in.extent_int(3);
   Kokkos::parallel_for(
       "annulus::model::join_heads", Policy(exec, {0, 0, 0}, {in.extent_int(2), in.extent_int(1), width}),
-      KOKKOS_LAMBDA(const int t, const int h, const int i) { out(t, h * width + i) = in(0, h, t, i); });
+      KOKKOS_LAMBDA(const int t, const int h, const int i) { out(t, h * width + i) = T(in(0, h, t, i)); });
 }
 
-template <class Exec>
-void split_heads(const Exec& exec, const Array2<const float, Exec>& in, const Array4<float, Exec>& out) {
+template <class Exec, class T>
+void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<3>>;
   const int width = out.extent_int(3);
   Kokkos::parallel_for(
@@ -97,20 +99,21 @@ void split_heads(const Exec& exec, const Array2<const float, Exec>& in, const Ar
       KOKKOS_LAMBDA(const int t, const int h, const int i) { out(0, h, t, i) = in(t, h * width + i); });
 }
 
-template void rope_table(const HostExec&, const PositionMap&, float, const Array2<float, HostExec>&,
-                         const Array2<float, HostExec>&);
-template void split_rotate(const HostExec&, const Array2<const float, HostExec>&,
-                           const Array2<const float, HostExec>&, const Array2<const float, HostExec>&,
-                           const Array4<float, HostExec>&, const Array4<float, HostExec>&,
-                           const Array4<float, HostExec>&);
-template void split_rotate_backward(const HostExec&, const Array4<const float, HostExec>&,
-                                    const Array4<const float, HostExec>&,
-                                    const Array4<const float, HostExec>&,
-                                    const Array2<const float, HostExec>&,
-                                    const Array2<const float, HostExec>&, const Array2<float, HostExec>&);
-template void join_heads(const HostExec&, const Array4<const float, HostExec>&,
-                         const Array2<float, HostExec>&);
-template void split_heads(const HostExec&, const Array2<const float, HostExec>&,
-                          const Array4<float, HostExec>&);
+#define ANNULUS_INSTANTIATE_TABLE(Exec)                                                        \
+  template void rope_table(const Exec&, const PositionMap&, float, const Array2<float, Exec>&, \
+                           const Array2<float, Exec>&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
+
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
+  template void split_rotate(const Exec&, const Array2<const T, Exec>&, const Array2<const float, Exec>&, \
+                             const Array2<const float, Exec>&, const Array4<T, Exec>&,                    \
+                             const Array4<T, Exec>&, const Array4<T, Exec>&);                             \
+  template void split_rotate_backward(const Exec&, const Array4<const float, Exec>&,                      \
+                                      const Array4<const float, Exec>&, const Array4<const float, Exec>&, \
+                                      const Array2<const float, Exec>&, const Array2<const float, Exec>&, \
+                                      const Array2<T, Exec>&);                                            \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);        \
+  template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&);
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::model

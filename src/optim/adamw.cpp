@@ -7,6 +7,8 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::optim {
 namespace {
 
@@ -57,12 +59,14 @@ std::vector<AdamWPiece> cut(std::int64_t size, std::span<const ParameterRange> r
   return pieces;
 }
 
-template <class Exec>
+template <class Exec, class T>
 void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
             const Array1<float, Exec>& parameters, const Array1<const float, Exec>& gradients,
-            const Array1<float, Exec>& first_moment, const Array1<float, Exec>& second_moment) {
+            const Array1<float, Exec>& first_moment, const Array1<float, Exec>& second_moment,
+            const Array1<T, Exec>& weights) {
   constexpr bool host =
       Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  const bool write_weights = weights.data() != nullptr;
   Kokkos::parallel_for(
       "annulus::optim::adamw",
       Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), host ? 1 : 128),
@@ -75,8 +79,11 @@ void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPi
           const float second = by.beta2 * second_moment(i) + by.one_minus_beta2 * gradient * gradient;
           first_moment(i) = first;
           second_moment(i) = second;
-          parameters(i) = keep * parameters(i) -
-                          by.step_size * first / (Kokkos::sqrt(second) * by.second_correction + by.epsilon);
+          const float parameter =
+              keep * parameters(i) -
+              by.step_size * first / (Kokkos::sqrt(second) * by.second_correction + by.epsilon);
+          parameters(i) = parameter;
+          if (write_weights) weights(i) = T(parameter);
         });
       });
 }
@@ -124,22 +131,36 @@ AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t s
 }
 
 template <class Exec>
+template <class T>
 void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
-                       const Array1<const float, Exec>& gradients, double learning_rate,
-                       float gradient_scale) {
+                       const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale,
+                       const Array1<T, Exec>& weights) {
   const Region region("annulus::optim::adamw");
   const std::size_t size = first_moment_.view().extent(0);
   require(parameters.extent(0) == size && gradients.extent(0) == size,
           "AdamW: {} parameters '{}' and {} gradients '{}' do not fit moments of {} elements",
           parameters.extent(0), parameters.label(), gradients.extent(0), gradients.label(), size);
+  require(weights.extent(0) == size, "AdamW: {} weights '{}' do not fit {} parameters '{}'",
+          weights.extent(0), weights.label(), size, parameters.label());
   ++steps_;
-  update<Exec>(exec, coefficients(options_, steps_, learning_rate, gradient_scale), *pieces_, parameters,
-               gradients, *first_moment_, *second_moment_);
+  update<Exec, T>(exec, coefficients(options_, steps_, learning_rate, gradient_scale), *pieces_, parameters,
+                  gradients, *first_moment_, *second_moment_, weights);
 }
 
-template class AdamW<HostExec>;
-#if defined(KOKKOS_ENABLE_OPENMP) && defined(KOKKOS_ENABLE_SERIAL)
-template class AdamW<Kokkos::Serial>;
-#endif
+template <class Exec>
+void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
+                       const Array1<const float, Exec>& gradients, double learning_rate,
+                       float gradient_scale) {
+  step<float>(exec, parameters, gradients, learning_rate, gradient_scale, parameters);
+}
+
+#define ANNULUS_INSTANTIATE(Exec)                                                                            \
+  template class AdamW<Exec>;                                                                                \
+  template void AdamW<Exec>::step(const Exec&, const Array1<float, Exec>&, const Array1<const float, Exec>&, \
+                                  double, float, const Array1<float, Exec>&);                                \
+  template void AdamW<Exec>::step(const Exec&, const Array1<float, Exec>&, const Array1<const float, Exec>&, \
+                                  double, float, const Array1<bfloat16, Exec>&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::optim

@@ -5,6 +5,8 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::optim {
 namespace {
 
@@ -77,9 +79,8 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   return result;
 }
 
-template class GradientClipper<HostExec>;
-#if defined(KOKKOS_ENABLE_OPENMP) && defined(KOKKOS_ENABLE_SERIAL)
-template class GradientClipper<Kokkos::Serial>;
-#endif
+#define ANNULUS_INSTANTIATE(Exec) template class GradientClipper<Exec>;
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::optim

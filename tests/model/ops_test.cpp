@@ -31,9 +31,9 @@ TEST(RmsNorm, ForwardAndBackwardMatchDoublePrecisionDifferences) {
   Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
   Kokkos::deep_copy(d_x, 1.0f);  // gradients are added
   Kokkos::deep_copy(d_gain, 2.0f);
-  rms_norm<Exec>(exec, x, gain, epsilon, out, r);
-  rms_norm_again<Exec>(exec, x, gain, r, again);
-  rms_norm_backward<Exec>(exec, x, gain, r, d_out, d_x, d_gain, partial);
+  rms_norm<Exec, float>(exec, x, gain, epsilon, out, r);
+  rms_norm_again<Exec, float>(exec, x, gain, r, again);
+  rms_norm_backward<Exec, float>(exec, x, gain, r, d_out, d_x, d_gain, partial);
   exec.fence();
 
   // f = Σ d_out ∘ norm(x) of one row, in double
@@ -68,8 +68,8 @@ TEST(SwiGlu, ForwardAndBackwardMatchDoublePrecisionDifferences) {
   const int tokens = 9, ffn = 7;
   const auto gate_up = random2(tokens, 2 * ffn, 3), d_out = random2(tokens, ffn, 4);
   Array2<float, Exec> out("out", tokens, ffn), d("d", tokens, 2 * ffn);
-  swiglu<Exec>(exec, gate_up, out);
-  swiglu_backward<Exec>(exec, gate_up, d_out, d);
+  swiglu<Exec, float>(exec, gate_up, out);
+  swiglu_backward<Exec, float>(exec, gate_up, d_out, d);
   exec.fence();
   const auto f = [](double gate, double up) { return gate / (1 + std::exp(-gate)) * up; };
   const double step = 1e-5;
@@ -80,7 +80,7 @@ TEST(SwiGlu, ForwardAndBackwardMatchDoublePrecisionDifferences) {
       EXPECT_NEAR(d(t, c), d_out(t, c) * (f(gate + step, up) - f(gate - step, up)) / (2 * step), 1e-5);
       EXPECT_NEAR(d(t, ffn + c), d_out(t, c) * f(gate, 1), 1e-5);
     }
-  swiglu_backward<Exec>(exec, gate_up, d_out, gate_up);  // in place
+  swiglu_backward<Exec, float>(exec, gate_up, d_out, gate_up);  // in place
   exec.fence();
   for (int t = 0; t < tokens; ++t)
     for (int c = 0; c < 2 * ffn; ++c) EXPECT_EQ(gate_up(t, c), d(t, c));
@@ -100,8 +100,8 @@ TEST(Embedding, LooksUpAndSumsTheRowsOfEachToken) {
       if (ids(t) == id) order(next++) = t;
   Array2<float, Exec> out("out", tokens, hidden), d_table("d_table", vocabulary, hidden);
   Kokkos::deep_copy(d_table, 1.0f);
-  embed<Exec>(exec, ids, table, out);
-  embed_backward<Exec>(exec, ids, order, d_out, d_table);
+  embed<Exec, float>(exec, ids, table, out);
+  embed_backward<Exec, float>(exec, ids, order, d_out, d_table);
   exec.fence();
   for (int id = 0; id < vocabulary; ++id)
     for (int c = 0; c < hidden; ++c) {
@@ -126,9 +126,9 @@ TEST(Rope, RotatesByGlobalPositionsWhateverTheLayout) {
   const auto qkv = random2(rows, (heads + 2 * kv_heads) * head_dim, 7);
   Array4<float, Exec> q("q", 1, heads, rows, head_dim), k("k", 1, kv_heads, rows, head_dim),
       v("v", 1, kv_heads, rows, head_dim);
-  split_rotate<Exec>(exec, qkv, cosine, sine, q, k, v);
+  split_rotate<Exec, float>(exec, qkv, cosine, sine, q, k, v);
   Array2<float, Exec> back("back", rows, qkv.extent(1));
-  split_rotate_backward<Exec>(exec, q, k, v, cosine, sine, back);  // a rotation's transpose undoes it
+  split_rotate_backward<Exec, float>(exec, q, k, v, cosine, sine, back);  // a rotation's transpose undoes it
   exec.fence();
   for (int t = 0; t < rows; ++t) {
     for (std::size_t c = 0; c < qkv.extent(1); ++c) EXPECT_NEAR(back(t, c), qkv(t, c), 1e-5);
@@ -149,8 +149,8 @@ TEST(Heads, JoinAndSplitAreInverse) {
   const auto joined = random2(6, 3 * 8, 8);
   Array4<float, Exec> split("split", 1, 3, 6, 8);
   Array2<float, Exec> again("again", 6, 3 * 8);
-  split_heads<Exec>(exec, joined, split);
-  join_heads<Exec>(exec, split, again);
+  split_heads<Exec, float>(exec, joined, split);
+  join_heads<Exec, float>(exec, split, again);
   exec.fence();
   EXPECT_EQ(split(0, 2, 4, 5), joined(4, 2 * 8 + 5));
   for (int t = 0; t < 6; ++t)

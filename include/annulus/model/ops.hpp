@@ -5,43 +5,44 @@
 #include <annulus/core/tensor.hpp>
 #include <annulus/sequence/position_map.hpp>
 
-/// The element-wise and row-wise pieces of a LLaMA with their gradients. All are deterministic: sums over
-/// tokens are taken in blocks of fixed size, whatever the number of threads. Gradients of weights are added
-/// to, the others written.
+/// The element-wise and row-wise pieces of a LLaMA with their gradients, for execution spaces of host and
+/// device and T = float and bfloat16. Weights, activations and gradients of activations are stored as T,
+/// gradients of weights and statistics as float; arithmetic is fp32. All are deterministic: sums over tokens
+/// are taken in blocks of fixed size, whatever the number of threads. Gradients of weights are added to, the
+/// others written unless said otherwise. Nothing is allocated and the host does not wait.
 namespace annulus::model {
 
 /// Embedding lookup: out(t, :) = table(tokens(t), :). tokens (tokens), table (vocabulary, hidden), out
 /// (tokens, hidden).
-template <class Exec>
+template <class Exec, class T>
 void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-           const Array2<const float, Exec>& table, const Array2<float, Exec>& out);
+           const Array2<const T, Exec>& table, const Array2<T, Exec>& out);
 
-/// d_table(tokens(t), :) += d_out(t, :). `order` (tokens) lists the rows sorted by token id (see
-/// sort_by_token): rows of one token are summed by one team, in order.
-template <class Exec>
+/// d_table(tokens(t), :) += d_out(t, :). `order` (tokens) lists the rows sorted by token id, rows of one
+/// token in ascending order: they are summed in that order.
+template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
-                    const Array1<const std::int32_t, Exec>& order, const Array2<const float, Exec>& d_out,
+                    const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
                     const Array2<float, Exec>& d_table);
 
 /// RMSNorm: out = x · r · gain with r = 1 / sqrt(mean(x²) + epsilon), kept in inverse_rms (tokens) for the
-/// backward.
-template <class Exec>
-void rms_norm(const Exec& exec, const Array2<const float, Exec>& x, const Array1<const float, Exec>& gain,
-              float epsilon, const Array2<float, Exec>& out, const Array1<float, Exec>& inverse_rms);
+/// backward. x and out (tokens, hidden), gain (hidden).
+template <class Exec, class T>
+void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+              float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms);
 
 /// out = x · r · gain again, from the kept r: what the backward recomputes instead of storing.
-template <class Exec>
-void rms_norm_again(const Exec& exec, const Array2<const float, Exec>& x,
-                    const Array1<const float, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                    const Array2<float, Exec>& out);
+template <class Exec, class T>
+void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                    const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out);
 
 /// Adds the gradient of x to d_x (the residual's gradient is already there) and that of the gain to d_gain.
 /// `partial` (at least norm_partial_rows(tokens), hidden) is workspace.
-template <class Exec>
-void rms_norm_backward(const Exec& exec, const Array2<const float, Exec>& x,
-                       const Array1<const float, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                       const Array2<const float, Exec>& d_out, const Array2<float, Exec>& d_x,
-                       const Array1<float, Exec>& d_gain, const Array2<float, Exec>& partial);
+template <class Exec, class T>
+void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                       const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
+                       const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
+                       const Array2<float, Exec>& partial);
 std::int64_t norm_partial_rows(std::int64_t tokens);
 
 /// cos and sin of position · theta^(−2i/head_dim), (tokens, head_dim / 2) each. Angles are reduced in double:
@@ -52,30 +53,31 @@ void rope_table(const Exec& exec, const PositionMap& positions, float theta,
 
 /// Splits qkv (tokens, (heads + 2·kv_heads)·head_dim) into q (1, heads, tokens, head_dim), k and v (1,
 /// kv_heads, tokens, head_dim) and rotates q and k: element i pairs with i + head_dim/2.
-template <class Exec>
-void split_rotate(const Exec& exec, const Array2<const float, Exec>& qkv,
-                  const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                  const Array4<float, Exec>& q, const Array4<float, Exec>& k, const Array4<float, Exec>& v);
+template <class Exec, class T>
+void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
+                  const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
+                  const Array4<T, Exec>& v);
 
-/// The transpose of split_rotate: gradients of q, k, v back to d_qkv.
-template <class Exec>
+/// The transpose of split_rotate: gradients of q, k, v, as attention leaves them, back to d_qkv.
+template <class Exec, class T>
 void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq,
                            const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
                            const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                           const Array2<float, Exec>& d_qkv);
+                           const Array2<T, Exec>& d_qkv);
 
-/// (1, heads, tokens, head_dim) → (tokens, heads·head_dim) and back.
-template <class Exec>
-void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<float, Exec>& out);
-template <class Exec>
-void split_heads(const Exec& exec, const Array2<const float, Exec>& in, const Array4<float, Exec>& out);
+/// (1, heads, tokens, head_dim), attention's output, → (tokens, heads·head_dim).
+template <class Exec, class T>
+void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out);
+/// (tokens, heads·head_dim) → (1, heads, tokens, head_dim).
+template <class Exec, class T>
+void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out);
 
 /// out = silu(gate) · up with gate_up (tokens, 2·ffn) = [gate, up], out (tokens, ffn).
-template <class Exec>
-void swiglu(const Exec& exec, const Array2<const float, Exec>& gate_up, const Array2<float, Exec>& out);
+template <class Exec, class T>
+void swiglu(const Exec& exec, const Array2<const T, Exec>& gate_up, const Array2<T, Exec>& out);
 /// d_gate_up from d_out; d_gate_up may be gate_up itself.
-template <class Exec>
-void swiglu_backward(const Exec& exec, const Array2<const float, Exec>& gate_up,
-                     const Array2<const float, Exec>& d_out, const Array2<float, Exec>& d_gate_up);
+template <class Exec, class T>
+void swiglu_backward(const Exec& exec, const Array2<const T, Exec>& gate_up,
+                     const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_gate_up);
 
 }  // namespace annulus::model
