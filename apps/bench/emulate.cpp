@@ -111,7 +111,8 @@ std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationRepo
         continue;
       }
       for (const plan::Plan* plan : {&plans->forward, &plans->backward}) {
-        const simulate::Simulation s = simulate::simulate(*plan, report.cluster);
+        const simulate::Simulation s =
+            simulate::simulate(report.overlap ? *plan : simulate::without_overlap(*plan), report.cluster);
         EmulatedPass& pass = plan->pass == Pass::forward ? row.forward : row.backward;
         pass.predicted = s.time;
         for (const auto& rank : s.ranks)

@@ -76,7 +76,8 @@ void predict(Report& report, const Machine& machine) {
   if (!has_rates) report.predicted_on += "; the local kernel has nothing to compute on a block of one shard";
   for (const Pass pass : passes_of(report.of.options)) {
     const plan::Plan& plan = pass == Pass::forward ? report.of.forward : report.of.backward;
-    const simulate::Simulation simulation = simulate::simulate(plan, cluster);
+    const simulate::Simulation simulation =
+        simulate::simulate(report.of.options.overlap ? plan : simulate::without_overlap(plan), cluster);
     PassReport& p = report.passes[index_of(pass)];
     p.imbalance = simulation.imbalance;
     if (!machine.cluster || !has_rates) continue;

@@ -54,6 +54,32 @@ TEST(Simulate, CommunicationBoundRingWaits) {
   EXPECT_NEAR(s.timeline.waits.front().end, 0.4, tolerance);
 }
 
+TEST(Simulate, WithoutOverlapComputeAndTransfersAddUp) {
+  // 1 s a shard and 0.4 s an exchange, of which a ring of three has two; in the last step nothing is posted.
+  const plan::Plan ring = plan::make_ring(hand_problem(3, 3), Pass::forward);
+  const Simulation s = simulate(without_overlap(ring), hand_cluster(2000));
+  EXPECT_NEAR(s.time, 3 + 2 * 0.4, tolerance);
+  for (const RankSummary& rank : s.ranks) {
+    EXPECT_NEAR(rank.computing, 3, tolerance);
+    EXPECT_NEAR(rank.waiting, 0.8, tolerance);
+    EXPECT_EQ(rank.pairs, 300);
+  }
+  EXPECT_NEAR(s.imbalance.step, simulate(ring, hand_cluster(2000)).imbalance.step, tolerance);
+}
+
+TEST(Simulate, WithoutOverlapEverySchedulesSimulationEndsAndIsNoFaster) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    for (const char* schedule :
+         {"ring", "burst", "topology-burst", "double-ring:2", "all-gather", "ulysses"}) {
+      plan::Problem problem = hand_problem(4, 2);
+      problem.heads = problem.kv_heads = 4;
+      const plan::Plan plan = plan::make_plan(schedule, problem, pass);
+      const double with = simulate(plan, hand_cluster(2000)).time;
+      EXPECT_GE(simulate(without_overlap(plan), hand_cluster(2000)).time, with - tolerance) << schedule;
+    }
+  }
+}
+
 TEST(Simulate, LatencyCountsOnceForMessagesOfAStream) {
   const plan::Plan ring = plan::make_ring(hand_problem(2, 2), Pass::forward);
   const Simulation s = simulate(ring, hand_cluster(20000, 0.5), Detail::timeline);

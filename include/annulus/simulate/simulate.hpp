@@ -116,4 +116,9 @@ enum class Detail : std::uint8_t {
 Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail = Detail::totals,
                     plan::Walk walk = plan::Walk::automatic);
 
+/// What a plan is to ranks that wait for the transfers they have just posted before they compute
+/// (distributed::Settings::overlap = false): each step in two, one that posts and one that computes. To be
+/// simulated; the executor runs the plan itself.
+plan::Plan without_overlap(const plan::Plan& plan);
+
 }  // namespace annulus::simulate
