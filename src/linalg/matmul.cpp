@@ -34,8 +34,8 @@ void scale(const Exec& exec, float factor, const Array2<const TC, Exec>& c, cons
 
 template <class Exec, class T, class TC>
 void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<const TC, Exec>>& c,
-            const std::type_identity_t<Array2<TC, Exec>>& d) {
+            const Array2<const T, Exec>& b, float beta, const Array2<const TC, Exec>& c,
+            const Array2<TC, Exec>& d) {
   const Sizes left = sizes_of(op_a, a), right = sizes_of(op_b, b), product = sizes_of(Op::none, d);
   require(
       left.columns == right.rows && product.rows == left.rows && product.columns == right.columns,
@@ -58,7 +58,7 @@ void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const 
 
 template <class Exec, class T, class TC>
 void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<TC, Exec>>& c) {
+            const Array2<const T, Exec>& b, float beta, const Array2<TC, Exec>& c) {
   matmul<Exec, T, TC>(exec, op_a, op_b, alpha, a, b, beta, c, c);
 }
 

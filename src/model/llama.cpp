@@ -120,14 +120,14 @@ class Llama<Exec>::Impl {
     const auto head = weight(map_.lm_head(), config_.vocabulary, config_.hidden);
     const Array2<const float, Exec> normed = *scratch_.normed;
     const Array1<const std::int32_t, Exec> device_targets = *targets_;
-    if (!train) {
-      const auto loss = lm_head_.forward(exec, normed, head, device_targets);
-      return {loss.loss_sum, loss.valid};
+    if (train) {
+      lm_head_.forward_backward(exec, normed, head, device_targets, grad_scale, *scratch_.d_normed,
+                                gradient(map_.lm_head(), config_.vocabulary, config_.hidden));
+      backward(exec, attention);
+    } else {
+      lm_head_.forward(exec, normed, head, device_targets);
     }
-    const auto loss =
-        lm_head_.forward_backward(exec, normed, head, device_targets, grad_scale, *scratch_.d_normed,
-                                  gradient(map_.lm_head(), config_.vocabulary, config_.hidden));
-    backward(exec, attention);
+    const loss::LossSum loss = lm_head_.take(exec);
     return {loss.loss_sum, loss.valid};
   }
 

@@ -2,7 +2,6 @@
 
 #include <annulus/base/float16.hpp>
 #include <annulus/core/tensor.hpp>
-#include <type_traits>
 
 /// Dense matrix products behind one interface: BLAS on the host, cuBLASLt on NVIDIA GPUs, and a plain kernel
 /// on any other device.
@@ -24,14 +23,14 @@ enum class Op : std::uint8_t { none, transpose };
 /// product gives the same bits again. What is kept between calls counts as MemoryCategory::workspace and
 /// lasts until Kokkos::finalize: 32 MiB for each instance of Kokkos::Cuda; on the host, for bfloat16, at most
 /// 12 MiB for each thread that multiplies at a time.
-template <class Exec, class T, class TC = T>
+template <class Exec, class T, class TC>
 void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<TC, Exec>>& c);
+            const Array2<const T, Exec>& b, float beta, const Array2<TC, Exec>& c);
 
 /// D = alpha · op(A) · op(B) + beta · C, where C is D itself or does not overlap it. Else as above.
-template <class Exec, class T, class TC = T>
+template <class Exec, class T, class TC>
 void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const std::type_identity_t<Array2<const TC, Exec>>& c,
-            const std::type_identity_t<Array2<TC, Exec>>& d);
+            const Array2<const T, Exec>& b, float beta, const Array2<const TC, Exec>& c,
+            const Array2<TC, Exec>& d);
 
 }  // namespace annulus::linalg

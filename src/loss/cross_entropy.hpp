@@ -1,0 +1,131 @@
+#pragma once
+
+#include <annulus/core/tensor.hpp>
+#include <annulus/loss/lm_head.hpp>
+#include <cstdint>
+#include <limits>
+
+#include "loss/packet.hpp"
+
+/// Kernels of the LM head's loss.
+namespace annulus::loss::detail {
+
+template <class Exec>
+inline constexpr bool on_host =
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
+/// Loss and gradient of rows of logits, a team a row. A row is read twice: for its maximum and the sum of its
+/// exponentials, and for the gradient, which goes where the logits were: element j of type T to the bytes
+/// from j · sizeof(T) of the row. A row is a number of packets; what lies behind the vocabulary is neither
+/// read into results nor written with meaning.
+///
+/// The team has a fixed size, so that sums are formed in the same order on any number of threads.
+template <class Exec, class T>
+class CrossEntropyRows {
+ public:
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  using Member = typename Policy::member_type;
+
+  struct Rows {
+    float* logits;            // (rows, row_stride), the first `vocabulary` of each
+    std::int64_t row_stride;  // a multiple of packet_size
+    int rows, vocabulary;
+    const std::int32_t* targets;  // (rows)
+    double* losses;               // (rows)
+    float scale;                  // of the gradient
+    bool gradient;                // false: the logits stay
+  };
+
+  static void launch(const Exec& exec, const Rows& rows) {
+    Kokkos::parallel_for("annulus::loss::cross_entropy", Policy(exec, rows.rows, on_host<Exec> ? 1 : 512),
+                         CrossEntropyRows(rows));
+  }
+
+  explicit CrossEntropyRows(const Rows& rows) : rows_(rows) {}
+
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    float* const row = rows_.logits + team.league_rank() * rows_.row_stride;
+    const std::int32_t target = rows_.targets[team.league_rank()];
+    const bool counts = target >= 0 && target < rows_.vocabulary;
+    if (!counts && !rows_.gradient) {
+      Kokkos::single(Kokkos::PerTeam(team), [&] { rows_.losses[team.league_rank()] = 0.0; });
+      return;
+    }
+    const float target_logit = counts ? row[target] : 0.0f;  // before the row is overwritten
+
+    float largest = minus_infinity;
+    double sum = 0.0;  // of exp(logit - largest)
+    if (counts) read(team, row, largest, sum);
+
+    Kokkos::single(Kokkos::PerTeam(team), [&] {
+      rows_.losses[team.league_rank()] =
+          counts ? Kokkos::log(sum) + (static_cast<double>(largest) - static_cast<double>(target_logit))
+                 : 0.0;
+    });
+    if (rows_.gradient) differentiate(team, row, counts ? target : -1, largest, sum);
+  }
+
+ private:
+  static constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+  // Calls body(first element) for the packets of this thread; every thread of the team makes as many rounds.
+  template <class Body>
+  KOKKOS_FUNCTION void for_each_packet(const Member& team, const Body& body) const {
+    const int step = team.team_size() * packet_size;
+    for (int begin = 0; begin < rows_.vocabulary; begin += step) body(begin + team.team_rank() * packet_size);
+  }
+
+  KOKKOS_FUNCTION Packet<float> load(const float* row, int first) const {
+    Packet<float> packet;
+    if (first < rows_.vocabulary) packet = load_packet(row + first);
+    for (int i = 0; i < packet_size; ++i)
+      if (first + i >= rows_.vocabulary) packet.value[i] = minus_infinity;
+    return packet;
+  }
+
+  // Softmax in one pass: the sum so far is kept relative to the maximum so far. A maximum of -inf has no
+  // exponentials, and +inf or NaN makes the sum NaN.
+  KOKKOS_FUNCTION void read(const Member& team, const float* row, float& largest, double& sum) const {
+    float mine = minus_infinity;
+    double mine_sum = 0.0;
+    for_each_packet(team, [&](int first) {
+      const Packet<float> logits = load(row, first);
+      float now = mine;
+      for (int i = 0; i < packet_size; ++i) now = Kokkos::fmax(now, logits.value[i]);
+      const float shift = now == minus_infinity ? 0.0f : now;
+      float part = 0.0f;
+      for (int i = 0; i < packet_size; ++i) part += Kokkos::exp(logits.value[i] - shift);
+      if (now > mine) mine_sum *= static_cast<double>(Kokkos::exp(mine - shift));
+      mine_sum += static_cast<double>(part);
+      mine = now;
+    });
+    largest = mine;
+    team.team_reduce(Kokkos::Max<float>(largest));
+    const float shift = largest == minus_infinity ? 0.0f : largest;
+    sum = mine_sum * Kokkos::exp(static_cast<double>(mine) - static_cast<double>(shift));
+    team.team_reduce(Kokkos::Sum<double>(sum));
+  }
+
+  // scale · (softmax - one-hot), or 0 where target is -1
+  KOKKOS_FUNCTION void differentiate(const Member& team, float* row, std::int32_t target, float largest,
+                                     double sum) const {
+    const float shift = largest == minus_infinity ? 0.0f : largest;
+    const float factor = target < 0 ? 0.0f : static_cast<float>(static_cast<double>(rows_.scale) / sum);
+    for_each_packet(team, [&](int first) {
+      Packet<float> gradient{};
+      if (target >= 0) {
+        const Packet<float> logits = load(row, first);
+        for (int i = 0; i < packet_size; ++i)
+          gradient.value[i] =
+              factor * Kokkos::exp(logits.value[i] - shift) - (first + i == target ? rows_.scale : 0.0f);
+      }
+      // A smaller T lands on logits of this round, or of earlier ones.
+      if constexpr (sizeof(T) < sizeof(float)) team.team_barrier();
+      if (first < rows_.vocabulary) store_packet<T>(reinterpret_cast<T*>(row) + first, gradient);
+    });
+  }
+
+  Rows rows_;
+};
+
+}  // namespace annulus::loss::detail
