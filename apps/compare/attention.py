@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""annulus-bench attention beside PyTorch's context_parallel, in one go and in one table.
+
+usage: attention.py --bench build/cuda/bin/annulus-bench [--gpus N] [--tokens 131072 262144] [--out comparison]
+
+Causal attention, bf16, batch 1, on N GPUs of this machine (all by default), and on the same GPUs as 2 nodes of N / 2,
+which NCCL is made to see (NCCL_HOSTID; between them loopback sockets). Each program runs alone. Writes <out>.md,
+<out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1 when a program failed; the table then has
+what the others gave.
+
+Both sides give the median over the repetitions of the slowest rank's time, from a barrier on. Exposed: seconds in which
+communication holds up compute, mean of the ranks; ours as the executor measures it, PyTorch's from a profiled pass
+(context_parallel.py). TFLOP/s count 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim
+backward.
+"""
+
+import argparse
+import csv
+import datetime
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+COLUMNS = ("nodes", "gpus", "tokens", "program", "case", "forward_ms", "forward_tflops", "forward_exposed_ms", "backward_ms",
+           "backward_tflops", "backward_exposed_ms", "error")
+HEADINGS = ("nodes × GPUs", "tokens", "", "forward ms", "TFLOP/s a GPU", "exposed ms", "backward ms", "TFLOP/s a GPU", "exposed ms")
+
+
+def gpus_here():
+    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True)
+    return len(listed.stdout.splitlines())
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program annulus-bench of a build for GPUs")
+    parser.add_argument("--gpus", type=int, default=0, help="0: all of this machine")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2], help="machines that this one stands for, one after the other")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[131072, 262144], help="of the whole sequence")
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--schedules", nargs="+", default=["ring", "double-ring", "topology-burst"])
+    parser.add_argument("--layout", default="zigzag")
+    parser.add_argument("--kernel", default="automatic")
+    parser.add_argument("--backends", nargs="+", default=["cudnn"], help="of PyTorch: cudnn, flash")
+    parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="of PyTorch")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--mpirun", type=shlex.split, default="mpirun --bind-to none", help="with its flags, in one string")
+    parser.add_argument("--time-limit", type=float, default=1800, help="seconds for each program")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("comparison"), help="files without their ending")
+    options = parser.parse_args()
+    options.gpus = options.gpus or gpus_here()
+    for nodes in options.nodes:
+        if options.gpus % nodes:
+            parser.error(f"--gpus {options.gpus} cannot be dealt to {nodes} nodes: give a multiple, or --nodes 1")
+    return options
+
+
+def run(command, log, limit):
+    """True when it ended well; what it said is in the file `log`."""
+    print(f"# {' '.join(map(str, command))}", file=sys.stderr, flush=True)
+    with open(log, "w") as file:
+        try:
+            status = subprocess.run(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, timeout=limit).returncode
+        except subprocess.TimeoutExpired:
+            status = f"no end after {limit:.0f} s"
+    if status != 0:
+        last = pathlib.Path(log).read_text(errors="replace").splitlines()[-15:]
+        print(f"FAILED ({status}); {log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
+    return status == 0
+
+
+def row(options, nodes, tokens, program, case, forward, backward, error=""):
+    pairs = options.heads * tokens * (tokens + 1) // 2
+    of_row = {"nodes": nodes, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case, "error": error}
+    for name, factor, values in (("forward", 4, forward), ("backward", 10, backward)):
+        if values:
+            seconds, exposed = values
+            of_row[f"{name}_ms"] = seconds * 1e3
+            of_row[f"{name}_tflops"] = factor * options.head_dim * pairs / seconds / options.gpus * 1e-12
+            of_row[f"{name}_exposed_ms"] = None if exposed is None else exposed * 1e3
+    return of_row
+
+
+def ours(options, nodes, scratch):
+    """Rows of annulus-bench, and its JSON."""
+    result = scratch.with_suffix(".json")
+    per_node = options.gpus // nodes
+    command = [*options.mpirun, "-n", options.gpus]
+    if nodes > 1:  # each rank says on which of the nodes it is
+        rank = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}"
+        command += ["bash", "-c", f'NCCL_SOCKET_IFNAME=lo NCCL_HOSTID=node$(({rank} / {per_node})) exec "$0" "$@"']
+    command += [options.bench, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
+                "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
+                "--kernel", options.kernel, "--ranks-per-node", per_node, "--repetitions", options.repetitions,
+                "--topology", "none", "--json", result]
+    ended = run(command, scratch.with_suffix(".log"), options.time_limit)
+    if not result.exists():
+        return [row(options, nodes, 0, "Annulus", "", None, None, "failed")], None, False
+    report = json.loads(result.read_text())
+    rows = []
+    for case in report.get("cases", [report]):
+        values = {name: (case[name]["seconds"], (case[name]["exposed_communication"] or {}).get("seconds"))
+                  for name in ("forward", "backward")}
+        label = f"{case['config']['schedule']}, {case['config']['layout']}"
+        rows.append(row(options, nodes, case["config"]["tokens"], "Annulus", label, **values))
+    for case in report.get("refused", []):
+        rows.append(row(options, nodes, case["tokens"], "Annulus", f"{case['schedule']}, {case['layout']}", None, None, case["reason"]))
+    return rows, report, ended
+
+
+def theirs(options, nodes, scratch):
+    """Rows of PyTorch's context_parallel, and its JSON."""
+    result = scratch.with_suffix(".json")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.gpus,
+               HERE / "context_parallel.py", "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim,
+               "--nodes", nodes, "--rotations", *options.rotations, "--backends", *options.backends,
+               "--repetitions", options.repetitions, "--out", result]
+    ended = run(command, scratch.with_suffix(".log"), options.time_limit)
+    if not result.exists():
+        return [row(options, nodes, 0, "PyTorch", "", None, None, "failed")], None, False
+    report = json.loads(result.read_text())
+    rows = []
+    for case in report["cases"]:
+        values = {name: (case[name]["seconds"], case[name]["exposed_seconds"]) if name in case else None
+                  for name in ("forward", "backward")}
+        rows.append(row(options, nodes, case["tokens"], "PyTorch", f"{case['rotation']}, {case['backend']}",
+                        error=case.get("error", ""), **values))
+    return rows, report, ended
+
+
+def markdown(options, rows, reports):
+    peer = next((report for program, report in reports if program == "PyTorch" and report), {})
+    mine = next((report for program, report in reports if program == "Annulus" and report), {})
+    lines = [f"{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
+             f"Annulus git {mine.get('git_hash', '?')}; PyTorch {peer.get('version', '?')}, cuDNN {peer.get('cudnn', '?')}, NCCL "
+             f"{peer.get('nccl', '?')}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    number = lambda of_row, name, digits: "" if of_row.get(name) is None else f"{of_row[name]:.{digits}f}"  # noqa: E731
+    for r in sorted(rows, key=lambda r: (r["nodes"], r["tokens"], r["program"])):
+        cells = [f"{r['nodes']} × {options.gpus // r['nodes']}", str(r["tokens"]), f"{r['program']}, {r['case']}"]
+        if r["error"]:
+            lines.append("| " + " | ".join(cells) + f" | {r['error']} |" + " |" * 5)
+            continue
+        for name in ("forward", "backward"):
+            cells += [number(r, f"{name}_ms", 2), number(r, f"{name}_tflops", 0), number(r, f"{name}_exposed_ms", 2)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    options = parse()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    rows, reports, good = [], [], True
+    for nodes in options.nodes:
+        for program, measure in (("PyTorch", theirs), ("Annulus", ours)):
+            scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes")
+            scratch.with_suffix(".json").unlink(missing_ok=True)
+            of_program, report, ended = measure(options, nodes, scratch)
+            rows += of_program
+            reports.append((program, report))
+            good = good and ended
+            # After every program, so that a job that is cut off leaves what it had.
+            text = markdown(options, rows, reports)
+            options.out.with_suffix(".md").write_text(text)
+            options.out.with_suffix(".json").write_text(json.dumps({"rows": rows, "reports": reports}, indent=1))
+            with open(options.out.with_suffix(".csv"), "w", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS, restval="")
+                writer.writeheader()
+                writer.writerows(rows)
+    print(text, end="")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""PyTorch's context parallelism on the GPUs of one machine, timed pass by pass: what apps/compare/attention.py puts beside ours.
+
+usage: torchrun --nproc-per-node N context_parallel.py --tokens 131072 262144 --out FILE [--nodes M]
+
+Causal attention in bf16 through torch.distributed.tensor.experimental.context_parallel, load-balanced as it is by
+default. `--nodes M` makes one machine look like M of N / M GPUs to NCCL (NCCL_HOSTID, loopback sockets). Rank 0 writes
+a JSON list with one object for each number of tokens, rotation and backend: times of the slowest rank, median over the
+repetitions, and exposed seconds: time in which a kernel of NCCL runs and no other kernel does, from one profiled pass,
+mean of the ranks. What cannot run is an object with "error".
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, nargs="+", required=True, help="of the whole sequence")
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="how K and V travel")
+    parser.add_argument("--backends", nargs="+", default=["cudnn"], choices=["cudnn", "flash"])
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--out", required=True)
+    return parser.parse_args()
+
+
+OPTIONS = parse()
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if OPTIONS.nodes > 1:  # before NCCL is loaded
+    os.environ["NCCL_HOSTID"] = f"node{RANK * OPTIONS.nodes // WORLD}"
+    os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor.experimental import context_parallel  # noqa: E402
+from torch.distributed.tensor.experimental._attention import set_rotate_method  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+
+
+def over_ranks(value, operation):
+    number = torch.tensor([value], dtype=torch.float64, device="cuda")
+    dist.all_reduce(number, op=operation)
+    return number.item()
+
+
+def timed(action):
+    """Seconds of the slowest rank, median over the repetitions behind one run that warms up."""
+    action()
+    seconds = []
+    for _ in range(OPTIONS.repetitions):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        action()
+        torch.cuda.synchronize()
+        seconds.append(over_ranks(time.perf_counter() - start, dist.ReduceOp.MAX))
+    return statistics.median(seconds)
+
+
+def union(intervals):
+    """Disjoint intervals, ascending, that cover the same."""
+    merged = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    return merged
+
+
+def length(intervals):
+    return sum(end - begin for begin, end in union(intervals))
+
+
+def exposed(action):
+    """Seconds in which NCCL's kernels run and no others do; mean of the ranks."""
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        action()
+        torch.cuda.synchronize()
+    communication, compute = [], []
+    for event in profiler.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            interval = (event.time_range.start, event.time_range.end)  # µs
+            (communication if "nccl" in event.name.lower() else compute).append(interval)
+    covered = length(communication) + length(compute) - length(communication + compute)
+    return over_ranks((length(communication) - covered) * 1e-6, dist.ReduceOp.SUM) / WORLD
+
+
+def measure(mesh, tokens, rotation, backend):
+    set_rotate_method(rotation)
+    torch.manual_seed(0)
+    shape = (1, OPTIONS.heads, tokens, OPTIONS.head_dim)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2], no_restore_buffers={q, k, v}), sdpa_kernel(
+        BACKENDS[backend]
+    ):
+        for tensor in (q, k, v):
+            tensor.requires_grad_()
+
+        def forward():
+            with torch.no_grad():
+                scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        out = scaled_dot_product_attention(q, k, v, is_causal=True)
+        d_out = torch.randn_like(out)
+
+        def backward():
+            torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True)
+
+        passes = {name: {"seconds": timed(action), "exposed_seconds": exposed(action)}
+                  for name, action in (("forward", forward), ("backward", backward))}
+    return passes
+
+
+def main():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    mesh = init_device_mesh("cuda", (WORLD,))
+    results = []
+    for tokens in OPTIONS.tokens:
+        for rotation in OPTIONS.rotations:
+            for backend in OPTIONS.backends:
+                case = {"tokens": tokens, "rotation": rotation, "backend": backend}
+                try:
+                    case.update(measure(mesh, tokens, rotation, backend))
+                except (RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is one
+                    case["error"] = str(error).splitlines()[0]
+                results.append(case)
+                torch.cuda.empty_cache()
+    if RANK == 0:
+        with open(OPTIONS.out, "w") as file:
+            json.dump({"program": "PyTorch context_parallel", "version": torch.__version__, "gpu": torch.cuda.get_device_name(),
+                       "cudnn": torch.backends.cudnn.version(), "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+                       "ranks": WORLD, "nodes": OPTIONS.nodes, "heads": OPTIONS.heads, "head_dim": OPTIONS.head_dim,
+                       "cases": results}, file, indent=1)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
