@@ -40,6 +40,7 @@ class Reader {
     machine_.host = info(root, "HostName");
     if (hwloc_obj_t package = hwloc_get_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, 0))
       machine_.processor = info(package, "CPUModel");
+    read_software(root);
     read_numa();
     read_cores();
     read_pci();
@@ -71,6 +72,15 @@ class Reader {
       found = static_cast<int>(i);
     }
     return found;
+  }
+
+  void read_software(hwloc_obj_t root) {
+    for (unsigned i = 0; i < root->infos_count; ++i) {
+      const std::string_view name = root->infos[i].name;
+      if (name.starts_with(attribute::software))
+        machine_.software.emplace(name.substr(attribute::software.size()), root->infos[i].value);
+    }
+    machine_.clock = std::atof(info(root, attribute::clock).c_str());
   }
 
   void read_numa() {
@@ -159,6 +169,7 @@ class Reader {
     if (rdma || nic.rate == 0) nic.rate = rate.empty() ? nic.rate : std::atof(rate.c_str());
     if (!rdma) nic.address = info(device, attribute::address);
     if (rdma) nic.kind = NicKind::roce;
+    if (rdma) nic.port = number(info(device, attribute::port), 1);
     const std::string state = info(device, attribute::state), port = info(device, "Port1State");
     if (rdma || nic.device.empty()) nic.up = state.empty() ? port.empty() || port == "4" : state == "up";
     if (rdma && info(device, attribute::link_layer) == "InfiniBand") nic.kind = NicKind::infiniband;
@@ -255,6 +266,7 @@ Description describe_this_machine() {
   require(hwloc_topology_load(topology.get()) == 0, "this machine: hwloc cannot describe it");
   annotate_network(topology.get());
   annotate_gpus(topology.get());
+  annotate_software(topology.get());
   char* text = nullptr;
   int length = 0;
   require(hwloc_topology_export_xmlbuffer(topology.get(), &text, &length, 0) == 0,

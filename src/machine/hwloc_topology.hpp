@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
@@ -40,20 +41,26 @@ std::string bus_of(hwloc_obj_t pci);
 
 /// Attributes that Annulus adds to hwloc's, so that one XML file tells all of a node.
 namespace attribute {
-inline constexpr const char *rate = "AnnulusRate",    ///< bit/s
-    *link_layer = "AnnulusLinkLayer",                 ///< InfiniBand or Ethernet
-        *state = "AnnulusState",                      ///< up or down
-            *address = "AnnulusAddress",              ///< IPv4 address/prefix
-                *gpu = "AnnulusGpu",                  ///< name by the driver
-                    *ordinal = "AnnulusOrdinal",      ///< in the driver's list; -1: not accessible
-                        *nvlinks = "AnnulusNvlinks",  ///< active links
-                            *nvlink_version = "AnnulusNvlinkVersion",  //
-                                *nvlink_peers =
-                                    "AnnulusNvlinkPeers";  ///< "switch" or PCI addresses, comma between
+inline constexpr const char *rate = "AnnulusRate",        ///< bit/s
+    *link_layer = "AnnulusLinkLayer",                     ///< InfiniBand or Ethernet
+        *port = "AnnulusPort",                            ///< of the RDMA device, the one that is up
+            *state = "AnnulusState",                      ///< up or down
+                *address = "AnnulusAddress",              ///< IPv4 address/prefix
+                    *gpu = "AnnulusGpu",                  ///< name by the driver
+                        *ordinal = "AnnulusOrdinal",      ///< in the driver's list; -1: not accessible
+                            *nvlinks = "AnnulusNvlinks",  ///< active links
+                                *nvlink_version = "AnnulusNvlinkVersion",  //
+                                    *nvlink_peers =
+                                        "AnnulusNvlinkPeers";  ///< "switch" or PCI addresses, comma between
+inline constexpr std::string_view software = "AnnulusSoftware.";  ///< and a name: its version
+inline constexpr const char* clock = "AnnulusClock";              ///< seconds since 1970
 }  // namespace attribute
 
 /// Adds what sysfs and the sockets' interface tell of this machine's network cards.
 void annotate_network(hwloc_topology_t topology);
+
+/// Adds versions of software that has to be equal on all nodes of a job, and the clock.
+void annotate_software(hwloc_topology_t topology);
 
 /// Adds what NVML tells of this machine's GPUs, where its library and a driver are there.
 void annotate_gpus(hwloc_topology_t topology);

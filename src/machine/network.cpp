@@ -72,6 +72,7 @@ void annotate_rdma(hwloc_obj_t object) {
     if (up) break;
   }
   if (chosen.empty()) return;
+  add(object, attribute::port, chosen.filename().string());
   add(object, attribute::state, line_of(chosen / "state").starts_with("4") ? "up" : "down");
   add(object, attribute::link_layer, line_of(chosen / "link_layer"));
   if (const double gigabits = std::atof(line_of(chosen / "rate").c_str());

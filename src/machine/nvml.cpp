@@ -38,6 +38,7 @@ class Nvml {
              load(link_state, "nvmlDeviceGetNvLinkState") &&
              load(link_version, "nvmlDeviceGetNvLinkVersion") &&
              load(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2") && init() == success;
+    load(driver, "nvmlSystemGetDriverVersion");
     load(link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");  // newer than the others
   }
   Nvml(const Nvml&) = delete;
@@ -57,6 +58,7 @@ class Nvml {
   int (*link_state)(Device, unsigned, unsigned*) = nullptr;
   int (*link_version)(Device, unsigned, unsigned*) = nullptr;
   int (*link_remote)(Device, unsigned, PciInfo*) = nullptr;
+  int (*driver)(char*, unsigned) = nullptr;
   int (*link_remote_type)(Device, unsigned, unsigned*) = nullptr;
 
  private:
@@ -113,6 +115,11 @@ void annotate_gpus(hwloc_topology_t topology) {
   const Nvml nvml;
   unsigned count = 0;
   if (!nvml.loaded || nvml.count(&count) != success) return;
+  char driver[96] = {};
+  if (nvml.driver != nullptr && nvml.driver(driver, sizeof driver) == success) {
+    const std::string key = std::string(attribute::software) + "driver";
+    add(hwloc_get_root_obj(topology), key.c_str(), driver);
+  }
   constexpr unsigned nvidia = 0x10de;
   for (unsigned ordinal = 0; ordinal < count; ++ordinal) {
     Device device = nullptr;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,7 @@ struct Gpu {
 struct Nic {
   std::string device;     ///< RDMA device ("mlx5_0"); empty without RDMA
   std::string interface;  ///< network interface ("ib0"); empty where the card has none
+  int port = 1;           ///< of the RDMA device
   NicKind kind = NicKind::ethernet;
   Place place;
   double rate = 0;  ///< bit/s; 0: not known
@@ -76,6 +78,10 @@ struct Machine {
   std::vector<Gpu> gpus;                  ///< in the order of the PCI bus
   std::vector<Nic> nics;                  ///< in the order of the PCI bus, then those without one
   std::vector<std::vector<Reach>> reach;  ///< (gpus, nics)
+
+  std::map<std::string, std::string>
+      software;      ///< what has to be equal on all nodes: "annulus", "NCCL", "driver"
+  double clock = 0;  ///< seconds since 1970 when the node was described; 0: not known
 
   int hardware_threads() const;
 };

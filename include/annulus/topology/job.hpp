@@ -44,6 +44,17 @@ struct Job {
   int leaf(int node) const;
 };
 
+/// This process among the ranks that its launcher started.
+struct Launched {
+  int rank = 0;
+  int ranks = 1;
+  int local_rank = 0;   ///< among those of its node
+  int local_ranks = 1;  ///< of its node
+};
+
+/// What mpirun (Open MPI, MPICH's and Intel's) or srun say; nothing for a process that none of them started.
+std::optional<Launched> launched_rank(const Variables& variables);
+
 /// "n[1-3,08],login" as n1, n2, n3, n08, login: the lists of hosts that Slurm writes. Throws Error.
 std::vector<std::string> expand_hosts(std::string_view list);
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <annulus/machine/placement.hpp>
+#include <annulus/simulate/cluster.hpp>
+#include <annulus/topology/job.hpp>
+
+namespace annulus::machine {
+
+/// One environment variable of a rank.
+struct Setting {
+  std::string name;
+  std::string value;
+  std::string why;
+  bool kept = false;  ///< it was set before, to this value, and stays
+  friend bool operator==(const Setting&, const Setting&) = default;
+};
+
+/// What a rank's environment is to say: GPUs, threads, network cards, then the profile's own variables. What
+/// `variables` has already is kept. ANNULUS_CPUS and ANNULUS_MEMORY_NODES are the lists to which the rank is
+/// to be bound (`taskset -c`, `numactl --membind`).
+std::vector<Setting> settings_of(const Machine& machine, const Parts& parts, const RankPlace& rank,
+                                 const Profile& profile, const Variables& variables);
+
+/// Interfaces for TCP: those of the profile, else those of the rails that have an address, else the fastest
+/// with one.
+std::vector<std::string> tcp_interfaces(const Machine& machine, const Parts& parts, const Profile& profile);
+
+/// A cluster file without measurements: every rate is a guess from the class of the device, and its comments
+/// say so.
+struct Guess {
+  simulate::Cluster cluster;
+  simulate::ClusterComments comments;
+};
+
+/// Guesses links and kernels of nodes like `machine` with `ranks_per_node` ranks each.
+Guess guess_cluster(const Machine& machine, const Parts& parts, const std::vector<RankPlace>& ranks,
+                    const std::optional<Topology>& topology);
+
+}  // namespace annulus::machine

@@ -1,0 +1,160 @@
+#include <annulus/machine/environment.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <set>
+
+namespace annulus::machine {
+namespace {
+
+/// Collects settings, and keeps what is set already.
+class Collector {
+ public:
+  explicit Collector(const Variables& variables) : variables_(variables) {}
+
+  void set(const std::string& name, std::string value, std::string why) {
+    if (value.empty()) return;
+    if (auto before = variables_(name)) {
+      settings.push_back({name, *std::move(before), "was set before, and stays", true});
+    } else {
+      settings.push_back({name, std::move(value), std::move(why)});
+    }
+  }
+
+  std::vector<Setting> settings;
+
+ private:
+  const Variables& variables_;
+};
+
+const Nic& card(const Machine& machine, int index) {
+  return machine.nics[static_cast<std::size_t>(index)];
+}
+
+/// The network part of "10.0.0.7/24"; empty without an address.
+std::string network_of(const std::string& address) {
+  unsigned a = 0, b = 0, c = 0, d = 0, bits = 0;
+  if (std::sscanf(address.c_str(), "%u.%u.%u.%u/%u", &a, &b, &c, &d, &bits) != 5 || bits > 32) return {};
+  const std::uint32_t all = a << 24 | b << 16 | c << 8 | d;
+  return fmt::format("{:x}/{}", bits == 0 ? 0 : all >> (32 - bits), bits);
+}
+
+bool in_networks_of_their_own(const Machine& machine, const std::vector<int>& rails) {
+  std::set<std::string> networks;
+  for (const int rail : rails) networks.insert(network_of(card(machine, rail).address));
+  return networks.size() == rails.size() && !networks.contains("");
+}
+
+void set_gpus(const Machine& machine, const Parts& parts, const RankPlace& rank, Collector& to) {
+  std::vector<int> ordinals;
+  for (int i = 0; i < rank.local_ranks; ++i)
+    ordinals.push_back(
+        parts.gpus.empty()
+            ? i
+            : machine.gpus[static_cast<std::size_t>(parts.gpus[static_cast<std::size_t>(i)])].ordinal);
+  to.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPUs are numbered as this program and Slurm number them");
+  to.set("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(ordinals, ",")),
+         fmt::format(
+             "local rank i takes entry i; all are shown, as GPUs of one node reach each other directly"));
+}
+
+void set_cross_nic(const Machine& machine, const Parts& parts, const Profile& profile, Collector& to) {
+  if (parts.rails.size() < 2) return;
+  if (profile.fabric == Fabric::rails) {
+    to.set("NCCL_CROSS_NIC", "0",
+           "card i of a node meets card i of the others on their own switches (fabric = rails)");
+  } else if (profile.fabric == Fabric::flat) {
+    to.set("NCCL_CROSS_NIC", "1", "every card reaches every other alike (fabric = flat)");
+  } else if (in_networks_of_their_own(machine, parts.rails)) {
+    to.set("NCCL_CROSS_NIC", "0", "each card is in an IP network of its own");
+  }
+}
+
+void set_cards(const Machine& machine, const Parts& parts, const RankPlace& rank, const Profile& profile,
+               Collector& to) {
+  const std::vector<std::string> interfaces = tcp_interfaces(machine, parts, profile);
+  const std::string tcp = fmt::format("{}", fmt::join(interfaces, ","));
+  std::vector<std::string> rdma;
+  for (const int rail : parts.rails) {
+    if (!card(machine, rail).device.empty()) rdma.push_back(card(machine, rail).device);
+  }
+  const bool gpus = parts.gpu_count > 0;
+  if (gpus) {
+    if (!tcp.empty())
+      to.set("NCCL_SOCKET_IFNAME", "=" + tcp,
+             rdma.empty() ? "there is no RDMA: messages and the rendezvous go over TCP"
+                          : "the rendezvous goes over TCP");
+    if (!rdma.empty())
+      to.set("NCCL_IB_HCA", fmt::format("={}", fmt::join(rdma, ",")),
+             "the cards of the compute fabric; NCCL takes the nearest to each GPU");
+    set_cross_nic(machine, parts, profile, to);
+  }
+  if (!rdma.empty() && rank.rail >= 0) {
+    const Nic& nearest = card(machine, parts.rails[static_cast<std::size_t>(rank.rail)]);
+    to.set("UCX_NET_DEVICES", fmt::format("{}:{}", nearest.device, nearest.port),
+           fmt::format("the nearest card to {} ({})", rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores",
+                       name_of(rank.reach)));
+  } else {
+    to.set("UCX_NET_DEVICES", tcp, "there is no RDMA card");
+  }
+  to.set("OMPI_MCA_btl_tcp_if_include", tcp,
+         "Open MPI's TCP would try every network of the node, the containers' too");
+}
+
+void set_cores(const Machine& machine, const RankPlace& rank, Collector& to) {
+  if (rank.cores.empty()) return;
+  const std::string of = rank.gpu >= 0 ? "near this rank's GPU" : "of the node";
+  to.set("OMP_NUM_THREADS", fmt::to_string(rank.cores.size()),
+         rank.shared ? "there are fewer cores than ranks"
+                     : fmt::format("this rank's share of the cores {}", of));
+  if (!rank.shared) {
+    to.set("OMP_PLACES", "cores", "one thread a core");
+    to.set("OMP_PROC_BIND", "close", "threads stay on this rank's cores");
+  }
+  std::vector<int> numa;
+  for (const int node : rank.numa) numa.push_back(machine.numa[static_cast<std::size_t>(node)].os_index);
+  to.set("ANNULUS_CPUS", list_text(cpus_of(machine, rank)), "this rank is bound to these logical processors");
+  to.set("ANNULUS_MEMORY_NODES", list_text(numa), "its memory comes from these NUMA nodes");
+}
+
+}  // namespace
+
+std::vector<std::string> tcp_interfaces(const Machine& machine, const Parts& parts, const Profile& profile) {
+  if (!profile.interfaces.empty()) return profile.interfaces;
+  std::vector<std::string> names;
+  for (const int rail : parts.rails) {
+    if (const Nic& nic = card(machine, rail); !nic.interface.empty() && !nic.address.empty())
+      names.push_back(nic.interface);
+  }
+  if (!names.empty()) return names;
+  double most = 0;
+  for (const Nic& nic : machine.nics) {
+    if (nic.up && !nic.address.empty()) most = std::max(most, nic.rate);
+  }
+  for (const Nic& nic : machine.nics) {
+    if (nic.up && !nic.address.empty() && nic.rate >= most) names.push_back(nic.interface);
+  }
+  return names;
+}
+
+std::vector<Setting> settings_of(const Machine& machine, const Parts& parts, const RankPlace& rank,
+                                 const Profile& profile, const Variables& variables) {
+  Collector to(variables);
+  if (parts.gpu_count > 0) set_gpus(machine, parts, rank, to);
+  set_cores(machine, rank, to);
+  set_cards(machine, parts, rank, profile, to);
+  for (const auto& [name, value] : profile.environment) {
+    // The site's word goes before what was derived, not before the user's.
+    std::erase_if(to.settings, [&](const Setting& setting) { return setting.name == name && !setting.kept; });
+    const auto same = [&](const Setting& setting) { return setting.name == name; };
+    if (std::none_of(to.settings.begin(), to.settings.end(), same))
+      to.set(name, value, "the site's profile says so");
+  }
+  return to.settings;
+}
+
+}  // namespace annulus::machine
