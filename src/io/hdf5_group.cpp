@@ -59,6 +59,12 @@ bool Group::has(const std::string& name) const {
   }
 }
 
+bool Group::is_group(const std::string& name) const {
+  const Hdf5Lock lock;
+  const Handle handle = hdf5_own(H5Oopen(id(), name.c_str(), H5P_DEFAULT), "open", child_name(name), file());
+  return H5Iget_type(handle.get()) == H5I_GROUP;
+}
+
 std::vector<std::string> Group::names() const {
   const Hdf5Lock lock;
   std::vector<std::string> names;

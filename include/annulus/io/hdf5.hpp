@@ -167,6 +167,9 @@ class Group : public Object {
   /// True when there is an object of that name.
   bool has(const std::string& name) const;
 
+  /// True when the object of that name, which must be there, is a group.
+  bool is_group(const std::string& name) const;
+
   /// Names of the members, sorted.
   std::vector<std::string> names() const;
 

@@ -1,0 +1,120 @@
+#include "compare.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <annulus/io/pieces.hpp>
+
+namespace annulus::diff {
+
+namespace {
+
+constexpr std::uint64_t piece_elements = std::uint64_t{1} << 20;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Calls `use(a, b, piece)` with the values of one piece after the other.
+template <class Use>
+void for_values(const TensorFile& a, const TensorFile& b, const Difference& of, const Use& use) {
+  io::for_pieces(of.a->extents, piece_elements,
+                 [&](const io::Hyperslab& piece) { use(a.read(*of.a, piece), b.read(*of.b, piece), piece); });
+}
+
+/// Index of an element of a piece.
+io::Extents index_of(const io::Hyperslab& piece, std::uint64_t element) {
+  io::Extents index = piece.start;
+  for (std::size_t d = index.size(); d-- > 0; element /= piece.count[d]) index[d] += element % piece.count[d];
+  return index;
+}
+
+double error_of(double a, double b, double size) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  if (!std::isfinite(a) || !std::isfinite(b)) return infinity;
+  return std::abs(a - b) / std::max({std::abs(a), std::abs(b), size});
+}
+
+void compare_values(const TensorFile& a, const TensorFile& b, Difference& difference) {
+  double squares_a = 0, squares_b = 0, squares = 0, count = 0;
+  for_values(a, b, difference, [&](const auto& x, const auto& y, const io::Hyperslab&) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (!std::isfinite(x[i]) || !std::isfinite(y[i])) continue;
+      squares_a += x[i] * x[i];
+      squares_b += y[i] * y[i];
+      squares += (x[i] - y[i]) * (x[i] - y[i]);
+      ++count;
+    }
+  });
+  const double norm = std::sqrt(std::max(squares_a, squares_b));
+  const double size = count > 0 ? norm / std::sqrt(count) : 0;
+  difference.norm_error = squares > 0 ? std::sqrt(squares) / norm : 0;
+  difference.worst.assign(difference.a->extents.size(), 0);
+  for_values(a, b, difference, [&](const auto& x, const auto& y, const io::Hyperslab& piece) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double error = error_of(x[i], y[i], size);
+      if (error == 0) continue;
+      ++difference.unequal;
+      if (error > difference.tolerance) ++difference.beyond;
+      const double distance = std::isinf(error) ? infinity : std::abs(x[i] - y[i]);
+      difference.largest_distance = std::max(difference.largest_distance, distance);
+      if (error <= difference.largest_error) continue;
+      difference.largest_error = error;
+      difference.worst = index_of(piece, i);
+      difference.worst_a = x[i];
+      difference.worst_b = y[i];
+    }
+  });
+}
+
+bool is_integer(DType type) {
+  return default_tolerance(type) == 0;
+}
+
+/// A tensor in fp32 that came of a computation in bf16 is as uncertain as that.
+double tolerance_of(const TensorFile& a, const TensorFile& b, const Difference& difference) {
+  if (is_integer(difference.a->dtype) && is_integer(difference.b->dtype)) return 0;
+  double tolerance = std::max(default_tolerance(difference.a->dtype), default_tolerance(difference.b->dtype));
+  for (const TensorFile* file : {&a, &b})
+    if (file->dtype()) tolerance = std::max(tolerance, default_tolerance(*file->dtype()));
+  return tolerance;
+}
+
+}  // namespace
+
+double default_tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 1e-10;
+    case DType::f32:
+      return 1e-4;
+    case DType::f16:
+      return 2e-2;
+    case DType::bf16:
+      return 1e-1;
+    default:
+      return 0;
+  }
+}
+
+std::vector<Difference> compare(const TensorFile& a, const TensorFile& b, std::optional<double> tolerance) {
+  std::vector<Difference> all;
+  for (const Tensor& tensor : a.tensors())
+    all.push_back({.name = tensor.name, .a = &tensor, .b = b.find(tensor.name)});
+  auto after = all.begin();
+  for (const Tensor& tensor : b.tensors()) {
+    const auto known =
+        std::find_if(all.begin(), all.end(), [&](const Difference& d) { return d.name == tensor.name; });
+    if (known != all.end()) {
+      after = known + 1;
+    } else {
+      after = all.insert(after, {.name = tensor.name, .b = &tensor}) + 1;
+    }
+  }
+  for (Difference& difference : all) {
+    if (!difference.has_values()) continue;
+    difference.tolerance = tolerance.value_or(tolerance_of(a, b, difference));
+    compare_values(a, b, difference);
+  }
+  return all;
+}
+
+}  // namespace annulus::diff

@@ -1,0 +1,69 @@
+// annulus-diff: names the first tensor in which two dumps of the same computation differ.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include <annulus/base/version.hpp>
+
+#include "compare.hpp"
+#include "report.hpp"
+
+namespace annulus::diff {
+namespace {
+
+struct Options {
+  std::string a, b;
+  std::optional<double> tolerance;
+  bool table = false;
+};
+
+int run(const Options& options) {
+  const TensorFile a(options.a), b(options.b);
+  fmt::print("A: {} ({})\nB: {} ({})\n", a.path(), a.description(), b.path(), b.description());
+  const auto differences = compare(a, b, options.tolerance);
+  if (options.table) fmt::print("{}", table(differences));
+  fmt::print("{}", verdict(differences));
+  return std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.passed(); })
+             ? 0
+             : 1;
+}
+
+}  // namespace
+}  // namespace annulus::diff
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Compares two dumps of the same computation (annulus-train --dump, annulus-bench attention --dump): on "
+      "CPU "
+      "and GPU, on one and many ranks, in any layouts. Names the first tensor, in order of computation, that "
+      "differs (docs/debugging.md).",
+      "annulus-diff");
+  annulus::diff::Options options;
+  app.set_version_flag("--version", fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
+  app.add_option("A", options.a, "Tensor dump")->required();
+  app.add_option("B", options.b, "Tensor dump that A is compared with")->required();
+  app.add_option(
+         "--tolerance", options.tolerance,
+         "Largest error of an element: |a - b| over the largest of |a|, |b| and the root mean square of "
+         "the tensor. By default that of the type: 1e-4 for f32, 0.02 for f16, 0.1 for bf16; 0 for "
+         "integers")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--table", options.table, "Print a line for every tensor");
+  app.footer("Exit status: 0 when nothing differs, 1 when something does, 2 after an error.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return annulus::diff::run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "annulus-diff: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,120 @@
+#include "tensor_file.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include <annulus/base/error.hpp>
+#include <annulus/trace/format.hpp>
+
+namespace annulus::diff {
+
+namespace format = trace::format;
+
+namespace {
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+template <class T>
+std::vector<double> read_as(const io::Dataset& dataset, const io::Hyperslab& piece) {
+  std::vector<T> values(piece.elements());
+  dataset.read(piece, std::span<T>(values));
+  return std::vector<double>(values.begin(), values.end());
+}
+
+}  // namespace
+
+TensorFile::TensorFile(const std::filesystem::path& path) : file_(io::File::open(path)) {
+  require(file_.has_attribute(format::format_attribute) &&
+              file_.string_attribute(format::format_attribute) == format::name,
+          "'{}' is no tensor dump: annulus-train and annulus-bench attention write such files with --dump",
+          path.string());
+  const std::int64_t version = file_.integer_attribute(format::version_attribute);
+  require(
+      version == format::version,
+      "'{}' is a tensor dump of version {}, this program reads version {}: take the programs of one version",
+      path.string(), version, format::version);
+  if (file_.has_attribute(format::dtype_attribute))
+    dtype_ = parse_dtype(file_.string_attribute(format::dtype_attribute), path.string());
+  list(file_, "");
+  std::stable_sort(tensors_.begin(), tensors_.end(),
+                   [](const Tensor& a, const Tensor& b) { return a.order < b.order; });
+}
+
+void TensorFile::list(const io::Group& group, const std::string& prefix) {
+  for (const std::string& name : group.names()) {
+    if (group.is_group(name)) {
+      list(group.group(name), prefix + name + "/");
+      continue;
+    }
+    const io::Dataset dataset = group.dataset(name);
+    tensors_.push_back({prefix + name, dataset.integer_attribute(format::order_attribute),
+                        parse_dtype(dataset.string_attribute(format::dtype_attribute), prefix + name),
+                        dataset.extents(), words_of(dataset.string_attribute(format::dimensions_attribute))});
+    require(tensors_.back().dimensions.size() == dataset.extents().size(),
+            "'{}': the tensor '{}' has {} dimensions and names for {}: the file is damaged", path(), name,
+            dataset.extents().size(), tensors_.back().dimensions.size());
+  }
+}
+
+const Tensor* TensorFile::find(const std::string& name) const {
+  const auto found =
+      std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; });
+  return found == tensors_.end() ? nullptr : &*found;
+}
+
+std::string TensorFile::description() const {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* name, const char* text) {
+    if (file_.has_attribute(name))
+      parts.push_back(fmt::format(fmt::runtime(text), file_.string_attribute(name)));
+  };
+  const auto add_number = [&](const char* name, const char* text) {
+    if (file_.has_attribute(name))
+      parts.push_back(fmt::format(fmt::runtime(text), file_.integer_attribute(name)));
+  };
+  add("program", "{}");
+  add("git_hash", "git {}");
+  add_number("step", "step {}");
+  add("dtype", "{}");
+  add("execution_space", "{}");
+  add_number("ranks", "{} ranks");
+  add("schedule", "{}");
+  add("layout", "{}");
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::vector<double> TensorFile::read(const Tensor& tensor, const io::Hyperslab& piece) const {
+  const io::Dataset dataset = file_.dataset(tensor.name);
+  switch (dataset.type()) {
+    case DType::f32:
+      return read_as<float>(dataset, piece);
+    case DType::f64:
+      return read_as<double>(dataset, piece);
+    case DType::i32:
+      return read_as<std::int32_t>(dataset, piece);
+    case DType::i64:
+      return read_as<std::int64_t>(dataset, piece);
+    case DType::u8:
+      return read_as<std::uint8_t>(dataset, piece);
+    case DType::u16:
+      return read_as<std::uint16_t>(dataset, piece);
+    case DType::u32:
+      return read_as<std::uint32_t>(dataset, piece);
+    case DType::u64:
+      return read_as<std::uint64_t>(dataset, piece);
+    case DType::bf16:
+    case DType::f16:
+      break;
+  }
+  fail("'{}': the tensor '{}' has elements of a type that dumps do not have", path(), tensor.name);
+}
+
+}  // namespace annulus::diff

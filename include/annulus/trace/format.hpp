@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+/// Names in a tensor dump (docs/formats/tensor-dump.md), for those who write it and those who read it.
+namespace annulus::trace::format {
+
+inline constexpr const char* name = "annulus-tensors";
+inline constexpr std::int64_t version = 1;
+
+// Of the root group.
+inline constexpr const char* format_attribute = "format";
+inline constexpr const char* version_attribute = "version";
+inline constexpr const char* dtype_attribute = "dtype";  ///< of every tensor, too
+
+// Of a tensor.
+inline constexpr const char* order_attribute = "order";
+inline constexpr const char* dimensions_attribute = "dimensions";
+
+}  // namespace annulus::trace::format

@@ -1,0 +1,88 @@
+#include <annulus/trace/recorder.hpp>
+
+#include <array>
+#include <map>
+#include <span>
+
+#include <annulus/base/version.hpp>
+#include <annulus/comm/watch.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/io/pieces.hpp>
+#include <annulus/trace/format.hpp>
+
+#include "trace/gather.hpp"
+#include "trace/stored.hpp"
+
+namespace annulus::trace {
+
+void Recorder::set_rows(std::int64_t first_sequence, const PositionMap& rows) {
+  const detail::Shard mine{first_sequence, rows};
+  shards_.resize(static_cast<std::size_t>(world_.size()));
+  world_.all_gather(comm::Queue(HostExec()), &mine, shards_.data(), sizeof mine);
+  std::map<std::int64_t, std::int64_t> rows_of;
+  for (const detail::Shard& shard : shards_) rows_of[shard.first_sequence] += shard.rows.count;
+  for (const auto& [sequence, count] : rows_of)
+    require(count == sequences_.tokens,
+            "the ranks that compute sequence {} hold {} of its {} rows: all of them must be recorded",
+            sequence, count, sequences_.tokens);
+}
+
+void Recorder::add_rows(const std::string& name, const detail::Rows& mine) {
+  const comm::Watch::Doing doing(world_.watch(), "the dump of '" + name + "', which rank 0 writes");
+  require(!shards_.empty(), "the tensor '{}' was recorded before its rows were told: call set_rows first",
+          name);
+  const std::int64_t rows = shards_[static_cast<std::size_t>(world_.rank())].rows.count;
+  require(mine.rows == rows, "the tensor '{}' has {} rows, this rank computes {}", name, mine.rows, rows);
+  Gather gather(world_, shards_, sequences_.tokens, mine);
+  if (file_ == nullptr) return gather.send();
+  const FileShape shape = file_shape(mine, sequences_);
+  io::Dataset to = dataset(name, mine.type, shape.extents, shape.dimensions);
+  gather.receive(to);
+}
+
+void Recorder::add_whole(const std::string& name, DType type, const io::Extents& extents, const void* data) {
+  io::Dataset to = dataset(name, type, extents, extents.size() == 1 ? "element" : "row column");
+  const auto* from = static_cast<const std::byte*>(data);
+  io::for_pieces(extents, piece_bytes / size_of(type), [&](const io::Hyperslab& piece) {
+    write_piece(to, piece, type, from);
+    from += piece.elements() * size_of(type);
+  });
+}
+
+void Recorder::number(const std::string& name, double value) {
+  if (file_ != nullptr) add_whole(name, DType::f64, {1}, &value);
+}
+
+/// A new tensor, or one of which other sequences are there.
+io::Dataset Recorder::dataset(const std::string& name, DType type, const io::Extents& extents,
+                              const std::string& dimensions) {
+  if (file_->has(name)) {
+    io::Dataset known = file_->dataset(name);
+    require(known.extents() == extents && known.type() == stored_type(type),
+            "the tensor '{}' was recorded before with another shape or type", name);
+    return known;
+  }
+  io::Dataset made = file_->create_dataset(name, stored_type(type), extents);
+  made.set_attribute(format::order_attribute, order_++);
+  made.set_attribute(format::dtype_attribute, name_of(type));
+  made.set_attribute(format::dimensions_attribute, dimensions);
+  return made;
+}
+
+void record(const std::filesystem::path& path, comm::Communicator& world, const Sequences& sequences,
+            const std::function<void(io::File&)>& describe, const std::function<void(Recorder&)>& body) {
+  const auto run = [&](io::File* file) {
+    Recorder recorder(world, sequences, file);
+    body(recorder);
+  };
+  if (world.rank() != 0) return run(nullptr);
+  io::write_hdf5_atomically(path, [&](io::File& file) {
+    file.set_attribute(format::format_attribute, format::name);
+    file.set_attribute(format::version_attribute, format::version);
+    file.set_attribute("git_hash", git_hash());
+    describe(file);
+    run(&file);
+  });
+}
+
+}  // namespace annulus::trace

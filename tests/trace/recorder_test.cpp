@@ -1,0 +1,193 @@
+// Tensors of ranks in any layout, of several groups, in one file in global token order.
+#include <annulus/trace/recorder.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <annulus/comm/loopback.hpp>
+#include <annulus/comm/null.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/sequence/layout.hpp>
+
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::test {
+namespace {
+
+using io::Extents;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using trace::Recorder;
+using trace::Sequences;
+
+/// A number that tells its place; bf16 holds it.
+float value_at(std::int64_t sequence, std::int64_t head, std::int64_t token, std::int64_t channel) {
+  return static_cast<float>((sequence * 7 + head * 5 + token * 3 + channel) % 251);
+}
+
+/// This rank's rows of a tensor of `batch` sequences from `first` on.
+template <class T>
+Array4<T, TestExec> make(std::int64_t first, std::int64_t batch, std::int64_t heads, const PositionMap& rows,
+                         std::int64_t channels) {
+  Array4<T, TestExec> tensor("tensor", batch, heads, rows.count, channels);
+  const auto host = Kokkos::create_mirror_view(tensor);
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t r = 0; r < rows.count; ++r)
+        for (std::int64_t c = 0; c < channels; ++c) host(b, h, r, c) = T(value_at(first + b, h, rows(r), c));
+  Kokkos::deep_copy(tensor, host);
+  return tensor;
+}
+
+void expect_tensor(const io::File& file, const std::string& name, const Extents& extents, bool has_heads) {
+  const io::Dataset dataset = file.dataset(name);
+  ASSERT_EQ(dataset.extents(), extents) << name;
+  const auto values = file.read<float>(name);
+  std::size_t i = 0, wrong = 0;
+  const auto heads = has_heads ? extents[1] : 1;
+  const auto tokens = extents[has_heads ? 2 : 1];
+  const auto channels = extents.size() == (has_heads ? 4u : 3u) ? extents.back() : 1;
+  for (std::uint64_t s = 0; s < extents[0]; ++s)
+    for (std::uint64_t h = 0; h < heads; ++h)
+      for (std::uint64_t t = 0; t < tokens; ++t)
+        for (std::uint64_t c = 0; c < channels; ++c, ++i) {
+          const auto place = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+          wrong += values[i] != value_at(place(s), place(h), place(t), place(c));
+        }
+  EXPECT_EQ(wrong, 0u) << name;
+}
+
+/// All shapes and types on `groups` groups of `context` ranks, in two micro-batches of two sequences.
+void record_everything(const std::string& path, comm::Communicator& world, int context, const Layout& layout,
+                       std::int64_t tokens) {
+  const TestExec exec = rank_instance();
+  const int groups = world.size() / context, group = world.rank() / context;
+  const PositionMap rows = layout.shard(tokens, context, world.rank() % context);
+  trace::record(
+      path, world, {4 * groups, tokens}, [](io::File& file) { file.set_attribute("step", 3); },
+      [&](Recorder& recorder) {
+        for (std::int64_t batch = 0; batch < 2; ++batch) {
+          const std::int64_t first = 2 * (batch * groups + group);
+          recorder.set_rows(first, rows);
+          recorder.rows(exec, "four", make<float>(first, 2, 3, rows, 5));
+          recorder.rows(exec, "half", make<bfloat16>(first, 2, 3, rows, 5));
+          const auto lse = make<float>(first, 2, 3, rows, 1);
+          recorder.rows(exec, "three", Array3<float, TestExec>(lse.data(), 2, 3, rows.count));
+        }
+        const Array1<float, TestExec> gain("gain", 6);
+        Kokkos::deep_copy(gain, 2.5f);
+        recorder.whole(exec, "weights/gain", gain);
+        recorder.number("loss", 1.25);
+      });
+}
+
+TEST(Recorder, ManyRanksInAnyLayoutWriteWhatOneWrites) {
+  const TemporaryFolder folder;
+  const std::int64_t tokens = 37;
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:4"}) {
+    for (const auto& [ranks, context] : {std::pair{1, 1}, {3, 3}, {4, 2}}) {
+      SCOPED_TRACE(testing::Message() << layout << " on " << ranks << " ranks in groups of " << context);
+      const std::string path = folder.file("dump.h5");
+      comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
+        record_everything(path, world, context, Layout::parse(layout), tokens);
+      });
+      const io::File file = io::File::open(path);
+      const auto sequences = static_cast<std::uint64_t>(4 * ranks / context);
+      expect_tensor(file, "four", {sequences, 3, 37, 5}, true);
+      expect_tensor(file, "half", {sequences, 3, 37, 5}, true);
+      expect_tensor(file, "three", {sequences, 3, 37}, true);
+      EXPECT_THAT(file.read<float>("weights/gain"), ElementsAre(2.5f, 2.5f, 2.5f, 2.5f, 2.5f, 2.5f));
+      EXPECT_THAT(file.read<double>("loss"), ElementsAre(1.25));
+      EXPECT_EQ(file.string_attribute("format"), "annulus-tensors");
+      EXPECT_EQ(file.integer_attribute("step"), 3);
+      EXPECT_EQ(file.dataset("half").string_attribute("dtype"), "bf16");
+      EXPECT_EQ(file.dataset("four").string_attribute("dimensions"), "sequence head token channel");
+      EXPECT_EQ(file.dataset("three").string_attribute("dimensions"), "sequence head token");
+      std::vector<std::int64_t> orders;
+      for (const char* name : {"four", "half", "three", "weights/gain", "loss"})
+        orders.push_back(file.dataset(name).integer_attribute("order"));
+      EXPECT_THAT(orders, ElementsAre(0, 1, 2, 3, 4));
+    }
+  }
+}
+
+TEST(Recorder, RowsWithoutHeads) {
+  const TemporaryFolder folder;
+  const std::int64_t tokens = 11;
+  comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
+    const TestExec exec = rank_instance();
+    const PositionMap rows = Layout::parse("striped").shard(tokens, 2, world.rank());
+    trace::record(
+        folder.file("dump.h5"), world, {1, tokens}, [](io::File&) {},
+        [&](Recorder& recorder) {
+          recorder.set_rows(0, rows);
+          const auto two = make<float>(0, 1, 1, rows, 4);
+          recorder.rows(exec, "two", Array2<const float, TestExec>(two.data(), rows.count, 4));
+          Array1<std::int32_t, TestExec> one("one", rows.count);
+          const auto host = Kokkos::create_mirror_view(one);
+          for (std::int64_t r = 0; r < rows.count; ++r) host(r) = static_cast<std::int32_t>(rows(r));
+          Kokkos::deep_copy(one, host);
+          recorder.rows(exec, "one", one);
+        });
+  });
+  const io::File file = io::File::open(folder.file("dump.h5"));
+  expect_tensor(file, "two", {1, 11, 4}, false);
+  EXPECT_EQ(file.dataset("one").extents(), (Extents{1, 11}));
+  EXPECT_THAT(file.read<std::int32_t>("one"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+  EXPECT_EQ(file.dataset("two").string_attribute("dimensions"), "sequence token channel");
+}
+
+TEST(Recorder, TensorsBeyondAPieceGoInParts) {
+  const TemporaryFolder folder;
+  const std::int64_t tokens = 70001, heads = 2, channels = 64;  // 17 MiB a head
+  comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
+    const PositionMap rows = Layout::parse("zigzag").shard(tokens, 2, world.rank());
+    trace::record(
+        folder.file("dump.h5"), world, {1, tokens}, [](io::File&) {},
+        [&](Recorder& recorder) {
+          recorder.set_rows(0, rows);
+          recorder.rows(rank_instance(), "large", make<float>(0, 1, heads, rows, channels));
+        });
+  });
+  expect_tensor(io::File::open(folder.file("dump.h5")), "large", {1, 2, 70001, 64}, true);
+}
+
+TEST(Recorder, WhatFailsLeavesNoFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("dump.h5");
+  const auto alone = comm::make_null();
+  const TestExec exec;
+  const auto record = [&](const std::function<void(Recorder&)>& body) {
+    return error_text([&] {
+      trace::record(
+          path, *alone, {1, 8}, [](io::File&) {}, body);
+    });
+  };
+  const Array2<float, TestExec> tensor("tensor", 8, 3), smaller("smaller", 5, 3);
+  EXPECT_THAT(record([&](Recorder& r) { r.rows(exec, "x", tensor); }), HasSubstr("call set_rows first"));
+  EXPECT_THAT(record([&](Recorder& r) { r.set_rows(0, Layout().shard(8, 2, 0)); }),
+              HasSubstr("hold 4 of its 8 rows"));
+  EXPECT_THAT(record([&](Recorder& r) {
+                r.set_rows(0, Layout().shard(8, 1, 0));
+                r.rows(exec, "x", smaller);
+              }),
+              HasSubstr("'x' has 5 rows, this rank computes 8"));
+  EXPECT_THAT(record([&](Recorder& r) {
+                r.number("x", 1);
+                r.whole(exec, "x", Array1<float, TestExec>("x", 2));
+              }),
+              HasSubstr("'x' was recorded before"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_EQ(record([](Recorder& r) { r.number("x", 1); }), "no error");
+  EXPECT_EQ(record([](Recorder&) { fail("on the way"); }), "on the way");
+  EXPECT_EQ(io::File::open(path).read<double>("x"), std::vector<double>{1}) << "the old file stays";
+}
+
+}  // namespace
+}  // namespace annulus::test
