@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <annulus/plan/validate.hpp>
+#include <annulus/trace/recorder.hpp>
 
 #include "bench/dump.hpp"
 #include "bench/run.hpp"
@@ -35,8 +36,10 @@ template <class T>
 std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator, Run<T>& run) {
   const AttentionOptions& o = c.options;
   if (!o.dump.empty()) {
-    const auto tensors = run.gather_all();
-    if (communicator.rank() == 0) write_dump(o.dump, o, c.problem, run.scale(), tensors);
+    trace::record(
+        o.dump, communicator, {c.problem.batch, c.problem.mask.tokens()},
+        [&](io::File& file) { describe_dump(file, c, run.scale(), Run<T>::Exec::name()); },
+        [&](trace::Recorder& recorder) { run.record(recorder); });
   }
   if (o.check == Check::none) return std::nullopt;
   const double limit = o.tolerance.value_or(tolerance(c.problem.activation));
@@ -91,6 +94,20 @@ void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, R
   }
 }
 
+/// The same passes without their transfers: their times are added up in `report`.
+template <class T>
+void time_computes(const Case& c, comm::Communicator& communicator, Run<T>& run, Report& report) {
+  run.set_transfers(false);
+  for (int r = -c.options.warm_up; r < c.options.repetitions; ++r) {
+    for (const Pass pass : passes_of(c.options)) {
+      double mine = 0;
+      const double seconds = time_together(communicator, mine, [&] { run.run(pass); });
+      if (r >= 0) report.passes[index_of(pass)].compute_seconds.add(seconds);
+    }
+  }
+  run.set_transfers(true);
+}
+
 void add_traffic(const plan::Plan& plan, int rank, PassRecord& record) {
   const plan::Traffic traffic = plan::traffic(plan, rank);
   record.sent_bytes = traffic.sent_bytes;
@@ -119,9 +136,11 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   RankRecord mine;
   reset_memory_peaks();
   time_passes(c, communicator, run, report, mine);
+  if (c.options.compute_only) time_computes(c, communicator, run, report);
   add_traffic(c.forward, communicator.rank(), mine.passes[index_of(Pass::forward)]);
   add_traffic(c.backward, communicator.rank(), mine.passes[index_of(Pass::backward)]);
   mine.peak_bytes = memory_use().peak;
+  mine.peak_device_bytes = memory_use(MemoryPlace::device).peak;
   mine.peak_resident_bytes = peak_resident_bytes();
   report.ranks.resize(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(comm::Queue(HostExec()), &mine, report.ranks.data(), sizeof mine);

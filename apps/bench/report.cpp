@@ -54,18 +54,29 @@ json pass_json(const Report& report, Pass pass) {
           {"exposed_communication",
            {{"seconds", rates.waiting_seconds},
             {"seconds_max", rates.most_waiting_seconds},
-            {"share", rates.waiting_share}}},
+            {"share", rates.waiting_share},
+            {"compute_only_seconds",
+             p.compute_seconds.empty() ? json() : json(p.compute_seconds.median())},
+            {"beyond_compute_share",
+             p.compute_seconds.empty() ? json()
+                                       : json(1 - over(p.compute_seconds.median(), p.seconds.median()))}}},
           {"predicted", predicted_json(p)},
           {"predicted_on", report.predicted_on},
           {"striped_attention", {{"theoretical_maximum_speedup", report.theoretical_speedup}}}};
 }
 
-json rank_json(const Report& report, const RankRecord& rank) {
-  json memory = {{"resident", rank.peak_resident_bytes}};
+json peaks_json(const RankRecord::Peaks& peaks) {
+  json memory;
   for (int c = 0; c < memory_category_count; ++c) {
-    memory[std::string(name_of(static_cast<MemoryCategory>(c)))] =
-        rank.peak_bytes[static_cast<std::size_t>(c)];
+    memory[std::string(name_of(static_cast<MemoryCategory>(c)))] = peaks[static_cast<std::size_t>(c)];
   }
+  return memory;
+}
+
+json rank_json(const Report& report, const RankRecord& rank) {
+  json memory = peaks_json(rank.peak_bytes);
+  memory["resident"] = rank.peak_resident_bytes;
+  if (has_device) memory["device"] = peaks_json(rank.peak_device_bytes);
   json entry = {{"peak_bytes", memory}};
   for (const Pass pass : passes_of(report.of.options))
     entry[std::string(plan::name_of(pass))] = rank_pass_json(rank.passes[index_of(pass)]);
@@ -108,6 +119,7 @@ json config_json(const Case& c) {
                  {"warm_up", o.warm_up},
                  {"data", data},
                  {"vocabulary_embedding_seed", o.embedding_seed.value_or(o.seed)}};
+  if (!o.spin.empty()) config["spin"] = {{"tflops", o.spin}, {"free_multiprocessors", o.spin_free}};
   if (c.asked_schedule != o.schedule) config["asked_schedule"] = c.asked_schedule;
   if (c.asked_layout != o.layout) config["asked_layout"] = c.asked_layout;
   return {{"config", config},

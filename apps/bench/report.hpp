@@ -29,7 +29,8 @@ struct PassRecord {
 
 struct RankRecord {
   std::array<PassRecord, 2> passes;  ///< forward, backward
-  std::array<std::int64_t, memory_category_count> peak_bytes{};
+  using Peaks = std::array<std::int64_t, memory_category_count>;
+  Peaks peak_bytes{}, peak_device_bytes{};
   std::int64_t peak_resident_bytes = 0;
 };
 
@@ -43,6 +44,7 @@ struct Prediction {
 struct PassReport {
   Times seconds;         ///< of the slowest rank, by repetition
   Times kernel_seconds;  ///< likewise, of the local kernel alone, on all ranks at once
+  Times compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
   simulate::Imbalance imbalance;
   std::optional<Prediction> prediction;
 };

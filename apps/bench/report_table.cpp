@@ -17,13 +17,15 @@ std::string pass_rows(const Report& report, Pass pass) {
   std::string text;
   for (std::size_t i = 0; i < report.ranks.size(); ++i) {
     const PassRecord& r = report.ranks[i].passes[index_of(pass)];
+    const RankRecord::Peaks& exchanged =
+        has_device ? report.ranks[i].peak_device_bytes : report.ranks[i].peak_bytes;
     text += fmt::format("{:>5} {:>8} {:>32} {:>9.2f} {:>7.1f}% {:>12.3f} {:>14.3f} {:>12.3f}\n", i,
                         plan::name_of(pass),
                         fmt::format("{:.2f} / {:.2f} / {:.2f}", 1e3 * r.least_seconds, 1e3 * r.median_seconds,
                                     1e3 * r.most_seconds),
                         over(flops(p, pass, r.pairs) * 1e-9, r.median_seconds), 100 * r.waiting_share,
                         static_cast<double>(r.sent_bytes) / mib, 1e-6 * static_cast<double>(r.pairs),
-                        static_cast<double>(report.ranks[i].peak_bytes[communication]) / mib);
+                        static_cast<double>(exchanged[communication]) / mib);
   }
   const Rates rates = rates_of(report, pass);
   text += fmt::format("{:>5} {:>8} {:>32} {:>9.2f}   pairs of the busiest rank: {:.3f} of the mean\n", "all",
@@ -36,6 +38,11 @@ std::string pass_rows(const Report& report, Pass pass) {
       "{:.3f} of ranks, {:.3f} of steps\n",
       over(rates.gflops_per_rank, rates.kernel_gflops_per_rank), 1e3 * rates.waiting_seconds,
       100 * rates.waiting_share, all.imbalance.worker, all.imbalance.step);
+  if (!all.compute_seconds.empty()) {
+    text += fmt::format("      without transfers {:.3f} ms: transfers cost {:.2f}% of the pass\n",
+                        1e3 * all.compute_seconds.median(),
+                        100 * (1 - over(all.compute_seconds.median(), all.seconds.median())));
+  }
   if (all.prediction) {
     text += fmt::format("      predicted {:.3f} ms: measured / predicted {:.3f}\n",
                         1e3 * all.prediction->seconds, over(all.seconds.median(), all.prediction->seconds));

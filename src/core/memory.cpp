@@ -1,7 +1,7 @@
 #include <sys/resource.h>
 
 #include <annulus/base/error.hpp>
-#include <annulus/core/memory.hpp>
+#include <annulus/core/memory_use.hpp>
 #include <atomic>
 #include <fstream>
 #include <limits>
@@ -27,13 +27,13 @@ struct Ledger {
   Gauge total;
 };
 
-Ledger& ledger() {
-  static Ledger instance;
-  return instance;
+Ledger& ledger(MemoryPlace place) {
+  static std::array<Ledger, 2> instances;
+  return instances[static_cast<std::size_t>(place)];
 }
 
-Gauge& gauge_of(MemoryCategory category) {
-  return ledger().category[static_cast<std::size_t>(category)];
+Gauge& gauge_of(MemoryPlace place, MemoryCategory category) {
+  return ledger(place).category[static_cast<std::size_t>(category)];
 }
 
 }  // namespace
@@ -58,21 +58,28 @@ std::string_view name_of(MemoryCategory category) {
   return "?";
 }
 
-MemoryUse memory_use() {
+std::string_view name_of(MemoryPlace place) {
+  return place == MemoryPlace::host ? "host" : "device";
+}
+
+MemoryUse memory_use(MemoryPlace place) {
+  const Ledger& all = ledger(place);
   MemoryUse use;
   for (std::size_t c = 0; c < use.current.size(); ++c) {
-    use.current[c] = ledger().category[c].current.load(std::memory_order_relaxed);
-    use.peak[c] = ledger().category[c].peak.load(std::memory_order_relaxed);
+    use.current[c] = all.category[c].current.load(std::memory_order_relaxed);
+    use.peak[c] = all.category[c].peak.load(std::memory_order_relaxed);
   }
-  use.total_current = ledger().total.current.load(std::memory_order_relaxed);
-  use.total_peak = ledger().total.peak.load(std::memory_order_relaxed);
+  use.total_current = all.total.current.load(std::memory_order_relaxed);
+  use.total_peak = all.total.peak.load(std::memory_order_relaxed);
   return use;
 }
 
 void reset_memory_peaks() {
   const auto reset = [](Gauge& gauge) { gauge.peak = gauge.current.load(); };
-  for (Gauge& gauge : ledger().category) reset(gauge);
-  reset(ledger().total);
+  for (const MemoryPlace place : {MemoryPlace::host, MemoryPlace::device}) {
+    for (Gauge& gauge : ledger(place).category) reset(gauge);
+    reset(ledger(place).total);
+  }
 }
 
 std::int64_t peak_resident_bytes() {
@@ -87,15 +94,39 @@ std::int64_t peak_resident_bytes() {
 
 namespace detail {
 
-void memory_allocated(MemoryCategory category, std::int64_t bytes) {
+void memory_allocated(MemoryPlace place, MemoryCategory category, std::int64_t bytes) {
   ANNULUS_ASSERT(bytes >= 0);
-  gauge_of(category).add(bytes);
-  ledger().total.add(bytes);
+  gauge_of(place, category).add(bytes);
+  ledger(place).total.add(bytes);
 }
 
-void memory_released(MemoryCategory category, std::int64_t bytes) noexcept {
-  gauge_of(category).current.fetch_sub(bytes, std::memory_order_relaxed);
-  ledger().total.current.fetch_sub(bytes, std::memory_order_relaxed);
+void memory_released(MemoryPlace place, MemoryCategory category, std::int64_t bytes) noexcept {
+  gauge_of(place, category).current.fetch_sub(bytes, std::memory_order_relaxed);
+  ledger(place).total.current.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t total) {
+  const auto size = [](std::int64_t bytes) {
+    return bytes < 10'000'000 ? fmt::format("{} bytes", bytes)
+                              : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+  };
+  const MemoryUse use = memory_use(request.place);
+  std::string in_use;
+  for (int c = 0; c < memory_category_count; ++c) {
+    const std::int64_t bytes = use.current[static_cast<std::size_t>(c)];
+    if (bytes == 0) continue;
+    in_use += fmt::format("{}{} {}", in_use.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(c)),
+                          size(bytes));
+  }
+  fail(
+      "out of {} memory: {} ({}) needs {}, and {} are free{}. This process uses {} of it{}: spread the "
+      "sequence "
+      "over more {}, or shorten it; fewer layers, heads or sequences at a time need less, too",
+      name_of(request.place), request.label, name_of(request.category),
+      size(static_cast<std::int64_t>(request.bytes)), size(free),
+      total > 0 ? fmt::format(" of {}", size(total)) : "", size(use.total_current),
+      in_use.empty() ? "" : fmt::format(" ({})", in_use),
+      request.place == MemoryPlace::device ? "GPUs" : "ranks on other machines");
 }
 
 }  // namespace detail

@@ -13,8 +13,6 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
 
-#include "measure/available_memory.hpp"
-
 namespace annulus::measure {
 
 using simulate::LinkClass;

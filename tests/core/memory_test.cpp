@@ -99,7 +99,8 @@ TEST(Memory, ThreadsCountTogether) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([] {
-        for (int i = 0; i < rounds; ++i) detail::MemoryCharge(MemoryCategory::data, 8 + i % 3);
+        for (int i = 0; i < rounds; ++i)
+          detail::MemoryCharge(MemoryPlace::host, MemoryCategory::data, 8 + i % 3);
       });
   }
   EXPECT_EQ(change.total(), 0);

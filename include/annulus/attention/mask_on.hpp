@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/sequence/mask.hpp>
 
@@ -17,24 +18,24 @@ class MaskOn {
         document_starts_(copy(exec, "annulus::attention::document_starts", mask.document_starts())),
         block_row_starts_(copy(exec, "annulus::attention::block_row_starts", mask.block_row_starts())),
         block_columns_(copy(exec, "annulus::attention::block_columns", mask.block_columns())) {
-    rule_.document_starts = document_starts_.data();
-    rule_.block_row_starts = block_row_starts_.data();
-    rule_.block_columns = block_columns_.data();
+    rule_.document_starts = document_starts_.view().data();
+    rule_.block_row_starts = block_row_starts_.view().data();
+    rule_.block_columns = block_columns_.view().data();
   }
 
   /// The rule for kernels on Exec; lives as long as this object.
   const MaskRule& rule() const { return rule_; }
 
  private:
-  using Numbers = Array1<std::int64_t, Exec>;
+  using Numbers = Owned<Array1<std::int64_t, Exec>>;
 
   // A View of no elements has a null pointer, which is how MaskRule says "no documents" and "no blocks".
   static Numbers copy(const Exec& exec, const std::string& label, std::span<const std::int64_t> values) {
     if (values.empty()) return {};
-    Numbers numbers(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), values.size());
+    Numbers numbers = Numbers::uninitialized(exec, MemoryCategory::data, label, values.size());
     const Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host(values.data(),
                                                                                              values.size());
-    Kokkos::deep_copy(exec, numbers, host);
+    Kokkos::deep_copy(exec, *numbers, host);
     exec.fence("annulus::attention::MaskOn: the host arrays may go away");
     return numbers;
   }

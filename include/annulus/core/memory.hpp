@@ -1,106 +1,83 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <string>
-#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <annulus/core/device_pool.hpp>
+#include <annulus/core/memory_use.hpp>
+#include <annulus/core/tensor.hpp>
 
 namespace annulus {
-
-/// What memory is used for; the trainer reports the peak of each.
-enum class MemoryCategory : std::uint8_t {
-  parameters,
-  gradients,
-  optimizer,
-  activations,
-  communication,
-  workspace,
-  data
-};
-inline constexpr int memory_category_count = 7;
-std::string_view name_of(MemoryCategory category);
-
-/// Bytes in use and their peak, by category and in all. One a process (ranks that are threads of one process
-/// share it). Thread safe.
-struct MemoryUse {
-  std::array<std::int64_t, memory_category_count> current{}, peak{};
-  std::int64_t total_current = 0, total_peak = 0;
-};
-MemoryUse memory_use();
-
-/// Sets every peak to what is in use now.
-void reset_memory_peaks();
-
-/// Highest resident set of this process so far, in bytes, from the operating system.
-std::int64_t peak_resident_bytes();
-
-namespace detail {
-void memory_allocated(MemoryCategory category, std::int64_t bytes);
-void memory_released(MemoryCategory category, std::int64_t bytes) noexcept;
-
-/// Allocation hook: counts on construction, discounts on destruction.
-class MemoryCharge {
- public:
-  MemoryCharge() = default;
-  MemoryCharge(MemoryCategory category, std::int64_t bytes) : category_(category), bytes_(bytes) {
-    memory_allocated(category_, bytes_);
-  }
-  MemoryCharge(MemoryCharge&& other) noexcept : category_(other.category_), bytes_(other.bytes_) {
-    other.bytes_ = 0;
-  }
-  MemoryCharge& operator=(MemoryCharge&& other) noexcept {
-    if (this != &other) {
-      release();
-      category_ = other.category_;
-      bytes_ = other.bytes_;
-      other.bytes_ = 0;
-    }
-    return *this;
-  }
-  ~MemoryCharge() { release(); }
-
- private:
-  void release() noexcept {
-    if (bytes_ != 0) memory_released(category_, bytes_);
-    bytes_ = 0;
-  }
-  MemoryCategory category_ = MemoryCategory::workspace;
-  std::int64_t bytes_ = 0;
-};
-}  // namespace detail
 
 /// A View whose bytes count in the memory report for as long as this object lives. Move-only owner; hand
 /// `view()` to kernels. ViewType is a managed Kokkos View; the contents are not initialized unless `zero` is
 /// asked for.
+///
+/// Device memory comes out of a pool ordered by `exec` (device_pool.hpp): other streams wait for `exec`
+/// before they use it, and `exec` for them before it goes back. A copy of the view does not keep it alive.
 template <class ViewType>
 class Owned {
- public:
-  Owned() = default;
+  using Value = typename ViewType::value_type;
 
-  /// Allocates with the given extents. The label reads "annulus::<module>::<what>".
+ public:
+  /// Where it lies.
+  static constexpr MemoryPlace place =
+      has_device && std::is_same_v<typename ViewType::memory_space, DeviceExec::memory_space>
+          ? MemoryPlace::device
+          : MemoryPlace::host;
+
+  Owned() = default;
+  Owned(Owned&& other) noexcept
+      : view_(std::exchange(other.view_, ViewType())),
+        block_(std::move(other.block_)),
+        charge_(std::move(other.charge_)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    view_ = std::exchange(other.view_, ViewType());
+    block_ = std::move(other.block_);
+    charge_ = std::move(other.charge_);
+    return *this;
+  }
+
+  /// Allocates with the given extents. The label reads "annulus::<module>::<what>". Throws Error when the
+  /// memory does not suffice.
   template <class Exec, class... Extents>
   static Owned uninitialized(const Exec& exec, MemoryCategory category, const std::string& label,
                              Extents... extents) {
-    return Owned(category,
-                 ViewType(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), extents...));
+    Owned owned;
+    const std::size_t bytes = ViewType::required_allocation_size(static_cast<std::size_t>(extents)...);
+    const detail::MemoryRequest request{place, category, label, bytes};
+    if constexpr (place == MemoryPlace::device) {
+      static_assert(std::is_same_v<Exec, DeviceExec>, "memory of a device belongs to a stream of it");
+      owned.block_ = detail::DeviceBlock(exec, request);
+      owned.view_ = ViewType(static_cast<Value*>(owned.block_.data()), extents...);
+    } else {
+      try {
+        owned.view_ = ViewType(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), extents...);
+      } catch (const std::runtime_error&) {  // Kokkos has no type of its own for it
+        detail::out_of_memory(request, available_host_memory(), 0);
+      }
+    }
+    owned.charge_ = detail::MemoryCharge(place, category, static_cast<std::int64_t>(bytes));
+    return owned;
   }
   template <class Exec, class... Extents>
   static Owned zeroed(const Exec& exec, MemoryCategory category, const std::string& label,
                       Extents... extents) {
-    return Owned(category, ViewType(Kokkos::view_alloc(exec, label), extents...));
+    Owned owned = uninitialized(exec, category, label, extents...);
+    Kokkos::deep_copy(exec, owned.view_, Value{});
+    return owned;
   }
 
   const ViewType& view() const { return view_; }
   const ViewType& operator*() const { return view_; }
-  bool allocated() const { return view_.is_allocated(); }
+  bool allocated() const { return view_.data() != nullptr; }
 
  private:
-  Owned(MemoryCategory category, ViewType view)
-      : view_(std::move(view)),
-        charge_(category, static_cast<std::int64_t>(view_.span() * sizeof(typename ViewType::value_type))) {}
+  struct Nothing {};
   ViewType view_;
+  [[no_unique_address]] std::conditional_t<place == MemoryPlace::device, detail::DeviceBlock, Nothing> block_;
   detail::MemoryCharge charge_;
 };
 

@@ -2,11 +2,16 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
 namespace annulus {
 
 /// Where CPU runs happen: OpenMP when Kokkos has it.
 using HostExec = Kokkos::DefaultHostExecutionSpace;
+
+/// The device's execution space; the host's in a build without a device.
+using DeviceExec = Kokkos::DefaultExecutionSpace;
+inline constexpr bool has_device = !std::is_same_v<DeviceExec, HostExec>;
 
 /// Dense arrays, last index contiguous. `Space` is an execution or memory space.
 template <class T, class Space>

@@ -11,6 +11,7 @@
 #include "attention/host_simd/pack.hpp"
 #include "attention/host_simd/pointwise.hpp"
 #include "attention/host_simd/products.hpp"
+#include "attention/host_simd/scratch.hpp"
 
 // Keys are the lanes: S = Q·K^T and dP = dO·V^T, then dV^T += dO^T·P and dK^T += Q^T·dS for the keys of a
 // tile, which one thread owns, and dQ = dS·K, to which all key tiles add. Q, dO and K are read as they lie;
@@ -306,8 +307,7 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
   const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
   Problem<T> problem{in, d_out, lse, d, dq, dk, dv, spans.view(), {}};
   const std::size_t count = problem.turns() + 1;
-  const auto counters = Owned<Counters>::uninitialized(exec, MemoryCategory::workspace,
-                                                       "annulus::attention::host_simd::counters", count);
+  const Scratch<std::int32_t> counters(count);
   problem.counters = counters.view();
   Kokkos::parallel_for("annulus::attention::host_simd::zero_counters",
                        Kokkos::RangePolicy<HostExec>(exec, 0, count),

@@ -30,21 +30,19 @@ void mask_inside(const MaskRule& mask, std::int64_t query, const PositionMap& ke
 
 }  // namespace
 
-Owned<KeySpans> key_spans(const HostExec& exec, const PositionMap& queries, const PositionMap& keys,
-                          const MaskRule& mask) {
-  auto owned =
-      Owned<KeySpans>::uninitialized(exec, MemoryCategory::workspace, "annulus::attention::key_spans",
-                                     static_cast<std::size_t>(queries.count));
+Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const PositionMap& keys,
+                           const MaskRule& mask) {
+  Scratch<KeySpan> scratch(static_cast<std::size_t>(queries.count));
   MaskRule band = mask;
   band.dilation = 1;
-  const KeySpans spans = owned.view();
+  const KeySpans spans = scratch.view();
   Kokkos::parallel_for("annulus::attention::key_spans", Kokkos::RangePolicy<HostExec>(exec, 0, queries.count),
                        [=](std::int64_t row) {
                          const KeyRange range = band.keys(queries(row));
                          const std::int64_t begin = keys.rows_below(range.begin);
                          spans(row) = {begin, std::max(begin, keys.rows_below(range.end))};
                        });
-  return owned;
+  return scratch;
 }
 
 void mask_tile(const MaskRule& mask, const PositionMap& q_positions, const PositionMap& kv_positions,

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <annulus/core/memory.hpp>
+#include <annulus/core/tensor.hpp>
 #include <annulus/sequence/mask.hpp>
 
-#include <annulus/core/tensor.hpp>
+#include "attention/host_simd/scratch.hpp"
 
 /// What the mask allows, in terms of rows instead of positions.
 namespace annulus::attention::host_simd {
@@ -16,8 +16,8 @@ struct KeySpan {
 using KeySpans = Array1<KeySpan, HostExec>;
 
 /// The spans of all query rows: one look-up for all heads and tiles.
-Owned<KeySpans> key_spans(const HostExec& exec, const PositionMap& queries, const PositionMap& keys,
-                          const MaskRule& mask);
+Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const PositionMap& keys,
+                           const MaskRule& mask);
 
 /// A tile of scores: `queries` × `keys` are the rows that it covers, score (i, j) stands at
 /// scores[i · query_stride + j · key_stride].

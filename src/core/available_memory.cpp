@@ -1,4 +1,4 @@
-#include "measure/available_memory.hpp"
+#include <annulus/core/memory_use.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace annulus::measure {
+namespace annulus {
 
 namespace {
 
@@ -50,4 +50,4 @@ std::int64_t available_host_memory() {
   return std::min(of_the_machine(), of_the_control_groups());
 }
 
-}  // namespace annulus::measure
+}  // namespace annulus

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <annulus/core/memory_use.hpp>
+#include <annulus/core/tensor.hpp>
+
+namespace annulus {
+
+/// The device's memory as its driver sees it, in bytes. All 0 in a build without a device.
+struct DeviceMemory {
+  std::int64_t free = 0, total = 0;  ///< of the device, whoever uses it
+  /// Taken from the device by this process' pool, in use or ready for reuse; 0 without a pool.
+  std::int64_t pooled = 0;
+};
+DeviceMemory device_memory();
+
+namespace detail {
+
+/// Device memory out of a pool that is ordered by streams (cudaMallocFromPoolAsync): neither taking it nor
+/// giving it back waits for the device or asks its driver for memory once the pool has grown. Work that is
+/// enqueued to `exec` may use it at once; at the end it goes back behind the work of `exec`, so work of other
+/// streams must be ordered before that. Throws Error when the device's memory does not suffice.
+/// ANNULUS_DEVICE_POOL=off, a device without pools and a back-end for which none is written allocate and
+/// free directly instead, which waits for the device.
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(const DeviceExec& exec, const MemoryRequest& request);
+  DeviceBlock(DeviceBlock&& other) noexcept;
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept;
+  ~DeviceBlock() { release(); }
+
+  void* data() const { return data_; }
+
+ private:
+  void release() noexcept;
+
+  std::optional<DeviceExec> exec_;  // its stream outlives the block
+  std::string label_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace detail
+}  // namespace annulus
