@@ -4,6 +4,9 @@
 
 #include "linalg/host.hpp"
 #include "linalg/portable.hpp"
+#ifdef KOKKOS_ENABLE_CUDA
+#include "linalg/cublaslt.hpp"
+#endif
 
 namespace annulus::linalg {
 namespace {
@@ -51,6 +54,10 @@ void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const 
     scale<Exec, TC>(exec, beta, c, d);
   } else if constexpr (std::is_same_v<Exec, HostExec>) {
     detail::multiply(exec, op_a, op_b, alpha, a, b, beta, c, d);
+#ifdef KOKKOS_ENABLE_CUDA
+  } else if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+    detail::multiply(exec, op_a, op_b, alpha, a, b, beta, c, d);
+#endif
   } else {
     detail::multiply_portably<Exec, T, TC>(exec, op_a, op_b, alpha, a, b, beta, c, d);
   }

@@ -43,6 +43,13 @@ Array2<T, Exec> matrix_in(const Owned<Array1<float, Exec>>& memory, std::int64_t
   return Kokkos::subview(padded, Kokkos::ALL, std::pair<std::int64_t, std::int64_t>(0, columns));
 }
 
+template <class Exec, class E>
+void grow(const Exec& exec, Owned<Array1<E, Exec>>& array, const char* label, std::int64_t size) {
+  if (static_cast<std::int64_t>(array.view().extent(0)) >= size) return;
+  array = {};  // what is given back first does not count twice in the peak
+  array = Owned<Array1<E, Exec>>::uninitialized(exec, MemoryCategory::workspace, label, size);
+}
+
 }  // namespace
 
 template <class Exec, class T>
@@ -64,15 +71,10 @@ std::int64_t LmHeadLoss<Exec, T>::choose_tile(std::int64_t tokens, std::int64_t 
 
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::reserve(const Exec& exec, std::int64_t tokens, std::int64_t logits) {
-  const auto grow = [&exec]<class E>(Owned<Array1<E, Exec>>& array, const char* label, std::int64_t size) {
-    if (static_cast<std::int64_t>(array.view().extent(0)) >= size) return;
-    array = {};  // what is given back first does not count twice in the peak
-    array = Owned<Array1<E, Exec>>::uninitialized(exec, MemoryCategory::workspace, label, size);
-  };
-  grow(logits_, "annulus::loss::logits", logits);
-  grow(losses_, "annulus::loss::losses", tokens);
+  grow(exec, logits_, "annulus::loss::logits", logits);
+  grow(exec, losses_, "annulus::loss::losses", tokens);
   if (totals_.allocated()) return;
-  grow(totals_, "annulus::loss::totals", 1);
+  grow(exec, totals_, "annulus::loss::totals", 1);
   Kokkos::deep_copy(exec, *totals_, detail::LmHeadTotals());
 }
 

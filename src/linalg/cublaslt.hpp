@@ -1,0 +1,41 @@
+#pragma once
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/linalg/matmul.hpp>
+
+/// Products on NVIDIA GPUs.
+namespace annulus::linalg::detail {
+
+/// A row-major matrix on the device.
+struct DeviceMatrix {
+  void* data = nullptr;
+  std::int64_t rows = 0, columns = 0, stride = 0;  ///< stride: elements from a row to the next
+  DType type = DType::f32;
+
+  DeviceMatrix() = default;
+  template <class T>
+  explicit DeviceMatrix(const Array2<T, Kokkos::Cuda>& view)
+      : data(const_cast<std::remove_const_t<T>*>(view.data())),
+        rows(static_cast<std::int64_t>(view.extent(0))),
+        columns(static_cast<std::int64_t>(view.extent(1))),
+        stride(static_cast<std::int64_t>(view.stride(0))),
+        type(dtype_of<std::remove_const_t<T>>) {}
+};
+
+/// D = alpha · op(A) · op(B) + beta · C through cuBLASLt, summed in fp32. A stream has a handle, a workspace
+/// and the algorithms of the products that it has seen; cuBLASLt's heuristics choose them by shape, without a
+/// trial, so that every run takes the same. Sizes fit, nothing is empty. Throws Error naming the product when
+/// cuBLASLt refuses.
+void multiply_on_stream(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const DeviceMatrix& a,
+                        const DeviceMatrix& b, float beta, const DeviceMatrix& c, const DeviceMatrix& d);
+
+template <class T, class TC>
+void multiply(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Kokkos::Cuda>& a,
+              const Array2<const T, Kokkos::Cuda>& b, float beta, const Array2<const TC, Kokkos::Cuda>& c,
+              const Array2<TC, Kokkos::Cuda>& d) {
+  const DeviceMatrix product(d);
+  multiply_on_stream(exec, op_a, op_b, alpha, DeviceMatrix(a), DeviceMatrix(b), beta,
+                     beta == 0.0f ? product : DeviceMatrix(c), product);
+}
+
+}  // namespace annulus::linalg::detail
