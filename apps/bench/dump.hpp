@@ -1,20 +1,12 @@
 #pragma once
 
-#include <filesystem>
-#include <map>
+#include <annulus/io/hdf5.hpp>
 
-#include <annulus/plan/plan.hpp>
-
-#include "bench/global.hpp"
-#include "bench/options.hpp"
+#include "bench/case.hpp"
 
 namespace annulus::bench {
 
-/// Writes the tensors by the names of plan::name_of, except that o is "out", in fp32 and global token order:
-/// (batch, heads, tokens, head_dim), lse without the last. The root group's attributes are the configuration.
-/// Atomically.
-void write_dump(const std::filesystem::path& path, const AttentionOptions& options,
-                const plan::Problem& problem, double scale,
-                const std::map<plan::Tensor, GlobalTensor>& tensors);
+/// Sets the attributes that tell what a tensor dump was computed with (docs/formats/tensor-dump.md).
+void describe_dump(io::File& file, const Case& c, double scale, const std::string& execution_space);
 
 }  // namespace annulus::bench
