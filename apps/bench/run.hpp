@@ -9,6 +9,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/distributed/attention.hpp>
+#include <annulus/trace/recorder.hpp>
 
 #include "bench/case.hpp"
 #include "bench/global.hpp"
@@ -94,6 +95,21 @@ class Run {
     add(Tensor::dk, dk_);
     add(Tensor::dv, dv_);
     return all;
+  }
+
+  /// Inputs and results by the names of plan::name_of, except that o is "out"; collective.
+  void record(trace::Recorder& recorder) {
+    recorder.set_rows(0, source_.values.positions);
+    recorder.rows(exec_, "q", *q_);
+    recorder.rows(exec_, "k", *k_);
+    recorder.rows(exec_, "v", *v_);
+    recorder.rows(exec_, "out", *out_);
+    recorder.rows(exec_, "lse", *lse_);
+    if (!has_backward_) return;
+    recorder.rows(exec_, "do", *d_out_);
+    recorder.rows(exec_, "dq", *dq_);
+    recorder.rows(exec_, "dk", *dk_);
+    recorder.rows(exec_, "dv", *dv_);
   }
 
   /// Relative errors of sampled rows; collective.
