@@ -1,5 +1,9 @@
 # `cmake --install`: libraries, headers, programs, Slurm templates and the CMake package (find_package(Annulus)). A Kokkos
 # that was built as a part of this tree is installed beside it by its own rules.
+#
+# Programs lie in libexec/annulus/cpu or libexec/annulus/cuda, so that both builds fit into one prefix; in bin are the
+# launcher `annulus`, which picks the one that a machine can run, and links to it by the names of the programs. The component
+# `programs` is these alone.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -10,6 +14,24 @@ install(TARGETS ${modules} EXPORT AnnulusTargets
 install(EXPORT AnnulusTargets NAMESPACE annulus:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/annulus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/slurm/ DESTINATION ${CMAKE_INSTALL_DATADIR}/annulus/slurm USE_SOURCE_PERMISSIONS)
+
+get_property(programs GLOBAL PROPERTY ANNULUS_PROGRAMS)
+if(programs)
+  set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/annulus)
+  if(ANNULUS_CUDA)
+    install(TARGETS ${programs} RUNTIME DESTINATION ${libexec}/cuda COMPONENT programs)
+  else()
+    install(TARGETS ${programs} RUNTIME DESTINATION ${libexec}/cpu COMPONENT programs)
+  endif()
+  file(RELATIVE_PATH ANNULUS_LIBEXEC_FROM_BIN /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${libexec})
+  configure_file(${PROJECT_SOURCE_DIR}/src/driver/installed.sh.in ${PROJECT_BINARY_DIR}/driver/annulus @ONLY)
+  install(FILES ${PROJECT_SOURCE_DIR}/src/driver/launch.sh DESTINATION ${libexec} COMPONENT programs)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/driver/annulus DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+  foreach(program IN LISTS programs)
+    file(CREATE_LINK annulus ${PROJECT_BINARY_DIR}/driver/${program} SYMBOLIC)
+    install(FILES ${PROJECT_BINARY_DIR}/driver/${program} DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+  endforeach()
+endif()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/AnnulusConfig.cmake.in ${PROJECT_BINARY_DIR}/AnnulusConfig.cmake
   INSTALL_DESTINATION ${package_dir})

@@ -53,7 +53,9 @@ function(annulus_add_program name)
   target_compile_options(${name} PRIVATE ${ANNULUS_WARNINGS})
   target_link_libraries(${name} PRIVATE ${arg_DEPENDS})
   annulus_sanitize(${name})
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Where CUDA and NCCL lie the system need not look by itself.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  set_property(GLOBAL APPEND PROPERTY ANNULUS_PROGRAMS ${name})
 endfunction()
 
 # annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]

@@ -9,6 +9,9 @@ endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
+if(EXISTS ${SCRATCH}/prefix/bin/annulus-plan)
+  run(${SCRATCH}/prefix/bin/annulus-plan --version)  # through the launcher
+endif()
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
   -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix ${OPTIONS})
 run(${CMAKE_COMMAND} --build ${SCRATCH}/build)

@@ -1,0 +1,110 @@
+# shellcheck shell=bash
+# What ./annulus and the installed launcher share: which build a machine can run, and programs on MPI ranks. Both define
+# program_of BUILD PROGRAM (its path) and how_to_get BUILD (what the user does to have that build).
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+die() { printf 'annulus: %s\n' "$*" >&2; exit 1; }
+
+# --- the build that a machine can run -------------------------------------------------------------------------
+
+# Programs of the build cuda are linked with the driver's library: without it the system does not even start them.
+has_driver() {
+  local folders folder
+  PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep 'libcuda\.so\.1' >/dev/null && return
+  IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
+  for folder in "${folders[@]}"; do
+    [ ! -e "$folder/libcuda.so.1" ] || return 0
+  done
+  return 1
+}
+# A GPU that this process may open: a batch system hides those of others. ANNULUS_GPU_DEVICES stands in for them in tests.
+has_gpu() {
+  local device
+  [ "${CUDA_VISIBLE_DEVICES-all}" != "" ] && [ "${CUDA_VISIBLE_DEVICES-all}" != -1 ] || return 1
+  # shellcheck disable=SC2086  # a pattern
+  for device in ${ANNULUS_GPU_DEVICES:-/dev/nvidia[0-9]* /dev/dxg}; do
+    if (: <"$device") 2>/dev/null; then return 0; fi
+  done
+  return 1
+}
+require_driver() {  # PROGRAM [WHAT TO DO]
+  has_driver || die "$1 of the preset cuda needs an NVIDIA GPU, and this machine has no driver for one (libcuda.so.1): ${2:-use --preset cpu}"
+}
+
+# The system finds all libraries of the program.
+can_start() { [ -x "$1" ] && ! ldd "$1" 2>/dev/null | grep 'not found' >/dev/null; }
+
+# pick_build PROGRAM: sets `picked` to cuda where PROGRAM is there for GPUs and this machine has one, to cpu otherwise, and
+# `why`. What is there for GPUs alone is taken if it starts: not every program needs one. ANNULUS_BUILD decides where it is set.
+pick_build() {
+  picked=cpu
+  if [ -n "${ANNULUS_BUILD:-}" ]; then
+    picked=$ANNULUS_BUILD why="ANNULUS_BUILD says so"
+  elif [ ! -x "$(program_of cuda "$1")" ]; then
+    why="$1 is not there for GPUs"
+  elif ! has_driver; then
+    why="this machine has no NVIDIA driver (libcuda.so.1)"
+  elif ! has_gpu; then
+    why="this machine has no NVIDIA GPU that may be used"
+  else
+    picked=cuda why="this machine has an NVIDIA GPU"
+  fi
+  if [ -n "${ANNULUS_BUILD:-}" ]; then
+    [ "$picked" != cuda ] || require_driver "$1" "unset ANNULUS_BUILD, or set it to cpu"
+  elif [ "$picked" = cpu ] && [ ! -x "$(program_of cpu "$1")" ] && can_start "$(program_of cuda "$1")"; then
+    picked=cuda why="$why, but $1 is there for GPUs alone"
+  fi
+}
+
+# --- MPI ------------------------------------------------------------------------------------------------------
+
+# mpi_run RANKS PROGRAM ARGUMENTS: Open MPI refuses root and more ranks than cores unless told otherwise; both are normal
+# in containers and on laptops. Signals that ask to stop reach the ranks as SIGUSR1, which mpirun hands on at once and
+# annulus-train answers by saving; SIGTERM and SIGINT would make mpirun end its ranks on a clock of its own. So mpirun gets
+# a session of its own, out of reach of the terminal's Ctrl-C. A second signal ends all ranks without saving.
+mpi_run() {
+  local ranks=$1 flags=() job status=0 stops=0; shift
+  export ANNULUS_DRIVER=${ANNULUS_DRIVER:-$0}  # for commands that programs suggest
+  if mpirun --version 2>/dev/null | grep -qi 'open mpi\|open-mpi'; then
+    flags=(-q --oversubscribe --bind-to none)  # -q: what mpirun would say after a rank's own message is no help
+    [ "$(id -u)" -eq 0 ] && flags+=(--allow-run-as-root)
+  fi
+  setsid mpirun "${flags[@]}" -n "$ranks" "$@" </dev/null &
+  job=$!
+  trap 'stops=$((stops + 1)); if [ $stops -eq 1 ]; then kill -USR1 $job; else kill -TERM $job; kill -TERM $job; fi 2>/dev/null || true' INT TERM HUP USR1
+  while kill -0 $job 2>/dev/null; do
+    status=0
+    wait $job || status=$?
+  done
+  trap - INT TERM HUP USR1
+  if [ $status -gt 128 ] && [ $stops -gt 0 ]; then  # maybe the status of the wait that the trap ended
+    local again=0
+    wait $job 2>/dev/null || again=$?
+    [ $again -eq 127 ] || status=$again
+  fi
+  return $status
+}
+
+# Any program on N ranks; those of Annulus by name, from the build of a preset, or from the one that this machine can run.
+run_program() {
+  local preset="" ranks program picked why
+  if [ "${1:-}" = --preset ]; then
+    [ $# -ge 2 ] || die "--preset needs a name"
+    preset=$2
+    shift 2
+  fi
+  [ $# -ge 2 ] || die "run needs a number of ranks and a program (see: ${ANNULUS_DRIVER:-$0} help)"
+  [[ $1 =~ ^[1-9][0-9]*$ ]] || die "run $1: give a positive number of ranks"
+  ranks=$1 program=$2
+  shift 2
+  if [ -z "$preset" ] && [[ $program == annulus-* ]]; then
+    pick_build "$program"
+    preset=$picked
+    [ ! -x "$(program_of "$preset" "$program")" ] || say "$program of the build $preset: $why" >&2
+  fi
+  preset=${preset:-cpu}
+  [[ $program == */* ]] || [ ! -x "$(program_of "$preset" "$program")" ] || program=$(program_of "$preset" "$program")
+  command -v "$program" >/dev/null || die "run: there is no program $program ($(how_to_get "$preset"))"
+  [ "$preset" != cuda ] || require_driver "$program"
+  mpi_run "$ranks" "$program" "$@"
+}
