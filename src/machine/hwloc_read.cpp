@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <tuple>
 
 #include <annulus/base/error.hpp>
 #include <annulus/machine/machine.hpp>
@@ -128,7 +130,16 @@ class Reader {
   }
 
   void read_pci() {
-    for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology_, pci)) != nullptr;) {
+    std::vector<hwloc_obj_t> devices;  // hwloc's order is that of the NUMA nodes
+    for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(topology_, pci)) != nullptr;)
+      devices.push_back(pci);
+    const auto address = [](hwloc_obj_t pci) {
+      const auto& at = pci->attr->pcidev;
+      return std::tuple(at.domain, at.bus, at.dev, at.func);
+    };
+    std::sort(devices.begin(), devices.end(),
+              [&](hwloc_obj_t a, hwloc_obj_t b) { return address(a) < address(b); });
+    for (hwloc_obj_t pci : devices) {
       if (is_gpu(pci)) read_gpu(pci);
       read_nic(pci);
     }
@@ -203,6 +214,14 @@ class Reader {
     }
   }
 
+  /// The nearest object above both. (hwloc's own goes by depths, which devices do not have.)
+  static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b) {
+    std::set<hwloc_obj_t> above;
+    for (hwloc_obj_t object = a; object != nullptr; object = object->parent) above.insert(object);
+    while (!above.contains(b)) b = b->parent;
+    return b;
+  }
+
   /// Bridges between a device and its ancestor.
   static int bridges_below(hwloc_obj_t device, hwloc_obj_t ancestor) {
     int bridges = 0;
@@ -212,7 +231,7 @@ class Reader {
 
   Reach reach(hwloc_obj_t a, hwloc_obj_t b, const Place& place_a, const Place& place_b) const {
     if (b == nullptr) return Reach::system;
-    hwloc_obj_t common = hwloc_get_common_ancestor_obj(topology_, a, b);
+    hwloc_obj_t common = common_ancestor(a, b);
     if (common->type == HWLOC_OBJ_BRIDGE) {
       if (common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) return Reach::host_bridge;
       // One switch is two bridges: its upstream port, which is common, and a downstream port for each device.

@@ -1,0 +1,93 @@
+#include "topology/launch.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "topology/environment_text.hpp"
+
+namespace annulus::topology_app {
+namespace {
+
+/// Slurm's counts, one a node of the job, must agree.
+void require_equal(const Variables& variables, const char* name, const Job& job, const char* what,
+                   const char* remedy) {
+  const auto text = variables(name);
+  if (!text) return;
+  const std::vector<int> counts = expand_counts(*text, name);
+  for (std::size_t node = 1; node < counts.size() && node < job.hosts.size(); ++node)
+    require(counts[node] == counts[0], "{} has {} {} of this job and {} has {} ({}={}): {}", job.hosts[0],
+            counts[0], what, job.hosts[node], counts[node], name, *text, remedy);
+}
+
+int cpus_on_node(const Scene& scene, const Variables& variables) {
+  if (const auto text = variables("SLURM_CPUS_ON_NODE")) return std::atoi(text->c_str());
+  int cpus = 0;
+  for (const machine::Core& core : scene.nodes.front().machine.cores)
+    cpus += core.allowed ? static_cast<int>(core.cpus.size()) : 0;
+  return cpus;
+}
+
+}  // namespace
+
+Launch plan_launch(const Options& options, const Scene& scene, const Variables& variables) {
+  require_equal(
+      variables, "SLURM_JOB_CPUS_PER_NODE", scene.job, "processors",
+      "ranks do equal work: ask for whole nodes of one type (--exclusive, --constraint), or for equal parts "
+      "(--ntasks-per-node, --cpus-per-task)");
+  if (variables("SLURM_NTASKS") && options.ranks_per_node == 0)
+    require_equal(variables, "SLURM_TASKS_PER_NODE", scene.job, "tasks",
+                  "ranks do equal work: give --ntasks-per-node and not only --ntasks");
+  Launch launch;
+  launch.ranks_per_node = static_cast<int>(scene.nodes.front().ranks.size());
+  const int cpus = cpus_on_node(scene, variables);
+  require(cpus >= launch.ranks_per_node,
+          "{}: {} processors for {} ranks: ask for more (--cpus-per-task, --exclusive), or start "
+          "fewer ranks (--ntasks-per-node)",
+          scene.job.hosts.front(), cpus, launch.ranks_per_node);
+  launch.cpus_per_rank = cpus / launch.ranks_per_node;
+  require(options.nodes <= scene.job.nodes(), "--nodes {}: the job has {} ({})", options.nodes,
+          scene.job.nodes(), fmt::join(scene.job.hosts, ", "));
+  const std::vector<int> order = switch_order(scene.job);
+  const std::size_t nodes = options.nodes > 0 ? static_cast<std::size_t>(options.nodes) : order.size();
+  std::vector<int> taken(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(nodes));
+  launch.arbitrary = !std::is_sorted(taken.begin(), taken.end());
+  for (const int node : taken) launch.hosts.push_back(scene.job.hosts[static_cast<std::size_t>(node)]);
+  return launch;
+}
+
+std::string shell_text(const Options& options, const Launch& launch) {
+  const bool arbitrary = launch.arbitrary && !options.hostfile.empty();
+  if (arbitrary) {
+    std::string lines;
+    for (const std::string& host : launch.hosts) {
+      for (int i = 0; i < launch.ranks_per_node; ++i) lines += host + "\n";
+    }
+    io::write_text_atomically(options.hostfile, lines);
+  }
+  std::string text;
+  const auto line = [&](const char* name, const std::string& value, std::string_view why) {
+    text += fmt::format("export {}={}  # {}\n", name, quoted(value), why);
+  };
+  line("ANNULUS_NODES", fmt::to_string(launch.hosts.size()), "srun --nodes");
+  line("ANNULUS_NODELIST", fmt::format("{}", fmt::join(launch.hosts, ",")),
+       "srun --nodelist, in the order of the ranks");
+  line("ANNULUS_RANKS_PER_NODE", fmt::to_string(launch.ranks_per_node), "srun --ntasks-per-node");
+  line("ANNULUS_RANKS", fmt::to_string(launch.hosts.size() * static_cast<std::size_t>(launch.ranks_per_node)),
+       "srun --ntasks, mpirun -n");
+  line("ANNULUS_CPUS_PER_RANK", fmt::to_string(launch.cpus_per_rank), "srun --cpus-per-task");
+  line("ANNULUS_DISTRIBUTION", arbitrary ? "arbitrary" : "block:block",
+       arbitrary ? "srun --distribution: nodes of one switch follow one another"
+                 : "srun --distribution: ranks of one node are consecutive");
+  line("ANNULUS_CPU_BIND", "none",
+       "srun --cpu-bind: annulus-topology --exec binds, it knows which cores are near which GPU");
+  if (arbitrary) line("SLURM_HOSTFILE", options.hostfile, "the host of each rank");
+  return text;
+}
+
+}  // namespace annulus::topology_app

@@ -1,0 +1,126 @@
+// annulus-topology: what nodes and networks of a job are made of, where its ranks are, and what follows from
+// it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "topology/environment_text.hpp"
+#include "topology/json_report.hpp"
+#include "topology/launch.hpp"
+#include "topology/options.hpp"
+#include "topology/scene.hpp"
+#include "topology/tree.hpp"
+
+namespace annulus::topology_app {
+namespace {
+
+/// Writes JSON where --json says. Returns whether it went to stdout.
+bool write_json(const Options& options, const nlohmann::json& json) {
+  if (options.json.empty()) return false;
+  const std::string text = json.dump(2) + "\n";
+  if (options.json == "-")
+    fmt::print("{}", text);
+  else
+    io::write_text_atomically(options.json, text);
+  return options.json == "-";
+}
+
+int save(const Options& options, const Variables& variables) {
+  const machine::Description description = machine::describe_this_machine();
+  std::error_code error;
+  std::filesystem::create_directories(options.save, error);
+  require(!error, "--save {}: the folder cannot be made: {}", options.save, error.message());
+  const std::string host = this_host(description.machine, variables);
+  io::write_text_atomically(std::filesystem::path(options.save) / (host + ".xml"), description.xml);
+  // A node of the wrong type says so itself, before all are compared.
+  machine::Machine machine = description.machine;
+  machine.host = host;
+  report(machine::parts_of(machine, profile_of(options)).findings, options.strict);
+  return 0;
+}
+
+int where(const Variables& variables) {
+  const auto launched = launched_rank(variables);
+  require(launched.has_value(), "--where: no launcher (srun, mpirun) has started this process");
+  fmt::print("{} {}\n", launched->rank, this_host(machine::describe_this_machine().machine, variables));
+  return 0;
+}
+
+int rank(const Options& options, const Variables& variables) {
+  const RankScene scene = make_rank_scene(options, variables);
+  const auto settings =
+      settings_of(scene.node.machine, scene.node.parts, scene.place, scene.profile, variables);
+  const bool quiet = options.execute && !scene.speaks;  // one rank is enough to warn
+  const bool printed = write_json(options, to_json(scene, settings));
+  std::vector<Finding> findings = scene.findings;
+  if (quiet) std::erase_if(findings, [](const Finding& finding) { return !finding.error; });
+  report(findings, options.strict);
+  if (options.execute) execute(options, scene, settings);
+  if (!printed) fmt::print("{}", shell_text(scene, settings));
+  return 0;
+}
+
+machine::Guess guess_of(const Scene& scene) {
+  const Node& node = scene.nodes.front();
+  machine::Guess guess = machine::guess_cluster(node.machine, node.parts, node.ranks, topology_of(scene.job));
+  guess.comments.file = fmt::format(
+      "Written by annulus-topology {} ({}) for {}.\nEvery rate is a guess from the class of the device: "
+      "measure with "
+      "'annulus-bench links --base THIS-FILE --output FILE'.",
+      version(), git_hash(), scene.job.source);
+  return guess;
+}
+
+int run(const Options& options) {
+  check(options);
+  const Variables variables = process_variables();
+  if (!options.save.empty()) return save(options, variables);
+  if (options.where) return where(variables);
+  if (options.env || options.execute) return rank(options, variables);
+
+  const Scene scene = make_scene(options, variables);
+  const machine::Guess guess = guess_of(scene);
+  const bool printed = write_json(options, to_json(scene, guess));
+  if (!options.launch && !printed) fmt::print("{}", tree_text(scene, guess));
+  std::fflush(stdout);
+  report(scene.findings, options.strict);
+  if (options.launch) fmt::print("{}", shell_text(options, plan_launch(options, scene, variables)));
+  if (!options.output.empty())
+    io::write_text_atomically(options.output, simulate::to_text(guess.cluster, guess.comments));
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus::topology_app
+
+int main(int argc, char** argv) {
+  // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  CLI::App app(
+      "Finds nodes, GPUs, network cards and switches, and says where ranks are to be (docs/topology.md).",
+      "annulus-topology");
+  app.set_version_flag("--version", std::string(annulus::version()));
+  annulus::topology_app::Options options;
+  annulus::topology_app::add_options(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
+  }
+  try {
+    return annulus::topology_app::run(options);
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "annulus-topology: %s\n", error.what());
+    return 1;
+  }
+}

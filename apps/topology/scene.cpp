@@ -1,0 +1,303 @@
+#include "topology/scene.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+namespace annulus::topology_app {
+namespace {
+
+namespace fs = std::filesystem;
+using machine::Machine;
+using machine::Parts;
+using machine::Profile;
+
+std::string read_stdin() {
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+/// What `scontrol show topology` prints; empty without scontrol, or where the cluster has no switches.
+std::string ask_slurm_for_switches() {
+  FILE* pipe = ::popen("scontrol show topology 2>/dev/null", "r");
+  if (pipe == nullptr) return {};
+  std::string text;
+  char buffer[4096];
+  while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, count);
+  return ::pclose(pipe) == 0 ? text : std::string();
+}
+
+std::string before_dot(const std::string& host) {
+  return host.substr(0, host.find('.'));
+}
+
+bool same_host(const std::string& a, const std::string& b) {
+  return a == b || (before_dot(a) == before_dot(b) && (before_dot(a) == a || before_dot(b) == b));
+}
+
+std::vector<Machine> read_files(const std::vector<std::string>& files) {
+  std::vector<Machine> machines;
+  for (const std::string& file : files) {
+    const std::size_t equals = file.find('=');
+    const bool named = equals != file.npos && !fs::exists(file);
+    machines.push_back(named ? machine::read_machine(file.substr(equals + 1), file.substr(0, equals))
+                             : machine::read_machine(file));
+  }
+  return machines;
+}
+
+std::vector<Machine> read_folder(const fs::path& folder) {
+  require(fs::is_directory(folder),
+          "--from {}: there is no such folder: let every node write into it first (srun "
+          "--ntasks-per-node=1 annulus-topology --save {})",
+          folder.string(), folder.string());
+  std::vector<Machine> machines;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    // Slurm's name of the node is the file's; it need not be the system's.
+    if (entry.path().extension() == ".xml")
+      machines.push_back(machine::read_machine(entry.path().string(), entry.path().stem().string()));
+  }
+  std::sort(machines.begin(), machines.end(), [](const auto& a, const auto& b) { return a.host < b.host; });
+  require(!machines.empty(),
+          "--from {}: no HOST.xml there: let every node write one (srun --ntasks-per-node=1 "
+          "annulus-topology --save {})",
+          folder.string(), folder.string());
+  return machines;
+}
+
+/// The described nodes in the job's order. Throws Error for a node of the job without a description.
+std::vector<Machine> in_job_order(std::vector<Machine> machines, const Job& job, const Options& options) {
+  std::vector<Machine> ordered;
+  for (const std::string& host : job.hosts) {
+    const auto found = std::find_if(machines.begin(), machines.end(),
+                                    [&](const Machine& m) { return same_host(m.host, host); });
+    if (found == machines.end() && options.from.empty()) continue;  // --xml may show some nodes of a job
+    require(found != machines.end(),
+            "node {} of the job has left no description in {}: is the folder on a file system that all nodes "
+            "share? "
+            "Write it again (srun --ntasks-per-node=1 annulus-topology --save {})",
+            host, options.from, options.from);
+    ordered.push_back(*found);
+    ordered.back().host = host;
+  }
+  return ordered.empty() ? machines : ordered;
+}
+
+int positive(const Variables& variables, const char* name) {
+  return std::max(0, std::atoi(variables(name).value_or("0").c_str()));
+}
+
+int ranks_of_host(const Job& job, const std::string& host) {
+  return static_cast<int>(std::count_if(job.node_of_rank.begin(), job.node_of_rank.end(), [&](int node) {
+    return same_host(job.hosts[static_cast<std::size_t>(node)], host);
+  }));
+}
+
+/// `ranks`: of the node; 0: as ranks_on_node says. `bound`: logical processors that they may use; empty: all.
+Node make_node(Machine&& described, const Options& options, const Profile& profile, int ranks,
+               const Variables& variables, bool here, const std::vector<int>& bound) {
+  Node node{.machine = std::move(described), .parts = {}, .ranks = {}};
+  node.parts = machine::parts_of(node.machine, profile);
+  if (ranks == 0) ranks = ranks_on_node(options, profile, node.machine, node.parts, variables);
+  // Slurm's GPUs are those of this process; files are looked at as a whole.
+  if (here)
+    machine::restrict_gpus(node.machine, variables("CUDA_VISIBLE_DEVICES").value_or(""),
+                           positive(variables, "SLURM_GPUS_ON_NODE"), ranks, node.parts);
+  node.ranks = machine::place_ranks(node.machine, node.parts, ranks, bound);
+  return node;
+}
+
+/// The same findings of several nodes become one.
+std::vector<Finding> grouped(const std::vector<Finding>& list, const std::vector<Node>& nodes) {
+  std::vector<Finding> result;
+  std::vector<int> times;
+  const auto rest_of = [&](const Finding& finding) {
+    for (const Node& node : nodes) {
+      if (finding.text.starts_with(node.machine.host + ": "))
+        return finding.text.substr(node.machine.host.size());
+    }
+    return finding.text;
+  };
+  for (const Finding& finding : list) {
+    const auto same = std::find_if(result.begin(), result.end(),
+                                   [&](const Finding& other) { return rest_of(other) == rest_of(finding); });
+    if (same == result.end()) {
+      result.push_back(finding);
+      times.push_back(0);
+    } else {
+      ++times[static_cast<std::size_t>(same - result.begin())];
+    }
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const std::string rest = rest_of(result[i]);
+    if (times[i] > 0)
+      result[i].text =
+          fmt::format("{} and {} other {}{}", result[i].text.substr(0, result[i].text.size() - rest.size()),
+                      times[i], times[i] == 1 ? "node" : "nodes", rest);
+  }
+  return result;
+}
+
+/// Without a job: the described nodes one after the other.
+Job job_of(const std::vector<Node>& nodes) {
+  Job job{.source = nodes.size() == 1 ? "this node alone" : "these nodes",
+          .hosts = {},
+          .node_of_rank = {},
+          .leaves = {}};
+  for (const Node& node : nodes) {
+    job.node_of_rank.insert(job.node_of_rank.end(), node.ranks.size(), job.nodes());
+    job.hosts.push_back(node.machine.host);
+  }
+  return job;
+}
+
+/// The job's ranks when none were asked of Slurm: those of the profile, node after node.
+void fill_ranks(Job& job, const Options& options, const std::vector<Node>& nodes,
+                const Variables& variables) {
+  const bool asked = variables("SLURM_STEP_NODELIST") || variables("SLURM_NTASKS");
+  if (!options.ranks_file.empty() || (asked && options.ranks_per_node == 0)) return;
+  job.node_of_rank.clear();
+  for (int node = 0; node < job.nodes(); ++node)
+    job.node_of_rank.insert(job.node_of_rank.end(), nodes.front().ranks.size(), node);
+}
+
+}  // namespace
+
+Profile profile_of(const Options& options) {
+  return options.profile.empty() ? Profile{} : machine::read_profile(options.profile);
+}
+
+std::string this_host(const Machine& machine, const Variables& variables) {
+  return variables("SLURMD_NODENAME").value_or(machine.host);
+}
+
+std::optional<Job> find_job(const Options& options, const Variables& variables) {
+  std::optional<Job> job;
+  if (!options.ranks_file.empty()) {
+    const bool piped = options.ranks_file == "-";
+    job = job_of_ranks(piped ? read_stdin() : io::read_text(options.ranks_file),
+                       piped ? "stdin" : options.ranks_file);
+  } else {
+    job = slurm_job(variables);
+  }
+  if (!job) return job;
+  std::string switches;
+  if (!options.switches.empty()) {
+    switches = io::read_text(options.switches);
+    require(!parse_switches(switches).empty(),
+            "--switches {}: no line 'SwitchName=… Nodes=…', which 'scontrol show topology' "
+            "prints",
+            options.switches);
+  } else if (variables("SLURM_JOB_ID")) {
+    switches = ask_slurm_for_switches();
+  }
+  if (!switches.empty()) job->leaves = parse_switches(switches);
+  return job;
+}
+
+int ranks_on_node(const Options& options, const Profile& profile, const Machine& machine, const Parts& parts,
+                  const Variables& variables) {
+  if (options.ranks_per_node > 0) return options.ranks_per_node;
+  if (const int asked = positive(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
+  if (variables("SLURM_NTASKS") && variables("SLURM_TASKS_PER_NODE")) {
+    const std::vector<int> counts = expand_counts(*variables("SLURM_TASKS_PER_NODE"), "SLURM_TASKS_PER_NODE");
+    if (!counts.empty() && counts.front() > 0) return counts.front();
+  }
+  if (profile.ranks_per_node > 0) return profile.ranks_per_node;
+  if (const int given = positive(variables, "SLURM_GPUS_ON_NODE"); given > 0 && parts.gpu_count > 0)
+    return std::min(given, parts.gpu_count);
+  if (parts.gpu_count > 0) return parts.gpu_count;
+  return std::max(1, static_cast<int>(machine.numa.size()));
+}
+
+Scene make_scene(const Options& options, const Variables& variables) {
+  Scene scene{.profile = profile_of(options), .job = {}, .nodes = {}, .findings = {}};
+  const std::optional<Job> job = find_job(options, variables);
+  const bool here = options.xml.empty() && options.from.empty();
+  std::vector<Machine> machines;
+  if (here) {
+    machines.push_back(machine::describe_this_machine().machine);
+    machines.back().host = this_host(machines.back(), variables);
+  } else {
+    machines = options.from.empty() ? read_files(options.xml) : read_folder(options.from);
+    if (job) machines = in_job_order(std::move(machines), *job, options);
+  }
+  const std::vector<Finding> differ = machine::check_alike(machines);
+  for (Machine& described : machines) {
+    const int ranks =
+        options.ranks_per_node == 0 && !options.ranks_file.empty() ? ranks_of_host(*job, described.host) : 0;
+    scene.nodes.push_back(
+        make_node(std::move(described), options, scene.profile, ranks, variables, here, {}));
+  }
+  scene.job = job ? *job : job_of(scene.nodes);
+  if (job) fill_ranks(scene.job, options, scene.nodes, variables);
+
+  std::vector<Finding> of_nodes;
+  const auto add = [](std::vector<Finding>& to, const std::vector<Finding>& list) {
+    to.insert(to.end(), list.begin(), list.end());
+  };
+  for (const Node& node : scene.nodes) {
+    add(of_nodes, node.parts.findings);
+    add(of_nodes, machine::check_ranks(node.machine, node.parts, node.ranks));
+  }
+  add(scene.findings, differ);
+  add(scene.findings, check_placement(scene.job));
+  add(scene.findings, grouped(of_nodes, scene.nodes));
+  return scene;
+}
+
+RankScene make_rank_scene(const Options& options, const Variables& variables) {
+  const auto launched = launched_rank(variables);
+  require(options.local_rank >= 0 || launched,
+          "which rank this is, is not known: no launcher (srun, mpirun) has started it; give --local-rank "
+          "and --local-ranks");
+  const int local_rank = options.local_rank >= 0 ? options.local_rank : launched->local_rank;
+  const int local_ranks = options.local_rank >= 0 ? options.local_ranks : launched->local_ranks;
+  require(options.from.empty() && options.xml.size() <= 1,
+          "one rank is of one node: give one --xml file, or none");
+  const bool here = options.xml.empty();
+  Machine described = here ? machine::describe_this_machine().machine : read_files(options.xml).front();
+  if (here) described.host = this_host(described, variables);
+
+  const std::vector<int> bound = here ? machine::bound_cpus() : std::vector<int>();
+  const std::string type = here ? variables("SLURM_CPU_BIND_TYPE").value_or("") : "";
+  const bool by_slurm = !type.empty() && !type.starts_with("none");
+  // mpirun binds ranks to sockets by default, where several of them would share the cores: then they are
+  // bound anew.
+  const bool by_mpirun = here && variables("OMPI_MCA_orte_bound_at_launch").has_value();
+  const bool own = by_mpirun && static_cast<int>(bound.size()) * local_ranks <= described.hardware_threads();
+
+  RankScene scene{.profile = profile_of(options), .node = {}, .place = {}, .findings = {}};
+  const bool launcher = by_slurm || by_mpirun;
+  scene.node = make_node(std::move(described), options, scene.profile, local_ranks, variables, here,
+                         launcher ? std::vector<int>() : bound);
+  scene.place = scene.node.ranks[static_cast<std::size_t>(local_rank)];
+  scene.bound = by_slurm || own;
+  if (scene.bound) machine::keep_binding(scene.node.machine, bound, scene.place);
+  scene.speaks = !launched || launched->rank == 0;
+  scene.findings = scene.node.parts.findings;
+  for (Finding& finding : machine::check_ranks(scene.node.machine, scene.node.parts, scene.node.ranks))
+    scene.findings.push_back(std::move(finding));
+  return scene;
+}
+
+void report(const std::vector<Finding>& findings, bool strict) {
+  for (const Finding& finding : findings) {
+    if (!finding.error && !strict) fmt::print(stderr, "annulus-topology: warning: {}\n", finding.text);
+  }
+  std::vector<std::string> errors;
+  for (const Finding& finding : findings) {
+    if (finding.error || strict) errors.push_back(finding.text);
+  }
+  require(errors.empty(), "{}", fmt::join(errors, "\nannulus-topology: "));
+}
+
+}  // namespace annulus::topology_app

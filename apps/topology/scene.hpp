@@ -1,0 +1,64 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/machine/environment.hpp>
+#include <annulus/machine/machine.hpp>
+#include <annulus/machine/placement.hpp>
+#include <annulus/machine/profile.hpp>
+#include <annulus/topology/job.hpp>
+
+#include "topology/options.hpp"
+
+namespace annulus::topology_app {
+
+/// A node of the job and its ranks.
+struct Node {
+  machine::Machine machine;
+  machine::Parts parts;
+  std::vector<machine::RankPlace> ranks;
+};
+
+/// All that is known: the job, its nodes as far as they are described, and what is wrong.
+struct Scene {
+  machine::Profile profile;
+  Job job;
+  std::vector<Node> nodes;  ///< this machine alone, or all nodes of the job
+  std::vector<Finding> findings;
+};
+
+/// The profile of --profile, or one that says nothing.
+machine::Profile profile_of(const Options& options);
+
+/// The job: of --ranks, else of Slurm, else nothing; with its switches.
+std::optional<Job> find_job(const Options& options, const Variables& variables);
+
+/// Looks at everything that the options name.
+Scene make_scene(const Options& options, const Variables& variables);
+
+/// One rank of this machine, or of the first --xml file, and nothing of its job: what --env and --exec need.
+/// Launchers say which rank it is where the options do not.
+struct RankScene {
+  machine::Profile profile;
+  Node node;
+  machine::RankPlace place;
+  bool bound = false;  ///< its launcher has bound it already
+  bool speaks = true;  ///< the first rank of all, which logs
+  std::vector<Finding> findings;
+};
+RankScene make_rank_scene(const Options& options, const Variables& variables);
+
+/// The name by which the job knows this machine.
+std::string this_host(const machine::Machine& machine, const Variables& variables);
+
+/// Ranks that a node gets: --ranks-per-node, what the user asked Slurm for, the profile's, one a GPU, one a
+/// NUMA node.
+int ranks_on_node(const Options& options, const machine::Profile& profile, const machine::Machine& machine,
+                  const machine::Parts& parts, const Variables& variables);
+
+/// Writes warnings to stderr. Throws Error with the first error, or with the first warning under --strict.
+void report(const std::vector<Finding>& findings, bool strict);
+
+}  // namespace annulus::topology_app

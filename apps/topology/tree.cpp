@@ -1,0 +1,159 @@
+#include "topology/tree.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+namespace annulus::topology_app {
+namespace {
+
+using machine::Gpu;
+using machine::Machine;
+using machine::Nic;
+
+std::string rate_text(double bits) {
+  return bits > 0 ? fmt::format("{:g} Gbit/s", bits / 1e9) : "rate not known";
+}
+
+std::string gpu_line(const Machine& node, std::size_t index) {
+  const Gpu& gpu = node.gpus[index];
+  std::string text = fmt::format("GPU {}  {}  {}", index, gpu.place.bus, gpu.name);
+  if (gpu.nvlinks > 0) text += fmt::format(", {} NVLinks{}", gpu.nvlinks, gpu.nvswitch ? " to switches" : "");
+  return gpu.ordinal < 0 ? text + " (not shown to this process)" : text;
+}
+
+std::string nic_line(const Nic& nic, bool rail) {
+  std::string text = fmt::format("{} {}", rail ? "card" : "other", nic.name());
+  if (!nic.device.empty() && !nic.interface.empty()) text += fmt::format(" ({})", nic.interface);
+  if (!nic.place.bus.empty()) text += "  " + nic.place.bus;
+  text += fmt::format("  {}, {}", name_of(nic.kind), rate_text(nic.rate));
+  if (!nic.address.empty()) text += ", " + nic.address;
+  return nic.up ? text : text + ", down";
+}
+
+std::string numa_line(const Machine& node, int numa) {
+  const machine::NumaNode& at = node.numa[static_cast<std::size_t>(numa)];
+  std::vector<int> cpus;
+  int cores = 0;
+  for (const machine::Core& core : node.cores) {
+    if (core.numa != numa) continue;
+    ++cores;
+    cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
+  }
+  return fmt::format("NUMA node {} of socket {}: {} cores (processors {}), {:.0f} GB", at.os_index, at.socket,
+                     cores, machine::list_text(cpus), static_cast<double>(at.memory) / 1e9);
+}
+
+/// Lines under their parent, with branches.
+void branch(std::string& text, const std::string& before, const std::vector<std::string>& lines) {
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    text += fmt::format("{}{} {}\n", before, i + 1 == lines.size() ? "└─" : "├─", lines[i]);
+}
+
+std::string node_text(const Node& node) {
+  const Machine& machine = node.machine;
+  std::string text = fmt::format("{} sockets, {} NUMA nodes, {} cores ({} processors){}{}\n", machine.sockets,
+                                 machine.numa.size(), machine.cores.size(), machine.hardware_threads(),
+                                 machine.processor.empty() ? "" : ", ", machine.processor);
+  // Devices under their NUMA node; those of no single one at the end.
+  std::map<int, std::vector<std::string>> devices;
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i)
+    devices[machine.gpus[i].place.numa].push_back(gpu_line(machine, i));
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    const bool rail = std::find(node.parts.rails.begin(), node.parts.rails.end(), static_cast<int>(i)) !=
+                      node.parts.rails.end();
+    devices[machine.nics[i].place.numa].push_back(nic_line(machine.nics[i], rail));
+  }
+  const bool loose = devices.contains(-1);
+  for (int numa = 0; numa < static_cast<int>(machine.numa.size()); ++numa) {
+    const bool last = !loose && numa + 1 == static_cast<int>(machine.numa.size());
+    text += fmt::format("{} {}\n", last ? "└─" : "├─", numa_line(machine, numa));
+    branch(text, last ? "   " : "│  ", devices[numa]);
+  }
+  if (loose) {
+    text += "└─ of no single NUMA node\n";
+    branch(text, "   ", devices[-1]);
+  }
+  return text;
+}
+
+std::string reach_text(const Node& node) {
+  if (node.machine.gpus.empty() || node.parts.rails.empty()) return {};
+  std::string text = fmt::format("\n{:<8}", "");
+  for (const int rail : node.parts.rails)
+    text += fmt::format(" {:<8}", node.machine.nics[static_cast<std::size_t>(rail)].name());
+  for (std::size_t gpu = 0; gpu < node.machine.gpus.size(); ++gpu) {
+    text += fmt::format("\nGPU {:<4}", gpu);
+    for (const int rail : node.parts.rails)
+      text += fmt::format(" {:<8}", name_of(node.machine.reach[gpu][static_cast<std::size_t>(rail)]));
+  }
+  return text +
+         "\nPIX: one PCIe switch between, PXB: several, PHB: a host bridge, NODE: a NUMA node, SOCK: a "
+         "socket, SYS: two sockets\n";
+}
+
+std::string ranks_text(const Node& node) {
+  std::string text = fmt::format("\n{:<10} {:<5} {:<16} {:<8} {:<24} {}\n", "local rank", "GPU", "card", "",
+                                 "processors", "memory of");
+  for (const machine::RankPlace& rank : node.ranks) {
+    std::vector<int> numa;
+    for (const int index : rank.numa)
+      numa.push_back(node.machine.numa[static_cast<std::size_t>(index)].os_index);
+    const std::string card =
+        rank.rail < 0
+            ? "none"
+            : node.machine
+                  .nics[static_cast<std::size_t>(node.parts.rails[static_cast<std::size_t>(rank.rail)])]
+                  .name();
+    text += fmt::format("{:<10} {:<5} {:<16} {:<8} {:<24} NUMA {}\n", rank.local_rank,
+                        rank.gpu >= 0              ? fmt::to_string(rank.gpu)
+                        : node.parts.gpu_count > 0 ? "(any)"
+                                                   : "none",
+                        card, rank.rail < 0 ? "" : name_of(rank.reach),
+                        machine::list_text(machine::cpus_of(node.machine, rank)), machine::list_text(numa));
+  }
+  return text;
+}
+
+std::string job_text(const Scene& scene) {
+  const Job& job = scene.job;
+  const auto topology = topology_of(job);
+  std::string text = fmt::format(
+      "{}: {}\n", job.source,
+      topology ? topology->to_string() : fmt::format("{} nodes, {} ranks", job.nodes(), job.ranks()));
+  for (int node = 0; node < job.nodes(); ++node) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < job.ranks(); ++rank) {
+      if (job.node_of_rank[static_cast<std::size_t>(rank)] == node) ranks.push_back(rank);
+    }
+    const int leaf = job.leaf(node);
+    text += fmt::format("  {}: ranks {}{}\n", job.hosts[static_cast<std::size_t>(node)],
+                        machine::list_text(ranks),
+                        leaf < 0 ? "" : ", switch " + job.leaves[static_cast<std::size_t>(leaf)].path);
+  }
+  return text;
+}
+
+std::string link_text(const simulate::Link& link) {
+  return fmt::format("{:.3g} GB/s, {:.3g} µs", link.bandwidth / 1e9, link.latency * 1e6);
+}
+
+}  // namespace
+
+std::string tree_text(const Scene& scene, const machine::Guess& guess) {
+  std::string text = job_text(scene);
+  // Nodes are alike, or there is an error that says how they differ.
+  const Node& node = scene.nodes.front();
+  text += fmt::format(
+      "\n{}{}: {}", node.machine.host,
+      scene.nodes.size() > 1 ? fmt::format(" (and {} more that were looked at)", scene.nodes.size() - 1) : "",
+      node_text(node));
+  text += reach_text(node) + ranks_text(node);
+  text += fmt::format("\ninside a node   {}   {}\nbetween nodes   {}   {}\n", link_text(guess.cluster.inside),
+                      guess.comments.inside, link_text(guess.cluster.between), guess.comments.between);
+  return text + "\nMeasure instead: annulus-bench links --output cluster.toml\n";
+}
+
+}  // namespace annulus::topology_app
