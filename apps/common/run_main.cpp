@@ -11,6 +11,7 @@
 #include <string>
 
 #include <annulus/core/device.hpp>
+#include <annulus/core/profile.hpp>
 #include <annulus/core/threads.hpp>
 
 namespace annulus::app {
@@ -42,6 +43,7 @@ int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment
   };
   try {
     require_device();
+    start_profile();
     const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores()));
     try {
       return body(mpi, argc, argv);
