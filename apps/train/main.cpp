@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
+#include <annulus/train/device.hpp>
 #include <annulus/train/stop_signal.hpp>
 #include <annulus/train/trainer.hpp>
 
@@ -51,9 +52,8 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
           "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
           "explains)");
   const train::Config config = train::Config::load(file, overrides);
-  mpi.limit_waits(config.stall_limit());
-  const auto world = mpi.world(config.parallel.ranks_per_node);
-  const train::Outcome outcome = train::train(HostExec(), *world, config, train::ResumePolicy::parse(resume));
+  const auto world = train::connect(mpi, config);
+  const train::Outcome outcome = train::train(*world, config, train::ResumePolicy::parse(resume));
   if (mpi.rank() == 0) {
     const Summary result(config, outcome, mpi.size());
     result.save();

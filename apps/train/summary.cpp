@@ -35,21 +35,30 @@ std::string mebibytes(std::int64_t bytes) {
   return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
 }
 
+std::string categories(const MemoryUse& use) {
+  std::string text;
+  for (int i = 0; i < memory_category_count; ++i) {
+    const std::int64_t bytes = use.peak[static_cast<std::size_t>(i)];
+    if (bytes > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(i)),
+                          mebibytes(bytes));
+  }
+  return text;
+}
+
 }  // namespace
 
 Summary::Summary(const train::Config& config, const train::Outcome& outcome, int ranks)
     : config_(config), outcome_(outcome), ranks_(ranks), entropy_(unigram_entropy(config)) {}
 
 void Summary::save() const {
-  nlohmann::json memory = {{"total", outcome_.memory.total_peak}, {"resident", outcome_.resident_bytes}};
-  for (int i = 0; i < memory_category_count; ++i)
-    memory[std::string(name_of(static_cast<MemoryCategory>(i)))] =
-        outcome_.memory.peak[static_cast<std::size_t>(i)];
   nlohmann::json summary = {{"version", version()},
                             {"git_hash", git_hash()},
                             {"ranks", ranks_},
                             {"schedule", outcome_.schedule},
                             {"layout", outcome_.layout},
+                            {"device", outcome_.device},
+                            {"transport", outcome_.transport},
                             {"first_step", outcome_.first_step},
                             {"last_step", outcome_.last_step},
                             {"steps", config_.train.steps},
@@ -58,15 +67,19 @@ void Summary::save() const {
                             {"last_loss", nullptr},
                             {"unigram_entropy", entropy_},
                             {"tokens_per_second", nullptr},
+                            {"tflops", nullptr},
                             {"failed_saves", outcome_.failed_saves},
                             {"last_save_failed", outcome_.last_save_failed},
                             {"checkpoint", outcome_.last_checkpoint},
-                            {"peak_memory_bytes", memory}};
+                            {"peak_memory_bytes", train::to_json(outcome_.memory)}};
   if (outcome_.last_step > outcome_.first_step) {
     summary["first_loss"] = outcome_.first_loss;
     summary["last_loss"] = outcome_.last_loss;
   }
-  if (outcome_.tokens_per_second > 0) summary["tokens_per_second"] = outcome_.tokens_per_second;
+  if (outcome_.tokens_per_second > 0) {
+    summary["tokens_per_second"] = outcome_.tokens_per_second;
+    summary["tflops"] = outcome_.tflops;
+  }
   try {
     io::write_text_atomically(std::filesystem::path(config_.run.folder) / "summary.json",
                               summary.dump(2) + "\n");
@@ -90,16 +103,13 @@ void Summary::print() const {
         "context\n",
         entropy_);
     if (outcome_.tokens_per_second > 0)
-      fmt::print("  speed         {:.0f} tokens/s\n", outcome_.tokens_per_second);
-    std::string categories;
-    for (int i = 0; i < memory_category_count; ++i) {
-      const std::int64_t bytes = outcome_.memory.peak[static_cast<std::size_t>(i)];
-      if (bytes > 0)
-        categories += fmt::format("{}{} {}", categories.empty() ? "" : ", ",
-                                  name_of(static_cast<MemoryCategory>(i)), mebibytes(bytes));
-    }
+      fmt::print("  speed         {:.0f} tokens/s, {:.3g} TFLOP/s a rank\n", outcome_.tokens_per_second,
+                 outcome_.tflops);
     fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
-               mebibytes(outcome_.resident_bytes), categories);
+               mebibytes(outcome_.memory.resident), categories(outcome_.memory.host));
+    if (outcome_.memory.device.total_peak > 0)
+      fmt::print("                {} on the GPU of the largest rank; of these {}\n",
+                 mebibytes(outcome_.memory.device.total_peak), categories(outcome_.memory.device));
   }
   if (outcome_.failed_saves > 0)
     fmt::print("  saves         {} checkpoints could not be written: see the log\n", outcome_.failed_saves);

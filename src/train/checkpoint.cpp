@@ -29,7 +29,7 @@ constexpr const char* advice = "remove it, or resume from another one with --res
 // The three groups of a checkpoint and the flat buffer that each one holds.
 struct Part {
   const char* group;
-  const Array1<float, HostExec>& buffer;
+  const FlatBuffer& buffer;
 };
 std::vector<Part> parts_of(const Buffers& buffers) {
   return {{part_names[0], buffers.parameters},
@@ -41,10 +41,6 @@ io::Extents extents_of(const model::Parameter& parameter) {
   const auto rows = static_cast<std::uint64_t>(parameter.rows),
              columns = static_cast<std::uint64_t>(parameter.columns);
   return rows == 1 ? io::Extents{columns} : io::Extents{rows, columns};
-}
-
-std::span<float> values_of(const Array1<float, HostExec>& buffer, const model::Parameter& parameter) {
-  return {buffer.data() + parameter.offset, static_cast<std::size_t>(parameter.size())};
 }
 
 io::File open_checkpoint(const fs::path& path) {
@@ -99,13 +95,15 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
     file.set_attribute("update_sequences", progress.update_sequences);
     file.set_attribute("data_fingerprint", progress.data_fingerprint);
     file.set_attribute("config", progress.config);
+    std::vector<float> values;
     for (const Part& part : parts_of(buffers)) {
       io::Group group = file.create_group(part.group);
       for (const model::Parameter& parameter : map.all()) {
-        const std::span<const float> values = values_of(part.buffer, parameter);
+        values.resize(static_cast<std::size_t>(parameter.size()));
+        part.buffer.read(parameter.offset, values);
         io::Dataset dataset = group.create_dataset(parameter.name, DType::f32, extents_of(parameter));
-        dataset.write(values);
-        dataset.set_attribute(checksum_attribute, io::crc32_of(values));
+        dataset.write(std::span<const float>(values));
+        dataset.set_attribute(checksum_attribute, io::crc32_of(std::span<const float>(values)));
       }
     }
     file.close();
@@ -136,6 +134,7 @@ Progress read_progress(const fs::path& path) {
 Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, const Buffers& buffers) {
   const io::File file = open_checkpoint(path);
   Progress progress = read_header(file);
+  std::vector<float> values;
   for (const Part& part : parts_of(buffers)) {
     const io::Group group = file.group(part.group);
     require(group.names().size() == map.all().size(),
@@ -146,9 +145,10 @@ Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, c
       require(dataset.extents() == extents_of(parameter),
               "{}: {} has shape ({}), the model's is ({}): the checkpoint is of another model", path.string(),
               dataset.name(), fmt::join(dataset.extents(), ", "), fmt::join(extents_of(parameter), ", "));
-      const std::span<float> values = values_of(part.buffer, parameter);
-      dataset.read(values);
+      values.resize(static_cast<std::size_t>(parameter.size()));
+      dataset.read(std::span<float>(values));
       require_checksum(dataset, values);
+      part.buffer.write(parameter.offset, values);
     }
   }
   return progress;

@@ -206,9 +206,10 @@ void Config::check() const {
   model::LlamaConfig shape = model;
   if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
   shape.check();
-  require(train.dtype == "f32",
-          "train.dtype = '{}': training on the CPU runs in f32; 16-bit training needs a GPU build",
-          train.dtype);
+  require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
+          "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
+  require(train.dtype == "f32" || train.dtype == "bf16",
+          "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
   require(train.warmup_steps <= train.steps,

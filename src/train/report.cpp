@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <Kokkos_Core.hpp>
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <vector>
+
+#include <annulus/core/tensor.hpp>
 
 namespace annulus::train {
 
@@ -19,54 +20,78 @@ std::string clock_text(double seconds) {
                    : fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
+// Calls `visit` with a reference to every number of which the largest over the ranks counts.
+template <class Visit>
+void visit_maxima(StepResult& result, const Visit& visit) {
+  visit(result.seconds);
+  visit(result.waiting_seconds);
+  visit(result.planning_seconds);
+  visit(result.stop_signal);
+  visit(result.memory.resident);
+  for (MemoryUse* use : {&result.memory.host, &result.memory.device}) {
+    visit(use->total_peak);
+    for (std::int64_t& peak : use->peak) visit(peak);
+  }
+}
+
+nlohmann::json to_json(const MemoryUse& use) {
+  nlohmann::json peaks = {{"total", use.total_peak}};
+  for (int i = 0; i < memory_category_count; ++i)
+    peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] = use.peak[static_cast<std::size_t>(i)];
+  return peaks;
+}
+
 }  // namespace
 
+PeakMemory peak_memory() {
+  return {memory_use(MemoryPlace::host), memory_use(MemoryPlace::device), peak_resident_bytes()};
+}
+
 void take_maxima(comm::Communicator& world, StepResult& result) {
-  // Doubles hold bytes exactly up to 2^53.
-  constexpr std::size_t single = 6;  // values before the peaks
-  std::array<double, single + memory_category_count> values{
-      result.seconds,          result.waiting_seconds,           result.planning_seconds,
-      double(result.resident), double(result.memory.total_peak), double(result.stop_signal)};
-  auto& peaks = result.memory.peak;
-  std::transform(peaks.begin(), peaks.end(), values.begin() + single,
-                 [](std::int64_t bytes) { return double(bytes); });
+  std::vector<double> values;  // which hold bytes exactly up to 2^53
+  visit_maxima(result, [&](auto& value) { values.push_back(static_cast<double>(value)); });
   world.all_reduce(comm::Queue(Kokkos::DefaultHostExecutionSpace()), values.data(), values.size(), DType::f64,
                    comm::ReduceOp::max);
-  result.seconds = values[0];
-  result.waiting_seconds = values[1];
-  result.planning_seconds = values[2];
-  result.resident = static_cast<std::int64_t>(values[3]);
-  result.memory.total_peak = static_cast<std::int64_t>(values[4]);
-  result.stop_signal = static_cast<int>(values[5]);
-  std::transform(values.begin() + single, values.end(), peaks.begin(),
-                 [](double bytes) { return static_cast<std::int64_t>(bytes); });
+  auto next = values.begin();
+  visit_maxima(result, [&](auto& value) { value = static_cast<std::decay_t<decltype(value)>>(*next++); });
 }
 
-nlohmann::json metrics_record(const StepResult& result, std::int64_t step, std::int64_t tokens_so_far,
-                              std::int64_t epoch) {
-  nlohmann::json peaks = {{"total", result.memory.total_peak}, {"resident", result.resident}};
-  for (int i = 0; i < memory_category_count; ++i)
-    peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] =
-        result.memory.peak[static_cast<std::size_t>(i)];
-  return {{"step", step},
-          {"loss", result.loss},
-          {"tokens", tokens_so_far},
-          {"targets", result.targets},
-          {"tokens_per_second", result.tokens_per_second()},
-          {"grad_norm", result.gradient_norm},
-          {"lr", result.learning_rate},
-          {"step_seconds", result.seconds},
-          {"waiting_seconds", result.waiting_seconds},
-          {"planning_seconds", result.planning_seconds},
-          {"epoch", epoch},
-          {"peak_memory_bytes", std::move(peaks)}};
+nlohmann::json to_json(const PeakMemory& peaks) {
+  nlohmann::json json = to_json(peaks.host);
+  json["resident"] = peaks.resident;
+  if (has_device) json["device"] = to_json(peaks.device);
+  return json;
 }
 
-std::string progress_line(const StepResult& result, std::int64_t step, std::int64_t steps,
-                          double seconds_per_step) {
-  return fmt::format("step {}/{}  loss {:.4f}  {:.0f} tokens/s  grad norm {:.3f}  lr {:.2e}  ETA {}", step,
-                     steps, result.loss, result.tokens_per_second(), result.gradient_norm,
-                     result.learning_rate, clock_text(seconds_per_step * double(steps - step)));
+nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                              std::int64_t tokens_so_far, std::int64_t epoch) {
+  const double tflops = result.tflops(options.ranks);
+  nlohmann::json record = {{"step", step},
+                           {"loss", result.loss},
+                           {"tokens", tokens_so_far},
+                           {"targets", result.targets},
+                           {"tokens_per_second", result.tokens_per_second()},
+                           {"tflops", tflops},
+                           {"grad_norm", result.gradient_norm},
+                           {"lr", result.learning_rate},
+                           {"step_seconds", result.seconds},
+                           {"waiting_seconds", result.waiting_seconds},
+                           {"planning_seconds", result.planning_seconds},
+                           {"epoch", epoch},
+                           {"peak_memory_bytes", to_json(result.memory)}};
+  if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
+  return record;
+}
+
+std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                          std::int64_t steps, double seconds_per_step) {
+  const double tflops = result.tflops(options.ranks);
+  std::string rate =
+      fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s a rank", result.tokens_per_second(), tflops);
+  if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
+  return fmt::format("step {}/{}  loss {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step, steps,
+                     result.loss, rate, result.gradient_norm, result.learning_rate,
+                     clock_text(seconds_per_step * double(steps - step)));
 }
 
 }  // namespace annulus::train

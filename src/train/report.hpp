@@ -5,7 +5,7 @@
 #include <string>
 
 #include <annulus/comm/communicator.hpp>
-#include <annulus/core/memory.hpp>
+#include <annulus/train/peak_memory.hpp>
 
 namespace annulus::train {
 
@@ -19,23 +19,34 @@ struct StepResult {
   double seconds = 0;          ///< the slowest rank's
   double waiting_seconds = 0;  ///< of these, waiting for transfers of attention; the rank that waited longest
   double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
-  MemoryUse memory;             ///< peaks of the rank that needs most, category by category
-  std::int64_t resident = 0;    ///< peak, of the rank that needs most
+  double flops = 0;             ///< operations of the model, all ranks together (model/flops.hpp)
+  PeakMemory memory;            ///< of the rank that needs most, category by category
   int stop_signal = 0;          ///< one that any rank has received, 0 if none has
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
+  /// Of one of `ranks` ranks.
+  double tflops(int ranks) const { return seconds > 0 ? flops / seconds / ranks * 1e-12 : 0.0; }
 };
 
-/// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory, resident and
-/// stop_signal by the maximum over all ranks, in one reduction.
+/// Peaks of this process so far.
+PeakMemory peak_memory();
+
+/// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory and stop_signal by
+/// the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
+/// What the report of a run needs to know of it.
+struct ReportOptions {
+  int ranks = 1;
+  double peak_tflops = 0;  ///< of one rank's device; 0: unknown
+};
+
 /// The line of metrics.jsonl.
-nlohmann::json metrics_record(const StepResult& result, std::int64_t step, std::int64_t tokens_so_far,
-                              std::int64_t epoch);
+nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                              std::int64_t tokens_so_far, std::int64_t epoch);
 
 /// The progress line. `seconds_per_step` is what the estimate of the time left is made from.
-std::string progress_line(const StepResult& result, std::int64_t step, std::int64_t steps,
-                          double seconds_per_step);
+std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,
+                          std::int64_t steps, double seconds_per_step);
 
 }  // namespace annulus::train

@@ -1,57 +1,87 @@
 #pragma once
 
-#include <chrono>
-#include <optional>
+#include <Kokkos_Core.hpp>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
+#include <annulus/base/error.hpp>
+#include <annulus/core/region.hpp>
 #include <annulus/distributed/attention.hpp>
+#include <annulus/plan/validate.hpp>
 #include <annulus/train/config.hpp>
+
+#include "train/sequence_plans.hpp"
 
 namespace annulus::train {
 
-/// The distributed attention of a run, whose mask may follow the documents of each sequence.
+/// The kernel of attention.kernel. Throws Error where a run that computes on Exec in T can never use it.
+template <class Exec, class T>
+attention::Kernel kernel_of(const Config& config) {
+  const std::string& name = config.attention.kernel;
+  const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
+  constexpr bool host = std::is_same_v<Exec, HostExec>;
+  require(!host || kernel != attention::Kernel::mma,
+          "attention.kernel = '{}' is for GPUs, but this run computes on the CPU (run.device = '{}'): use "
+          "automatic",
+          name, config.run.device);
+  require(host || kernel != attention::Kernel::host_simd,
+          "attention.kernel = '{}' is for the CPU, but this run computes on a GPU (run.device = '{}'): use "
+          "automatic",
+          name, config.run.device);
+  require(sizeof(T) == 2 || kernel != attention::Kernel::mma,
+          "attention.kernel = '{}' takes 16-bit types: set train.dtype = 'bf16', or use automatic", name);
+  return kernel;
+}
+
+/// The distributed attention of a run. Its plans are made anew where the documents of a sequence change them.
+template <class Exec, class T>
 class SequenceAttention {
  public:
-  SequenceAttention(const HostExec& exec, comm::Communicator& context, const Config& config);
+  using Attention = distributed::Attention<Exec, T>;
 
-  /// This rank's rows of every sequence.
-  PositionMap rows() const;
+  SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config)
+      : kernel_(kernel_of<Exec, T>(config)),
+        plans_(context.topology(), context.rank(), config),
+        attention_(make(exec, context, config)) {}
 
-  /// The attention for a sequence whose documents start at `document_starts`; plans are made anew only where
-  /// they change.
-  distributed::Attention<HostExec, float>& for_sequence(const HostExec& exec,
-                                                        std::span<const std::int64_t> document_starts);
+  /// For a sequence whose documents start at `document_starts`.
+  Attention& for_sequence(const Exec& exec, std::span<const std::int64_t> document_starts) {
+    const Kokkos::Timer timer;
+    if (plans_.follow(document_starts)) {
+      const Region region("annulus::train::plan");
+      attention_.set_plans(exec, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward));
+      planning_seconds_ += timer.seconds();
+    }
+    return attention_;
+  }
 
-  /// Of every sequence; chosen where the configuration says auto.
-  const std::string& schedule() const { return schedule_; }
-  const Layout& layout() const { return problem_.layout; }
+  const SequencePlans& plans() const { return plans_; }
 
-  /// Unmasked (query, key) pairs of one head of the sequence that for_sequence saw last, over all ranks.
-  std::int64_t pairs() const { return pairs_; }
-
-  /// Seconds that for_sequence has spent on new masks and plans since the last call. They count on every rank
-  /// alike: all agree on the plans before they go on.
-  double take_planning_seconds() { return std::exchange(planning_seconds_, 0.0); }
-
-  distributed::Attention<HostExec, float>& attention() { return *attention_; }
+  void reset_times() {
+    attention_.reset_times();
+    planning_seconds_ = 0;
+  }
+  double waiting_seconds() const { return attention_.times().waiting; }
+  /// Spent by for_sequence on new masks and plans. They count on every rank alike: all agree on the plans
+  /// before they go on.
+  double planning_seconds() const { return planning_seconds_; }
 
  private:
-  void choose(const Config& config);
-  void set_mask(const HostExec& exec, Mask mask);
+  // The first plans are proved before anything runs; those of later sequences come from the same builders.
+  Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
+    plan::Plan forward = plans_.make(plan::Pass::forward), backward = plans_.make(plan::Pass::backward);
+    plan::validate(forward);
+    plan::validate(backward);
+    distributed::Settings settings;
+    settings.kernel = kernel_;
+    settings.stall_limit = config.stall_limit();
+    return Attention(exec, context, std::move(forward), std::move(backward), settings);
+  }
 
-  comm::Communicator& context_;
-  std::string schedule_, mask_text_;
   attention::Kernel kernel_;
-  std::chrono::milliseconds stall_limit_;
-  bool follows_documents_;
-  std::vector<std::int64_t> starts_;  // of the sequence whose plans are set
-  plan::Problem problem_;
-  std::int64_t pairs_ = 0;
+  SequencePlans plans_;
+  Attention attention_;
   double planning_seconds_ = 0;
-  std::optional<distributed::Attention<HostExec, float>> attention_;
 };
 
 }  // namespace annulus::train

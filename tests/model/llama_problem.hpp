@@ -6,8 +6,11 @@
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/core/cast.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/plan/schedules.hpp>
+
+#include "support/exec.hpp"
 
 namespace annulus::test {
 
@@ -42,16 +45,29 @@ struct LlamaProblem {
         parameters(parameter.offset + i) = normal(random) + (parameter.init_deviation == 0.0f ? 1.0f : 0.0f);
   }
 
+  template <class T>
+  static Array1<T, TestExec> in_type(const TestExec& exec, const Array1<float, TestExec>& values) {
+    if constexpr (std::is_same_v<T, float>) {
+      return values;
+    } else {
+      const Array1<T, TestExec> rounded("rounded", values.extent(0));
+      cast<TestExec, T, float>(exec, values, rounded);
+      return rounded;
+    }
+  }
+
   struct Result {
     double loss = 0;               // sum over all ranks
     std::int64_t valid = 0;        // of all ranks
     std::vector<float> gradients;  // sum over all ranks
   };
 
-  /// Loss and gradients of grad_scale · Σ cross-entropy; the same on every rank.
+  /// Loss and gradients of grad_scale · Σ cross-entropy, computed on TestExec in T; the same on every rank.
+  template <class T = float>
   Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
              float grad_scale = 1.0f) const {
-    const HostExec exec;
+    using Exec = TestExec;
+    const Exec exec = rank_instance();
     plan::Problem problem;
     problem.topology = communicator.topology();
     problem.layout = Layout::parse(layout);
@@ -59,24 +75,35 @@ struct LlamaProblem {
     problem.heads = config.heads;
     problem.kv_heads = config.kv_heads;
     problem.head_dim = config.head_dim;
-    distributed::Attention<HostExec, float> attention(
-        exec, communicator, plan::make_plan(schedule, problem, plan::Pass::forward),
-        plan::make_plan(schedule, problem, plan::Pass::backward));
+    distributed::Attention<Exec, T> attention(exec, communicator,
+                                              plan::make_plan(schedule, problem, plan::Pass::forward),
+                                              plan::make_plan(schedule, problem, plan::Pass::backward));
     const PositionMap rows = problem.shard(communicator.rank());
     std::vector<std::int32_t> my_tokens, my_targets;
     for (std::int64_t i = 0; i < rows.count; ++i) {
       my_tokens.push_back(tokens[static_cast<std::size_t>(rows(i))]);
       my_targets.push_back(targets[static_cast<std::size_t>(rows(i))]);
     }
-    model::Llama<HostExec> llama(exec, config, rows);
-    Array1<float, HostExec> gradients("gradients", parameters.extent(0));
-    const auto loss = llama.train(exec, my_tokens, my_targets, attention, parameters, grad_scale, gradients);
+    const Array1<float, Exec> master("master", parameters.extent(0));
+    Kokkos::deep_copy(exec, master, parameters);
+    const Array1<T, Exec> weights = in_type<T>(exec, master);
+    model::Llama<Exec, T> llama(exec, config, rows);
+    const Array1<float, Exec> gradients("gradients", parameters.extent(0));
+    // Twice, as two micro-batches: gradients and losses add up.
+    for (int i = 0; i < 2; ++i)
+      llama.train(exec, my_tokens, my_targets, attention, weights, grad_scale / 2, gradients);
+    const auto loss = llama.take_loss(exec);
     communicator.all_reduce(exec, gradients);
     Result result;
-    result.loss = communicator.all_reduce_value(loss.sum, comm::ReduceOp::sum);
-    result.valid = communicator.all_reduce_value(loss.valid, comm::ReduceOp::sum);
-    result.gradients.assign(gradients.data(), gradients.data() + gradients.extent(0));
-    const auto evaluated = llama.evaluate(exec, my_tokens, my_targets, attention, parameters);
+    result.loss = communicator.all_reduce_value(loss.sum / 2, comm::ReduceOp::sum);
+    result.valid = communicator.all_reduce_value(loss.valid / 2, comm::ReduceOp::sum);
+    result.gradients.resize(gradients.extent(0));
+    Kokkos::deep_copy(exec,
+                      Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                          result.gradients.data(), result.gradients.size()),
+                      gradients);
+    llama.evaluate(exec, my_tokens, my_targets, attention, weights);
+    const auto evaluated = llama.take_loss(exec);
     const double again = communicator.all_reduce_value(evaluated.sum, comm::ReduceOp::sum);
     require(std::abs(again - result.loss) <= 1e-6 * std::abs(result.loss), "evaluate gives {}, train {}",
             again, result.loss);

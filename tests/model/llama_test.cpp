@@ -15,12 +15,13 @@ namespace {
 
 using test::LlamaProblem;
 
+template <class T = float>
 LlamaProblem::Result on_ranks(const LlamaProblem& problem, int ranks, const std::string& layout,
                               const std::string& schedule) {
   LlamaProblem::Result result;
   std::mutex mutex;
   comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-    auto mine = problem.run(communicator, layout, schedule);
+    auto mine = problem.run<T>(communicator, layout, schedule);
     const std::scoped_lock lock(mutex);
     if (communicator.rank() == 0) result = std::move(mine);
   });
@@ -99,6 +100,52 @@ INSTANTIATE_TEST_SUITE_P(Layouts, LlamaRanks,
                          testing::Combine(testing::Values("contiguous", "zigzag", "striped",
                                                           "block-striped:4"),
                                           testing::Values("ring", "burst"), testing::Values(2, 3, 5)));
+
+// What rounding every weight and activation to bf16's eight bits does to the gradient of one tensor.
+constexpr double bfloat16_error = 0.03;
+
+// The bf16 model is the f32 model but for rounding, tensor by tensor.
+TEST(LlamaBfloat16, GradientsAreThoseOfFloatWithinRounding) {
+  for (const Case& c : {Case{"causal", false, 1}, Case{"documents:0,7,8,20", true, 2}}) {
+    const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads);
+    const auto communicator = comm::make_null();
+    const auto exact = problem.run(*communicator, "contiguous", "ring");
+    const auto rounded = problem.run<bfloat16>(*communicator, "contiguous", "ring");
+    EXPECT_EQ(rounded.valid, exact.valid);
+    EXPECT_NEAR(rounded.loss, exact.loss, 0.01 * exact.loss);
+    EXPECT_NE(rounded.loss, exact.loss);
+    const model::ParameterMap map(problem.config);
+    for (const auto& parameter : map.all()) {
+      const auto part = [&](const std::vector<float>& all) {
+        return std::vector<float>(all.begin() + parameter.offset,
+                                  all.begin() + parameter.offset + parameter.size());
+      };
+      EXPECT_LT(test::relative_error(part(rounded.gradients), part(exact.gradients)), bfloat16_error)
+          << parameter.name;
+    }
+  }
+}
+
+TEST(LlamaBfloat16, RanksGiveTheGradientsOfOneWithinRounding) {
+  const LlamaProblem problem(29, "causal", false, 1);
+  const auto one = on_ranks<bfloat16>(problem, 1, "contiguous", "ring");
+  for (const char* layout : {"zigzag", "striped"})
+    for (const int ranks : {2, 3}) {
+      const auto many = on_ranks<bfloat16>(problem, ranks, layout, "burst");
+      EXPECT_EQ(many.valid, one.valid);
+      EXPECT_NEAR(many.loss, one.loss, 0.01 * one.loss);
+      EXPECT_LT(test::relative_error(many.gradients, one.gradients), bfloat16_error);
+    }
+}
+
+TEST(LlamaBfloat16, RunsAreBitwiseRepeatable) {
+  const LlamaProblem problem(40, "causal");
+  const auto communicator = comm::make_null();
+  const auto first = problem.run<bfloat16>(*communicator, "contiguous", "ring");
+  const auto second = problem.run<bfloat16>(*communicator, "contiguous", "ring");
+  EXPECT_EQ(first.loss, second.loss);
+  EXPECT_EQ(first.gradients, second.gradients);
+}
 
 TEST(Llama, WorksWithMoreRanksThanTokens) {
   const LlamaProblem problem(3, "causal", false, 1);

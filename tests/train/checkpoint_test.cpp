@@ -12,6 +12,7 @@
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
 #include "support/temporary_folder.hpp"
+#include "train/arrays.hpp"
 #include "train/checkpoint_seal.hpp"
 
 namespace annulus::train {
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using annulus::test::error_text;
 using annulus::test::TemporaryFolder;
+using annulus::train::test::Arrays;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
@@ -36,25 +38,33 @@ model::LlamaConfig shape(int layers = 1) {
   return config;
 }
 
-Buffers buffers_of(const model::ParameterMap& map, unsigned seed) {
-  const auto size = static_cast<std::size_t>(map.size());
-  const Buffers buffers{Array1<float, HostExec>("parameters", size), Array1<float, HostExec>("first", size),
-                        Array1<float, HostExec>("second", size)};
+Arrays arrays_of(const model::ParameterMap& map, unsigned seed) {
+  const Arrays arrays(map);
+  const Buffers buffers = arrays;
   std::mt19937 random(seed);
-  for (const auto& buffer : {buffers.parameters, buffers.first_moment, buffers.second_moment})
-    for (std::size_t i = 0; i < size; ++i) {
+  for (const FlatBuffer* buffer : {&buffers.parameters, &buffers.first_moment, &buffers.second_moment}) {
+    std::vector<float> values(static_cast<std::size_t>(buffer->size()));
+    for (float& value : values) {
       const std::uint32_t bits = random();  // any bit pattern: denormals, infinities and NaNs too
-      std::memcpy(&buffer(i), &bits, sizeof bits);
+      std::memcpy(&value, &bits, sizeof bits);
     }
-  return buffers;
+    buffer->write(0, values);
+  }
+  return arrays;
 }
 
 Progress progress_at(std::int64_t step) {
   return {step, {3, 17}, 4, 0xfedcba98u, "[train]\nlr = 1.0  # é\n"};
 }
 
-bool same_bits(const Array1<float, HostExec>& a, const Array1<float, HostExec>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+// The bytes of `count` elements, as they stand in a file.
+std::string bytes_of(const FlatBuffer& buffer, std::int64_t begin, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  buffer.read(begin, values);
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+bool same_bits(const FlatBuffer& a, const FlatBuffer& b) {
+  return a.size() == b.size() && bytes_of(a, 0, a.size()) == bytes_of(b, 0, b.size());
 }
 bool same_bits(const Buffers& a, const Buffers& b) {
   return same_bits(a.parameters, b.parameters) && same_bits(a.first_moment, b.first_moment) &&
@@ -83,22 +93,30 @@ class CheckpointTest : public testing::Test {
   void SetUp() override { save_checkpoint(file_, map_, progress_at(120), buffers_); }
 
   std::string load_error(const fs::path& file) const {
-    return error_text([&] { load_checkpoint(file, map_, buffers_of(map_, 9)); });
+    return error_text([&] { load_checkpoint(file, map_, arrays_of(map_, 9)); });
   }
 
   const TemporaryFolder folder_;
   const fs::path file_ = folder_.path() / "deep" / "er" / "a.h5";
   const model::ParameterMap map_{shape()};
-  const Buffers buffers_ = buffers_of(map_, 1);
+  const Arrays arrays_ = arrays_of(map_, 1);
+  const Buffers buffers_ = arrays_;
 };
 
 TEST_F(CheckpointTest, GivesBackEveryBit) {
-  const Buffers read = buffers_of(map_, 2);
+  const Arrays read = arrays_of(map_, 2);
   const Progress progress = load_checkpoint(file_, map_, read);
   EXPECT_TRUE(same_bits(read, buffers_));
   EXPECT_TRUE(same(progress, progress_at(120)));
   EXPECT_TRUE(same(read_progress(file_), progress_at(120)));
   EXPECT_NO_THROW(verify_checkpoint(file_));
+}
+
+TEST_F(CheckpointTest, PiecesOfFlatBuffersEndInsideThem) {
+  std::vector<float> values(3);
+  EXPECT_THAT(error_text([&] { buffers_.parameters.read(map_.size() - 2, values); }),
+              HasSubstr(std::to_string(map_.size())));
+  EXPECT_THAT(error_text([&] { buffers_.parameters.write(-1, values); }), HasSubstr("[-1, 2)"));
 }
 
 TEST_F(CheckpointTest, EqualStatesGiveEqualFiles) {
@@ -137,7 +155,7 @@ TEST_F(CheckpointTest, DamageUnderAFreshSealNamesTheDataset) {
                          : part == std::string("first_moment") ? buffers_.first_moment
                                                                : buffers_.second_moment;
     // The values of lm_head, found by their first eight numbers.
-    const std::string needle(reinterpret_cast<const char*>(buffer.data() + map_.lm_head()), 32);
+    const std::string needle = bytes_of(buffer, map_.lm_head(), 8);
     const auto at = bytes.find(needle);
     ASSERT_NE(at, std::string::npos);
     bytes[at + 5] = static_cast<char>(bytes[at + 5] ^ 1);
@@ -171,12 +189,12 @@ TEST_F(CheckpointTest, ForeignFilesAndVersionsAreRefused) {
 
 TEST_F(CheckpointTest, AnotherModelIsNamed) {
   const model::ParameterMap deeper(shape(2));
-  EXPECT_THAT(error_text([&] { load_checkpoint(file_, deeper, buffers_of(deeper, 2)); }),
+  EXPECT_THAT(error_text([&] { load_checkpoint(file_, deeper, arrays_of(deeper, 2)); }),
               AllOf(HasSubstr("another model"), HasSubstr(file_.string())));
   model::LlamaConfig wider = shape();
   wider.vocabulary = 12;
   const model::ParameterMap wide(wider);
-  EXPECT_THAT(error_text([&] { load_checkpoint(file_, wide, buffers_of(wide, 2)); }),
+  EXPECT_THAT(error_text([&] { load_checkpoint(file_, wide, arrays_of(wide, 2)); }),
               AllOf(HasSubstr("/parameters/embedding"), HasSubstr("(11, 8)"), HasSubstr("(12, 8)")));
 }
 
@@ -215,7 +233,7 @@ TEST_F(CheckpointTest, AFailedSaveLeavesTheOldFileAndNothingElse) {
   std::string message;
   {
     const annulus::test::FileSizeLimit limit(4096);
-    message = error_text([&] { save_checkpoint(file_, map_, progress_at(130), buffers_of(map_, 3)); });
+    message = error_text([&] { save_checkpoint(file_, map_, progress_at(130), arrays_of(map_, 3)); });
   }
   EXPECT_THAT(message, HasSubstr(file_.string()));
   EXPECT_EQ(io::read_text(file_), before);
@@ -318,7 +336,7 @@ TEST_F(CheckpointTest, PythonReadsAndChecksIt) {
   const std::string name = folder_.write("check.py", script);
   EXPECT_EQ(std::system((python + " '" + name + "' '" + file_.string() + "'").c_str()), 0);
   std::string bytes = io::read_text(file_);
-  const std::string needle(reinterpret_cast<const char*>(buffers_.parameters.data()), 32);
+  const std::string needle = bytes_of(buffers_.parameters, 0, 8);
   bytes[bytes.find(needle)] ^= 1;
   write(file_, bytes);
   EXPECT_NE(std::system((python + " '" + name + "' '" + file_.string() + "' 2>/dev/null").c_str()), 0);

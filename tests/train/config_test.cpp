@@ -48,7 +48,9 @@ Config unusual() {
   }
   config.model.heads = 4 * config.model.kv_heads;
   config.model.head_dim = 136;
-  config.train.dtype = "f32";
+  config.train.dtype = "bf16";
+  config.run.device = "cpu";
+  config.run.peak_tflops = 989.5;
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;
@@ -72,7 +74,7 @@ TEST(Config, EveryKeySurvivesPrintingAndParsing) {
   const std::string before = defaults.to_toml(), after = config.to_toml();
   std::istringstream a(before), b(after);
   for (std::string line_a, line_b; std::getline(a, line_a) && std::getline(b, line_b);)
-    if (line_a.find('=') != std::string::npos && !line_a.starts_with("dtype")) {
+    if (line_a.find('=') != std::string::npos) {
       EXPECT_NE(line_a, line_b);
     }
 }
@@ -138,7 +140,10 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
               AllOf(HasSubstr("train.warmup_steps = 6"), HasSubstr("train.steps = 5")));
   EXPECT_THAT(parse_error("[train]\nlr = 1e-5\nmin_lr = 1e-4\n"),
               AllOf(HasSubstr("train.min_lr"), HasSubstr("train.lr")));
-  EXPECT_THAT(parse_error("[train]\ndtype = 'bf16'\n"), HasSubstr("train.dtype = 'bf16'"));
+  EXPECT_THAT(parse_error("[train]\ndtype = 'f16'\n"),
+              AllOf(HasSubstr("train.dtype = 'f16'"), HasSubstr("f32 or bf16")));
+  EXPECT_THAT(parse_error("[run]\ndevice = 'tpu'\n"),
+              AllOf(HasSubstr("run.device = 'tpu'"), HasSubstr("auto, cpu and gpu")));
   EXPECT_THAT(parse_error("[train]\nbeta2 = 1.0\n"), HasSubstr("train.beta2 = 1"));
   EXPECT_THAT(parse_error("[train]\nepsilon = 0\n"), HasSubstr("train.epsilon = 0"));
   EXPECT_THAT(parse_error("[train]\nclip_norm = 0\n"), HasSubstr("train.clip_norm = 0"));
@@ -196,6 +201,9 @@ TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
   after.attention.layout = "striped";
   after.attention.schedule = "burst";
   after.parallel.context = 3;
+  after.parallel.transport = "mpi";
+  after.run.device = "cpu";
+  after.run.peak_tflops = 100;
   after.train.steps = 1000;
   after.checkpoint.every = 7;
   EXPECT_TRUE(incompatible(before, after, Continuation::same_run).empty());
@@ -208,6 +216,8 @@ TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
   EXPECT_EQ(same[0].before, "2");
   EXPECT_EQ(same[0].after, "5");
   EXPECT_EQ(same[1].key, "train.lr");
+  after.train.dtype = "bf16";
+  EXPECT_EQ(incompatible(before, after, Continuation::same_run).size(), 3u);
   const auto branch = incompatible(before, after, Continuation::branch);
   ASSERT_EQ(branch.size(), 1u);
   EXPECT_EQ(branch[0].key, "model.layers");

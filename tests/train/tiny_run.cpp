@@ -12,6 +12,8 @@
 #include <annulus/data/packer.hpp>
 #include <annulus/io/json_lines.hpp>
 
+#include "train/arrays.hpp"
+
 namespace annulus::train::test {
 
 TinyRun::TinyRun() {
@@ -26,6 +28,7 @@ TinyRun::TinyRun() {
 Config TinyRun::config(const std::string& name) const {
   Config config;
   config.run.folder = folder_.file(name);
+  config.run.device = annulus::test::on_host ? "cpu" : "gpu";
   config.model.vocabulary = 257;
   config.model.layers = 1;
   config.model.hidden = 32;
@@ -50,7 +53,7 @@ Outcome run(int ranks, const Config& config, const ResumePolicy& resume) {
   std::mutex mutex;
   const int ranks_per_node = config.parallel.ranks_per_node > 0 ? config.parallel.ranks_per_node : ranks;
   comm::run_loopback(Topology::uniform(ranks, ranks_per_node), [&](comm::Communicator& world) {
-    Outcome mine = train(HostExec(), world, config, resume);
+    Outcome mine = train(world, config, resume);
     const std::scoped_lock lock(mutex);
     if (world.rank() == 0) outcome = std::move(mine);
   });
@@ -70,17 +73,13 @@ std::vector<double> losses(const Config& config) {
 
 State state_of(const Config& config, const std::filesystem::path& checkpoint) {
   const model::ParameterMap map(config.model);
-  const auto size = static_cast<std::size_t>(map.size());
-  const auto make = [&](const char* label) { return Array1<float, HostExec>(label, size); };
-  const Buffers buffers{make("parameters"), make("first"), make("second")};
+  const Arrays arrays(map);
+  const Buffers buffers = arrays;
   State state;
   state.progress = load_checkpoint(checkpoint, map, buffers);
-  const auto copy = [&](const Array1<float, HostExec>& from) {
-    return std::vector<float>(from.data(), from.data() + size);
-  };
-  state.parameters = copy(buffers.parameters);
-  state.first_moment = copy(buffers.first_moment);
-  state.second_moment = copy(buffers.second_moment);
+  state.parameters = Arrays::values(buffers.parameters);
+  state.first_moment = Arrays::values(buffers.first_moment);
+  state.second_moment = Arrays::values(buffers.second_moment);
   return state;
 }
 

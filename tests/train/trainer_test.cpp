@@ -4,6 +4,7 @@
 #include <annulus/data/shard.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
+#include <annulus/model/flops.hpp>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "support/error_text.hpp"
+#include "train/arrays.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -19,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using annulus::test::error_text;
+using annulus::train::test::Arrays;
 using annulus::train::test::checkpoint_of;
 using annulus::train::test::largest_difference;
 using annulus::train::test::losses;
@@ -74,7 +77,8 @@ TEST_F(Trainer, Learns) {
 }
 
 TEST_F(Trainer, EveryRecordHasItsNumbers) {
-  const Config config = tiny_.config("run");
+  Config config = tiny_.config("run");
+  config.run.peak_tflops = 0.5;
   run(2, config);
   std::int64_t step = 0;
   io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl", [&](const nlohmann::json& r,
@@ -87,16 +91,23 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
     EXPECT_GT(r.at("grad_norm"), 0.0);
     EXPECT_DOUBLE_EQ(r.at("lr"), config.learning_rate().at(step - 1));
     EXPECT_NEAR(double(r.at("tokens_per_second")) * double(r.at("step_seconds")), 50, 1e-6);
+    // All that one of the two ranks does for each pair and token.
+    const double flops =
+        model::dense_flops(config.model, 50) + model::attention_flops(config.model, 50 * 51 / 2);
+    EXPECT_NEAR(double(r.at("tflops")) * double(r.at("step_seconds")), flops / 2 * 1e-12,
+                1e-6 * flops * 1e-12);
+    EXPECT_NEAR(double(r.at("mfu")), double(r.at("tflops")) / 0.5, 1e-9);
     EXPECT_GE(r.at("waiting_seconds"), 0.0);
     EXPECT_LE(r.at("waiting_seconds"), r.at("step_seconds"));
     EXPECT_EQ(r.at("epoch"), 0);
-    const auto& memory = r.at("peak_memory_bytes");
+    const auto& all = r.at("peak_memory_bytes");
+    const auto& memory = annulus::test::on_host ? all : all.at("device");
     for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication", "data"})
       EXPECT_GT(memory.at(part), 0) << part;
     EXPECT_GE(memory.at("total"), memory.at("parameters").get<std::int64_t>() +
                                       memory.at("gradients").get<std::int64_t>() +
                                       memory.at("optimizer").get<std::int64_t>());
-    EXPECT_GT(memory.at("resident"), memory.at("total"));
+    EXPECT_GT(all.at("resident"), all.at("total"));
   });
   EXPECT_EQ(step, 6);
 }
@@ -248,6 +259,90 @@ TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
   }
 }
 
+// bf16 keeps eight bits of weights and activations: curves are near one another, not equal.
+constexpr double bfloat16_rounding = 0.02;
+
+TEST_F(Trainer, LearnsInBfloat16AsInFloat) {
+  Config single = tiny_.config("f32"), half = tiny_.config("bf16");
+  for (Config* config : {&single, &half}) {
+    config->train.steps = 60;
+    config->train.warmup_steps = 5;
+  }
+  half.train.dtype = "bf16";
+  run(1, single);
+  const Outcome outcome = run(1, half);
+  EXPECT_LT(outcome.last_loss, 3.2);
+  EXPECT_THAT(outcome.device, HasSubstr("bf16"));
+  const double apart = largest_difference(losses(single), losses(half));
+  EXPECT_GT(apart, 1e-6);  // it is another arithmetic
+  EXPECT_LT(apart, 5 * bfloat16_rounding);
+}
+
+TEST_F(Trainer, RanksInBfloat16GiveTheLossesOfOneWithinRounding) {
+  Config one = tiny_.config("one");
+  one.train.dtype = "bf16";
+  run(1, one);
+  for (const char* layout : {"zigzag", "striped"}) {
+    Config config = one;
+    config.run.folder = tiny_.config(layout).run.folder;
+    config.attention.layout = layout;
+    config.attention.schedule = "burst";
+    run(3, config);
+    EXPECT_LT(largest_difference(losses(one), losses(config)), bfloat16_rounding);
+  }
+}
+
+// An update of a ten-thousandth of a weight is less than bf16 resolves: weights that were kept in bf16 would
+// stay where they are for ever.
+TEST_F(Trainer, MasterWeightsKeepWhatBfloat16CannotHold) {
+  Config config = tiny_.config("small");
+  config.train.dtype = "bf16";
+  config.train.lr = config.train.min_lr = 1e-7;
+  config.train.weight_decay = 0;
+  config.train.warmup_steps = 0;
+  config.checkpoint.every = 1;
+  run(1, config);
+  const State first = state_of(config, checkpoint_of(config, 1)), last = last_state(config);
+  std::size_t moved = 0, unseen = 0;
+  for (std::size_t i = 0; i < first.parameters.size(); ++i) {
+    moved += first.parameters[i] != last.parameters[i];
+    unseen += first.parameters[i] != last.parameters[i] &&
+              float(bfloat16(first.parameters[i])) == float(bfloat16(last.parameters[i]));
+  }
+  EXPECT_GT(moved, first.parameters.size() / 2);
+  EXPECT_GT(unseen, moved * 9 / 10);
+}
+
+TEST_F(Trainer, AResumedRunInBfloat16IsTheUninterruptedOneBitForBit) {
+  for (const int ranks : {1, 2}) {
+    Config whole = tiny_.config("whole" + std::to_string(ranks));
+    whole.train.dtype = "bf16";
+    run(ranks, whole);
+    Config resumed = whole;
+    resumed.run.folder = tiny_.folder().file("resumed" + std::to_string(ranks));
+    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
+    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
+    fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+    EXPECT_EQ(run(ranks, resumed).first_step, 3);
+    expect_same_bits(whole, resumed);
+  }
+}
+
+TEST_F(Trainer, AnotherTypeIsABranch) {
+  Config whole = tiny_.config("whole");
+  whole.train.steps = 3;
+  run(1, whole);
+  Config half = whole;
+  half.train.steps = 6;
+  half.train.dtype = "bf16";
+  EXPECT_THAT(error_text([&] { run(1, half); }),
+              AllOf(HasSubstr("train.dtype = 'bf16' differs from 'f32'"), HasSubstr("branch off")));
+  half.run.folder = tiny_.config("half").run.folder;
+  const Outcome outcome = run(1, half, ResumePolicy::parse(checkpoint_of(whole, 3).string()));
+  EXPECT_EQ(outcome.first_step, 3);
+  EXPECT_EQ(outcome.last_step, 6);
+}
+
 TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
   Config whole = tiny_.config("whole");
   whole.train.micro_batches = 2;
@@ -308,11 +403,12 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   run(2, config);
 
   const model::ParameterMap map(config.model);
-  const auto buffer = [&] { return Array1<float, HostExec>("buffer", static_cast<std::size_t>(map.size())); };
-  const Buffers buffers{buffer(), buffer(), buffer()};
+  const Arrays arrays(map);
+  const Buffers buffers = arrays;
   const auto file = checkpoint_of(config, 3);
   const Progress progress = load_checkpoint(file, map, buffers);
-  buffers.parameters(map.embedding() + 7 * config.model.hidden) = std::nanf("");
+  const float none = std::nanf("");
+  buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
   save_checkpoint(file, map, progress, buffers);
   const std::string before = io::read_text(file);
 
@@ -345,6 +441,13 @@ TEST_F(Trainer, WrongCombinationsNameTheKeys) {
               AllOf(HasSubstr("attention.schedule"), HasSubstr("circle")));
   EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "magic"; }),
               AllOf(HasSubstr("attention.kernel = 'magic'"), HasSubstr("portable")));
+  // The kernel of the other side of a PCI bus, and tensor cores without 16 bits.
+  const char* foreign = annulus::test::on_host ? "mma" : "host_simd";
+  EXPECT_THAT(message(1, [&](Config& c) { c.attention.kernel = foreign; }),
+              AllOf(HasSubstr(std::string("attention.kernel = '") + foreign), HasSubstr("run.device")));
+  if (!has_device)
+    EXPECT_THAT(message(1, [](Config& c) { c.run.device = "gpu"; }),
+                AllOf(HasSubstr("run.device = 'gpu'"), HasSubstr("preset cuda")));
   EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "window:3"; }), HasSubstr("attention.mask"));
   EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "full"; }),
               AllOf(HasSubstr("attention.mask = 'full'"), HasSubstr("use causal")));

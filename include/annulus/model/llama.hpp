@@ -12,14 +12,24 @@
 
 namespace annulus::model {
 
+/// Sums over one rank's rows.
+struct Loss {
+  double sum = 0;          ///< of the cross-entropies, in nats
+  std::int64_t valid = 0;  ///< targets that are not ignored
+};
+
 /// A LLaMA with explicit forward and backward over one sequence that is spread over the ranks of a
 /// context-parallel group. Every layer works on this rank's rows alone but for attention, which runs a
 /// distributed plan. Holds activations and workspace for a fixed number of rows, but no parameters: those are
 /// flat buffers of the caller.
-template <class Exec>
+///
+/// T, float or bfloat16, is the type of weights, activations, the residual stream and the gradients of
+/// activations. Sums inside kernels, attention's output and the gradients of weights are fp32. Exec is
+/// HostExec or the device's space.
+template <class Exec, class T>
 class Llama {
  public:
-  using Attention = distributed::Attention<Exec, float>;
+  using Attention = distributed::Attention<Exec, T>;
 
   /// `positions` are this rank's rows of every sequence to come.
   Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions);
@@ -30,24 +40,20 @@ class Llama {
   const LlamaConfig& config() const;
   const ParameterMap& parameter_map() const;
 
-  /// Sums over this rank's rows.
-  struct Loss {
-    double sum = 0;          ///< of the cross-entropies, in nats
-    std::int64_t valid = 0;  ///< targets that are not ignored
-  };
-
-  /// Forward and backward of grad_scale · Σ cross-entropy over this rank's rows. tokens and targets (rows),
-  /// target −1 is ignored. Adds to `gradients`. Collective over the ranks of `attention`.
-  Loss train(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-             Attention& attention, const Array1<const float, Exec>& parameters, float grad_scale,
+  /// Forward and backward of grad_scale · Σ cross-entropy over this rank's rows. tokens and targets (rows) on
+  /// the host, target −1 is ignored. Adds to `gradients`, and the loss to what take_loss gives. Collective
+  /// over the ranks of `attention`. Only enqueues work: the host does not wait but for what attention
+  /// exchanges.
+  void train(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+             Attention& attention, const Array1<const T, Exec>& parameters, float grad_scale,
              const Array1<float, Exec>& gradients);
 
   /// Forward only.
-  Loss evaluate(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-                Attention& attention, const Array1<const float, Exec>& parameters);
+  void evaluate(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                Attention& attention, const Array1<const T, Exec>& parameters);
 
-  /// Floating-point operations of forward and backward over `rows` rows outside attention.
-  static double dense_flops(const LlamaConfig& config, std::int64_t rows);
+  /// The loss of the sequences since the last call. Waits for the work on `exec`.
+  Loss take_loss(const Exec& exec);
 
  private:
   class Impl;

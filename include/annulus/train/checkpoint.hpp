@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/core/tensor.hpp>
 #include <annulus/data/order.hpp>
 #include <annulus/model/parameters.hpp>
+#include <annulus/train/flat_buffer.hpp>
 
 /// Checkpoints: HDF5 files from which a run goes on, specified in docs/formats/checkpoint.md.
 namespace annulus::train {
@@ -25,13 +25,9 @@ struct Progress {
   std::string config;                  ///< the effective configuration, TOML
 };
 
-/// Flat buffers of a run, on the host: parameters and AdamW's moments, (map.size()) each.
-struct Buffers {
-  Array1<float, HostExec> parameters, first_moment, second_moment;
-};
-
 /// Writes a checkpoint aside, reads it back against its checksums and renames it. Throws Error that names the
-/// file (disk full, folder not writable); an older file of that name is then untouched.
+/// file (disk full, folder not writable); an older file of that name is then untouched. Goes tensor by
+/// tensor: the host holds no second copy of what is on a device.
 void save_checkpoint(const std::filesystem::path& file, const model::ParameterMap& map,
                      const Progress& progress, const Buffers& buffers);
 

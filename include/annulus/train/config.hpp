@@ -19,11 +19,13 @@ namespace annulus::train {
 struct Config {
   struct Run {
     std::string folder = "runs/train";
+    std::string device = "auto";
     std::int64_t seed = 1;
     /// Seconds that a rank may wait for others at a time; 0: for ever. Long: ranks may well be slow (a step
     /// of a plan over a million tokens takes minutes on a CPU), and ending a sound run costs more than
     /// finding a dead one later. Lost processes are noticed by the launcher, much sooner.
     std::int64_t stall_limit = 1800;
+    double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
   } run;
 
   model::LlamaConfig model;  ///< vocabulary 0: that of the data
@@ -44,8 +46,10 @@ struct Config {
   } attention;
 
   struct Parallel {
-    int context = 0;         ///< ranks of a context-parallel group; 0: all
-    int ranks_per_node = 0;  ///< 0: what the machine says
+    int context = 0;                      ///< ranks of a context-parallel group; 0: all
+    int ranks_per_node = 0;               ///< 0: what the machine says
+    std::string transport = "automatic";  ///< see comm::Transport
+    bool nvlink_multicast = false;
   } parallel;
 
   struct Train {
@@ -99,7 +103,7 @@ enum class Continuation : std::uint8_t {
 };
 
 /// Keys that differ although `continuation` needs them equal. Folders, numbers of steps to make, log and
-/// save, parallelism, schedule, layout and kernel may always change.
+/// save, device, parallelism, schedule, layout and kernel may always change.
 std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation);
 
 }  // namespace annulus::train

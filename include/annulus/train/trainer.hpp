@@ -6,9 +6,8 @@
 #include <string>
 
 #include <annulus/comm/communicator.hpp>
-#include <annulus/core/memory.hpp>
-#include <annulus/core/tensor.hpp>
 #include <annulus/train/config.hpp>
+#include <annulus/train/peak_memory.hpp>
 
 namespace annulus::train {
 
@@ -32,21 +31,23 @@ struct Outcome {
   std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
          last_loss = 0;  ///< nats per token, means over (up to) the first and last ten updates of this run
-  double tokens_per_second = 0;  ///< all ranks together, over the updates of this run but the first
-  double seconds = 0;            ///< of these updates, without saving and logging in between
-  int stop_signal = 0;           ///< 0: ran to train.steps
+  double tokens_per_second = 0;   ///< all ranks together, over the updates of this run but the first
+  double seconds = 0;             ///< of these updates, without saving and logging in between
+  double tflops = 0;              ///< 10¹² operations of the model a second and rank, over the same updates
+  std::string device, transport;  ///< where it computed and in which type; what carried data between ranks
+  int stop_signal = 0;            ///< 0: ran to train.steps
   int failed_saves = 0;
-  bool last_save_failed = false;    ///< the state at the end is on no disk
-  std::string last_checkpoint;      ///< the newest good one, empty when there is none
-  MemoryUse memory;                 ///< peaks of the rank that needed most, category by category
-  std::int64_t resident_bytes = 0;  ///< peak of the rank that needed most, from the operating system
+  bool last_save_failed = false;  ///< the state at the end is on no disk
+  std::string last_checkpoint;    ///< the newest good one, empty when there is none
+  PeakMemory memory;              ///< of the rank that needed most, category by category
 };
 
-/// Trains as the configuration says: a collective call of all ranks of `world`, which splits into
-/// context-parallel groups of consecutive ranks; the groups are data-parallel. Writes into run.folder:
-/// config.toml, metrics.jsonl, train.log, checkpoints/. Throws Error for what is wrong with configuration,
-/// data or checkpoint, and when loss or gradients stop being finite (naming the step and the lowest rank that
-/// saw it; no update is made and no checkpoint touched).
-Outcome train(const HostExec& exec, comm::Communicator& world, Config config, const ResumePolicy& resume);
+/// Trains as the configuration says, on the device and in the type that it names: a collective call of all
+/// ranks of `world` (see connect in device.hpp), which splits into context-parallel groups of consecutive
+/// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
+/// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
+/// gradients stop being finite (naming the step and the lowest rank that saw it; no update is made and no
+/// checkpoint touched).
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume);
 
 }  // namespace annulus::train

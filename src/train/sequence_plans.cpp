@@ -1,15 +1,13 @@
-#include "train/sequence_attention.hpp"
+#include "train/sequence_plans.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/core/region.hpp>
 #include <annulus/plan/schedules.hpp>
-#include <annulus/plan/validate.hpp>
 #include <annulus/simulate/choose.hpp>
 
 namespace annulus::train {
@@ -26,24 +24,15 @@ bool takes_documents_from_data(std::string_view mask) {
   }
 }
 
-/// Training computes on the host.
-attention::Kernel parse_kernel(const std::string& name) {
-  const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
-  require(kernel != attention::Kernel::mma,
-          "attention.kernel = '{}' is for GPUs, but training computes on the host: use automatic", name);
-  return kernel;
-}
-
 }  // namespace
 
-SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& context, const Config& config)
-    : context_(context),
+SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& config)
+    : rank_(rank),
       schedule_(config.attention.schedule),
       mask_text_(config.attention.mask),
-      kernel_(parse_kernel(config.attention.kernel)),
-      stall_limit_(config.stall_limit()),
-      follows_documents_(takes_documents_from_data(mask_text_)) {
-  problem_.topology = context.topology();
+      follows_documents_(takes_documents_from_data(mask_text_)),
+      chosen_(schedule_ == simulate::automatic || config.attention.layout == simulate::automatic) {
+  problem_.topology = topology;
   problem_.heads = config.model.heads;
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;
@@ -57,14 +46,14 @@ SequenceAttention::SequenceAttention(const HostExec& exec, comm::Communicator& c
   problem_.mask = mask;
   choose(config);
   problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
-  set_mask(exec, std::move(mask));
+  set_mask(std::move(mask));
 }
 
 /// Sets schedule and layout. Documents of later sequences are not known yet: what is chosen fits a sequence
-/// that is one document. Every rank chooses alike, from the same numbers.
-void SequenceAttention::choose(const Config& config) {
+/// that is one document.
+void SequencePlans::choose(const Config& config) {
   const std::string& layout = config.attention.layout;
-  if (schedule_ != simulate::automatic && layout != simulate::automatic) {
+  if (!chosen_) {
     problem_.layout = Layout::parse(layout, "attention.layout");
     return;
   }
@@ -78,37 +67,21 @@ void SequenceAttention::choose(const Config& config) {
   problem_.layout = choice.layout;
 }
 
-PositionMap SequenceAttention::rows() const {
-  return problem_.shard(context_.rank());
+bool SequencePlans::follow(std::span<const std::int64_t> document_starts) {
+  if (!follows_documents_ || std::ranges::equal(document_starts, starts_)) return false;
+  starts_.assign(document_starts.begin(), document_starts.end());
+  set_mask(Mask::with_documents(mask_text_, problem_.mask.tokens(), starts_, "attention.mask"));
+  return true;
 }
 
-distributed::Attention<HostExec, float>& SequenceAttention::for_sequence(
-    const HostExec& exec, std::span<const std::int64_t> document_starts) {
-  if (follows_documents_ && !std::ranges::equal(document_starts, starts_)) {
-    const Region region("annulus::train::plan");
-    const Kokkos::Timer timer;
-    starts_.assign(document_starts.begin(), document_starts.end());
-    set_mask(exec, Mask::with_documents(mask_text_, problem_.mask.tokens(), starts_, "attention.mask"));
-    planning_seconds_ += timer.seconds();
-  }
-  return *attention_;
-}
-
-void SequenceAttention::set_mask(const HostExec& exec, Mask mask) {
+void SequencePlans::set_mask(Mask mask) {
   problem_.mask = std::move(mask);
   const PositionMap whole = Layout().shard(problem_.mask.tokens(), 1, 0);
   pairs_ = problem_.mask.pairs(whole, whole);
-  plan::Plan forward = plan::make_plan(schedule_, problem_, plan::Pass::forward, "attention.schedule");
-  plan::Plan backward = plan::make_plan(schedule_, problem_, plan::Pass::backward, "attention.schedule");
-  if (attention_) {
-    attention_->set_plans(exec, std::move(forward), std::move(backward));
-    return;
-  }
-  // The first plans are proved before anything runs; those of later sequences come from the same builders.
-  plan::validate(forward);
-  plan::validate(backward);
-  attention_.emplace(exec, context_, std::move(forward), std::move(backward),
-                     distributed::Settings{.kernel = kernel_, .stall_limit = stall_limit_});
+}
+
+plan::Plan SequencePlans::make(plan::Pass pass) const {
+  return plan::make_plan(schedule_, problem_, pass, "attention.schedule");
 }
 
 }  // namespace annulus::train

@@ -1,0 +1,33 @@
+#include <annulus/train/device.hpp>
+
+#include <annulus/base/error.hpp>
+#include <annulus/comm/transport.hpp>
+#include <annulus/core/tensor.hpp>
+
+namespace annulus::train {
+
+Device device_of(const Config& config) {
+  const std::string& device = config.run.device;
+  require(has_device || device != "gpu",
+          "run.device = 'gpu', but this program was built for CPUs alone: use the build of the preset cuda "
+          "(docs/gpu.md), or set run.device to auto or cpu");
+  return has_device && device != "cpu" ? Device::gpu : Device::cpu;
+}
+
+std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config) {
+  auto transport = comm::parse_transport(config.parallel.transport, "parallel.transport =");
+  if (device_of(config) == Device::cpu) {
+    require(
+        transport != comm::Transport::nccl,
+        "parallel.transport = 'nccl' carries memory of GPUs, but this run computes on the CPU (run.device "
+        "= '{}'): use automatic or mpi",
+        config.run.device);
+    transport = comm::Transport::mpi;
+  }
+  comm::NcclOptions nccl;
+  nccl.multicast = config.parallel.nvlink_multicast;
+  mpi.limit_waits(config.stall_limit());
+  return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
+}
+
+}  // namespace annulus::train

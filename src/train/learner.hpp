@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/data/dataset.hpp>
+#include <annulus/model/parameters.hpp>
+#include <annulus/train/config.hpp>
+#include <annulus/train/flat_buffer.hpp>
+
+#include "train/report.hpp"
+#include "train/sequence_plans.hpp"
+
+namespace annulus::train {
+
+/// A model with its optimizer on the device and in the type that the configuration names. What a run does
+/// around it (data, checkpoints, reports) knows neither.
+class Learner {
+ public:
+  virtual ~Learner() = default;
+
+  virtual const model::ParameterMap& map() const = 0;
+  virtual const SequencePlans& plans() const = 0;
+  /// Device, type and attention kernel, for the log.
+  virtual std::string description() const = 0;
+
+  /// Initial parameters, the same on every rank.
+  virtual void initialize() = 0;
+  /// What a checkpoint keeps. Whoever writes to it calls restored.
+  virtual Buffers buffers() const = 0;
+  /// Gives all ranks what rank 0's buffers hold, the state after `steps` updates. Collective.
+  virtual void restored(std::int64_t steps) = 0;
+
+  /// One update from these sequences, the micro-batches of this rank, as number `step` (from 1). Collective.
+  /// Throws Error on every rank, before the update, when loss or gradient is not finite on any. What all
+  /// ranks share and what this one has seen of the step; the device is idle on return.
+  virtual StepResult update(std::int64_t step, std::span<const data::Sequence> sequences) = 0;
+};
+
+/// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`; both
+/// outlive it. Collective. Throws Error naming the key.
+std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
+                                      const Config& config);
+
+}  // namespace annulus::train

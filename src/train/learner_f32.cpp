@@ -1,0 +1,11 @@
+#include "core/instantiate.hpp"
+#include "train/learner_on.hpp"
+
+namespace annulus::train {
+
+#define ANNULUS_INSTANTIATE(Exec)                                                                          \
+  template std::unique_ptr<Learner> make_learner_on<Exec, float>(comm::Communicator&, comm::Communicator&, \
+                                                                 const Config&);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+
+}  // namespace annulus::train

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/region.hpp>
+#include <annulus/model/flops.hpp>
+#include <annulus/model/llama.hpp>
+#include <annulus/optim/clip.hpp>
+
+#include "train/learner.hpp"
+#include "train/sequence_attention.hpp"
+#include "train/weights.hpp"
+
+namespace annulus::train {
+
+/// An execution space instance for one rank: on a device a stream of its own, since ranks of a test are
+/// threads of one process.
+template <class Exec>
+Exec own_instance() {
+  if constexpr (std::is_same_v<Exec, HostExec>)
+    return Exec();
+  else
+    return Kokkos::Experimental::partition_space(Exec(), 1)[0];
+}
+
+template <class Exec, class T>
+class LearnerOn final : public Learner {
+ public:
+  LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config)
+      : world_(world),
+        context_(context),
+        config_(config),
+        attention_(exec_, context, config),
+        llama_(exec_, config.model, attention_.plans().rows()),
+        weights_(exec_, llama_.parameter_map(), config.adamw()),
+        clipper_(config.train.clip_norm),
+        schedule_(config.learning_rate()) {}
+
+  const model::ParameterMap& map() const override { return llama_.parameter_map(); }
+  const SequencePlans& plans() const override { return attention_.plans(); }
+
+  std::string description() const override {
+    std::string device = Exec::name();
+    if constexpr (requires { exec_.cuda_device_prop(); }) device = exec_.cuda_device_prop().name;
+    return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype,
+                       config_.attention.kernel);
+  }
+
+  void initialize() override {
+    weights_.initialize(exec_, map(), static_cast<std::uint64_t>(config_.run.seed));
+  }
+  Buffers buffers() const override { return weights_.buffers(exec_); }
+  void restored(std::int64_t steps) override { weights_.restored(exec_, world_, steps); }
+
+  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences) override {
+    attention_.reset_times();
+    StepResult result;
+    // The mean is over all valid targets of all ranks and micro-batches, so it is known before the first
+    // gradient.
+    for (const auto& sequence : sequences)
+      for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
+    result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
+    const Sums sums = learn(sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f);
+    require_finite(step, "loss", std::isfinite(sums.loss));
+    share(sums, result);
+
+    // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
+    require_finite(step, "gradient norm", clipper_.measure(exec_, weights_.gradients()).finite());
+    {
+      const Region region("annulus::train::reduce_gradients");
+      world_.all_reduce(exec_, weights_.gradients());
+    }
+    const optim::Clipping clipping = clipper_.measure(exec_, weights_.gradients());
+    require_finite(step, "gradient norm", clipping.finite());
+    result.gradient_norm = clipping.norm;
+    result.learning_rate = schedule_.at(step - 1);
+    {
+      const Region region("annulus::train::update");
+      weights_.update(exec_, result.learning_rate, clipping.scale);
+    }
+    exec_.fence("annulus::train::update: its time is taken");
+    result.waiting_seconds = attention_.waiting_seconds();
+    result.planning_seconds = attention_.planning_seconds();
+    return result;
+  }
+
+ private:
+  // Of this rank's sequences.
+  struct Sums {
+    double loss = 0;   // nats
+    double pairs = 0;  // (query, key) of one head, the whole group's
+  };
+
+  // Leaves this rank's share of the gradient in the buffer.
+  Sums learn(std::span<const data::Sequence> sequences, float grad_scale) {
+    Sums sums;
+    Kokkos::deep_copy(exec_, weights_.gradients(), 0.0f);
+    for (const auto& sequence : sequences) {
+      auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
+      llama_.train(exec_, sequence.tokens, sequence.targets, attention, weights_.compute(), grad_scale,
+                   weights_.gradients());
+      sums.pairs += double(attention_.plans().pairs());
+    }
+    sums.loss = llama_.take_loss(exec_).sum;
+    return sums;
+  }
+
+  // Loss and operations of the whole update.
+  void share(const Sums& mine, StepResult& result) const {
+    std::array<double, 2> sums{mine.loss, mine.pairs / context_.size()};
+    world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+    result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
+    result.flops =
+        model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, update_tokens());
+  }
+
+  std::int64_t update_tokens() const {
+    return world_.size() / context_.size() * config_.train.micro_batches * config_.data.sequence_length;
+  }
+
+  // Ends the run on all ranks when any of them saw a number that is not finite.
+  void require_finite(std::int64_t step, const char* what, bool finite) const {
+    const std::int32_t first =
+        world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
+    if (first == world_.size()) return;
+    fail(
+        "the {} of step {} is not finite; rank {} is the lowest that saw it. No update was made and the "
+        "checkpoints are as they were: branch off an earlier one with a lower train.lr, a longer "
+        "train.warmup_steps or a smaller train.clip_norm (--resume FILE --set run.folder=NEW), and look at "
+        "the data of this step",
+        what, step, first);
+  }
+
+  const Exec exec_ = own_instance<Exec>();
+  comm::Communicator &world_, &context_;
+  const Config config_;
+  SequenceAttention<Exec, T> attention_;
+  model::Llama<Exec, T> llama_;
+  Weights<Exec, T> weights_;
+  optim::GradientClipper<Exec> clipper_;
+  const optim::LearningRateSchedule schedule_;
+};
+
+template <class Exec, class T>
+std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
+                                         const Config& config) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, config);
+}
+
+}  // namespace annulus::train
