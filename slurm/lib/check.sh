@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The first act of a job: what would make it fail later, or be wrong in silence, is told now, with the node. Sourced after launch.sh.
+# shellcheck disable=SC2154
+
+# check_nodes PROGRAM FOLDER: one look at every node (facts.sh), all at once.
+check_nodes() {
+  local program=$1 folder=$2 token=.annulus-$SLURM_JOB_ID
+  check_switches
+  mkdir -p "$folder" 2>/dev/null || refuse "run.folder '$folder' cannot be made on $(hostname): $(mkdir -p "$folder" 2>&1 | sed 's/.*: //'). Give a folder of a file system that all nodes share"
+  : >"$folder/$token" || refuse "nothing can be written to '$folder' on $(hostname): no space, or no permission (df -h, ls -ld); free some or give another run.folder"
+  facts=$(ANNULUS_INTERFACES=$(profile_value network interfaces) timeout "${ANNULUS_CHECK_SECONDS:-120}" \
+    srun --mpi=none --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1 --cpus-per-task=1 --overlap \
+    "$slurm/lib/facts.sh" "$program" "$folder" "$token" "$topology_program" "$profile_file" 2>&1) || true
+  rm -f "${folder:?}/$token"
+  local node
+  for node in "${nodes[@]}"; do
+    grep -q "^${node%%.*} end" <<<"$facts" || refuse_node "$node" "does not answer within ${ANNULUS_CHECK_SECONDS:-120} s: $(grep -v "^[^ ]* \(clock\|processor\|binary\|build\|lib[a-z]*\|driver\|gpus\|folder\|free\|end\)" <<<"$facts" | grep -F "${node%%.*}" | head -n 1). Leave it out (sbatch --exclude=$node) and tell the site"
+  done
+  same binary "is another build of $(basename "$program")" "$(all_of build). Build once, in a folder that all nodes share, or install the same version on all"
+  same libnccl "loads another NCCL" "Load the same module on all nodes, in prepare() of site.conf"
+  same libmpi "loads another MPI library" "Load the same module on all nodes, in prepare() of site.conf"
+  same driver "has another NVIDIA driver" "Leave it out (--exclude), or ask the site to update it"
+  same processor "is another type of node" "Name one node type: --constraint, --partition or --exclude"
+  same gpus "has other GPUs" "Name one node type: --constraint, --gpus-per-node=TYPE:N, or --exclude"
+  check_clocks
+  node=$(sed -n 's/ folder not seen$//p' <<<"$facts" | head -n 1)
+  [ -z "$node" ] || refuse_node "$node" "does not see what $(hostname -s) writes to '$folder': the run's folder must lie on a file system that all nodes share"
+  node=$(sed -n 's/ no-interface .*//p' <<<"$facts" | head -n 1)
+  [ -z "$node" ] || refuse_node "$node" "has no network interface $(sed -n "s/^$node no-interface //p" <<<"$facts" | xargs), which the profile $profile_file promises (ip link on that node lists its own)"
+  node=$(sed -n 's/ profile .*//p' <<<"$facts" | head -n 1)
+  [ -z "$node" ] || refuse_node "$node" "is not what the profile $profile_file says: $(sed -n "s/^$node profile //p" <<<"$facts")"
+  check_gpus_of_profile
+  check_space "$folder"
+  say "checked: ${#nodes[@]} nodes alike, $(sed -n 's/^[^ ]* build //p' <<<"$facts" | head -n 1), clocks, '$folder' seen by all"
+}
+refuse_node() { refuse "node $1 $2"; }
+all_of() { sed -n "s/^\([^ ]*\) $1 /\1: /p" <<<"$facts" | paste -sd';' | sed 's/;/; /g'; }
+
+# same KEY WHAT REMEDY: nodes differ where their fact differs from that of the most.
+same() {
+  local most odd
+  most=$(sed -n "s/^[^ ]* $1 //p" <<<"$facts" | sort | uniq -c | sort -rn | sed -n '1s/^ *[0-9]* //p')
+  odd=$(awk -v key="$1" -v most="$most" '$2 == key { name = $1; sub(/^[^ ]* [^ ]* /, ""); if ($0 != most) { print name; exit } }' <<<"$facts")
+  [ -n "$odd" ] || return 0
+  refuse_node "$odd" "$2 than the others: $(sed -n "s/^$odd $1 //p" <<<"$facts"), not $most. $3"
+}
+
+check_clocks() {
+  local middle odd limit=${ANNULUS_CLOCK_SECONDS:-10}
+  middle=$(sed -n 's/^[^ ]* clock //p' <<<"$facts" | sort -n | awk '{t[NR] = $1} END {print t[int((NR + 1) / 2)]}')
+  odd=$(awk -v middle="$middle" -v limit="$limit" '$2 == "clock" && ($3 - middle > limit || middle - $3 > limit) {print $1, $3 - middle; exit}' <<<"$facts")
+  [ -z "$odd" ] || refuse_node "${odd% *}" "has a clock that is ${odd#* } s off the others: ask the site to start its time service (chronyc tracking), or --exclude=${odd% *}"
+}
+
+# What Slurm says of the nodes' GPUs; annulus-topology looks at the hardware.
+check_gpus_of_profile() {
+  local promised node has; promised=$(profile_value node gpus)
+  [ "${promised:-0}" -gt 0 ] || return 0
+  for node in "${nodes[@]}"; do
+    has=$(scontrol -o show node "$node" 2>/dev/null | tr ' ' '\n' | sed -n 's/^Gres=//p' | tr , '\n' | sed 's/(.*//' | awk -F: '$1 == "gpu" {sum += $NF} END {print sum + 0}')
+    [ "$has" -ge "$promised" ] ||
+      refuse_node "$node" "has $has GPUs, and the profile $profile_file is of nodes with $promised: take the profile of your nodes (profile in site.conf; $slurm/profiles), or name the nodes you mean (--partition, --constraint)"
+  done
+}
+
+# Room for the next checkpoint beside those that are there.
+check_space() {
+  local free need newest
+  free=$(sed -n "s/^${nodes[0]%%.*} free //p" <<<"$facts")
+  newest=$(find "$1/checkpoints" -name 'step-*.h5' -printf '%T@ %k\n' 2>/dev/null | sort -rn | sed -n '1s/.* //p') || true
+  need=${newest:-0}
+  [ "$need" -gt 0 ] || need=16384
+  [ "${free:-$need}" -ge "$need" ] ||
+    refuse_node "${nodes[0]}" "has $((free / 1024)) MiB left in '$1', and a checkpoint takes $(((need + 1023) / 1024)): make room, lower checkpoint.keep, or give another run.folder"
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# facts.sh PROGRAM FOLDER TOKEN TOPOLOGY-PROGRAM PROFILE: what this node is and has, as lines KEY VALUE, for check.sh.
+# FOLDER is that of the run, TOKEN a file there that the first node has just written.
+program=$1 folder=$2 token=$3 topology=$4 profile=$5
+fact() { echo "$(hostname -s) $*"; }
+
+fact clock "$(date +%s)"
+fact processor "$(nproc --all) cores, $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)"
+if command -v "$program" >/dev/null; then
+  fact binary "$(sha256sum "$(command -v "$program")" | cut -c1-16)"
+  fact build "$("$(dirname "$0")/alone.sh" "$program" --version 2>&1 | tail -n 1)"
+  libraries=$(ldd "$program" 2>/dev/null)
+  for library in libnccl libmpi; do
+    file=$(sed -n "s|.*=> \(/[^ ]*/$library\.so[^ ]*\).*|\1|p" <<<"$libraries" | head -n 1)
+    [ -z "$file" ] || fact "$library" "$(basename "$(readlink -f "$file")")"
+  done
+else
+  fact binary missing
+fi
+if command -v nvidia-smi >/dev/null; then
+  fact driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sort -u | xargs)"
+  fact gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | xargs)"
+fi
+if [ -e "$folder/$token" ]; then fact folder seen; else fact folder "not seen"; fi
+fact free "$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 {print $4}')"
+for interface in ${ANNULUS_INTERFACES//,/ }; do
+  [ -e "/sys/class/net/$interface" ] || fact no-interface "$interface"
+done
+if [ -n "$topology" ] && [ -n "$profile" ]; then
+  said=$("$topology" --profile "$profile" 2>&1 >/dev/null) || fact profile "${said//$'\n'/; }"
+fi
+fact end ""

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What all templates do first and last; sourced by them with $slurm set. Nothing here starts ranks: launch.sh does.
+# shellcheck disable=SC2034,SC2154  # variables are shared between the sourced files
+
+say() { echo "annulus: $*"; }
+refuse() { echo "annulus: $*" >&2; exit 1; }
+# No command fails in silence.
+set -E
+trap 'failed=$?; [ $failed -gt 128 ] || echo "annulus: ${BASH_SOURCE[0]}, line $LINENO: status $failed of: $BASH_COMMAND" >&2' ERR
+
+# The site: who, where and with what (site.conf.example). Plain defaults without one.
+sbatch_options=()
+programs=${ANNULUS_BIN:-}
+profile=${ANNULUS_PROFILE:-}
+mpi=${ANNULUS_MPI:-auto}
+ranks=${ANNULUS_RANKS:-}
+prepare() { :; }
+read_site() {
+  local file=${ANNULUS_SITE:-$slurm/site.conf}
+  if [ -f "$file" ]; then
+    # shellcheck source=/dev/null
+    . "$file"
+  elif [ -n "${ANNULUS_SITE:-}" ]; then
+    refuse "ANNULUS_SITE=$ANNULUS_SITE: there is no such file; copy slurm/site.conf.example and fill it in"
+  fi
+  # What this submission says goes over what the site says.
+  programs=${ANNULUS_BIN:-$programs} profile=${ANNULUS_PROFILE:-$profile} mpi=${ANNULUS_MPI:-$mpi} ranks=${ANNULUS_RANKS:-$ranks}
+  find_profile "$profile"
+}
+
+# A name of slurm/profiles, or a file.
+find_profile() {
+  profile_file=""
+  [ -n "$1" ] || return 0
+  profile_file=$1
+  [[ $1 == *.toml ]] || profile_file=$slurm/profiles/$1.toml
+  [ -f "$profile_file" ] || refuse "profile '$1': there is no $profile_file; known are: $(cd "$slurm/profiles" && printf '%s ' ./*.toml | sed 's|\./||g; s|\.toml||g')(docs/formats/site-profile.md shows how to write one)"
+}
+# profile_value TABLE KEY: a value of the profile as shell words, lists with commas; empty when it is left out. Without
+# annulus-topology this is all that is read of a profile.
+profile_value() {
+  [ -n "$profile_file" ] || return 0
+  awk -v table="[$1]" -v key="$2" '
+    /^\[/ { here = $1 == table }
+    here && $1 == key { sub(/^[^=]*= */, ""); sub(/[ \t]*#.*$/, ""); gsub(/[]["]/, ""); gsub(/, */, ","); print; exit }' "$profile_file"
+}
+
+# A program by name, from the folder that the site names, else from PATH.
+program() {
+  local file=${programs:+$programs/}$1
+  command -v "$file" >/dev/null ||
+    refuse "$file is not on $(hostname): set 'programs' in $slurm/site.conf, or ANNULUS_BIN, to the folder of the programs (build/cpu/bin after ./annulus build)"
+  command -v "$file"
+}
+
+begin_job() {
+  [ -n "${SLURM_JOB_ID:-}" ] || refuse "this is a batch script of Slurm, and there is no job here: sbatch ${BASH_SOURCE[-1]} … (without Slurm: ./annulus run N PROGRAM …)"
+  read_site
+  prepare
+  read_allocation
+}
+
+# A field of `scontrol show job`.
+job_field() { scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
+
+# Nodes of the job, those below one leaf switch one after the other, so that neighbours in rank order are neighbours there.
+read_allocation() {
+  mapfile -t listed < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  nodes=() switches=()
+  local line name member found
+  while read -r line; do
+    [[ $line =~ SwitchName=([^ ]+)\ Level=0.*\ Nodes=([^ ]+) ]] || continue
+    name=${BASH_REMATCH[1]} found=0
+    while read -r member; do
+      if has_node "$member" "${listed[@]}" && ! has_node "$member" ${nodes[@]+"${nodes[@]}"}; then nodes+=("$member") found=1; fi
+    done < <(scontrol show hostnames "${BASH_REMATCH[2]}")
+    [ $found = 0 ] || switches+=("$name")
+  done < <(scontrol -o show topology 2>/dev/null)
+  # Switches that do not know all nodes say nothing.
+  [ ${#nodes[@]} -eq ${#listed[@]} ] || { nodes=("${listed[@]}"); switches=(); }
+  reordered=""
+  [ "${nodes[*]}" = "${listed[*]}" ] || reordered=yes
+}
+# Of these nodes those that Slurm has given up.
+down_nodes() { sinfo -h -N -n "$(IFS=,; echo "$*")" -t down,no_respond -o %n 2>/dev/null | sort -u | paste -sd' '; }
+has_node() { local wanted=$1 node; shift; for node in "$@"; do [ "$node" != "$wanted" ] || return 0; done; return 1; }
+
+check_switches() {
+  local asked; asked=$(job_field ReqSwitch)
+  [[ $asked =~ ^([1-9][0-9]*) ]] || asked=$(job_field Switches)
+  [[ $asked =~ ^([1-9][0-9]*) ]] && [ ${#switches[@]} -gt 0 ] || return 0
+  [ ${#switches[@]} -le "${BASH_REMATCH[1]}" ] ||
+    refuse "--switches=${BASH_REMATCH[1]} was asked for, and the ${#nodes[@]} nodes of this job lie below ${#switches[@]} (${switches[*]}): no ${BASH_REMATCH[1]} leaf switches have as many free nodes. Ask for fewer nodes, more switches, or a longer wait (--switches=${BASH_REMATCH[1]}@HOURS:00:00)"
+}
+
+# config_value TABLE KEY: of the configuration in $config, as annulus-train --print-config prints it.
+config_value() {
+  awk -v table="[$1]" -v key="$2" '/^\[/ { here = $1 == table } here && $1 == key { sub(/^[^=]*= /, ""); sub(/  # .*$/, ""); print; exit }' <<<"$config" |
+    sed "s/^['\"]\(.*\)['\"]\$/\1/"
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# The launcher of all templates: how many ranks, where, with which cores and cards, started by what. Sourced after job.sh.
+# shellcheck disable=SC2034,SC2154
+
+# Ranks of a node and cores of a rank. ranks = gpu, node or a number (site.conf, ANNULUS_RANKS) goes over --ntasks-per-node.
+plan_ranks() {
+  local cpus gpus
+  [[ ${SLURM_JOB_CPUS_PER_NODE:?} =~ ^([0-9]+)(\(x[0-9]+\))?$ ]] ||
+    refuse "the nodes of this job differ: $SLURM_JOB_CPUS_PER_NODE cores on ${listed[*]}. All ranks of a run are alike: name one node type (--constraint, --partition) and the same --cpus-per-task and --ntasks-per-node for all"
+  cpus=${BASH_REMATCH[1]} gpus=${SLURM_GPUS_ON_NODE:-0}
+  [[ $gpus =~ ^[0-9]+$ ]] || gpus=0
+  case ${ranks:-slurm} in
+    gpu) [ "$gpus" -gt 0 ] || refuse "ranks = gpu, and this job has no GPUs: sbatch --gpus-per-node=N, or ranks = node"
+         per_node=$gpus ;;
+    node) per_node=1 ;;
+    slurm) per_node=${SLURM_NTASKS_PER_NODE:-$(profile_value ranks per_node)}
+           [ -n "$per_node" ] || { [ "$gpus" -gt 0 ] && per_node=$gpus || per_node=1; } ;;
+    *) [[ $ranks =~ ^[1-9][0-9]*$ ]] || refuse "ranks = '$ranks': give gpu, node or a number of ranks a node"
+       per_node=$ranks ;;
+  esac
+  [ "$gpus" -eq 0 ] || [ "$per_node" -le "$gpus" ] || say "note: $per_node ranks share the $gpus GPUs of a node; NCCL needs one GPU a rank"
+  cores=${SLURM_CPUS_PER_TASK:-0}
+  if [ -n "$ranks" ] || [ "$cores" -eq 0 ]; then cores=$((cpus / per_node)); fi
+  if [ "$cores" -lt 1 ] || [ $((cores * per_node)) -gt "$cpus" ]; then
+    refuse "$per_node ranks a node do not fit on the $cpus cores that this job has on each: ask for more (--cpus-per-task, --exclusive) or set ranks in site.conf"
+  fi
+}
+
+# srun where Slurm and the programs' MPI meet in PMIx, else mpirun inside the allocation.
+choose_launcher() {
+  local offered; offered=$(srun --mpi=list 2>&1 || true)
+  case $mpi in
+    auto) if grep -qw 'pmix[_v0-9]*' <<<"$offered"; then launcher=pmix
+          elif command -v mpirun >/dev/null; then launcher=mpirun
+          else refuse "this Slurm offers no PMIx (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)) and there is no mpirun in PATH on $(hostname): load the MPI that Annulus was built with in prepare() of $slurm/site.conf, or set mpi there to one of that list which your MPI knows"; fi ;;
+    mpirun) command -v mpirun >/dev/null || refuse "mpi = mpirun, and there is no mpirun in PATH on $(hostname): load MPI in prepare() of $slurm/site.conf"
+            launcher=mpirun ;;
+    *) grep -qw "$mpi" <<<"$offered" || refuse "mpi = $mpi is not what this Slurm offers (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)): take one of these, or mpi = mpirun"
+       launcher=$mpi ;;
+  esac
+}
+
+# Cards for messages and the variables of the profile. annulus-topology, where it is built, sets more of them, rank by rank
+# (rank.sh); this is what holds for all ranks.
+choose_network() {
+  local devices interfaces
+  devices=$(profile_value network devices) interfaces=$(profile_value network interfaces)
+  set_variables=()
+  if [ -n "$interfaces" ]; then
+    set_to NCCL_SOCKET_IFNAME "=$interfaces"
+    set_to OMPI_MCA_btl_tcp_if_include "$interfaces"
+    set_to OMPI_MCA_oob_tcp_if_include "${ANNULUS_MANAGEMENT_INTERFACE:-}"
+  fi
+  if [ -n "$devices" ]; then
+    set_to NCCL_IB_HCA "=$devices"
+    set_to UCX_NET_DEVICES "$(sed 's/,/:1,/g; s/$/:1/' <<<"$devices")"
+  elif [ "$(profile_value network kind)" = ethernet ]; then
+    set_to OMPI_MCA_pml ob1
+    set_to OMPI_MCA_btl self,vader,tcp
+    set_to NCCL_IB_DISABLE 1
+  fi
+  case $(profile_value network fabric) in rails) set_to NCCL_CROSS_NIC 0 ;; flat) set_to NCCL_CROSS_NIC 1 ;; esac
+}
+# set_to NAME VALUE: exports it unless the user or the site has; an empty value sets nothing.
+set_to() {
+  [ -n "$2" ] && [ -z "${!1+set}" ] || return 0
+  export "$1=$2"
+  set_variables+=("$1=$2")
+}
+
+# Cores of its own for each rank, where Slurm or mpirun can give them; threads are bound only inside of such cores, since ranks
+# that all bind to the first core of a node would share it.
+choose_binding() {
+  bound=""
+  if [ "$launcher" = mpirun ]; then
+    [ "$(nproc)" -lt $((cores * per_node)) ] || bound="--bind-to core"
+  elif scontrol show config 2>/dev/null | grep -q '^TaskPlugin .*\(affinity\|cgroup\)'; then
+    bound="--cpu-bind=cores"
+  fi
+  export OMP_NUM_THREADS=$cores
+  export OMP_PROC_BIND=${OMP_PROC_BIND:-$([ -n "$bound" ] && echo close || echo false)}
+  if [ -n "$bound" ]; then export OMP_PLACES=${OMP_PLACES:-cores}; fi
+}
+
+plan_launch() {
+  plan_ranks
+  choose_launcher
+  choose_network
+  topology_program=${programs:+$programs/}annulus-topology
+  command -v "$topology_program" >/dev/null || topology_program=""
+  choose_binding
+  # mpirun itself gets SIGTERM from Slurm, and would kill the ranks a second later.
+  export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-20}
+  [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  say "nodes: ${nodes[*]}${switches[*]+, below ${switches[*]}}${reordered:+; reordered so that those of a switch are neighbours}"
+  say "ranks: $per_node on each node, consecutive (block); $cores cores each, ${bound:-not bound}, OMP_NUM_THREADS=$cores OMP_PROC_BIND=$OMP_PROC_BIND${OMP_PLACES:+ OMP_PLACES=$OMP_PLACES}"
+  say "GPUs of a node: ${SLURM_GPUS_ON_NODE:-0}${SLURM_JOB_GPUS:+ (indices $SLURM_JOB_GPUS)}"
+  say "profile: ${profile_file:-none}; set: ${set_variables[*]-nothing}"
+  say "started by: $([ "$launcher" = mpirun ] && command -v mpirun || echo "srun --mpi=$launcher")"
+}
+
+# start COUNT PROGRAM ARGUMENTS…: ranks on the first COUNT nodes, in the background; $launched is the process to signal and to
+# wait for.
+start() {
+  local some=("${nodes[@]:0:$1}") rank=("$slurm/lib/rank.sh" "$topology_program" "$profile_file" "${@:2}")
+  if [ "$launcher" = mpirun ]; then start_mpirun; else start_srun; fi
+  launched=$!
+  [ -z "$signalled" ] || kill -USR1 "$launched"
+}
+start_mpirun() {
+  local flags=(-q --host "$(printf "%s:$per_node," "${some[@]}" | sed 's/,$//')" -n $((${#some[@]} * per_node)))
+  if [ -z "$bound" ]; then flags+=(--map-by "ppr:$per_node:node" --bind-to none --oversubscribe)
+  elif [ "$cores" -gt 1 ]; then flags+=(--map-by "ppr:$per_node:node:PE=$cores")
+  else flags+=(--map-by "ppr:$per_node:node" --bind-to core); fi
+  mpirun "${flags[@]}" "${rank[@]}" &
+}
+start_srun() {
+  local flags=(--mpi="$launcher" --nodes="${#some[@]}" --ntasks=$((${#some[@]} * per_node)) --cpus-per-task="$cores" --kill-on-bad-exit=1)
+  [ -z "$bound" ] || flags+=("$bound")
+  if [ -z "$reordered" ]; then
+    flags+=(--ntasks-per-node="$per_node" --nodelist="$(IFS=,; echo "${some[*]}")" --distribution=block:block)
+    srun "${flags[@]}" "${rank[@]}" &
+  else
+    local file=${TMPDIR:-/tmp}/annulus-nodes.$SLURM_JOB_ID node i
+    for node in "${some[@]}"; do for ((i = 0; i < per_node; ++i)); do echo "$node"; done; done >"$file"
+    SLURM_HOSTFILE=$file srun "${flags[@]}" --distribution=arbitrary "${rank[@]}" &
+  fi
+}
+
+# The status of what was started. Signals go on to the ranks at once; a trap does no more, since a process that it started would
+# die of the next signal. $signalled is the last one that came.
+signalled=${signalled:-}
+pass_on_signals() {
+  trap 'signalled=USR1; [ -z "${launched:-}" ] || kill -USR1 "$launched" 2>/dev/null || true' USR1
+  trap 'signalled=TERM; [ -z "${launched:-}" ] || kill -USR1 "$launched" 2>/dev/null || true' TERM
+}
+await() {
+  local again=0
+  while :; do
+    status=0
+    wait "$launched" || status=$?
+    [ -z "$signalled" ] || signal_came
+    kill -0 "$launched" 2>/dev/null || break
+  done
+  wait "$launched" 2>/dev/null || again=$?
+  [ "$again" -eq 127 ] || status=$again
+}
+signal_came() { :; }  # templates may do more
+
+# run COUNT PROGRAM ARGUMENTS…: in the foreground.
+run() { start "$@"; await; return "$status"; }

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# The pieces that a run is made in: run.folder/pieces.jsonl (docs/slurm.md) remembers where each began and why it ended.
+# Sourced after job.sh, with $folder set.
+# shellcheck disable=SC2034,SC2154
+
+failures_allowed=3
+
+# The last update in metrics.jsonl, of which a crash may have torn the last line.
+last_step() { tail -n 2 "$folder/metrics.jsonl" 2>/dev/null | sed -n 's/^{.*"step": *\([0-9][0-9]*\)[,}].*}$/\1/p' | tail -n 1 | grep . || echo 0; }
+finished() { grep -q '"finished": true' "$folder/summary.json" 2>/dev/null; }
+
+record() { # EVENT [,"KEY":VALUE…]
+  echo "{\"event\":\"$1\",\"time\":\"$(date -u +%FT%TZ)\",\"job\":$SLURM_JOB_ID,\"restart\":${SLURM_RESTART_COUNT:-0},\"step\":$(last_step)${2:-}}" >>"$folder/pieces.jsonl" ||
+    say "note: $folder/pieces.jsonl cannot be written (disk full?)"
+}
+field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" <<<"$2"; }
+
+# How the piece before ended, as this one finds it. What takes the first node leaves no word of its own.
+reason_of_restart() {
+  local last dead=()
+  last=$(tail -n 1 "$folder/pieces.jsonl" 2>/dev/null || true)
+  case $(field event "$last") in
+    "") echo "" ;;
+    end) field reason "$last" ;;
+    *) mapfile -t dead < <(sed -n 's/.*"nodes":\[\([^]]*\)\].*/\1/p' <<<"$last" | tr -d '"' | tr , '\n')
+       last=$(down_nodes ${dead[@]+"${dead[@]}"})
+       if [ -n "$last" ]; then echo "node failed: $last"; else echo "cut off without a word (a node failed, or the job was killed)"; fi ;;
+  esac
+}
+
+# Pieces at the end of the list that failed, or were cut off, at one and the same step.
+failures_in_a_row() {
+  [ -f "$folder/pieces.jsonl" ] || { echo 0; return; }
+  awk 'function get(key) { return match($0, "\"" key "\":\"?[^\",}]*") ? substr($0, RSTART, RLENGTH) : "" }
+    get("event") ~ /start$/ { open = 1 }
+    get("event") ~ /end$/ { open = 0
+      if (get("reason") !~ /"failed/) count = 0
+      else { step = get("step"); count = step == at ? count + 1 : 1; at = step } }
+    END { print count + 0 }' "$folder/pieces.jsonl"
+}
+
+begin_piece() {
+  local names; names=$(printf '"%s",' "${nodes[@]}")
+  restarted=$(reason_of_restart)
+  [ -z "$restarted" ] || say "the piece before ended at step $(last_step): $restarted"
+  record start ",\"nodes\":[${names%,}],\"ranks\":$((${#nodes[@]} * per_node)),\"sequences\":$sequences,\"reason\":\"$restarted\""
+  ended=""
+}
+end_piece() { # REASON STATUS: once
+  [ -z "$ended" ] || return 0
+  ended=yes
+  record end ",\"reason\":\"$1\",\"status\":$2"
+}
+
+# Why Slurm has told this job to end.
+reason_of_signal() { # USR1 or TERM
+  local left end dead
+  [ "$(job_field PreemptTime)" = None ] || [ -z "$(job_field PreemptTime)" ] || { echo preempted; return; }
+  dead=$(down_nodes "${nodes[@]}")
+  [ -z "$dead" ] || { echo "node failed: $dead"; return; }
+  end=$(date -d "$(job_field EndTime)" +%s 2>/dev/null || echo 0)
+  left=$((end - $(date +%s)))
+  if [ "$1" = USR1 ]; then
+    if [ "$end" -gt 0 ] && [ $left -le 660 ]; then echo "time limit"; else echo "asked to save (SIGUSR1)"; fi
+  elif [ "$(job_field Restarts)" != "${SLURM_RESTART_COUNT:-0}" ]; then echo requeued
+  else echo "cancelled, or out of time"; fi
+}
+
+# Nodes on which a step can no longer start. Slurm itself takes minutes to notice.
+silent_nodes() {
+  local node
+  for node in "${nodes[@]}"; do
+    timeout 20 srun --mpi=none --overlap --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist="$node" --immediate=15 true 2>/dev/null || echo "$node"
+  done | paste -sd' '
+}
+
+requeue() {
+  if [ "$(job_field Requeue)" = 0 ]; then
+    say "this job is not to be requeued: the next of its chain, or the same sbatch command, goes on after step $(last_step)"
+    exit 0
+  fi
+  scontrol requeue "$SLURM_JOB_ID" || refuse "Slurm does not requeue job $SLURM_JOB_ID: submit the same again, it goes on after step $(last_step)"
+  sleep 120  # Slurm ends this script
+  exit 0
+}

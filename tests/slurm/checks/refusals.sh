@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Bad requests and broken sites: refused by sbatch or by the script's first act, with the remedy.
+# shellcheck disable=SC2034,SC2154
+
+# submit_refuses TEXT ARGUMENTS…: slurm/submit says the text, queues nothing and ends with an error.
+submit_refuses() {
+  local text=$1 output; shift
+  if output=$(on_login slurm/submit "$@" 2>&1); then fail "submit $*: was not refused: $output"; fi
+  grep -qF -- "$text" <<<"$output" || fail "submit $*: should say '$text', says: $output"
+}
+# job_refuses TEXT NAME SBATCH-OPTIONS… -- ARGUMENTS…: the job fails before anything is started, and says the text.
+job_refuses() {
+  local text=$1; shift
+  train "$@"
+  ends "$job" FAILED
+  said "$text"
+  ! grep -q '"event":"start"' "$work/${1}/pieces.jsonl" 2>/dev/null || fail "the run was started"
+}
+
+submit_refuses "ask for: compare with sinfo" --nodes=2 --gpus-per-node=8 train "$work/run.toml"
+submit_refuses "1 leaf switches of this cluster have at most 2 nodes, and 4 are asked for" --nodes=4 --switches=1 train "$work/run.toml"
+submit_refuses "Partitions here: batch urgent" --nodes=2 --partition=none train "$work/run.toml"
+submit_refuses "the partition of default has 4 nodes" --nodes=9 train "$work/run.toml"
+submit_refuses "there is no such file" --nodes=2 train "$work/none.toml"
+submit_refuses "there is no template 'trein'" --nodes=2 trein "$work/run.toml"
+ANNULUS_PROFILE=h200 submit_refuses "known are: a100-8 cpu generic gpu-4 h100-8" --nodes=2 train "$work/run.toml"
+if output=$(env -u SLURM_CONF slurm/submit train "$work/run.toml" 2>&1); then fail "submit without a controller"; fi
+grep -q "is this a login node" <<<"$output" || fail "submit without a controller says: $output"
+if output=$(env -u SLURM_JOB_ID bash slurm/train.sbatch "$work/run.toml" 2>&1); then fail "train.sbatch without Slurm"; fi
+grep -q "there is no job here" <<<"$output" || fail "train.sbatch without Slurm says: $output"
+
+ANNULUS_PROFILE=h100-8 job_refuses "has 4 GPUs, and the profile $PWD/slurm/profiles/h100-8.toml is of nodes with 8" profile --nodes=2
+ANNULUS_MPI=pmix_v9 job_refuses "mpi = pmix_v9 is not what this Slurm offers" mpi --nodes=2
+ANNULUS_RANKS=gpu job_refuses "ranks = gpu, and this job has no GPUs" ranks --nodes=2
+job_refuses "the configuration is refused" configuration --nodes=2 -- --set train.lr=-1
+job_refuses "cannot be made" folder --nodes=2 -- --set run.folder=/proc/run
+job_refuses "does not see what" private --nodes=2 -- --set run.folder=/dev/shm/run
+# Four nodes that are below two switches, when one was asked for and Slurm has given up waiting for it.
+job_refuses "--switches=1 was asked for, and the 4 nodes of this job lie below 2" switches --nodes=4 --switches=1@0
+
+# What one node has that the others have not. Its own mounts make n2 differ.
+cat >"$work/other" <<'TXT'
+#!/bin/sh
+echo "annulus 0.1.0 (0123456789ab)"
+TXT
+chmod +x "$work/other"
+"$lab" on n2 mount --bind "$work/other" "$bin/annulus-train"
+job_refuses "node n2 is another build of annulus-train than the others" build --nodes=3
+"$lab" on n2 umount "$bin/annulus-train"
+
+cp "$(command -v date)" "$work/date.real"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\necho $(($(%s +%%s) + 3600))\n' "$work/date.real" >"$work/date"
+chmod +x "$work/date"
+"$lab" on n3 mount --bind "$work/date" "$(readlink -f "$(command -v date)")"
+job_refuses "node n3 has a clock that is 3600 s off the others" clock --nodes=3
+"$lab" on n3 umount "$(readlink -f "$(command -v date)")"
+
+"$lab" on n2 ip link set hsn1 name old1
+job_refuses "node n2 has no network interface hsn1" card --nodes=2 --nodelist=n1,n2
+"$lab" on n2 ip link set old1 name hsn1
+"$lab" on n2 ip link set hsn1 up

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# run.sh PROGRAM-FOLDER [CHECK…]: starts a lab (lab/lab) and makes the checks of checks/ there, all or those named. Skipped, with
+# the reason, where there is no Slurm or no namespaces may be made.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+bin=$(cd "$1" && pwd)
+shift
+lab=$PWD/tests/slurm/lab/lab
+why=$("$lab" check) || { echo "skipped: $why"; exit 77; }
+
+work=$(mktemp -d /tmp/annulus-slurm.XXXX)
+chmod 755 "$work"  # munged insists
+export LAB=$work/lab LAB_SHARED=$PWD$'\n'$bin$'\n'$work ANNULUS_SITE=$work/site.conf
+# The folders that nodes see may lie in one another, outer ones first.
+LAB_SHARED=$(sort -u <<<"$LAB_SHARED")
+mkdir "$LAB"
+finish() {
+  local status=$?
+  "$lab" stop
+  umount "$work/small" 2>/dev/null || true
+  if [ $status -eq 0 ] || [ -z "${ANNULUS_KEEP:-}" ]; then rm -rf "$work"; else echo "kept: $work"; fi
+}
+trap finish EXIT
+
+cat >"$work/site.conf" <<CONF
+programs=$bin
+profile=$PWD/tests/slurm/lab/profile.toml
+# Ranks outnumber the cores of the machine by far.
+prepare() { export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive; }
+CONF
+"$bin/annulus-tokens" pack --out "$work/shards" data/fixture/text >/dev/null 2>&1
+sed "s|@WORK@|$work|" tests/slurm/run.toml.in >"$work/run.toml"
+mkdir "$work/small"
+mount -t tmpfs -o size=1500k tmpfs "$work/small"  # a disk that is soon full
+"$lab" start 4
+
+# shellcheck source=tests/slurm/support.sh
+. tests/slurm/support.sh
+[ $# -gt 0 ] || set -- training life failures refusals
+for check in "$@"; do
+  begin=$SECONDS
+  # shellcheck source=/dev/null
+  . "tests/slurm/checks/$check.sh"
+  echo "$check: passed in $((SECONDS - begin)) s"
+done
