@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/choose.hpp>
@@ -36,6 +37,7 @@ SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& c
   problem_.heads = config.model.heads;
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;
+  problem_.activation = parse_dtype(config.train.dtype, "train.dtype");
   const std::int64_t tokens = config.data.sequence_length;
   starts_ = {0};
   Mask mask = follows_documents_ ? Mask::with_documents(mask_text_, tokens, starts_, "attention.mask")
