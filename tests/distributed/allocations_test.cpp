@@ -78,8 +78,7 @@ void expect_none(const std::string& schedule, const std::string& layout, const s
 }
 
 TEST(Allocations, NoneInTheSteadyState) {
-  for (const std::string& schedule :
-       {"ring", "burst", "topology-burst", "double-ring", "all-gather", "ulysses"})
+  for (const char* schedule : {"ring", "burst", "topology-burst", "double-ring", "all-gather", "ulysses"})
     expect_none<float>(schedule, "zigzag", "causal");
   expect_none<float>("hybrid:2x2", "striped", "window:20,7");
   expect_none<float>("helper-worker", "contiguous", "causal");
