@@ -1,0 +1,145 @@
+#include <annulus/topology/job.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "support/error_text.hpp"
+
+namespace annulus {
+namespace {
+
+using test::error_text;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Variables from(std::map<std::string, std::string> values) {
+  return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+TEST(Hosts, AreExpandedAsSlurmWritesThem) {
+  EXPECT_THAT(expand_hosts("login"), ElementsAre("login"));
+  EXPECT_THAT(expand_hosts("n[1-3,5],login"), ElementsAre("n1", "n2", "n3", "n5", "login"));
+  EXPECT_THAT(expand_hosts("gpu[08-11]"), ElementsAre("gpu08", "gpu09", "gpu10", "gpu11"));
+  EXPECT_THAT(expand_hosts("r[1-2]n[3-4]-ib"), ElementsAre("r1n3-ib", "r1n4-ib", "r2n3-ib", "r2n4-ib"));
+  EXPECT_THAT(expand_hosts(""), IsEmpty());
+  EXPECT_THAT(error_text([] { expand_hosts("n[1-3"); }),
+              HasSubstr("'n[1-3' is no list of hosts: its brackets do not match"));
+  EXPECT_THAT(error_text([] { expand_hosts("n[3-1]"); }), HasSubstr("the range 3-1 runs backwards"));
+  EXPECT_THAT(error_text([] { expand_hosts("n[a-b]"); }), HasSubstr("'a' is not a number"));
+}
+
+TEST(Counts, AreExpandedAsSlurmWritesThem) {
+  EXPECT_THAT(expand_counts("4", "X"), ElementsAre(4));
+  EXPECT_THAT(expand_counts("4(x2),3", "X"), ElementsAre(4, 4, 3));
+  EXPECT_THAT(error_text([] { expand_counts("4(x2", "SLURM_TASKS_PER_NODE"); }),
+              HasSubstr("'SLURM_TASKS_PER_NODE=4(x2' is no list of counts"));
+}
+
+TEST(Switches, LeavesKnowTheirPathAndHosts) {
+  const auto leaves = parse_switches(
+      "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2] \n"
+      "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+      "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf[1-2]\n");
+  ASSERT_EQ(leaves.size(), 2U);
+  EXPECT_EQ(leaves[0].path, "spine.leaf1");
+  EXPECT_THAT(leaves[1].hosts, ElementsAre("n3", "n4"));
+  EXPECT_THAT(parse_switches("slurm_load_topology error: No topology information available"), IsEmpty());
+}
+
+TEST(SlurmJob, BlockIsTheDefault) {
+  const auto job = slurm_job(
+      from({{"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}}));
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->source, "Slurm job 17");
+  EXPECT_THAT(job->hosts, ElementsAre("n1", "n2"));
+  EXPECT_THAT(job->node_of_rank, ElementsAre(0, 0, 1, 1));
+  EXPECT_FALSE(slurm_job(from({})));
+}
+
+TEST(SlurmJob, DistributionsAreFollowed) {
+  std::map<std::string, std::string> base = {
+      {"SLURM_JOB_ID", "17"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_TASKS_PER_NODE", "3,2"}};
+  const auto nodes = [&](const std::string& distribution, const std::string& name = "",
+                         const std::string& value = "") {
+    auto all = base;
+    all["SLURM_DISTRIBUTION"] = distribution;
+    if (!name.empty()) all[name] = value;
+    return slurm_job(from(all))->node_of_rank;
+  };
+  EXPECT_THAT(nodes("block:cyclic"), ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_THAT(nodes("cyclic"), ElementsAre(0, 1, 0, 1, 0));
+  EXPECT_THAT(nodes("plane=2"), ElementsAre(0, 0, 1, 1, 0));
+  EXPECT_THAT(nodes("plane", "SLURM_DIST_PLANESIZE", "2"), ElementsAre(0, 0, 1, 1, 0));
+  EXPECT_THAT(nodes("arbitrary", "SLURM_ARBITRARY_NODELIST", "n2,n2,n1,n1,n1"), ElementsAre(1, 1, 0, 0, 0));
+  EXPECT_THAT(error_text([&] { nodes("arbitrary", "SLURM_ARBITRARY_NODELIST", "n2"); }),
+              HasSubstr("lists 1 hosts for 5 ranks"));
+}
+
+TEST(SlurmJob, AStepGoesBeforeItsJob) {
+  const auto job = slurm_job(from({{"SLURM_JOB_ID", "17"},
+                                   {"SLURM_JOB_NODELIST", "n[1-4]"},
+                                   {"SLURM_TASKS_PER_NODE", "8(x4)"},
+                                   {"SLURM_STEP_NODELIST", "n[2-3]"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                                   {"SLURM_TOPOLOGY_ADDR", "spine.leaf1.n2"},
+                                   {"SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"}}));
+  EXPECT_THAT(job->hosts, ElementsAre("n2", "n3"));
+  EXPECT_THAT(job->node_of_rank, ElementsAre(0, 1));
+  ASSERT_EQ(job->leaves.size(), 1U);  // all that the node is told without scontrol
+  EXPECT_EQ(job->leaves[0].path, "spine.leaf1");
+  EXPECT_EQ(job->leaf(0), 0);
+  EXPECT_EQ(job->leaf(1), -1);
+}
+
+TEST(SlurmJob, ErrorsNameTheVariable) {
+  EXPECT_THAT(error_text([] {
+                slurm_job(from(
+                    {{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "a,b"}, {"SLURM_TASKS_PER_NODE", "1"}}));
+              }),
+              HasSubstr("SLURM_TASKS_PER_NODE=1 lists 1 nodes, but the job has 2 (a,b)"));
+  EXPECT_THAT(error_text([] {
+                slurm_job(from({{"SLURM_JOB_ID", "1"}, {"SLURM_HET_SIZE", "2"}}));
+              }),
+              AllOf(HasSubstr("heterogeneous (2 components)"), HasSubstr("--constraint")));
+}
+
+TEST(JobOfRanks, ReadsWhatWhereAndSrunPrint) {
+  const Job job = job_of_ranks("2 b\n0: a\n1: a\n3:  b\n\n", "list");
+  EXPECT_THAT(job.hosts, ElementsAre("a", "b"));
+  EXPECT_THAT(job.node_of_rank, ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(error_text([] { job_of_ranks("0 a\n2 b\n", "list"); }),
+            "list: 2 ranks, but the last is 2: some are missing");
+  EXPECT_EQ(error_text([] { job_of_ranks("0 a\n0 b\n", "list"); }), "list:2: rank 0 is there twice");
+  EXPECT_EQ(error_text([] { job_of_ranks("hello\n", "list"); }), "list:1: 'hello' is not 'RANK HOST'");
+}
+
+TEST(LaunchedRank, MpirunInsideOfSlurmGoesFirst) {
+  const std::map<std::string, std::string> srun = {{"SLURM_PROCID", "5"},
+                                                   {"SLURM_LOCALID", "1"},
+                                                   {"SLURM_NODEID", "1"},
+                                                   {"SLURM_STEP_TASKS_PER_NODE", "4,2"}};
+  const auto by_srun = launched_rank(from(srun));
+  ASSERT_TRUE(by_srun);
+  EXPECT_EQ(by_srun->rank, 5);
+  EXPECT_EQ(by_srun->ranks, 6);
+  EXPECT_EQ(by_srun->local_rank, 1);
+  EXPECT_EQ(by_srun->local_ranks, 2);
+  auto both = srun;
+  both.insert({{"OMPI_COMM_WORLD_RANK", "3"},
+               {"OMPI_COMM_WORLD_SIZE", "8"},
+               {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+               {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  EXPECT_EQ(launched_rank(from(both))->local_ranks, 4);
+  // A batch script has a rank by Slurm's variables, but no step.
+  EXPECT_FALSE(launched_rank(from({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}})));
+}
+
+}  // namespace
+}  // namespace annulus
