@@ -56,14 +56,15 @@ Launch plan_launch(const Options& options, const Scene& scene, const Variables& 
   const std::vector<int> order = switch_order(scene.job);
   const std::size_t nodes = options.nodes > 0 ? static_cast<std::size_t>(options.nodes) : order.size();
   std::vector<int> taken(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(nodes));
+  // Without a host file the ranks come in Slurm's order.
+  if (options.hostfile.empty()) std::sort(taken.begin(), taken.end());
   launch.arbitrary = !std::is_sorted(taken.begin(), taken.end());
   for (const int node : taken) launch.hosts.push_back(scene.job.hosts[static_cast<std::size_t>(node)]);
   return launch;
 }
 
 std::string shell_text(const Options& options, const Launch& launch) {
-  const bool arbitrary = launch.arbitrary && !options.hostfile.empty();
-  if (arbitrary) {
+  if (launch.arbitrary) {
     std::string lines;
     for (const std::string& host : launch.hosts) {
       for (int i = 0; i < launch.ranks_per_node; ++i) lines += host + "\n";
@@ -81,12 +82,12 @@ std::string shell_text(const Options& options, const Launch& launch) {
   line("ANNULUS_RANKS", fmt::to_string(launch.hosts.size() * static_cast<std::size_t>(launch.ranks_per_node)),
        "srun --ntasks, mpirun -n");
   line("ANNULUS_CPUS_PER_RANK", fmt::to_string(launch.cpus_per_rank), "srun --cpus-per-task");
-  line("ANNULUS_DISTRIBUTION", arbitrary ? "arbitrary" : "block:block",
-       arbitrary ? "srun --distribution: nodes of one switch follow one another"
-                 : "srun --distribution: ranks of one node are consecutive");
+  line("ANNULUS_DISTRIBUTION", launch.arbitrary ? "arbitrary" : "block:block",
+       launch.arbitrary ? "srun --distribution: nodes of one switch follow one another"
+                        : "srun --distribution: ranks of one node are consecutive");
   line("ANNULUS_CPU_BIND", "none",
        "srun --cpu-bind: annulus-topology --exec binds, it knows which cores are near which GPU");
-  if (arbitrary) line("SLURM_HOSTFILE", options.hostfile, "the host of each rank");
+  if (launch.arbitrary) line("SLURM_HOSTFILE", options.hostfile, "the host of each rank");
   return text;
 }
 

@@ -59,10 +59,11 @@ int rank(const Options& options, const Variables& variables) {
   const RankScene scene = make_rank_scene(options, variables);
   const auto settings =
       settings_of(scene.node.machine, scene.node.parts, scene.place, scene.profile, variables);
-  const bool quiet = options.execute && !scene.speaks;  // one rank is enough to warn
   const bool printed = write_json(options, to_json(scene, settings));
   std::vector<Finding> findings = scene.findings;
-  if (quiet) std::erase_if(findings, [](const Finding& finding) { return !finding.error; });
+  // Every rank is refused for itself; the job's first look has warned.
+  if (options.execute && !options.strict)
+    std::erase_if(findings, [](const Finding& finding) { return !finding.error; });
   report(findings, options.strict);
   if (options.execute) execute(options, scene, settings);
   if (!printed) fmt::print("{}", shell_text(scene, settings));

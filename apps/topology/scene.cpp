@@ -169,6 +169,18 @@ void fill_ranks(Job& job, const Options& options, const std::vector<Node>& nodes
     job.node_of_rank.insert(job.node_of_rank.end(), nodes.front().ranks.size(), node);
 }
 
+/// Index of the only GPU that the driver shows where Slurm gave each rank one of its own (cgroups); else −1.
+/// The others are then counted among the node's again, so that each rank gets its place.
+int only_gpu(Machine& machine, int local_ranks) {
+  const auto shown = [](const machine::Gpu& gpu) { return gpu.ordinal >= 0; };
+  if (local_ranks < 2 || std::ssize(machine.gpus) != local_ranks ||
+      std::count_if(machine.gpus.begin(), machine.gpus.end(), shown) != 1)
+    return -1;
+  const auto own = std::find_if(machine.gpus.begin(), machine.gpus.end(), shown) - machine.gpus.begin();
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].ordinal = static_cast<int>(i);
+  return static_cast<int>(own);
+}
+
 }  // namespace
 
 Profile profile_of(const Options& options) {
@@ -277,9 +289,11 @@ RankScene make_rank_scene(const Options& options, const Variables& variables) {
 
   RankScene scene{.profile = profile_of(options), .node = {}, .place = {}, .findings = {}};
   const bool launcher = by_slurm || by_mpirun;
+  const int own_gpu = only_gpu(described, local_ranks);
   scene.node = make_node(std::move(described), options, scene.profile, local_ranks, variables, here,
                          launcher ? std::vector<int>() : bound);
-  scene.place = scene.node.ranks[static_cast<std::size_t>(local_rank)];
+  scene.place = scene.node.ranks[static_cast<std::size_t>(own_gpu < 0 ? local_rank : own_gpu)];
+  scene.place.local_rank = local_rank;
   scene.bound = by_slurm || own;
   if (scene.bound) machine::keep_binding(scene.node.machine, bound, scene.place);
   scene.speaks = !launched || launched->rank == 0;

@@ -43,8 +43,10 @@ void check_cards(const Machine& machine, const Parts& parts, const std::vector<R
   findings.push_back(
       {.text = fmt::format("{}: {} rails for {} ranks: between nodes each rank has a share of a card ({}); "
                            "schedules that know of nodes "
-                           "(topology-burst, helper-worker) send less there",
-                           machine.host, parts.rails.size(), ranks.size(), fmt::join(shares, "; "))});
+                           "(topology-burst) send less there",
+                           machine.host,
+                           parts.rails.size() == 1 ? "1 rail" : fmt::format("{} rails", parts.rails.size()),
+                           ranks.size(), fmt::join(shares, "; "))});
 }
 
 void check_cores(const Machine& machine, const std::vector<RankPlace>& ranks,
@@ -120,6 +122,13 @@ void check_software(const Machine& first, const Machine& other, std::vector<Find
 std::vector<Finding> check_ranks(const Machine& machine, const Parts& parts,
                                  const std::vector<RankPlace>& ranks) {
   std::vector<Finding> findings;
+  const int count = static_cast<int>(ranks.size());
+  if (parts.gpu_count > 0 && parts.gpu_count < count)
+    findings.push_back(
+        {.text = fmt::format("{}: {} ranks for {} GPUs: a rank on a GPU needs one of its own; start {} "
+                             "(--ntasks-per-node={}) or ask for "
+                             "more GPUs (--gpus-per-node)",
+                             machine.host, count, parts.gpu_count, parts.gpu_count, parts.gpu_count)});
   if (parts.gpu_count > static_cast<int>(ranks.size()))
     findings.push_back(
         {.text = fmt::format("{}: {} of {} GPUs stay idle: start a rank for each (--ntasks-per-node={})",

@@ -144,7 +144,7 @@ std::vector<std::string> tcp_interfaces(const Machine& machine, const Parts& par
 std::vector<Setting> settings_of(const Machine& machine, const Parts& parts, const RankPlace& rank,
                                  const Profile& profile, const Variables& variables) {
   Collector to(variables);
-  if (parts.gpu_count > 0) set_gpus(machine, parts, rank, to);
+  if (parts.gpu_count >= rank.local_ranks) set_gpus(machine, parts, rank, to);
   set_cores(machine, rank, to);
   set_cards(machine, parts, rank, profile, to);
   for (const auto& [name, value] : profile.environment) {

@@ -76,9 +76,10 @@ void choose_gpus(const Machine& machine, const Profile& profile, Parts& parts, C
                   found);
   check.count("GPUs", found, profile.gpus);
   for (const Gpu& gpu : machine.gpus) {
-    if (profile.gpu.empty() || contains(gpu.name, profile.gpu)) continue;
+    const auto promised = [&](const std::string& name) { return contains(gpu.name, name); };
+    if (profile.gpu.empty() || std::any_of(profile.gpu.begin(), profile.gpu.end(), promised)) continue;
     check.error("GPU {} is a '{}', but the profile promises {}: take the profile of this node type",
-                gpu.place.bus, gpu.name, profile.gpu);
+                gpu.place.bus, gpu.name, fmt::join(profile.gpu, " or "));
     break;
   }
 }
@@ -108,6 +109,18 @@ std::vector<int> named_cards(const Machine& machine, const Profile& profile, Che
     cards.push_back(static_cast<int>(found - machine.nics.begin()));
   }
   return cards;
+}
+
+/// Interfaces that the profile names for TCP alone.
+void check_interfaces(const Machine& machine, const Profile& profile, Check& check) {
+  for (const std::string& name : profile.interfaces) {
+    const auto same = [&](const Nic& nic) { return nic.interface == name; };
+    if (std::none_of(machine.nics.begin(), machine.nics.end(), same))
+      check.error(
+          "there is no interface {} with an address, which the profile names: correct network.interfaces of "
+          "the profile",
+          name);
+  }
 }
 
 /// The fastest of some cards; those whose rate is not known count as slow as the slowest.

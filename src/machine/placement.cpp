@@ -110,22 +110,17 @@ void place_rail(const Machine& machine, const Parts& parts, std::vector<int>& lo
 std::vector<RankPlace> place_ranks(const Machine& machine, const Parts& parts, int local_ranks,
                                    const std::vector<int>& bound) {
   require(local_ranks >= 1, "{}: {} ranks on a node: give at least one", machine.host, local_ranks);
-  require(parts.gpu_count == 0 || local_ranks <= parts.gpu_count,
-          "{}: {} ranks on a node with {} GPUs that can be used: each rank needs a GPU of its own; start at "
-          "most {} "
-          "(--ntasks-per-node={}), or ask for more GPUs (--gpus-per-node)",
-          machine.host, local_ranks, parts.gpu_count, parts.gpu_count, parts.gpu_count);
   std::vector<RankPlace> ranks(static_cast<std::size_t>(local_ranks));
   for (int i = 0; i < local_ranks; ++i) {
     RankPlace& rank = ranks[static_cast<std::size_t>(i)];
     rank.local_rank = i;
     rank.local_ranks = local_ranks;
-    if (!parts.gpus.empty()) rank.gpu = parts.gpus[static_cast<std::size_t>(i)];
+    if (local_ranks <= std::ssize(parts.gpus)) rank.gpu = parts.gpus[static_cast<std::size_t>(i)];
   }
   place_cores(machine, usable_cores(machine, bound), ranks);
   std::vector<int> load(parts.rails.size(), 0);
   for (RankPlace& rank : ranks) {
-    if (parts.rail_of.empty()) {
+    if (rank.gpu < 0 || parts.rail_of.empty()) {
       place_rail(machine, parts, load, rank);
     } else {
       rank.rail = parts.rail_of[static_cast<std::size_t>(rank.local_rank)];

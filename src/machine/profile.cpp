@@ -34,7 +34,7 @@ void read_node(const Section& section, Profile& profile) {
   read_count(section, "cores", 1, profile.cores);
   read_count(section, "gpus", 0, profile.gpus);
   if (const toml::node* node = section.find("gpu")) {
-    profile.gpu = section.text(*node, "gpu");
+    profile.gpu = node->is_array() ? section.texts(*node, "gpu") : std::vector{section.text(*node, "gpu")};
     if (profile.gpus <= 0) section.reject(*node, "node.gpu names GPUs, but node.gpus does not say how many");
   }
   if (const toml::node* node = section.find("gpus_assumed")) {

@@ -45,7 +45,8 @@ struct RankPlace {
 
 /// Divides a node among its ranks. Rank i has GPU i; its cores are an equal share of those nearest to the
 /// GPU, and without GPUs of all of them, in the machine's order. `bound` lists the logical processors that
-/// ranks may use; empty: all that the cgroup allows. Throws Error when there are more ranks than GPUs.
+/// ranks may use; empty: all that the cgroup allows. More ranks than GPUs are
+/// placed as if there were none.
 std::vector<RankPlace> place_ranks(const Machine& machine, const Parts& parts, int local_ranks,
                                    const std::vector<int>& bound = {});
 

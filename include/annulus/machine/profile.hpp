@@ -29,11 +29,11 @@ struct Profile {
   std::string description;
 
   int sockets = 0;
-  int numa = 0;               ///< NUMA nodes with memory of the host
-  int cores = 0;              ///< physical cores
-  int gpus = -1;              ///< −1: not said; 0: none
-  std::string gpu;            ///< a part of the GPUs' name
-  bool gpus_assumed = false;  ///< Slurm hands out GPUs that are not there (a lab)
+  int numa = 0;                  ///< NUMA nodes with memory of the host
+  int cores = 0;                 ///< physical cores
+  int gpus = -1;                 ///< −1: not said; 0: none
+  std::vector<std::string> gpu;  ///< the GPUs' name has one of these in it
+  bool gpus_assumed = false;     ///< Slurm hands out GPUs that are not there (a lab)
 
   int nics = 0;                         ///< cards of the compute fabric: the rails of a node
   std::vector<std::string> devices;     ///< their names as RDMA devices, rail by rail
