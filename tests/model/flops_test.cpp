@@ -22,8 +22,9 @@ LlamaConfig small() {
 // embedding.
 TEST(Flops, OfDenseProductsAreSixAWeight) {
   const LlamaConfig config = small();
+  const ParameterMap map(config);
   double weights = 0;
-  for (const Parameter& p : ParameterMap(config).all())
+  for (const Parameter& p : map.all())
     if (p.rows > 1 && p.name != "embedding") weights += double(p.size());
   EXPECT_DOUBLE_EQ(dense_flops(config, 7), 6 * 7 * weights);
 }
