@@ -41,9 +41,10 @@ Topology first_of(const Topology& all, int ranks) {
 }
 
 std::string name_of(const AttentionOptions& o) {
-  return fmt::format("{} {} {}, {} tokens, {} heads ({} kv), {}, {} ranks{}", o.schedule, o.layout, o.mask,
+  return fmt::format("{} {} {}, {} tokens, {} heads ({} kv), {}, {} ranks{}{}", o.schedule, o.layout, o.mask,
                      o.tokens, o.heads, o.key_value_heads(), o.dtype, o.ranks,
-                     o.overlap ? "" : ", without overlap");
+                     o.overlap ? "" : ", without overlap",
+                     o.spin.empty() ? "" : fmt::format(", kernels spin ({} TFLOP/s)", o.spin));
 }
 
 bool is_planned(const AttentionOptions& o) {
@@ -255,8 +256,9 @@ int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) 
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
   mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
-  const auto world =
-      comm::connect(mpi, comm::parse_transport(options.transport, "--transport"), options.ranks_per_node);
+  const comm::NcclOptions nccl{.most_blocks = options.nccl_blocks, .multicast = options.nccl_multicast};
+  const auto world = comm::connect(mpi, comm::parse_transport(options.transport, "--transport"),
+                                   options.ranks_per_node, nccl);
   return Sweep(options, *world).run();
 }
 

@@ -3,6 +3,7 @@
 #include <annulus/attention/local.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/comm/transport.hpp>
+#include <annulus/emulate/spin.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/simulate/choose.hpp>
@@ -75,6 +76,14 @@ void check_values(const SweepOptions& o, int ranks) {
   require(o.placement.empty() || hybrid, "--placement is of use with --schedule hybrid:HxC only");
 }
 
+void check_spin(const SweepOptions& o) {
+  require(o.common.spin_free >= 0, "--spin-free is {}: it must not be negative", o.common.spin_free);
+  if (o.common.spin.empty()) return;
+  emulate::parse_spin(o.common.spin, "--spin");
+  require(o.check == "none" && o.common.dump.empty() && !o.common.local,
+          "--spin computes nothing: leave --check, --dump and --local out");
+}
+
 void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
   require(ranks == 1, "--local measures one process, but there are {} ranks: leave mpirun out", ranks);
   require(o.common.dump.empty() && o.common.data.empty(),
@@ -96,6 +105,8 @@ void check_options(const SweepOptions& o, int ranks) {
   attention::check_head_dim(o.common.head_dim, "--head-dim");
   attention::parse_kernel(o.common.kernel, "--kernel");
   comm::parse_transport(o.transport, "--transport");
+  require(o.nccl_blocks >= 0, "--nccl-blocks is {}: give 1 or more, or 0 for what NCCL takes", o.nccl_blocks);
+  check_spin(o);
   require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
           "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
           "the machine says",

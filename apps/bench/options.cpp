@@ -89,6 +89,17 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
   command->add_option(
       "--transport", o.transport,
       "Of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl");
+  command->add_option("--nccl-blocks", o.nccl_blocks,
+                      "Multiprocessors that each channel of NCCL may take from compute; 0: what NCCL takes");
+  command->add_flag("--nccl-multicast", o.nccl_multicast,
+                    "Let NCCL use NVLink multicast (NVLS); off unless NCCL_NVLS_ENABLE says otherwise");
+  command->add_option("--spin", o.common.spin,
+                      "Instead of computing, local kernels take the time of F,B TFLOP/s in the forward and "
+                      "backward pass: what transfers cost beside kernels of that speed");
+  command->add_option("--spin-free", o.common.spin_free,
+                      "Multiprocessors that the kernels of --spin leave to transfers");
+  command->add_flag("--compute-only", o.common.compute_only,
+                    "Also time every pass without its transfers: what the rest of the time is spent on");
   command->add_option("--topology", o.topology,
                       "For predictions and auto: a file with links and kernels (docs/formats/cluster.md), "
                       "measure (takes a second for each number of ranks) or none");

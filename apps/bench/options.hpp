@@ -34,7 +34,10 @@ struct AttentionOptions {
   Check check = Check::none;
   std::optional<double> tolerance;  ///< of the check, instead of the type's
   int stall_limit = 1800;           ///< seconds that a rank may wait for others at a time; 0: for ever
-  std::string dump;                 ///< file; empty: none
+  std::string spin;           ///< "F,B" in TFLOP/s: kernels that only take their time; empty: kernels compute
+  int spin_free = 16;         ///< multiprocessors that those leave free
+  bool compute_only = false;  ///< also times passes without their transfers
+  std::string dump;           ///< file; empty: none
   std::vector<std::filesystem::path> data;
 
   int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
@@ -50,8 +53,10 @@ struct SweepOptions {
   std::string pass = "both", overlap = "on", placement, check = "none";
   int ranks_per_node = 0;
   std::string transport = "automatic";  ///< of device memory: automatic, mpi or nccl
-  std::string topology = "measure";     ///< or "none", or a file
-  std::string json, csv, html;          ///< files; empty: none
+  int nccl_blocks = 0;                  ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
+  bool nccl_multicast = false;
+  std::string topology = "measure";  ///< or "none", or a file
+  std::string json, csv, html;       ///< files; empty: none
   bool resume = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/distributed/attention.hpp>
+#include <annulus/emulate/spin.hpp>
 #include <annulus/trace/recorder.hpp>
 
 #include "bench/case.hpp"
@@ -30,6 +32,7 @@ class Run {
         problem_(c.problem),
         has_backward_(c.options.backward),
         kernel_(attention::parse_kernel(c.options.kernel, "--kernel")),
+        stand_in_(stand_in(c.options)),
         source_(inputs_of(c, communicator.rank())),
         rows_(source_.values.positions.count),
         mask_(exec, problem_.mask),
@@ -59,12 +62,20 @@ class Run {
   /// Seconds that this rank has waited for transfers since it was made.
   double waited() const { return attention_.times().waiting; }
 
+  /// false: passes leave their transfers out from now on, and their results have no meaning.
+  void set_transfers(bool transfers) { attention_.set_transfers(transfers); }
+
   /// The local kernel alone, on a block of the size of this rank's shard: as many rows from the start of the
   /// sequence on, under the same mask. The values do not matter; it writes to the results of the pass, which
   /// is to be run behind it.
   void run_kernel(plan::Pass pass) {
     const PositionMap block = kernel_block();
     if (block.empty()) return;
+    if (stand_in_) {
+      const comm::Queue queue(exec_);
+      stand_in_({pass, kernel_pairs(), rows_, rows_, &queue});
+      return exec_.fence("annulus::bench: the stand-in of a kernel is done");
+    }
     const attention::Operands<T, Exec> in{*q_, *k_, *v_, block, block, mask_.rule(), scale()};
     if (pass == plan::Pass::forward) {
       run_local_forward<Exec, T>(exec_, in, *out_, *lse_, kernel_);
@@ -136,8 +147,16 @@ class Run {
   using Result = Owned<Array4<float, Exec>>;
   using Rows = Owned<Array3<float, Exec>>;
 
-  static distributed::Settings settings(const Case& c) {
+  static std::function<void(const distributed::Work&)> stand_in(const AttentionOptions& o) {
+    if (o.spin.empty()) return {};
+    emulate::Spin spin = emulate::parse_spin(o.spin, "--spin");
+    spin.free_multiprocessors = o.spin_free;
+    return emulate::spinning_kernel(spin, o.head_dim);
+  }
+
+  distributed::Settings settings(const Case& c) const {
     distributed::Settings settings;
+    settings.stand_in = stand_in_;
     settings.kernel = attention::parse_kernel(c.options.kernel, "--kernel");
     settings.overlap = c.options.overlap;
     settings.stall_limit = std::chrono::seconds(c.options.stall_limit);
@@ -147,6 +166,12 @@ class Run {
   PositionMap kernel_block() const { return Layout().shard(rows_, 1, 0); }
 
   Input input(Tensor tensor) const {
+    if (stand_in_) {  // which reads no values: making them takes the host longer than all else
+      const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
+      return Input::zeroed(exec_, MemoryCategory::activations,
+                           "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch, heads,
+                           rows_, problem_.head_dim);
+    }
     return make_input<Exec, T>(exec_, problem_, tensor,
                                tensor == Tensor::d_o ? source_.gradient : source_.values);
   }
@@ -168,6 +193,7 @@ class Run {
   const plan::Problem& problem_;
   bool has_backward_;
   attention::Kernel kernel_;
+  std::function<void(const distributed::Work&)> stand_in_;  // of --spin; else empty
   Inputs source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;

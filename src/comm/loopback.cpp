@@ -64,7 +64,8 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   }
 
  protected:
-  Request post(std::span<const Send> sends, std::span<const Receive> receives, int channel) override {
+  Request post(const Queue&, std::span<const Send> sends, std::span<const Receive> receives,
+               int channel) override {
     LoopbackWorld::Operation operation;
     operation.rank = world_rank(rank());
     const auto add = [&](void* data, std::size_t bytes, int peer, bool is_send, std::size_t index) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -106,8 +107,10 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
           ranks_per_node, size_);
   Topology topology = ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node)
                                          : topology_of_machines(lowest_ranks(size_));
-  return staged(std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology),
-                                                  MpiCommunicator::default_piece_bytes, guard_->watch()));
+  auto world = std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology),
+                                                 MpiCommunicator::default_piece_bytes, guard_->watch());
+  if (mpi_reads_device_memory()) return world;
+  return staged(std::move(world));
 }
 
 void MpiEnvironment::abort(const std::string& message) const {
@@ -126,7 +129,17 @@ void write_line(int rank, const std::string& message) {
   }
 }
 
+void claim_end() {
+  static std::atomic<bool> ends = false;
+  while (ends.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
 void mpi_abort(const std::string& message) {
+  claim_end();
+  mpi_abort_claimed(message);
+}
+
+void mpi_abort_claimed(const std::string& message) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   // A handler of ours must not keep this rank alive while it holds its line back: a lower rank may be ending

@@ -7,7 +7,19 @@
 #include "comm/mpi_request.hpp"
 #include "comm/split.hpp"
 
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
 namespace annulus::comm {
+
+bool mpi_reads_device_memory() {
+#if defined(KOKKOS_ENABLE_CUDA) && defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return false;
+#endif
+}
 
 std::string mpi_error_text(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -91,12 +103,20 @@ std::string MpiCommunicator::description() const {
   int length = 0;
   ANNULUS_MPI(MPI_Get_library_version, text.data(), &length);
   const std::string_view library(text.data(), static_cast<std::size_t>(length));
-  return fmt::format("mpi: {}{}", library.substr(0, library.find_first_of(",\n")),
-                     any_thread_ ? "" : ", communication from one thread only");
+  return fmt::format("mpi: {}{}{}", library.substr(0, library.find_first_of(",\n")),
+                     any_thread_ ? "" : ", communication from one thread only",
+                     mpi_reads_device_memory() ? ", device memory as it is" : "");
 }
 
-Request MpiCommunicator::post(std::span<const Send> sends, std::span<const Receive> receives, int channel) {
+void MpiCommunicator::ready(const Queue& queue, const char* operation) const {
+  if (queue.is_host() || !mpi_reads_device_memory()) PointToPointCommunicator::ready(queue, operation);
+  queue.fence(std::string("annulus::comm::") + operation);
+}
+
+Request MpiCommunicator::post(const Queue& queue, std::span<const Send> sends,
+                              std::span<const Receive> receives, int channel) {
   enter();
+  if (!queue.is_host()) ready(queue, "exchange");  // inside reductions kernels write what is sent next
   const bool collective = channel == collective_channel;
   require(channel <= largest_channel_, "rank {}: channel {}: this MPI has channels up to {}", rank_, channel,
           largest_channel_);
@@ -108,8 +128,7 @@ Request MpiCommunicator::post(std::span<const Send> sends, std::span<const Recei
 }
 
 void MpiCommunicator::broadcast(const Queue& queue, void* data, std::size_t bytes, int root) {
-  require(root >= 0 && root < size(), "rank {}: broadcast from rank {}: the communicator has {} ranks", rank_,
-          root, size());
+  check_root(root);
   enter();
   ready(queue, "broadcast");
   const Watch::Doing doing(watch(),

@@ -20,6 +20,9 @@ namespace annulus::comm {
 void mpi_check(int code, const char* call);
 #define ANNULUS_MPI(function, ...) ::annulus::comm::mpi_check(function(__VA_ARGS__), #function)
 
+/// This MPI, as it runs, takes pointers to the memory of NVIDIA's GPUs ("CUDA-aware").
+bool mpi_reads_device_memory();
+
 /// MPI's text for an error code.
 std::string mpi_error_text(int code);
 
@@ -51,6 +54,9 @@ struct MpiLink {
 /// it says so: after that error the process should end.)
 ///
 /// Reductions come from PointToPointCommunicator.
+///
+/// An MPI that says so (mpi_reads_device_memory) is given memory of devices as it is, once the work that the
+/// queue holds is done.
 class MpiCommunicator final : public PointToPointCommunicator {
  public:
   static constexpr std::size_t default_piece_bytes = std::size_t{1} << 30;
@@ -74,7 +80,9 @@ class MpiCommunicator final : public PointToPointCommunicator {
   void abort(const std::string& message) override;
 
  protected:
-  Request post(std::span<const Send> sends, std::span<const Receive> receives, int channel) override;
+  Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
+               int channel) override;
+  void ready(const Queue& queue, const char* operation) const override;
 
  private:
   /// Throws what an earlier request swallowed, and on a thread from which this MPI must not be called.
@@ -93,5 +101,10 @@ void write_line(int rank, const std::string& message);
 
 /// Writes such a line and ends the job with exit status 1; see MpiEnvironment::abort.
 [[noreturn]] void mpi_abort(const std::string& message);
+
+/// The calling thread will end the job: threads that want to later stay in here. (One that guards another and
+/// the one that it guards may fail of one cause.) Then mpi_abort without this call.
+void claim_end();
+[[noreturn]] void mpi_abort_claimed(const std::string& message);
 
 }  // namespace annulus::comm

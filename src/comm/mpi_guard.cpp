@@ -18,6 +18,7 @@ using Clock = Watch::Clock;
 
 constexpr auto tick = 100ms;
 constexpr auto answer_within = 3s;
+constexpr auto abort_within = 2s;
 /// A look that comes so much later than it should: the process was stopped meanwhile.
 constexpr auto pause = 2s;
 /// From SIGTERM to the line that says where a rank waits. Open MPI's mpirun kills one second after SIGTERM.
@@ -48,9 +49,15 @@ void catch_termination() {
   sigaction(SIGTERM, &action, &before);
 }
 
-[[noreturn]] void end_job() {
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::_Exit(1);
+/// Lets the transfers of devices end, which may take them longer than anybody wants to wait.
+void end_transfers(const std::shared_ptr<Watch>& watch) {
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  std::thread([watch, ended] {
+    watch->abort();
+    *ended = true;
+  }).detach();
+  for (const auto until = Clock::now() + abort_within; !*ended && Clock::now() < until;)
+    std::this_thread::sleep_for(tick / 20);
 }
 
 MPI_Comm duplicate_world() {
@@ -116,8 +123,21 @@ void MpiGuard::run(const std::stop_token& stop) {
     look_at_signal();
     if (now > end_) end_job();
     if (end_ != never) continue;
+    if (const std::string failure = watch_->look(); !failure.empty()) {
+      const std::string message = failure + "; this rank: " + whereabouts();
+      claim_end();
+      end_transfers(watch_);
+      mpi_abort_claimed(message);
+    }
     if (const auto limit = watch_->exceeded()) report_stall(*limit);
   }
+}
+
+void MpiGuard::end_job() const {
+  claim_end();
+  end_transfers(watch_);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::_Exit(1);
 }
 
 void MpiGuard::tell(int rank, Tag tag) const {
@@ -192,7 +212,7 @@ void MpiGuard::look_at_signal() {
   if (terminated == 0) return;
   if (signalled_ == never) signalled_ = Clock::now();
   if (!hushed_ && Clock::now() - signalled_ < patience) return;
-  const double shortest = std::chrono::duration<double>(patience - tick).count();
+  const double shortest = std::chrono::duration<double>(patience - 2 * tick).count();
   if (!std::exchange(hushed_, true) && watch_->longest_wait() > shortest)
     write_line(rank_,
                fmt::format("asked to end (SIGTERM: another rank is lost, or somebody ends the job): {}",

@@ -23,6 +23,9 @@ namespace annulus::comm {
 /// writes for what; then SIGTERM takes its course.
 ///
 /// Time during which the process was stopped does not count: a job may be suspended as a whole.
+///
+/// Transfers that go on without the host (Watch::Background) are looked at in every round: they are waits
+/// like others, an error that they meet ends the job at once, and they are ended before it.
 class MpiGuard {
  public:
   /// Collective over MPI_COMM_WORLD.
@@ -48,6 +51,7 @@ class MpiGuard {
   void look_at_messages();
   void look_at_signal();
   [[noreturn]] void report_stall(Watch::Limit limit);
+  [[noreturn]] void end_job() const;
   void tell(int rank, Tag tag) const;
   std::string whereabouts() const;
   bool can_talk() const { return talks_ && ranks_ > 1; }

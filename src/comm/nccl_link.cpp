@@ -6,55 +6,73 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
 
+#include "comm/nccl_ways.hpp"
+
 namespace annulus::comm {
 
 void cuda_check(cudaError_t code, const char* call) {
   require(code == cudaSuccess, "{} failed: {}", call, cudaGetErrorString(code));
 }
 
-void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator) {
-  if (code == ncclSuccess || code == ncclInProgress) return;
-  fail("{} failed: {}: {} (NCCL_DEBUG=INFO says more)", call, ncclGetErrorString(code),
-       ncclGetLastError(communicator));
-}
-
 namespace {
 
-/// Ranks that compute on one GPU would wait for each other for ever.
-void require_own_gpus(Communicator& control, int device) {
-  struct Place {
-    char bus[16];
-    int node;
-  };
-  Place mine{};
-  ANNULUS_CUDA_CALL(cudaDeviceGetPCIBusId, mine.bus, static_cast<int>(sizeof mine.bus), device);
-  mine.node = control.topology().node(control.rank());
-  std::vector<Place> all(static_cast<std::size_t>(control.size()));
-  control.all_gather(HostExec(), &mine, all.data(), sizeof mine);
-  for (std::size_t a = 0; a < all.size(); ++a) {
-    for (std::size_t b = 0; b < a; ++b) {
-      require(std::string(all[a].bus) != all[b].bus || all[a].node != all[b].node,
-              "NCCL: ranks {} and {} both use the GPU {} of node {}: start one rank a GPU, or use the "
-              "transport mpi",
-              b, a, all[a].bus, all[a].node);
+std::string nccl_text(ncclResult_t code, const char* call, ncclComm_t communicator) {
+  return fmt::format("{} failed: {}: {} (NCCL_DEBUG=INFO says more)", call, ncclGetErrorString(code),
+                     ncclGetLastError(communicator));
+}
+
+bool is_well(ncclResult_t code) {
+  return code == ncclSuccess || code == ncclInProgress;
+}
+
+/// What the streams of a lane have come to.
+class EventMarks final : public Flights::Marks {
+ public:
+  EventMarks(EventPool::Taken begun, EventPool::Taken done)
+      : begun_(std::move(begun)), done_(std::move(done)) {}
+  bool begun() const override { return passed(*begun_); }
+  bool done() const override { return passed(*done_); }
+
+ private:
+  /// A device that fails is noticed by those who use it.
+  static bool passed(const Event& event) {
+    try {
+      return event.done();
+    } catch (const Error&) {
+      return true;
     }
   }
-}
+  EventPool::Taken begun_, done_;
+};
 
 }  // namespace
 
-NcclLink::NcclLink(Communicator& control, const NcclOptions& options) : rank_(control.rank()) {
+void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator) {
+  if (!is_well(code)) fail("{}", nccl_text(code, call, communicator));
+}
+
+NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
+    : rank_(control.rank()),
+      device_(Kokkos::Cuda().cuda_device()),
+      watch_(control.watch()),
+      flights_(
+          options.channels + 1, [this] { return errors(); }, [this] { abort(); }) {
   require(options.channels > 0, "NCCL: {} channels: give at least 1", options.channels);
   require(options.most_blocks >= 0,
           "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice", options.most_blocks);
   if (!options.multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
-  const int device = Kokkos::Cuda().cuda_device();
-  ANNULUS_CUDA_CALL(cudaSetDevice, device);
-  require_own_gpus(control, device);
+  ANNULUS_CUDA_CALL(cudaSetDevice, device_);
+  ways_ = nccl_ways(control, device_);
+  connect(control, options);
+  if (watch_ != nullptr) watch_->add(&flights_);
+}
 
+void NcclLink::connect(Communicator& control, const NcclOptions& options) {
+  const Watch::Doing doing(watch_, "the start of NCCL");
   ncclUniqueId id{};
   if (rank_ == 0) ANNULUS_NCCL_CALL(ncclGetUniqueId, &id);
   control.broadcast(HostExec(), &id, sizeof id, 0);
+  const Watch::Waiting waiting(watch_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (options.most_blocks > 0) config.maxCTAs = options.most_blocks;
   lanes_.resize(static_cast<std::size_t>(options.channels) + 1);
@@ -62,6 +80,7 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options) : rank_(co
   ANNULUS_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
+    lane.number = static_cast<int>(i);
     // Transfers before kernels: what a step waits for is worth more than what it computes meanwhile.
     ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &lane.stream, cudaStreamNonBlocking, greatest);
     if (i == 0) {
@@ -75,62 +94,48 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options) : rank_(co
 NcclLink::~NcclLink() {
   // Destroying is collective: not while an exception keeps this rank from what the others do.
   if (std::uncaught_exceptions() > 0) abort();
+  {
+    const Watch::Doing doing(watch_, "the end of NCCL");
+    const Watch::Waiting waiting(watch_);
+    for (const Lane& lane : lanes_)
+      if (lane.stream != nullptr && !aborted_) cudaStreamSynchronize(lane.stream);
+  }
+  if (watch_ != nullptr) watch_->remove(&flights_);
   for (const Lane& lane : lanes_) {
-    if (lane.stream != nullptr) {
-      if (!aborted_) cudaStreamSynchronize(lane.stream);
-      cudaStreamDestroy(lane.stream);
-    }
+    if (lane.stream != nullptr) cudaStreamDestroy(lane.stream);
     if (lane.communicator != nullptr && !aborted_) ncclCommDestroy(lane.communicator);
   }
-  for (const cudaEvent_t event : events_) cudaEventDestroy(event);
 }
 
-cudaEvent_t NcclLink::take_event() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!events_.empty()) {
-      const cudaEvent_t event = events_.back();
-      events_.pop_back();
-      return event;
-    }
-  }
-  cudaEvent_t event = nullptr;
-  ANNULUS_CUDA_CALL(cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
-  return event;
+void NcclLink::track(const Lane& lane, const EventPool::Taken& begun, const EventPool::Taken& done,
+                     std::vector<Pending> pending) {
+  if (watch_ == nullptr) return;
+  flights_.launch(lane.number, {std::make_unique<EventMarks>(begun, done), watch_->note(), std::move(pending),
+                                watch_->limit()});
 }
 
-void NcclLink::give_back(cudaEvent_t event) noexcept {
+std::string NcclLink::errors() const {
   const std::lock_guard lock(mutex_);
-  events_.push_back(event);
-}
-
-void NcclLink::lane_after(const Lane& lane, const Queue& queue) {
-  const cudaEvent_t event = take_event();
-  ANNULUS_CUDA_CALL(cudaEventRecord, event, static_cast<cudaStream_t>(queue.stream()));
-  ANNULUS_CUDA_CALL(cudaStreamWaitEvent, lane.stream, event, 0);
-  give_back(event);  // the wait holds what was recorded, whatever is recorded next
-}
-
-void NcclLink::queue_after(const Queue& queue, const Lane& lane) {
-  const cudaEvent_t event = take_event();
-  ANNULUS_CUDA_CALL(cudaEventRecord, event, lane.stream);
-  ANNULUS_CUDA_CALL(cudaStreamWaitEvent, static_cast<cudaStream_t>(queue.stream()), event, 0);
-  give_back(event);
+  for (const Lane& lane : lanes_) {
+    if (aborted_ || lane.communicator == nullptr) continue;
+    ncclResult_t error = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(lane.communicator, &error);
+    if (!is_well(asked)) return nccl_text(asked, "ncclCommGetAsyncError", lane.communicator);
+    if (!is_well(error)) return nccl_text(error, "a transfer over NCCL", lane.communicator);
+  }
+  return {};
 }
 
 void NcclLink::poll() const {
   require(!aborted_, "rank {}: NCCL was aborted after an error: end the program", rank_);
-  for (const Lane& lane : lanes_) {
-    ncclResult_t error = ncclSuccess;
-    nccl_check(ncclCommGetAsyncError(lane.communicator, &error), "ncclCommGetAsyncError", lane.communicator);
-    nccl_check(error, "a transfer over NCCL", lane.communicator);
-  }
+  const std::string error = errors();
+  if (!error.empty()) fail("{}", error);
 }
 
 void NcclLink::abort() noexcept {
   const std::lock_guard lock(mutex_);
-  if (aborted_) return;
-  aborted_ = true;
+  if (aborted_.exchange(true)) return;
+  cudaSetDevice(device_);  // the thread that guards the waits has not chosen one
   for (Lane& lane : lanes_) {
     if (lane.communicator != nullptr) ncclCommAbort(lane.communicator);
     lane.communicator = nullptr;

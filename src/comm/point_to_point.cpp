@@ -4,14 +4,27 @@
 #include <array>
 #include <cstring>
 
+#include <annulus/core/tensor.hpp>
+
 #include "comm/reduce.hpp"
 
 namespace annulus::comm {
 
 namespace {
 
-void copy(void* target, const void* source, std::size_t bytes) {
-  if (bytes != 0 && target != source) std::memmove(target, source, bytes);
+void copy(const Queue& queue, void* target, const void* source, std::size_t bytes) {
+  if (bytes == 0 || target == source) return;
+  queue.is_host() ? static_cast<void>(std::memmove(target, source, bytes))
+                  : queue.copy(target, source, bytes);
+}
+
+/// Others' data that a reduction holds at a time, and the size up to which everybody gets everything. Rounds
+/// cost a device more than they cost the host, and it moves data faster.
+std::size_t workspace_bytes(const Queue& queue) {
+  return std::size_t{queue.is_host() ? 8u : 128u} << 20;
+}
+std::size_t small_bytes(const Queue& queue) {
+  return std::size_t{queue.is_host() ? 64u : 1024u} << 10;
 }
 
 const std::byte* at(const void* data, std::size_t offset) {
@@ -35,6 +48,11 @@ void PointToPointCommunicator::ready(const Queue& queue, const char* operation) 
   queue.fence(std::string("annulus::comm::") + operation);
 }
 
+void PointToPointCommunicator::check_root(int root) const {
+  require(root >= 0 && root < size(), "rank {}: broadcast from rank {}: the communicator has {} ranks",
+          rank(), root, size());
+}
+
 Request PointToPointCommunicator::exchange(const Queue& queue, std::span<const Send> sends,
                                            std::span<const Receive> receives, int channel) {
   require(channel >= 0, "rank {}: exchange on channel {}: channels are numbered from 0", rank(), channel);
@@ -47,12 +65,11 @@ Request PointToPointCommunicator::exchange(const Queue& queue, std::span<const S
   for (const Send& send : sends) check(send, "send to");
   for (const Receive& receive : receives) check(receive, "receive from");
   ready(queue, "exchange");
-  return post(sends, receives, channel);
+  return post(queue, sends, receives, channel);
 }
 
 void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::size_t bytes, int root) {
-  require(root >= 0 && root < size(), "rank {}: broadcast from rank {}: the communicator has {} ranks",
-          rank(), root, size());
+  check_root(root);
   ready(queue, "broadcast");
   const Watch::Doing doing(watch(),
                            fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
@@ -64,13 +81,13 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
   for (; bit < size(); bit *= 2) {
     if ((relative & bit) == 0) continue;
     const Receive receive{data, bytes, absolute(relative - bit)};
-    post({}, {&receive, 1}, collective_channel).wait();
+    post(queue, {}, {&receive, 1}, collective_channel).wait();
     break;
   }
   std::vector<Send> sends;
   for (bit /= 2; bit > 0; bit /= 2)
     if (relative + bit < size()) sends.push_back({data, bytes, absolute(relative + bit)});
-  post(sends, {}, collective_channel).wait();
+  post(queue, sends, {}, collective_channel).wait();
 }
 
 void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, void* receive,
@@ -85,8 +102,8 @@ void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, 
     sends.push_back({send, bytes, to});
     receives.push_back({at(receive, static_cast<std::size_t>(from) * bytes), bytes, from});
   }
-  Request request = post(sends, receives, collective_channel);
-  copy(at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
+  Request request = post(queue, sends, receives, collective_channel);
+  copy(queue, at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
   request.wait();
 }
 
@@ -102,72 +119,58 @@ void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, 
     sends.push_back({at(send, static_cast<std::size_t>(to) * bytes), bytes, to});
     receives.push_back({at(receive, static_cast<std::size_t>(from) * bytes), bytes, from});
   }
-  Request request = post(sends, receives, collective_channel);
+  Request request = post(queue, sends, receives, collective_channel);
   const std::size_t own = static_cast<std::size_t>(rank()) * bytes;
-  copy(at(receive, own), at(send, own), bytes);
+  copy(queue, at(receive, own), at(send, own), bytes);
   request.wait();
 }
 
 void PointToPointCommunicator::barrier() {
   const Watch::Doing doing(watch(), "a barrier");
+  const Queue host{HostExec()};
   // Dissemination: after round k a rank has heard, directly or not, of the 2^(k+1) - 1 ranks before it.
   for (int distance = 1; distance < size(); distance *= 2) {
     const Send send{nullptr, 0, (rank() + distance) % size()};
     const Receive receive{nullptr, 0, (rank() - distance + size()) % size()};
-    post({&send, 1}, {&receive, 1}, collective_channel).wait();
+    post(host, {&send, 1}, {&receive, 1}, collective_channel).wait();
   }
-}
-
-std::byte* PointToPointCommunicator::workspace(std::size_t bytes) {
-  if (bytes > workspace_size_) {
-    workspace_.reset();
-    workspace_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    workspace_size_ = bytes;
-    workspace_charge_ =
-        annulus::detail::MemoryCharge(MemoryCategory::communication, static_cast<std::int64_t>(bytes));
-  }
-  return workspace_.get();
 }
 
 void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* data, std::size_t count,
                                                 DType type, ReduceOp op) {
-  const std::size_t bytes = count * size_of(type), ranks = static_cast<std::size_t>(size());
-  std::byte* all = workspace(bytes * ranks);
-  all_gather(queue, data, all, bytes);
-  std::vector<const void*> sources(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) sources[r] = all + r * bytes;
-  reduce_in_order(type, op, sources, data, count);
+  const std::size_t bytes = count * size_of(type);
+  const Workspace::Use all(workspace_, queue, bytes * static_cast<std::size_t>(size()));
+  all_gather(queue, data, all.data(), bytes);
+  reduce_in_order(queue, type, op, {all.data(), bytes, size(), rank(), data}, data, count);
 }
 
-void PointToPointCommunicator::reduce_rounds(const std::byte* data, DType type, ReduceOp op,
-                                             const Rounds& rounds) {
+void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte* data, DType type,
+                                             ReduceOp op, const Rounds& rounds) {
   const std::size_t element = size_of(type), stride = rounds.largest_block * element;
   const std::size_t ranks = static_cast<std::size_t>(size());
   // Two halves: the messages of the next round travel while this one is combined. (half, rank, largest_block)
-  std::byte* space = workspace(2 * ranks * stride);
+  const Workspace::Use space(workspace_, queue, 2 * ranks * stride);
+  const auto half = [&](std::size_t round) { return space.data() + (round % 2) * ranks * stride; };
   const auto begin = [&](std::size_t round) {
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    std::byte* half = space + (round % 2) * ranks * stride;
     const std::size_t own = rounds.block(round, rank()).count * element;
     for (int step = 1; step < size(); ++step) {
       const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
       const Block block = rounds.block(round, to);
       sends.push_back({data + block.first * element, block.count * element, to});
-      receives.push_back({half + static_cast<std::size_t>(from) * stride, own, from});
+      receives.push_back({half(round) + static_cast<std::size_t>(from) * stride, own, from});
     }
-    return post(sends, receives, collective_channel);
+    return post(queue, sends, receives, collective_channel);
   };
-  std::vector<const void*> sources(ranks);
   Request next = rounds.rounds > 0 ? begin(0) : Request();
   for (std::size_t round = 0; round < rounds.rounds; ++round) {
     Request now = std::move(next);
     if (round + 1 < rounds.rounds) next = begin(round + 1);
     now.wait();
     const Block own = rounds.block(round, rank());
-    for (std::size_t r = 0; r < ranks; ++r) sources[r] = space + ((round % 2) * ranks + r) * stride;
-    sources[static_cast<std::size_t>(rank())] = data + own.first * element;
-    reduce_in_order(type, op, sources, rounds.result(round), own.count);
+    reduce_in_order(queue, type, op, {half(round), stride, size(), rank(), data + own.first * element},
+                    rounds.result(round), own.count);
     if (rounds.done) rounds.done(round);
   }
 }
@@ -179,7 +182,7 @@ void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* se
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (count == 0) return;
   const std::size_t piece =
-      std::min(count, std::max<std::size_t>(1, workspace_bytes / (2 * ranks * element)));
+      std::min(count, std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element)));
   Rounds rounds;
   rounds.rounds = (count + piece - 1) / piece;
   rounds.largest_block = piece;
@@ -188,7 +191,7 @@ void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* se
     return Block{static_cast<std::size_t>(rank) * count + first, std::min(piece, count - first)};
   };
   rounds.result = [=](std::size_t round) { return at(receive, round * piece * element); };
-  reduce_rounds(static_cast<const std::byte*>(send), type, op, rounds);
+  reduce_rounds(queue, static_cast<const std::byte*>(send), type, op, rounds);
 }
 
 void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::size_t count, DType type,
@@ -199,10 +202,9 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
   const Watch::Doing doing(watch(), fmt::format("an all_reduce of {} {}", count, name_of(type)));
   std::byte* bytes = static_cast<std::byte*>(data);
   // Little data: one step in which everybody gets and combines everything is faster than two.
-  constexpr std::size_t small = std::size_t{64} << 10;
-  if (count * element * ranks <= small) return all_reduce_small(queue, bytes, count, type, op);
+  if (count * element * ranks <= small_bytes(queue)) return all_reduce_small(queue, bytes, count, type, op);
 
-  const std::size_t largest = std::max<std::size_t>(1, workspace_bytes / (2 * ranks * element));
+  const std::size_t largest = std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element));
   const std::size_t slab = std::min(count, largest * ranks);  // elements of a round
   Rounds rounds;
   rounds.rounds = (count + slab - 1) / slab;
@@ -228,9 +230,9 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
       receives.push_back({bytes + block.first * element, block.count * element, from});
     }
     gather.wait();
-    gather = post(sends, receives, collective_channel);
+    gather = post(queue, sends, receives, collective_channel);
   };
-  reduce_rounds(bytes, type, op, rounds);
+  reduce_rounds(queue, bytes, type, op, rounds);
   gather.wait();
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <annulus/comm/communicator.hpp>
-#include <annulus/core/memory.hpp>
 #include <functional>
+
+#include "comm/workspace.hpp"
 
 namespace annulus::comm {
 
@@ -16,30 +17,37 @@ std::string channel_name(int channel);
 ///
 /// Reductions: each rank owns one block of a piece of the data, receives that block from all others, combines
 /// the contributions in rank order and sends the result back. Every rank moves 2·bytes·(P − 1)/P each way,
-/// and holds at most `workspace_bytes` of others' data.
+/// and holds at most workspace_bytes(queue) of others' data.
+///
+/// Memory of devices takes the same way where `post` carries it (NCCL, an MPI that reads it): waits, sums and
+/// copies are work of the queue then, and nothing here lets the host wait.
 class PointToPointCommunicator : public Communicator {
  public:
   Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
-                   int channel) final;
+                   int channel) override;
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override;
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) final;
+  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) override;
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                      ReduceOp op) final;
+                      ReduceOp op) override;
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void barrier() override;
 
  protected:
   /// The channel of the collectives, apart from those of callers.
   static constexpr int collective_channel = -1;
-  static constexpr std::size_t workspace_bytes = std::size_t{8} << 20;
 
-  /// Posts messages between valid ranks, on a channel of the caller or the collectives' one. The queue has
-  /// been fenced.
-  virtual Request post(std::span<const Send> sends, std::span<const Receive> receives, int channel) = 0;
+  /// Posts messages between valid ranks, on a channel of the caller or the collectives' one. ready() has been
+  /// called for the work that the queue held by then.
+  virtual Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
+                       int channel) = 0;
 
-  /// Throws Error unless the host reads the queue's memory; then fences it.
-  void ready(const Queue& queue, const char* operation) const;
+  /// Makes memory on which the queue works ready to be posted. Throws Error where the communicator does not
+  /// carry it. This one takes what the host reads, and fences.
+  virtual void ready(const Queue& queue, const char* operation) const;
+
+  /// Throws Error unless `root` is a rank.
+  void check_root(int root) const;
 
  private:
   /// A range of elements.
@@ -54,13 +62,11 @@ class PointToPointCommunicator : public Communicator {
     std::function<void*(std::size_t round)> result;           ///< where this rank's combined block goes
     std::function<void(std::size_t round)> done;              ///< called after each round
   };
-  void reduce_rounds(const std::byte* data, DType type, ReduceOp op, const Rounds& rounds);
+  void reduce_rounds(const Queue& queue, const std::byte* data, DType type, ReduceOp op,
+                     const Rounds& rounds);
   void all_reduce_small(const Queue& queue, std::byte* data, std::size_t count, DType type, ReduceOp op);
-  std::byte* workspace(std::size_t bytes);
 
-  std::unique_ptr<std::byte[]> workspace_;
-  std::size_t workspace_size_ = 0;
-  annulus::detail::MemoryCharge workspace_charge_;
+  Workspace workspace_;
 };
 
 }  // namespace annulus::comm

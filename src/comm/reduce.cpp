@@ -1,6 +1,7 @@
 #include "comm/reduce.hpp"
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/tensor.hpp>
 
 #include <algorithm>
 #include <array>
@@ -8,11 +9,11 @@
 
 namespace annulus::comm {
 
-namespace {
+namespace reduce_detail {  // named: device compilers want lambdas and their captures to have linkage
 
 struct Sum {
   template <class A>
-  A operator()(A a, A b) const {
+  KOKKOS_FUNCTION A operator()(A a, A b) const {
     if constexpr (std::is_integral_v<A>) {
       using U = std::make_unsigned_t<A>;
       return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
@@ -23,67 +24,92 @@ struct Sum {
 };
 struct Max {
   template <class A>
-  A operator()(A a, A b) const {
+  KOKKOS_FUNCTION A operator()(A a, A b) const {
     return a < b || b != b ? b : a;  // b != b: a NaN
   }
 };
 struct Min {
   template <class A>
-  A operator()(A a, A b) const {
+  KOKKOS_FUNCTION A operator()(A a, A b) const {
     return b < a || b != b ? b : a;
   }
 };
 
+template <class T>
+using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
+
 template <class T, class Op>
-void reduce_typed(Op op, std::span<const void* const> sources, void* out, std::size_t count) {
-  using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
+void reduce_on_host(Op op, const Contributions& all, T* out, std::size_t count) {
   constexpr std::size_t tile = 1024;  // accumulators stay in the first cache while the sources stream by
-  std::array<Accumulator, tile> sum;
+  std::array<Accumulator<T>, tile> sum;
   for (std::size_t begin = 0; begin < count; begin += tile) {
     const std::size_t n = std::min(tile, count - begin);
-    for (std::size_t s = 0; s < sources.size(); ++s) {
-      const T* source = static_cast<const T*>(sources[s]) + begin;
-      if (s == 0)
-        for (std::size_t i = 0; i < n; ++i) sum[i] = static_cast<Accumulator>(source[i]);
+    for (int r = 0; r < all.ranks; ++r) {
+      const T* source = reinterpret_cast<const T*>(all.of(r)) + begin;
+      if (r == 0)
+        for (std::size_t i = 0; i < n; ++i) sum[i] = static_cast<Accumulator<T>>(source[i]);
       else
-        for (std::size_t i = 0; i < n; ++i) sum[i] = op(sum[i], static_cast<Accumulator>(source[i]));
+        for (std::size_t i = 0; i < n; ++i) sum[i] = op(sum[i], static_cast<Accumulator<T>>(source[i]));
     }
-    T* target = static_cast<T*>(out) + begin;
-    for (std::size_t i = 0; i < n; ++i) target[i] = static_cast<T>(sum[i]);
+    for (std::size_t i = 0; i < n; ++i) out[begin + i] = static_cast<T>(sum[i]);
   }
 }
 
+template <class T, class Op, class Exec>
+void reduce_on_device(const Exec& exec, Op op, const Contributions& all, T* out, std::size_t count) {
+  Kokkos::parallel_for(
+      "annulus::comm::reduce", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(count)),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        auto sum = static_cast<Accumulator<T>>(reinterpret_cast<const T*>(all.of(0))[i]);
+        for (int r = 1; r < all.ranks; ++r) {
+          sum = op(sum, static_cast<Accumulator<T>>(reinterpret_cast<const T*>(all.of(r))[i]));
+        }
+        out[i] = static_cast<T>(sum);
+      });
+}
+
+template <class T, class Op>
+void reduce_typed(const Queue& queue, Op op, const Contributions& all, void* out, std::size_t count) {
+  if (queue.is_host()) return reduce_on_host<T>(op, all, static_cast<T*>(out), count);
+  const auto* exec = queue.instance<Kokkos::DefaultExecutionSpace>();
+  require(exec != nullptr, "reductions of device memory are for queues of {}",
+          Kokkos::DefaultExecutionSpace::name());
+  reduce_on_device<T>(*exec, op, all, static_cast<T*>(out), count);
+}
+
 template <class Op>
-void reduce_with(DType type, Op op, std::span<const void* const> sources, void* out, std::size_t count) {
+void reduce_with(const Queue& queue, DType type, Op op, const Contributions& all, void* out,
+                 std::size_t count) {
   switch (type) {
     case DType::f32:
-      return reduce_typed<float>(op, sources, out, count);
+      return reduce_typed<float>(queue, op, all, out, count);
     case DType::bf16:
-      return reduce_typed<bfloat16>(op, sources, out, count);
+      return reduce_typed<bfloat16>(queue, op, all, out, count);
     case DType::f16:
-      return reduce_typed<float16>(op, sources, out, count);
+      return reduce_typed<float16>(queue, op, all, out, count);
     case DType::f64:
-      return reduce_typed<double>(op, sources, out, count);
+      return reduce_typed<double>(queue, op, all, out, count);
     case DType::i32:
-      return reduce_typed<std::int32_t>(op, sources, out, count);
+      return reduce_typed<std::int32_t>(queue, op, all, out, count);
     case DType::i64:
-      return reduce_typed<std::int64_t>(op, sources, out, count);
+      return reduce_typed<std::int64_t>(queue, op, all, out, count);
     default:
       fail("reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
   }
 }
 
-}  // namespace
+}  // namespace reduce_detail
 
-void reduce_in_order(DType type, ReduceOp op, std::span<const void* const> sources, void* out,
+void reduce_in_order(const Queue& queue, DType type, ReduceOp op, const Contributions& all, void* out,
                      std::size_t count) {
+  using namespace reduce_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
   switch (op) {
     case ReduceOp::sum:
-      return reduce_with(type, Sum{}, sources, out, count);
+      return reduce_with(queue, type, Sum{}, all, out, count);
     case ReduceOp::max:
-      return reduce_with(type, Max{}, sources, out, count);
+      return reduce_with(queue, type, Max{}, all, out, count);
     case ReduceOp::min:
-      return reduce_with(type, Min{}, sources, out, count);
+      return reduce_with(queue, type, Min{}, all, out, count);
   }
 }
 

@@ -2,14 +2,27 @@
 
 #include <annulus/comm/communicator.hpp>
 #include <cstddef>
-#include <span>
 
 namespace annulus::comm {
 
-/// out[i] = sources[0][i] op sources[1][i] op …, evaluated from the left, for i < count; host memory. `out`
-/// may be one of the sources. bf16 and f16 are combined in f32 and rounded once; integer sums wrap; a NaN
-/// survives max and min.
-void reduce_in_order(DType type, ReduceOp op, std::span<const void* const> sources, void* out,
+/// What the ranks contribute to a reduction. Rank r's lies at first + r · stride (bytes), but that of `rank`,
+/// which is at `own`.
+struct Contributions {
+  const std::byte* first = nullptr;
+  std::size_t stride = 0;
+  int ranks = 0, rank = 0;
+  const std::byte* own = nullptr;
+
+  KOKKOS_FUNCTION const std::byte* of(int r) const {
+    return r == rank ? own : first + static_cast<std::size_t>(r) * stride;
+  }
+};
+
+/// out[i] = x0[i] op x1[i] op …, in the order of the ranks, evaluated from the left, for i < count; memory of
+/// the queue's instance, on which it is enqueued. `out` may be one of the contributions. bf16 and f16 are
+/// combined in f32 and rounded once; integer sums wrap; a NaN survives max and min. The same bits on the host
+/// and on a device.
+void reduce_in_order(const Queue& queue, DType type, ReduceOp op, const Contributions& all, void* out,
                      std::size_t count);
 
 }  // namespace annulus::comm

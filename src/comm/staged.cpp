@@ -1,128 +1,28 @@
 #include "comm/staged.hpp"
 
-#include <exception>
-#include <list>
-#include <mutex>
+#include <algorithm>
+#include <array>
 #include <type_traits>
 #include <utility>
 
-#include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
+
+#include "comm/staged_state.hpp"
 
 namespace annulus::comm {
 
 namespace {
 
-using PinnedSpace = Kokkos::SharedHostPinnedSpace;  // the host's where Kokkos knows no device
-
-/// Pinned buffers, kept for the next message: pinning memory takes longer than most messages do.
-class PinnedPool {
- public:
-  using Buffer = Owned<Kokkos::View<std::byte*, PinnedSpace>>;
-
-  /// The smallest free buffer that holds `bytes`; a new one where there is none.
-  Buffer take(std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    auto best = free_.end();
-    for (auto it = free_.begin(); it != free_.end(); ++it) {
-      const std::size_t size = it->view().size();
-      if (size >= bytes && (best == free_.end() || size < best->view().size())) best = it;
-    }
-    if (best == free_.end()) {
-      return Buffer::uninitialized(HostExec(), MemoryCategory::communication, "annulus::comm::staging",
-                                   bytes);
-    }
-    Buffer buffer = std::move(*best);
-    free_.erase(best);
-    return buffer;
-  }
-  void give_back(Buffer buffer) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(buffer));
-  }
-
- private:
-  std::mutex mutex_;
-  std::list<Buffer> free_;
-};
-
-/// A piece of device memory and its copy in pinned memory.
-struct Staged {
-  void* device = nullptr;
-  std::size_t bytes = 0;
-  PinnedPool::Buffer host;
-  std::byte* data() const { return host.view().data(); }
-};
-
-class StagedState final : public Request::State {
- public:
-  StagedState(std::shared_ptr<PinnedPool> pool, const Queue& queue) : pool_(std::move(pool)), queue_(queue) {}
-  ~StagedState() override {
-    // Given up: nobody knows what still writes to the buffers, so they are not used again.
-    if (inner_.active()) return;
-    for (auto* side : {&sends_, &receives_}) {
-      for (Staged& staged : *side) pool_->give_back(std::move(staged.host));
-    }
-  }
-
-  void start(Communicator& inner, std::span<const Send> sends, std::span<const Receive> receives,
-             int channel) {
-    std::vector<Send> inner_sends;
-    std::vector<Receive> inner_receives;
-    for (const Send& send : sends) {
-      const Staged& copy = stage(sends_, const_cast<void*>(send.data), send.bytes);
-      if (send.bytes > 0) queue_.copy_to_host(copy.data(), send.data, send.bytes);
-      inner_sends.push_back({copy.data(), send.bytes, send.peer});
-    }
-    for (const Receive& receive : receives) {
-      inner_receives.push_back(
-          {stage(receives_, receive.data, receive.bytes).data(), receive.bytes, receive.peer});
-    }
-    queue_.fence("annulus::comm::staged: what is sent is on the host");
-    inner_ = inner.exchange(HostExec(), inner_sends, inner_receives, channel);
-  }
-
-  void wait() override {
-    inner_.wait();
-    land();
-  }
-  bool test() override {
-    if (!inner_.test()) return false;
-    land();
-    return true;
-  }
-  void drop() noexcept override {
-    inner_ = Request();  // waits, or gives up while an exception unwinds the stack
-    if (std::uncaught_exceptions() > 0) return;
-    try {
-      land();
-    } catch (const std::exception&) {  // a device that no longer copies: the next kernel says so
-    }
-  }
-
- private:
-  const Staged& stage(std::vector<Staged>& side, void* device, std::size_t bytes) {
-    side.push_back({device, bytes, pool_->take(bytes)});
-    return side.back();
-  }
-
-  /// Brings what has arrived to the device. Fenced: the buffers are about to serve other messages.
-  void land() {
-    for (const Staged& receive : receives_) {
-      if (receive.bytes > 0) queue_.copy_from_host(receive.device, receive.data(), receive.bytes);
-    }
-    queue_.fence("annulus::comm::staged: what has arrived is on the device");
-  }
-
-  std::shared_ptr<PinnedPool> pool_;
-  Queue queue_;
-  std::vector<Staged> sends_, receives_;
-  Request inner_;
+/// Equally long blocks of memory, one after the other.
+struct Blocks {
+  void* data = nullptr;
+  std::size_t count = 1;
 };
 
 class StagedCommunicator final : public Communicator {
  public:
-  explicit StagedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging)
+      : inner_(std::move(inner)), staging_(std::move(staging)) {}
 
   int rank() const override { return inner_->rank(); }
   const Topology& topology() const override { return inner_->topology(); }
@@ -134,88 +34,128 @@ class StagedCommunicator final : public Communicator {
 
   Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                    int channel) override {
-    if (queue.is_host()) return inner_->exchange(queue, sends, receives, channel);
-    auto state = std::make_unique<StagedState>(pool_, queue);
-    state->start(*inner_, sends, receives, channel);
+    if (queue.is_host()) return host().exchange(queue, sends, receives, channel);
+    auto state = std::make_unique<StagedState>(staging_, *inner_, queue);
+    state->start(sends, receives, channel);
     return Request(std::move(state));
   }
 
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
-    if (queue.is_host()) return inner_->broadcast(queue, data, bytes, root);
-    Copy copy(*this, queue, bytes);
-    copy.load(data, bytes);
-    inner_->broadcast(HostExec(), copy.data(), bytes, root);
-    copy.store(data, bytes);
+    if (queue.is_host()) return host().broadcast(queue, data, bytes, root);
+    through_host(queue, {}, {data}, bytes, 1, [&](void*, void* part, std::size_t length) {
+      inner_->broadcast(HostExec(), part, length, root);
+    });
   }
   void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) override {
-    if (queue.is_host()) return inner_->all_reduce(queue, data, count, type, op);
-    const std::size_t bytes = count * size_of(type);
-    Copy copy(*this, queue, bytes);
-    copy.load(data, bytes);
-    inner_->all_reduce(HostExec(), copy.data(), count, type, op);
-    copy.store(data, bytes);
+    if (queue.is_host()) return host().all_reduce(queue, data, count, type, op);
+    const std::size_t element = size_of(type);
+    through_host(queue, {}, {data}, count * element, element, [&](void*, void* part, std::size_t length) {
+      inner_->all_reduce(HostExec(), part, length / element, type, op);
+    });
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
-    if (queue.is_host()) return inner_->all_gather(queue, send, receive, bytes);
-    const std::size_t all = bytes * static_cast<std::size_t>(size());
-    Copy from(*this, queue, bytes), to(*this, queue, all);
-    from.load(send, bytes);
-    inner_->all_gather(HostExec(), from.data(), to.data(), bytes);
-    to.store(receive, all);
+    if (queue.is_host()) return host().all_gather(queue, send, receive, bytes);
+    through_host(
+        queue, {const_cast<void*>(send)}, {receive, ranks()}, bytes, 1,
+        [&](void* from, void* to, std::size_t length) { inner_->all_gather(HostExec(), from, to, length); });
   }
   void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
                       ReduceOp op) override {
-    if (queue.is_host()) return inner_->reduce_scatter(queue, send, receive, count, type, op);
-    const std::size_t bytes = count * size_of(type), all = bytes * static_cast<std::size_t>(size());
-    Copy from(*this, queue, all), to(*this, queue, bytes);
-    from.load(send, all);
-    inner_->reduce_scatter(HostExec(), from.data(), to.data(), count, type, op);
-    to.store(receive, bytes);
+    if (queue.is_host()) return host().reduce_scatter(queue, send, receive, count, type, op);
+    const std::size_t element = size_of(type);
+    through_host(queue, {const_cast<void*>(send), ranks()}, {receive}, count * element, element,
+                 [&](void* from, void* to, std::size_t length) {
+                   inner_->reduce_scatter(HostExec(), from, to, length / element, type, op);
+                 });
   }
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
-    if (queue.is_host()) return inner_->all_to_all(queue, send, receive, bytes);
-    const std::size_t all = bytes * static_cast<std::size_t>(size());
+    if (queue.is_host()) return host().all_to_all(queue, send, receive, bytes);
     require(send != receive || bytes == 0, "rank {}: all_to_all in place: give it a second buffer", rank());
-    Copy from(*this, queue, all), to(*this, queue, all);
-    from.load(send, all);
-    inner_->all_to_all(HostExec(), from.data(), to.data(), bytes);
-    to.store(receive, all);
+    through_host(
+        queue, {const_cast<void*>(send), ranks()}, {receive, ranks()}, bytes, 1,
+        [&](void* from, void* to, std::size_t length) { inner_->all_to_all(HostExec(), from, to, length); });
   }
-  void barrier() override { inner_->barrier(); }
-  void progress() override { inner_->progress(); }
+  void barrier() override { host().barrier(); }
+  void progress() override {
+    staging_->pump();
+    inner_->progress();
+  }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return staged(inner_->split(color, key));
+    return std::make_unique<StagedCommunicator>(host().split(color, key), staging_);
   }
   void abort(const std::string& message) override { inner_->abort(message); }
 
  private:
-  /// Pinned memory for the time of a collective.
-  class Copy {
-   public:
-    Copy(StagedCommunicator& owner, const Queue& queue, std::size_t bytes)
-        : pool_(*owner.pool_), queue_(queue), buffer_(pool_.take(bytes)) {}
-    ~Copy() { pool_.give_back(std::move(buffer_)); }
-    Copy(const Copy&) = delete;
-    Copy& operator=(const Copy&) = delete;
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
 
-    std::byte* data() const { return buffer_.view().data(); }
-    void load(const void* device, std::size_t bytes) {
-      if (bytes > 0) queue_.copy_to_host(data(), device, bytes);
-      queue_.fence("annulus::comm::staged: a collective's data is on the host");
-    }
-    void store(void* device, std::size_t bytes) {
-      if (bytes > 0) queue_.copy_from_host(device, data(), bytes);
-      queue_.fence("annulus::comm::staged: a collective's result is on the device");
-    }
+  /// `inner`, once nothing of this rank is in the outbox for which others may wait.
+  Communicator& host() {
+    staging_->flush();
+    return *inner_;
+  }
 
-   private:
-    PinnedPool& pool_;
-    const Queue& queue_;
-    PinnedPool::Buffer buffer_;
-  };
+  /// Calls operation(from, to, length) for piece after piece of all blocks, whose copies on the host lie one
+  /// after the other: the next piece comes and the one before goes meanwhile. Without `from` the operation
+  /// changes the data of `to` in place. Pieces are multiples of `grain` bytes.
+  template <class Operation>
+  void through_host(const Queue& queue, Blocks from, Blocks to, std::size_t bytes, std::size_t grain,
+                    const Operation& operation) {
+    const bool in_place = from.data == nullptr;
+    if (in_place) from = to;
+    constexpr std::size_t most = std::size_t{16} << 20;  // bytes of a piece, over all blocks
+    const std::size_t piece = std::max<std::size_t>(1, most / std::max(from.count, to.count) / grain) * grain;
+    const std::size_t longest = std::min(piece, bytes), pieces = (bytes + piece - 1) / piece;
+    staging_->flush();
+    const Queue outward = staging_->outward(queue), inward = staging_->inward(queue);
+    const auto posted = staging_->mark(queue);
+    posted->hold(outward);
+    posted->hold(inward);
+    struct Slot {
+      PinnedPool::Buffer from, to;
+      EventPool::Taken loaded, stored;
+    };
+    std::array<Slot, 2> slots;
+    const auto each = [&](std::size_t number, const Blocks& blocks, std::byte* host, const auto& copy) {
+      const std::size_t offset = number * piece, length = std::min(piece, bytes - offset);
+      for (std::size_t b = 0; b < blocks.count; ++b)
+        copy(host + b * length, static_cast<std::byte*>(blocks.data) + b * bytes + offset, length);
+      return length;
+    };
+    const auto load = [&](std::size_t number) {
+      Slot& slot = slots[number % 2];
+      if (number < 2) {
+        slot.from = staging_->pool.take(from.count * longest);
+        if (!in_place) slot.to = staging_->pool.take(to.count * longest);
+      }
+      if (slot.stored) slot.stored->wait();
+      each(number, from, slot.from.data(), [&](std::byte* host, const std::byte* device, std::size_t length) {
+        outward.copy_to_host(host, device, length);
+      });
+      slot.loaded = staging_->mark(outward);
+    };
+    if (pieces > 0) load(0);
+    for (std::size_t number = 0; number < pieces; ++number) {
+      if (number + 1 < pieces) load(number + 1);
+      Slot& slot = slots[number % 2];
+      slot.loaded->wait();
+      std::byte* const result = in_place ? slot.from.data() : slot.to.data();
+      operation(slot.from.data(), result, std::min(piece, bytes - number * piece));
+      each(number, to, result, [&](const std::byte* host, std::byte* device, std::size_t length) {
+        inward.copy_from_host(device, host, length);
+      });
+      slot.stored = staging_->mark(inward);
+    }
+    for (Slot& slot : slots) {
+      if (!slot.stored) continue;
+      slot.stored->hold(queue);
+      slot.from.used = slot.to.used = slot.stored;
+      staging_->pool.give_back(std::move(slot.from));
+      if (!in_place) staging_->pool.give_back(std::move(slot.to));
+    }
+  }
 
   std::unique_ptr<Communicator> inner_;
-  std::shared_ptr<PinnedPool> pool_ = std::make_shared<PinnedPool>();
+  std::shared_ptr<Staging> staging_;
 };
 
 }  // namespace
@@ -224,7 +164,7 @@ std::unique_ptr<Communicator> staged(std::unique_ptr<Communicator> inner) {
   if constexpr (std::is_same_v<PinnedSpace, Kokkos::HostSpace>) {
     return inner;
   } else {
-    return std::make_unique<StagedCommunicator>(std::move(inner));
+    return std::make_unique<StagedCommunicator>(std::move(inner), std::make_shared<Staging>());
   }
 }
 

@@ -4,12 +4,14 @@
 
 namespace annulus::comm {
 
-/// `inner`, which moves memory of the host, made to take memory of devices too: messages pass through pinned
-/// host memory, by copies on the queue. Every transport that reads host memory alone (null, loopback, MPI)
-/// serves devices by it; on queues of the host it adds nothing. `inner` itself where Kokkos knows no device.
+/// `inner`, which moves memory of the host, made to take memory of devices too: it passes through pinned host
+/// memory, in pieces, of which one is copied while another travels. Every transport that reads host memory
+/// alone (null, loopback, an MPI that is not CUDA-aware) serves devices by it; on queues of the host it adds
+/// nothing. `inner` itself where Kokkos knows no device.
 ///
-/// What it costs: a send is copied to the host before exchange() returns, and a receive to the device when
-/// its request is waited for, both behind the work that the queue holds by then.
+/// Exchanges are copied by queues of their own, so that kernels that are enqueued afterwards do not hold them
+/// up; the host lets pieces go whenever it waits for an exchange or calls progress(). After wait() what the
+/// queue does next sees the data; the host does not wait for the copy. Collectives wait for their data.
 std::unique_ptr<Communicator> staged(std::unique_ptr<Communicator> inner);
 
 }  // namespace annulus::comm

@@ -32,8 +32,14 @@ std::string Watch::Wait::to_string() const {
   return text;
 }
 
-Watch::Scope::Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit)
-    : watch_(watch), waits_(waits), tell_(std::move(tell)), messages_(std::move(messages)), limit_(limit) {
+Watch::Scope::Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit,
+                    Note note)
+    : watch_(watch),
+      waits_(waits),
+      tell_(std::move(tell)),
+      messages_(std::move(messages)),
+      limit_(limit),
+      note_(std::move(note)) {
   if (watch_ == nullptr) return;
   if (limit_ && limit_->count() > 0) watch_->guard();
   const std::lock_guard lock(watch_->mutex_);
@@ -76,11 +82,25 @@ Watch::Limit Watch::limit_before(std::size_t scope) const {
 }
 
 std::string Watch::tell() const {
+  std::string text = tell_scopes();
+  const std::lock_guard lock(background_mutex_);
+  for (const Background* background : backgrounds_) {
+    const std::string more = background->tell(Clock::now());
+    if (!more.empty()) text = text.empty() ? more : text + "; its device: " + more;
+  }
+  return text.empty() ? "waits for nobody" : text;
+}
+
+std::string Watch::tell_scopes() const {
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
   const Scope* waiting = nullptr;
   const Scope* innermost = nullptr;
-  for (const Scope* scope : scopes_) (scope->waits_ ? waiting : innermost) = scope;
+  bool inside_wait = false;
+  for (const Scope* scope : scopes_) {
+    if (!scope->waits_ || !inside_wait) (scope->waits_ ? waiting : innermost) = scope;
+    inside_wait = scope->waits_;
+  }
   std::optional<Wait> wait;
   if (waiting != nullptr) {
     wait.emplace();
@@ -93,8 +113,24 @@ std::string Watch::tell() const {
     if (!text.empty()) text += ", ";
     text += scope->tell_(scope == innermost && wait ? &*wait : nullptr);
   }
-  if (innermost == nullptr) text = wait ? wait->to_string() : "waits for nobody";
+  if (innermost == nullptr && wait) text = wait->to_string();
   return text;
+}
+
+Watch::Tell Watch::note() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Tell> all;
+  for (const Scope* scope : scopes_) {
+    if (!scope->waits_) all.push_back(scope->note_ ? scope->note_() : scope->tell_);
+  }
+  if (all.size() == 1) return all.front();
+  return [all = std::move(all)](const Wait* wait) {
+    if (all.empty()) return wait == nullptr ? std::string("waits for nobody") : wait->to_string();
+    std::string text;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      text += (i > 0 ? ", " : "") + all[i](i + 1 == all.size() ? wait : nullptr);
+    return text;
+  };
 }
 
 bool Watch::knows() const {
@@ -103,17 +139,27 @@ bool Watch::knows() const {
 }
 
 double Watch::longest_wait() const {
-  const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
   double longest = 0;
+  {
+    const std::lock_guard lock(background_mutex_);
+    for (const Background* background : backgrounds_)
+      longest = std::max(longest, background->longest_wait(now));
+  }
+  const std::lock_guard lock(mutex_);
   for (const Scope* scope : scopes_)
     if (scope->waits_) longest = std::max(longest, seconds(now - scope->since_));
   return longest;
 }
 
 std::optional<Watch::Limit> Watch::exceeded() const {
-  const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
+  {
+    const std::lock_guard lock(background_mutex_);
+    for (const Background* background : backgrounds_)
+      if (const auto limit = background->exceeded(now)) return limit;
+  }
+  const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < scopes_.size(); ++i) {
     if (!scopes_[i]->waits_) continue;
     const Limit limit = limit_before(i);
@@ -123,9 +169,39 @@ std::optional<Watch::Limit> Watch::exceeded() const {
 }
 
 void Watch::forgive(Clock::time_point from, Clock::time_point to) {
+  {
+    const std::lock_guard lock(background_mutex_);
+    for (Background* background : backgrounds_) background->forgive(from, to);
+  }
   const std::lock_guard lock(mutex_);
   for (Scope* scope : scopes_)
     if (scope->since_ <= from) scope->since_ += to - from;
+}
+
+void Watch::add(Background* background) {
+  const std::lock_guard lock(background_mutex_);
+  backgrounds_.push_back(background);
+}
+
+void Watch::remove(Background* background) {
+  const std::lock_guard lock(background_mutex_);
+  std::erase(backgrounds_, background);
+}
+
+std::string Watch::look() {
+  const std::lock_guard lock(background_mutex_);
+  const Clock::time_point now = Clock::now();
+  std::string failure;
+  for (Background* background : backgrounds_) {
+    std::string text = background->look(now);
+    if (failure.empty()) failure = std::move(text);
+  }
+  return failure;
+}
+
+void Watch::abort() noexcept {
+  const std::lock_guard lock(background_mutex_);
+  for (Background* background : backgrounds_) background->abort();
 }
 
 void Watch::guard() {

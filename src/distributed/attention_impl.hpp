@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <Kokkos_Core.hpp>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -58,8 +59,8 @@ class Attention<Exec, T>::Impl {
     capacity.cover(backward_program.capacity);
     exec.fence("annulus::distributed::Attention::set_plans: buffers of the plans before may go away");
     buffers_.reserve(exec, capacity, dtype_of<T>);
-    forward_ = std::move(forward_program);
-    backward_ = std::move(backward_program);
+    forward_ = std::make_shared<const PlanText>(communicator_, std::move(forward_program));
+    backward_ = std::make_shared<const PlanText>(communicator_, std::move(backward_program));
     problem_ = forward.problem;
     mask_ = attention::MaskOn<Exec>(exec, problem_.mask);
     rows_ = problem_.shard(communicator_.rank()).count;
@@ -117,7 +118,13 @@ class Attention<Exec, T>::Impl {
     run(exec, backward_, homes, scale);
   }
 
-  Times times;
+  void set_transfers(bool transfers) { transfers_ = transfers; }
+
+  Times times() { return {waiting_.seconds(), computing_.seconds()}; }
+  void reset_times() {
+    waiting_.reset();
+    computing_.reset();
+  }
 
  private:
   /// A part of a compute that has fewer (query, key, head) triples is not worth a call of its own: with
@@ -177,16 +184,19 @@ class Attention<Exec, T>::Impl {
     homes[static_cast<std::size_t>(tensor)] = const_cast<typename View::non_const_value_type*>(view.data());
   }
 
-  void run(const Exec& exec, const Program& program, const Homes& homes, float scale) {
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const Homes& homes,
+           float scale) {
     Executor<Exec, T>(exec, communicator_, buffers_, homes, mask_.rule(), scale, settings_)
-        .run(program, times.waiting, times.computing);
+        .run(program, transfers_, waiting_, computing_);
   }
 
   comm::Communicator& communicator_;
   Settings settings_;
   plan::Problem problem_;
   std::int64_t rows_ = 0;  // of this rank
-  Program forward_, backward_;
+  std::shared_ptr<const PlanText> forward_, backward_;
+  bool transfers_ = true;
+  Stopwatch<Exec> waiting_, computing_;
   Buffers<Exec> buffers_;
   attention::MaskOn<Exec> mask_;
   Owned<Array3<float, Exec>> d_;  // rowsum(dO∘O) of this rank's rows
@@ -226,13 +236,18 @@ void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::P
 }
 
 template <class Exec, class T>
+void Attention<Exec, T>::set_transfers(bool transfers) {
+  impl_->set_transfers(transfers);
+}
+
+template <class Exec, class T>
 auto Attention<Exec, T>::times() const -> Times {
-  return impl_->times;
+  return impl_->times();
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::reset_times() {
-  impl_->times = {};
+  impl_->reset_times();
 }
 
 }  // namespace annulus::distributed

@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <array>
 #include <limits>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "distributed/buffers.hpp"
 #include "distributed/plan_watch.hpp"
 #include "distributed/program.hpp"
+#include "distributed/stopwatch.hpp"
 
 namespace annulus::distributed {
 
@@ -37,52 +39,59 @@ class Executor {
         scale_(scale),
         settings_(settings) {}
 
-  /// Seconds of this thread inside waits and inside local kernels are added to `waiting` and `computing`.
-  void run(const Program& program, double& waiting, double& computing) {
+  /// What waits and local kernels take is added to `waiting` and `computing`. Without `transfers` nothing is
+  /// sent, and nobody waited for.
+  void run(const std::shared_ptr<const PlanText>& text, bool transfers, Stopwatch<Exec>& waiting,
+           Stopwatch<Exec>& computing) {
+    const Program& program = text->program();
     // Requests live here and nowhere longer: when an exception leaves this function they are given up.
     std::vector<comm::Request> requests(program.exchanges.size());
-    PlanWatch watch(communicator_, program, settings_.stall_limit);
+    PlanWatch watch(communicator_.watch(), text, settings_.stall_limit);
     int travelling = 0, number = -1;
     for (const ProgramStep& step : program.steps) {
       ++number;
-      const Region region(step.name);
-      wait(requests, step.waits, watch, number, waiting);
+      const Region region(step.names.step);
+      wait(requests, step.waits, step, watch, number, waiting);
       watch.enter(number, PlanWatch::Phase::accepts);
       travelling -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
       for (const Block& block : step.clears) clear(block);
-      watch.enter(number, PlanWatch::Phase::posts);
-      for (const int e : step.posts) {
-        requests[static_cast<std::size_t>(e)] = post(program.exchanges[static_cast<std::size_t>(e)]);
-        ++travelling;
+      if (!step.posts.empty()) {
+        const Region post_region(step.names.post);
+        for (const int e : step.posts) {
+          watch.enter(number, PlanWatch::Phase::posts, e);
+          const Exchange& exchange = program.exchanges[static_cast<std::size_t>(e)];
+          if (transfers) requests[static_cast<std::size_t>(e)] = post(exchange);
+          ++travelling;
+        }
       }
-      if (!settings_.overlap) wait(requests, step.posts, watch, number, waiting);
+      if (!settings_.overlap) wait(requests, step.posts, step, watch, number, waiting);
       if (!step.computes.empty()) {
         watch.enter(number, PlanWatch::Phase::computes);
-        const Region compute("annulus::distributed::compute");
-        const Kokkos::Timer timer;
+        const Region compute(step.names.compute);
+        computing.begin(exec_);
         for (const LocalCall& call : step.computes) {
           local(program.pass, call);
           if (travelling > 0) communicator_.progress();
         }
-        computing += timer.seconds();
+        computing.end(exec_);
       }
     }
   }
 
  private:
   /// Waits for those of the exchanges that have not been waited for.
-  static void wait(std::vector<comm::Request>& requests, const std::vector<int>& exchanges, PlanWatch& watch,
-                   int step, double& waiting) {
+  void wait(std::vector<comm::Request>& requests, const std::vector<int>& exchanges, const ProgramStep& step,
+            PlanWatch& watch, int number, Stopwatch<Exec>& waiting) const {
     if (exchanges.empty()) return;
-    const Region region("annulus::distributed::wait");
-    const Kokkos::Timer timer;
+    const Region region(step.names.wait);
+    waiting.begin(exec_);
     for (const int e : exchanges) {
-      watch.enter(step, PlanWatch::Phase::waits, e);
+      watch.enter(number, PlanWatch::Phase::waits, e);
       requests[static_cast<std::size_t>(e)].wait();
       watch.completed(e);
     }
-    waiting += timer.seconds();
+    waiting.end(exec_);
   }
 
   void* base(const Block& block) const {
@@ -142,7 +151,7 @@ class Executor {
 
   void local(plan::Pass pass, const LocalCall& c) const {
     if (settings_.stand_in) {
-      settings_.stand_in({pass, c.pairs, c.q.rows, c.k.rows});
+      settings_.stand_in({pass, c.pairs, c.q.rows, c.k.rows, &queue_});
       return;
     }
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,

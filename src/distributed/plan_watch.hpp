@@ -1,49 +1,37 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include <annulus/comm/communicator.hpp>
 #include <annulus/comm/watch.hpp>
-#include <annulus/plan/plan.hpp>
 
-#include "distributed/program.hpp"
+#include "distributed/plan_text.hpp"
 
 namespace annulus::distributed {
 
-/// Tells, whoever asks, where in a pass of a plan this rank is, for which pieces from and to whom it waits,
-/// and from which step of such a peer the last message has come. What is told is put together when asked for;
-/// the executor only leaves marks.
+/// Tells, whoever asks, where in a pass of a plan this rank is, and for which pieces from and to whom it
+/// waits. What is told is put together when asked for; the executor only leaves marks.
 class PlanWatch {
  public:
   /// For the life of the object. No wait of the pass may last longer than `limit`; zero: for ever.
-  PlanWatch(const comm::Communicator& communicator, const Program& program, comm::Watch::Limit limit);
+  PlanWatch(comm::Watch* watch, std::shared_ptr<const PlanText> text, comm::Watch::Limit limit);
 
   enum class Phase : std::uint8_t { accepts, posts, waits, computes };
-  /// What comes now. `exchange`: what is waited for.
+  /// What comes now. `exchange`: what is posted or waited for.
   void enter(int step, Phase phase, int exchange = -1);
   /// The exchange that was waited for has completed.
   void completed(int exchange);
 
  private:
-  /// What is missing of an exchange from one peer: indices of its receives and sends.
-  struct Lack {
-    std::vector<std::size_t> receives, sends;
-  };
-  using ByChannel = std::array<std::vector<int>, plan::channel_count>;
-
   std::string tell(const comm::Watch::Wait* wait) const;
-  std::string tell_wait(const comm::Watch::Wait& wait) const;
-  std::string tell_peer(int peer, const Lack& lack) const;
-  /// For all messages from `peer` to this rank, in order, the step that posts them.
-  ByChannel posting_steps(int peer) const;
-  std::string name_of_rank(int rank) const;
+  /// What will be said of the exchange that is posted now. Exchanges of its channel complete in their order;
+  /// of others nothing will be known.
+  comm::Watch::Tell note() const;
 
-  const comm::Communicator& communicator_;
-  const Program& program_;
+  std::shared_ptr<const PlanText> text_;
   mutable std::mutex mutex_;
   int step_ = 0, exchange_ = -1;
   Phase phase_ = Phase::accepts;

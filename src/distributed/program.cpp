@@ -82,7 +82,6 @@ class Compiler {
     for (step_ = 0; step_ < plan_.steps; ++step_) {
       const plan::Step step = plan_.step(program_.rank, step_);
       ProgramStep& now = program_.steps.emplace_back();
-      now.name = fmt::format("annulus::distributed::{} step {}", plan::name_of(plan_.pass), step_);
       complete(now);
       for (const plan::Clear& clear : step.clears) {
         check(clear.slot != home, "clears the caller's {}", text(clear.piece));
@@ -90,6 +89,7 @@ class Compiler {
       }
       post(now, step);
       for (const plan::Compute& compute : step.computes) add_compute(now, compute);
+      now.names = name_step(program_, now, step_, step);
     }
     return std::move(program_);
   }

@@ -8,6 +8,8 @@
 
 #include <annulus/plan/plan.hpp>
 
+#include "distributed/step_names.hpp"
+
 /// What one rank does in a pass of a plan, with every piece of the plan resolved to a place in memory.
 /// Neither Kokkos nor communication. Made once per plan, so that a plan that reads what a slot does not hold
 /// is an error before the first message and not in the middle of a pass.
@@ -72,7 +74,7 @@ struct LocalCall {
 };
 
 struct ProgramStep {
-  std::string name;        ///< of the profiling region
+  StepNames names;         ///< of profiling regions
   std::vector<int> waits;  ///< indices into Program::exchanges
   std::vector<Action> actions;
   std::vector<Block> clears;

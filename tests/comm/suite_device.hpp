@@ -7,6 +7,7 @@
 #include <annulus/core/tensor.hpp>
 
 #include "comm/suite.hpp"
+#include "comm/suite_numbers.hpp"
 #include "support/exec.hpp"
 
 /// What every communicator must do with memory of the execution space under test, in the order of its
@@ -119,6 +120,49 @@ inline void collectives_between_kernels(Communicator& comm) {
   EXPECT_EQ(on_the_host(exec, one), counting(count, ranks * count * rank, ranks));
 }
 
+template <class T>
+void device_reductions_of(Communicator& comm, std::size_t count, ReduceOp op) {
+  using Values = Array1<T, TestExec>;
+  const TestExec exec = test::rank_instance();
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const Values data("annulus::test::data", count), all("annulus::test::all", count * ranks),
+      block("annulus::test::block", count);
+  const auto load = [&](const Values& values) {
+    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), values);
+    for (std::size_t i = 0; i < host.size(); ++i) host(i) = contribution<T>(comm.rank(), i);
+    Kokkos::deep_copy(exec, values, host);
+    exec.fence("annulus::test: the values are on the device");
+  };
+  const auto check = [&](const Values& values, std::size_t first, const char* what) {
+    exec.fence("annulus::test: the host looks");
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
+    std::vector<T> wanted(count);
+    for (std::size_t i = 0; i < count; ++i) wanted[i] = expected<T>(comm.size(), first + i, op);
+    EXPECT_TRUE(same_bits(host.data(), wanted.data(), count))
+        << what << " of " << count << " " << name_of(dtype_of<T>);
+  };
+  load(data);
+  comm.all_reduce(exec, data, op);
+  check(data, 0, "all_reduce");
+  load(all);
+  comm.reduce_scatter(exec, all, block, op);
+  check(block, static_cast<std::size_t>(comm.rank()) * count, "reduce_scatter");
+}
+
+/// In rank order, bit for bit; the largest takes several rounds of the workspace.
+inline void reductions_in_rank_order(Communicator& comm) {
+  constexpr std::size_t several_rounds = test::on_host ? 1'200'001 : 17'000'001;
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{300007}}) {
+    device_reductions_of<float>(comm, count, ReduceOp::sum);
+    device_reductions_of<bfloat16>(comm, count, ReduceOp::sum);
+  }
+  device_reductions_of<float>(comm, several_rounds, ReduceOp::sum);
+  device_reductions_of<float16>(comm, 70001, ReduceOp::sum);
+  device_reductions_of<double>(comm, 70001, ReduceOp::max);
+  device_reductions_of<std::int32_t>(comm, 70001, ReduceOp::sum);
+  device_reductions_of<std::int64_t>(comm, 70001, ReduceOp::min);
+}
+
 /// The halves of a communicator, and memory of the host beside that of the device.
 inline void halves(Communicator& comm) {
   const TestExec exec = test::rank_instance();
@@ -131,6 +175,7 @@ inline std::vector<Case> device_cases() {
   return {{"RingsBetweenKernels", rings_between_kernels},
           {"GroupsWithItself", groups_with_itself},
           {"CollectivesBetweenKernels", collectives_between_kernels},
+          {"ReductionsInRankOrder", reductions_in_rank_order},
           {"Halves", halves}};
 }
 

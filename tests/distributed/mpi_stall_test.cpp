@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 
-#include "support/shell.hpp"
+#include "distributed/stall_job.hpp"
 
 namespace annulus::test {
 namespace {
@@ -14,25 +13,6 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Outcome {
-  int status = -1;
-  double seconds = 0;
-  std::string output;
-};
-
-Outcome run_job(const std::string& how, int limit_ms) {
-  const auto start = std::chrono::steady_clock::now();
-  const ShellResult result = run_shell("timeout 60 " ANNULUS_MPIRUN " 3 " ANNULUS_STALL_PROGRAM " " + how +
-                                       " " + std::to_string(limit_ms));
-  // Not one process of the job, which mpirun may be still reaping, is left.
-  EXPECT_EQ(run_shell("for i in 1 2 3 4 5; do pgrep -f '^" ANNULUS_STALL_PROGRAM " " + how +
-                      " ' || exit 0; sleep 1; done; exit 1")
-                .status,
-            0);
-  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  return {result.status, time.count(), result.output};
-}
 
 /// Rank 0 and rank 2 say what they do in a line each.
 void expect_reports(const Outcome& outcome) {
@@ -43,8 +23,11 @@ void expect_reports(const Outcome& outcome) {
   EXPECT_THAT(outcome.output, HasSubstr("the run ends because a wait has taken longer than 1 s"));
 }
 
-constexpr int limit_ms = 1000, never_reached_ms = 60000;
 constexpr double soon = 10;  // seconds, start of the job included, on a busy machine
+
+Outcome run_job(const std::string& how, int limit) {
+  return run_stall_job(how, limit, 3, "mpi");
+}
 
 TEST(MpiStall, WithoutAStallAllEndsWell) {
   const Outcome outcome = run_job("none", never_reached_ms);

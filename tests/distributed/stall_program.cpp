@@ -1,7 +1,8 @@
-// A job of three ranks in which rank 1 is lost or stuck, in the way that the argument names ("none": not at
-// all), in its second compute of ring attention's backward pass or in a collective. No wait may take longer
-// than the second argument says, in milliseconds. mpi_stall_test.cpp runs it under mpirun and looks at what
-// is left of it.
+// A job in which rank 1 is lost or stuck, in the way that the argument names ("none": not at all), in its
+// second compute of ring attention's backward pass or in a collective. No wait may take longer than the
+// second argument says, in milliseconds. The third is the transport: mpi, with memory of the host, or nccl,
+// with memory of GPUs. mpi_stall_test.cpp and nccl_stall_test.cpp run it under mpirun and look at what is
+// left of it.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -9,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include <annulus/comm/mpi.hpp>
+#include <annulus/comm/transport.hpp>
 #include <annulus/core/threads.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/schedules.hpp>
@@ -31,6 +32,7 @@ void get_lost(const std::string& how) {
   if (how == "fail") fail("the kernel failed");
 }
 
+template <class Exec>
 void attend(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds limit) {
   const int rank = communicator.rank();
   plan::Problem problem;
@@ -45,32 +47,36 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
     if (rank == 1) get_lost(how);
     if (rank == 2 && how == "stop") std::this_thread::sleep_for(for_ever);  // alive, but it does not wait
   };
-  const HostExec exec;
-  distributed::Attention<HostExec, float> attention(exec, communicator,
-                                                    plan::make_ring(problem, plan::Pass::forward),
-                                                    plan::make_ring(problem, plan::Pass::backward), settings);
+  const Exec exec;
+  distributed::Attention<Exec, float> attention(exec, communicator,
+                                                plan::make_ring(problem, plan::Pass::forward),
+                                                plan::make_ring(problem, plan::Pass::backward), settings);
   const int rows = static_cast<int>(problem.shard(rank).count);
-  const auto array = [&] { return Array4<float, HostExec>("array", 1, 2, rows, 16); };
-  const Array3<float, HostExec> lse("lse", 1, 2, rows);
+  const auto array = [&] { return Array4<float, Exec>("array", 1, 2, rows, 16); };
+  const Array3<float, Exec> lse("lse", 1, 2, rows);
   const auto q = array(), k = array(), v = array(), out = array(), d_out = array(), dq = array(),
              dk = array(), dv = array();
   attention.forward(exec, q, k, v, 1.0f, out, lse);
   attention.backward(exec, q, k, v, 1.0f, out, lse, d_out, dq, dk, dv);
+  exec.fence("annulus::test: both passes are done");
 }
 
+template <class Exec>
 void run(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds limit) {
   if (how == "leave" && communicator.rank() == 1) return;
   if (how == "collective") {
     if (communicator.rank() == 1) get_lost("stop");
-    std::vector<float> gradients(1 << 16);
-    communicator.all_reduce(HostExec(), gradients.data(), gradients.size(), DType::f32, comm::ReduceOp::sum);
+    const Exec exec;
+    const Array1<float, Exec> gradients("gradients", 1 << 16);
+    communicator.all_reduce(exec, gradients);
+    exec.fence("annulus::test: the gradients are added up");
   }
   if (how == "patience") {  // rank 0 may take its time
     const comm::Watch::Doing doing(communicator.watch(), "rank 0 writes a file", 1min);
     if (communicator.rank() == 0) std::this_thread::sleep_for(limit + 1500ms);
     communicator.barrier();
   }
-  attend(communicator, how, limit);
+  attend<Exec>(communicator, how, limit);
 }
 
 }  // namespace
@@ -82,7 +88,11 @@ int main(int argc, char** argv) {
   const std::chrono::milliseconds limit(std::atoi(argv[2]));
   environment.limit_waits(limit);
   try {
-    annulus::run(*environment.world(), argv[1], limit);
+    const auto transport = annulus::comm::parse_transport(argv[3]);
+    const auto world = annulus::comm::connect(environment, transport);
+    const auto run = transport == annulus::comm::Transport::nccl ? annulus::run<Kokkos::DefaultExecutionSpace>
+                                                                 : annulus::run<annulus::HostExec>;
+    run(*world, argv[1], limit);
   } catch (const std::exception& error) {
     environment.abort(error.what());
   }

@@ -22,10 +22,14 @@ struct NcclOptions {
 ///
 /// Memory of devices goes over NCCL, in the order of streams: exchange() begins when the work that its queue
 /// holds is done, and a request that has been waited for lets work that is enqueued on that queue afterwards
-/// see the data. The host waits for neither. Memory of the host, reductions (which NCCL does not add up in
-/// rank order) and barriers go through `control`. NCCL cannot tell that two sides disagree on the size of a
-/// message. Errors that NCCL meets later are thrown by the next wait, test or exchange. A request that is
-/// given up while an exception unwinds the stack aborts NCCL on this rank.
+/// see the data. The host waits for neither. Reductions are exchanges and sums on the device, in rank order
+/// (NCCL's own are not), in 128 MiB of workspace. Memory of the host and barriers go through `control`. NCCL
+/// cannot tell that two sides disagree on the size of a message. Errors that NCCL meets later are thrown by
+/// the next wait, test or exchange. A request that is given up while an exception unwinds the stack aborts
+/// NCCL on this rank.
+///
+/// Under a limit of waits (MpiEnvironment::limit_waits) a transfer that waits for another rank for longer,
+/// and an error that NCCL meets, end the job, whatever the host does meanwhile.
 ///
 /// Throws Error where the library was built without NCCL, and when ranks share a GPU.
 std::unique_ptr<Communicator> make_nccl(std::unique_ptr<Communicator> control,

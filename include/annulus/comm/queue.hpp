@@ -2,59 +2,117 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstddef>
-#include <functional>
+#include <memory>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 
 namespace annulus::comm {
 
 /// The execution space instance on whose work a communication depends, with its type erased so that
-/// communicators can be virtual. A back-end calls fence() before it hands memory to the network.
+/// communicators can be virtual. Copies are cheap and stand for the same instance.
 class Queue {
  public:
   /// Any Kokkos execution space instance; keeps a copy of it.
   template <class Exec>
   requires Kokkos::is_execution_space_v<Exec> Queue(
       const Exec& exec)  // NOLINT(google-explicit-constructor): an instance is the first argument of all work
-      : fence_([exec](const std::string& why) { exec.fence(why); }),
-        to_host_([exec](void* host, const void* data, std::size_t bytes) {
-          Kokkos::deep_copy(
-              exec, Bytes<Kokkos::HostSpace>(static_cast<std::byte*>(host), bytes),
-              ConstBytes<typename Exec::memory_space>(static_cast<const std::byte*>(data), bytes));
-        }),
-        from_host_([exec](void* data, const void* host, std::size_t bytes) {
-          Kokkos::deep_copy(exec, Bytes<typename Exec::memory_space>(static_cast<std::byte*>(data), bytes),
-                            ConstBytes<Kokkos::HostSpace>(static_cast<const std::byte*>(host), bytes));
-        }),
-        host_(Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
-    if constexpr (requires { exec.cuda_stream(); }) stream_ = exec.cuda_stream();
-  }
+      : work_(std::make_shared<const WorkOf<Exec>>(exec)) {}
 
   /// Waits until the work enqueued so far is done; `why` labels the fence.
-  void fence(const std::string& why) const { fence_(why); }
+  void fence(const std::string& why) const { work_->fence(why); }
 
   /// The instance works on memory that the host reads directly.
-  bool is_host() const { return host_; }
+  bool is_host() const { return work_->is_host(); }
 
   /// The cudaStream_t of an instance of Kokkos::Cuda; otherwise null.
-  void* stream() const { return stream_; }
+  void* stream() const { return work_->stream(); }
 
-  /// Enqueues a copy of memory of the instance to memory of the host, and the reverse. Both stay as they are
-  /// until the next fence. Host memory that is pinned is copied without a detour.
-  void copy_to_host(void* host, const void* data, std::size_t bytes) const { to_host_(host, data, bytes); }
-  void copy_from_host(void* data, const void* host, std::size_t bytes) const {
-    from_host_(data, host, bytes);
+  /// The instance, if it is of this type; otherwise null.
+  template <class Exec>
+  const Exec* instance() const {
+    return work_->type() == typeid(Exec) ? static_cast<const Exec*>(work_->instance()) : nullptr;
   }
 
- private:
-  template <class Space>
-  using Bytes = Kokkos::View<std::byte*, Space, Kokkos::MemoryUnmanaged>;
-  template <class Space>
-  using ConstBytes = Kokkos::View<const std::byte*, Space, Kokkos::MemoryUnmanaged>;
+  /// A queue of its own on the same device, which does not wait for this one; this one on the host.
+  Queue beside() const { return Queue(work_->beside()); }
 
-  std::function<void(const std::string&)> fence_;
-  std::function<void(void*, const void*, std::size_t)> to_host_, from_host_;
-  bool host_;
-  void* stream_ = nullptr;
+  /// Enqueues a copy of memory of the instance to memory of the host, the reverse, and one inside the memory
+  /// of the instance. Both sides stay as they are until the copy is done. Host memory that is pinned is
+  /// copied without a detour, and the call returns at once.
+  void copy_to_host(void* host, const void* data, std::size_t bytes) const {
+    work_->copy_to_host(host, data, bytes);
+  }
+  void copy_from_host(void* data, const void* host, std::size_t bytes) const {
+    work_->copy_from_host(data, host, bytes);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) const { work_->copy(to, from, bytes); }
+
+ private:
+  class Work {
+   public:
+    virtual ~Work() = default;
+    virtual void fence(const std::string& why) const = 0;
+    virtual bool is_host() const = 0;
+    virtual void* stream() const = 0;
+    virtual const std::type_info& type() const = 0;
+    virtual const void* instance() const = 0;
+    virtual std::shared_ptr<const Work> beside() const = 0;
+    virtual void copy_to_host(void* host, const void* data, std::size_t bytes) const = 0;
+    virtual void copy_from_host(void* data, const void* host, std::size_t bytes) const = 0;
+    virtual void copy(void* to, const void* from, std::size_t bytes) const = 0;
+  };
+
+  template <class Exec>
+  class WorkOf final : public Work {
+   public:
+    explicit WorkOf(const Exec& exec) : exec_(exec) {}
+    void fence(const std::string& why) const override { exec_.fence(why); }
+    bool is_host() const override { return on_host; }
+    void* stream() const override {
+      if constexpr (requires { exec_.cuda_stream(); }) {
+        return exec_.cuda_stream();
+      } else {
+        return nullptr;
+      }
+    }
+    const std::type_info& type() const override { return typeid(Exec); }
+    const void* instance() const override { return &exec_; }
+    std::shared_ptr<const Work> beside() const override {
+      if constexpr (on_host) {
+        return std::make_shared<const WorkOf>(exec_);
+      } else {
+        return std::make_shared<const WorkOf>(Kokkos::Experimental::partition_space(exec_, 1)[0]);
+      }
+    }
+    void copy_to_host(void* host, const void* data, std::size_t bytes) const override {
+      copy_bytes<Kokkos::HostSpace, Space>(host, data, bytes);
+    }
+    void copy_from_host(void* data, const void* host, std::size_t bytes) const override {
+      copy_bytes<Space, Kokkos::HostSpace>(data, host, bytes);
+    }
+    void copy(void* to, const void* from, std::size_t bytes) const override {
+      copy_bytes<Space, Space>(to, from, bytes);
+    }
+
+   private:
+    using Space = typename Exec::memory_space;
+    static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Space>::accessible;
+
+    template <class To, class From>
+    void copy_bytes(void* to, const void* from, std::size_t bytes) const {
+      Kokkos::deep_copy(
+          exec_, Kokkos::View<std::byte*, To, Kokkos::MemoryUnmanaged>(static_cast<std::byte*>(to), bytes),
+          Kokkos::View<const std::byte*, From, Kokkos::MemoryUnmanaged>(static_cast<const std::byte*>(from),
+                                                                        bytes));
+    }
+
+    Exec exec_;
+  };
+
+  explicit Queue(std::shared_ptr<const Work> work) : work_(std::move(work)) {}
+
+  std::shared_ptr<const Work> work_;
 };
 
 }  // namespace annulus::comm

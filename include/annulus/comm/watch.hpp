@@ -27,7 +27,8 @@ struct Pending {
 ///
 /// Transports compare every wait with its limit. Over MPI a thread of each rank does so (and answers for
 /// ranks that compute or are stuck, see MpiEnvironment::limit_waits); the loopback communicator does so in
-/// the wait.
+/// the wait. Transfers for which streams wait and the host does not are a Background, which that thread looks
+/// at.
 class Watch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -42,6 +43,26 @@ class Watch {
   /// Says what the rank is doing; with the wait inside it, if there is one. May be called by another thread.
   using Tell = std::function<std::string(const Wait*)>;
   using Messages = std::function<std::vector<Pending>()>;
+  /// Makes what will be said of a transfer that is posted now, should it be late: it may outlive the scope.
+  using Note = std::function<Tell()>;
+
+  /// Transfers that go on without the host. Called by the thread that guards the waits, whatever the rank's
+  /// own threads do.
+  class Background {
+   public:
+    virtual ~Background() = default;
+    /// Looks at what is under way. Returns what has failed; nothing as a rule.
+    virtual std::string look(Clock::time_point now) = 0;
+    /// Seconds that the longest wait has lasted; 0 without one.
+    virtual double longest_wait(Clock::time_point now) const = 0;
+    /// The limit of a wait that has lasted longer.
+    virtual std::optional<Limit> exceeded(Clock::time_point now) const = 0;
+    /// What the longest wait is for; nothing without one.
+    virtual std::string tell(Clock::time_point now) const = 0;
+    virtual void forgive(Clock::time_point from, Clock::time_point to) = 0;
+    /// Ends what is under way, wherever it waits: the job ends.
+    virtual void abort() noexcept = 0;
+  };
 
   class Scope {
    public:
@@ -50,7 +71,7 @@ class Watch {
     Scope& operator=(const Scope&) = delete;
 
    protected:
-    Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit);
+    Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit, Note note);
 
    private:
     friend class Watch;
@@ -59,22 +80,24 @@ class Watch {
     Tell tell_;
     Messages messages_;
     std::optional<Limit> limit_;
+    Note note_;
     Clock::time_point since_{};
   };
 
-  /// The rank is at `what`. `limit` is that of waits inside, in the place of the default one.
+  /// The rank is at `what`. `limit` is that of waits inside, in the place of the default one. Without `note`
+  /// a copy of `what` is said of transfers that outlive the scope.
   class Doing : public Scope {
    public:
-    Doing(Watch* watch, Tell what, std::optional<Limit> limit = {})
-        : Scope(watch, false, std::move(what), {}, limit) {}
+    Doing(Watch* watch, Tell what, std::optional<Limit> limit = {}, Note note = {})
+        : Scope(watch, false, std::move(what), {}, limit, std::move(note)) {}
     Doing(Watch* watch, const std::string& what, std::optional<Limit> limit = {});
   };
 
-  /// The rank waits, for what `messages` says when it is asked.
+  /// The rank waits, for what `messages` says when it is asked. Of waits inside waits the outermost counts.
   class Waiting : public Scope {
    public:
     explicit Waiting(Watch* watch, Messages messages = {})
-        : Scope(watch, true, {}, std::move(messages), {}) {}
+        : Scope(watch, true, {}, std::move(messages), {}, {}) {}
   };
 
   /// `guard` is called once, when the first limit is set.
@@ -87,8 +110,11 @@ class Watch {
   /// Of a wait that begins now.
   Limit limit() const;
 
-  /// Everything that the rank is doing, from the outermost scope to the innermost one.
+  /// Everything that the rank is doing, from the outermost scope to the innermost one, and what its device
+  /// waits for.
   std::string tell() const;
+  /// What will be said of a transfer that is posted now.
+  Tell note() const;
   /// A scope says what the rank is doing.
   bool knows() const;
 
@@ -99,12 +125,23 @@ class Watch {
   /// The process stood still: no wait that was under way counts this time.
   void forgive(Clock::time_point from, Clock::time_point to);
 
+  /// `background` belongs to this rank from now on, until it is removed.
+  void add(Background* background);
+  void remove(Background* background);
+  /// Lets them all look; returns the first failure.
+  std::string look();
+  /// Ends the transfers of them all.
+  void abort() noexcept;
+
  private:
+  std::string tell_scopes() const;
   Limit limit_before(std::size_t scope) const;
   void guard();
 
   mutable std::mutex mutex_;
   std::vector<Scope*> scopes_;
+  mutable std::mutex background_mutex_;  ///< not while scopes or backgrounds are asked under mutex_
+  std::vector<Background*> backgrounds_;
   Limit limit_{0};
   std::function<void()> guard_;
   bool guarded_ = false;

@@ -42,9 +42,14 @@ class Attention {
   /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
 
-  /// Seconds since construction (or reset_times) that this rank's thread spent waiting for transfers and in
-  /// calls of local kernels (on asynchronous execution spaces: launching them; their work then counts as
-  /// waiting).
+  /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes
+  /// alone take. Results are of no meaning then.
+  void set_transfers(bool transfers);
+
+  /// Seconds since construction (or reset_times) of waiting for transfers and in local kernels: of this
+  /// rank's thread on the host, of the stream on a device (between events around each wait and around the
+  /// kernels of each step; times() waits for the last of them). On a device waiting is exposed communication:
+  /// time in which the stream had nothing to do but to wait for a transfer.
   struct Times {
     double waiting = 0, computing = 0;
   };

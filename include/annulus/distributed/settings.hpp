@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <annulus/attention/local.hpp>
+#include <annulus/comm/queue.hpp>
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::distributed {
@@ -14,6 +15,7 @@ struct Work {
   plan::Pass pass = plan::Pass::forward;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
   std::int64_t query_rows = 0, key_rows = 0;
+  const comm::Queue* queue = nullptr;  ///< on which it is to be done
 };
 
 /// How passes are run. Nothing here changes results, but a stand-in leaves none.
@@ -30,7 +32,8 @@ struct Settings {
   std::chrono::milliseconds stall_limit{0};
 
   /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
-  /// as a model says. Results are of no meaning then; transfers are real.
+  /// as a model says, or enqueue a kernel that spins (emulate::spinning_kernel). Results are of no meaning
+  /// then; transfers are real.
   std::function<void(const Work&)> stand_in;
 };
 

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/staging.hpp"
+
+namespace annulus::comm {
+
+/// Bytes of a message that are copied, sent and received at a time: long against what a message costs, short
+/// against those that a step of attention exchanges.
+inline constexpr std::size_t staged_piece_bytes = std::size_t{4} << 20;
+
+/// An exchange of device memory through the host, in pieces: while one travels the next is copied. A message
+/// of n bytes is n / piece full pieces and one of n % piece (perhaps 0) bytes: the short last piece makes two
+/// sides that disagree on the size notice in every case.
+class StagedState final : public Request::State {
+ public:
+  StagedState(std::shared_ptr<Staging> staging, Communicator& inner, const Queue& queue)
+      : staging_(std::move(staging)), inner_(inner), queue_(queue) {}
+  ~StagedState() override;
+
+  void start(std::span<const Send> sends, std::span<const Receive> receives, int channel);
+
+  void wait() override;
+  bool test() override;
+  void drop() noexcept override;
+
+ private:
+  /// A message, its copy in pinned memory and its pieces under way.
+  struct Message {
+    void* device = nullptr;
+    std::size_t bytes = 0;
+    int peer = 0;
+    PinnedPool::Buffer host;
+    std::vector<Request> pieces;
+    std::size_t done = 0;  ///< pieces that have arrived, or left
+  };
+
+  Message& stage(std::vector<Message>& side, void* device, std::size_t bytes, int peer);
+  /// Takes in what has arrived, in order; everything, waiting, where `all`. True when nothing is left.
+  bool advance(bool all);
+  bool advance(Message& message, bool lands, bool all);
+  void finish();
+  std::vector<Pending> pending() const;
+
+  std::shared_ptr<Staging> staging_;
+  Communicator& inner_;
+  Queue queue_;
+  int channel_ = 0;
+  EventPool::Taken posted_;  ///< what the queue held when the exchange was posted
+  std::vector<Message> sends_, receives_;
+  bool finished_ = false;
+  EventPool::Taken landed_;
+  mutable std::mutex mutex_;  ///< of Message::done
+};
+
+}  // namespace annulus::comm

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include <annulus/comm/communicator.hpp>
+
+/// What reductions are tried with.
+namespace annulus::comm::suite {
+
+/// A number whose sum over ranks depends on the order in which it is formed.
+template <class T>
+T contribution(int rank, std::size_t i) {
+  const std::uint64_t mixed =
+      (static_cast<std::uint64_t>(rank) * 0x9e3779b97f4a7c15u) ^ (i * 0xbf58476d1ce4e5b9u);
+  const std::uint64_t bits = (mixed ^ (mixed >> 29)) * 0x94d049bb133111ebu;
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(bits);
+  } else {
+    const double unit = static_cast<double>(bits >> 11) * 0x1p-53 - 0.5;
+    return static_cast<T>(static_cast<float>(std::ldexp(unit, static_cast<int>((bits & 7u)) - 3)));
+  }
+}
+
+/// Element i of the reduction over `ranks` ranks, formed literally in rank order.
+template <class T>
+T expected(int ranks, std::size_t i, ReduceOp op) {
+  using A = std::conditional_t<sizeof(T) == 2, float, T>;
+  A result = static_cast<A>(contribution<T>(0, i));
+  for (int rank = 1; rank < ranks; ++rank) {
+    const A value = static_cast<A>(contribution<T>(rank, i));
+    switch (op) {
+      case ReduceOp::sum:
+        if constexpr (std::is_integral_v<A>)
+          result = static_cast<A>(static_cast<std::make_unsigned_t<A>>(result) +
+                                  static_cast<std::make_unsigned_t<A>>(value));
+        else
+          result = result + value;
+        break;
+      case ReduceOp::max:
+        result = std::max(result, value);
+        break;
+      case ReduceOp::min:
+        result = std::min(result, value);
+        break;
+    }
+  }
+  return static_cast<T>(result);
+}
+
+template <class T>
+::testing::AssertionResult same_bits(const T* got, const T* wanted, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    if (std::memcmp(got + i, wanted + i, sizeof(T)) != 0)
+      return ::testing::AssertionFailure()
+             << "element " << i << ": " << got[i] << " instead of " << wanted[i];
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace annulus::comm::suite

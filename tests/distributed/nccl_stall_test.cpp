@@ -1,0 +1,82 @@
+// A rank is lost or stuck while the GPUs of the others wait for it over NCCL, and their hosts for the GPUs:
+// those say in which step of which plan the transfer was posted that waits, and the job ends soon.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "distributed/stall_job.hpp"
+
+namespace annulus::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr double soon = 25;  // seconds: two programs start CUDA and NCCL
+
+class NcclStall : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    static const Outcome sound = run("none", never_reached_ms);
+    for (const char* lacks : {"both use the GPU", "finds none", "built without NCCL"})
+      if (sound.output.find(lacks) != std::string::npos) GTEST_SKIP() << "NCCL wants two GPUs";
+    ASSERT_EQ(sound.status, 0) << sound.output;
+  }
+  static Outcome run(const std::string& how, int limit) { return run_stall_job(how, limit, 2, "nccl"); }
+
+  /// Rank 0 tells of the transfer for which its stream waits.
+  static void expect_report(const Outcome& outcome) {
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
+    EXPECT_LT(outcome.seconds, soon);
+    EXPECT_THAT(
+        outcome.output,
+        ContainsRegex("annulus: rank 0: stalled: .*ring backward, in step [0-9] of 0 to [0-9], has "
+                      "waited [1-9]\\.[0-9] s on channel '[a-z]+' for .* of shard [01], .* from rank 1, "
+                      "which sends it in step [0-9]"));
+    EXPECT_THAT(outcome.output, HasSubstr("the run ends because a wait has taken longer than 1 s"));
+  }
+};
+
+TEST_F(NcclStall, RankThatNeverPosts) {
+  for (const char* how : {"sleep", "loop"}) {
+    const Outcome outcome = run(how, limit_ms);
+    expect_report(outcome);
+    EXPECT_THAT(outcome.output,
+                ContainsRegex("rank 1: rank 0 has stalled; this rank: ring backward, in step 1 "
+                              "of 0 to [0-9], computes since [1-9]"));
+  }
+}
+
+TEST_F(NcclStall, RankThatIsStopped) {
+  const Outcome outcome = run("stop", limit_ms);
+  expect_report(outcome);
+  EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1: killed, stopped or out of reach"));
+}
+
+// mpirun, or NCCL's own connection, tells of it long before the limit.
+TEST_F(NcclStall, RankThatIsKilled) {
+  const Outcome outcome = run("kill", never_reached_ms);
+  EXPECT_NE(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.status, 124) << "timed out";
+  EXPECT_LT(outcome.seconds, soon);
+  EXPECT_THAT(outcome.output, ContainsRegex("annulus: rank 0: .*ring backward, in step [0-9] of 0 to [0-9], "
+                                            "has waited .* rank 1"));
+}
+
+TEST_F(NcclStall, RankThatIsMissingInACollective) {
+  const Outcome outcome = run("collective", limit_ms);
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_LT(outcome.seconds, soon);
+  EXPECT_THAT(outcome.output, ContainsRegex("an all_reduce of 65536 f32.* has waited "));
+  EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1"));
+}
+
+TEST_F(NcclStall, RankThatFailsSpeaks) {
+  const Outcome outcome = run("fail", never_reached_ms);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_LT(outcome.seconds, soon);
+  EXPECT_THAT(outcome.output, HasSubstr("annulus: rank 1: the kernel failed\n"));
+}
+
+}  // namespace
+}  // namespace annulus::test
