@@ -41,7 +41,7 @@ void check_cards(const Machine& machine, const Parts& parts, const std::vector<R
   for (const auto& [rail, local] : of_rail)
     shares.push_back(fmt::format("{} by {}", card(machine, parts, rail).name(), plural(local)));
   findings.push_back(
-      {.text = fmt::format("{}: {} rails for {} ranks: between nodes each rank has a share of a card ({}); "
+      {.text = fmt::format("{}: {} for {} ranks: between nodes each rank has a share of a card ({}); "
                            "schedules that know of nodes "
                            "(topology-burst) send less there",
                            machine.host,

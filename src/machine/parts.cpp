@@ -197,6 +197,7 @@ void choose_cards(const Machine& machine, const Profile& profile, Parts& parts, 
         kept.size(), cards.size(), fmt::join(left, ", "));
     cards = kept;
   }
+  if (profile.kind != NicKind::ethernet) check_interfaces(machine, profile, check);
   parts.rails = cards;
   if (!named)
     check.count("network cards of the compute fabric", static_cast<int>(cards.size()), profile.nics);

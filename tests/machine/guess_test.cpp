@@ -1,0 +1,64 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/machine/environment.hpp>
+
+#include "machine/nodes.hpp"
+
+namespace annulus::machine {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Guess guess(const Machine& machine, int ranks, const Profile& profile = {}) {
+  const Parts parts = parts_of(machine, profile);
+  return guess_cluster(machine, parts, place_ranks(machine, parts, ranks),
+                       Topology::uniform(2 * ranks, ranks));
+}
+
+TEST(Guess, FollowsNvlinksAndCards) {
+  const Guess h100 = guess(node("h100-8"), 8);
+  EXPECT_DOUBLE_EQ(h100.cluster.inside.bandwidth, 0.8 * 18 * 25e9);
+  EXPECT_DOUBLE_EQ(h100.cluster.between.bandwidth, 0.9 * 50e9);
+  EXPECT_EQ(h100.cluster.rails, 0);
+  EXPECT_DOUBLE_EQ(h100.cluster.rate(plan::Pass::forward, 128, 4096), 0.6 * 989e12);
+  const Guess a100 = guess(node("a100-8"), 8);
+  EXPECT_DOUBLE_EQ(a100.cluster.inside.bandwidth, 0.8 * 12 * 25e9);
+  EXPECT_DOUBLE_EQ(a100.cluster.between.bandwidth, 0.9 * 25e9);
+}
+
+TEST(Guess, WithoutTheDriverTheNameDecides) {
+  const Guess known = guess(node("gpu-4"), 4);
+  EXPECT_DOUBLE_EQ(known.cluster.inside.bandwidth, 0.8 * 300e9);
+  EXPECT_THAT(known.comments.inside, HasSubstr("class A100"));
+  EXPECT_THAT(known.comments.between, HasSubstr("its rate is not known"));
+}
+
+TEST(Guess, LinksThatJoinOnlySomeGpusAreNotCounted) {
+  Machine machine = node("gpu-4");
+  for (Gpu& gpu : machine.gpus) gpu.nvlinks = 2;
+  machine.gpus[0].nvlink_peers = {machine.gpus[1].place.bus};
+  const Guess pairs = guess(machine, 4);
+  EXPECT_DOUBLE_EQ(pairs.cluster.inside.bandwidth, 0.8 * 32e9);
+  EXPECT_THAT(pairs.comments.inside, HasSubstr("PCIe"));
+}
+
+TEST(Guess, FewerRailsThanRanks) {
+  Profile profile;
+  profile.devices = {"mlx5_0", "mlx5_2"};
+  profile.nics = 2;
+  EXPECT_EQ(guess(node("gpu-4"), 4, profile).cluster.rails, 2);
+}
+
+TEST(Guess, IsAClusterFileThatSaysSo) {
+  const Guess cpu = guess(node("cpu"), 2);
+  const std::string text = simulate::to_text(cpu.cluster, cpu.comments);
+  EXPECT_THAT(text, AllOf(HasSubstr("# GUESS: ranks of one node through its memory"),
+                          HasSubstr("# GUESS: mlx5_0 (infiniband) at 100 Gbit/s"),
+                          HasSubstr("# GUESS: 64 cores a rank")));
+  EXPECT_EQ(simulate::parse_cluster(text, "guess"), cpu.cluster);
+}
+
+}  // namespace
+}  // namespace annulus::machine
