@@ -4,6 +4,7 @@
 
 #include "bench/attention.hpp"
 #include "bench/emulate.hpp"
+#include "bench/kernels.hpp"
 #include "bench/links.hpp"
 #include "bench/options.hpp"
 #include "common/command_line.hpp"
@@ -20,10 +21,13 @@ int main(int argc, char** argv) {
         annulus::bench::add_attention_command(app, options);
         annulus::bench::LinksOptions links;
         const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
+        annulus::bench::KernelsOptions kernels;
+        const CLI::App* const kernels_command = annulus::bench::add_kernels_command(app, kernels);
         annulus::bench::EmulateOptions emulate;
         const CLI::App* const emulate_command = annulus::bench::add_emulate_command(app, emulate);
         if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
+        if (kernels_command->parsed()) return annulus::bench::run_kernels(kernels, mpi);
         if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
         return annulus::bench::run_attention(options, mpi);
       });

@@ -3,18 +3,33 @@
 #include <cstdint>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/pack.hpp>
 
 #include "core/instantiate.hpp"
 
 namespace annulus {
 
+namespace {
+
+template <int width, class Exec, class To, class From>
+void cast_packs(const Exec& exec, const Array1<const From, Exec>& from, const Array1<To, Exec>& to) {
+  Kokkos::parallel_for(
+      "annulus::cast", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) / width),
+      KOKKOS_LAMBDA(const std::int64_t i) { store(&to(i * width), load<width>(&from(i * width))); });
+}
+
+}  // namespace
+
 template <class Exec, class To, class From>
 void cast(const Exec& exec, const Array1<const From, Exec>& from, const Array1<To, Exec>& to) {
   require(from.extent(0) == to.extent(0), "cast: {} elements of '{}' do not fit {} elements of '{}'",
           from.extent(0), from.label(), to.extent(0), to.label());
-  Kokkos::parallel_for(
-      "annulus::cast", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0))),
-      KOKKOS_LAMBDA(const std::int64_t i) { to(i) = To(static_cast<float>(from(i))); });
+  constexpr int width = pack_width<Exec, bfloat16>;
+  if (in_packs<Exec, width>(static_cast<std::int64_t>(from.extent(0)), from, to)) {
+    cast_packs<width>(exec, from, to);
+  } else {
+    cast_packs<1>(exec, from, to);
+  }
 }
 
 #define ANNULUS_INSTANTIATE(Exec, To, From) \

@@ -1,41 +1,119 @@
 #include <annulus/model/ops.hpp>
 
 #include "core/instantiate.hpp"
+#include "model/rows.hpp"
 
 namespace annulus::model {
+
+namespace {
+
+template <int width, class Exec, class T>
+void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
+                 const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
+  for_each_pack<width>(
+      "annulus::model::embed", exec, out.extent_int(0), out.extent_int(1),
+      KOKKOS_LAMBDA(const int t, const int c) { store(&out(t, c), load<width>(&table(tokens(t), c))); });
+}
+
+// Columns are cut into sections, so that a token which many rows share is summed by many warps.
+template <class Exec>
+struct Sections {
+  int packs;                                           // of a row
+  int width = detail::host_memory<Exec> ? packs : 32;  // in packs
+  int count = (packs + width - 1) / width;
+};
+
+// `order` is cut into blocks of rows_per_partial. A block adds the sums of the tokens whose rows begin in it
+// to the table; the sum of the token whose rows began in an earlier block goes to partial(block, :).
+template <int width, class Exec, class T>
+void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
+                const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
+                const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
+  const int rows = d_out.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
+  const Sections<Exec> sections{d_out.extent_int(1) / width};
+  for_each_pack<1>(
+      "annulus::model::embed_backward", exec, blocks * sections.count, sections.width,
+      KOKKOS_LAMBDA(const int piece, const int lane) {
+        const int block = piece / sections.count, pack = (piece % sections.count) * sections.width + lane;
+        if (pack >= sections.packs) return;
+        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
+        const int c = pack * width;
+        std::int32_t token = tokens(order(begin));
+        bool from_before = begin > 0 && tokens(order(begin - 1)) == token;
+        Pack<width> sum = {};
+        for (int i = begin; i <= end; ++i) {
+          const std::int32_t row = i < end ? order(i) : -1, next = i < end ? tokens(row) : -1;
+          if (next != token) {
+            if (from_before) {
+              store(&partial(block, c), sum);
+            } else {
+              auto total = load<width>(&d_table(token, c));
+              for (int j = 0; j < width; ++j) total[j] += sum[j];
+              store(&d_table(token, c), total);
+            }
+            token = next;
+            from_before = false;
+            sum = {};
+          }
+          if (i < end) {
+            const auto more = load<width>(&d_out(row, c));
+            for (int j = 0; j < width; ++j) sum[j] += more[j];
+          }
+        }
+      });
+}
+
+// Adds the partial sums of a token to the table, where its second block begins.
+template <int width, class Exec>
+void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
+                 const Array1<const std::int32_t, Exec>& order, const Array2<float, Exec>& d_table,
+                 const Array2<float, Exec>& partial) {
+  const int rows = order.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
+  const Sections<Exec> sections{d_table.extent_int(1) / width};
+  for_each_pack<1>(
+      "annulus::model::embed_backward_partial", exec, blocks * sections.count, sections.width,
+      KOKKOS_LAMBDA(const int piece, const int lane) {
+        const int block = piece / sections.count, pack = (piece % sections.count) * sections.width + lane;
+        if (pack >= sections.packs || block == 0) return;
+        const int begin = block * rows_per_partial, before = begin - rows_per_partial;
+        const std::int32_t token = tokens(order(begin));
+        if (tokens(order(begin - 1)) != token) return;
+        if (before > 0 && tokens(order(before - 1)) == token) return;  // an earlier block does it
+        const int c = pack * width;
+        auto total = load<width>(&d_table(token, c));
+        for (int b = block; b < blocks && tokens(order(b * rows_per_partial)) == token; ++b) {
+          const auto more = load<width>(&partial(b, c));
+          for (int j = 0; j < width; ++j) total[j] += more[j];
+        }
+        store(&d_table(token, c), total);
+      });
+}
+
+}  // namespace
 
 template <class Exec, class T>
 void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
            const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
-  Kokkos::parallel_for(
-      "annulus::model::embed", Policy(exec, {0, 0}, {out.extent_int(0), out.extent_int(1)}),
-      KOKKOS_LAMBDA(const int t, const int c) { out(t, c) = table(tokens(t), c); });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(out.extent(1), table, out)) {
+    embed_packs<width>(exec, tokens, table, out);
+  } else {
+    embed_packs<1>(exec, tokens, table, out);
+  }
 }
 
 template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                     const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
-                    const Array2<float, Exec>& d_table) {
-  using Team = Kokkos::TeamPolicy<Exec>;
-  const int rows = d_out.extent_int(0), hidden = d_out.extent_int(1);
-  if (rows == 0) return;
-  // A team stands at every row of the sorted order; the one at the first row of a token does the token's
-  // whole run.
-  Kokkos::parallel_for(
-      "annulus::model::embed_backward", Team(exec, rows, Kokkos::AUTO),
-      KOKKOS_LAMBDA(const typename Team::member_type& team) {
-        const int begin = team.league_rank();
-        const std::int32_t token = tokens(order(begin));
-        if (begin > 0 && tokens(order(begin - 1)) == token) return;
-        int end = begin + 1;
-        while (end < rows && tokens(order(end)) == token) ++end;
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](const int c) {
-          float sum = 0.0f;
-          for (int i = begin; i < end; ++i) sum += d_out(order(i), c);
-          d_table(token, c) += sum;
-        });
-      });
+                    const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(d_out.extent(1), d_out, d_table, partial)) {
+    sum_blocks<width>(exec, tokens, order, d_out, d_table, partial);
+    add_partial<width>(exec, tokens, order, d_table, partial);
+  } else {
+    sum_blocks<1>(exec, tokens, order, d_out, d_table, partial);
+    add_partial<1>(exec, tokens, order, d_table, partial);
+  }
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
@@ -43,7 +121,7 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
                       const Array2<T, Exec>&);                                                            \
   template void embed_backward(const Exec&, const Array1<const std::int32_t, Exec>&,                      \
                                const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&,     \
-                               const Array2<float, Exec>&);
+                               const Array2<float, Exec>&, const Array2<float, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 
 }  // namespace annulus::model

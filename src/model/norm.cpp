@@ -1,13 +1,146 @@
 #include <annulus/model/ops.hpp>
 
 #include "core/instantiate.hpp"
+#include "model/rows.hpp"
 
 namespace annulus::model {
 
 namespace {
-// Rows whose gain gradients are summed by one team. Fixed, so that the sums do not depend on the number of
-// threads.
-constexpr std::int64_t rows_per_partial = 64;
+
+// Sections of the partial sums that are added at last.
+constexpr int partial_sections = 32;
+
+template <class Exec>
+using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+
+// A row is read twice, the second time from the cache that the first reading filled.
+template <int width, class Exec, class T>
+void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                    float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
+  const int hidden = x.extent_int(1);
+  Kokkos::parallel_for(
+      "annulus::model::rms_norm",
+      Kokkos::TeamPolicy<Exec>(exec, x.extent_int(0), threads_of_row<Exec>(hidden / width)),
+      KOKKOS_LAMBDA(const Member<Exec>& team) {
+        const int t = team.league_rank(), first = team.team_rank() * width, step = team.team_size() * width;
+        Pack<width> squares = {};
+        for (int c = first; c < hidden; c += step) {
+          const auto values = load<width>(&x(t, c));
+          for (int i = 0; i < width; ++i) squares[i] += values[i] * values[i];
+        }
+        float sum = squares.sum();
+        team.team_reduce(Kokkos::Sum<float>(sum));
+        const float r = 1.0f / Kokkos::sqrt(sum / static_cast<float>(hidden) + epsilon);
+        if (first == 0) inverse_rms(t) = r;
+        for (int c = first; c < hidden; c += step) {
+          const auto values = load<width>(&x(t, c)), gains = load<width>(&gain(c));
+          Pack<width> normed;
+          for (int i = 0; i < width; ++i) normed[i] = values[i] * r * gains[i];
+          store(&out(t, c), normed);
+        }
+      });
+}
+
+template <int width, class Exec, class T>
+void rms_norm_again_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                          const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
+  for_each_pack<width>(
+      "annulus::model::rms_norm_again", exec, x.extent_int(0), x.extent_int(1),
+      KOKKOS_LAMBDA(const int t, const int c) {
+        const auto values = load<width>(&x(t, c)), gains = load<width>(&gain(c));
+        const float r = inverse_rms(t);
+        Pack<width> normed;
+        for (int i = 0; i < width; ++i) normed[i] = values[i] * r * gains[i];
+        store(&out(t, c), normed);
+      });
+}
+
+// With x̂ = x·r and g = d_out∘gain: d_x = r·(g − x̂·mean(g∘x̂)), d_gain = Σ_t d_out∘x̂. A team keeps its sums for
+// d_gain in scratch memory, every thread those of its own columns.
+template <int width, class Exec, class T>
+void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
+                             const Array1<const T, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
+                             const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_x,
+                             const Array2<float, Exec>& partial) {
+  using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
+  const int rows = x.extent_int(0), hidden = x.extent_int(1);
+  // Level 0 is a device's shared memory; models too wide for it take global memory.
+  const int bytes = static_cast<int>(Scratch::shmem_size(static_cast<std::size_t>(hidden / width)));
+  const int level = bytes <= 96 * 1024 ? 0 : 1;
+  Kokkos::parallel_for(
+      "annulus::model::rms_norm_backward",
+      Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(norm_partial_rows(rows)),
+                               threads_of_row<Exec>(hidden / width))
+          .set_scratch_size(level, Kokkos::PerTeam(bytes)),
+      KOKKOS_LAMBDA(const Member<Exec>& team) {
+        const Scratch sums(team.team_scratch(level), static_cast<std::size_t>(hidden / width));
+        const int block = team.league_rank(), first = team.team_rank() * width,
+                  step = team.team_size() * width;
+        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
+        for (int t = begin; t < end; ++t) {
+          const float r = inverse_rms(t);
+          Pack<width> products = {};
+          for (int c = first; c < hidden; c += step) {
+            const auto values = load<width>(&x(t, c)), d = load<width>(&d_out(t, c)),
+                       gains = load<width>(&gain(c));
+            auto sum = t == begin ? Pack<width>{} : sums(c / width);
+            for (int i = 0; i < width; ++i) {
+              const float d_gain = d[i] * values[i] * r;
+              sum[i] += d_gain;
+              products[i] += d_gain * gains[i];
+            }
+            sums(c / width) = sum;
+          }
+          float dot = products.sum();
+          team.team_reduce(Kokkos::Sum<float>(dot));
+          const float mean = dot / static_cast<float>(hidden);
+          for (int c = first; c < hidden; c += step) {
+            const auto values = load<width>(&x(t, c)), d = load<width>(&d_out(t, c)),
+                       gains = load<width>(&gain(c));
+            auto sum = load<width>(&d_x(t, c));
+            for (int i = 0; i < width; ++i) sum[i] += r * (d[i] * gains[i] - values[i] * r * mean);
+            store(&d_x(t, c), sum);
+          }
+        }
+        for (int c = first; c < hidden; c += step) store(&partial(block, c), sums(c / width));
+      });
+}
+
+// sum(c) += Σ over rows of partial(row, c). A team takes 32 columns; sections of the rows are summed side by
+// side and then added in order.
+template <class Exec>
+void add_partial(const Exec& exec, const Array2<float, Exec>& partial, int rows,
+                 const Array1<float, Exec>& sum) {
+  constexpr int columns_of_team = 32;
+  using Scratch = Kokkos::View<float[partial_sections][columns_of_team], typename Exec::scratch_memory_space,
+                               Kokkos::MemoryUnmanaged>;
+  constexpr bool host = detail::host_memory<Exec>;
+  const int columns = sum.extent_int(0);
+  Kokkos::parallel_for(
+      "annulus::model::rms_norm_backward_gain",
+      Kokkos::TeamPolicy<Exec>(exec, (columns + columns_of_team - 1) / columns_of_team,
+                               host ? 1 : partial_sections, host ? 1 : columns_of_team)
+          .set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Scratch::shmem_size()))),
+      KOKKOS_LAMBDA(const Member<Exec>& team) {
+        const Scratch sections(team.team_scratch(0));
+        const int first = team.league_rank() * columns_of_team;
+        const int width = Kokkos::min(columns_of_team, columns - first);
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, partial_sections), [&](const int section) {
+          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, width), [&](const int c) {
+            float part = 0.0f;
+            for (int row = section; row < rows; row += partial_sections) part += partial(row, first + c);
+            sections(section, c) = part;
+          });
+        });
+        team.team_barrier();
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width), [&](const int c) {
+          float all = 0.0f;
+          for (int section = 0; section < partial_sections; ++section) all += sections(section, c);
+          sum(first + c) += all;
+        });
+      });
+}
+
 }  // namespace
 
 std::int64_t norm_partial_rows(std::int64_t tokens) {
@@ -17,30 +150,23 @@ std::int64_t norm_partial_rows(std::int64_t tokens) {
 template <class Exec, class T>
 void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
               float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
-  using Team = Kokkos::TeamPolicy<Exec>;
-  const int hidden = x.extent_int(1);
-  Kokkos::parallel_for(
-      "annulus::model::rms_norm", Team(exec, x.extent_int(0), Kokkos::AUTO),
-      KOKKOS_LAMBDA(const typename Team::member_type& team) {
-        const int t = team.league_rank();
-        float squares = 0.0f;
-        Kokkos::parallel_reduce(
-            Kokkos::TeamVectorRange(team, hidden), [&](const int c, float& sum) { sum += x(t, c) * x(t, c); },
-            squares);
-        const float r = 1.0f / Kokkos::sqrt(squares / static_cast<float>(hidden) + epsilon);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { inverse_rms(t) = r; });
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden),
-                             [&](const int c) { out(t, c) = T(x(t, c) * r * gain(c)); });
-      });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(x.extent(1), x, gain, out)) {
+    rms_norm_packs<width>(exec, x, gain, epsilon, out, inverse_rms);
+  } else {
+    rms_norm_packs<1>(exec, x, gain, epsilon, out, inverse_rms);
+  }
 }
 
 template <class Exec, class T>
 void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
-  Kokkos::parallel_for(
-      "annulus::model::rms_norm_again", Policy(exec, {0, 0}, {x.extent_int(0), x.extent_int(1)}),
-      KOKKOS_LAMBDA(const int t, const int c) { out(t, c) = T(x(t, c) * inverse_rms(t) * gain(c)); });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(x.extent(1), x, gain, out)) {
+    rms_norm_again_packs<width>(exec, x, gain, inverse_rms, out);
+  } else {
+    rms_norm_again_packs<1>(exec, x, gain, inverse_rms, out);
+  }
 }
 
 template <class Exec, class T>
@@ -48,40 +174,13 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
                        const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
                        const Array2<float, Exec>& partial) {
-  using Team = Kokkos::TeamPolicy<Exec>;
-  const int rows = x.extent_int(0), hidden = x.extent_int(1);
-  const int blocks = static_cast<int>(norm_partial_rows(rows));
-  // With x̂ = x·r and g = d_out∘gain: d_x = r·(g − x̂·mean(g∘x̂)), d_gain = Σ_t d_out∘x̂.
-  Kokkos::parallel_for(
-      "annulus::model::rms_norm_backward", Team(exec, blocks, Kokkos::AUTO),
-      KOKKOS_LAMBDA(const typename Team::member_type& team) {
-        const int block = team.league_rank();
-        const int begin = block * static_cast<int>(rows_per_partial);
-        const int end = Kokkos::min(rows, begin + static_cast<int>(rows_per_partial));
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](const int c) {
-          float sum = 0.0f;
-          for (int t = begin; t < end; ++t) sum += d_out(t, c) * x(t, c) * inverse_rms(t);
-          partial(block, c) = sum;
-        });
-        for (int t = begin; t < end; ++t) {
-          const float r = inverse_rms(t);
-          float dot = 0.0f;
-          Kokkos::parallel_reduce(
-              Kokkos::TeamVectorRange(team, hidden),
-              [&](const int c, float& sum) { sum += d_out(t, c) * gain(c) * x(t, c) * r; }, dot);
-          const float mean = dot / static_cast<float>(hidden);
-          Kokkos::parallel_for(Kokkos::TeamVectorRange(team, hidden), [&](const int c) {
-            d_x(t, c) = T(d_x(t, c) + r * (d_out(t, c) * gain(c) - x(t, c) * r * mean));
-          });
-        }
-      });
-  Kokkos::parallel_for(
-      "annulus::model::rms_norm_backward_gain", Kokkos::RangePolicy<Exec>(exec, 0, hidden),
-      KOKKOS_LAMBDA(const int c) {
-        float sum = 0.0f;
-        for (int block = 0; block < blocks; ++block) sum += partial(block, c);
-        d_gain(c) += sum;
-      });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(x.extent(1), x, gain, d_out, d_x, partial)) {
+    rms_norm_backward_packs<width>(exec, x, gain, inverse_rms, d_out, d_x, partial);
+  } else {
+    rms_norm_backward_packs<1>(exec, x, gain, inverse_rms, d_out, d_x, partial);
+  }
+  add_partial(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                       \

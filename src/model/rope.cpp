@@ -1,6 +1,7 @@
 #include <annulus/model/ops.hpp>
 
 #include "core/instantiate.hpp"
+#include "model/rows.hpp"
 
 namespace annulus::model {
 
@@ -22,23 +23,100 @@ void rope_table(const Exec& exec, const PositionMap& positions, float theta,
 
 namespace {
 
-// Walks over every (token, head, pair) of q, k and v beside the row of the joint array that holds them side
-// by side. `visit(t, column, rotated, view, head)`: column is that of the head's first element.
-template <class Exec, class Q, class KV, class Visit>
-void for_each_head(const Exec& exec, const char* label, const Q& q, const KV& k, const KV& v,
-                   const Visit& visit) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
-  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), tokens = q.extent_int(2),
-            width = q.extent_int(3);
-  Kokkos::parallel_for(
-      label, Policy(exec, {0, 0}, {tokens, heads + 2 * kv_heads}), KOKKOS_LAMBDA(const int t, const int h) {
-        if (h < heads) {
-          visit(t, h * width, true, q, h);
-        } else if (h < heads + kv_heads) {
-          visit(t, h * width, true, k, h - heads);
-        } else {
-          visit(t, h * width, false, v, h - heads - kv_heads);
+// What a column of the joint array (tokens, (heads + 2·kv_heads)·head_dim) belongs to. Columns come in pairs:
+// those of the first halves of all heads are counted through.
+class Place {
+ public:
+  KOKKOS_FORCEINLINE_FUNCTION Place(int pair, int half, int heads, int kv_heads) : half_(half) {
+    const int joint = pair / half;
+    i = pair - joint * half;
+    column = joint * 2 * half + i;
+    which = joint < heads ? 0 : joint < heads + kv_heads ? 1 : 2;
+    head_ = which == 0 ? joint : which == 1 ? joint - heads : joint - heads - kv_heads;
+  }
+
+  /// The element of row t in the array (1, heads, tokens, head_dim) to which it belongs.
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, int t, int tokens) const {
+    return (which == 0 ? q : which == 1 ? k : v) + (std::int64_t{head_} * tokens + t) * 2 * half_ + i;
+  }
+
+  int which;   // 0: q, 1: k, 2: v
+  int i;       // inside the first half of the head
+  int column;  // of the joint array
+
+ private:
+  int half_, head_;
+};
+
+template <int width, class Exec, class T>
+void split_rotate_packs(const Exec& exec, const Array2<const T, Exec>& qkv,
+                        const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
+                        const Array4<T, Exec>& q, const Array4<T, Exec>& k, const Array4<T, Exec>& v) {
+  const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
+            tokens = q.extent_int(2);
+  for_each_pack<width>(
+      "annulus::model::split_rotate", exec, tokens, (heads + 2 * kv_heads) * half,
+      KOKKOS_LAMBDA(const int t, const int pair) {
+        const Place place(pair, half, heads, kv_heads);
+        auto first = load<width>(&qkv(t, place.column)), second = load<width>(&qkv(t, place.column + half));
+        if (place.which < 2) {
+          const auto c = load<width>(&cosine(t, place.i)), s = load<width>(&sine(t, place.i));
+          for (int j = 0; j < width; ++j) {
+            const float a = first[j], b = second[j];
+            first[j] = a * c[j] - b * s[j];
+            second[j] = b * c[j] + a * s[j];
+          }
         }
+        T* const out = place.in(q.data(), k.data(), v.data(), t, tokens);
+        store(out, first);
+        store(out + half, second);
+      });
+}
+
+template <int width, class Exec, class T>
+void split_rotate_backward_packs(const Exec& exec, const Array4<const float, Exec>& dq,
+                                 const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
+                                 const Array2<const float, Exec>& cosine,
+                                 const Array2<const float, Exec>& sine, const Array2<T, Exec>& d_qkv) {
+  const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
+            tokens = dq.extent_int(2);
+  for_each_pack<width>(
+      "annulus::model::split_rotate_backward", exec, tokens, (heads + 2 * kv_heads) * half,
+      KOKKOS_LAMBDA(const int t, const int pair) {
+        const Place place(pair, half, heads, kv_heads);
+        const float* const in = place.in(dq.data(), dk.data(), dv.data(), t, tokens);
+        auto first = load<width>(in), second = load<width>(in + half);
+        if (place.which < 2) {
+          const auto c = load<width>(&cosine(t, place.i)), s = load<width>(&sine(t, place.i));
+          for (int j = 0; j < width; ++j) {
+            const float a = first[j], b = second[j];
+            first[j] = a * c[j] + b * s[j];
+            second[j] = b * c[j] - a * s[j];
+          }
+        }
+        store(&d_qkv(t, place.column), first);
+        store(&d_qkv(t, place.column + half), second);
+      });
+}
+
+template <int width, class Exec, class T>
+void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
+  const int head_dim = in.extent_int(3);
+  for_each_pack<width>(
+      "annulus::model::join_heads", exec, in.extent_int(2), in.extent_int(1) * head_dim,
+      KOKKOS_LAMBDA(const int t, const int c) {
+        store(&out(t, c), load<width>(&in(0, c / head_dim, t, c % head_dim)));
+      });
+}
+
+template <int width, class Exec, class T>
+void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out) {
+  const int head_dim = out.extent_int(3);
+  for_each_pack<width>(
+      "annulus::model::split_heads", exec, out.extent_int(2), out.extent_int(1) * head_dim,
+      KOKKOS_LAMBDA(const int t, const int c) {
+        store(&out(0, c / head_dim, t, c % head_dim), load<width>(&in(t, c)));
       });
 }
 
@@ -48,18 +126,12 @@ template <class Exec, class T>
 void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
                   const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
                   const Array4<T, Exec>& v) {
-  const int half = q.extent_int(3) / 2;
-  for_each_head(
-      exec, "annulus::model::split_rotate", q, k, v,
-      KOKKOS_LAMBDA(const int t, const int column, const bool rotated, const Array4<T, Exec>& out,
-                    const int h) {
-        for (int i = 0; i < half; ++i) {
-          const float c = rotated ? cosine(t, i) : 1.0f, s = rotated ? sine(t, i) : 0.0f;
-          const float first = qkv(t, column + i), second = qkv(t, column + half + i);
-          out(0, h, t, i) = T(first * c - second * s);
-          out(0, h, t, half + i) = T(second * c + first * s);
-        }
-      });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(q.extent_int(3) / 2, qkv, cosine, sine, q, k, v)) {
+    split_rotate_packs<width>(exec, qkv, cosine, sine, q, k, v);
+  } else {
+    split_rotate_packs<1>(exec, qkv, cosine, sine, q, k, v);
+  }
 }
 
 template <class Exec, class T>
@@ -67,36 +139,32 @@ void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq
                            const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
                            const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
                            const Array2<T, Exec>& d_qkv) {
-  const int half = dq.extent_int(3) / 2;
-  for_each_head(
-      exec, "annulus::model::split_rotate_backward", dq, dk, dv,
-      KOKKOS_LAMBDA(const int t, const int column, const bool rotated, const Array4<const float, Exec>& in,
-                    const int h) {
-        for (int i = 0; i < half; ++i) {
-          const float c = rotated ? cosine(t, i) : 1.0f, s = rotated ? sine(t, i) : 0.0f;
-          const float first = in(0, h, t, i), second = in(0, h, t, half + i);
-          d_qkv(t, column + i) = T(first * c + second * s);
-          d_qkv(t, column + half + i) = T(second * c - first * s);
-        }
-      });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(dq.extent_int(3) / 2, dq, dk, dv, cosine, sine, d_qkv)) {
+    split_rotate_backward_packs<width>(exec, dq, dk, dv, cosine, sine, d_qkv);
+  } else {
+    split_rotate_backward_packs<1>(exec, dq, dk, dv, cosine, sine, d_qkv);
+  }
 }
 
 template <class Exec, class T>
 void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<3>>;
-  const int width = in.extent_int(3);
-  Kokkos::parallel_for(
-      "annulus::model::join_heads", Policy(exec, {0, 0, 0}, {in.extent_int(2), in.extent_int(1), width}),
-      KOKKOS_LAMBDA(const int t, const int h, const int i) { out(t, h * width + i) = T(in(0, h, t, i)); });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(in.extent(3), in, out)) {
+    join_heads_packs<width>(exec, in, out);
+  } else {
+    join_heads_packs<1>(exec, in, out);
+  }
 }
 
 template <class Exec, class T>
 void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<3>>;
-  const int width = out.extent_int(3);
-  Kokkos::parallel_for(
-      "annulus::model::split_heads", Policy(exec, {0, 0, 0}, {out.extent_int(2), out.extent_int(1), width}),
-      KOKKOS_LAMBDA(const int t, const int h, const int i) { out(0, h, t, i) = in(t, h * width + i); });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(out.extent(3), in, out)) {
+    split_heads_packs<width>(exec, in, out);
+  } else {
+    split_heads_packs<1>(exec, in, out);
+  }
 }
 
 #define ANNULUS_INSTANTIATE_TABLE(Exec)                                                        \

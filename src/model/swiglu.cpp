@@ -1,34 +1,69 @@
 #include <annulus/model/ops.hpp>
 
 #include "core/instantiate.hpp"
+#include "model/rows.hpp"
 
 namespace annulus::model {
 
+namespace {
+
+KOKKOS_FORCEINLINE_FUNCTION float sigmoid(float x) {
+  return 1.0f / (1.0f + Kokkos::exp(-x));
+}
+
+template <int width, class Exec, class T>
+void swiglu_packs(const Exec& exec, const Array2<const T, Exec>& gate_up, const Array2<T, Exec>& out) {
+  const int ffn = out.extent_int(1);
+  for_each_pack<width>(
+      "annulus::model::swiglu", exec, out.extent_int(0), ffn, KOKKOS_LAMBDA(const int t, const int c) {
+        const auto gate = load<width>(&gate_up(t, c)), up = load<width>(&gate_up(t, ffn + c));
+        Pack<width> product;
+        for (int i = 0; i < width; ++i) product[i] = gate[i] * sigmoid(gate[i]) * up[i];
+        store(&out(t, c), product);
+      });
+}
+
+template <int width, class Exec, class T>
+void swiglu_backward_packs(const Exec& exec, const Array2<const T, Exec>& gate_up,
+                           const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_gate_up) {
+  const int ffn = d_out.extent_int(1);
+  for_each_pack<width>(
+      "annulus::model::swiglu_backward", exec, d_out.extent_int(0), ffn,
+      KOKKOS_LAMBDA(const int t, const int c) {
+        const auto gate = load<width>(&gate_up(t, c)), up = load<width>(&gate_up(t, ffn + c)),
+                   d = load<width>(&d_out(t, c));
+        Pack<width> d_gate, d_up;
+        for (int i = 0; i < width; ++i) {
+          const float s = sigmoid(gate[i]);
+          d_gate[i] = d[i] * up[i] * s * (1.0f + gate[i] * (1.0f - s));
+          d_up[i] = d[i] * gate[i] * s;
+        }
+        store(&d_gate_up(t, c), d_gate);
+        store(&d_gate_up(t, ffn + c), d_up);
+      });
+}
+
+}  // namespace
+
 template <class Exec, class T>
 void swiglu(const Exec& exec, const Array2<const T, Exec>& gate_up, const Array2<T, Exec>& out) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
-  const int ffn = out.extent_int(1);
-  Kokkos::parallel_for(
-      "annulus::model::swiglu", Policy(exec, {0, 0}, {out.extent_int(0), ffn}),
-      KOKKOS_LAMBDA(const int t, const int c) {
-        const float gate = gate_up(t, c);
-        out(t, c) = T(gate / (1.0f + Kokkos::exp(-gate)) * gate_up(t, ffn + c));
-      });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(out.extent(1), gate_up, out)) {
+    swiglu_packs<width>(exec, gate_up, out);
+  } else {
+    swiglu_packs<1>(exec, gate_up, out);
+  }
 }
 
 template <class Exec, class T>
 void swiglu_backward(const Exec& exec, const Array2<const T, Exec>& gate_up,
                      const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_gate_up) {
-  using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
-  const int ffn = d_out.extent_int(1);
-  Kokkos::parallel_for(
-      "annulus::model::swiglu_backward", Policy(exec, {0, 0}, {d_out.extent_int(0), ffn}),
-      KOKKOS_LAMBDA(const int t, const int c) {
-        const float gate = gate_up(t, c), up = gate_up(t, ffn + c), d = d_out(t, c);
-        const float sigmoid = 1.0f / (1.0f + Kokkos::exp(-gate));
-        d_gate_up(t, c) = T(d * up * sigmoid * (1.0f + gate * (1.0f - sigmoid)));
-        d_gate_up(t, ffn + c) = T(d * gate * sigmoid);
-      });
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(d_out.extent(1), gate_up, d_out, d_gate_up)) {
+    swiglu_backward_packs<width>(exec, gate_up, d_out, d_gate_up);
+  } else {
+    swiglu_backward_packs<1>(exec, gate_up, d_out, d_gate_up);
+  }
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                     \

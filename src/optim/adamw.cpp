@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
 
 #include "core/instantiate.hpp"
@@ -12,6 +13,7 @@
 namespace annulus::optim {
 namespace {
 
+using annulus::detail::host_memory;
 using detail::AdamWPiece;
 
 // Enough work for a team to hide its start, few enough elements that teams share a small model evenly.
@@ -49,8 +51,11 @@ std::vector<AdamWPiece> cut(std::int64_t size, std::span<const ParameterRange> r
             "the buffer in "
             "order without gap or overlap",
             range.begin, range.end, covered, size);
-    for (std::int64_t begin = range.begin; begin < range.end; begin += piece_size)
-      pieces.push_back({begin, std::min(begin + piece_size, range.end), range.decay});
+    // Cuts at multiples of the size, so that most pieces start at a multiple of a pack's width.
+    for (std::int64_t begin = range.begin, end = 0; begin < range.end; begin = end) {
+      end = std::min((begin / piece_size + 1) * piece_size, range.end);
+      pieces.push_back({begin, end, range.decay});
+    }
     covered = range.end;
   }
   require(covered == size,
@@ -59,33 +64,66 @@ std::vector<AdamWPiece> cut(std::int64_t size, std::span<const ParameterRange> r
   return pieces;
 }
 
+// Where the updated elements lie.
 template <class Exec, class T>
-void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
-            const Array1<float, Exec>& parameters, const Array1<const float, Exec>& gradients,
-            const Array1<float, Exec>& first_moment, const Array1<float, Exec>& second_moment,
-            const Array1<T, Exec>& weights) {
-  constexpr bool host =
-      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
-  const bool write_weights = weights.data() != nullptr;
+struct Buffers {
+  Array1<float, Exec> parameters;
+  Array1<const float, Exec> gradients;
+  Array1<float, Exec> first_moment, second_moment;
+  Array1<T, Exec> weights;  // without elements: nobody wants them
+};
+
+// Elements [i, i + width).
+template <int width, class Exec, class T>
+KOKKOS_FORCEINLINE_FUNCTION void update_pack(const Coefficients& by, float keep, const Buffers<Exec, T>& to,
+                                             std::int64_t i) {
+  auto parameters = load<width>(&to.parameters(i)), first = load<width>(&to.first_moment(i)),
+       second = load<width>(&to.second_moment(i));
+  const auto gradients = load<width>(&to.gradients(i));
+  for (int j = 0; j < width; ++j) {
+    const float gradient = by.gradient_scale * gradients[j];
+    first[j] = by.beta1 * first[j] + by.one_minus_beta1 * gradient;
+    second[j] = by.beta2 * second[j] + by.one_minus_beta2 * gradient * gradient;
+    parameters[j] = keep * parameters[j] -
+                    by.step_size * first[j] / (Kokkos::sqrt(second[j]) * by.second_correction + by.epsilon);
+  }
+  store(&to.first_moment(i), first);
+  store(&to.second_moment(i), second);
+  store(&to.parameters(i), parameters);
+  if (to.weights.extent(0) != 0) store(&to.weights(i), parameters);
+}
+
+template <int width, class Exec, class T>
+void update_pieces(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
+                   const Buffers<Exec, T>& to) {
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  const int threads = host_memory<Exec> ? 1 : 128;
   Kokkos::parallel_for(
-      "annulus::optim::adamw",
-      Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), host ? 1 : 128),
-      KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Exec>::member_type& team) {
+      "annulus::optim::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), threads),
+      KOKKOS_LAMBDA(const Member& team) {
         const AdamWPiece piece = pieces(team.league_rank());
         const float keep = piece.decay ? by.keep : 1.0f;
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, piece.begin, piece.end), [&](std::int64_t i) {
-          const float gradient = by.gradient_scale * gradients(i);
-          const float first = by.beta1 * first_moment(i) + by.one_minus_beta1 * gradient;
-          const float second = by.beta2 * second_moment(i) + by.one_minus_beta2 * gradient * gradient;
-          first_moment(i) = first;
-          second_moment(i) = second;
-          const float parameter =
-              keep * parameters(i) -
-              by.step_size * first / (Kokkos::sqrt(second) * by.second_correction + by.epsilon);
-          parameters(i) = parameter;
-          if (write_weights) weights(i) = T(parameter);
-        });
+        // Packs start at multiples of their width, ranges of parameters may start anywhere.
+        const std::int64_t begin = Kokkos::min((piece.begin + width - 1) / width * width, piece.end);
+        const std::int64_t end = Kokkos::max(begin, piece.end / width * width);
+        const int rank = team.team_rank(), size = team.team_size();
+        for (std::int64_t i = piece.begin + rank; i < begin; i += size) update_pack<1>(by, keep, to, i);
+        for (std::int64_t i = begin + rank * width; i < end; i += size * width)
+          update_pack<width>(by, keep, to, i);
+        for (std::int64_t i = end + rank; i < piece.end; i += size) update_pack<1>(by, keep, to, i);
       });
+}
+
+template <class Exec, class T>
+void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
+            const Buffers<Exec, T>& to) {
+  constexpr int width = pack_width<Exec, T>;
+  if (in_packs<Exec, width>(width, to.parameters, to.gradients, to.first_moment, to.second_moment,
+                            to.weights)) {
+    update_pieces<width>(exec, by, pieces, to);
+  } else {
+    update_pieces<1>(exec, by, pieces, to);
+  }
 }
 
 }  // namespace
@@ -143,8 +181,10 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
   require(weights.extent(0) == size, "AdamW: {} weights '{}' do not fit {} parameters '{}'",
           weights.extent(0), weights.label(), size, parameters.label());
   ++steps_;
-  update<Exec, T>(exec, coefficients(options_, steps_, learning_rate, gradient_scale), *pieces_, parameters,
-                  gradients, *first_moment_, *second_moment_, weights);
+  const bool separate = static_cast<const void*>(weights.data()) != parameters.data();
+  update<Exec, T>(
+      exec, coefficients(options_, steps_, learning_rate, gradient_scale), *pieces_,
+      {parameters, gradients, *first_moment_, *second_moment_, separate ? weights : Array1<T, Exec>()});
 }
 
 template <class Exec>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
 
 #include "core/instantiate.hpp"
@@ -10,39 +11,59 @@
 namespace annulus::optim {
 namespace {
 
-constexpr std::int64_t block_size = 4096;
+constexpr std::int64_t block_size = 16384;
 
 template <class Exec>
-Kokkos::TeamPolicy<Exec> teams(const Exec& exec, std::int64_t count) {
-  constexpr bool host =
-      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
-  return {exec, static_cast<int>(count), host ? 1 : 128};  // a fixed size, hence a fixed order of addition
+using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+
+// A fixed number of threads, hence a fixed order of addition.
+template <class Exec>
+Kokkos::TeamPolicy<Exec> teams(const Exec& exec, std::int64_t count, int threads) {
+  return {exec, static_cast<int>(count), annulus::detail::host_memory<Exec> ? 1 : threads};
 }
 
-// sums (blocks + 1)
+// sums (blocks + 1): of each block
+template <int width, class Exec>
+void squares_of_blocks(const Exec& exec, const Array1<const float, Exec>& values,
+                       const Array1<double, Exec>& sums, std::int64_t blocks) {
+  const auto size = static_cast<std::int64_t>(values.extent(0));
+  Kokkos::parallel_for(
+      "annulus::optim::squares_of_blocks", teams(exec, blocks, 256), KOKKOS_LAMBDA(const Member<Exec>& team) {
+        const std::int64_t block = team.league_rank(), begin = block * block_size;
+        const std::int64_t end = Kokkos::min(begin + block_size, size);
+        const std::int64_t packed = begin + (end - begin) / width * width;
+        const int rank = team.team_rank(), step = team.team_size();
+        double squares[width] = {};
+        for (std::int64_t i = begin + rank * width; i < packed; i += step * width) {
+          const auto pack = load<width>(&values(i));
+          for (int j = 0; j < width; ++j) squares[j] += static_cast<double>(pack[j]) * pack[j];
+        }
+        for (std::int64_t i = packed + rank; i < end; i += step)
+          squares[0] += static_cast<double>(values(i)) * values(i);
+        double sum = squares[0];
+        for (int j = 1; j < width; ++j) sum += squares[j];
+        team.team_reduce(Kokkos::Sum<double>(sum));
+        if (rank == 0) sums(block) = sum;
+      });
+}
+
+// sums (blocks + 1): of each block, and of all
 template <class Exec>
 void sum_of_squares(const Exec& exec, const Array1<const float, Exec>& values,
                     const Array1<double, Exec>& sums, std::int64_t blocks) {
-  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
-  const auto size = static_cast<std::int64_t>(values.extent(0));
+  constexpr int width = pack_width<Exec, float>;
+  if (in_packs<Exec, width>(width, values)) {
+    squares_of_blocks<width>(exec, values, sums, blocks);
+  } else {
+    squares_of_blocks<1>(exec, values, sums, blocks);
+  }
   Kokkos::parallel_for(
-      "annulus::optim::squares_of_blocks", teams(exec, blocks), KOKKOS_LAMBDA(const Member& team) {
-        const std::int64_t block = team.league_rank(), begin = block * block_size;
-        const std::int64_t end = Kokkos::min(begin + block_size, size);
+      "annulus::optim::sum_of_blocks", teams(exec, 1, 512), KOKKOS_LAMBDA(const Member<Exec>& team) {
         double sum = 0.0;
-        Kokkos::parallel_reduce(
-            Kokkos::TeamVectorRange(team, begin, end),
-            [&](std::int64_t i, double& partial) { partial += static_cast<double>(values(i)) * values(i); },
-            sum);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { sums(block) = sum; });
-      });
-  Kokkos::parallel_for(
-      "annulus::optim::sum_of_blocks", teams(exec, 1), KOKKOS_LAMBDA(const Member& team) {
-        double sum = 0.0;
-        Kokkos::parallel_reduce(
-            Kokkos::TeamVectorRange(team, blocks),
-            [&](std::int64_t block, double& partial) { partial += sums(block); }, sum);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { sums(blocks) = sum; });
+        for (std::int64_t block = team.team_rank(); block < blocks; block += team.team_size())
+          sum += sums(block);
+        team.team_reduce(Kokkos::Sum<double>(sum));
+        if (team.team_rank() == 0) sums(blocks) = sum;
       });
 }
 

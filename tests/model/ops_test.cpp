@@ -2,159 +2,275 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
+#include <vector>
 
+#include <annulus/core/cast.hpp>
 #include <annulus/model/ops.hpp>
 #include <annulus/sequence/layout.hpp>
+
+#include "model/ops_support.hpp"
 
 namespace annulus::model {
 namespace {
 
-using Exec = HostExec;
+using test::random2;
+using test::tolerance;
+using test::values_of;
+using Exec = test::TestExec;
 
-Array2<float, Exec> random2(int rows, int columns, unsigned seed) {
-  Array2<float, Exec> a("a", rows, columns);
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (int i = 0; i < rows; ++i)
-    for (int j = 0; j < columns; ++j) a(i, j) = normal(random);
-  return a;
+template <class T>
+class Ops : public testing::Test {};
+TYPED_TEST_SUITE(Ops, test::TrainingTypes, test::TypeNames);
+
+// Widths that kernels take in packs, of more and fewer than a warp's worth, and widths that they cannot.
+constexpr int widths[] = {8, 20, 64, 333, 2056};
+
+TYPED_TEST(Ops, RmsNormForwardAndBackwardMatchDoublePrecision) {
+  using T = TypeParam;
+  const Exec exec;
+  const float epsilon = 1e-3f;
+  for (const int hidden : widths) {
+    SCOPED_TRACE(hidden);
+    const int tokens = 131;  // more than two partial sums of the gain's gradient
+    const auto x = random2<T>(1, tokens, hidden), d_out = random2<T>(2, tokens, hidden),
+               d_x = random2<T>(3, tokens, hidden);  // the residual's gradient is there before
+    const auto gain = test::random(4, Array1<T, Exec>("gain", hidden));
+    const auto d_gain = test::random(5, Array1<float, Exec>("d_gain", hidden));
+    const Array1<float, Exec> r("r", tokens);
+    const Array2<T, Exec> out("out", tokens, hidden), again("again", tokens, hidden);
+    const Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
+    const auto d_before = test::copy_on_host(d_x);
+    const auto gain_before = test::copy_on_host(d_gain);
+    rms_norm<Exec, T>(exec, x, gain, epsilon, out, r);
+    rms_norm_again<Exec, T>(exec, x, gain, r, again);
+    rms_norm_backward<Exec, T>(exec, x, gain, r, d_out, d_x, d_gain, partial);
+    exec.fence();
+
+    const auto hx = values_of(x), hd = values_of(d_out), hout = values_of(out), hagain = values_of(again),
+               hdx = values_of(d_x);
+    const auto hg = values_of(gain);
+    const auto hdg = values_of(d_gain);
+    std::vector<double> gain_gradient(hidden);
+    for (int t = 0; t < tokens; ++t) {
+      double squares = 0, dot = 0;
+      for (int c = 0; c < hidden; ++c) squares += double(hx(t, c)) * hx(t, c);
+      const double s = 1 / std::sqrt(squares / hidden + epsilon);
+      for (int c = 0; c < hidden; ++c) dot += double(hd(t, c)) * hg(c) * hx(t, c) * s;
+      for (int c = 0; c < hidden; ++c) {
+        const double normed = hx(t, c) * s * hg(c);
+        ASSERT_NEAR(hout(t, c), normed, tolerance<T>(normed, 2e-6)) << t << ", " << c;
+        ASSERT_EQ(float(hagain(t, c)), float(hout(t, c)));
+        const double dx = d_before(t, c) + s * (double(hd(t, c)) * hg(c) - hx(t, c) * s * dot / hidden);
+        ASSERT_NEAR(hdx(t, c), dx, tolerance<T>(dx, 1e-5)) << t << ", " << c;
+        gain_gradient[c] += hd(t, c) * hx(t, c) * s;
+      }
+    }
+    for (int c = 0; c < hidden; ++c)
+      ASSERT_NEAR(hdg(c), gain_before(c) + gain_gradient[c], 1e-4) << "column " << c;
+  }
 }
 
-TEST(RmsNorm, ForwardAndBackwardMatchDoublePrecisionDifferences) {
+TYPED_TEST(Ops, SwiGluForwardAndBackwardMatchDoublePrecision) {
+  using T = TypeParam;
   const Exec exec;
-  const int tokens = 131, hidden = 20;  // more than two partial sums of the gain's gradient
-  const float epsilon = 1e-3f;
-  const auto x = random2(tokens, hidden, 1), d_out = random2(tokens, hidden, 2);
-  Array1<float, Exec> gain("gain", hidden), r("r", tokens), d_gain("d_gain", hidden);
-  for (int c = 0; c < hidden; ++c) gain(c) = 0.5f + 0.1f * c;
-  Array2<float, Exec> out("out", tokens, hidden), again("again", tokens, hidden), d_x("d_x", tokens, hidden);
-  Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
-  Kokkos::deep_copy(d_x, 1.0f);  // gradients are added
-  Kokkos::deep_copy(d_gain, 2.0f);
-  rms_norm<Exec, float>(exec, x, gain, epsilon, out, r);
-  rms_norm_again<Exec, float>(exec, x, gain, r, again);
-  rms_norm_backward<Exec, float>(exec, x, gain, r, d_out, d_x, d_gain, partial);
-  exec.fence();
-
-  // f = Σ d_out ∘ norm(x) of one row, in double
-  const auto f = [&](int t, const std::vector<double>& row, int g, double dg) {
-    double squares = 0, sum = 0;
-    for (const double value : row) squares += value * value;
-    const double scale = 1 / std::sqrt(squares / hidden + epsilon);
-    for (int c = 0; c < hidden; ++c) sum += d_out(t, c) * row[c] * scale * (gain(c) + (c == g ? dg : 0));
-    return sum;
-  };
-  std::vector<double> expected_gain(hidden, 2.0);
-  for (int t = 0; t < tokens; ++t) {
-    std::vector<double> row(hidden);
-    double squares = 0;
-    for (int c = 0; c < hidden; ++c) squares += (row[c] = x(t, c)) * row[c];
-    for (int c = 0; c < hidden; ++c) {
-      EXPECT_NEAR(out(t, c), row[c] / std::sqrt(squares / hidden + epsilon) * gain(c), 1e-5);
-      EXPECT_EQ(again(t, c), out(t, c));
-      const double step = 1e-5;
-      auto up = row, down = row;
-      up[c] += step;
-      down[c] -= step;
-      EXPECT_NEAR(d_x(t, c), 1.0 + (f(t, up, -1, 0) - f(t, down, -1, 0)) / (2 * step), 2e-5);
-      expected_gain[c] += (f(t, row, c, step) - f(t, row, c, -step)) / (2 * step);
+  for (const int ffn : widths) {
+    for (const int offset : {0, 1}) {  // of the arrays in memory: kernels must not ask for aligned rows
+      SCOPED_TRACE(testing::Message() << ffn << " columns from element " << offset);
+      const int tokens = 19;
+      const auto memory = test::random(6, Array1<T, Exec>("memory", tokens * 4 * ffn + 3));
+      Array2<T, Exec> gate_up(memory.data() + offset, tokens, 2 * ffn),
+          d_out(gate_up.data() + gate_up.size(), tokens, ffn), out(d_out.data() + d_out.size(), tokens, ffn);
+      const Array2<T, Exec> d("d", tokens, 2 * ffn);
+      swiglu<Exec, T>(exec, gate_up, out);
+      swiglu_backward<Exec, T>(exec, gate_up, d_out, d);
+      const auto in = test::copy_on_host(gate_up), hd_out = test::copy_on_host(d_out),
+                 hout = test::copy_on_host(out), hd = test::copy_on_host(d);
+      swiglu_backward<Exec, T>(exec, gate_up, d_out, gate_up);  // in place
+      const auto in_place = test::copy_on_host(gate_up);
+      for (int t = 0; t < tokens; ++t)
+        for (int c = 0; c < ffn; ++c) {
+          const double gate = in(t, c), up = in(t, ffn + c), sigmoid = 1 / (1 + std::exp(-gate));
+          const double d_silu = sigmoid * (1 + gate * (1 - sigmoid));
+          ASSERT_NEAR(hout(t, c), gate * sigmoid * up, tolerance<T>(gate * sigmoid * up, 2e-6));
+          ASSERT_NEAR(hd(t, c), hd_out(t, c) * up * d_silu, tolerance<T>(hd_out(t, c) * up * d_silu, 2e-6));
+          ASSERT_NEAR(hd(t, ffn + c), hd_out(t, c) * gate * sigmoid,
+                      tolerance<T>(hd_out(t, c) * gate * sigmoid, 2e-6));
+          ASSERT_EQ(float(in_place(t, c)), float(hd(t, c)));
+          ASSERT_EQ(float(in_place(t, ffn + c)), float(hd(t, ffn + c)));
+        }
     }
   }
-  for (int c = 0; c < hidden; ++c) EXPECT_NEAR(d_gain(c), expected_gain[c], 1e-4);
 }
 
-TEST(SwiGlu, ForwardAndBackwardMatchDoublePrecisionDifferences) {
+TYPED_TEST(Ops, SwiGluOfLargeNumbersIsFinite) {
+  using T = TypeParam;
   const Exec exec;
-  const int tokens = 9, ffn = 7;
-  const auto gate_up = random2(tokens, 2 * ffn, 3), d_out = random2(tokens, ffn, 4);
-  Array2<float, Exec> out("out", tokens, ffn), d("d", tokens, 2 * ffn);
-  swiglu<Exec, float>(exec, gate_up, out);
-  swiglu_backward<Exec, float>(exec, gate_up, d_out, d);
+  const Array2<T, Exec> gate_up("gate_up", 1, 16), d_out("d_out", 1, 8), out("out", 1, 8), d("d", 1, 16);
+  const auto in = Kokkos::create_mirror_view(gate_up);
+  for (int c = 0; c < 16; ++c) in(0, c) = T(c >= 8 ? 2.0f : c % 2 == 0 ? -1e4f : 1e4f);
+  Kokkos::deep_copy(gate_up, in);
+  Kokkos::deep_copy(d_out, T(1.0f));
+  swiglu<Exec, T>(exec, gate_up, out);
+  swiglu_backward<Exec, T>(exec, gate_up, d_out, d);
   exec.fence();
-  const auto f = [](double gate, double up) { return gate / (1 + std::exp(-gate)) * up; };
-  const double step = 1e-5;
-  for (int t = 0; t < tokens; ++t)
-    for (int c = 0; c < ffn; ++c) {
-      const double gate = gate_up(t, c), up = gate_up(t, ffn + c);
-      EXPECT_NEAR(out(t, c), f(gate, up), 1e-5);
-      EXPECT_NEAR(d(t, c), d_out(t, c) * (f(gate + step, up) - f(gate - step, up)) / (2 * step), 1e-5);
-      EXPECT_NEAR(d(t, ffn + c), d_out(t, c) * f(gate, 1), 1e-5);
-    }
-  swiglu_backward<Exec, float>(exec, gate_up, d_out, gate_up);  // in place
-  exec.fence();
-  for (int t = 0; t < tokens; ++t)
-    for (int c = 0; c < 2 * ffn; ++c) EXPECT_EQ(gate_up(t, c), d(t, c));
+  const auto hout = values_of(out), hd = values_of(d);
+  for (int c = 0; c < 8; ++c) {
+    EXPECT_EQ(float(hout(0, c)), c % 2 == 0 ? 0.0f : 2.0f * float(T(1e4f)));
+    EXPECT_EQ(float(hd(0, c)), c % 2 == 0 ? 0.0f : 2.0f);
+    EXPECT_EQ(float(hd(0, 8 + c)), c % 2 == 0 ? 0.0f : float(T(1e4f)));
+  }
 }
 
-TEST(Embedding, LooksUpAndSumsTheRowsOfEachToken) {
+TYPED_TEST(Ops, EmbeddingLooksUpAndSumsTheRowsOfEachToken) {
+  using T = TypeParam;
   const Exec exec;
-  const int tokens = 50, vocabulary = 8, hidden = 5;
-  const auto table = random2(vocabulary, hidden, 5), d_out = random2(tokens, hidden, 6);
-  Array1<std::int32_t, Exec> ids("ids", tokens), order("order", tokens);
-  std::mt19937 random(9);
-  int next = 0;
-  for (int t = 0; t < tokens; ++t)
-    ids(t) = static_cast<std::int32_t>(random() % (vocabulary - 1));  // the last is never used
-  for (int id = 0; id < vocabulary; ++id)
-    for (int t = 0; t < tokens; ++t)
-      if (ids(t) == id) order(next++) = t;
-  Array2<float, Exec> out("out", tokens, hidden), d_table("d_table", vocabulary, hidden);
-  Kokkos::deep_copy(d_table, 1.0f);
-  embed<Exec, float>(exec, ids, table, out);
-  embed_backward<Exec, float>(exec, ids, order, d_out, d_table);
-  exec.fence();
-  for (int id = 0; id < vocabulary; ++id)
-    for (int c = 0; c < hidden; ++c) {
-      double sum = 1.0;
-      for (int t = 0; t < tokens; ++t) {
-        if (ids(t) != id) continue;
-        sum += d_out(t, c);
-        EXPECT_EQ(out(t, c), table(id, c));
+  for (const int hidden : widths) {
+    SCOPED_TRACE(hidden);
+    const int tokens = 410, vocabulary = 40;  // blocks with many tokens, and tokens of many blocks
+    const auto table = random2<T>(7, vocabulary, hidden), d_out = random2<T>(8, tokens, hidden);
+    const Array1<std::int32_t, Exec> ids("ids", tokens), order("order", tokens);
+    const auto hids = Kokkos::create_mirror_view(ids), horder = Kokkos::create_mirror_view(order);
+    std::mt19937 random(9);
+    int next = 0;
+    for (int t = 0; t < tokens; ++t)  // the last token is never used, one is used often
+      hids(t) = static_cast<std::int32_t>(t % 2 == 0 ? 3 : random() % (vocabulary - 1));
+    for (int id = 0; id < vocabulary; ++id)
+      for (int t = 0; t < tokens; ++t)
+        if (hids(t) == id) horder(next++) = t;
+    Kokkos::deep_copy(ids, hids);
+    Kokkos::deep_copy(order, horder);
+    const Array2<T, Exec> out("out", tokens, hidden);
+    const Array2<float, Exec> d_table("d_table", vocabulary, hidden);
+    const Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
+    Kokkos::deep_copy(d_table, 1.0f);
+    embed<Exec, T>(exec, ids, table, out);
+    embed_backward<Exec, T>(exec, ids, order, d_out, d_table, partial);
+    exec.fence();
+    const auto htable = values_of(table), hout = values_of(out), hd_out = values_of(d_out);
+    const auto hd_table = values_of(d_table);
+    for (int id = 0; id < vocabulary; ++id)
+      for (int c = 0; c < hidden; ++c) {
+        double sum = 1.0;
+        for (int t = 0; t < tokens; ++t) {
+          if (hids(t) != id) continue;
+          sum += hd_out(t, c);
+          ASSERT_EQ(float(hout(t, c)), float(htable(id, c)));
+        }
+        ASSERT_NEAR(hd_table(id, c), sum, 1e-5);
       }
-      EXPECT_NEAR(d_table(id, c), sum, 1e-5);
-    }
+  }
 }
 
-TEST(Rope, RotatesByGlobalPositionsWhateverTheLayout) {
+TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
+  using T = TypeParam;
   const Exec exec;
   const std::int64_t length = 3'000'017;  // positions whose angles float could not tell apart
-  const int head_dim = 16, heads = 3, kv_heads = 1, rows = 12;
-  const PositionMap shard = Layout::parse("zigzag").shard(length, 4, 1);
-  const PositionMap positions = shard.slice({shard.count - rows, shard.count});
-  Array2<float, Exec> cosine("cosine", rows, head_dim / 2), sine("sine", rows, head_dim / 2);
-  rope_table<Exec>(exec, positions, 10000.0f, cosine, sine);
-  const auto qkv = random2(rows, (heads + 2 * kv_heads) * head_dim, 7);
-  Array4<float, Exec> q("q", 1, heads, rows, head_dim), k("k", 1, kv_heads, rows, head_dim),
-      v("v", 1, kv_heads, rows, head_dim);
-  split_rotate<Exec, float>(exec, qkv, cosine, sine, q, k, v);
-  Array2<float, Exec> back("back", rows, qkv.extent(1));
-  split_rotate_backward<Exec, float>(exec, q, k, v, cosine, sine, back);  // a rotation's transpose undoes it
-  exec.fence();
-  for (int t = 0; t < rows; ++t) {
-    for (std::size_t c = 0; c < qkv.extent(1); ++c) EXPECT_NEAR(back(t, c), qkv(t, c), 1e-5);
-    for (int i = 0; i < head_dim / 2; ++i) {
-      const double angle = double(positions(t)) * std::pow(10000.0, -2.0 * i / head_dim);
-      for (int h = 0; h < heads; ++h) {
-        const double a = qkv(t, h * head_dim + i), b = qkv(t, h * head_dim + head_dim / 2 + i);
-        EXPECT_NEAR(q(0, h, t, i), a * std::cos(angle) - b * std::sin(angle), 1e-5);
-        EXPECT_NEAR(q(0, h, t, head_dim / 2 + i), b * std::cos(angle) + a * std::sin(angle), 1e-5);
+  for (const int head_dim : {16, 24, 128}) {
+    SCOPED_TRACE(head_dim);
+    const int heads = 6, kv_heads = 2, rows = 12, half = head_dim / 2;
+    const PositionMap shard = Layout::parse("zigzag").shard(length, 4, 1);
+    const PositionMap positions = shard.slice({shard.count - rows, shard.count});
+    const Array2<float, Exec> cosine("cosine", rows, half), sine("sine", rows, half);
+    rope_table<Exec>(exec, positions, 10000.0f, cosine, sine);
+    const auto qkv = random2<T>(10, rows, (heads + 2 * kv_heads) * head_dim);
+    const Array4<T, Exec> q("q", 1, heads, rows, head_dim), k("k", 1, kv_heads, rows, head_dim),
+        v("v", 1, kv_heads, rows, head_dim);
+    split_rotate<Exec, T>(exec, qkv, cosine, sine, q, k, v);
+    const auto dq = test::random(11, Array4<float, Exec>("dq", 1, heads, rows, head_dim)),
+               dk = test::random(12, Array4<float, Exec>("dk", 1, kv_heads, rows, head_dim)),
+               dv = test::random(13, Array4<float, Exec>("dv", 1, kv_heads, rows, head_dim));
+    const Array2<T, Exec> d_qkv("d_qkv", rows, qkv.extent(1));
+    split_rotate_backward<Exec, T>(exec, dq, dk, dv, cosine, sine, d_qkv);
+    exec.fence();
+    const auto in = values_of(qkv), back = values_of(d_qkv);
+    const auto hq = values_of(q), hk = values_of(k), hv = values_of(v);
+    const auto hdq = values_of(dq), hdk = values_of(dk), hdv = values_of(dv);
+    for (int t = 0; t < rows; ++t) {
+      for (int h = 0; h < heads + 2 * kv_heads; ++h) {
+        const bool is_q = h < heads, is_v = h >= heads + kv_heads;
+        const auto& to = is_q ? hq : is_v ? hv : hk;
+        const auto& from = is_q ? hdq : is_v ? hdv : hdk;
+        const int own = is_q ? h : is_v ? h - heads - kv_heads : h - heads;
+        for (int i = 0; i < half; ++i) {
+          const double angle = is_v ? 0 : double(positions(t)) * std::pow(10000.0, -2.0 * i / head_dim);
+          const double c = std::cos(angle), s = std::sin(angle);
+          const int first = h * head_dim + i, second = first + half;
+          const auto near = [&](double actual, double expected) {
+            return std::abs(actual - expected) <= tolerance<T>(expected, 2e-6);
+          };
+          ASSERT_TRUE(near(to(0, own, t, i), in(t, first) * c - in(t, second) * s)) << h << ", " << t;
+          ASSERT_TRUE(near(to(0, own, t, half + i), in(t, second) * c + in(t, first) * s)) << h << ", " << t;
+          // the transpose
+          const double a = from(0, own, t, i), b = from(0, own, t, half + i);
+          ASSERT_TRUE(near(back(t, first), a * c + b * s)) << h << ", " << t;
+          ASSERT_TRUE(near(back(t, second), b * c - a * s)) << h << ", " << t;
+        }
       }
-      EXPECT_EQ(v(0, 0, t, i), qkv(t, (heads + kv_heads) * head_dim + i));
     }
   }
 }
 
-TEST(Heads, JoinAndSplitAreInverse) {
+TYPED_TEST(Ops, HeadsAreJoinedAndSplit) {
+  using T = TypeParam;
   const Exec exec;
-  const auto joined = random2(6, 3 * 8, 8);
-  Array4<float, Exec> split("split", 1, 3, 6, 8);
-  Array2<float, Exec> again("again", 6, 3 * 8);
-  split_heads<Exec, float>(exec, joined, split);
-  join_heads<Exec, float>(exec, split, again);
-  exec.fence();
-  EXPECT_EQ(split(0, 2, 4, 5), joined(4, 2 * 8 + 5));
-  for (int t = 0; t < 6; ++t)
-    for (int c = 0; c < 24; ++c) EXPECT_EQ(again(t, c), joined(t, c));
+  for (const int head_dim : {16, 20}) {
+    SCOPED_TRACE(head_dim);
+    const int heads = 3, tokens = 37;
+    const auto joined = random2<T>(14, tokens, heads * head_dim);
+    const Array4<T, Exec> split("split", 1, heads, tokens, head_dim);
+    const auto in = test::random(15, Array4<float, Exec>("in", 1, heads, tokens, head_dim));
+    const Array2<T, Exec> out("out", tokens, heads * head_dim);
+    split_heads<Exec, T>(exec, joined, split);
+    join_heads<Exec, T>(exec, in, out);
+    exec.fence();
+    const auto hjoined = values_of(joined), hout = values_of(out);
+    const auto hsplit = values_of(split);
+    const auto hin = values_of(in);
+    for (int t = 0; t < tokens; ++t)
+      for (int h = 0; h < heads; ++h)
+        for (int i = 0; i < head_dim; ++i) {
+          ASSERT_EQ(float(hsplit(0, h, t, i)), float(hjoined(t, h * head_dim + i)));
+          ASSERT_EQ(float(hout(t, h * head_dim + i)), float(T(hin(0, h, t, i))));
+        }
+  }
+}
+
+TYPED_TEST(Ops, SumsAreTheSameBitsEveryTime) {
+  using T = TypeParam;
+  const Exec exec;
+  const int tokens = 700, hidden = 520;
+  const auto x = random2<T>(16, tokens, hidden), d_out = random2<T>(17, tokens, hidden);
+  const auto gain = test::random(18, Array1<T, Exec>("gain", hidden));
+  const Array1<float, Exec> r("r", tokens);
+  const Array2<T, Exec> out("out", tokens, hidden);
+  const Array2<float, Exec> partial("partial", norm_partial_rows(tokens), hidden);
+  const auto gradient = [&](const Exec& on) {
+    const Array1<float, Exec> d_gain("d_gain", hidden);
+    const Array2<T, Exec> d_x("d_x", tokens, hidden);
+    rms_norm<Exec, T>(on, x, gain, 1e-5f, out, r);
+    rms_norm_backward<Exec, T>(on, x, gain, r, d_out, d_x, d_gain, partial);
+    on.fence();
+    return std::pair(test::copy_on_host(d_gain), test::copy_on_host(d_x));
+  };
+  const auto once = gradient(exec), again = gradient(test::new_instance<Exec>());  // on the host: one thread
+  for (int c = 0; c < hidden; ++c) ASSERT_EQ(once.first(c), again.first(c));
+  for (std::size_t i = 0; i < once.second.size(); ++i)
+    ASSERT_EQ(float(once.second.data()[i]), float(again.second.data()[i]));
+}
+
+TEST(Cast, RoundsToNearestAndBack) {
+  const Exec exec;
+  for (const int size : {0, 1, 64, 1003}) {
+    const auto from = test::random(19, Array1<float, Exec>("from", size));
+    const Array1<bfloat16, Exec> narrow("narrow", size);
+    const Array1<float, Exec> back("back", size);
+    cast<Exec, bfloat16, float>(exec, from, narrow);
+    cast<Exec, float, bfloat16>(exec, narrow, back);
+    exec.fence();
+    const auto in = values_of(from), out = values_of(back);
+    for (int i = 0; i < size; ++i) ASSERT_EQ(out(i), float(bfloat16(in(i)))) << i;
+  }
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/float16.hpp>
+
+#include "support/exec.hpp"
 
 namespace annulus::optim {
 namespace {
@@ -45,6 +48,11 @@ double reference(const AdamWOptions& options, std::int64_t element, bool decay, 
   return parameter;
 }
 
+template <class View>
+auto values_of(const View& view) {
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
+}
+
 // Parameters and gradients of elements [begin, end) of a buffer.
 template <class Exec>
 struct Shard {
@@ -56,15 +64,30 @@ struct Shard {
         end(last),
         parameters("parameters", last - first),
         gradients("gradients", last - first) {
-    for (std::int64_t i = begin; i < end; ++i) parameters(i - begin) = parameter_at(i);
+    fill(parameters, [](std::int64_t element) { return parameter_at(element); });
+  }
+
+  template <class Value>
+  void fill(const Buffer<Exec>& buffer, const Value& value) const {
+    const auto host = Kokkos::create_mirror_view(buffer);
+    for (std::int64_t i = begin; i < end; ++i) host(i - begin) = value(i);
+    Kokkos::deep_copy(buffer, host);
+  }
+
+  void load_gradients(int step) {
+    fill(gradients, [step](std::int64_t element) { return gradient_at(element, step); });
   }
 
   void run(AdamW<Exec>& optimizer, int first_step, int last_step, float gradient_scale) {
     for (int step = first_step; step <= last_step; ++step) {
-      for (std::int64_t i = begin; i < end; ++i) gradients(i - begin) = gradient_at(i, step);
-      optimizer.step(Exec(), parameters, gradients, learning_rates[step - 1], gradient_scale);
+      load_gradients(step);
+      const Exec exec;
+      optimizer.step(exec, parameters, gradients, learning_rates[step - 1], gradient_scale);
+      exec.fence();
     }
   }
+
+  auto values() const { return values_of(parameters); }
 };
 
 // Sizes around the pieces of 4096 elements that the kernel works on.
@@ -80,8 +103,9 @@ bool decays(std::int64_t element) {
 
 template <class Exec>
 class AdamWOn : public testing::Test {};
-using Spaces = std::conditional_t<std::is_same_v<HostExec, Kokkos::Serial>, testing::Types<HostExec>,
-                                  testing::Types<HostExec, Kokkos::Serial>>;
+using Spaces =
+    std::conditional_t<std::is_same_v<test::TestExec, Kokkos::Serial>, testing::Types<test::TestExec>,
+                       testing::Types<test::TestExec, Kokkos::Serial>>;
 TYPED_TEST_SUITE(AdamWOn, Spaces);
 
 TYPED_TEST(AdamWOn, AgreesWithTheDefinitionInDouble) {
@@ -91,45 +115,85 @@ TYPED_TEST(AdamWOn, AgreesWithTheDefinitionInDouble) {
   Shard<TypeParam> shard(0, size);
   shard.run(optimizer, 1, steps, 0.25f);
   EXPECT_EQ(optimizer.steps(), steps);
+  const auto values = shard.values();
   for (std::int64_t i = 0; i < size; ++i)
-    ASSERT_NEAR(shard.parameters(i), reference(options, i, decays(i), steps, 0.25), 5e-7) << "element " << i;
+    ASSERT_NEAR(values(i), reference(options, i, decays(i), steps, 0.25), 5e-7) << "element " << i;
 }
 
 TEST(AdamW, FirstStepByHand) {
   // After one step m / (1 - beta1) = g and v / (1 - beta2) = g²: the update is lr · g / (|g| + epsilon).
   const std::vector<ParameterRange> all{{0, 2, true}, {2, 3, false}};
-  AdamW<HostExec> optimizer(HostExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
-  const Buffer<HostExec> parameters("parameters", 3), gradients("gradients", 3);
+  AdamW<test::TestExec> optimizer(test::TestExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
+  const Buffer<test::TestExec> parameters("parameters", 3), gradients("gradients", 3);
   Kokkos::deep_copy(parameters, 1.0f);
-  gradients(0) = 0.5f;
-  gradients(1) = -1.5f;
-  gradients(2) = 0.5f;
-  optimizer.step(HostExec(), parameters, gradients, 0.5);
-  EXPECT_NEAR(parameters(0), 0.95 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(parameters(1), 0.95 + 0.5 * 0.75, 1e-6);
-  EXPECT_NEAR(parameters(2), 1.0 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(optimizer.first_moment()(1), -0.15, 1e-7);
-  EXPECT_NEAR(optimizer.second_moment()(1), 0.1125, 1e-7);
+  const auto slopes = Kokkos::create_mirror_view(gradients);
+  slopes(0) = 0.5f;
+  slopes(1) = -1.5f;
+  slopes(2) = 0.5f;
+  Kokkos::deep_copy(gradients, slopes);
+  optimizer.step(test::TestExec(), parameters, gradients, 0.5);
+  Kokkos::fence();
+  const auto values = values_of(parameters);
+  EXPECT_NEAR(values(0), 0.95 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(values(1), 0.95 + 0.5 * 0.75, 1e-6);
+  EXPECT_NEAR(values(2), 1.0 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(values_of(optimizer.first_moment())(1), -0.15, 1e-7);
+  EXPECT_NEAR(values_of(optimizer.second_moment())(1), 0.1125, 1e-7);
+}
+
+template <class T>
+void expect_rounded_weights() {
+  AdamW<test::TestExec> with(test::TestExec(), {}, size, ranges), without(test::TestExec(), {}, size, ranges);
+  Shard<test::TestExec> one(0, size), other(0, size);
+  const Array1<T, test::TestExec> weights("weights", size);
+  for (int step = 1; step <= 3; ++step) {
+    one.load_gradients(step);
+    with.step(test::TestExec(), one.parameters, one.gradients, learning_rates[step - 1], 0.5f, weights);
+    Kokkos::fence();
+    other.run(without, step, step, 0.5f);
+    const auto parameters = one.values(), expected = other.values();
+    const auto rounded = values_of(weights);
+    for (std::int64_t i = 0; i < size; ++i) {
+      ASSERT_EQ(parameters(i), expected(i)) << "element " << i;
+      ASSERT_EQ(float(rounded(i)), float(T(expected(i)))) << "element " << i;
+    }
+  }
+}
+
+TEST(AdamW, WritesTheWeightsOfComputeInTheSamePass) {
+  expect_rounded_weights<float>();
+  expect_rounded_weights<bfloat16>();
+}
+
+TEST(AdamW, TheWeightsMayBeTheParameters) {
+  AdamW<test::TestExec> with(test::TestExec(), {}, size, ranges), without(test::TestExec(), {}, size, ranges);
+  Shard<test::TestExec> one(0, size), other(0, size);
+  one.load_gradients(1);
+  with.step(test::TestExec(), one.parameters, one.gradients, learning_rates[0], 1.0f, one.parameters);
+  Kokkos::fence();
+  other.run(without, 1, 1, 1.0f);
+  const auto parameters = one.values(), expected = other.values();
+  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(parameters(i), expected(i)) << "element " << i;
 }
 
 TEST(AdamW, ShardsGiveTheWholeBitForBit) {
-  AdamW<HostExec> whole(HostExec(), {}, size, ranges);
-  Shard<HostExec> all(0, size);
+  AdamW<test::TestExec> whole(test::TestExec(), {}, size, ranges);
+  Shard<test::TestExec> all(0, size);
   all.run(whole, 1, 4, 1.0f);
   for (const auto& [begin, end] :
        {std::pair(0, 50), std::pair(50, 4150), std::pair(4150, 10007), std::pair(7, 7)}) {
-    AdamW<HostExec> optimizer(HostExec(), {}, end - begin, ranges_of_shard(ranges, begin, end));
-    Shard<HostExec> shard(begin, end);
+    AdamW<test::TestExec> optimizer(test::TestExec(), {}, end - begin, ranges_of_shard(ranges, begin, end));
+    Shard<test::TestExec> shard(begin, end);
     shard.run(optimizer, 1, 4, 1.0f);
-    for (std::int64_t i = begin; i < end; ++i)
-      ASSERT_EQ(shard.parameters(i - begin), all.parameters(i)) << "element " << i;
+    const auto part = shard.values(), expected = all.values();
+    for (std::int64_t i = begin; i < end; ++i) ASSERT_EQ(part(i - begin), expected(i)) << "element " << i;
   }
 }
 
 TEST(AdamW, ARestoredStateContinuesBitForBit) {
-  AdamW<HostExec> straight(HostExec(), {}, size, ranges), before(HostExec(), {}, size, ranges),
-      after(HostExec(), {}, size, ranges);
-  Shard<HostExec> uninterrupted(0, size), interrupted(0, size);
+  AdamW<test::TestExec> straight(test::TestExec(), {}, size, ranges),
+      before(test::TestExec(), {}, size, ranges), after(test::TestExec(), {}, size, ranges);
+  Shard<test::TestExec> uninterrupted(0, size), interrupted(0, size);
   uninterrupted.run(straight, 1, 6, 1.0f);
   interrupted.run(before, 1, 3, 1.0f);
   Kokkos::deep_copy(after.first_moment(), before.first_moment());
@@ -137,24 +201,28 @@ TEST(AdamW, ARestoredStateContinuesBitForBit) {
   after.set_steps(before.steps());
   interrupted.run(after, 4, 6, 1.0f);
   EXPECT_EQ(after.steps(), 6);
-  for (std::int64_t i = 0; i < size; ++i)
-    ASSERT_EQ(interrupted.parameters(i), uninterrupted.parameters(i)) << "element " << i;
+  const auto resumed = interrupted.values(), expected = uninterrupted.values();
+  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(resumed(i), expected(i)) << "element " << i;
 }
 
 TEST(AdamW, ZeroGradientsOnlyDecay) {
-  AdamW<HostExec> optimizer(HostExec(), {.weight_decay = 0.5}, size, ranges);
-  const Buffer<HostExec> parameters("parameters", size), gradients("gradients", size);
+  AdamW<test::TestExec> optimizer(test::TestExec(), {.weight_decay = 0.5}, size, ranges);
+  const Buffer<test::TestExec> parameters("parameters", size), gradients("gradients", size);
   Kokkos::deep_copy(parameters, 2.0f);
-  optimizer.step(HostExec(), parameters, gradients, 0.5);
-  for (std::int64_t i = 0; i < size; ++i)
-    ASSERT_EQ(parameters(i), decays(i) ? 1.5f : 2.0f) << "element " << i;
+  optimizer.step(test::TestExec(), parameters, gradients, 0.5);
+  Kokkos::fence();
+  const auto values = values_of(parameters);
+  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(values(i), decays(i) ? 1.5f : 2.0f) << "element " << i;
 }
 
 TEST(AdamW, ItsMemoryCountsAsOptimizer) {
-  const auto bytes = [] { return memory_use().current[static_cast<int>(MemoryCategory::optimizer)]; };
+  const auto bytes = [] {
+    return memory_use(Owned<Array1<float, test::TestExec>>::place)
+        .current[static_cast<int>(MemoryCategory::optimizer)];
+  };
   const std::int64_t before = bytes();
   {
-    const AdamW<HostExec> optimizer(HostExec(), {}, size, ranges);
+    const AdamW<test::TestExec> optimizer(test::TestExec(), {}, size, ranges);
     EXPECT_GE(bytes() - before, 2 * size * 4);
     EXPECT_LT(bytes() - before, 2 * size * 4 + 1000);
   }
@@ -174,7 +242,7 @@ TEST(AdamW, RangesOfAShard) {
 TEST(AdamW, NamesWhatIsWrong) {
   const auto made_with = [](const AdamWOptions& options, std::vector<ParameterRange> parts) -> std::string {
     try {
-      AdamW<HostExec>(HostExec(), options, 10, parts);
+      AdamW<test::TestExec>(test::TestExec(), options, 10, parts);
     } catch (const Error& error) {
       return error.what();
     }
@@ -192,10 +260,12 @@ TEST(AdamW, NamesWhatIsWrong) {
   EXPECT_THAT(made_with({.weight_decay = -1.0}, {{0, 10, true}}), HasSubstr("weight_decay is -1"));
 
   const std::vector<ParameterRange> all{{0, 10, true}};
-  AdamW<HostExec> optimizer(HostExec(), {}, 10, all);
-  const Buffer<HostExec> ten("ten", 10), nine("nine", 9);
-  EXPECT_THROW(optimizer.step(HostExec(), nine, ten, 0.1), Error);
-  EXPECT_THROW(optimizer.step(HostExec(), ten, nine, 0.1), Error);
+  AdamW<test::TestExec> optimizer(test::TestExec(), {}, 10, all);
+  const Buffer<test::TestExec> ten("ten", 10), nine("nine", 9);
+  EXPECT_THROW(optimizer.step(test::TestExec(), nine, ten, 0.1), Error);
+  EXPECT_THROW(optimizer.step(test::TestExec(), ten, nine, 0.1), Error);
+  const Array1<bfloat16, test::TestExec> nine_weights("nine weights", 9);
+  EXPECT_THROW(optimizer.step(test::TestExec(), ten, ten, 0.1, 1.0f, nine_weights), Error);
   EXPECT_EQ(optimizer.steps(), 0);
 }
 

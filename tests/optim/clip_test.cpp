@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -11,31 +12,46 @@
 #include <annulus/base/error.hpp>
 #include <annulus/comm/loopback.hpp>
 
+#include "support/exec.hpp"
+
 namespace annulus::optim {
 namespace {
 
-using Buffer = Array1<float, HostExec>;
+using Buffer = Array1<float, test::TestExec>;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-Buffer random_gradients(std::int64_t size) {
-  const Buffer gradients("gradients", size);
-  std::mt19937 random(11);
-  std::normal_distribution<float> normal;
-  for (std::int64_t i = 0; i < size; ++i) gradients(i) = normal(random);
-  return gradients;
+Buffer on_device(const std::vector<float>& values) {
+  const Buffer buffer("gradients", values.size());
+  const auto host = Kokkos::create_mirror_view(buffer);
+  std::copy(values.begin(), values.end(), host.data());
+  Kokkos::deep_copy(buffer, host);
+  return buffer;
 }
 
-double norm_of(const Buffer& values) {
+std::vector<float> random_numbers(std::int64_t size) {
+  std::vector<float> values(static_cast<std::size_t>(size));
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+Buffer random_gradients(std::int64_t size) {
+  return on_device(random_numbers(size));
+}
+
+double norm_of(const Buffer& buffer) {
+  const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffer);
   long double sum = 0.0L;
   for (std::size_t i = 0; i < values.extent(0); ++i) sum += static_cast<long double>(values(i)) * values(i);
   return static_cast<double>(std::sqrt(sum));
 }
 
 TEST(GradientClipper, MeasuresTheNorm) {
-  GradientClipper<HostExec> clipper(infinity);
-  for (std::int64_t size : {0, 1, 3, 4095, 4096, 4097, 100003}) {
+  GradientClipper<test::TestExec> clipper(infinity);
+  for (std::int64_t size : {0, 1, 3, 4095, 16383, 16384, 16385, 100003}) {
     const Buffer gradients = random_gradients(size);
-    const Clipping clipping = clipper.measure(HostExec(), gradients);
+    const Clipping clipping = clipper.measure(test::TestExec(), gradients);
     EXPECT_NEAR(clipping.norm, norm_of(gradients), 1e-13 * norm_of(gradients)) << size << " elements";
     EXPECT_EQ(clipping.scale, 1.0f);
     EXPECT_TRUE(clipping.finite());
@@ -43,51 +59,59 @@ TEST(GradientClipper, MeasuresTheNorm) {
 }
 
 TEST(GradientClipper, ScalesDownToTheBoundAndNeverUp) {
-  const Buffer gradients("gradients", 2);
-  gradients(0) = 3.0f;
-  gradients(1) = -4.0f;
+  const Buffer gradients = on_device({3.0f, -4.0f});
   const auto scale = [&](double bound) {
-    return GradientClipper<HostExec>(bound).measure(HostExec(), gradients).scale;
+    return GradientClipper<test::TestExec>(bound).measure(test::TestExec(), gradients).scale;
   };
   EXPECT_FLOAT_EQ(scale(1.0), 0.2f);
   EXPECT_FLOAT_EQ(scale(2.5), 0.5f);
   EXPECT_EQ(scale(5.0), 1.0f);
   EXPECT_EQ(scale(100.0), 1.0f);
-  EXPECT_EQ(gradients(0), 3.0f) << "the gradients stay as they are";
+  EXPECT_EQ(norm_of(gradients), 5.0) << "the gradients stay as they are";
 }
 
 TEST(GradientClipper, SquaresBeyondTheRangeOfFloatCount) {
   const Buffer gradients("gradients", 4);
   Kokkos::deep_copy(gradients, 1e30f);
-  EXPECT_NEAR(GradientClipper<HostExec>(1.0).measure(HostExec(), gradients).norm, 2e30, 1e24);
+  EXPECT_NEAR(GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients).norm, 2e30, 1e24);
   Kokkos::deep_copy(gradients, 1e-30f);
-  EXPECT_NEAR(GradientClipper<HostExec>(1.0).measure(HostExec(), gradients).norm, 2e-30, 1e-36);
+  EXPECT_NEAR(GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients).norm, 2e-30, 1e-36);
 }
 
 TEST(GradientClipper, ReportsANormThatIsNotFinite) {
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    const Buffer gradients = random_gradients(9000);
-    gradients(8500) = bad;
-    const Clipping clipping = GradientClipper<HostExec>(1.0).measure(HostExec(), gradients);
+    std::vector<float> values = random_numbers(9000);
+    values[8500] = bad;
+    const Buffer gradients = on_device(values);
+    const Clipping clipping = GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients);
     EXPECT_FALSE(clipping.finite());
     EXPECT_EQ(clipping.scale, 0.0f);
   }
 }
 
 TEST(GradientClipper, TheBoundMustBePositive) {
-  EXPECT_THROW(GradientClipper<HostExec>(0.0), Error);
-  EXPECT_THROW(GradientClipper<HostExec>(-1.0), Error);
-  EXPECT_THROW(GradientClipper<HostExec>(std::numeric_limits<double>::quiet_NaN()), Error);
+  EXPECT_THROW(GradientClipper<test::TestExec>(0.0), Error);
+  EXPECT_THROW(GradientClipper<test::TestExec>(-1.0), Error);
+  EXPECT_THROW(GradientClipper<test::TestExec>(std::numeric_limits<double>::quiet_NaN()), Error);
 }
 
-#if defined(KOKKOS_ENABLE_OPENMP) && defined(KOKKOS_ENABLE_SERIAL)
+#if defined(KOKKOS_ENABLE_OPENMP) && defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
 TEST(GradientClipper, DoesNotDependOnTheNumberOfThreads) {
   const Buffer gradients = random_gradients(1000003);
-  const double many = GradientClipper<HostExec>(1.0).measure(HostExec(), gradients).norm;
-  EXPECT_EQ(GradientClipper<HostExec>(1.0).measure(Kokkos::OpenMP(1), gradients).norm, many);
+  const double many = GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients).norm;
+  EXPECT_EQ(GradientClipper<test::TestExec>(1.0).measure(Kokkos::OpenMP(1), gradients).norm, many);
   EXPECT_EQ(GradientClipper<Kokkos::Serial>(1.0).measure(Kokkos::Serial(), gradients).norm, many);
 }
 #endif
+
+TEST(GradientClipper, TheSumIsTheSameBitsEveryTime) {
+  const Buffer gradients = random_gradients(300007);
+  GradientClipper<test::TestExec> clipper(1.0);
+  const double norm = clipper.measure(test::TestExec(), gradients).norm;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(clipper.measure(test::TestExec(), gradients).norm, norm);
+  const Buffer from_second = Kokkos::subview(gradients, std::pair(1, 300007));  // not a multiple of 16 bytes
+  EXPECT_NEAR(clipper.measure(test::TestExec(), from_second).norm, norm_of(from_second), 1e-12 * norm);
+}
 
 TEST(GradientClipper, NormOfShardsOnAllRanks) {
   const Buffer gradients = random_gradients(10000);
@@ -96,8 +120,8 @@ TEST(GradientClipper, NormOfShardsOnAllRanks) {
   std::vector<double> norms(shards.size());
   comm::run_loopback(Topology::uniform(4, 2), [&](comm::Communicator& communicator) {
     const Buffer shard = Kokkos::subview(gradients, shards[static_cast<std::size_t>(communicator.rank())]);
-    GradientClipper<HostExec> clipper(expected / 2);
-    const Clipping clipping = clipper.measure(HostExec(), shard, &communicator);
+    GradientClipper<test::TestExec> clipper(expected / 2);
+    const Clipping clipping = clipper.measure(test::rank_instance(), shard, &communicator);
     norms[static_cast<std::size_t>(communicator.rank())] = clipping.norm;
     EXPECT_FLOAT_EQ(clipping.scale, 0.5f);
   });
@@ -106,14 +130,17 @@ TEST(GradientClipper, NormOfShardsOnAllRanks) {
 }
 
 TEST(GradientClipper, ItsMemoryCountsAsWorkspaceAndIsKept) {
-  const auto bytes = [] { return memory_use().current[static_cast<int>(MemoryCategory::workspace)]; };
+  const auto bytes = [] {
+    return memory_use(Owned<Array1<float, test::TestExec>>::place)
+        .current[static_cast<int>(MemoryCategory::workspace)];
+  };
   const std::int64_t before = bytes();
   {
-    GradientClipper<HostExec> clipper(1.0);
-    clipper.measure(HostExec(), random_gradients(40960));
+    GradientClipper<test::TestExec> clipper(1.0);
+    clipper.measure(test::TestExec(), random_gradients(40960));
     const std::int64_t held = bytes() - before;
-    EXPECT_EQ(held, 11 * 8);
-    clipper.measure(HostExec(), random_gradients(100));
+    EXPECT_EQ(held, 4 * 8);
+    clipper.measure(test::TestExec(), random_gradients(100));
     EXPECT_EQ(bytes() - before, held);
   }
   EXPECT_EQ(bytes(), before);

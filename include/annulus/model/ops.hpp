@@ -19,11 +19,12 @@ void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
            const Array2<const T, Exec>& table, const Array2<T, Exec>& out);
 
 /// d_table(tokens(t), :) += d_out(t, :). `order` (tokens) lists the rows sorted by token id, rows of one
-/// token in ascending order: they are summed in that order.
+/// token in ascending order: they are summed in that order, in blocks of fixed size. `partial` (at least
+/// norm_partial_rows(tokens), hidden) is workspace.
 template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                     const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
-                    const Array2<float, Exec>& d_table);
+                    const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial);
 
 /// RMSNorm: out = x · r · gain with r = 1 / sqrt(mean(x²) + epsilon), kept in inverse_rms (tokens) for the
 /// backward. x and out (tokens, hidden), gain (hidden).
@@ -43,6 +44,7 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
                        const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
                        const Array2<float, Exec>& partial);
+/// Rows of the workspace for sums over tokens.
 std::int64_t norm_partial_rows(std::int64_t tokens);
 
 /// cos and sin of position · theta^(−2i/head_dim), (tokens, head_dim / 2) each. Angles are reduced in double:
