@@ -1,5 +1,6 @@
 #include <annulus/core/device_pool.hpp>
 
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <string_view>
@@ -14,6 +15,8 @@
 namespace annulus {
 
 namespace {
+
+std::atomic<bool> shared = false;
 
 // What a back-end has to bring: bytes of a stream, nullptr where there are none; the way back; the device's
 // numbers.
@@ -56,12 +59,11 @@ cudaMemPool_t the_pool() {
   return pool;
 }
 
-void* try_allocate(const DeviceExec& exec, std::size_t bytes) {
+void* try_allocate(const DeviceExec& exec, std::size_t bytes, bool pooled) {
   void* data = nullptr;
   check(cudaSetDevice(exec.cuda_device()), "choosing the device");  // a thread starts with device 0
-  const auto code = the_pool() != nullptr
-                        ? cudaMallocFromPoolAsync(&data, bytes, the_pool(), exec.cuda_stream())
-                        : cudaMalloc(&data, bytes);
+  const auto code = pooled ? cudaMallocFromPoolAsync(&data, bytes, the_pool(), exec.cuda_stream())
+                           : cudaMalloc(&data, bytes);
   if (code == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // it is told here, not by the next call
     return nullptr;
@@ -77,23 +79,28 @@ void tell_tools(Report report, const std::string& label, void* data, std::size_t
     report(Kokkos::Profiling::make_space_handle(DeviceExec::memory_space::name()), label, data, bytes);
 }
 
-void* allocate(const DeviceExec& exec, const std::string& label, std::size_t bytes) {
-  void* data = try_allocate(exec, bytes);
+bool takes_from_pool() {
+  return the_pool() != nullptr && !shared;
+}
+
+void* allocate(const DeviceExec& exec, const std::string& label, std::size_t bytes, bool pooled) {
+  void* data = try_allocate(exec, bytes, pooled);
   if (data == nullptr && the_pool() != nullptr) {
     // What other streams gave back may still wait for their work, and be cut too small.
     check(cudaDeviceSynchronize(), "waiting for memory");
     check(cudaMemPoolTrimTo(the_pool(), 0), "trimming the memory pool");
-    data = try_allocate(exec, bytes);
+    data = try_allocate(exec, bytes, pooled);
   }
   if (data != nullptr) tell_tools(Kokkos::Profiling::allocateData, label, data, bytes);
   return data;
 }
 
 // Errors of earlier kernels come back here, too: the next call that may throw tells them.
-void give_back(const DeviceExec& exec, const std::string& label, void* data, std::size_t bytes) noexcept {
+void give_back(const DeviceExec& exec, const std::string& label, void* data, std::size_t bytes,
+               bool pooled) noexcept {
   tell_tools(Kokkos::Profiling::deallocateData, label, data, bytes);
   cudaSetDevice(exec.cuda_device());
-  if (the_pool() != nullptr) {
+  if (pooled) {
     cudaFreeAsync(data, exec.cuda_stream());
   } else {
     cudaFree(data);
@@ -102,7 +109,11 @@ void give_back(const DeviceExec& exec, const std::string& label, void* data, std
 
 #else
 
-void* allocate(const DeviceExec&, const std::string& label, std::size_t bytes) {
+bool takes_from_pool() {
+  return false;
+}
+
+void* allocate(const DeviceExec&, const std::string& label, std::size_t bytes, bool) {
   try {
     return Kokkos::kokkos_malloc<DeviceExec::memory_space>(label, bytes);
   } catch (const std::runtime_error&) {  // Kokkos has no type of its own for it
@@ -110,7 +121,7 @@ void* allocate(const DeviceExec&, const std::string& label, std::size_t bytes) {
   }
 }
 
-void give_back(const DeviceExec& exec, const std::string&, void* data, std::size_t) noexcept {
+void give_back(const DeviceExec& exec, const std::string&, void* data, std::size_t, bool) noexcept {
   exec.fence("annulus::core: memory is no longer used");
   Kokkos::kokkos_free<DeviceExec::memory_space>(data);
 }
@@ -137,12 +148,17 @@ DeviceMemory device_memory() {
   return memory;
 }
 
+void share_device_memory() {
+  shared = true;
+}
+
 namespace detail {
 
 DeviceBlock::DeviceBlock(const DeviceExec& exec, const MemoryRequest& request)
     : exec_(exec), label_(request.label), bytes_(request.bytes) {
   if (bytes_ == 0) return;
-  data_ = allocate(exec, label_, bytes_);
+  pooled_ = takes_from_pool();
+  data_ = allocate(exec, label_, bytes_, pooled_);
   if (data_ != nullptr) return;
   const DeviceMemory memory = device_memory();
   out_of_memory(request, memory.free, memory.total);
@@ -152,7 +168,8 @@ DeviceBlock::DeviceBlock(DeviceBlock&& other) noexcept
     : exec_(std::move(other.exec_)),
       label_(std::move(other.label_)),
       data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      pooled_(other.pooled_) {}
 
 DeviceBlock& DeviceBlock::operator=(DeviceBlock&& other) noexcept {
   if (this == &other) return *this;
@@ -161,11 +178,12 @@ DeviceBlock& DeviceBlock::operator=(DeviceBlock&& other) noexcept {
   label_ = std::move(other.label_);
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
+  pooled_ = other.pooled_;
   return *this;
 }
 
 void DeviceBlock::release() noexcept {
-  if (data_ != nullptr) give_back(*exec_, label_, data_, bytes_);
+  if (data_ != nullptr) give_back(*exec_, label_, data_, bytes_, pooled_);
   data_ = nullptr;
 }
 

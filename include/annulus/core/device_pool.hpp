@@ -18,14 +18,19 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory();
 
+/// From now on device memory is allocated directly, and so can be mapped by other processes of this machine:
+/// an MPI that takes pointers to device memory does that, and memory of a pool does not allow it (CUDA's
+/// IPC).
+void share_device_memory();
+
 namespace detail {
 
 /// Device memory out of a pool that is ordered by streams (cudaMallocFromPoolAsync): neither taking it nor
 /// giving it back waits for the device or asks its driver for memory once the pool has grown. Work that is
 /// enqueued to `exec` may use it at once; at the end it goes back behind the work of `exec`, so work of other
 /// streams must be ordered before that. Throws Error when the device's memory does not suffice.
-/// ANNULUS_DEVICE_POOL=off, a device without pools and a back-end for which none is written allocate and
-/// free directly instead, which waits for the device.
+/// share_device_memory, ANNULUS_DEVICE_POOL=off, a device without pools and a back-end for which none is
+/// written allocate and free directly instead, which waits for the device.
 class DeviceBlock {
  public:
   DeviceBlock() = default;
@@ -43,6 +48,7 @@ class DeviceBlock {
   std::string label_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  bool pooled_ = false;
 };
 
 }  // namespace detail
