@@ -2,11 +2,11 @@
 
 namespace annulus::bench {
 
-void describe_dump(io::File& file, const Case& c, double scale, const std::string& execution_space) {
+void describe_dump(io::File& file, const Case& c, double scale, const std::string& device) {
   const AttentionOptions& options = c.options;
   const plan::Problem& problem = c.problem;
   file.set_attribute("program", "annulus-bench attention");
-  file.set_attribute("execution_space", execution_space);
+  file.set_attribute("device", device);
   file.set_attribute("schedule", options.schedule);
   file.set_attribute("layout", problem.layout.to_string());
   file.set_attribute("mask", problem.mask.to_string());

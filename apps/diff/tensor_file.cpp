@@ -84,10 +84,13 @@ std::string TensorFile::description() const {
   add("git_hash", "git {}");
   add_number("step", "step {}");
   add("dtype", "{}");
-  add("execution_space", "{}");
+  add("device", "{}");
   add_number("ranks", "{} ranks");
   add("schedule", "{}");
   add("layout", "{}");
+  if (file_.has_attribute(format::complete_attribute) &&
+      file_.integer_attribute(format::complete_attribute) == 0)
+    parts.push_back("INCOMPLETE: it failed on the way");
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -21,6 +21,7 @@ namespace {
 int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   std::string file, resume = "auto";
   std::vector<std::string> overrides;
+  train::DumpRequest dump;
   bool print_config = false, summary = false;
   CLI::App app("Trains a LLaMA on token shards, its sequences spread over MPI ranks.");
   app.set_version_flag("--version", fmt::format("annulus {} ({})", version(), git_hash()));
@@ -35,6 +36,13 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
                "print the effective configuration with the meaning of each key, and end");
   app.add_flag("--summary", summary,
                "print a summary at the end (run.folder/summary.json is written in any case)");
+  auto* const dump_file = app.add_option(
+      "--dump", dump.file,
+      "write the tensors of one update, in global token order, to this HDF5 file: annulus-diff "
+      "compares two such files (docs/debugging.md)");
+  app.add_option("--dump-step", dump.step, "number of that update, from 1; without it the first of this run")
+      ->needs(dump_file)
+      ->check(CLI::PositiveNumber);
   app.footer(
       "Exit status: 0 when all steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run after saving "
       "(run the same\n"
@@ -53,7 +61,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
           "explains)");
   const train::Config config = train::Config::load(file, overrides);
   const auto world = train::connect(mpi, config);
-  const train::Outcome outcome = train::train(*world, config, train::ResumePolicy::parse(resume));
+  const train::Outcome outcome = train::train(*world, config, train::ResumePolicy::parse(resume), dump);
   if (mpi.rank() == 0) {
     const Summary result(config, outcome, mpi.size());
     result.save();

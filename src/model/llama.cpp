@@ -42,17 +42,20 @@ class Llama<Exec, T>::Impl {
   const ParameterMap& map() const { return map_; }
 
   void run(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-           Attention& attention, const FlatWeights<Exec, T>& weights, float grad_scale) {
+           Attention& attention, const FlatWeights<Exec, T>& weights, float grad_scale,
+           trace::Recorder* recorder) {
     require(static_cast<std::int64_t>(weights.weights.extent(0)) == map_.size(),
             "the parameter buffer has {} elements, the model {}", weights.weights.extent(0), map_.size());
     check(tokens, targets);
     weights_ = weights;
+    recorder_ = recorder;
     ids_.set(exec, tokens, targets);
     forward(exec, attention);
 
     const Region region("annulus::model::lm_head");
     const auto head = matrix(map_.lm_head(), config_.vocabulary, config_.hidden);
     const Array2<const T, Exec> normed = *scratch_.normed;
+    record(exec, "normed", normed);
     if (weights.gradients.data() == nullptr) {
       lm_head_.forward(exec, normed, head, ids_.targets());
       return;
@@ -60,6 +63,7 @@ class Llama<Exec, T>::Impl {
     ids_.sort(exec);
     lm_head_.forward_backward(exec, normed, head, ids_.targets(), grad_scale, *scratch_.d_normed,
                               d_matrix(map_.lm_head(), config_.vocabulary, config_.hidden));
+    record(exec, "d_normed", *scratch_.d_normed);
     backward(exec, attention);
   }
 
@@ -70,6 +74,16 @@ class Llama<Exec, T>::Impl {
   }
 
  private:
+  // Rows of this rank, for whoever looks for errors.
+  template <class ViewType>
+  void record(const Exec& exec, const std::string& name, const ViewType& rows) const {
+    if (recorder_ != nullptr) recorder_->rows(exec, name, rows);
+  }
+  template <class ViewType>
+  void record(const Exec& exec, int layer, const char* name, const ViewType& rows) const {
+    if (recorder_ != nullptr) recorder_->rows(exec, fmt::format("layers.{}.{}", layer, name), rows);
+  }
+
   Array2<const T, Exec> matrix(std::int64_t offset, std::int64_t rows, std::int64_t columns) const {
     return weights_.matrix(offset, rows, columns);
   }
@@ -122,29 +136,39 @@ class Llama<Exec, T>::Impl {
     };
     embed<Exec, T>(exec, ids_.tokens(), matrix(map_.embedding(), config_.vocabulary, config_.hidden),
                    input_of(0));
-    for (int i = 0; i < config_.layers; ++i)
-      layer_forward(exec, attention, map_.layer(i), layers_[static_cast<std::size_t>(i)], input_of(i + 1));
+    for (int i = 0; i < config_.layers; ++i) layer_forward(exec, attention, i, input_of(i + 1));
+    record(exec, "last", *last_);
     rms_norm<Exec, T>(exec, *last_, gain(map_.final_norm()), config_.norm_epsilon, *scratch_.normed,
                       *last_inverse_rms_);
   }
 
-  void layer_forward(const Exec& exec, Attention& attention, const LayerParameters& p,
-                     LayerActivations<Exec, T>& a, const Array2<T, Exec>& output) {
+  void layer_forward(const Exec& exec, Attention& attention, int layer, const Array2<T, Exec>& output) {
+    const LayerParameters& p = map_.layer(layer);
+    LayerActivations<Exec, T>& a = layers_[static_cast<std::size_t>(layer)];
     const LayerScratch<Exec, T>& s = scratch_;
+    record(exec, layer, "input", *a.input);
     {
       const Region region("annulus::model::attention");
       rms_norm<Exec, T>(exec, *a.input, gain(p.attention_norm), config_.norm_epsilon, *s.normed,
                         *a.attention_inverse_rms);
       project(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
       split_rotate<Exec, T>(exec, *s.qkv, *cosine_, *sine_, *a.q, *a.k, *a.v);
+      record(exec, layer, "q", *a.q);
+      record(exec, layer, "k", *a.k);
+      record(exec, layer, "v", *a.v);
       attention.forward(exec, *a.q, *a.k, *a.v, scale_, *a.out, *a.lse);
+      record(exec, layer, "out", *a.out);
+      record(exec, layer, "lse", *a.lse);
       join_heads<Exec, T>(exec, *a.out, *s.joined);
       project_onto(exec, *s.joined, matrix(p.attention_out, config_.hidden, q_width()), *a.input, *a.middle);
+      record(exec, layer, "middle", *a.middle);
     }
     const Region region("annulus::model::ffn");
     rms_norm<Exec, T>(exec, *a.middle, gain(p.ffn_norm), config_.norm_epsilon, *s.normed, *a.ffn_inverse_rms);
     project(exec, *s.normed, matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up);
+    record(exec, layer, "gate_up", *a.gate_up);
     swiglu<Exec, T>(exec, *a.gate_up, *s.ffn);
+    record(exec, layer, "ffn", *s.ffn);
     project_onto(exec, *s.ffn, matrix(p.down, config_.hidden, config_.ffn), *a.middle, output);
   }
 
@@ -154,42 +178,51 @@ class Llama<Exec, T>::Impl {
     Kokkos::deep_copy(exec, *d_residual_, T(0.0f));
     rms_norm_backward<Exec, T>(exec, *last_, gain(map_.final_norm()), *last_inverse_rms_, *scratch_.d_normed,
                                *d_residual_, d_gain(map_.final_norm()), *scratch_.norm_partial);
-    for (int i = config_.layers - 1; i >= 0; --i)
-      layer_backward(exec, attention, map_.layer(i), layers_[static_cast<std::size_t>(i)]);
+    record(exec, "d_last", *d_residual_);
+    for (int i = config_.layers - 1; i >= 0; --i) layer_backward(exec, attention, i);
     embed_backward<Exec, T>(exec, ids_.tokens(), ids_.order(), *d_residual_,
                             d_matrix(map_.embedding(), config_.vocabulary, config_.hidden),
                             *scratch_.norm_partial);
   }
 
   // d_residual_ holds the gradient of the layer's output and, on return, that of its input.
-  void layer_backward(const Exec& exec, Attention& attention, const LayerParameters& p,
-                      const LayerActivations<Exec, T>& a) {
+  void layer_backward(const Exec& exec, Attention& attention, int layer) {
+    const LayerParameters& p = map_.layer(layer);
+    const LayerActivations<Exec, T>& a = layers_[static_cast<std::size_t>(layer)];
     const LayerScratch<Exec, T>& s = scratch_;
     {
       const Region region("annulus::model::ffn_backward");
       swiglu<Exec, T>(exec, *a.gate_up, *s.ffn);
       project_backward(exec, *s.ffn, matrix(p.down, config_.hidden, config_.ffn), *d_residual_, *s.d_ffn,
                        d_matrix(p.down, config_.hidden, config_.ffn));
+      record(exec, layer, "d_ffn", *s.d_ffn);
       // In place: gate and up are not needed again.
       swiglu_backward<Exec, T>(exec, *a.gate_up, *s.d_ffn, *a.gate_up);
+      record(exec, layer, "d_gate_up", *a.gate_up);
       rms_norm_again<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.normed);
       project_backward(exec, *s.normed, matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
                        *s.d_normed, d_matrix(p.gate_up, 2 * config_.ffn, config_.hidden));
       rms_norm_backward<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.d_normed,
                                  *d_residual_, d_gain(p.ffn_norm), *s.norm_partial);
+      record(exec, layer, "d_middle", *d_residual_);
     }
     const Region region("annulus::model::attention_backward");
     join_heads<Exec, T>(exec, *a.out, *s.joined);
     project_backward(exec, *s.joined, matrix(p.attention_out, config_.hidden, q_width()), *d_residual_,
                      *s.joined, d_matrix(p.attention_out, config_.hidden, q_width()));
     split_heads<Exec, T>(exec, *s.joined, *s.d_out);
+    record(exec, layer, "d_out", *s.d_out);
     attention.backward(exec, *a.q, *a.k, *a.v, scale_, *a.out, *a.lse, *s.d_out, *s.dq, *s.dk, *s.dv);
+    record(exec, layer, "d_q", *s.dq);
+    record(exec, layer, "d_k", *s.dk);
+    record(exec, layer, "d_v", *s.dv);
     split_rotate_backward<Exec, T>(exec, *s.dq, *s.dk, *s.dv, *cosine_, *sine_, *s.qkv);
     rms_norm_again<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
     project_backward(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
                      d_matrix(p.qkv, qkv_width(), config_.hidden));
     rms_norm_backward<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.d_normed,
                                *d_residual_, d_gain(p.attention_norm), *s.norm_partial);
+    record(exec, layer, "d_input", *d_residual_);
   }
 
   LlamaConfig config_;
@@ -204,7 +237,8 @@ class Llama<Exec, T>::Impl {
   Owned<Array1<float, Exec>> last_inverse_rms_;  // (tokens)
   Owned<Array2<T, Exec>> d_residual_;            // (tokens, hidden)
   loss::LmHeadLoss<Exec, T> lm_head_;
-  FlatWeights<Exec, T> weights_;  // of the sequence under way
+  FlatWeights<Exec, T> weights_;         // of the sequence under way
+  trace::Recorder* recorder_ = nullptr;  // likewise; null: nothing is recorded
 };
 
 template <class Exec, class T>
@@ -230,18 +264,18 @@ template <class Exec, class T>
 void Llama<Exec, T>::train(const Exec& exec, std::span<const std::int32_t> tokens,
                            std::span<const std::int32_t> targets, Attention& attention,
                            const Array1<const T, Exec>& parameters, float grad_scale,
-                           const Array1<float, Exec>& gradients) {
+                           const Array1<float, Exec>& gradients, trace::Recorder* recorder) {
   require(gradients.extent(0) == parameters.extent(0),
           "the gradient buffer has {} elements, the parameter buffer {}", gradients.extent(0),
           parameters.extent(0));
-  impl_->run(exec, tokens, targets, attention, {parameters, gradients}, grad_scale);
+  impl_->run(exec, tokens, targets, attention, {parameters, gradients}, grad_scale, recorder);
 }
 
 template <class Exec, class T>
 void Llama<Exec, T>::evaluate(const Exec& exec, std::span<const std::int32_t> tokens,
                               std::span<const std::int32_t> targets, Attention& attention,
                               const Array1<const T, Exec>& parameters) {
-  impl_->run(exec, tokens, targets, attention, {parameters, {}}, 0.0f);
+  impl_->run(exec, tokens, targets, attention, {parameters, {}}, 0.0f, nullptr);
 }
 
 template <class Exec, class T>

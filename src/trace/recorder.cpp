@@ -1,6 +1,6 @@
 #include <annulus/trace/recorder.hpp>
 
-#include <array>
+#include <exception>
 #include <map>
 #include <span>
 
@@ -76,13 +76,20 @@ void record(const std::filesystem::path& path, comm::Communicator& world, const 
     body(recorder);
   };
   if (world.rank() != 0) return run(nullptr);
+  std::exception_ptr failure;
   io::write_hdf5_atomically(path, [&](io::File& file) {
     file.set_attribute(format::format_attribute, format::name);
     file.set_attribute(format::version_attribute, format::version);
     file.set_attribute("git_hash", git_hash());
     describe(file);
-    run(&file);
+    try {
+      run(&file);
+    } catch (...) {  // what came before is what shows why
+      failure = std::current_exception();
+    }
+    file.set_attribute(format::complete_attribute, failure ? 0 : 1);
   });
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace annulus::trace

@@ -8,6 +8,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/data/dataset.hpp>
 #include <annulus/model/parameters.hpp>
+#include <annulus/trace/recorder.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/flat_buffer.hpp>
 
@@ -37,7 +38,10 @@ class Learner {
   /// One update from these sequences, the micro-batches of this rank, as number `step` (from 1). Collective.
   /// Throws Error on every rank, before the update, when loss or gradient is not finite on any. What all
   /// ranks share and what this one has seen of the step; the device is idle on return.
-  virtual StepResult update(std::int64_t step, std::span<const data::Sequence> sequences) = 0;
+  /// `recorder`, unless null, gets parameters, tokens, what the model computes, and gradients
+  /// (docs/formats/tensor-dump.md).
+  virtual StepResult update(std::int64_t step, std::span<const data::Sequence> sequences,
+                            trace::Recorder* recorder) = 0;
 };
 
 /// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`; both

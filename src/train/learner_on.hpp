@@ -56,7 +56,8 @@ class LearnerOn final : public Learner {
   Buffers buffers() const override { return weights_.buffers(exec_); }
   void restored(std::int64_t steps) override { weights_.restored(exec_, world_, steps); }
 
-  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences) override {
+  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences,
+                    trace::Recorder* recorder) override {
     attention_.reset_times();
     StepResult result;
     // The mean is over all valid targets of all ranks and micro-batches, so it is known before the first
@@ -64,9 +65,12 @@ class LearnerOn final : public Learner {
     for (const auto& sequence : sequences)
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
-    const Sums sums = learn(sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f);
+    if (recorder != nullptr) record(*recorder, "parameters/", weights_.master());
+    const Sums sums =
+        learn(sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, result);
+    if (recorder != nullptr) recorder->number("loss", result.loss);
 
     // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
     require_finite(step, "gradient norm", clipper_.measure(exec_, weights_.gradients()).finite());
@@ -74,6 +78,7 @@ class LearnerOn final : public Learner {
       const Region region("annulus::train::reduce_gradients");
       world_.all_reduce(exec_, weights_.gradients());
     }
+    if (recorder != nullptr) record(*recorder, "gradients/", weights_.gradients());
     const optim::Clipping clipping = clipper_.measure(exec_, weights_.gradients());
     require_finite(step, "gradient norm", clipping.finite());
     result.gradient_norm = clipping.norm;
@@ -95,14 +100,38 @@ class LearnerOn final : public Learner {
     double pairs = 0;  // (query, key) of one head, the whole group's
   };
 
+  // Parameter by parameter.
+  void record(trace::Recorder& recorder, const std::string& group,
+              const Array1<const float, Exec>& flat) const {
+    for (const model::Parameter& p : map().all()) {
+      const float* const values = flat.data() + p.offset;
+      if (p.rows == 1)
+        recorder.whole(exec_, group + p.name, Array1<const float, Exec>(values, p.columns));
+      else
+        recorder.whole(exec_, group + p.name, Array2<const float, Exec>(values, p.rows, p.columns));
+    }
+  }
+
+  // What this rank reads of a sequence, the `micro_batch`-th of its group in this update.
+  void record(trace::Recorder& recorder, const data::Sequence& sequence, std::int64_t micro_batch) const {
+    const auto ids = [](const std::vector<std::int32_t>& of) {
+      return Array1<const std::int32_t, HostExec>(of.data(), of.size());
+    };
+    const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
+    recorder.set_rows(micro_batch * groups + group, attention_.plans().rows());
+    recorder.rows(HostExec(), "tokens", ids(sequence.tokens));
+    recorder.rows(HostExec(), "targets", ids(sequence.targets));
+  }
+
   // Leaves this rank's share of the gradient in the buffer.
-  Sums learn(std::span<const data::Sequence> sequences, float grad_scale) {
+  Sums learn(std::span<const data::Sequence> sequences, float grad_scale, trace::Recorder* recorder) {
     Sums sums;
     Kokkos::deep_copy(exec_, weights_.gradients(), 0.0f);
     for (const auto& sequence : sequences) {
+      if (recorder != nullptr) record(*recorder, sequence, &sequence - sequences.data());
       auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
       llama_.train(exec_, sequence.tokens, sequence.targets, attention, weights_.compute(), grad_scale,
-                   weights_.gradients());
+                   weights_.gradients(), recorder);
       sums.pairs += double(attention_.plans().pairs());
     }
     sums.loss = llama_.take_loss(exec_).sum;

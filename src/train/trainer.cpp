@@ -10,6 +10,8 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/trace/recorder.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/stop_signal.hpp>
 
@@ -48,14 +50,16 @@ constexpr std::size_t averaged_updates = 10;
 
 class Run {
  public:
-  Run(comm::Communicator& world, Config config, const ResumePolicy& resume)
+  Run(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump)
       : world_(world),
+        dump_(dump),
         dataset_(open_data(config)),
         config_(complete(std::move(config), *dataset_)),
         groups_(Groups::make(world, config_.parallel.context)),
         learner_(make_learner(world, *groups_.context, config_)) {
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
+    check_dump();
   }
 
   Outcome run() {
@@ -189,7 +193,10 @@ class Run {
     const Kokkos::Timer timer;
     const std::int64_t step = progress_.step + 1;
     const comm::Watch::Doing doing(world_.watch(), fmt::format("update {}", step));
-    StepResult result = learner_->update(step, next_sequences());
+    const std::vector<data::Sequence> sequences = next_sequences();
+    StepResult result = !dump_.file.empty() && step == dump_.step
+                            ? recorded_update(step, sequences)
+                            : learner_->update(step, sequences, nullptr);
     progress_.step = step;
     progress_.stream = loader_->state();
     result.tokens = tokens_per_step();
@@ -197,6 +204,39 @@ class Run {
     result.memory = peak_memory();
     result.stop_signal = stop_.received();
     take_maxima(world_, result);
+    return result;
+  }
+
+  // Which update is meant, and whether it comes and its file can be written, is known before the first.
+  void check_dump() {
+    if (dump_.file.empty()) return;
+    const std::int64_t first = progress_.step + 1;
+    if (dump_.step == 0) dump_.step = first;
+    require(
+        dump_.step >= first && dump_.step <= config_.train.steps,
+        "--dump-step {}: this run makes the updates {} to {}: name one of these, raise train.steps, or start "
+        "from an earlier checkpoint (--resume)",
+        dump_.step, first, config_.train.steps);
+    if (folder_) io::require_writable(dump_.file);
+  }
+
+  StepResult recorded_update(std::int64_t step, std::span<const data::Sequence> sequences) {
+    StepResult result;
+    trace::record(
+        dump_.file, world_, {update_sequences(), config_.data.sequence_length},
+        [&](io::File& file) {
+          file.set_attribute("program", "annulus-train");
+          file.set_attribute("step", step);
+          file.set_attribute("config", config_.to_toml());
+          file.set_attribute("dtype", config_.train.dtype);
+          file.set_attribute("device", learner_->description());
+          file.set_attribute("ranks", world_.size());
+          file.set_attribute("schedule", learner_->plans().schedule());
+          file.set_attribute("layout", learner_->plans().layout().to_string());
+          file.set_attribute("kernel", config_.attention.kernel);
+        },
+        [&](trace::Recorder& recorder) { result = learner_->update(step, sequences, &recorder); });
+    if (folder_) spdlog::info("the tensors of step {} are in {}", step, dump_.file.string());
     return result;
   }
 
@@ -266,6 +306,7 @@ class Run {
   }
 
   comm::Communicator& world_;
+  DumpRequest dump_;
   const StopSignal stop_;
   std::shared_ptr<const data::TokenDataset> dataset_;
   const Config config_;
@@ -280,8 +321,8 @@ class Run {
 
 }  // namespace
 
-Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume) {
-  return Run(world, std::move(config), resume).run();
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump) {
+  return Run(world, std::move(config), resume, dump).run();
 }
 
 }  // namespace annulus::train

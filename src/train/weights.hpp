@@ -54,6 +54,8 @@ class Weights {
     else
       return *master_;
   }
+  /// In fp32.
+  const Array1<float, Exec>& master() const { return *master_; }
   const Array1<float, Exec>& gradients() const { return *gradients_; }
 
   void update(const Exec& exec, double learning_rate, float gradient_scale) {

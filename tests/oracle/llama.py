@@ -144,7 +144,7 @@ def compare(dump, options):
     tensors = {"loss": (dump.loss.squeeze(), loss, their_loss)}
     tensors |= {name: (dump.gradients[name], gradients[name], their_gradients[name]) for name in gradients}
     a = dump.attributes
-    print(f"{dump.path}: step {a['step']}, {a['dtype']}, {a['ranks']} ranks, {a['execution_space']}, {a['schedule']}, {a['layout']}; "
+    print(f"{dump.path}: step {a['step']}, {a['dtype']}, {a['ranks']} ranks, {a['device']}, {a['schedule']}, {a['layout']}; "
           f"{tuple(dump.tokens.shape)} tokens, git {a['git_hash']}")
     width = max(map(len, tensors))
     lines, worst, failed = [], {}, 0

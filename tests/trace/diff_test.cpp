@@ -28,6 +28,7 @@ class Diff : public testing::Test {
     std::vector<std::int32_t> tokens = {1, 2, 3};                // (1, 3)
     std::string dtype = "f32";
     bool has_tokens = true;
+    int complete = 1;
     io::Extents gradient_extents = {5};
   };
 
@@ -40,6 +41,7 @@ class Diff : public testing::Test {
     file.set_attribute("version", 1);
     file.set_attribute("dtype", tensors.dtype);
     file.set_attribute("step", 7);
+    file.set_attribute("complete", tensors.complete);
     std::int64_t order = 0;
     const auto describe = [&](io::Dataset dataset, const std::string& dtype, const char* dimensions) {
       dataset.set_attribute("order", order++);
@@ -143,6 +145,12 @@ TEST_F(Diff, MissingAndDifferentlyShapedTensorsAreNamed) {
                                    HasSubstr("'gradients/w' is of shape (5) in A and (2, 3) in B"),
                                    HasSubstr("1 more differ")));
   EXPECT_THAT(diff(b, a).output, HasSubstr("'tokens' is missing in B"));
+}
+
+TEST_F(Diff, FilesOfFailedStepsSaySo) {
+  const auto a = write("a.h5", [](Tensors& t) { t.complete = 0; });
+  EXPECT_THAT(diff(a, write("b.h5")).output, HasSubstr("INCOMPLETE"));
+  EXPECT_THAT(diff(write("a.h5"), write("b.h5")).output, Not(HasSubstr("INCOMPLETE")));
 }
 
 TEST_F(Diff, TableHasALineForEveryTensor) {

@@ -158,7 +158,7 @@ TEST(Recorder, TensorsBeyondAPieceGoInParts) {
   expect_tensor(io::File::open(folder.file("dump.h5")), "large", {1, 2, 70001, 64}, true);
 }
 
-TEST(Recorder, WhatFailsLeavesNoFile) {
+TEST(Recorder, WhatFailsLeavesWhatItHadRecorded) {
   const TemporaryFolder folder;
   const std::string path = folder.file("dump.h5");
   const auto alone = comm::make_null();
@@ -183,10 +183,33 @@ TEST(Recorder, WhatFailsLeavesNoFile) {
                 r.whole(exec, "x", Array1<float, TestExec>("x", 2));
               }),
               HasSubstr("'x' was recorded before"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_EQ(record([](Recorder& r) { r.number("x", 1); }), "no error");
-  EXPECT_EQ(record([](Recorder&) { fail("on the way"); }), "on the way");
-  EXPECT_EQ(io::File::open(path).read<double>("x"), std::vector<double>{1}) << "the old file stays";
+  EXPECT_EQ(io::File::open(path).integer_attribute("complete"), 1);
+  EXPECT_EQ(record([](Recorder& r) {
+              r.number("y", 2);
+              fail("on the way");
+            }),
+            "on the way");
+  const io::File file = io::File::open(path);
+  EXPECT_EQ(file.integer_attribute("complete"), 0);
+  EXPECT_THAT(file.names(), ElementsAre("y"));
+}
+
+TEST(Recorder, AFileThatCannotBeWrittenIsAnError) {
+  const TemporaryFolder folder;
+  const auto alone = comm::make_null();
+  EXPECT_THAT(error_text([&] {
+                trace::record(
+                    folder.file("none/dump.h5"), *alone, {1, 8}, [](io::File&) {}, [](Recorder&) {});
+              }),
+              HasSubstr("none/dump.h5"));
+  EXPECT_THAT(error_text([&] {
+                trace::record(
+                    folder.file("dump.h5"), *alone, {1, 8}, [](io::File&) { fail("before"); },
+                    [](Recorder&) {});
+              }),
+              HasSubstr("before"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <annulus/model/config.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/sequence/position_map.hpp>
+#include <annulus/trace/recorder.hpp>
 
 namespace annulus::model {
 
@@ -43,10 +44,10 @@ class Llama {
   /// Forward and backward of grad_scale · Σ cross-entropy over this rank's rows. tokens and targets (rows) on
   /// the host, target −1 is ignored. Adds to `gradients`, and the loss to what take_loss gives. Collective
   /// over the ranks of `attention`. Only enqueues work: the host does not wait but for what attention
-  /// exchanges.
+  /// exchanges, and for each tensor where there is a `recorder` (docs/formats/tensor-dump.md names them).
   void train(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
              Attention& attention, const Array1<const T, Exec>& parameters, float grad_scale,
-             const Array1<float, Exec>& gradients);
+             const Array1<float, Exec>& gradients, trace::Recorder* recorder = nullptr);
 
   /// Forward only.
   void evaluate(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

@@ -11,6 +11,7 @@ inline constexpr std::int64_t version = 1;
 // Of the root group.
 inline constexpr const char* format_attribute = "format";
 inline constexpr const char* version_attribute = "version";
+inline constexpr const char* complete_attribute = "complete";
 inline constexpr const char* dtype_attribute = "dtype";  ///< of every tensor, too
 
 // Of a tensor.

@@ -115,7 +115,8 @@ class Recorder {
 };
 
 /// Runs `body` and keeps what it records in the file `path`, which rank 0 writes atomically: it appears when
-/// `body` has returned, and not at all when that throws. `describe` adds attributes to the root group.
+/// `body` is done. What `body` throws is thrown again behind that: a step that fails leaves what it had
+/// recorded until then, with the attribute complete = 0. `describe` adds attributes to the root group.
 /// Collective over `world`, whose rank 0 takes pieces of tensors of 16 MiB at a time from the others.
 void record(const std::filesystem::path& path, comm::Communicator& world, const Sequences& sequences,
             const std::function<void(io::File& file)>& describe,

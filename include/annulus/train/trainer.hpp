@@ -24,6 +24,12 @@ struct ResumePolicy {
   static ResumePolicy parse(const std::string& text);
 };
 
+/// Which update's tensors go to a file (docs/debugging.md).
+struct DumpRequest {
+  std::filesystem::path file;  ///< empty: none
+  std::int64_t step = 0;       ///< number of the update, from 1; 0: the first that the run makes
+};
+
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
   std::int64_t first_step = 0;   ///< updates that had been made when it started
@@ -48,6 +54,7 @@ struct Outcome {
 /// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
 /// gradients stop being finite (naming the step and the lowest rank that saw it; no update is made and no
 /// checkpoint touched).
-Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume);
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
+              const DumpRequest& dump = {});
 
 }  // namespace annulus::train

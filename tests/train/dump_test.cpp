@@ -1,0 +1,116 @@
+// The tensors of an update: the same from any number of ranks in any layout, and training goes on as without.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include <annulus/comm/loopback.hpp>
+#include <annulus/io/hdf5.hpp>
+#include <annulus/model/parameters.hpp>
+
+#include "support/error_text.hpp"
+#include "support/shell.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+using annulus::test::error_text;
+using annulus::test::run_shell;
+using testing::HasSubstr;
+
+class Dump : public testing::Test {
+ protected:
+  /// Two sequences an update, on any number of ranks.
+  Config config(const std::string& name, int ranks, int context, const char* layout) const {
+    Config config = tiny_.config(name);
+    config.model.layers = 2;
+    config.train.steps = 3;
+    config.train.micro_batches = 2 * context / ranks;
+    config.parallel.context = context;
+    config.attention.layout = layout;
+    return config;
+  }
+
+  static void train(int ranks, const Config& config, const DumpRequest& dump) {
+    comm::run_loopback(Topology::uniform(ranks, ranks),
+                       [&](comm::Communicator& world) { train::train(world, config, {}, dump); });
+  }
+
+  std::string file(const std::string& name) const { return tiny_.file(name).string(); }
+
+  test::TinyRun tiny_;
+};
+
+TEST_F(Dump, IsTheSameFromAnyRanksInAnyLayout) {
+  train(1, config("one", 1, 1, "contiguous"), {file("one.h5"), 2});
+  struct {
+    int ranks, context;
+    const char* layout;
+  } const cases[] = {{3, 3, "zigzag"}, {2, 1, "contiguous"}, {4, 2, "striped"}};
+  for (const auto& [ranks, context, layout] : cases) {
+    const std::string name = fmt::format("{}-ranks", ranks);
+    train(ranks, config(name, ranks, context, layout), {file(name + ".h5"), 2});
+    const auto diff =
+        run_shell(fmt::format("'{}' '{}' '{}'", ANNULUS_DIFF_PROGRAM, file("one.h5"), file(name + ".h5")));
+    EXPECT_EQ(diff.status, 0) << diff.output;
+    EXPECT_THAT(diff.output, HasSubstr(fmt::format("{} ranks", ranks)));
+  }
+}
+
+TEST_F(Dump, HoldsEveryTensorOfTheUpdate) {
+  const Config run = config("run", 1, 1, "zigzag");
+  train(1, run, {file("step.h5"), 3});
+  const io::File dump = io::File::open(file("step.h5"));
+  EXPECT_EQ(dump.integer_attribute("step"), 3);
+  EXPECT_EQ(dump.string_attribute("dtype"), "f32");
+  EXPECT_EQ(Config::parse(dump.string_attribute("config"), "the dump").to_toml(), run.to_toml());
+
+  std::set<std::string> expected = {"tokens", "targets", "last",       "normed",   "d_normed",
+                                    "d_last", "loss",    "parameters", "gradients"};
+  for (int layer = 0; layer < run.model.layers; ++layer)
+    for (const char* name : {"input", "q", "k", "v", "out", "lse", "middle", "gate_up", "ffn", "d_ffn",
+                             "d_gate_up", "d_middle", "d_out", "d_q", "d_k", "d_v", "d_input"})
+      expected.insert(fmt::format("layers.{}.{}", layer, name));
+  const auto names = dump.names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
+  const model::ParameterMap map(run.model);
+  for (const char* group : {"parameters", "gradients"})
+    EXPECT_EQ(dump.group(group).names().size(), map.all().size());
+
+  EXPECT_EQ(dump.dataset("layers.1.q").extents(), (io::Extents{2, 2, 50, 16}));
+  EXPECT_EQ(dump.dataset("layers.1.d_k").extents(), (io::Extents{2, 1, 50, 16}));
+  EXPECT_EQ(dump.dataset("layers.0.lse").extents(), (io::Extents{2, 2, 50}));
+  EXPECT_EQ(dump.dataset("gradients/layers.0.ffn.gate").extents(), (io::Extents{40, 32}));
+  EXPECT_EQ(dump.dataset("gradients/final_norm").extents(), (io::Extents{32}));
+  EXPECT_NEAR(dump.read<double>("loss").at(0), test::losses(run).at(2), 1e-12);
+  // Targets follow their tokens.
+  const auto tokens = dump.read<std::int32_t>("tokens"), targets = dump.read<std::int32_t>("targets");
+  for (std::size_t i = 0; i + 1 < 50; ++i)
+    if (targets[i] >= 0) EXPECT_EQ(targets[i], tokens[i + 1]);
+}
+
+TEST_F(Dump, LeavesTheRunAsItIs) {
+  const Config with = config("with", 2, 2, "zigzag"), without = config("without", 2, 2, "zigzag");
+  train(2, with, {file("step.h5")});
+  train(2, without, {});
+  EXPECT_EQ(test::losses(with), test::losses(without));
+  EXPECT_EQ(io::File::open(file("step.h5")).integer_attribute("step"), 1)
+      << "the first unless told otherwise";
+}
+
+TEST_F(Dump, OfAnUpdateThatDoesNotComeIsRefused) {
+  EXPECT_THAT(error_text([&] {
+                train(1, config("run", 1, 1, "zigzag"), {file("step.h5"), 4});
+              }),
+              HasSubstr("--dump-step 4: this run makes the updates 1 to 3"));
+  EXPECT_THAT(error_text([&] {
+                train(1, config("other", 1, 1, "zigzag"), {file("none/step.h5"), 1});
+              }),
+              HasSubstr("none"));
+}
+
+}  // namespace
+}  // namespace annulus::train
