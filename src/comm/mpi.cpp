@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include <annulus/core/device_pool.hpp>
 #include <annulus/core/threads.hpp>
 
 #include "comm/machines.hpp"
@@ -76,6 +77,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
   guard_ = std::make_unique<MpiGuard>();
+  if (mpi_reads_device_memory()) share_device_memory();
 }
 
 // MPI does not need the arguments since version 2; taking them leaves room for those that still read them.
