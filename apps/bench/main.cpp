@@ -6,6 +6,8 @@
 #include "bench/emulate.hpp"
 #include "bench/kernels.hpp"
 #include "bench/links.hpp"
+#include "bench/lm_head.hpp"
+#include "bench/matmul_rates.hpp"
 #include "bench/options.hpp"
 #include "common/command_line.hpp"
 #include "common/run_main.hpp"
@@ -25,10 +27,16 @@ int main(int argc, char** argv) {
         const CLI::App* const kernels_command = annulus::bench::add_kernels_command(app, kernels);
         annulus::bench::EmulateOptions emulate;
         const CLI::App* const emulate_command = annulus::bench::add_emulate_command(app, emulate);
+        annulus::bench::LmHeadCommand lm_head;
+        const CLI::App* const lm_head_command = annulus::bench::add_lm_head_command(app, lm_head);
+        annulus::bench::MatmulCommand matmul;
+        const CLI::App* const matmul_command = annulus::bench::add_matmul_command(app, matmul);
         if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
         if (kernels_command->parsed()) return annulus::bench::run_kernels(kernels, mpi);
         if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
+        if (lm_head_command->parsed()) return annulus::bench::run_lm_head(lm_head, mpi);
+        if (matmul_command->parsed()) return annulus::bench::run_matmul(matmul, mpi);
         return annulus::bench::run_attention(options, mpi);
       });
 }

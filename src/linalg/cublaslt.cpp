@@ -144,9 +144,11 @@ class Plan {
 // Of one stream.
 class Context {
  public:
-  explicit Context(const Kokkos::Cuda& exec)
+  // The memory belongs to the default instance, which lasts; `exec` may end before Kokkos does.
+  Context()
       : workspace_(Owned<Array1<std::uint8_t, Kokkos::Cuda>>::uninitialized(
-            exec, MemoryCategory::workspace, "annulus::linalg::cublaslt", workspace_bytes)) {
+            Kokkos::Cuda(), MemoryCategory::workspace, "annulus::linalg::cublaslt", workspace_bytes)) {
+    Kokkos::Cuda().fence("annulus::linalg: workspace is there for other streams");
     cublasLtHandle_t raw = nullptr;
     check(cublasLtCreate(&raw), "cublasLtCreate");
     handle_.reset(raw);
@@ -170,14 +172,14 @@ std::mutex mutex;  // of all contexts, and of what is enqueued through them
 Context& context_of(const Kokkos::Cuda& exec) {
   static std::map<cudaStream_t, Context> contexts;
   static const bool cleared_in_time = [] {
-    Kokkos::push_finalize_hook([] { contexts.clear(); });
+    Kokkos::push_finalize_hook([] {
+      Kokkos::fence("annulus::linalg: products are done");
+      contexts.clear();
+    });
     return true;
   }();
   static_cast<void>(cleared_in_time);
-  const cudaStream_t stream = exec.cuda_stream();
-  auto at = contexts.find(stream);
-  if (at == contexts.end()) at = contexts.emplace(stream, Context(exec)).first;
-  return at->second;
+  return contexts[exec.cuda_stream()];
 }
 
 }  // namespace

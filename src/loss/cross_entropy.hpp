@@ -16,8 +16,8 @@ inline constexpr bool on_host =
 
 /// Loss and gradient of rows of logits, a team a row. A row is read twice: for its maximum and the sum of its
 /// exponentials, and for the gradient, which goes where the logits were: element j of type T to the bytes
-/// from j · sizeof(T) of the row. A row is a number of packets; what lies behind the vocabulary is neither
-/// read into results nor written with meaning.
+/// from j · sizeof(T) of the row. A row is a number of packets; what lies behind the vocabulary is not read,
+/// and may be written.
 ///
 /// The team has a fixed size, so that sums are formed in the same order on any number of threads.
 template <class Exec, class T>
@@ -75,11 +75,12 @@ class CrossEntropyRows {
     for (int begin = 0; begin < rows_.vocabulary; begin += step) body(begin + team.team_rank() * packet_size);
   }
 
+  // What lies behind the vocabulary is not read: nobody wrote it.
   KOKKOS_FUNCTION Packet<float> load(const float* row, int first) const {
+    if (first + packet_size <= rows_.vocabulary) return load_packet(row + first);
     Packet<float> packet;
-    if (first < rows_.vocabulary) packet = load_packet(row + first);
     for (int i = 0; i < packet_size; ++i)
-      if (first + i >= rows_.vocabulary) packet.value[i] = minus_infinity;
+      packet.value[i] = first + i < rows_.vocabulary ? row[first + i] : minus_infinity;
     return packet;
   }
 

@@ -13,6 +13,7 @@
 #include <annulus/base/error.hpp>
 #include <linalg/portable.hpp>
 #include <linalg/test_matrix.hpp>
+#include <support/allocations.hpp>
 
 namespace annulus::linalg {
 namespace {
@@ -224,8 +225,6 @@ TYPED_TEST(LibraryOf, NamesMatricesAndSizesThatDoNotFit) {
       HasSubstr("the addend 'product' (2 x 5)"));
 }
 
-int allocations = 0;
-
 TYPED_TEST(LibraryOf, RepeatsWithTheSameBitsAndWithoutAllocating) {
   using T = typename TypeParam::T;
   using TC = typename TypeParam::TC;
@@ -237,12 +236,11 @@ TYPED_TEST(LibraryOf, RepeatsWithTheSameBitsAndWithoutAllocating) {
   };
   const auto into_first = first.upload(), into_second = second.upload();
   multiply(into_first);
-  allocations = 0;
-  Kokkos::Tools::Experimental::set_allocate_data_callback(
-      [](Kokkos::Tools::SpaceHandle, const char*, const void*, std::uint64_t) { ++allocations; });
-  multiply(into_second);
-  Kokkos::Tools::Experimental::set_allocate_data_callback(nullptr);
-  EXPECT_EQ(allocations, 0);
+  {
+    const test::Allocations allocations;
+    multiply(into_second);
+    EXPECT_THAT(allocations.labels(), testing::IsEmpty());
+  }
   first.download();
   second.download();
   for (std::size_t i = 0; i < 70; ++i)

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <annulus/core/memory.hpp>
+#include <annulus/core/tensor.hpp>
+#include <cstdint>
+#include <string>
+
+namespace annulus::bench {
+
+/// A number in [-1, 1) for every (seed, index).
+KOKKOS_INLINE_FUNCTION float uniform(std::uint64_t seed, std::uint64_t index) {
+  std::uint64_t x = index + 0x9e3779b97f4a7c15ull * (seed + 1);  // splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  x ^= x >> 31;
+  return static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
+}
+
+template <class Exec, class T>
+void fill_random(const Exec& exec, const Array2<T, Exec>& matrix, std::uint64_t seed, float deviation) {
+  const float amplitude = deviation * 1.7320508f;  // a uniform number in [-1, 1) has the variance 1/3
+  const auto columns = static_cast<std::int64_t>(matrix.extent(1));
+  Kokkos::parallel_for(
+      "annulus::bench::fill_random",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(
+          exec, 0, static_cast<std::int64_t>(matrix.extent(0)) * columns),
+      KOKKOS_LAMBDA(std::int64_t i) {
+        matrix(i / columns, i % columns) = T(amplitude * uniform(seed, static_cast<std::uint64_t>(i)));
+      });
+}
+
+/// (rows, columns) random numbers of mean 0, the same on every device.
+template <class T, class Exec>
+Owned<Array2<T, Exec>> random_matrix(const Exec& exec, const char* name, std::int64_t rows,
+                                     std::int64_t columns, std::uint64_t seed, float deviation) {
+  auto matrix = Owned<Array2<T, Exec>>::uninitialized(exec, MemoryCategory::activations,
+                                                      std::string("annulus::bench::") + name, rows, columns);
+  fill_random<Exec, T>(exec, *matrix, seed, deviation);
+  return matrix;
+}
+
+}  // namespace annulus::bench
