@@ -8,7 +8,7 @@ check_nodes() {
   check_switches
   mkdir -p "$folder" 2>/dev/null || refuse "run.folder '$folder' cannot be made on $(hostname): $(mkdir -p "$folder" 2>&1 | sed 's/.*: //'). Give a folder of a file system that all nodes share"
   : >"$folder/$token" || refuse "nothing can be written to '$folder' on $(hostname): no space, or no permission (df -h, ls -ld); free some or give another run.folder"
-  facts=$(ANNULUS_INTERFACES=$(profile_value network interfaces) timeout "${ANNULUS_CHECK_SECONDS:-120}" \
+  facts=$(timeout "${ANNULUS_CHECK_SECONDS:-120}" \
     srun --mpi=none --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1 --cpus-per-task=1 --overlap \
     "$slurm/lib/facts.sh" "$program" "$folder" "$token" "$topology_program" "$profile_file" 2>&1) || true
   rm -f "${folder:?}/$token"
@@ -25,11 +25,8 @@ check_nodes() {
   check_clocks
   node=$(sed -n 's/ folder not seen$//p' <<<"$facts" | head -n 1)
   [ -z "$node" ] || refuse_node "$node" "does not see what $(hostname -s) writes to '$folder': the run's folder must lie on a file system that all nodes share"
-  node=$(sed -n 's/ no-interface .*//p' <<<"$facts" | head -n 1)
-  [ -z "$node" ] || refuse_node "$node" "has no network interface $(sed -n "s/^$node no-interface //p" <<<"$facts" | xargs), which the profile $profile_file promises (ip link on that node lists its own)"
   node=$(sed -n 's/ profile .*//p' <<<"$facts" | head -n 1)
   [ -z "$node" ] || refuse_node "$node" "is not what the profile $profile_file says: $(sed -n "s/^$node profile //p" <<<"$facts")"
-  check_gpus_of_profile
   check_space "$folder"
   say "checked: ${#nodes[@]} nodes alike, $(sed -n 's/^[^ ]* build //p' <<<"$facts" | head -n 1), clocks, '$folder' seen by all"
 }
@@ -50,17 +47,6 @@ check_clocks() {
   middle=$(sed -n 's/^[^ ]* clock //p' <<<"$facts" | sort -n | awk '{t[NR] = $1} END {print t[int((NR + 1) / 2)]}')
   odd=$(awk -v middle="$middle" -v limit="$limit" '$2 == "clock" && ($3 - middle > limit || middle - $3 > limit) {print $1, $3 - middle; exit}' <<<"$facts")
   [ -z "$odd" ] || refuse_node "${odd% *}" "has a clock that is ${odd#* } s off the others: ask the site to start its time service (chronyc tracking), or --exclude=${odd% *}"
-}
-
-# What Slurm says of the nodes' GPUs; annulus-topology looks at the hardware.
-check_gpus_of_profile() {
-  local promised node has; promised=$(profile_value node gpus)
-  [ "${promised:-0}" -gt 0 ] || return 0
-  for node in "${nodes[@]}"; do
-    has=$(scontrol -o show node "$node" 2>/dev/null | tr ' ' '\n' | sed -n 's/^Gres=//p' | tr , '\n' | sed 's/(.*//' | awk -F: '$1 == "gpu" {sum += $NF} END {print sum + 0}')
-    [ "$has" -ge "$promised" ] ||
-      refuse_node "$node" "has $has GPUs, and the profile $profile_file is of nodes with $promised: take the profile of your nodes (profile in site.conf; $slurm/profiles), or name the nodes you mean (--partition, --constraint)"
-  done
 }
 
 # Room for the next checkpoint beside those that are there.

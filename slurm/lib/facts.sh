@@ -23,10 +23,7 @@ if command -v nvidia-smi >/dev/null; then
 fi
 if [ -e "$folder/$token" ]; then fact folder seen; else fact folder "not seen"; fi
 fact free "$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 {print $4}')"
-for interface in ${ANNULUS_INTERFACES//,/ }; do
-  [ -e "/sys/class/net/$interface" ] || fact no-interface "$interface"
-done
-if [ -n "$topology" ] && [ -n "$profile" ]; then
+if [ -n "$profile" ]; then
   said=$("$topology" --profile "$profile" 2>&1 >/dev/null) || fact profile "${said//$'\n'/; }"
 fi
 fact end ""

@@ -36,13 +36,12 @@ find_profile() {
   [[ $1 == *.toml ]] || profile_file=$slurm/profiles/$1.toml
   [ -f "$profile_file" ] || refuse "profile '$1': there is no $profile_file; known are: $(cd "$slurm/profiles" && printf '%s ' ./*.toml | sed 's|\./||g; s|\.toml||g')(docs/formats/site-profile.md shows how to write one)"
 }
-# profile_value TABLE KEY: a value of the profile as shell words, lists with commas; empty when it is left out. Without
-# annulus-topology this is all that is read of a profile.
+# profile_value TABLE KEY: a value of the profile; empty when it is left out. annulus-topology reads and checks all of it.
 profile_value() {
   [ -n "$profile_file" ] || return 0
   awk -v table="[$1]" -v key="$2" '
     /^\[/ { here = $1 == table }
-    here && $1 == key { sub(/^[^=]*= */, ""); sub(/[ \t]*#.*$/, ""); gsub(/[]["]/, ""); gsub(/, */, ","); print; exit }' "$profile_file"
+    here && $1 == key { sub(/^[^=]*= */, ""); sub(/[ \t]*#.*$/, ""); gsub(/"/, ""); print; exit }' "$profile_file"
 }
 
 # A program by name, from the folder that the site names, else from PATH.

@@ -40,26 +40,14 @@ choose_launcher() {
   esac
 }
 
-# Cards for messages and the variables of the profile. annulus-topology, where it is built, sets more of them, rank by rank
-# (rank.sh); this is what holds for all ranks.
+# What holds for all ranks alike. Cards, cores and memory are each rank's own: annulus-topology sets them (rank.sh), and says so.
 choose_network() {
-  local devices interfaces
-  devices=$(profile_value network devices) interfaces=$(profile_value network interfaces)
   set_variables=()
-  if [ -n "$interfaces" ]; then
-    set_to NCCL_SOCKET_IFNAME "=$interfaces"
-    set_to OMPI_MCA_btl_tcp_if_include "$interfaces"
-    set_to OMPI_MCA_oob_tcp_if_include "${ANNULUS_MANAGEMENT_INTERFACE:-}"
-  fi
-  if [ -n "$devices" ]; then
-    set_to NCCL_IB_HCA "=$devices"
-    set_to UCX_NET_DEVICES "$(sed 's/,/:1,/g; s/$/:1/' <<<"$devices")"
-  elif [ "$(profile_value network kind)" = ethernet ]; then
+  if [ "$(profile_value network kind)" = ethernet ]; then
     set_to OMPI_MCA_pml ob1
     set_to OMPI_MCA_btl self,vader,tcp
     set_to NCCL_IB_DISABLE 1
   fi
-  case $(profile_value network fabric) in rails) set_to NCCL_CROSS_NIC 0 ;; flat) set_to NCCL_CROSS_NIC 1 ;; esac
 }
 # set_to NAME VALUE: exports it unless the user or the site has; an empty value sets nothing.
 set_to() {
@@ -68,34 +56,19 @@ set_to() {
   set_variables+=("$1=$2")
 }
 
-# Cores of its own for each rank, where Slurm or mpirun can give them; threads are bound only inside of such cores, since ranks
-# that all bind to the first core of a node would share it.
-choose_binding() {
-  bound=""
-  if [ "$launcher" = mpirun ]; then
-    [ "$(nproc)" -lt $((cores * per_node)) ] || bound="--bind-to core"
-  elif scontrol show config 2>/dev/null | grep -q '^TaskPlugin .*\(affinity\|cgroup\)'; then
-    bound="--cpu-bind=cores"
-  fi
-  export OMP_NUM_THREADS=$cores
-  export OMP_PROC_BIND=${OMP_PROC_BIND:-$([ -n "$bound" ] && echo close || echo false)}
-  if [ -n "$bound" ]; then export OMP_PLACES=${OMP_PLACES:-cores}; fi
-}
-
 plan_launch() {
   plan_ranks
   choose_launcher
   choose_network
-  topology_program=${programs:+$programs/}annulus-topology
-  command -v "$topology_program" >/dev/null || topology_program=""
-  choose_binding
+  topology_program=$(program annulus-topology)
+  export OMP_NUM_THREADS=$cores
   # mpirun itself gets SIGTERM from Slurm, and would kill the ranks a second later.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-20}
   [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   say "nodes: ${nodes[*]}${switches[*]+, below ${switches[*]}}${reordered:+; reordered so that those of a switch are neighbours}"
-  say "ranks: $per_node on each node, consecutive (block); $cores cores each, ${bound:-not bound}, OMP_NUM_THREADS=$cores OMP_PROC_BIND=$OMP_PROC_BIND${OMP_PLACES:+ OMP_PLACES=$OMP_PLACES}"
+  say "ranks: $per_node on each node, consecutive (block); $cores cores each (OMP_NUM_THREADS), bound by annulus-topology"
   say "GPUs of a node: ${SLURM_GPUS_ON_NODE:-0}${SLURM_JOB_GPUS:+ (indices $SLURM_JOB_GPUS)}"
-  say "profile: ${profile_file:-none}; set: ${set_variables[*]-nothing}"
+  say "profile: ${profile_file:-none}; set for all ranks: ${set_variables[*]-nothing}; rank by rank: below, of rank 0"
   say "started by: $([ "$launcher" = mpirun ] && command -v mpirun || echo "srun --mpi=$launcher")"
 }
 
@@ -108,15 +81,12 @@ start() {
   [ -z "$signalled" ] || kill -USR1 "$launched"
 }
 start_mpirun() {
-  local flags=(-q --host "$(printf "%s:$per_node," "${some[@]}" | sed 's/,$//')" -n $((${#some[@]} * per_node)))
-  if [ -z "$bound" ]; then flags+=(--map-by "ppr:$per_node:node" --bind-to none --oversubscribe)
-  elif [ "$cores" -gt 1 ]; then flags+=(--map-by "ppr:$per_node:node:PE=$cores")
-  else flags+=(--map-by "ppr:$per_node:node" --bind-to core); fi
-  mpirun "${flags[@]}" "${rank[@]}" &
+  mpirun -q --host "$(printf "%s:$per_node," "${some[@]}" | sed 's/,$//')" -n $((${#some[@]} * per_node)) \
+    --map-by "ppr:$per_node:node" --bind-to none --oversubscribe "${rank[@]}" &
 }
 start_srun() {
-  local flags=(--mpi="$launcher" --nodes="${#some[@]}" --ntasks=$((${#some[@]} * per_node)) --cpus-per-task="$cores" --kill-on-bad-exit=1)
-  [ -z "$bound" ] || flags+=("$bound")
+  local flags=(--mpi="$launcher" --nodes="${#some[@]}" --ntasks=$((${#some[@]} * per_node)) --cpus-per-task="$cores" --cpu-bind=none
+    --kill-on-bad-exit=1)
   if [ -z "$reordered" ]; then
     flags+=(--ntasks-per-node="$per_node" --nodelist="$(IFS=,; echo "${some[*]}")" --distribution=block:block)
     srun "${flags[@]}" "${rank[@]}" &

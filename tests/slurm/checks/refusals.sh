@@ -29,7 +29,7 @@ grep -q "is this a login node" <<<"$output" || fail "submit without a controller
 if output=$(env -u SLURM_JOB_ID bash slurm/train.sbatch "$work/run.toml" 2>&1); then fail "train.sbatch without Slurm"; fi
 grep -q "there is no job here" <<<"$output" || fail "train.sbatch without Slurm says: $output"
 
-ANNULUS_PROFILE=h100-8 job_refuses "has 4 GPUs, and the profile $PWD/slurm/profiles/h100-8.toml is of nodes with 8" profile --nodes=2
+ANNULUS_PROFILE=h100-8 job_refuses "0 GPUs, but the profile promises 8" profile --nodes=2
 ANNULUS_MPI=pmix_v9 job_refuses "mpi = pmix_v9 is not what this Slurm offers" mpi --nodes=2
 ANNULUS_RANKS=gpu job_refuses "ranks = gpu, and this job has no GPUs" ranks --nodes=2
 job_refuses "the configuration is refused" configuration --nodes=2 -- --set train.lr=-1
@@ -57,6 +57,6 @@ job_refuses "node n3 has a clock that is 3600 s off the others" clock --nodes=3
 "$lab" on n3 umount "$(readlink -f "$(command -v date)")"
 
 "$lab" on n2 ip link set hsn1 name old1
-job_refuses "node n2 has no network interface hsn1" card --nodes=2 --nodelist=n1,n2
+job_refuses "node n2 is not what the profile" card --nodes=2 --nodelist=n1,n2
 "$lab" on n2 ip link set old1 name hsn1
 "$lab" on n2 ip link set hsn1 up

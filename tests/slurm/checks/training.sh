@@ -16,7 +16,8 @@ before=$("$lab" traffic)
 uninterrupted
 sent_by_rails "$before" "$("$lab" traffic)"
 said "ranks: 1 on each node, consecutive (block)"
-said "OMPI_MCA_btl_tcp_if_include=hsn0,hsn1"
+said "annulus-topology: rank 0: OMPI_MCA_btl_tcp_if_include=hsn0,hsn1"
+said "annulus-topology: rank 0: NCCL_SOCKET_IFNAME==hsn0,hsn1"
 said "2 nodes × 1 rank"
 said "started by: srun --mpi=pmix"
 
