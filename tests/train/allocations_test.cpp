@@ -16,7 +16,8 @@ namespace {
 constexpr int warm_up = 2;  // steps of each rank
 
 /// What ranks, which are threads, allocate inside the region of a step after the first `warm_up` ones.
-/// Checkpoints do not count. One object at a time.
+/// Checkpoints do not count, nor do requests for no bytes (Kokkos makes them when it launches teams on a
+/// device). One object at a time.
 class StepAllocations {
  public:
   StepAllocations() {
@@ -31,12 +32,13 @@ class StepAllocations {
       ++steps_seen();
     });
     tools::set_pop_region_callback([] { regions.pop_back(); });
-    tools::set_allocate_data_callback(
-        [](Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t bytes) {
-          if (steps <= warm_up || !inside("annulus::train::step") || inside("annulus::train::save")) return;
-          const std::lock_guard lock(mutex());
-          found().push_back(regions.back() + ": " + label + ": " + std::to_string(bytes));
-        });
+    tools::set_allocate_data_callback([](Kokkos_Profiling_SpaceHandle, const char* label, const void*,
+                                         std::uint64_t bytes) {
+      if (bytes == 0 || steps <= warm_up || !inside("annulus::train::step") || inside("annulus::train::save"))
+        return;
+      const std::lock_guard lock(mutex());
+      found().push_back(regions.back() + ": " + label + ": " + std::to_string(bytes));
+    });
   }
   ~StepAllocations() {
     namespace tools = Kokkos::Tools::Experimental;
