@@ -60,7 +60,7 @@ class FourNodes : public testing::Test {
   static std::string files(const std::string& type) {
     std::string text = "--xml";
     for (const char* host : {"n1", "n2", "n3", "n4"})
-      text += " " + std::string(host) + "=" + nodes + "/" + type + ".xml";
+      text += std::string(" ").append(host).append("=").append(nodes).append("/").append(type).append(".xml");
     return text + " ";
   }
   std::string switches() const { return "--switches " + folder.file("switches") + " "; }
