@@ -71,6 +71,19 @@ TEST(DistributedProgram, RingNeedsTwoSlotsAndNoStaging) {
   }
 }
 
+// What profilers show.
+TEST(DistributedProgram, StepsAreNamedByWhatTheyDo) {
+  plan::Problem all = problem(4);
+  all.mask = Mask::parse("full", 60);
+  const Program program = distributed::make_program(plan::make_ring(all, plan::Pass::forward), 3, {});
+  EXPECT_EQ(program.steps[1].names.step, "ring forward step 1");
+  EXPECT_EQ(program.steps[1].names.wait,
+            "ring forward step 1: wait for k, v of shard 2 from rank 2; k, v of shard 3 to rank 0");
+  EXPECT_EQ(program.steps[1].names.post,
+            "ring forward step 1: post k, v of shard 1 from rank 2; k, v of shard 2 to rank 0");
+  EXPECT_EQ(program.steps[1].names.compute, "ring forward step 1: compute q of shard 3 with k, v of shard 2");
+}
+
 TEST(DistributedProgram, EveryExchangeIsPostedThenWaitedForOnce) {
   for (const auto pass : {plan::Pass::forward, plan::Pass::backward}) {
     for (int rank = 0; rank < 4; ++rank) {

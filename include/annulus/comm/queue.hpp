@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <utility>
 
 namespace annulus::comm {
 
