@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 
 #include "bench/attention.hpp"
 #include "bench/emulate.hpp"
+#include "bench/join.hpp"
 #include "bench/kernels.hpp"
 #include "bench/links.hpp"
 #include "bench/lm_head.hpp"
@@ -31,8 +33,16 @@ int main(int argc, char** argv) {
         const CLI::App* const lm_head_command = annulus::bench::add_lm_head_command(app, lm_head);
         annulus::bench::MatmulCommand matmul;
         const CLI::App* const matmul_command = annulus::bench::add_matmul_command(app, matmul);
+        annulus::bench::JoinOptions join;
+        const CLI::App* const join_command = annulus::bench::add_join_command(app, join);
         if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
+        if (join_command->parsed()) {
+          annulus::require(mpi.size() == 1,
+                           "annulus-bench report joins files: start it as one process, not as {} ranks",
+                           mpi.size());
+          return annulus::bench::run_join(join);
+        }
         if (kernels_command->parsed()) return annulus::bench::run_kernels(kernels, mpi);
         if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
         if (lm_head_command->parsed()) return annulus::bench::run_lm_head(lm_head, mpi);

@@ -36,7 +36,7 @@ mount -t tmpfs -o size=1500k tmpfs "$work/small"  # a disk that is soon full
 
 # shellcheck source=tests/slurm/support.sh
 . tests/slurm/support.sh
-[ $# -gt 0 ] || set -- training life failures refusals
+[ $# -gt 0 ] || set -- training life failures refusals bench
 for check in "$@"; do
   begin=$SECONDS
   # shellcheck source=/dev/null

@@ -24,7 +24,7 @@ is() { [ "$(state "$1")" = "$2" ]; }
 has_ended() { [[ $(state "$1") =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT)$ ]]; }
 # ends JOB STATE [SECONDS]
 ends() {
-  within "${3:-90}" "job $1 ends" has_ended "$1"
+  within "${3:-200}" "job $1 ends" has_ended "$1"
   is "$1" "$2" || fail "job $1 ended as $(state "$1"), not $2"
 }
 said() { grep -qF -- "$1" "$log" || fail "the log should say '$1'"; }

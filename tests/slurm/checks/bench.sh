@@ -24,7 +24,7 @@ log=$work/bench.log
 jobs=$(submit --nodes 2,4 --open-mode=append bench-attention "$work/bench" --strong 512 --weak 128 --schedule ring topology-burst --heads 4 --kv-heads 2 --head-dim 16 \
   --repetitions 2 --topology "$work/cluster.toml" --check)
 last=$(sed -n 's/job \([0-9]*\): the report.*/\1/p' <<<"$jobs")
-ends "$last" COMPLETED 180
+ends "$last" COMPLETED 300
 python3 - "$work/bench/scaling.csv" <<'PYTHON' || fail "scaling.csv: $jobs"
 import csv, sys
 rows = list(csv.DictReader(open(sys.argv[1])))

@@ -14,7 +14,7 @@ chain=$(on_login slurm/submit --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --
 mapfile -t jobs <<<"${chain//job /}"
 [ ${#jobs[@]} -eq 2 ] || fail "not two jobs: $chain"
 log=$work/chain.log
-within 60 "the chain makes updates" has_steps "$work/chain" 12
+within 150 "the chain makes updates" has_steps "$work/chain" 12
 on_login scancel --batch --signal=USR1 "${jobs[0]}"
 ends "${jobs[0]}" COMPLETED
 ends "${jobs[1]}" COMPLETED
@@ -33,7 +33,7 @@ if output=$(slurm/status "$work" 2>&1); then fail "slurm/status of a folder with
 grep -q "holds no run" <<<"$output" || fail "slurm/status says: $output"
 
 log=$work/broken.log
-ends "$broken" FAILED 120
+ends "$broken" FAILED
 said "the loss of step 2 is not finite"
 said "stopped: the run has failed 3 times at step 1"
 [ "$(grep -c '"event":"start"' "$work/broken/pieces.jsonl")" -eq 3 ] || fail "not three pieces"

@@ -22,8 +22,8 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-# A requeued job may start again after cred_expire seconds (5 is the least).
-AuthInfo=socket=$state/run/munge.socket,cred_expire=5
+# A requeued job may start again after cred_expire seconds; a step that starts later than that fails, as on a busy machine.
+AuthInfo=socket=$state/run/munge.socket,cred_expire=10
 StateSaveLocation=$state/controller
 SlurmdSpoolDir=$state/spool/%n
 SlurmctldPidFile=$state/run/slurmctld.pid
