@@ -181,5 +181,21 @@ TEST(BufferPool, LargerBuffersReplaceSmallerOnes) {
   EXPECT_EQ(in_use(MemoryPlace::host, MemoryCategory::workspace), before);
 }
 
+#if defined(ANNULUS_TEST_ON_DEVICE) && defined(KOKKOS_ENABLE_CUDA)
+/// The last one: there is no way back to the pool.
+TEST(DevicePool, MemoryThatOthersMapIsNotOfIt) {
+  const TestExec exec = rank_instance();
+  auto of_the_pool = Numbers::uninitialized(exec, MemoryCategory::workspace, "pooled", 1'000'000);
+  const std::int64_t pooled = device_memory().pooled;
+  share_device_memory();
+  auto mapped = Numbers::uninitialized(exec, MemoryCategory::workspace, "mapped", 50'000'000);
+  EXPECT_EQ(device_memory().pooled, pooled);
+  cudaIpcMemHandle_t handle;
+  EXPECT_EQ(cudaIpcGetMemHandle(&handle, mapped.view().data()), cudaSuccess);
+  of_the_pool = std::move(mapped);  // each goes back to where it came from
+  EXPECT_TRUE(of_the_pool.allocated());
+}
+#endif
+
 }  // namespace
 }  // namespace annulus::test
