@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
@@ -87,7 +88,8 @@ std::string shell_text(const Options& options, const Launch& launch) {
                         : "srun --distribution: ranks of one node are consecutive");
   line("ANNULUS_CPU_BIND", "none",
        "srun --cpu-bind: annulus-topology --exec binds, it knows which cores are near which GPU");
-  if (launch.arbitrary) line("SLURM_HOSTFILE", options.hostfile, "the host of each rank");
+  if (launch.arbitrary)
+    line("SLURM_HOSTFILE", std::filesystem::absolute(options.hostfile).string(), "the host of each rank");
   return text;
 }
 

@@ -21,6 +21,9 @@ using machine::Machine;
 using machine::Parts;
 using machine::Profile;
 
+constexpr std::string_view save_command =
+    "srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 annulus-topology --save";
+
 std::string read_stdin() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
@@ -56,9 +59,8 @@ std::vector<Machine> read_files(const std::vector<std::string>& files) {
 
 std::vector<Machine> read_folder(const fs::path& folder) {
   require(fs::is_directory(folder),
-          "--from {}: there is no such folder: let every node write into it first (srun "
-          "--ntasks-per-node=1 annulus-topology --save {})",
-          folder.string(), folder.string());
+          "--from {}: there is no such folder: let every node write into it first ({} {})", folder.string(),
+          save_command, folder.string());
   std::vector<Machine> machines;
   for (const auto& entry : fs::directory_iterator(folder)) {
     // Slurm's name of the node is the file's; it need not be the system's.
@@ -66,10 +68,8 @@ std::vector<Machine> read_folder(const fs::path& folder) {
       machines.push_back(machine::read_machine(entry.path().string(), entry.path().stem().string()));
   }
   std::sort(machines.begin(), machines.end(), [](const auto& a, const auto& b) { return a.host < b.host; });
-  require(!machines.empty(),
-          "--from {}: no HOST.xml there: let every node write one (srun --ntasks-per-node=1 "
-          "annulus-topology --save {})",
-          folder.string(), folder.string());
+  require(!machines.empty(), "--from {}: no HOST.xml there: let every node write one ({} {})",
+          folder.string(), save_command, folder.string());
   return machines;
 }
 
@@ -83,8 +83,8 @@ std::vector<Machine> in_job_order(std::vector<Machine> machines, const Job& job,
     require(found != machines.end(),
             "node {} of the job has left no description in {}: is the folder on a file system that all nodes "
             "share? "
-            "Write it again (srun --ntasks-per-node=1 annulus-topology --save {})",
-            host, options.from, options.from);
+            "Write it again ({} {})",
+            host, options.from, save_command, options.from);
     ordered.push_back(*found);
     ordered.back().host = host;
   }

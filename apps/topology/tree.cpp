@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 
 namespace annulus::topology_app {
@@ -12,6 +13,10 @@ namespace {
 using machine::Gpu;
 using machine::Machine;
 using machine::Nic;
+
+std::string counted(std::ptrdiff_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 std::string rate_text(double bits) {
   return bits > 0 ? fmt::format("{:g} Gbit/s", bits / 1e9) : "rate not known";
@@ -54,9 +59,10 @@ void branch(std::string& text, const std::string& before, const std::vector<std:
 
 std::string node_text(const Node& node) {
   const Machine& machine = node.machine;
-  std::string text = fmt::format("{} sockets, {} NUMA nodes, {} cores ({} processors){}{}\n", machine.sockets,
-                                 machine.numa.size(), machine.cores.size(), machine.hardware_threads(),
-                                 machine.processor.empty() ? "" : ", ", machine.processor);
+  std::string text =
+      fmt::format("{}, {}, {} cores ({} processors){}{}\n", counted(machine.sockets, "socket"),
+                  counted(std::ssize(machine.numa), "NUMA node"), machine.cores.size(),
+                  machine.hardware_threads(), machine.processor.empty() ? "" : ", ", machine.processor);
   // Devices under their NUMA node; those of no single one at the end.
   std::map<int, std::vector<std::string>> devices;
   for (std::size_t i = 0; i < machine.gpus.size(); ++i)
@@ -94,6 +100,13 @@ std::string reach_text(const Node& node) {
          "socket, SYS: two sockets\n";
 }
 
+/// Empty for cards of which it is not known where they hang.
+std::string_view reach_of(const Node& node, const machine::RankPlace& rank) {
+  if (rank.rail < 0) return "";
+  const int nic = node.parts.rails[static_cast<std::size_t>(rank.rail)];
+  return node.machine.nics[static_cast<std::size_t>(nic)].place.bus.empty() ? "" : name_of(rank.reach);
+}
+
 std::string ranks_text(const Node& node) {
   std::string text = fmt::format("\n{:<10} {:<5} {:<16} {:<8} {:<24} {}\n", "local rank", "GPU", "card", "",
                                  "processors", "memory of");
@@ -111,8 +124,8 @@ std::string ranks_text(const Node& node) {
                         rank.gpu >= 0              ? fmt::to_string(rank.gpu)
                         : node.parts.gpu_count > 0 ? "(any)"
                                                    : "none",
-                        card, rank.rail < 0 ? "" : name_of(rank.reach),
-                        machine::list_text(machine::cpus_of(node.machine, rank)), machine::list_text(numa));
+                        card, reach_of(node, rank), machine::list_text(machine::cpus_of(node.machine, rank)),
+                        machine::list_text(numa));
   }
   return text;
 }
