@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-/// Buffers of the host that are kept for the next user: pinning memory, and touching its pages for the first
-/// time, takes longer than most uses do. Thread safe.
+/// Buffers of the host that are kept for the next user: getting memory from the system and touching its pages
+/// for the first time takes longer than most uses do. Thread safe.
 template <class Space>
 class BufferPool {
  public:
