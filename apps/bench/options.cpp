@@ -97,7 +97,8 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
                       "Instead of computing, local kernels take the time of F,B TFLOP/s in the forward and "
                       "backward pass: what transfers cost beside kernels of that speed");
   command->add_option("--spin-free", o.common.spin_free,
-                      "Multiprocessors that the kernels of --spin leave to transfers");
+                      "Multiprocessors that the kernels of --spin leave to transfers; bound NCCL to them by "
+                      "--nccl-blocks, or the kernels wait for it");
   command->add_flag("--compute-only", o.common.compute_only,
                     "Also time every pass without its transfers: what the rest of the time is spent on");
   command->add_option("--topology", o.topology,
