@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -174,6 +176,23 @@ TEST(AnnulusTopology, EnvironmentIsForAShell) {
               HasSubstr("--local-rank 2 of --local-ranks 2"));
 }
 
+TEST(AnnulusTopology, ARankKeepsTheGpuThatSlurmShowsItAlone) {
+  // Of eight GPUs the driver shows the process the fourth, as its first.
+  std::string text = io::read_text(nodes + "/h100-8.xml");
+  for (int gpu = 0; gpu < 8; ++gpu) {
+    const std::string before = fmt::format("name=\"AnnulusOrdinal\" value=\"{}\"", gpu);
+    const std::size_t at = text.find(before);
+    ASSERT_NE(at, text.npos);
+    text.replace(at, before.size(), fmt::format("name=\"AnnulusOrdinal\" value='{}'", gpu == 3 ? 0 : -1));
+  }
+  const TemporaryFolder folder;
+  const std::string arguments =
+      "--xml " + folder.write("one.xml", text) + " --env --local-rank 5 --local-ranks 8";
+  EXPECT_THAT(output(arguments, "CUDA_VISIBLE_DEVICES=0"),
+              AllOf(HasSubstr("# export CUDA_VISIBLE_DEVICES=0 "), HasSubstr("UCX_NET_DEVICES=mlx5_5:1 "),
+                    HasSubstr("ANNULUS_CPUS=42-55,154-167 ")));
+}
+
 TEST(AnnulusTopology, JsonTellsWhatTheTextTells) {
   const ShellResult result = annulus::test::run_shell("'" ANNULUS_TOPOLOGY_PROGRAM "' --xml " + nodes +
                                                       "/h100-8.xml --json - 2>/dev/null");
@@ -194,7 +213,9 @@ TEST(AnnulusTopology, JsonTellsWhatTheTextTells) {
 }
 
 TEST(AnnulusTopology, ExecSetsBindsAndBecomesTheProgram) {
-  const std::string show = "--exec -- sh -c 'echo $OMP_NUM_THREADS $ANNULUS_CPUS; grep Cpus_allowed_list /proc/self/status; exit 7'";
+  const std::string show =
+      "--exec -- sh -c 'echo $OMP_NUM_THREADS $ANNULUS_CPUS; grep Cpus_allowed_list /proc/self/status; exit "
+      "7'";
   const ShellResult result = program("--local-rank 0 --local-ranks 1 " + show, "ANNULUS_TOPOLOGY_QUIET=1");
   EXPECT_EQ(result.status, 7);
   const auto& cores = machine::describe_this_machine().machine.cores;
