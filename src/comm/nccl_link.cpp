@@ -1,5 +1,6 @@
 #include "comm/nccl_link.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 
@@ -56,7 +57,7 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
       device_(Kokkos::Cuda().cuda_device()),
       watch_(control.watch()),
       flights_(
-          options.channels + 1, [this] { return errors(); }, [this] { abort(); }) {
+          std::max(options.channels, 0) + 1, [this] { return errors(); }, [this] { abort(); }) {
   require(options.channels > 0, "NCCL: {} channels: give at least 1", options.channels);
   require(options.most_blocks >= 0,
           "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice", options.most_blocks);
