@@ -28,15 +28,21 @@ reason_of_restart() {
   esac
 }
 
-# Pieces at the end of the list that failed, or were cut off, at one and the same step.
+# Pieces at the end of the list that failed, or were cut off without a word, at one and the same step. After a stop the count starts
+# anew: whoever submits again has mended something.
 failures_in_a_row() {
   [ -f "$folder/pieces.jsonl" ] || { echo 0; return; }
   awk 'function get(key) { return match($0, "\"" key "\":\"?[^\",}]*") ? substr($0, RSTART, RLENGTH) : "" }
-    get("event") ~ /start$/ { open = 1 }
-    get("event") ~ /end$/ { open = 0
-      if (get("reason") !~ /"failed/) count = 0
-      else { step = get("step"); count = step == at ? count + 1 : 1; at = step } }
+    function failed(step) { count = step == at ? count + 1 : 1; at = step }
+    get("event") ~ /start$/ { if (open && get("reason") ~ /cut off/) failed(get("step")); open = 1 }
+    get("event") ~ /end$/ { open = 0; if (get("reason") ~ /"failed/) failed(get("step")); else count = 0 }
+    get("event") ~ /stop$/ { count = 0 }
     END { print count + 0 }' "$folder/pieces.jsonl"
+}
+stop_for_good() {
+  local count; count=$(failures_in_a_row)
+  record stop ",\"reason\":\"failed $count times at one step\""
+  refuse "stopped: the run has failed $count times at step $(last_step), so going on would fail again. The first line above that begins with 'annulus: rank' says why; mend it and submit the same again"
 }
 
 begin_piece() {
