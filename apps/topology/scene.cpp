@@ -6,23 +6,20 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <iterator>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "topology/described.hpp"
+
 namespace annulus::topology_app {
 namespace {
 
-namespace fs = std::filesystem;
 using machine::Machine;
 using machine::Parts;
 using machine::Profile;
-
-constexpr std::string_view save_command =
-    "srun --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1 annulus-topology --save";
 
 std::string read_stdin() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
@@ -36,59 +33,6 @@ std::string ask_slurm_for_switches() {
   char buffer[4096];
   while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, pipe)) text.append(buffer, count);
   return ::pclose(pipe) == 0 ? text : std::string();
-}
-
-std::string before_dot(const std::string& host) {
-  return host.substr(0, host.find('.'));
-}
-
-bool same_host(const std::string& a, const std::string& b) {
-  return a == b || (before_dot(a) == before_dot(b) && (before_dot(a) == a || before_dot(b) == b));
-}
-
-std::vector<Machine> read_files(const std::vector<std::string>& files) {
-  std::vector<Machine> machines;
-  for (const std::string& file : files) {
-    const std::size_t equals = file.find('=');
-    const bool named = equals != file.npos && !fs::exists(file);
-    machines.push_back(named ? machine::read_machine(file.substr(equals + 1), file.substr(0, equals))
-                             : machine::read_machine(file));
-  }
-  return machines;
-}
-
-std::vector<Machine> read_folder(const fs::path& folder) {
-  require(fs::is_directory(folder),
-          "--from {}: there is no such folder: let every node write into it first ({} {})", folder.string(),
-          save_command, folder.string());
-  std::vector<Machine> machines;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    // Slurm's name of the node is the file's; it need not be the system's.
-    if (entry.path().extension() == ".xml")
-      machines.push_back(machine::read_machine(entry.path().string(), entry.path().stem().string()));
-  }
-  std::sort(machines.begin(), machines.end(), [](const auto& a, const auto& b) { return a.host < b.host; });
-  require(!machines.empty(), "--from {}: no HOST.xml there: let every node write one ({} {})",
-          folder.string(), save_command, folder.string());
-  return machines;
-}
-
-/// The described nodes in the job's order. Throws Error for a node of the job without a description.
-std::vector<Machine> in_job_order(std::vector<Machine> machines, const Job& job, const Options& options) {
-  std::vector<Machine> ordered;
-  for (const std::string& host : job.hosts) {
-    const auto found = std::find_if(machines.begin(), machines.end(),
-                                    [&](const Machine& m) { return same_host(m.host, host); });
-    if (found == machines.end() && options.from.empty()) continue;  // --xml may show some nodes of a job
-    require(found != machines.end(),
-            "node {} of the job has left no description in {}: is the folder on a file system that all nodes "
-            "share? "
-            "Write it again ({} {})",
-            host, options.from, save_command, options.from);
-    ordered.push_back(*found);
-    ordered.back().host = host;
-  }
-  return ordered.empty() ? machines : ordered;
 }
 
 int positive(const Variables& variables, const char* name) {
@@ -240,7 +184,7 @@ Scene make_scene(const Options& options, const Variables& variables) {
     machines.back().host = this_host(machines.back(), variables);
   } else {
     machines = options.from.empty() ? read_files(options.xml) : read_folder(options.from);
-    if (job) machines = in_job_order(std::move(machines), *job, options);
+    if (job) machines = in_job_order(std::move(machines), *job, options.from);
   }
   const std::vector<Finding> differ = machine::check_alike(machines);
   for (Machine& described : machines) {

@@ -1,8 +1,6 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -254,30 +252,6 @@ class Reader {
 std::string bus_of(hwloc_obj_t pci) {
   const auto& at = pci->attr->pcidev;
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.dev, at.func);
-}
-
-std::string_view name_of(Reach reach) {
-  constexpr std::array<std::string_view, 6> names = {"PIX", "PXB", "PHB", "NODE", "SOCK", "SYS"};
-  return names[static_cast<std::size_t>(reach)];
-}
-
-int Machine::hardware_threads() const {
-  std::size_t sum = 0;
-  for (const Core& core : cores) sum += core.cpus.size();
-  return static_cast<int>(sum);
-}
-
-std::string list_text(std::vector<int> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    parts.push_back(end - i == 1 ? fmt::to_string(numbers[i])
-                                 : fmt::format("{}-{}", numbers[i], numbers[end - 1]));
-    i = end;
-  }
-  return fmt::format("{}", fmt::join(parts, ","));
 }
 
 Description describe_this_machine() {
