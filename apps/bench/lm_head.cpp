@@ -23,7 +23,7 @@ CLI::App* add_lm_head_command(CLI::App& app, LmHeadCommand& o) {
   CLI::App* command = app.add_subcommand(
       "lm-head",
       "The LM head with its loss and all gradients, beside its three matrix products alone "
-      "(docs/benchmarks/gpu-lm-head.md). Results are checked against double precision on sampled rows "
+      "(docs/products-benchmark.md). Results are checked against double precision on sampled rows "
       "first.");
   command->option_defaults()->always_capture_default();
   command->add_option("--tokens", o.tokens, "Rows of hidden states");
