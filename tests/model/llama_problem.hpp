@@ -75,6 +75,7 @@ struct LlamaProblem {
     problem.heads = config.heads;
     problem.kv_heads = config.kv_heads;
     problem.head_dim = config.head_dim;
+    problem.activation = dtype_of<T>;
     distributed::Attention<Exec, T> attention(exec, communicator,
                                               plan::make_plan(schedule, problem, plan::Pass::forward),
                                               plan::make_plan(schedule, problem, plan::Pass::backward));
