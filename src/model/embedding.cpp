@@ -7,21 +7,34 @@ namespace annulus::model {
 
 namespace {
 
+// Columns are cut into sections of one pack, or `each`, for every lane of a warp, so that many warps share a
+// row.
+template <class Exec, int each = 1>
+struct Sections {
+  int packs;                                           // of a row
+  int lanes = detail::host_memory<Exec> ? packs : 32;  // of a section
+  int count = (packs + lanes * each - 1) / (lanes * each);
+};
+
 template <int width, class Exec, class T>
 void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                  const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
-  for_each_pack<width>(
-      "annulus::model::embed", exec, out.extent_int(0), out.extent_int(1),
-      KOKKOS_LAMBDA(const int t, const int c) { store(&out(t, c), load<width>(&table(tokens(t), c))); });
+  constexpr int each = detail::host_memory<Exec> ? 1 : 4;  // loads on their way at once
+  const Sections<Exec, each> sections{out.extent_int(1) / width};
+  for_each_pack<1>(
+      "annulus::model::embed", exec, out.extent_int(0) * sections.count, sections.lanes,
+      KOKKOS_LAMBDA(const int piece, const int lane) {
+        const int t = piece / sections.count, token = tokens(t);
+        const int first = (piece % sections.count) * sections.lanes * each + lane;
+        Held<width, T> held[each] = {};
+        for (int k = 0; k < each; ++k)
+          if (const int pack = first + k * sections.lanes; pack < sections.packs)
+            held[k] = hold<width>(&table(token, pack * width));
+        for (int k = 0; k < each; ++k)
+          if (const int pack = first + k * sections.lanes; pack < sections.packs)
+            store(&out(t, pack * width), held[k]);
+      });
 }
-
-// Columns are cut into sections, so that a token which many rows share is summed by many warps.
-template <class Exec>
-struct Sections {
-  int packs;                                           // of a row
-  int width = detail::host_memory<Exec> ? packs : 32;  // in packs
-  int count = (packs + width - 1) / width;
-};
 
 // `order` is cut into blocks of rows_per_partial. A block adds the sums of the tokens whose rows begin in it
 // to the table; the sum of the token whose rows began in an earlier block goes to partial(block, :).
@@ -30,36 +43,48 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
                 const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
                 const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
   const int rows = d_out.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
+  constexpr int ahead = 4;  // rows on their way at once
   const Sections<Exec> sections{d_out.extent_int(1) / width};
   for_each_pack<1>(
-      "annulus::model::embed_backward", exec, blocks * sections.count, sections.width,
+      "annulus::model::embed_backward", exec, blocks * sections.count, sections.lanes,
       KOKKOS_LAMBDA(const int piece, const int lane) {
-        const int block = piece / sections.count, pack = (piece % sections.count) * sections.width + lane;
+        const int block = piece / sections.count, pack = (piece % sections.count) * sections.lanes + lane;
         if (pack >= sections.packs) return;
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
         const int c = pack * width;
         std::int32_t token = tokens(order(begin));
         bool from_before = begin > 0 && tokens(order(begin - 1)) == token;
         Pack<width> sum = {};
-        for (int i = begin; i <= end; ++i) {
-          const std::int32_t row = i < end ? order(i) : -1, next = i < end ? tokens(row) : -1;
-          if (next != token) {
-            if (from_before) {
-              store(&partial(block, c), sum);
-            } else {
-              auto total = load<width>(&d_table(token, c));
-              for (int j = 0; j < width; ++j) total[j] += sum[j];
-              store(&d_table(token, c), total);
-            }
-            token = next;
-            from_before = false;
-            sum = {};
+        const auto add_up = [&] {
+          if (from_before) {
+            store(&partial(block, c), sum);
+            return;
           }
-          if (i < end) {
-            const auto more = load<width>(&d_out(row, c));
+          auto total = load<width>(&d_table(token, c));
+          for (int j = 0; j < width; ++j) total[j] += sum[j];
+          store(&d_table(token, c), total);
+        };
+        for (int i = begin; i < end; i += ahead) {
+          std::int32_t ids[ahead];
+          Held<width, T> held[ahead];
+          for (int k = 0; k < ahead; ++k) {
+            const std::int32_t row = order(Kokkos::min(i + k, end - 1));
+            ids[k] = tokens(row);
+            held[k] = hold<width>(&d_out(row, c));
+          }
+          for (int k = 0; k < ahead; ++k) {
+            if (i + k >= end) break;
+            if (ids[k] != token) {
+              add_up();
+              token = ids[k];
+              from_before = false;
+              sum = {};
+            }
+            const auto more = held[k].values();
             for (int j = 0; j < width; ++j) sum[j] += more[j];
           }
         }
+        add_up();
       });
 }
 
@@ -71,9 +96,9 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
   const int rows = order.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
   const Sections<Exec> sections{d_table.extent_int(1) / width};
   for_each_pack<1>(
-      "annulus::model::embed_backward_partial", exec, blocks * sections.count, sections.width,
+      "annulus::model::embed_backward_partial", exec, blocks * sections.count, sections.lanes,
       KOKKOS_LAMBDA(const int piece, const int lane) {
-        const int block = piece / sections.count, pack = (piece % sections.count) * sections.width + lane;
+        const int block = piece / sections.count, pack = (piece % sections.count) * sections.lanes + lane;
         if (pack >= sections.packs || block == 0) return;
         const int begin = block * rows_per_partial, before = begin - rows_per_partial;
         const std::int32_t token = tokens(order(begin));

@@ -13,7 +13,7 @@ constexpr int partial_sections = 32;
 template <class Exec>
 using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
 
-// A row is read twice, the second time from the cache that the first reading filled.
+// A thread keeps its first packs of a row in registers; it reads the rest again, from the cache.
 template <int width, class Exec, class T>
 void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
@@ -23,21 +23,32 @@ void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Arra
       Kokkos::TeamPolicy<Exec>(exec, x.extent_int(0), threads_of_row<Exec>(hidden / width)),
       KOKKOS_LAMBDA(const Member<Exec>& team) {
         const int t = team.league_rank(), first = team.team_rank() * width, step = team.team_size() * width;
+        Held<width, T> held[held_packs] = {}, gains[held_packs] = {};
+        for (int k = 0; k < held_packs; ++k)
+          if (const int c = first + k * step; c < hidden) {
+            held[k] = hold<width>(&x(t, c));
+            gains[k] = hold<width>(&gain(c));
+          }
         Pack<width> squares = {};
-        for (int c = first; c < hidden; c += step) {
-          const auto values = load<width>(&x(t, c));
+        const auto add = [&](const Pack<width>& values) {
           for (int i = 0; i < width; ++i) squares[i] += values[i] * values[i];
-        }
+        };
+        for (int k = 0; k < held_packs; ++k)
+          if (first + k * step < hidden) add(held[k].values());
+        for (int c = first + held_packs * step; c < hidden; c += step) add(load<width>(&x(t, c)));
         float sum = squares.sum();
         team.team_reduce(Kokkos::Sum<float>(sum));
         const float r = 1.0f / Kokkos::sqrt(sum / static_cast<float>(hidden) + epsilon);
         if (first == 0) inverse_rms(t) = r;
-        for (int c = first; c < hidden; c += step) {
-          const auto values = load<width>(&x(t, c)), gains = load<width>(&gain(c));
+        const auto write = [&](const int c, const Pack<width>& values, const Pack<width>& by) {
           Pack<width> normed;
-          for (int i = 0; i < width; ++i) normed[i] = values[i] * r * gains[i];
+          for (int i = 0; i < width; ++i) normed[i] = values[i] * r * by[i];
           store(&out(t, c), normed);
-        }
+        };
+        for (int k = 0; k < held_packs; ++k)
+          if (const int c = first + k * step; c < hidden) write(c, held[k].values(), gains[k].values());
+        for (int c = first + held_packs * step; c < hidden; c += step)
+          write(c, load<width>(&x(t, c)), load<width>(&gain(c)));
       });
 }
 
@@ -78,11 +89,17 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
                   step = team.team_size() * width;
         const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
         for (int t = begin; t < end; ++t) {
+          Held<width, T> xs[held_packs] = {}, ds[held_packs] = {}, before[held_packs] = {};
+          for (int k = 0; k < held_packs; ++k)
+            if (const int c = first + k * step; c < hidden) {
+              xs[k] = hold<width>(&x(t, c));
+              ds[k] = hold<width>(&d_out(t, c));
+              before[k] = hold<width>(&d_x(t, c));
+            }
           const float r = inverse_rms(t);
           Pack<width> products = {};
-          for (int c = first; c < hidden; c += step) {
-            const auto values = load<width>(&x(t, c)), d = load<width>(&d_out(t, c)),
-                       gains = load<width>(&gain(c));
+          const auto add = [&](const int c, const Pack<width>& values, const Pack<width>& d) {
+            const auto gains = load<width>(&gain(c));
             auto sum = t == begin ? Pack<width>{} : sums(c / width);
             for (int i = 0; i < width; ++i) {
               const float d_gain = d[i] * values[i] * r;
@@ -90,17 +107,25 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
               products[i] += d_gain * gains[i];
             }
             sums(c / width) = sum;
-          }
+          };
+          for (int k = 0; k < held_packs; ++k)
+            if (const int c = first + k * step; c < hidden) add(c, xs[k].values(), ds[k].values());
+          for (int c = first + held_packs * step; c < hidden; c += step)
+            add(c, load<width>(&x(t, c)), load<width>(&d_out(t, c)));
           float dot = products.sum();
           team.team_reduce(Kokkos::Sum<float>(dot));
           const float mean = dot / static_cast<float>(hidden);
-          for (int c = first; c < hidden; c += step) {
-            const auto values = load<width>(&x(t, c)), d = load<width>(&d_out(t, c)),
-                       gains = load<width>(&gain(c));
-            auto sum = load<width>(&d_x(t, c));
-            for (int i = 0; i < width; ++i) sum[i] += r * (d[i] * gains[i] - values[i] * r * mean);
-            store(&d_x(t, c), sum);
-          }
+          const auto write = [&](const int c, const Pack<width>& values, const Pack<width>& d,
+                                 Pack<width> total) {
+            const auto gains = load<width>(&gain(c));
+            for (int i = 0; i < width; ++i) total[i] += r * (d[i] * gains[i] - values[i] * r * mean);
+            store(&d_x(t, c), total);
+          };
+          for (int k = 0; k < held_packs; ++k)
+            if (const int c = first + k * step; c < hidden)
+              write(c, xs[k].values(), ds[k].values(), before[k].values());
+          for (int c = first + held_packs * step; c < hidden; c += step)
+            write(c, load<width>(&x(t, c)), load<width>(&d_out(t, c)), load<width>(&d_x(t, c)));
         }
         for (int c = first; c < hidden; c += step) store(&partial(block, c), sums(c / width));
       });

@@ -31,6 +31,9 @@ void for_each_pack(const std::string& label, const Exec& exec, int rows, int col
       });
 }
 
+/// Packs of a row that a thread keeps in registers between two passes over the row.
+inline constexpr int held_packs = 2;
+
 /// Threads of a team that works on one row of `packs` packs and sums over it. A power of two; fixed for a
 /// shape, hence a fixed order of addition.
 template <class Exec>
@@ -39,7 +42,7 @@ int threads_of_row(int packs) {
     return 1;
   } else {
     int threads = 32;
-    while (threads < 256 && 2 * threads < packs + 1) threads *= 2;
+    while (threads < 512 && held_packs * threads < packs) threads *= 2;
     return threads;
   }
 }

@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include <annulus/base/float16.hpp>
@@ -114,6 +115,46 @@ KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Pack<width>& from) {
           *reinterpret_cast<detail::Words*>(to + i) = detail::pack<T>(from.values + i);
       } else { detail::store_each(to, from); }))
   KOKKOS_IF_ON_HOST((detail::store_each(to, from);))
+}
+
+/// `width` neighbouring elements as they are stored: what a thread holds of a row that it needs again, in few
+/// registers.
+template <int width, class T>
+struct Held {
+  static constexpr bool in_words = width % detail::in_words<T> == 0;
+  using Part = std::conditional_t<in_words, detail::Words, T>;
+  static constexpr int count = in_words ? width / detail::in_words<T> : width;
+  Part parts[count];
+
+  KOKKOS_FORCEINLINE_FUNCTION Pack<width> values() const {
+    Pack<width> all;
+    if constexpr (in_words) {
+      for (int i = 0; i < count; ++i) detail::unpack<T>(parts[i], all.values + i * detail::in_words<T>);
+    } else {
+      for (int i = 0; i < count; ++i) all[i] = static_cast<float>(parts[i]);
+    }
+    return all;
+  }
+};
+
+/// from[0, width). Alignment as for load.
+template <int width, class T>
+KOKKOS_FORCEINLINE_FUNCTION Held<width, T> hold(const T* from) {
+  Held<width, T> to;
+  KOKKOS_IF_ON_DEVICE((for (int i = 0; i < to.count; ++i) to.parts[i] =
+                           reinterpret_cast<const typename Held<width, T>::Part*>(from)[i];))
+  KOKKOS_IF_ON_HOST(
+      (std::memcpy(static_cast<void*>(to.parts), static_cast<const void*>(from), sizeof(to.parts));))
+  return to;
+}
+
+/// to[0, width) = from, bit for bit.
+template <int width, class T>
+KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Held<width, T>& from) {
+  KOKKOS_IF_ON_DEVICE((for (int i = 0; i < from.count;
+                            ++i) reinterpret_cast<typename Held<width, T>::Part*>(to)[i] = from.parts[i];))
+  KOKKOS_IF_ON_HOST(
+      (std::memcpy(static_cast<void*>(to), static_cast<const void*>(from.parts), sizeof(from.parts));))
 }
 
 /// Whether rows of `columns` elements can be taken in packs of `width`: the columns are a multiple of it, and
