@@ -76,7 +76,7 @@ class Kernels(unittest.TestCase):
                 (["--json", "/no/such/folder/k.json"], "/no/such/folder", ""),
         ]:
             with self.subTest(arguments=arguments):
-                result = run([*SMALL, *arguments])
+                result = run(arguments)
                 self.assertNotEqual(result.returncode, 0)
                 self.assertEqual(result.stdout, "", "told before anything is measured")
                 self.assertIn(option, result.stderr)
