@@ -186,6 +186,18 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_EQ(records("run"), 12);
 }
 
+TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
+  EXPECT_EQ(
+      run(command(2, "run", "--set run.device=cpu --set train.dtype=bf16 --set run.peak_tflops=1 --summary")),
+      0)
+      << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("each rank computes on"), HasSubstr("in bf16"), HasSubstr("MFU"),
+                              HasSubstr("TFLOP/s a rank")));
+  EXPECT_THAT(summary("run").at("device").get<std::string>(), HasSubstr("bf16"));
+  EXPECT_THAT(summary("run").at("transport").get<std::string>(), HasSubstr("mpi"));
+  EXPECT_GT(summary("run").at("tflops"), 0.0);
+}
+
 TEST_F(Program, RunsWithoutMpirunAndPrintsItsConfiguration) {
   EXPECT_EQ(run(arguments_of("run", "--set train.steps=2")), 0) << output();
   EXPECT_EQ(run(arguments_of("run", "--print-config")), 0);
@@ -201,6 +213,10 @@ TEST_F(Program, WhatIsWrongIsSaidOnceWithTheRemedy) {
               AllOf(HasSubstr("rank 0: parallel.context = 2"), HasSubstr("3 ranks")));
   EXPECT_THAT(failure(command(2, "run", "--set train.step=3")), HasSubstr("did you mean 'train.steps'"));
   EXPECT_THAT(failure(command(2, "run", "--set parallel.ranks_per_node=5")), HasSubstr("5 ranks per node"));
+  EXPECT_THAT(failure(command(2, "run", "--set run.device=cpu --set parallel.transport=nccl")),
+              AllOf(HasSubstr("parallel.transport = 'nccl'"), HasSubstr("run.device = 'cpu'")));
+  EXPECT_THAT(failure(command(2, "run", "--set parallel.transport=tcp")),
+              AllOf(HasSubstr("parallel.transport = 'tcp'"), HasSubstr("automatic, mpi and nccl")));
   EXPECT_THAT(failure(command(2, "run", "--set data.sequence_length=1000000")),
               HasSubstr("longer than the data"));
   EXPECT_THAT(failure(command(2, "run", "--set data.shards=" + folder_.file("none"))),
