@@ -38,11 +38,11 @@ if OPTIONS.nodes > 1:  # before NCCL is loaded
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import torch.nn.functional as F  # noqa: E402, N812: context_parallel replaces a name of this module
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor.experimental import context_parallel  # noqa: E402
 from torch.distributed.tensor.experimental._attention import set_rotate_method  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
-from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
@@ -97,6 +97,8 @@ def exposed(action):
         if event.device_type == torch.autograd.DeviceType.CUDA:
             interval = (event.time_range.start, event.time_range.end)  # µs
             (communication if "nccl" in event.name.lower() else compute).append(interval)
+    if WORLD > 1 and not communication:
+        raise RuntimeError("context_parallel sent nothing: each GPU computed its own shard alone")
     covered = length(communication) + length(compute) - length(communication + compute)
     return over_ranks((length(communication) - covered) * 1e-6, dist.ReduceOp.SUM) / WORLD
 
@@ -114,9 +116,9 @@ def measure(mesh, tokens, rotation, backend):
 
         def forward():
             with torch.no_grad():
-                scaled_dot_product_attention(q, k, v, is_causal=True)
+                F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-        out = scaled_dot_product_attention(q, k, v, is_causal=True)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         d_out = torch.randn_like(out)
 
         def backward():

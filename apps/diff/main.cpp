@@ -50,8 +50,9 @@ int main(int argc, char** argv) {
   app.add_option(
          "--tolerance", options.tolerance,
          "Largest error of an element: |a - b| over the largest of |a|, |b| and the root mean square of "
-         "the tensor. By default that of the type: 1e-4 for f32, 0.02 for f16, 0.1 for bf16; 0 for "
-         "integers")
+         "the tensor; a tenth of it for the norm of the difference. By default that of the type: 1e-3 for "
+         "f32, "
+         "0.1 for f16, 0.5 for bf16; 0 for integers")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--table", options.table, "Print a line for every tensor");
   app.footer("Exit status: 0 when nothing differs, 1 when something does, 2 after an error.");

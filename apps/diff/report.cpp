@@ -40,6 +40,8 @@ std::string describe(const Difference& d) {
                   shape_of(*d.a), d.beyond, io::Hyperslab{{}, d.a->extents}.elements(), d.tolerance);
   text += fmt::format("  largest error {:.3g}, max |a − b| {:.3g}, ‖a − b‖ / max(‖a‖, ‖b‖) {:.3g}\n",
                       d.largest_error, d.largest_distance, d.norm_error);
+  if (d.norm_error > d.norm_tolerance())
+    text += fmt::format("  the norm's error is beyond {:g}, a tenth of the tolerance\n", d.norm_tolerance());
   text += fmt::format("  worst at {}: a = {:.9g}, b = {:.9g}", place_of(d), d.worst_a, d.worst_b);
   return text;
 }
