@@ -55,11 +55,10 @@ json pass_json(const Report& report, Pass pass) {
            {{"seconds", rates.waiting_seconds},
             {"seconds_max", rates.most_waiting_seconds},
             {"share", rates.waiting_share},
-            {"compute_only_seconds",
-             p.compute_seconds.empty() ? json() : json(p.compute_seconds.median())},
-            {"beyond_compute_share",
-             p.compute_seconds.empty() ? json()
-                                       : json(1 - over(p.compute_seconds.median(), p.seconds.median()))}}},
+            {"compute_only_seconds", p.compute_seconds.empty() ? json() : json(p.compute_seconds.median())},
+            {"beyond_compute_share", p.compute_seconds.empty()
+                                         ? json()
+                                         : json(1 - over(p.compute_seconds.median(), p.seconds.median()))}}},
           {"predicted", predicted_json(p)},
           {"predicted_on", report.predicted_on},
           {"striped_attention", {{"theoretical_maximum_speedup", report.theoretical_speedup}}}};
