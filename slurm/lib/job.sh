@@ -11,7 +11,7 @@ trap 'failed=$?; [ $failed -gt 128 ] || echo "annulus: ${BASH_SOURCE[0]}, line $
 # The site: who, where and with what (site.conf.example). Plain defaults without one.
 sbatch_options=()
 programs=${ANNULUS_BIN:-}
-profile=${ANNULUS_PROFILE:-}
+profile=${ANNULUS_SITE_PROFILE:-}
 mpi=${ANNULUS_MPI:-auto}
 ranks=${ANNULUS_RANKS:-}
 prepare() { :; }
@@ -24,7 +24,7 @@ read_site() {
     refuse "ANNULUS_SITE=$ANNULUS_SITE: there is no such file; copy slurm/site.conf.example and fill it in"
   fi
   # What this submission says goes over what the site says.
-  programs=${ANNULUS_BIN:-$programs} profile=${ANNULUS_PROFILE:-$profile} mpi=${ANNULUS_MPI:-$mpi} ranks=${ANNULUS_RANKS:-$ranks}
+  programs=${ANNULUS_BIN:-$programs} profile=${ANNULUS_SITE_PROFILE:-$profile} mpi=${ANNULUS_MPI:-$mpi} ranks=${ANNULUS_RANKS:-$ranks}
   find_profile "$profile"
 }
 

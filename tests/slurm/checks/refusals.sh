@@ -23,13 +23,13 @@ submit_refuses "Partitions here: batch urgent" --nodes=2 --partition=none train 
 submit_refuses "the partition of default has 4 nodes" --nodes=9 train "$work/run.toml"
 submit_refuses "there is no such file" --nodes=2 train "$work/none.toml"
 submit_refuses "there is no template 'trein'" --nodes=2 trein "$work/run.toml"
-ANNULUS_PROFILE=h200 submit_refuses "known are: a100-8 cpu generic gpu-4 h100-8" --nodes=2 train "$work/run.toml"
+ANNULUS_SITE_PROFILE=h200 submit_refuses "known are: a100-8 cpu generic gpu-4 h100-8" --nodes=2 train "$work/run.toml"
 if output=$(env -u SLURM_CONF slurm/submit train "$work/run.toml" 2>&1); then fail "submit without a controller"; fi
 grep -q "is this a login node" <<<"$output" || fail "submit without a controller says: $output"
 if output=$(env -u SLURM_JOB_ID bash slurm/train.sbatch "$work/run.toml" 2>&1); then fail "train.sbatch without Slurm"; fi
 grep -q "there is no job here" <<<"$output" || fail "train.sbatch without Slurm says: $output"
 
-ANNULUS_PROFILE=h100-8 job_refuses "0 GPUs, but the profile promises 8" profile --nodes=2
+ANNULUS_SITE_PROFILE=h100-8 job_refuses "0 GPUs, but the profile promises 8" profile --nodes=2
 ANNULUS_MPI=pmix_v9 job_refuses "mpi = pmix_v9 is not what this Slurm offers" mpi --nodes=2
 ANNULUS_RANKS=gpu job_refuses "ranks = gpu, and this job has no GPUs" ranks --nodes=2
 job_refuses "the configuration is refused" configuration --nodes=2 -- --set train.lr=-1
