@@ -24,12 +24,9 @@ template <class Exec, class To, class From>
 void cast(const Exec& exec, const Array1<const From, Exec>& from, const Array1<To, Exec>& to) {
   require(from.extent(0) == to.extent(0), "cast: {} elements of '{}' do not fit {} elements of '{}'",
           from.extent(0), from.label(), to.extent(0), to.label());
-  constexpr int width = pack_width<Exec, bfloat16>;
-  if (in_packs<Exec, width>(static_cast<std::int64_t>(from.extent(0)), from, to)) {
-    cast_packs<width>(exec, from, to);
-  } else {
-    cast_packs<1>(exec, from, to);
-  }
+  with_pack_width<Exec, bfloat16>(
+      in_packs<Exec, bfloat16>(static_cast<std::int64_t>(from.extent(0)), from, to),
+      [&](auto width) { cast_packs<decltype(width)::value>(exec, from, to); });
 }
 
 #define ANNULUS_INSTANTIATE(Exec, To, From) \

@@ -119,26 +119,19 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
 template <class Exec, class T>
 void embed(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
            const Array2<const T, Exec>& table, const Array2<T, Exec>& out) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(out.extent(1), table, out)) {
-    embed_packs<width>(exec, tokens, table, out);
-  } else {
-    embed_packs<1>(exec, tokens, table, out);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(1), table, out), [&](auto width) {
+    embed_packs<decltype(width)::value>(exec, tokens, table, out);
+  });
 }
 
 template <class Exec, class T>
 void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                     const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
                     const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(d_out.extent(1), d_out, d_table, partial)) {
-    sum_blocks<width>(exec, tokens, order, d_out, d_table, partial);
-    add_partial<width>(exec, tokens, order, d_table, partial);
-  } else {
-    sum_blocks<1>(exec, tokens, order, d_out, d_table, partial);
-    add_partial<1>(exec, tokens, order, d_table, partial);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(d_out.extent(1), d_out, d_table, partial), [&](auto width) {
+    sum_blocks<decltype(width)::value>(exec, tokens, order, d_out, d_table, partial);
+    add_partial<decltype(width)::value>(exec, tokens, order, d_table, partial);
+  });
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                      \

@@ -175,23 +175,17 @@ std::int64_t norm_partial_rows(std::int64_t tokens) {
 template <class Exec, class T>
 void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
               float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(x.extent(1), x, gain, out)) {
-    rms_norm_packs<width>(exec, x, gain, epsilon, out, inverse_rms);
-  } else {
-    rms_norm_packs<1>(exec, x, gain, epsilon, out, inverse_rms);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, out), [&](auto width) {
+    rms_norm_packs<decltype(width)::value>(exec, x, gain, epsilon, out, inverse_rms);
+  });
 }
 
 template <class Exec, class T>
 void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(x.extent(1), x, gain, out)) {
-    rms_norm_again_packs<width>(exec, x, gain, inverse_rms, out);
-  } else {
-    rms_norm_again_packs<1>(exec, x, gain, inverse_rms, out);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, out), [&](auto width) {
+    rms_norm_again_packs<decltype(width)::value>(exec, x, gain, inverse_rms, out);
+  });
 }
 
 template <class Exec, class T>
@@ -199,12 +193,9 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
                        const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
                        const Array2<float, Exec>& partial) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(x.extent(1), x, gain, d_out, d_x, partial)) {
-    rms_norm_backward_packs<width>(exec, x, gain, inverse_rms, d_out, d_x, partial);
-  } else {
-    rms_norm_backward_packs<1>(exec, x, gain, inverse_rms, d_out, d_x, partial);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, d_out, d_x, partial), [&](auto width) {
+    rms_norm_backward_packs<decltype(width)::value>(exec, x, gain, inverse_rms, d_out, d_x, partial);
+  });
   add_partial(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 

@@ -126,12 +126,9 @@ template <class Exec, class T>
 void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
                   const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
                   const Array4<T, Exec>& v) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(q.extent_int(3) / 2, qkv, cosine, sine, q, k, v)) {
-    split_rotate_packs<width>(exec, qkv, cosine, sine, q, k, v);
-  } else {
-    split_rotate_packs<1>(exec, qkv, cosine, sine, q, k, v);
-  }
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, cosine, sine, q, k, v),
+      [&](auto width) { split_rotate_packs<decltype(width)::value>(exec, qkv, cosine, sine, q, k, v); });
 }
 
 template <class Exec, class T>
@@ -139,32 +136,22 @@ void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq
                            const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
                            const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
                            const Array2<T, Exec>& d_qkv) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(dq.extent_int(3) / 2, dq, dk, dv, cosine, sine, d_qkv)) {
-    split_rotate_backward_packs<width>(exec, dq, dk, dv, cosine, sine, d_qkv);
-  } else {
-    split_rotate_backward_packs<1>(exec, dq, dk, dv, cosine, sine, d_qkv);
-  }
+  with_pack_width<Exec, T>(
+      in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, cosine, sine, d_qkv), [&](auto width) {
+        split_rotate_backward_packs<decltype(width)::value>(exec, dq, dk, dv, cosine, sine, d_qkv);
+      });
 }
 
 template <class Exec, class T>
 void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(in.extent(3), in, out)) {
-    join_heads_packs<width>(exec, in, out);
-  } else {
-    join_heads_packs<1>(exec, in, out);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(in.extent(3), in, out),
+                           [&](auto width) { join_heads_packs<decltype(width)::value>(exec, in, out); });
 }
 
 template <class Exec, class T>
 void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(out.extent(3), in, out)) {
-    split_heads_packs<width>(exec, in, out);
-  } else {
-    split_heads_packs<1>(exec, in, out);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(3), in, out),
+                           [&](auto width) { split_heads_packs<decltype(width)::value>(exec, in, out); });
 }
 
 #define ANNULUS_INSTANTIATE_TABLE(Exec)                                                        \

@@ -47,23 +47,16 @@ void swiglu_backward_packs(const Exec& exec, const Array2<const T, Exec>& gate_u
 
 template <class Exec, class T>
 void swiglu(const Exec& exec, const Array2<const T, Exec>& gate_up, const Array2<T, Exec>& out) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(out.extent(1), gate_up, out)) {
-    swiglu_packs<width>(exec, gate_up, out);
-  } else {
-    swiglu_packs<1>(exec, gate_up, out);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(1), gate_up, out),
+                           [&](auto width) { swiglu_packs<decltype(width)::value>(exec, gate_up, out); });
 }
 
 template <class Exec, class T>
 void swiglu_backward(const Exec& exec, const Array2<const T, Exec>& gate_up,
                      const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_gate_up) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(d_out.extent(1), gate_up, d_out, d_gate_up)) {
-    swiglu_backward_packs<width>(exec, gate_up, d_out, d_gate_up);
-  } else {
-    swiglu_backward_packs<1>(exec, gate_up, d_out, d_gate_up);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(d_out.extent(1), gate_up, d_out, d_gate_up), [&](auto width) {
+    swiglu_backward_packs<decltype(width)::value>(exec, gate_up, d_out, d_gate_up);
+  });
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                     \

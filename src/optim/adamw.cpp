@@ -117,13 +117,9 @@ void update_pieces(const Exec& exec, const Coefficients& by, const Array1<const 
 template <class Exec, class T>
 void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
             const Buffers<Exec, T>& to) {
-  constexpr int width = pack_width<Exec, T>;
-  if (in_packs<Exec, width>(width, to.parameters, to.gradients, to.first_moment, to.second_moment,
-                            to.weights)) {
-    update_pieces<width>(exec, by, pieces, to);
-  } else {
-    update_pieces<1>(exec, by, pieces, to);
-  }
+  with_pack_width<Exec, T>(in_packs<Exec, T>(pack_width<Exec, T>, to.parameters, to.gradients,
+                                             to.first_moment, to.second_moment, to.weights),
+                           [&](auto width) { update_pieces<decltype(width)::value>(exec, by, pieces, to); });
 }
 
 }  // namespace

@@ -51,12 +51,9 @@ void squares_of_blocks(const Exec& exec, const Array1<const float, Exec>& values
 template <class Exec>
 void sum_of_squares(const Exec& exec, const Array1<const float, Exec>& values,
                     const Array1<double, Exec>& sums, std::int64_t blocks) {
-  constexpr int width = pack_width<Exec, float>;
-  if (in_packs<Exec, width>(width, values)) {
-    squares_of_blocks<width>(exec, values, sums, blocks);
-  } else {
-    squares_of_blocks<1>(exec, values, sums, blocks);
-  }
+  with_pack_width<Exec, float>(in_packs<Exec, float>(pack_width<Exec, float>, values), [&](auto width) {
+    squares_of_blocks<decltype(width)::value>(exec, values, sums, blocks);
+  });
   Kokkos::parallel_for(
       "annulus::optim::sum_of_blocks", teams(exec, 1, 512), KOKKOS_LAMBDA(const Member<Exec>& team) {
         double sum = 0.0;

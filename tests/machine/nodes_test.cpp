@@ -224,8 +224,7 @@ TEST(Nodes, ThatDifferAreRefused) {
 TEST(Nodes, ErrorsNameTheFile) {
   EXPECT_THAT(error_text([] { read_machine("/nowhere.xml"); }),
               HasSubstr("/nowhere.xml: there is no such hwloc XML file"));
-  EXPECT_THAT(error_text([] { read_machine(std::string(ANNULUS_NODES) + "/make.py"); }),
-              HasSubstr("make.py: hwloc"));
+  EXPECT_THAT(error_text([] { read_machine(ANNULUS_PROFILE_FORMAT); }), HasSubstr("site-profile.md: hwloc"));
 }
 
 TEST(ThisMachine, IsDescribedAndReadBack) {

@@ -157,12 +157,23 @@ KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Held<width, T>& from) {
       (std::memcpy(static_cast<void*>(to), static_cast<const void*>(from.parts), sizeof(from.parts));))
 }
 
-/// Whether rows of `columns` elements can be taken in packs of `width`: the columns are a multiple of it, and
-/// on a device the arrays start at multiples of 16 bytes. Otherwise kernels take packs of one element.
-template <class Exec, int width, class... Views>
+/// Whether rows of `columns` elements can be taken in packs of pack_width<Exec, T>: the columns are a
+/// multiple of it, and on a device the arrays start at multiples of 16 bytes. Otherwise kernels take packs of
+/// one element.
+template <class Exec, class T, class... Views>
 bool in_packs(std::int64_t columns, const Views&... views) {
-  if (columns % width != 0) return false;
+  if (columns % pack_width<Exec, T> != 0) return false;
   return detail::host_memory<Exec> || ((reinterpret_cast<std::uintptr_t>(views.data()) % 16 == 0) && ...);
+}
+
+/// Calls body(std::integral_constant<int, width>()) with the width of the packs that a kernel is to take.
+template <class Exec, class T, class Body>
+void with_pack_width(bool packs, const Body& body) {
+  if (packs) {
+    body(std::integral_constant<int, pack_width<Exec, T>>());
+  } else {
+    body(std::integral_constant<int, 1>());
+  }
 }
 
 }  // namespace annulus

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the hwloc XML files of this folder: `python3 make.py`.
+"""Writes hwloc XML files of types of node: `python3 make_nodes.py FOLDER`. The tests read them.
 
 They are no captures. They are modelled on the public block diagrams of each type of node: sockets, NUMA nodes, cores, the PCIe
 switches with the GPUs and network cards below them. Caches and other devices are left out.
 """
 import pathlib
+import sys
 import xml.sax.saxutils as sax
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(sys.argv[1])
 
 
 def bits(numbers):
@@ -102,7 +103,7 @@ class Node:
         cpus = self.cpus(range(len(nodes) * self.cores_per_numa))
         self.line("<?xml version=\"1.0\" encoding=\"UTF-8\"?>")
         self.line("<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">")
-        self.line(f"<!-- {self.about} Not a capture: written by make.py after the public block diagram. -->")
+        self.line(f"<!-- {self.about} Not a capture: written by make_nodes.py after the public block diagram. -->")
         self.line('<topology version="2.0">')
         self.depth += 1
         root = self.sets(cpus, nodes)
