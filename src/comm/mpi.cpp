@@ -96,7 +96,7 @@ void MpiEnvironment::limit_waits(std::chrono::milliseconds limit) const {
   guard_->watch()->set_limit(limit);
 }
 
-std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
+std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const std::string& remark) const {
   const Watch::Doing doing(guard_->watch().get(), "the start of the program");
   const Watch::Waiting waiting(guard_->watch().get());
   int range[2] = {ranks_per_node, -ranks_per_node};  // maximum and, negated, minimum
@@ -109,8 +109,8 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node) const {
           ranks_per_node, size_);
   Topology topology = ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node)
                                          : topology_of_machines(lowest_ranks(size_));
-  auto world = std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology),
-                                                 MpiCommunicator::default_piece_bytes, guard_->watch());
+  auto world = std::make_unique<MpiCommunicator>(
+      MPI_COMM_WORLD, std::move(topology), MpiCommunicator::default_piece_bytes, guard_->watch(), remark);
   if (mpi_reads_device_memory()) return world;
   return staged(std::move(world));
 }

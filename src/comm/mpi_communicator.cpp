@@ -71,8 +71,9 @@ std::shared_ptr<MpiLink> duplicate(MPI_Comm parent, const std::shared_ptr<Watch>
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes,
-                                 const std::shared_ptr<Watch>& watch)
+                                 const std::shared_ptr<Watch>& watch, std::string remark)
     : topology_(std::move(topology)),
+      remark_(std::move(remark)),
       piece_bytes_(piece_bytes),
       thread_(std::this_thread::get_id()),
       messages_(duplicate(parent, watch)),
@@ -103,9 +104,10 @@ std::string MpiCommunicator::description() const {
   int length = 0;
   ANNULUS_MPI(MPI_Get_library_version, text.data(), &length);
   const std::string_view library(text.data(), static_cast<std::size_t>(length));
-  return fmt::format("mpi: {}{}{}", library.substr(0, library.find_first_of(",\n")),
+  return fmt::format("mpi: {}{}{}{}{}", library.substr(0, library.find_first_of(",\n")),
                      any_thread_ ? "" : ", communication from one thread only",
-                     mpi_reads_device_memory() ? ", device memory as it is" : "");
+                     mpi_reads_device_memory() ? ", device memory as it is" : "", remark_.empty() ? "" : ", ",
+                     remark_);
 }
 
 void MpiCommunicator::ready(const Queue& queue, const char* operation) const {

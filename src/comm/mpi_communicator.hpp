@@ -62,9 +62,9 @@ class MpiCommunicator final : public PointToPointCommunicator {
   static constexpr std::size_t default_piece_bytes = std::size_t{1} << 30;
 
   /// Duplicates `parent` (collective). `piece_bytes` splits messages; tests make it small. `watch` sees the
-  /// waits of this rank.
+  /// waits of this rank. description() ends with `remark`.
   MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes = default_piece_bytes,
-                  const std::shared_ptr<Watch>& watch = nullptr);
+                  const std::shared_ptr<Watch>& watch = nullptr, std::string remark = {});
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
@@ -89,6 +89,7 @@ class MpiCommunicator final : public PointToPointCommunicator {
   void enter() const;
 
   Topology topology_;
+  std::string remark_;
   int rank_ = 0, largest_channel_ = 0;
   std::size_t piece_bytes_;
   bool any_thread_ = false;

@@ -1,7 +1,5 @@
 #include "comm/nccl_ways.hpp"
 
-#include <unistd.h>
-
 #include <array>
 #include <cstdlib>
 #include <string_view>
@@ -9,43 +7,21 @@
 
 #include <annulus/core/tensor.hpp>
 
+#include "comm/gpu_places.hpp"
 #include "comm/nccl_link.hpp"
 
 namespace annulus::comm {
 
 namespace {
 
-/// Where the GPU of a rank is. Plain characters: ranks send it as bytes.
-struct Place {
-  std::array<char, 16> bus{};
-  std::array<char, 64> machine{};
-  std::array<char, 64> node{};  ///< what NCCL takes for the machine
-};
-
-std::string_view text(const auto& characters) {
-  return characters.data();
-}
-
 bool is_set(const char* variable) {
   const char* value = std::getenv(variable);
   return value != nullptr && std::string_view(value) != "0" && *value != '\0';
 }
 
-Place place_of(int device) {
-  Place place;
-  ANNULUS_CUDA_CALL(cudaDeviceGetPCIBusId, place.bus.data(), static_cast<int>(place.bus.size()), device);
-  gethostname(place.machine.data(), place.machine.size() - 1);
-  place.node = place.machine;
-  if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0') {
-    place.node = {};
-    std::string_view(id).copy(place.node.data(), place.node.size() - 1);
-  }
-  return place;
-}
-
 /// An index into `kinds`.
-int way(const Place& mine, const Place& other, int device) {
-  if (text(mine.node) != text(other.node) || text(mine.machine) != text(other.machine)) return 3;
+int way(const GpuPlace& mine, const GpuPlace& other, int device) {
+  if (mine.node_text() != other.node_text() || mine.machine_text() != other.machine_text()) return 3;
   int peer = 0, access = 0, atomics = 0;
   const bool visible = cudaDeviceGetByPCIBusId(&peer, other.bus.data()) == cudaSuccess;
   if (!visible) static_cast<void>(cudaGetLastError());  // a GPU that this process does not see: no error
@@ -63,18 +39,16 @@ constexpr std::array kinds = {"NVLink", "PCIe peer-to-peer", "shared memory", "n
 }  // namespace
 
 std::string nccl_ways(Communicator& control, int device) {
-  const Place mine = place_of(device);
-  std::vector<Place> all(static_cast<std::size_t>(control.size()));
-  control.all_gather(HostExec(), &mine, all.data(), sizeof mine);
+  const std::vector<GpuPlace> all = gather_gpu_places(control);
+  if (const auto both = sharing_a_gpu(all)) {
+    const GpuPlace& place = all[static_cast<std::size_t>(both->first)];
+    fail("NCCL: ranks {} and {} both use the GPU {} of {}: start one rank a GPU, or use the transport mpi",
+         both->first, both->second, place.bus_text(), place.machine_text());
+  }
+  const auto me = static_cast<std::size_t>(control.rank());
   std::array<int, kinds.size()> ranks{};
-  for (std::size_t a = 0; a < all.size(); ++a) {
-    for (std::size_t b = 0; b < a; ++b) {
-      require(text(all[a].bus) != text(all[b].bus) || text(all[a].machine) != text(all[b].machine),
-              "NCCL: ranks {} and {} both use the GPU {} of {}: start one rank a GPU, or use the transport "
-              "mpi",
-              b, a, text(all[a].bus), text(all[a].machine));
-    }
-    if (static_cast<int>(a) != control.rank()) ++ranks[static_cast<std::size_t>(way(mine, all[a], device))];
+  for (std::size_t other = 0; other < all.size(); ++other) {
+    if (other != me) ++ranks[static_cast<std::size_t>(way(all[me], all[other], device))];
   }
   std::string result;
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {

@@ -3,6 +3,9 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/tensor.hpp>
+
+#include "comm/gpu_places.hpp"
 
 namespace annulus::comm {
 
@@ -30,8 +33,11 @@ std::unique_ptr<Communicator> connect(const MpiEnvironment& mpi, Transport trans
   auto world = mpi.world(ranks_per_node);
   if (transport == Transport::automatic) {
     // All ranks must come to the same answer, on machines that need not be alike.
-    const std::int32_t possible = has_nccl() && Kokkos::num_devices() >= mpi.ranks_on_this_machine() ? 1 : 0;
-    transport = world->all_reduce_value(possible, ReduceOp::min) == 1 ? Transport::nccl : Transport::mpi;
+    const TransportChoice choice = choose_transport(gather_gpu_places(*world));
+    transport = choice.transport;
+    if (has_device && transport == Transport::mpi) {
+      world = mpi.world(ranks_per_node, "not NCCL, as " + choice.reason);
+    }
   }
   if (transport == Transport::mpi) return world;
   return make_nccl(std::move(world), nccl);

@@ -20,7 +20,7 @@ TEST(Transport, Names) {
 
 TEST(Transport, NcclWhereEveryRankHasAGpuAndMpiElsewhere) {
   const MpiEnvironment mpi;
-  const bool gpus = has_nccl() && Kokkos::num_devices() >= mpi.size();
+  const bool gpus = has_nccl() && Kokkos::num_devices() >= mpi.size();  // tests run on one machine
   EXPECT_THAT(connect(mpi, Transport::mpi)->description(), StartsWith("mpi: "));
   EXPECT_THAT(connect(mpi, Transport::automatic)->description(), StartsWith(gpus ? "nccl 2." : "mpi: "));
   if (gpus) EXPECT_THAT(connect(mpi, Transport::nccl)->description(), StartsWith("nccl 2."));

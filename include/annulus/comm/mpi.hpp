@@ -27,9 +27,10 @@ class MpiEnvironment {
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
 
   /// All ranks of the job. `ranks_per_node` > 0 overrides what the machine says about nodes, so that one
-  /// machine can stand for several. Collective. Throws Error on all ranks when they disagree about it, when
-  /// it is negative or larger than the job, and when the ranks of a machine are not consecutive.
-  std::unique_ptr<Communicator> world(int ranks_per_node = 0) const;
+  /// machine can stand for several. description() ends with `remark`. Collective. Throws Error on all ranks
+  /// when they disagree about it, when it is negative or larger than the job, and when the ranks of a machine
+  /// are not consecutive.
+  std::unique_ptr<Communicator> world(int ranks_per_node = 0, const std::string& remark = {}) const;
 
   /// From now on no rank may wait longer than `limit` at a time, in whatever it waits, unless a scope of its
   /// Watch sets another limit; zero: for ever. A rank that does writes to stderr what it is doing and for

@@ -1,0 +1,72 @@
+#include "comm/gpu_places.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/tensor.hpp>
+
+namespace annulus::comm {
+
+namespace {
+
+GpuPlace gpu_place_of_this_rank() {
+  GpuPlace place;
+  place.nccl = has_nccl() ? 1 : 0;
+#ifdef KOKKOS_ENABLE_CUDA
+  const cudaError_t code = cudaDeviceGetPCIBusId(place.bus.data(), static_cast<int>(place.bus.size()),
+                                                 Kokkos::Cuda().cuda_device());
+  require(code == cudaSuccess, "cudaDeviceGetPCIBusId failed: {}", cudaGetErrorString(code));
+#endif
+  gethostname(place.machine.data(), place.machine.size() - 1);
+  place.node = place.machine;
+  if (const char* id = std::getenv("NCCL_HOSTID"); id != nullptr && *id != '\0') {
+    place.node = {};
+    std::string_view(id).copy(place.node.data(), place.node.size() - 1);
+  }
+  return place;
+}
+
+}  // namespace
+
+std::vector<GpuPlace> gather_gpu_places(Communicator& control) {
+  const GpuPlace mine = gpu_place_of_this_rank();
+  std::vector<GpuPlace> all(static_cast<std::size_t>(control.size()));
+  control.all_gather(HostExec(), &mine, all.data(), sizeof mine);
+  return all;
+}
+
+std::optional<std::pair<int, int>> sharing_a_gpu(std::span<const GpuPlace> ranks) {
+  std::map<std::pair<std::string_view, std::string_view>, int> owners;  // (machine, PCI address)
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const GpuPlace& place = ranks[rank];
+    if (place.bus_text().empty()) continue;
+    const auto [owner, is_first] =
+        owners.try_emplace({place.machine_text(), place.bus_text()}, static_cast<int>(rank));
+    if (!is_first) return std::pair(owner->second, static_cast<int>(rank));
+  }
+  return std::nullopt;
+}
+
+TransportChoice choose_transport(std::span<const GpuPlace> ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const GpuPlace& place = ranks[rank];
+    if (place.bus_text().empty()) {
+      return {Transport::mpi, fmt::format("rank {} on {} has no GPU", rank, place.machine_text())};
+    }
+    if (place.nccl == 0) {
+      return {Transport::mpi, fmt::format("rank {} runs a program that was built without NCCL", rank)};
+    }
+  }
+  if (const auto both = sharing_a_gpu(ranks)) {
+    const GpuPlace& place = ranks[static_cast<std::size_t>(both->first)];
+    return {Transport::mpi, fmt::format("ranks {} and {} share the GPU {} of {}", both->first, both->second,
+                                        place.bus_text(), place.machine_text())};
+  }
+  return {Transport::nccl, "every rank has a GPU of its own"};
+}
+
+}  // namespace annulus::comm
