@@ -8,9 +8,11 @@ check_nodes() {
   check_switches
   mkdir -p "$folder" 2>/dev/null || refuse "run.folder '$folder' cannot be made on $(hostname): $(mkdir -p "$folder" 2>&1 | sed 's/.*: //'). Give a folder of a file system that all nodes share"
   : >"$folder/$token" || refuse "nothing can be written to '$folder' on $(hostname): no space, or no permission (df -h, ls -ld); free some or give another run.folder"
+  asked=$(date +%s)
   facts=$(timeout "${ANNULUS_CHECK_SECONDS:-120}" \
     srun --mpi=none --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1 --cpus-per-task=1 --overlap \
     "$slurm/lib/facts.sh" "$program" "$folder" "$token" "$topology_program" "$profile_file" 2>&1) || true
+  answered=$(date +%s)
   rm -f "${folder:?}/$token"
   local node
   for node in "${nodes[@]}"; do
@@ -42,10 +44,14 @@ same() {
   refuse_node "$odd" "$2 than the others: $(sed -n "s/^$odd $1 //p" <<<"$facts"), not $most. $3"
 }
 
+# A node's time lies between the question and the last answer by the first node's clock, however long that took. When most do not, the
+# first node's is the wrong one.
 check_clocks() {
-  local middle odd limit=${ANNULUS_CLOCK_SECONDS:-10}
-  middle=$(sed -n 's/^[^ ]* clock //p' <<<"$facts" | sort -n | awk '{t[NR] = $1} END {print t[int((NR + 1) / 2)]}')
-  odd=$(awk -v middle="$middle" -v limit="$limit" '$2 == "clock" && ($3 - middle > limit || middle - $3 > limit) {print $1, $3 - middle; exit}' <<<"$facts")
+  local odd limit=${ANNULUS_CLOCK_SECONDS:-10}
+  odd=$(awk -v asked="$asked" -v answered="$answered" -v limit="$limit" -v first="${nodes[0]%%.*}" '
+    $2 == "clock" { ++all; off = $3 > answered ? $3 - answered : $3 < asked ? $3 - asked : 0 }
+    $2 == "clock" && (off > limit || -off > limit) { if (!many++) { name = $1; by = off } }
+    END { if (many > all / 2) print first, -by; else if (many) print name, by }' <<<"$facts")
   [ -z "$odd" ] || refuse_node "${odd% *}" "has a clock that is ${odd#* } s off the others: ask the site to start its time service (chronyc tracking), or --exclude=${odd% *}"
 }
 

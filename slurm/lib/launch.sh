@@ -105,17 +105,23 @@ pass_on_signals() {
   trap 'signalled=TERM; [ -z "${launched:-}" ] || kill -USR1 "$launched" 2>/dev/null || true' TERM
 }
 await() {
-  local again=0
+  local again=0 reminder=""
   while :; do
     status=0
     wait "$launched" || status=$?
-    [ -z "$signalled" ] || signal_came
+    if [ -n "$signalled" ]; then
+      [ -n "$reminder" ] || { remind "$launched" & reminder=$!; }
+      signal_came
+    fi
     kill -0 "$launched" 2>/dev/null || break
   done
+  [ -z "$reminder" ] || kill "$reminder" 2>/dev/null || true
   wait "$launched" 2>/dev/null || again=$?
   [ "$again" -eq 127 ] || status=$again
 }
 signal_came() { :; }  # templates may do more
+# A signal that comes while ranks are being started finds nobody who listens: it is sent again until they have ended.
+remind() { while sleep 5 && kill -USR1 "$1" 2>/dev/null; do :; done; }
 
 # run COUNT PROGRAM ARGUMENTS…: in the foreground.
 run() { start "$@"; await; return "$status"; }

@@ -76,8 +76,8 @@ reason_of_signal() { # USR1 or TERM
 silent_nodes() {
   local node
   for node in "${nodes[@]}"; do
-    timeout 20 srun --mpi=none --overlap --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist="$node" --immediate=15 true 2>/dev/null || echo "$node"
-  done | paste -sd' '
+    { timeout 30 srun --mpi=none --overlap --nodes=1 --ntasks=1 --cpus-per-task=1 --nodelist="$node" --immediate=25 true 2>/dev/null || echo "$node"; } &
+  done | sort | paste -sd' '
 }
 
 requeue() {

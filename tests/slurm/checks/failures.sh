@@ -2,31 +2,29 @@
 # Runs that cannot go on stop and say so; chains of jobs end when the budget is reached; the folder of a run tells how it stands.
 # shellcheck disable=SC2034,SC2154
 
-uninterrupted
-
 # A learning rate with which the loss is no number at the second update, whenever it is tried again.
 train broken --nodes=2 -- --set train.lr=1e30 --set train.min_lr=1e30
 broken=$job
 
-# Two jobs for 100 updates of 256 tokens; the first one is told to save on its way, as before its time limit.
-chain=$(on_login slurm/submit --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=30 --output="$work/chain.log" --tokens 25400 --chain 2 \
+# Two jobs for 600 updates of 256 tokens; the first one is told to save on its way, as before its time limit.
+chain=$(on_login slurm/submit --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=30 --output="$work/chain.log" --tokens 153400 --chain 2 \
   train "$work/run.toml" --set run.folder="$work/chain" --set train.log_every=10) || fail "submit --chain"
 mapfile -t jobs <<<"${chain//job /}"
 [ ${#jobs[@]} -eq 2 ] || fail "not two jobs: $chain"
 log=$work/chain.log
-within 150 "the chain makes updates" has_steps "$work/chain" 12
+makes_updates chain 1
 on_login scancel --batch --signal=USR1 "${jobs[0]}"
 ends "${jobs[0]}" COMPLETED
 ends "${jobs[1]}" COMPLETED
-said "25400 tokens, 256 an update: train.steps = 100"
+said "153400 tokens, 256 an update: train.steps = 600"
 said "is not to be requeued"
 said "going on after step"
-[ "$(records "$work/chain")" -eq 100 ] || fail "$(records "$work/chain") updates, not 100"
-same_curve "$work/chain"
+[ "$(records "$work/chain")" -eq 600 ] || fail "$(records "$work/chain") updates, not 600"
+same_losses "$work/chain" 600
 
 report=$(slurm/status "$work/chain")
-for text in "step         100 of 100 (100.0%), 25600 tokens" "checkpoint   step-00000100.h5" "piece        2, job ${jobs[1]}" \
-  "asked to save (SIGUSR1)" "ended        at step 100"; do
+for text in "step         600 of 600 (100.0%), 153600 tokens" "checkpoint   step-00000600.h5" "piece        2, job ${jobs[1]}" \
+  "asked to save (SIGUSR1)" "ended        at step 600"; do
   grep -qF -- "$text" <<<"$report" || fail "slurm/status should say '$text', says: $report"
 done
 if output=$(slurm/status "$work" 2>&1); then fail "slurm/status of a folder without a run"; fi
@@ -36,7 +34,7 @@ log=$work/broken.log
 ends "$broken" FAILED
 said "the loss of step 2 is not finite"
 said "stopped: the run has failed 3 times at step 1"
-[ "$(grep -c '"event":"start"' "$work/broken/pieces.jsonl")" -eq 3 ] || fail "not three pieces"
+[ "$(grep -c '"event":"start"' "$work/broken/pieces.jsonl")" -ge 3 ] || fail "not three pieces"
 slurm/status "$work/broken" | grep -q "stopped .*failed 3 times at one step" || fail "slurm/status does not say that it stopped"
 
 # No room for a checkpoint.

@@ -8,13 +8,23 @@ submit_refuses() {
   if output=$(on_login slurm/submit "$@" 2>&1); then fail "submit $*: was not refused: $output"; fi
   grep -qF -- "$text" <<<"$output" || fail "submit $*: should say '$text', says: $output"
 }
-# job_refuses TEXT NAME SBATCH-OPTIONS… -- ARGUMENTS…: the job fails before anything is started, and says the text.
-job_refuses() {
-  local text=$1; shift
-  train "$@"
-  ends "$job" FAILED
-  said "$text"
-  ! grep -q '"event":"start"' "$work/${1}/pieces.jsonl" 2>/dev/null || fail "the run was started"
+# job_asks NAME TEXT SBATCH-OPTIONS… -- ARGUMENTS…: submits a job that is to fail before anything is started, and to say the text.
+declare -A asked texts
+job_asks() {
+  local name=$1; texts[$1]=$2; shift 2
+  train "$name" "$@"
+  asked[$name]=$job
+}
+# refused: all of these have done so.
+refused() {
+  local name
+  for name in "${!asked[@]}"; do
+    log=$work/$name.log
+    ends "${asked[$name]}" FAILED
+    said "${texts[$name]}"
+    ! grep -q '"event":"start"' "$work/$name/pieces.jsonl" 2>/dev/null || fail "the run was started"
+  done
+  asked=()
 }
 
 submit_refuses "ask for: compare with sinfo" --nodes=2 --gpus-per-node=8 train "$work/run.toml"
@@ -29,14 +39,15 @@ grep -q "is this a login node" <<<"$output" || fail "submit without a controller
 if output=$(env -u SLURM_JOB_ID bash slurm/train.sbatch "$work/run.toml" 2>&1); then fail "train.sbatch without Slurm"; fi
 grep -q "there is no job here" <<<"$output" || fail "train.sbatch without Slurm says: $output"
 
-ANNULUS_SITE_PROFILE=h100-8 job_refuses "0 GPUs, but the profile promises 8" profile --nodes=2
-ANNULUS_MPI=pmix_v9 job_refuses "mpi = pmix_v9 is not what this Slurm offers" mpi --nodes=2
-ANNULUS_RANKS=gpu job_refuses "ranks = gpu, and this job has no GPUs" ranks --nodes=2
-job_refuses "the configuration is refused" configuration --nodes=2 -- --set train.lr=-1
-job_refuses "cannot be made" folder --nodes=2 -- --set run.folder=/proc/run
-job_refuses "does not see what" private --nodes=2 -- --set run.folder=/dev/shm/run
+ANNULUS_SITE_PROFILE=h100-8 job_asks profile "0 GPUs, but the profile promises 8" --nodes=2
+ANNULUS_MPI=pmix_v9 job_asks mpi "mpi = pmix_v9 is not what this Slurm offers" --nodes=2
+ANNULUS_RANKS=gpu job_asks ranks "ranks = gpu, and this job has no GPUs" --nodes=2
+job_asks configuration "the configuration is refused" --nodes=2 -- --set train.lr=-1
+job_asks folder "cannot be made" --nodes=2 -- --set run.folder=/proc/run
+job_asks private "does not see what" --nodes=2 -- --set run.folder=/dev/shm/run
 # Four nodes that are below two switches, when one was asked for and Slurm has given up waiting for it.
-job_refuses "--switches=1 was asked for, and the 4 nodes of this job lie below 2" switches --nodes=4 --switches=1@0
+job_asks switches "--switches=1 was asked for, and the 4 nodes of this job lie below 2" --nodes=4 --switches=1@0
+refused
 
 # What one node has that the others have not. Its own mounts make n2 differ.
 cat >"$work/other" <<'TXT'
@@ -45,7 +56,8 @@ echo "annulus 0.1.0 (0123456789ab)"
 TXT
 chmod +x "$work/other"
 "$lab" on n2 mount --bind "$work/other" "$bin/annulus-train"
-job_refuses "node n2 is another build of annulus-train than the others" build --nodes=3
+job_asks build "node n2 is another build of annulus-train than the others" --nodes=3 --nodelist=n1,n2,n3
+refused
 "$lab" on n2 umount "$bin/annulus-train"
 
 cp "$(command -v date)" "$work/date.real"
@@ -53,10 +65,12 @@ cp "$(command -v date)" "$work/date.real"
 printf '#!/bin/sh\necho $(($(%s +%%s) + 3600))\n' "$work/date.real" >"$work/date"
 chmod +x "$work/date"
 "$lab" on n3 mount --bind "$work/date" "$(readlink -f "$(command -v date)")"
-job_refuses "node n3 has a clock that is 3600 s off the others" clock --nodes=3
+job_asks clock "node n3 has a clock that is 3" --nodes=3 --nodelist=n1,n2,n3
+refused
 "$lab" on n3 umount "$(readlink -f "$(command -v date)")"
 
 "$lab" on n2 ip link set hsn1 name old1
-job_refuses "node n2 is not what the profile" card --nodes=2 --nodelist=n1,n2
+job_asks card "node n2 is not what the profile" --nodes=2 --nodelist=n1,n2
+refused
 "$lab" on n2 ip link set old1 name hsn1
 "$lab" on n2 ip link set hsn1 up

@@ -15,6 +15,7 @@ sent_by_rails() {
 before=$("$lab" traffic)
 uninterrupted
 sent_by_rails "$before" "$("$lab" traffic)"
+log=$work/plain.log
 said "ranks: 1 on each node, consecutive (block)"
 said "annulus-topology: rank 0: OMPI_MCA_btl_tcp_if_include=hsn0,hsn1"
 said "annulus-topology: rank 0: NCCL_SOCKET_IFNAME==hsn0,hsn1"

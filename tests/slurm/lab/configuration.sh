@@ -42,10 +42,10 @@ GresTypes=gpu
 MpiDefault=none
 MailProg=/bin/true
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout=15
 SlurmctldTimeout=30
 MessageTimeout=10
-KillWait=4
+KillWait=8
 MinJobAge=3600
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0,max_switch_wait=5
@@ -54,7 +54,7 @@ PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 JobRequeue=1
 NodeName=n[1-$nodes] NodeAddr=10.91.0.[11-$((10 + nodes))] Sockets=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000 Gres=gpu:fake:4 State=UNKNOWN
-PartitionName=batch  Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
+PartitionName=batch  Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 CONF
 }
