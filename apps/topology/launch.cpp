@@ -26,12 +26,35 @@ void require_equal(const Variables& variables, const char* name, const Job& job,
             counts[0], what, job.hosts[node], counts[node], name, *text, remedy);
 }
 
+int number(const Variables& variables, const char* name) {
+  return std::atoi(variables(name).value_or("0").c_str());
+}
+
 int cpus_on_node(const Scene& scene, const Variables& variables) {
-  if (const auto text = variables("SLURM_CPUS_ON_NODE")) return std::atoi(text->c_str());
+  if (const int given = number(variables, "SLURM_CPUS_ON_NODE"); given > 0) return given;
   int cpus = 0;
   for (const machine::Core& core : scene.nodes.front().machine.cores)
     cpus += core.allowed ? static_cast<int>(core.cpus.size()) : 0;
   return cpus;
+}
+
+/// What the user asked Slurm for, else an equal share. A number of ranks that Slurm was not told
+/// (--ranks-per-node) leaves no meaning to --cpus-per-task.
+int cpus_of_rank(const Options& options, const Variables& variables, int cpus, int ranks) {
+  const int asked = options.ranks_per_node > 0 ? 0 : number(variables, "SLURM_CPUS_PER_TASK");
+  return asked > 0 ? asked : cpus / ranks;
+}
+
+/// Leaf switches above some nodes; none unless all of these are known.
+std::vector<std::string> leaves_above(const Job& job, const std::vector<int>& nodes) {
+  std::vector<std::string> names;
+  for (const int node : nodes) {
+    const int leaf = job.leaf(node);
+    if (leaf < 0) return {};
+    const std::string& name = job.leaves[static_cast<std::size_t>(leaf)].name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -47,11 +70,11 @@ Launch plan_launch(const Options& options, const Scene& scene, const Variables& 
   Launch launch;
   launch.ranks_per_node = static_cast<int>(scene.nodes.front().ranks.size());
   const int cpus = cpus_on_node(scene, variables);
-  require(cpus >= launch.ranks_per_node,
-          "{}: {} processors for {} ranks: ask for more (--cpus-per-task, --exclusive), or start "
-          "fewer ranks (--ntasks-per-node)",
-          scene.job.hosts.front(), cpus, launch.ranks_per_node);
-  launch.cpus_per_rank = cpus / launch.ranks_per_node;
+  launch.cpus_per_rank = cpus_of_rank(options, variables, cpus, launch.ranks_per_node);
+  require(launch.cpus_per_rank > 0 && launch.cpus_per_rank * launch.ranks_per_node <= cpus,
+          "{}: the job has {} processors there, and {} ranks are to have {} each: ask for more "
+          "(--cpus-per-task, --exclusive), or start fewer ranks (--ntasks-per-node)",
+          scene.job.hosts.front(), cpus, launch.ranks_per_node, std::max(1, launch.cpus_per_rank));
   require(options.nodes <= scene.job.nodes(), "--nodes {}: the job has {} ({})", options.nodes,
           scene.job.nodes(), fmt::join(scene.job.hosts, ", "));
   const std::vector<int> order = switch_order(scene.job);
@@ -61,6 +84,7 @@ Launch plan_launch(const Options& options, const Scene& scene, const Variables& 
   if (options.hostfile.empty()) std::sort(taken.begin(), taken.end());
   launch.arbitrary = !std::is_sorted(taken.begin(), taken.end());
   for (const int node : taken) launch.hosts.push_back(scene.job.hosts[static_cast<std::size_t>(node)]);
+  launch.switches = leaves_above(scene.job, taken);
   return launch;
 }
 
@@ -79,8 +103,11 @@ std::string shell_text(const Options& options, const Launch& launch) {
   line("ANNULUS_NODES", fmt::to_string(launch.hosts.size()), "srun --nodes");
   line("ANNULUS_NODELIST", fmt::format("{}", fmt::join(launch.hosts, ",")),
        "srun --nodelist, in the order of the ranks");
+  line("ANNULUS_SWITCHES", fmt::format("{}", fmt::join(launch.switches, ",")),
+       launch.switches.empty() ? "not known" : "leaf switches above these nodes");
   line("ANNULUS_RANKS_PER_NODE", fmt::to_string(launch.ranks_per_node), "srun --ntasks-per-node");
-  line("ANNULUS_RANKS", fmt::to_string(launch.hosts.size() * static_cast<std::size_t>(launch.ranks_per_node)),
+  line("ANNULUS_ALL_RANKS",
+       fmt::to_string(launch.hosts.size() * static_cast<std::size_t>(launch.ranks_per_node)),
        "srun --ntasks, mpirun -n");
   line("ANNULUS_CPUS_PER_RANK", fmt::to_string(launch.cpus_per_rank), "srun --cpus-per-task");
   line("ANNULUS_DISTRIBUTION", launch.arbitrary ? "arbitrary" : "block:block",
@@ -89,7 +116,8 @@ std::string shell_text(const Options& options, const Launch& launch) {
   line("ANNULUS_CPU_BIND", "none",
        "srun --cpu-bind: annulus-topology --exec binds, it knows which cores are near which GPU");
   if (launch.arbitrary)
-    line("SLURM_HOSTFILE", std::filesystem::absolute(options.hostfile).string(), "the host of each rank");
+    line("ANNULUS_HOSTFILE", std::filesystem::absolute(options.hostfile).string(),
+         "the host of each rank: SLURM_HOSTFILE of this srun alone");
   return text;
 }
 

@@ -9,7 +9,8 @@ namespace annulus::topology_app {
 
 /// What srun or mpirun are to be told.
 struct Launch {
-  std::vector<std::string> hosts;  ///< in the order of the ranks
+  std::vector<std::string> hosts;     ///< in the order of the ranks
+  std::vector<std::string> switches;  ///< leaf switches above these, in the same order; empty: not known
   int ranks_per_node = 1;
   int cpus_per_rank = 1;   ///< logical processors, as --cpus-per-task counts
   bool arbitrary = false;  ///< the order is not Slurm's own: it needs a host file

@@ -56,33 +56,13 @@ begin_job() {
   [ -n "${SLURM_JOB_ID:-}" ] || refuse "this is a batch script of Slurm, and there is no job here: sbatch ${BASH_SOURCE[-1]} … (without Slurm: ./annulus run N PROGRAM …)"
   read_site
   prepare
-  read_allocation
 }
 
 # A field of `scontrol show job`.
 job_field() { scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
 
-# Nodes of the job, those below one leaf switch one after the other, so that neighbours in rank order are neighbours there.
-read_allocation() {
-  mapfile -t listed < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-  nodes=() switches=()
-  local line name member found
-  while read -r line; do
-    [[ $line =~ SwitchName=([^ ]+)\ Level=0.*\ Nodes=([^ ]+) ]] || continue
-    name=${BASH_REMATCH[1]} found=0
-    while read -r member; do
-      if has_node "$member" "${listed[@]}" && ! has_node "$member" ${nodes[@]+"${nodes[@]}"}; then nodes+=("$member") found=1; fi
-    done < <(scontrol show hostnames "${BASH_REMATCH[2]}")
-    [ $found = 0 ] || switches+=("$name")
-  done < <(scontrol -o show topology 2>/dev/null)
-  # Switches that do not know all nodes say nothing.
-  [ ${#nodes[@]} -eq ${#listed[@]} ] || { nodes=("${listed[@]}"); switches=(); }
-  reordered=""
-  [ "${nodes[*]}" = "${listed[*]}" ] || reordered=yes
-}
 # Of these nodes those that Slurm has given up.
 down_nodes() { sinfo -h -N -n "$(IFS=,; echo "$*")" -t down,no_respond -o %n 2>/dev/null | sort -u | paste -sd' '; }
-has_node() { local wanted=$1 node; shift; for node in "$@"; do [ "$node" != "$wanted" ] || return 0; done; return 1; }
 
 check_switches() {
   local asked; asked=$(job_field ReqSwitch)

@@ -2,28 +2,30 @@
 # The launcher of all templates: how many ranks, where, with which cores and cards, started by what. Sourced after job.sh.
 # shellcheck disable=SC2034,SC2154
 
-# Ranks of a node and cores of a rank. ranks = gpu, node or a number (site.conf, ANNULUS_RANKS) goes over --ntasks-per-node.
+# What annulus-topology makes of the job (docs/topology.md): nodes in an order that goes through each switch once, ranks of a node, cores
+# of a rank. ranks = gpu, node or a number (site.conf, ANNULUS_RANKS) goes over --ntasks-per-node.
 plan_ranks() {
-  local cpus gpus
-  [[ ${SLURM_JOB_CPUS_PER_NODE:?} =~ ^([0-9]+)(\(x[0-9]+\))?$ ]] ||
-    refuse "the nodes of this job differ: $SLURM_JOB_CPUS_PER_NODE cores on ${listed[*]}. All ranks of a run are alike: name one node type (--constraint, --partition) and the same --cpus-per-task and --ntasks-per-node for all"
-  cpus=${BASH_REMATCH[1]} gpus=${SLURM_GPUS_ON_NODE:-0}
+  local gpus=${SLURM_GPUS_ON_NODE:-0} given=$ranks
   [[ $gpus =~ ^[0-9]+$ ]] || gpus=0
-  case ${ranks:-slurm} in
+  case $ranks in
     gpu) [ "$gpus" -gt 0 ] || refuse "ranks = gpu, and this job has no GPUs: sbatch --gpus-per-node=N, or ranks = node"
-         per_node=$gpus ;;
-    node) per_node=1 ;;
-    slurm) per_node=${SLURM_NTASKS_PER_NODE:-$(profile_value ranks per_node)}
-           [ -n "$per_node" ] || { [ "$gpus" -gt 0 ] && per_node=$gpus || per_node=1; } ;;
-    *) [[ $ranks =~ ^[1-9][0-9]*$ ]] || refuse "ranks = '$ranks': give gpu, node or a number of ranks a node"
-       per_node=$ranks ;;
+         given=$gpus ;;
+    node) given=1 ;;
+    *) [[ $ranks =~ ^([1-9][0-9]*)?$ ]] || refuse "ranks = '$ranks': give gpu, node or a number of ranks a node" ;;
   esac
-  [ "$gpus" -eq 0 ] || [ "$per_node" -le "$gpus" ] || say "note: $per_node ranks share the $gpus GPUs of a node; NCCL needs one GPU a rank"
-  cores=${SLURM_CPUS_PER_TASK:-0}
-  if [ -n "$ranks" ] || [ "$cores" -eq 0 ]; then cores=$((cpus / per_node)); fi
-  if [ "$cores" -lt 1 ] || [ $((cores * per_node)) -gt "$cpus" ]; then
-    refuse "$per_node ranks a node do not fit on the $cpus cores that this job has on each: ask for more (--cpus-per-task, --exclusive) or set ranks in site.conf"
-  fi
+  placing=(--launch --hostfile "${TMPDIR:-/tmp}/annulus-nodes.$SLURM_JOB_ID")
+  [ -z "$given" ] || placing+=(--ranks-per-node "$given")
+  [ -z "$profile_file" ] || placing+=(--profile "$profile_file")
+  place 0
+  IFS=, read -ra nodes <<<"$ANNULUS_NODELIST"
+  IFS=, read -ra switches <<<"$ANNULUS_SWITCHES"
+  per_node=$ANNULUS_RANKS_PER_NODE cores=$ANNULUS_CPUS_PER_RANK
+}
+# place COUNT: for ranks on so many of the nodes; 0: on all.
+place() {
+  local plan
+  plan=$("$topology_program" "${placing[@]}" --nodes "$1") || refuse "nothing was started: see above"
+  eval "$plan"
 }
 
 # srun where Slurm and the programs' MPI meet in PMIx, else mpirun inside the allocation.
@@ -57,15 +59,15 @@ set_to() {
 }
 
 plan_launch() {
+  topology_program=$(program annulus-topology)
   plan_ranks
   choose_launcher
   choose_network
-  topology_program=$(program annulus-topology)
   export OMP_NUM_THREADS=$cores
   # mpirun itself gets SIGTERM from Slurm, and would kill the ranks a second later.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-20}
   [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  say "nodes: ${nodes[*]}${switches[*]+, below ${switches[*]}}${reordered:+; reordered so that those of a switch are neighbours}"
+  say "nodes: ${nodes[*]}${switches[*]+, below ${switches[*]}}$([ "$ANNULUS_DISTRIBUTION" != arbitrary ] || echo "; reordered so that those of a switch are neighbours")"
   say "ranks: $per_node on each node, consecutive (block); $cores cores each (OMP_NUM_THREADS), bound by annulus-topology"
   say "GPUs of a node: ${SLURM_GPUS_ON_NODE:-0}${SLURM_JOB_GPUS:+ (indices $SLURM_JOB_GPUS)}"
   say "profile: ${profile_file:-none}; set for all ranks: ${set_variables[*]-nothing}; rank by rank: below, of rank 0"
@@ -75,25 +77,23 @@ plan_launch() {
 # start COUNT PROGRAM ARGUMENTS…: ranks on the first COUNT nodes, in the background; $launched is the process to signal and to
 # wait for.
 start() {
-  local some=("${nodes[@]:0:$1}") rank=("$slurm/lib/rank.sh" "$topology_program" "$profile_file" "${@:2}")
+  local rank=("$slurm/lib/rank.sh" "$topology_program" "$profile_file" "${@:2}")
+  [ "$ANNULUS_NODES" -eq "$1" ] || place "$1"
   if [ "$launcher" = mpirun ]; then start_mpirun; else start_srun; fi
   launched=$!
   [ -z "$signalled" ] || kill -USR1 "$launched"
 }
 start_mpirun() {
-  mpirun -q --host "$(printf "%s:$per_node," "${some[@]}" | sed 's/,$//')" -n $((${#some[@]} * per_node)) \
+  mpirun -q --host "${ANNULUS_NODELIST//,/:$per_node,}:$per_node" -n "$ANNULUS_ALL_RANKS" \
     --map-by "ppr:$per_node:node" --bind-to none --oversubscribe "${rank[@]}" &
 }
 start_srun() {
-  local flags=(--mpi="$launcher" --nodes="${#some[@]}" --ntasks=$((${#some[@]} * per_node)) --cpus-per-task="$cores" --cpu-bind=none
-    --kill-on-bad-exit=1)
-  if [ -z "$reordered" ]; then
-    flags+=(--ntasks-per-node="$per_node" --nodelist="$(IFS=,; echo "${some[*]}")" --distribution=block:block)
-    srun "${flags[@]}" "${rank[@]}" &
+  local flags=(--mpi="$launcher" --nodes="$ANNULUS_NODES" --ntasks="$ANNULUS_ALL_RANKS" --cpus-per-task="$cores" --cpu-bind="$ANNULUS_CPU_BIND"
+    --distribution="$ANNULUS_DISTRIBUTION" --kill-on-bad-exit=1)
+  if [ "$ANNULUS_DISTRIBUTION" = arbitrary ]; then
+    SLURM_HOSTFILE=$ANNULUS_HOSTFILE srun "${flags[@]}" "${rank[@]}" &
   else
-    local file=${TMPDIR:-/tmp}/annulus-nodes.$SLURM_JOB_ID node i
-    for node in "${some[@]}"; do for ((i = 0; i < per_node; ++i)); do echo "$node"; done; done >"$file"
-    SLURM_HOSTFILE=$file srun "${flags[@]}" --distribution=arbitrary "${rank[@]}" &
+    srun "${flags[@]}" --ntasks-per-node="$per_node" --nodelist="$ANNULUS_NODELIST" "${rank[@]}" &
   fi
 }
 

@@ -96,12 +96,13 @@ TEST_F(FourNodes, CyclicRanksAreWarnedOf) {
 TEST_F(FourNodes, TheLauncherOrdersRanksBySwitch) {
   const std::string hosts = folder.file("hosts");
   const std::string text = output(files("gpu-4") + switches() + "--launch --hostfile " + hosts, job);
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("export ANNULUS_NODES=4 "), HasSubstr("export ANNULUS_NODELIST=n1,n3,n2,n4 "),
-                    HasSubstr("export ANNULUS_RANKS_PER_NODE=4 "), HasSubstr("export ANNULUS_RANKS=16 "),
-                    HasSubstr("export ANNULUS_CPUS_PER_RANK=12 "),
-                    HasSubstr("export ANNULUS_DISTRIBUTION=arbitrary "),
-                    HasSubstr("export SLURM_HOSTFILE=" + hosts)));
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("export ANNULUS_NODES=4 "), HasSubstr("export ANNULUS_NODELIST=n1,n3,n2,n4 "),
+            HasSubstr("export ANNULUS_RANKS_PER_NODE=4 "), HasSubstr("export ANNULUS_ALL_RANKS=16 "),
+            HasSubstr("export ANNULUS_CPUS_PER_RANK=12 "), HasSubstr("export ANNULUS_SWITCHES=leaf1,leaf2 "),
+            HasSubstr("export ANNULUS_DISTRIBUTION=arbitrary "),
+            HasSubstr("export ANNULUS_HOSTFILE=" + hosts), Not(HasSubstr("back and forth"))));
   EXPECT_EQ(io::read_text(hosts), "n1\nn1\nn1\nn1\nn3\nn3\nn3\nn3\nn2\nn2\nn2\nn2\nn4\nn4\nn4\nn4\n");
   EXPECT_THAT(
       output(files("gpu-4") + switches() + "--launch", job),
@@ -113,10 +114,24 @@ TEST_F(FourNodes, AStepOnTwoNodesStaysBelowOneSwitch) {
   const std::string text =
       output(files("gpu-4") + switches() + "--launch --nodes 2 --hostfile " + hosts, job);
   EXPECT_THAT(text, AllOf(HasSubstr("ANNULUS_NODES=2 "), HasSubstr("ANNULUS_NODELIST=n1,n3 "),
-                          HasSubstr("ANNULUS_RANKS=8 "), HasSubstr("ANNULUS_DISTRIBUTION=block:block ")));
+                          HasSubstr("ANNULUS_ALL_RANKS=8 "), HasSubstr("ANNULUS_SWITCHES=leaf1 "),
+                          HasSubstr("ANNULUS_DISTRIBUTION=block:block ")));
   EXPECT_FALSE(std::filesystem::exists(hosts));
   EXPECT_THAT(failure(files("gpu-4") + "--launch --nodes 5", job),
               HasSubstr("--nodes 5: the job has 4 (n1, n2, n3, n4)"));
+}
+
+TEST_F(FourNodes, CpusPerTaskIsWhatTheUserAskedSlurmFor) {
+  EXPECT_THAT(output(files("gpu-4") + "--launch", job + "SLURM_CPUS_PER_TASK=8 "),
+              HasSubstr("ANNULUS_CPUS_PER_RANK=8 "));
+  EXPECT_THAT(output(files("gpu-4") + "--launch --ranks-per-node 2", job + "SLURM_CPUS_PER_TASK=8 "),
+              AllOf(HasSubstr("ANNULUS_RANKS_PER_NODE=2 "), HasSubstr("ANNULUS_CPUS_PER_RANK=24 ")));
+  EXPECT_THAT(failure(files("gpu-4") + "--launch", job + "SLURM_CPUS_PER_TASK=13 "),
+              HasSubstr("n1: the job has 48 processors there, and 4 ranks are to have 13 each"));
+  EXPECT_THAT(failure(files("gpu-4") + "--launch --ranks-per-node 49", job),
+              HasSubstr("49 ranks are to have 1 each: ask for more"));
+  // Nodes that no switch is known to have above them.
+  EXPECT_THAT(output(files("gpu-4") + "--launch", job), HasSubstr("ANNULUS_SWITCHES=''  # not known"));
 }
 
 TEST_F(FourNodes, UnequalPartsOfNodesAreRefused) {
