@@ -50,11 +50,16 @@ json nics_json(const Machine& machine) {
 json rank_json(const Machine& machine, const machine::Parts& parts, const machine::RankPlace& rank) {
   const bool has_card = rank.rail >= 0;
   const int nic = has_card ? parts.rails[static_cast<std::size_t>(rank.rail)] : -1;
+  std::vector<std::string> cards;
+  for (const int rail : rank.rails)
+    cards.push_back(
+        machine.nics[static_cast<std::size_t>(parts.rails[static_cast<std::size_t>(rail)])].name());
   const bool is_known = has_card && !machine.nics[static_cast<std::size_t>(nic)].place.bus.empty();
   return {{"local_rank", rank.local_rank},
           {"gpu", rank.gpu < 0 ? json() : json(rank.gpu)},
           {"rail", has_card ? json(rank.rail) : json()},
           {"card", has_card ? json(machine.nics[static_cast<std::size_t>(nic)].name()) : json()},
+          {"cards", cards},
           {"reach", is_known ? json(name_of(rank.reach)) : json()},
           {"cpus", machine::cpus_of(machine, rank)},
           {"numa", rank.numa},

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
+#include <numeric>
 #include <set>
 
 namespace annulus::machine {
@@ -74,6 +76,28 @@ void set_cross_nic(const Machine& machine, const Parts& parts, const Profile& pr
   }
 }
 
+/// The rank's own cards. Where Ethernet cards are in networks of their own, a rank of another card could not
+/// be reached by these alone.
+void set_ucx_cards(const Machine& machine, const Parts& parts, const RankPlace& rank, const Profile& profile,
+                   Collector& to) {
+  const bool apart = card(machine, parts.rails.front()).kind == NicKind::roce &&
+                     profile.fabric != Fabric::flat && in_networks_of_their_own(machine, parts.rails);
+  std::vector<int> rails = rank.rails;
+  if (apart) {
+    rails.resize(parts.rails.size());
+    std::iota(rails.begin(), rails.end(), 0);
+  }
+  std::vector<std::string> names;
+  for (const int rail : rails) {
+    const Nic& nic = card(machine, parts.rails[static_cast<std::size_t>(rail)]);
+    names.push_back(fmt::format("{}:{}", nic.device, nic.port));
+  }
+  to.set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(names, ",")),
+         apart ? "each card is in a network of its own: UCX takes the one that reaches the other rank"
+               : fmt::format("the nearest {} to {} ({})", names.size() == 1 ? "card" : "cards",
+                             rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores", name_of(rank.reach)));
+}
+
 void set_cards(const Machine& machine, const Parts& parts, const RankPlace& rank, const Profile& profile,
                Collector& to) {
   const std::vector<std::string> interfaces = tcp_interfaces(machine, parts, profile);
@@ -93,14 +117,11 @@ void set_cards(const Machine& machine, const Parts& parts, const RankPlace& rank
              "the cards of the compute fabric; NCCL takes the nearest to each GPU");
     set_cross_nic(machine, parts, profile, to);
   }
-  if (!rdma.empty() && rank.rail >= 0) {
-    const Nic& nearest = card(machine, parts.rails[static_cast<std::size_t>(rank.rail)]);
-    to.set("UCX_NET_DEVICES", fmt::format("{}:{}", nearest.device, nearest.port),
-           fmt::format("the nearest card to {} ({})", rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores",
-                       name_of(rank.reach)));
-  } else {
-    to.set("UCX_NET_DEVICES", tcp, "there is no RDMA card");
-  }
+  if (rdma.empty() || rank.rails.empty())
+    to.set("UCX_NET_DEVICES", tcp,
+           "there is no RDMA card: UCX takes the interface that reaches the other rank");
+  else
+    set_ucx_cards(machine, parts, rank, profile, to);
   to.set("OMPI_MCA_btl_tcp_if_include", tcp,
          "Open MPI's TCP would try every network of the node, the containers' too");
 }

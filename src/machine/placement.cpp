@@ -84,18 +84,25 @@ void place_cores(const Machine& machine, const std::vector<int>& usable, std::ve
   for (RankPlace& rank : ranks) place_memory(machine, rank);
 }
 
-/// How near a card is to some cores.
-Reach reach_of(const Machine& machine, const RankPlace& rank, const Nic& nic) {
-  if (rank.cores.empty() || (nic.place.numa < 0 && nic.place.socket < 0)) return Reach::socket;  // not known
-  const Core& core = machine.cores[static_cast<std::size_t>(rank.cores.front())];
-  if (core.numa == nic.place.numa) return Reach::numa;
-  return core.socket == nic.place.socket ? Reach::socket : Reach::system;
+/// How near a card is to a rank: to its GPU, else to the nearest of its cores.
+Reach reach_of(const Machine& machine, const Parts& parts, const RankPlace& rank, std::size_t rail) {
+  const auto nic = static_cast<std::size_t>(parts.rails[rail]);
+  if (rank.gpu >= 0) return machine.reach[static_cast<std::size_t>(rank.gpu)][nic];
+  const Place& place = machine.nics[nic].place;
+  if (rank.cores.empty() || (place.numa < 0 && place.socket < 0)) return Reach::socket;  // not known
+  Reach nearest = Reach::system;
+  for (const int index : rank.cores) {
+    const Core& core = machine.cores[static_cast<std::size_t>(index)];
+    if (core.numa == place.numa) return Reach::numa;
+    if (core.socket == place.socket) nearest = Reach::socket;
+  }
+  return nearest;
 }
 
 /// The card of a rank without a GPU: the nearest, of equally near ones the least used.
 void place_rail(const Machine& machine, const Parts& parts, std::vector<int>& load, RankPlace& rank) {
   for (std::size_t i = 0; i < parts.rails.size(); ++i) {
-    const Reach reach = reach_of(machine, rank, machine.nics[static_cast<std::size_t>(parts.rails[i])]);
+    const Reach reach = reach_of(machine, parts, rank, i);
     const bool better = rank.rail < 0 || reach < rank.reach ||
                         (reach == rank.reach && load[i] < load[static_cast<std::size_t>(rank.rail)]);
     if (!better) continue;
@@ -103,6 +110,26 @@ void place_rail(const Machine& machine, const Parts& parts, std::vector<int>& lo
     rank.reach = reach;
   }
   if (rank.rail >= 0) ++load[static_cast<std::size_t>(rank.rail)];
+}
+
+/// Gives each rank, beside its nearest card, an equal share of those that no rank has yet and that are as
+/// near.
+void share_rails(const Machine& machine, const Parts& parts, std::vector<RankPlace>& ranks) {
+  std::vector<bool> taken(parts.rails.size(), false);
+  for (RankPlace& rank : ranks) {
+    if (rank.rail < 0) return;
+    rank.rails = {rank.rail};
+    taken[static_cast<std::size_t>(rank.rail)] = true;
+  }
+  for (std::size_t most = 2; most <= parts.rails.size() / ranks.size(); ++most) {
+    for (RankPlace& rank : ranks) {
+      for (std::size_t i = 0; i < parts.rails.size() && rank.rails.size() < most; ++i) {
+        if (taken[i] || reach_of(machine, parts, rank, i) > rank.reach) continue;
+        rank.rails.push_back(static_cast<int>(i));
+        taken[i] = true;
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -124,10 +151,10 @@ std::vector<RankPlace> place_ranks(const Machine& machine, const Parts& parts, i
       place_rail(machine, parts, load, rank);
     } else {
       rank.rail = parts.rail_of[static_cast<std::size_t>(rank.local_rank)];
-      const int nic = parts.rails[static_cast<std::size_t>(rank.rail)];
-      rank.reach = machine.reach[static_cast<std::size_t>(rank.gpu)][static_cast<std::size_t>(nic)];
+      rank.reach = reach_of(machine, parts, rank, static_cast<std::size_t>(rank.rail));
     }
   }
+  share_rails(machine, parts, ranks);
   return ranks;
 }
 

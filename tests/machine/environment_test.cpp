@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "machine/nodes.hpp"
@@ -83,6 +84,35 @@ TEST(Environment, OfACpuRankHasNothingOfGpus) {
   EXPECT_EQ(values.at("OMP_NUM_THREADS"), "64");
   for (const auto& [name, value] : values) EXPECT_THAT(name, Not(HasSubstr("NCCL")));
   EXPECT_THAT(values, Not(Contains(Key("CUDA_VISIBLE_DEVICES"))));
+}
+
+TEST(Environment, CardsThatAreAsNearAreDividedAmongTheRanks) {
+  Machine machine = node("cpu");
+  Nic second = *std::find_if(machine.nics.begin(), machine.nics.end(),
+                             [](const Nic& nic) { return nic.device == "mlx5_0"; });
+  second.device = "mlx5_1";
+  second.place.numa = second.place.socket = 1;
+  machine.nics.push_back(second);
+  EXPECT_EQ(settings(machine, {}, 0, 2).at("UCX_NET_DEVICES"), "mlx5_0:1");
+  EXPECT_EQ(settings(machine, {}, 1, 2).at("UCX_NET_DEVICES"), "mlx5_1:1");
+  // One rank has cores beside both.
+  EXPECT_EQ(settings(machine, {}, 0, 1).at("UCX_NET_DEVICES"), "mlx5_0:1,mlx5_1:1");
+  machine.nics.back().place = machine.nics.front().place;
+  machine.nics.push_back(second);
+  machine.nics.back().device = "mlx5_2";
+  EXPECT_EQ(settings(machine, {}, 1, 2).at("UCX_NET_DEVICES"), "mlx5_2:1");
+}
+
+TEST(Environment, EthernetCardsInNetworksOfTheirOwnAreAllNeeded) {
+  Machine machine = node("h100-8");
+  for (Nic& nic : machine.nics) {
+    if (nic.kind == NicKind::infiniband) nic.kind = NicKind::roce;
+  }
+  EXPECT_EQ(settings(machine, {}, 5, 8).at("UCX_NET_DEVICES"),
+            "mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1");
+  Profile flat;
+  flat.fabric = Fabric::flat;
+  EXPECT_EQ(settings(machine, flat, 5, 8).at("UCX_NET_DEVICES"), "mlx5_9:1");
 }
 
 TEST(Environment, EthernetAlone) {

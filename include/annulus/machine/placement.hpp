@@ -37,6 +37,7 @@ struct RankPlace {
   int local_ranks = 1;
   int gpu = -1;                 ///< index into Machine::gpus
   int rail = -1;                ///< index into Parts::rails of the nearest card
+  std::vector<int> rails;       ///< its cards: the nearest one, then others that are as near and nobody's
   std::vector<int> cores;       ///< indices into Machine::cores; each rank of the node has its own
   std::vector<int> numa;        ///< indices into Machine::numa of these
   Reach reach = Reach::system;  ///< to the card
@@ -46,7 +47,8 @@ struct RankPlace {
 /// Divides a node among its ranks. Rank i has GPU i; its cores are an equal share of those nearest to the
 /// GPU, and without GPUs of all of them, in the machine's order. `bound` lists the logical processors that
 /// ranks may use; empty: all that the cgroup allows. More ranks than GPUs are
-/// placed as if there were none.
+/// placed as if there were none. Each rank has the nearest card; where there are several times as many cards
+/// as ranks, those that are as near are divided equally.
 std::vector<RankPlace> place_ranks(const Machine& machine, const Parts& parts, int local_ranks,
                                    const std::vector<int>& bound = {});
 
