@@ -3,8 +3,8 @@
 
 usage: attention.py --bench build/cuda/bin/annulus-bench [--gpus N] [--tokens 131072 262144] [--out comparison]
 
-Causal attention, bf16, batch 1, on N GPUs of this machine (all by default), and on the same GPUs as 2 nodes of N / 2,
-which NCCL is made to see (NCCL_HOSTID; between them loopback sockets). Each program runs alone. Writes <out>.md,
+Causal attention, bf16, batch 1, over NCCL, on N GPUs of this machine (all by default), and where N is even on the same
+GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them loopback sockets). Each program runs alone. Writes <out>.md,
 <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1 when a program failed; the table then has
 what the others gave.
 
@@ -17,9 +17,12 @@ backward.
 import argparse
 import csv
 import datetime
+import importlib.util
 import json
+import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -30,15 +33,44 @@ HEADINGS = ("nodes × GPUs", "tokens", "", "forward ms", "TFLOP/s a GPU", "expos
 
 
 def gpus_here():
-    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True)
-    return len(listed.stdout.splitlines())
+    """How many GPUs programs see; 0 where nvidia-smi finds none."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return 0
+    found = len([line for line in listed.stdout.splitlines() if line.startswith("GPU ")]) if listed.returncode == 0 else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, len([name for name in visible.split(",") if name.strip()]))
+
+
+def check(parser, options):
+    """Ends the program with what is missing, before anything runs."""
+    here = gpus_here()
+    if here == 0:
+        parser.error("this machine shows no NVIDIA GPU (nvidia-smi --list-gpus, CUDA_VISIBLE_DEVICES): run it where there are some")
+    options.gpus = options.gpus or here
+    if not 1 <= options.gpus <= here:
+        parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
+    options.nodes = options.nodes or ([1, 2] if options.gpus % 2 == 0 else [1])
+    for nodes in options.nodes:
+        if nodes < 1 or options.gpus % nodes:
+            parser.error(f"{options.gpus} GPUs cannot be dealt to --nodes {nodes}: give divisors of it")
+    if not os.access(options.bench, os.X_OK):
+        parser.error(f"--bench {options.bench} is no program: ./annulus build cuda makes build/cuda/bin/annulus-bench")
+    options.bench = options.bench.resolve()
+    if not options.mpirun or shutil.which(options.mpirun[0]) is None:
+        parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
+    if not options.without_pytorch and importlib.util.find_spec("torch") is None:
+        parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
+                     "measure Annulus alone (--without-pytorch)")
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program annulus-bench of a build for GPUs")
     parser.add_argument("--gpus", type=int, default=0, help="0: all of this machine")
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2], help="machines that this one stands for, one after the other")
+    parser.add_argument("--nodes", type=int, nargs="+", help="machines that this one stands for, one after the other; 1, and 2 where "
+                        "the GPUs are even, by default")
     parser.add_argument("--tokens", type=int, nargs="+", default=[131072, 262144], help="of the whole sequence")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--head-dim", type=int, default=128)
@@ -47,15 +79,13 @@ def parse():
     parser.add_argument("--kernel", default="automatic")
     parser.add_argument("--backends", nargs="+", default=["cudnn"], help="of PyTorch: cudnn, flash")
     parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="of PyTorch")
+    parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--mpirun", type=shlex.split, default="mpirun --bind-to none", help="with its flags, in one string")
     parser.add_argument("--time-limit", type=float, default=1800, help="seconds for each program")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("comparison"), help="files without their ending")
     options = parser.parse_args()
-    options.gpus = options.gpus or gpus_here()
-    for nodes in options.nodes:
-        if options.gpus % nodes:
-            parser.error(f"--gpus {options.gpus} cannot be dealt to {nodes} nodes: give a multiple, or --nodes 1")
+    check(parser, options)
     return options
 
 
@@ -95,7 +125,7 @@ def ours(options, nodes, scratch):
         command += ["bash", "-c", f'NCCL_SOCKET_IFNAME=lo NCCL_HOSTID=node$(({rank} / {per_node})) exec "$0" "$@"']
     command += [options.bench, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
                 "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
-                "--kernel", options.kernel, "--ranks-per-node", per_node, "--repetitions", options.repetitions,
+                "--kernel", options.kernel, "--transport", "nccl", "--ranks-per-node", per_node, "--repetitions", options.repetitions,
                 "--topology", "none", "--json", result]
     ended = run(command, scratch.with_suffix(".log"), options.time_limit)
     if not result.exists():
@@ -135,9 +165,9 @@ def theirs(options, nodes, scratch):
 def markdown(options, rows, reports):
     peer = next((report for program, report in reports if program == "PyTorch" and report), {})
     mine = next((report for program, report in reports if program == "Annulus" and report), {})
+    versions = f"; PyTorch {peer['version']}, cuDNN {peer['cudnn']}, NCCL {peer['nccl']}" if peer else ""
     lines = [f"{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
-             f"Annulus git {mine.get('git_hash', '?')}; PyTorch {peer.get('version', '?')}, cuDNN {peer.get('cudnn', '?')}, NCCL "
-             f"{peer.get('nccl', '?')}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+             f"Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     number = lambda of_row, name, digits: "" if of_row.get(name) is None else f"{of_row[name]:.{digits}f}"  # noqa: E731
     for r in sorted(rows, key=lambda r: (r["nodes"], r["tokens"], r["program"])):
         cells = [f"{r['nodes']} × {options.gpus // r['nodes']}", str(r["tokens"]), f"{r['program']}, {r['case']}"]
@@ -155,7 +185,7 @@ def main():
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows, reports, good = [], [], True
     for nodes in options.nodes:
-        for program, measure in (("PyTorch", theirs), ("Annulus", ours)):
+        for program, measure in (() if options.without_pytorch else (("PyTorch", theirs),)) + (("Annulus", ours),):
             scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes")
             scratch.with_suffix(".json").unlink(missing_ok=True)
             of_program, report, ended = measure(options, nodes, scratch)

@@ -1,0 +1,160 @@
+"""apps/compare/attention.py with programs in the place of GPUs, mpirun, annulus-bench and PyTorch that write down how
+they were called and leave recorded results: commands, table and errors. No number in here was measured by the test."""
+
+import csv
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "apps" / "compare" / "attention.py"
+
+NVIDIA_SMI = """\
+    #!/bin/sh
+    i=0; while [ $i -lt "$FAKE_GPUS" ]; do echo "GPU $i: a GPU (UUID: GPU-$i)"; i=$((i + 1)); done
+"""
+# mpirun FLAGS -n N COMMAND…: one process stands for all ranks.
+MPIRUN = """\
+    #!/bin/sh
+    while [ "$1" != -n ]; do shift; done
+    shift 2
+    OMPI_COMM_WORLD_RANK=${FAKE_RANK:-0} exec "$@"
+"""
+BENCH = """\
+    import json, os, sys
+    arguments = sys.argv[1:]
+    with open(os.environ["FAKE_LOG"], "a") as file:
+        json.dump({"arguments": arguments, "host": os.environ.get("NCCL_HOSTID")}, file)
+        file.write("\\n")
+    if "FAKE_FAILURE" in os.environ:
+        sys.exit("annulus: rank 0: out of memory")
+    option = lambda name: arguments[arguments.index(name) + 1]
+    passes = {name: {"seconds": seconds, "exposed_communication": {"seconds": 0.25 * seconds}}
+              for name, seconds in (("forward", 0.5), ("backward", 1.5))}
+    case = {"config": {"schedule": "ring", "layout": "zigzag", "tokens": int(option("--tokens"))}, **passes}
+    refused = {"schedule": "double-ring", "layout": "zigzag", "tokens": int(option("--tokens")), "reason": "not on 1 rank"}
+    with open(option("--json"), "w") as file:
+        json.dump({"git_hash": "abc", "cases": [case], "refused": [refused]}, file)
+"""
+TORCH_RUN = """\
+    import json, sys
+    option = lambda name: sys.argv[sys.argv.index(name) + 1]
+    passes = {name: {"seconds": seconds, "exposed_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
+    cases = [{"tokens": int(option("--tokens")), "rotation": "allgather", "backend": "cudnn", **passes},
+             {"tokens": int(option("--tokens")), "rotation": "alltoall", "backend": "cudnn", "error": "out of memory"}]
+    with open(option("--out"), "w") as file:
+        json.dump({"version": "2.11", "gpu": "a GPU", "cudnn": 9, "nccl": "2.28", "cases": cases}, file)
+"""
+
+
+class Compare(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for name, text in (("nvidia-smi", NVIDIA_SMI), ("mpirun", MPIRUN), ("bench", f"#!{sys.executable}\n" + textwrap.dedent(BENCH))):
+            self.program(name, text)
+
+    def program(self, name, text):
+        path = self.folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        path.chmod(0o755)
+
+    def with_torch(self):
+        folder = self.folder / "python" / "torch" / "distributed"
+        folder.mkdir(parents=True)
+        for file in (folder.parent / "__init__.py", folder / "__init__.py"):
+            file.touch()
+        (folder / "run.py").write_text(textwrap.dedent(TORCH_RUN))
+
+    def run_script(self, *arguments, gpus=4, **environment):
+        inherited = {k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")}
+        path = f"{self.folder / 'bin'}:/usr/bin:/bin"
+        return subprocess.run([sys.executable, SCRIPT, "--bench", self.folder / "bin" / "bench", "--tokens", "1024",
+                               "--out", self.folder / "out", *map(str, arguments)], capture_output=True, text=True,
+                              env={**inherited, "PATH": path, "PYTHONPATH": str(self.folder / "python"), "FAKE_GPUS": str(gpus),
+                                   "FAKE_LOG": str(self.folder / "log"), **environment})
+
+    def calls(self):
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+    def rows(self):
+        with open(self.folder / "out.csv", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def test_one_table_of_all_gpus_and_two_nodes(self):
+        self.with_torch()
+        result = self.run_script(FAKE_RANK="3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        one, two = self.calls()
+        self.assertEqual((one["host"], two["host"]), (None, "node1"), "rank 3 of 4 is on the second of two nodes")
+        for call, per_node in ((one, "4"), (two, "2")):
+            text = " ".join(call["arguments"])
+            self.assertIn(f"--ranks-per-node {per_node} ", text)
+            self.assertIn("--transport nccl ", text)
+        rows = self.rows()
+        self.assertEqual([(r["nodes"], r["program"], r["case"]) for r in rows],
+                         [(nodes, program, case) for nodes in "12" for program, case in (
+                             ("PyTorch", "allgather, cudnn"), ("PyTorch", "alltoall, cudnn"), ("Annulus", "ring, zigzag"),
+                             ("Annulus", "double-ring, zigzag"))])
+        mine = rows[2]
+        pairs = 32 * 1024 * 1025 / 2
+        self.assertEqual(float(mine["forward_ms"]), 500)
+        self.assertAlmostEqual(float(mine["forward_tflops"]), 4 * 128 * pairs / 0.5 / 4 * 1e-12)
+        self.assertAlmostEqual(float(mine["backward_tflops"]), 10 * 128 * pairs / 1.5 / 4 * 1e-12)
+        self.assertEqual(float(mine["backward_exposed_ms"]), 375)
+        self.assertEqual((rows[1]["error"], rows[3]["error"]), ("out of memory", "not on 1 rank"))
+        table = result.stdout.splitlines()
+        self.assertTrue(table[0].startswith("4 × a GPU, causal, bf16, 32 heads, head_dim 128, batch 1; Annulus git abc; PyTorch 2.11, "))
+        self.assertIn("| 2 × 2 | 1024 | Annulus, ring, zigzag | 500.00 | 0 | 125.00 | 1500.00 | 0 | 375.00 |", table)
+        cells = {line.count("|") for line in table[2:]}
+        self.assertEqual(cells, {10}, "every row has all columns")
+        self.assertEqual((self.folder / "out.md").read_text(), result.stdout)
+
+    def test_odd_gpus_are_one_node(self):
+        for gpus in (1, 3):
+            (self.folder / "log").unlink(missing_ok=True)
+            result = self.run_script("--without-pytorch", gpus=gpus)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(len(self.calls()), 1)
+            self.assertNotIn("PyTorch", result.stdout)
+
+    def test_a_program_that_fails_leaves_the_rows_of_the_others(self):
+        self.with_torch()
+        result = self.run_script("--nodes", 1, FAKE_FAILURE="1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("out of memory", result.stderr)
+        self.assertEqual([(r["program"], r["error"]) for r in self.rows()],
+                         [("PyTorch", ""), ("PyTorch", "out of memory"), ("Annulus", "failed")])
+
+    def refusal(self, *arguments, **environment):
+        result = self.run_script(*arguments, **environment)
+        self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+        self.assertFalse((self.folder / "log").exists(), "nothing ran")
+        return result.stderr
+
+    def test_what_is_missing_is_told_before_anything_runs(self):
+        self.assertIn("shows no NVIDIA GPU", self.refusal(gpus=0))
+        self.assertIn("shows no NVIDIA GPU", self.refusal(CUDA_VISIBLE_DEVICES=""))
+        self.assertIn("--gpus 8, but programs see 4 here", self.refusal("--gpus", 8))
+        self.assertIn("--gpus 4, but programs see 2 here", self.refusal("--gpus", 4, CUDA_VISIBLE_DEVICES="0,3"))
+        self.assertIn("4 GPUs cannot be dealt to --nodes 3", self.refusal("--nodes", 3))
+        self.assertIn("is no program", self.refusal("--bench", self.folder / "none"))
+        self.assertIn("there is no such program", self.refusal("--mpirun", "no-mpirun --bind-to none"))
+        if importlib.util.find_spec("torch") is None:
+            self.assertIn("has no PyTorch", self.refusal())
+
+    def test_help(self):
+        result = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("--without-pytorch", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
