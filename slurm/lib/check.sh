@@ -16,12 +16,14 @@ check_nodes() {
   rm -f "${folder:?}/$token"
   local node
   for node in "${nodes[@]}"; do
-    grep -q "^${node%%.*} end" <<<"$facts" || refuse_node "$node" "does not answer within ${ANNULUS_CHECK_SECONDS:-120} s: $(grep -v "^[^ ]* \(clock\|processor\|binary\|build\|lib[a-z]*\|driver\|gpus\|folder\|free\|end\)" <<<"$facts" | grep -F "${node%%.*}" | head -n 1). Leave it out (sbatch --exclude=$node) and tell the site"
+    grep -q "^${node%%.*} end" <<<"$facts" || refuse_node "$node" "does not answer within ${ANNULUS_CHECK_SECONDS:-120} s: $(grep -v "^[^ ]* \(clock\|processor\|binary\|build\|lib[a-z]*\|driver\|outdated\|gpus\|folder\|free\|end\)" <<<"$facts" | grep -F "${node%%.*}" | head -n 1). Leave it out (sbatch --exclude=$node) and tell the site"
   done
   same binary "is another build of $(basename "$program")" "$(all_of build). Build once, in a folder that all nodes share, or install the same version on all"
   same libnccl "loads another NCCL" "Load the same module on all nodes, in prepare() of site.conf"
   same libmpi "loads another MPI library" "Load the same module on all nodes, in prepare() of site.conf"
-  same driver "has another NVIDIA driver" "Leave it out (--exclude), or ask the site to update it"
+  node=$(sed -n 's/ outdated .*//p' <<<"$facts" | head -n 1)
+  [ -z "$node" ] || refuse_node "$node" "has an NVIDIA driver ($(sed -n "s/^$node driver //p" <<<"$facts")) that $(sed -n "s/^$node outdated //p" <<<"$facts"). Leave it out (--exclude=$node), ask the site to update it, or build with a CUDA that it runs"
+  [ "$(all_of driver | tr ';' '\n' | sed 's/.*: //' | sort -u | wc -l)" -le 1 ] || say "note: NVIDIA drivers differ: $(all_of driver)"
   same processor "is another type of node" "Name one node type: --constraint, --partition or --exclude"
   same gpus "has other GPUs" "Name one node type: --constraint, --gpus-per-node=TYPE:N, or --exclude"
   check_clocks
@@ -33,7 +35,7 @@ check_nodes() {
   say "checked: ${#nodes[@]} nodes alike, $(sed -n 's/^[^ ]* build //p' <<<"$facts" | head -n 1), clocks, '$folder' seen by all"
 }
 refuse_node() { refuse "node $1 $2"; }
-all_of() { sed -n "s/^\([^ ]*\) $1 /\1: /p" <<<"$facts" | paste -sd';' | sed 's/;/; /g'; }
+all_of() { sed -n "s/^\([^ ]*\) $1 /\1: /p" <<<"$facts" | sort -V | paste -sd';' | sed 's/;/; /g'; }
 
 # same KEY WHAT REMEDY: nodes differ where their fact differs from that of the most.
 same() {

@@ -14,11 +14,15 @@ if command -v "$program" >/dev/null; then
     file=$(sed -n "s|.*=> \(/[^ ]*/$library\.so[^ ]*\).*|\1|p" <<<"$libraries" | head -n 1)
     [ -z "$file" ] || fact "$library" "$(basename "$(readlink -f "$file")")"
   done
+  cuda=$(sed -n 's/.*libcu\(dart\|blasLt\)\.so\.\([0-9][0-9]*\).*/\2/p' <<<"$libraries" | sort -rn | head -n 1)
 else
   fact binary missing
 fi
 if command -v nvidia-smi >/dev/null; then
   fact driver "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | sort -u | xargs)"
+  newest=$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9][0-9]*\).*/\1/p' | head -n 1)
+  # Drivers of one major version of CUDA run programs of all its minor ones.
+  if [ -n "${cuda:-}" ] && [ -n "$newest" ] && [ "$cuda" -gt "$newest" ]; then fact outdated "runs CUDA $newest at most, and the program was built with CUDA $cuda"; fi
   fact gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | xargs)"
 fi
 if [ -e "$folder/$token" ]; then fact folder seen; else fact folder "not seen"; fi

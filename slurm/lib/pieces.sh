@@ -10,6 +10,7 @@ last_step() { tail -n 2 "$folder/metrics.jsonl" 2>/dev/null | sed -n 's/^{.*"ste
 finished() { grep -q '"finished": true' "$folder/summary.json" 2>/dev/null; }
 
 record() { # EVENT [,"KEY":VALUE…]
+  [ -z "$(tail -c 1 "$folder/pieces.jsonl" 2>/dev/null)" ] || echo >>"$folder/pieces.jsonl" || true  # a full disk has torn the last line
   echo "{\"event\":\"$1\",\"time\":\"$(date -u +%FT%TZ)\",\"job\":$SLURM_JOB_ID,\"restart\":${SLURM_RESTART_COUNT:-0},\"step\":$(last_step)${2:-}}" >>"$folder/pieces.jsonl" ||
     say "note: $folder/pieces.jsonl cannot be written (disk full?)"
 }

@@ -17,7 +17,7 @@ mkdir "$LAB"
 finish() {
   local status=$?
   "$lab" stop
-  umount "$work/small" 2>/dev/null || true
+  umount "$work/small" "$work/filling" 2>/dev/null || true
   if [ $status -eq 0 ] || [ -z "${ANNULUS_KEEP:-}" ]; then rm -rf "$work"; else echo "kept: $work"; fi
 }
 trap finish EXIT
@@ -30,8 +30,9 @@ prepare() { export OMPI_MCA_mpi_yield_when_idle=1 OMP_WAIT_POLICY=passive; }
 CONF
 "$bin/annulus-tokens" pack --out "$work/shards" data/fixture/text >/dev/null 2>&1
 sed "s|@WORK@|$work|" tests/slurm/run.toml.in >"$work/run.toml"
-mkdir "$work/small"
-mount -t tmpfs -o size=1500k tmpfs "$work/small"  # a disk that is soon full
+mkdir "$work/small" "$work/filling"
+mount -t tmpfs -o size=1500k tmpfs "$work/small"  # a disk without room for a checkpoint
+mount -t tmpfs -o size=24m tmpfs "$work/filling"  # one that is full when others have written there
 "$lab" start 4
 
 # shellcheck source=tests/slurm/support.sh

@@ -39,5 +39,32 @@ slurm/status "$work/broken" | grep -q "stopped .*failed 3 times at one step" || 
 
 # No room for a checkpoint.
 train full --nodes=2 -- --set run.folder="$work/small/run"
+full=$job
+
+# A disk that fills while the run goes on: checkpoints fail, the older one stays, and the job does not go on for ever without.
+folder=$work/filling/run
+filling() {
+  train filling --nodes=2 -- "${endless[@]}" --set run.folder="$folder"
+  within "the run makes updates" has_steps "$folder" "$1"
+}
+filling 12
+head -c 30M /dev/zero >"$work/filling/others" 2>/dev/null || true
+within "a checkpoint fails" logged "was not saved, training goes on"
+on_login scancel --batch --signal=USR1 "$job"
 ends "$job" FAILED
+said "No space left on device"
+mapfile -t kept < <(ls "$folder/checkpoints")
+[[ "${kept[*]}" =~ ^(step-[0-9]+\.h5 ?)+$ ]] || fail "in the folder of checkpoints: ${kept[*]}"
+said "node n1 could not write the last state of the run to '$folder'"
+said "make room and submit the same again. It goes on from $folder/checkpoints/${kept[-1]}"
+rm "$work/filling/others"
+good=${kept[-1]#step-} good=$((10#${good%.h5}))
+filling $((good + 10))
+said "going on after step $good of $folder/checkpoints/${kept[-1]}"
+cancel "$job"
+same_losses "$folder" $((good + 10))
+slurm/status "$folder" >/dev/null || fail "slurm/status of a run whose disk was full"
+
+log=$work/full.log
+ends "$full" FAILED
 said "MiB left in '$work/small/run', and a checkpoint takes"

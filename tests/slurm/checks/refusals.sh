@@ -74,3 +74,49 @@ job_asks card "node n2 is not what the profile" --nodes=2 --nodelist=n1,n2
 refused
 "$lab" on n2 ip link set old1 name hsn1
 "$lab" on n2 ip link set hsn1 up
+
+# What this machine does not have, answered by programs that come before the real ones: GPUs, drivers, NCCL. $FAKE names what n2 has
+# otherwise.
+mkdir "$work/fake"
+ln -s libnccl.so.2.27.3 "$work/fake/libnccl.so.2"
+ln -s libnccl.so.2.20.5 "$work/fake/libnccl.so.2.other"
+cat >"$work/fake/ldd" <<SH
+#!/bin/bash
+$(command -v ldd) "\$@"
+other=
+[ "\$FAKE \$(hostname)" != "nccl n2" ] || other=.other
+echo "libnccl.so.2 => $work/fake/libnccl.so.2\$other (0x0)"
+echo "libcudart.so.12 => /usr/local/cuda/lib64/libcudart.so.12 (0x0)"
+SH
+cat >"$work/fake/nvidia-smi" <<'SH'
+#!/bin/bash
+driver=550.54.15 cuda=12.4 gpu="NVIDIA H100 80GB HBM3"
+case "$FAKE $(hostname)" in
+  "cuda n2") driver=470.82.01 cuda=11.4 ;;
+  "gpus n2") driver=570.86.10 cuda=12.8 gpu="NVIDIA A100-SXM4-80GB" ;;
+esac
+case $* in
+  *driver_version*) echo "$driver" ;;
+  *name*) echo "$gpu" ;;
+  *) echo "| NVIDIA-SMI $driver    Driver Version: $driver    CUDA Version: $cuda |" ;;
+esac
+SH
+chmod +x "$work/fake/ldd" "$work/fake/nvidia-smi"
+{ cat "$work/site.conf"; echo "prepare() { PATH=$work/fake:\$PATH; }"; } >"$work/fake.conf"
+(
+  export ANNULUS_SITE=$work/fake.conf
+  FAKE=nccl job_asks nccl "node n2 loads another NCCL than the others: libnccl.so.2.20.5, not libnccl.so.2.27.3. Load the same module" --nodes=3 --nodelist=n1,n2,n3
+  FAKE=cuda job_asks cuda "node n2 has an NVIDIA driver (470.82.01) that runs CUDA 11 at most, and the program was built with CUDA 12. Leave it out (--exclude=n2)" --nodes=3 --nodelist=n1,n2,n3
+  FAKE=gpus job_asks gpus "node n2 has other GPUs than the others: 1 NVIDIA A100-SXM4-80GB, not 1 NVIDIA H100 80GB HBM3. Name one node type" --nodes=3 --nodelist=n1,n2,n3
+  refused
+  log=$work/gpus.log
+  said "note: NVIDIA drivers differ: n1: 550.54.15; n2: 570.86.10; n3: 550.54.15"
+)
+
+# Components of a heterogeneous job, and a node with another processor.
+sed 's/^model name.*/model name : Other CPU/' /proc/cpuinfo >"$work/cpuinfo"
+"$lab" on n2 mount --bind "$work/cpuinfo" /proc/cpuinfo
+job_asks processor "node n2 is another type of node than the others" --nodes=3 --nodelist=n1,n2,n3
+job_asks components "is heterogeneous" --nodes=1 : --nodes=1
+refused
+"$lab" on n2 umount /proc/cpuinfo
