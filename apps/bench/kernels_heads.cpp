@@ -13,8 +13,8 @@ constexpr float theta = 500000.0f;
 enum : std::uint32_t { of_qkv = 21, of_dq, of_dk, of_dv, of_heads, of_joined };
 
 /// Where a column of the joint rows of queries, keys and values stands in arrays by head.
-struct Column {
-  Column(const KernelSizes& s, std::int64_t c)
+struct HeadColumn {
+  HeadColumn(const KernelSizes& s, std::int64_t c)
       : head(c / s.head_dim),
         i(c % s.head_dim),
         half(s.head_dim / 2),
@@ -61,7 +61,7 @@ class Rope {
               std::vector<double> actual;  // of a head
               for (const std::int64_t t : some_rows(s_.tokens))
                 for (std::int64_t c = 0; c < width_; ++c) {
-                  const Column at(s_, c);
+                  const HeadColumn at(s_, c);
                   if (at.i == 0) actual = numbers(at.of_q ? q : at.of_v ? v : k, index(at, t), s_.head_dim);
                   const auto in = [&](std::int64_t i) {
                     return stored<T>(of_qkv, t * width_ + at.head * s_.head_dim + i);
@@ -86,7 +86,7 @@ class Rope {
         .error =
             [*this, d_qkv] {
               return difference(d_qkv, s_.tokens, width_, [&](std::int64_t t, std::int64_t c) {
-                const Column at(s_, c);
+                const HeadColumn at(s_, c);
                 const auto in = [&](std::int64_t i) {
                   return stored<float>(at.of_q ? of_dq : at.of_v ? of_dv : of_dk, index(at, t) - at.i + i);
                 };
@@ -99,7 +99,7 @@ class Rope {
  private:
   double elements() const { return double(s_.tokens) * double(width_); }
   double table_bytes() const { return 4.0 * double(s_.tokens) * s_.head_dim; }
-  std::int64_t index(const Column& at, std::int64_t t) const {
+  std::int64_t index(const HeadColumn& at, std::int64_t t) const {
     return (at.own_head * s_.tokens + t) * s_.head_dim + at.i;
   }
   template <class Element>

@@ -4,6 +4,8 @@
 
 #include <annulus/base/version.hpp>
 
+#include "bench/sample_json.hpp"
+
 namespace annulus::bench {
 
 using nlohmann::json;
@@ -24,26 +26,14 @@ std::string to_table(const KernelsReport& report) {
   return text;
 }
 
-namespace {
-
-json sample_json(const measure::Sample& s) {
-  return {{"median", s.median},
-          {"min", s.least},
-          {"max", s.most},
-          {"repetitions", s.repetitions},
-          {"iterations", s.iterations}};
-}
-
-}  // namespace
-
 json to_json(const KernelsReport& report) {
   json kernels = json::array();
   for (const KernelResult& r : report.results) {
     kernels.push_back({{"name", r.name},
                        {"dtype", r.dtype},
                        {"bytes", r.bytes},
-                       {"seconds", sample_json(r.seconds)},
-                       {"copy_seconds", sample_json(r.copy_seconds)},
+                       {"seconds", to_json(r.seconds)},
+                       {"copy_seconds", to_json(r.copy_seconds)},
                        {"bandwidth", r.bandwidth()},
                        {"copy_bandwidth", r.copy_bandwidth()},
                        {"share", r.share()},

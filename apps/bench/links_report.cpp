@@ -8,6 +8,8 @@
 
 #include <annulus/base/version.hpp>
 
+#include "bench/sample_json.hpp"
+
 namespace annulus::bench {
 
 using measure::LinkPoint;
@@ -118,14 +120,6 @@ std::string kernel_table(const LinksReport& report) {
   return text;
 }
 
-json sample_json(const Sample& s) {
-  return {{"median", s.median},
-          {"min", s.least},
-          {"max", s.most},
-          {"repetitions", s.repetitions},
-          {"iterations", s.iterations}};
-}
-
 json fit_json(const std::optional<measure::LinkFit>& fit) {
   if (!fit) return nullptr;
   return {{"bandwidth", fit->link.bandwidth},
@@ -176,7 +170,7 @@ json to_json(const LinksReport& report) {
     links.push_back({{"link", simulate::name_of(p.link)},
                      {"pattern", name_of(p.pattern)},
                      {"bytes", p.bytes},
-                     {"seconds", sample_json(p.seconds)},
+                     {"seconds", to_json(p.seconds)},
                      {"bandwidth", p.bandwidth()}});
   }
   for (const auto& p : report.kernels.points) {
@@ -186,7 +180,7 @@ json to_json(const LinksReport& report) {
                        {"rows", p.rows},
                        {"mask", name_of(p.mask)},
                        {"flops", p.flops},
-                       {"seconds", sample_json(p.seconds)},
+                       {"seconds", to_json(p.seconds)},
                        {"rate", p.rate()}});
   }
   for (int node = 0; node < report.topology.nodes(); ++node) nodes.push_back(report.topology.ranks_on(node));

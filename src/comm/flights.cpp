@@ -5,14 +5,6 @@
 
 namespace annulus::comm {
 
-namespace {
-
-double seconds(Watch::Clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
-
-}  // namespace
-
 Flights::Flights(int lanes, std::function<std::string()> errors, std::function<void()> end)
     : errors_(std::move(errors)),
       end_(std::move(end)),
@@ -54,7 +46,7 @@ std::optional<std::size_t> Flights::oldest() const {
 double Flights::longest_wait(Watch::Clock::time_point now) const {
   const std::lock_guard lock(mutex_);
   const auto lane = oldest();
-  return lane ? seconds(now - *since_[*lane]) : 0;
+  return lane ? Watch::in_seconds(now - *since_[*lane]) : 0;
 }
 
 std::optional<Watch::Limit> Flights::exceeded(Watch::Clock::time_point now) const {
@@ -72,7 +64,7 @@ std::string Flights::tell(Watch::Clock::time_point now) const {
   const auto lane = oldest();
   if (!lane) return {};
   const Flight& flight = lanes_[*lane].front();
-  const Watch::Wait wait{seconds(now - *since_[*lane]), flight.pending};
+  const Watch::Wait wait{Watch::in_seconds(now - *since_[*lane]), flight.pending};
   return flight.tell(&wait);
 }
 

@@ -171,8 +171,7 @@ void MpiGuard::look_at_messages() {
 std::string MpiGuard::whereabouts() const {
   std::string text = watch_->tell();
   if (stopped_ != Clock::duration::zero())
-    text =
-        fmt::format("(stood still for {:.1f} s) {}", std::chrono::duration<double>(stopped_).count(), text);
+    text = fmt::format("(stood still for {:.1f} s) {}", Watch::in_seconds(stopped_), text);
   return text;
 }
 
@@ -204,7 +203,7 @@ void MpiGuard::report_stall(Watch::Limit limit) {
                       ? ""
                       : fmt::format("no answer within {} s from rank {}: killed, stopped or out of reach; ",
                                     answer_within.count(), fmt::join(silent, ", ")),
-                  std::chrono::duration<double>(limit).count()));
+                  Watch::in_seconds(limit)));
   end_job();
 }
 
@@ -212,7 +211,7 @@ void MpiGuard::look_at_signal() {
   if (terminated == 0) return;
   if (signalled_ == never) signalled_ = Clock::now();
   if (!hushed_ && Clock::now() - signalled_ < patience) return;
-  const double shortest = std::chrono::duration<double>(patience - 2 * tick).count();
+  const double shortest = Watch::in_seconds(patience - 2 * tick);
   if (!std::exchange(hushed_, true) && watch_->longest_wait() > shortest)
     write_line(rank_,
                fmt::format("asked to end (SIGTERM: another rank is lost, or somebody ends the job): {}",

@@ -8,14 +8,6 @@
 
 namespace annulus::comm {
 
-namespace {
-
-double seconds(Watch::Clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
-
-}  // namespace
-
 std::string Watch::Wait::to_string() const {
   std::string text = fmt::format("has waited {:.1f} s", seconds);
   constexpr std::size_t named = 4;
@@ -104,7 +96,7 @@ std::string Watch::tell_scopes() const {
   std::optional<Wait> wait;
   if (waiting != nullptr) {
     wait.emplace();
-    wait->seconds = seconds(now - waiting->since_);
+    wait->seconds = in_seconds(now - waiting->since_);
     if (waiting->messages_) wait->pending = waiting->messages_();
   }
   std::string text;
@@ -148,7 +140,7 @@ double Watch::longest_wait() const {
   }
   const std::lock_guard lock(mutex_);
   for (const Scope* scope : scopes_)
-    if (scope->waits_) longest = std::max(longest, seconds(now - scope->since_));
+    if (scope->waits_) longest = std::max(longest, Watch::in_seconds(now - scope->since_));
   return longest;
 }
 

@@ -36,6 +36,11 @@ inline std::string info(hwloc_obj_t object, const char* name) {
   return value == nullptr ? "" : value;
 }
 
+/// Adds an info attribute, unless it is empty.
+inline void add_info(hwloc_obj_t object, const char* name, const std::string& value) {
+  if (!value.empty()) hwloc_obj_add_info(object, name, value.c_str());
+}
+
 /// "0000:1b:00.0", as NVML and the kernel write it.
 std::string bus_of(hwloc_obj_t pci);
 

@@ -46,19 +46,15 @@ std::map<std::string, std::string> ipv4_addresses() {
   return addresses;
 }
 
-void add(hwloc_obj_t object, const char* name, const std::string& value) {
-  if (!value.empty()) hwloc_obj_add_info(object, name, value.c_str());
-}
-
 void annotate_interface(hwloc_obj_t object, const std::string& name, const std::string& address) {
   const fs::path folder = fs::path("/sys/class/net") / name;
   const std::string state = line_of(folder / "operstate"), speed = line_of(folder / "speed");
   // Virtual interfaces do not know their state; the carrier says whether there is another end.
   const bool up = state == "up" || (state == "unknown" && line_of(folder / "carrier") == "1");
-  add(object, attribute::state, up ? "up" : "down");
+  add_info(object, attribute::state, up ? "up" : "down");
   if (const double megabits = std::atof(speed.c_str()); megabits > 0)
-    add(object, attribute::rate, fmt::format("{:.0f}", megabits * 1e6));
-  add(object, attribute::address, address);
+    add_info(object, attribute::rate, fmt::format("{:.0f}", megabits * 1e6));
+  add_info(object, attribute::address, address);
 }
 
 /// The port of an RDMA device that is up, else its first.
@@ -72,12 +68,12 @@ void annotate_rdma(hwloc_obj_t object) {
     if (up) break;
   }
   if (chosen.empty()) return;
-  add(object, attribute::port, chosen.filename().string());
-  add(object, attribute::state, line_of(chosen / "state").starts_with("4") ? "up" : "down");
-  add(object, attribute::link_layer, line_of(chosen / "link_layer"));
+  add_info(object, attribute::port, chosen.filename().string());
+  add_info(object, attribute::state, line_of(chosen / "state").starts_with("4") ? "up" : "down");
+  add_info(object, attribute::link_layer, line_of(chosen / "link_layer"));
   if (const double gigabits = std::atof(line_of(chosen / "rate").c_str());
       gigabits > 0)  // "400 Gb/sec (4X NDR)"
-    add(object, attribute::rate, fmt::format("{:.0f}", gigabits * 1e9));
+    add_info(object, attribute::rate, fmt::format("{:.0f}", gigabits * 1e9));
 }
 
 /// Interfaces that carry no messages between nodes: the loopback, bridges and what is plugged into them

@@ -105,10 +105,6 @@ hwloc_obj_t find(hwloc_topology_t topology, const PciInfo& pci) {
   return hwloc_get_pcidev_by_busid(topology, pci.domain, pci.bus, pci.device, 0);
 }
 
-void add(hwloc_obj_t object, const char* name, const std::string& value) {
-  hwloc_obj_add_info(object, name, value.c_str());
-}
-
 }  // namespace
 
 void annotate_gpus(hwloc_topology_t topology) {
@@ -118,7 +114,7 @@ void annotate_gpus(hwloc_topology_t topology) {
   char driver[96] = {};
   if (nvml.driver != nullptr && nvml.driver(driver, sizeof driver) == success) {
     const std::string key = std::string(attribute::software) + "driver";
-    add(hwloc_get_root_obj(topology), key.c_str(), driver);
+    add_info(hwloc_get_root_obj(topology), key.c_str(), driver);
   }
   constexpr unsigned nvidia = 0x10de;
   for (unsigned ordinal = 0; ordinal < count; ++ordinal) {
@@ -128,20 +124,20 @@ void annotate_gpus(hwloc_topology_t topology) {
     hwloc_obj_t object = find(topology, pci);
     if (object == nullptr) continue;
     char name[96] = {};
-    if (nvml.name(device, name, sizeof name) == success) add(object, attribute::gpu, name);
-    add(object, attribute::ordinal, fmt::to_string(ordinal));
+    if (nvml.name(device, name, sizeof name) == success) add_info(object, attribute::gpu, name);
+    add_info(object, attribute::ordinal, fmt::to_string(ordinal));
     const Links links = links_of(nvml, device);
-    add(object, attribute::nvlinks, fmt::to_string(links.active));
+    add_info(object, attribute::nvlinks, fmt::to_string(links.active));
     if (links.active == 0) continue;
-    add(object, attribute::nvlink_version, fmt::to_string(links.version));
-    add(object, attribute::nvlink_peers,
-        links.to_switch ? "switch" : fmt::format("{}", fmt::join(links.peers, ",")));
+    add_info(object, attribute::nvlink_version, fmt::to_string(links.version));
+    add_info(object, attribute::nvlink_peers,
+             links.to_switch ? "switch" : fmt::format("{}", fmt::join(links.peers, ",")));
   }
   // GPUs that the driver does not show this process.
   for (hwloc_obj_t object = nullptr; (object = hwloc_get_next_pcidev(topology, object)) != nullptr;) {
     const auto& at = object->attr->pcidev;
     if (at.vendor_id == nvidia && at.class_id >> 8 == 0x03 && info(object, attribute::ordinal).empty())
-      add(object, attribute::ordinal, "-1");
+      add_info(object, attribute::ordinal, "-1");
   }
 }
 

@@ -24,7 +24,6 @@ namespace {
 
 constexpr const char* checksum_attribute = "crc32";
 constexpr std::array part_names{"parameters", "first_moment", "second_moment"};
-constexpr const char* advice = "remove it, or resume from another one with --resume FILE";
 
 // The three groups of a checkpoint and the flat buffer that each one holds.
 struct Part {
@@ -73,7 +72,7 @@ void require_checksum(const io::Dataset& dataset, std::span<const float> values)
   const auto expected = dataset.integer_attribute(checksum_attribute);
   require(io::crc32_of(values) == expected,
           "{}: dataset {} is damaged (its CRC-32 differs from the recorded one): {}", dataset.file(),
-          dataset.name(), advice);
+          dataset.name(), bad_checkpoint_advice);
 }
 
 }  // namespace

@@ -17,8 +17,6 @@ namespace annulus::train {
 
 namespace {
 
-constexpr const char* advice = "remove it, or resume from another one with --resume FILE";
-
 std::string seal_text(std::uint32_t crc) {
   return fmt::format("\nannulus-checkpoint crc32 {:08x}\n", crc);
 }
@@ -32,7 +30,7 @@ std::uint32_t crc_of_file(const std::filesystem::path& path, std::uintmax_t size
     const auto count = std::min<std::uintmax_t>(size, piece.size());
     file.read(piece.data(), static_cast<std::streamsize>(count));
     require(file.good(), "checkpoint {} cannot be read ({}): {}", path.string(), std::strerror(errno),
-            advice);
+            bad_checkpoint_advice);
     crc = io::crc32_of(std::span<const char>(piece.data(), count), crc);
     size -= count;
   }
@@ -62,16 +60,17 @@ void require_sealed(const std::filesystem::path& path) {
   file.read(signature.data(), 8);
   require(file.good() && signature == "\x89HDF\r\n\x1a\n",
           "{} is no checkpoint of Annulus (not even HDF5): give the right file, or {}", path.string(),
-          advice);
+          bad_checkpoint_advice);
   if (size >= 8 + length) {
     file.seekg(static_cast<std::streamoff>(size - length));
     file.read(end.data(), static_cast<std::streamsize>(length));
   }
   require(end.starts_with(seal_text(0).substr(0, 26)),
           "{} is truncated, or no checkpoint of Annulus (its last line, the checksum, is missing): {}",
-          path.string(), advice);
+          path.string(), bad_checkpoint_advice);
   require(end == seal_text(crc_of_file(path, size - length)),
-          "{} is damaged (its CRC-32 is not the one in its last line): {}", path.string(), advice);
+          "{} is damaged (its CRC-32 is not the one in its last line): {}", path.string(),
+          bad_checkpoint_advice);
 }
 
 }  // namespace annulus::train

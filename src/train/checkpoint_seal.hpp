@@ -6,6 +6,10 @@
 /// looked at before HDF5 is, whose library trusts what it reads and may crash on damaged files.
 namespace annulus::train {
 
+/// What to do about a checkpoint that is damaged: the end of every message about one.
+inline constexpr const char* bad_checkpoint_advice =
+    "remove it, or resume from another one with --resume FILE";
+
 /// Appends the line. Throws Error that names the file.
 void seal_checkpoint(const std::filesystem::path& file);
 

@@ -23,7 +23,7 @@ namespace {
 namespace simd = attention::host_simd;
 using attention::Kernel;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float float_infinity = std::numeric_limits<float>::infinity();
 
 // --- The vector exponential
 // ---------------------------------------------------------------------------------
@@ -75,7 +75,8 @@ TEST(HostSimdExp2, IsExactAtIntegers) {
 }
 
 TEST(HostSimdExp2, IsZeroBelowAndNanForNan) {
-  for (const float x : {-infinity, -1e30f, -1e9f, -1000.0f, -150.0f, std::nextafter(-126.0f, -infinity)}) {
+  for (const float x :
+       {-float_infinity, -1e30f, -1e9f, -1000.0f, -150.0f, std::nextafter(-126.0f, -float_infinity)}) {
     EXPECT_EQ(exp2_of(x), 0.0f) << x;
   }
   EXPECT_TRUE(std::isnan(exp2_of(std::numeric_limits<float>::quiet_NaN())));
@@ -130,14 +131,14 @@ TEST(HostSimdProducts, EqualTheNaiveProduct) {
 TEST(HostSimdSoftmax, KeepsLanesWithoutKeysEmpty) {
   constexpr int rows = 5;
   std::vector<float> scores = random_floats(rows * simd::panel, 5);
-  for (int row = 0; row < rows; ++row) scores[row * simd::panel] = -infinity;
+  for (int row = 0; row < rows; ++row) scores[row * simd::panel] = -float_infinity;
   const auto before = scores;
-  std::vector<float> highest(simd::panel, -infinity), sum(simd::panel, 0.0f), factor(simd::panel, 9.0f);
+  std::vector<float> highest(simd::panel, -float_infinity), sum(simd::panel, 0.0f), factor(simd::panel, 9.0f);
   simd::softmax(rows, simd::block_vectors, scores.data(), highest.data(), sum.data(), factor.data());
-  EXPECT_EQ(highest[0], -infinity);
+  EXPECT_EQ(highest[0], -float_infinity);
   EXPECT_EQ(sum[0], 0.0f);
   for (int lane = 1; lane < simd::panel; ++lane) {
-    float top = -infinity;
+    float top = -float_infinity;
     double total = 0;
     for (int row = 0; row < rows; ++row) top = std::max(top, before[row * simd::panel + lane]);
     for (int row = 0; row < rows; ++row)
@@ -222,7 +223,7 @@ TEST(HostSimdMask, MasksExactlyWhatTheRuleForbids) {
       for (std::int64_t i = rows.begin; i < rows.end; ++i) {
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
           EXPECT_EQ(scores[(i - rows.begin) * keys.size() + j - keys.begin],
-                    mask.rule().allows(q(i), k(j)) ? 1.0f : -infinity)
+                    mask.rule().allows(q(i), k(j)) ? 1.0f : -float_infinity)
               << text << " " << layout_text << " " << i << " " << j;
         }
       }

@@ -12,8 +12,6 @@ namespace {
 
 using attention::Kernel;
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 /// Layouts by which shards of any number are cut.
 const std::vector<Layout> layouts = {Layout(Layout::Kind::contiguous), Layout(Layout::Kind::zigzag),
                                      Layout(Layout::Kind::striped), Layout(Layout::Kind::block_striped, 5)};

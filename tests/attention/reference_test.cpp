@@ -10,8 +10,6 @@
 namespace annulus::test {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // Two tokens, one head, head dimension 1, causal. Token 1 sees scores 0 and ln 3, that is weights 1/4 and
 // 3/4.
 class ByHand : public testing::Test {

@@ -10,7 +10,6 @@
 namespace annulus::test {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr Storage storages[] = {Storage::dense, Storage::tokens_first, Storage::inside};
 
 PositionMap rows(std::int64_t count) {

@@ -7,6 +7,7 @@
 
 #include "comm/mpi_communicator.hpp"
 #include "comm/suite.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::comm {
 namespace {
@@ -31,6 +32,18 @@ TEST_P(MpiSuite, HoldsInPieces) {
 
 INSTANTIATE_TEST_SUITE_P(Comm, MpiSuite, testing::ValuesIn(suite::all_cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(MpiDeviceMemory, GoesAsItIsWhereMpiReadsItOrIsSaidTo) {
+  for (const bool aware : {false, true}) {
+    EXPECT_FALSE(sends_device_memory("", false, aware)) << "without a device there is no such memory";
+    EXPECT_FALSE(sends_device_memory("direct", false, aware));
+    EXPECT_EQ(sends_device_memory("", true, aware), aware);
+    EXPECT_TRUE(sends_device_memory("direct", true, aware));
+    EXPECT_FALSE(sends_device_memory("staged", true, aware));
+  }
+  EXPECT_THAT(test::error_text([] { sends_device_memory("yes", true, true); }),
+              testing::StartsWith("ANNULUS_MPI_DEVICE_MEMORY is 'yes': set it to direct"));
+}
 
 TEST(Mpi, EnvironmentKnowsTheJob) {
   const MpiEnvironment environment;

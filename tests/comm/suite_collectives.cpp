@@ -124,7 +124,7 @@ void all_to_all(Communicator& comm) {
               testing::HasSubstr("in place"));
 }
 
-void views(Communicator& comm) {
+void views_in_collectives(Communicator& comm) {
   const std::size_t ranks = static_cast<std::size_t>(comm.size());
   using View = Kokkos::View<double*, Kokkos::HostSpace>;
   const View mine("mine", 4), all("all", 4 * ranks), sum("sum", 4), turned("turned", 4 * ranks);
@@ -188,7 +188,7 @@ std::vector<Case> collective_cases() {
           {"Broadcast", broadcast},
           {"AllGather", all_gather},
           {"AllToAll", all_to_all},
-          {"CollectiveViews", views},
+          {"CollectiveViews", views_in_collectives},
           {"Barrier", barrier},
           {"CollectivesBesideExchanges", collectives_beside_exchanges}};
 }

@@ -168,7 +168,7 @@ void something_where_nothing_is_expected(Communicator& comm) {
   size_mismatch(comm, 16, 0, 75);
 }
 
-void views(Communicator& comm) {
+void views_in_exchanges(Communicator& comm) {
   const Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace> out("out", 6, 5), in("in", 6, 5);
   Kokkos::deep_copy(out, static_cast<float>(comm.rank()) + 0.5f);
   // Rows 2 to 5 are contiguous.
@@ -216,7 +216,7 @@ std::vector<Case> exchange_cases() {
           {"FullPiecesShorterThanExpected", full_pieces_shorter_than_expected},
           {"NothingWhereSomethingIsExpected", nothing_where_something_is_expected},
           {"SomethingWhereNothingIsExpected", something_where_nothing_is_expected},
-          {"Views", views},
+          {"Views", views_in_exchanges},
           {"BadArguments", bad_arguments}};
 }
 

@@ -28,10 +28,10 @@ void check(int ranks, const Sample& sample, const std::string& schedule, const s
                              name_of(sample.type), ranks));
 }
 
-const std::vector<std::string> masks = {"full", "causal", "window:20,7", "dilated:6,5",
-                                        "documents:0,5,31,32,45"};
-const std::vector<std::string> causal_masks = {"causal", "window:9,0", "dilated:6,5",
-                                               "documents:0,5,31,32,45", "causal+window:25,3"};
+const std::vector<std::string> exchange_masks = {"full", "causal", "window:20,7", "dilated:6,5",
+                                                 "documents:0,5,31,32,45"};
+const std::vector<std::string> exchange_causal_masks = {"causal", "window:9,0", "dilated:6,5",
+                                                        "documents:0,5,31,32,45", "causal+window:25,3"};
 
 struct Case {
   int ranks;
@@ -49,16 +49,17 @@ void cross(const std::vector<Case>& cases, const std::vector<std::string>& masks
 }
 
 TEST(DistributedExchanges, AllGather) {
-  cross({{2, "all-gather"}, {5, "all-gather"}}, masks, {"contiguous", "zigzag"}, {.tokens = 61});
+  cross({{2, "all-gather"}, {5, "all-gather"}}, exchange_masks, {"contiguous", "zigzag"}, {.tokens = 61});
 }
 
 TEST(DistributedExchanges, HelperWorker) {
   cross({{2, "helper-worker"}, {3, "helper-worker"}, {4, "helper-worker"}, {7, "helper-worker"}},
-        causal_masks, {"contiguous"}, {.tokens = 61});
+        exchange_causal_masks, {"contiguous"}, {.tokens = 61});
 }
 
 TEST(DistributedExchanges, Ulysses) {
-  cross({{2, "ulysses"}, {3, "ulysses"}, {4, "ulysses"}}, masks, {"contiguous", "striped"}, {.tokens = 61});
+  cross({{2, "ulysses"}, {3, "ulysses"}, {4, "ulysses"}}, exchange_masks, {"contiguous", "striped"},
+        {.tokens = 61});
 }
 
 TEST(DistributedExchanges, HeadsThatTheRanksDoNotDivide) {
@@ -68,8 +69,8 @@ TEST(DistributedExchanges, HeadsThatTheRanksDoNotDivide) {
 }
 
 TEST(DistributedExchanges, Hybrid) {
-  cross({{4, "hybrid:2x2"}, {4, "hybrid:2x2:context-first"}, {6, "hybrid:2x3"}}, masks, {"zigzag", "striped"},
-        {.tokens = 61});
+  cross({{4, "hybrid:2x2"}, {4, "hybrid:2x2:context-first"}, {6, "hybrid:2x3"}}, exchange_masks,
+        {"zigzag", "striped"}, {.tokens = 61});
 }
 
 TEST(DistributedExchanges, SixteenBitTypes) {

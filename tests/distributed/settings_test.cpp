@@ -23,15 +23,15 @@ using distributed::Settings;
 using distributed::Work;
 using plan::Pass;
 
-struct Plans {
+struct BothPlans {
   plan::Plan forward, backward;
 };
 
 /// The plans, or nothing where the schedule refuses the problem.
-std::optional<Plans> try_plans(const std::string& schedule, const plan::Problem& problem) {
+std::optional<BothPlans> try_plans(const std::string& schedule, const plan::Problem& problem) {
   try {
-    return Plans{plan::make_plan(schedule, problem, Pass::forward),
-                 plan::make_plan(schedule, problem, Pass::backward)};
+    return BothPlans{plan::make_plan(schedule, problem, Pass::forward),
+                     plan::make_plan(schedule, problem, Pass::backward)};
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -53,7 +53,8 @@ std::vector<std::string> schedules_for(int ranks) {
 }
 
 /// out, lse, dq, dk, dv of this rank, one after another.
-std::vector<float> results(comm::Communicator& communicator, const Plans& plans, const Settings& settings) {
+std::vector<float> results(comm::Communicator& communicator, const BothPlans& plans,
+                           const Settings& settings) {
   const plan::Problem& problem = plans.forward.problem;
   const PositionMap rows = problem.shard(communicator.rank());
   const auto filled = [&](const char* label, int heads) {
@@ -119,7 +120,7 @@ void for_schedules(int kv_heads, const Check& check) {
 }
 
 TEST(DistributedSettings, WithoutOverlapTheSameBits) {
-  for_schedules(4, [](const Plans& plans) {
+  for_schedules(4, [](const BothPlans& plans) {
     comm::run_loopback(plans.forward.problem.topology, [&](comm::Communicator& communicator) {
       Settings no_overlap;
       no_overlap.overlap = false;
@@ -130,7 +131,7 @@ TEST(DistributedSettings, WithoutOverlapTheSameBits) {
 
 TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
   // One head a group: no compute is cut at the bounds of groups.
-  for_schedules(8, [](const Plans& plans) {
+  for_schedules(8, [](const BothPlans& plans) {
     const plan::Problem& problem = plans.forward.problem;
     comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
       std::vector<Work> calls;

@@ -15,7 +15,7 @@ using plan::Pass;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-KernelOptions small() {
+KernelOptions small_kernels() {
   KernelOptions options;
   options.head_dims = {16};
   options.dtypes = {DType::f32, DType::bf16, DType::f16};
@@ -27,7 +27,7 @@ KernelOptions small() {
 }
 
 TEST(Kernels, EveryShapeIsMeasuredAndCountsUnmaskedPairs) {
-  const KernelMeasurement measurement = measure_kernels(*comm::make_null(), small());
+  const KernelMeasurement measurement = measure_kernels(*comm::make_null(), small_kernels());
   EXPECT_THAT(measurement.notes, IsEmpty());
   ASSERT_EQ(measurement.points.size(), 3u * 2 * 2 * 2);
   int causal = 0;
@@ -47,7 +47,7 @@ TEST(Kernels, EveryShapeIsMeasuredAndCountsUnmaskedPairs) {
 }
 
 TEST(Kernels, LargeBlocksAreLeftOutWhenTimeIsShort) {
-  KernelOptions options = small();
+  KernelOptions options = small_kernels();
   options.dtypes = {DType::f32};
   options.sampling.seconds = 1e-9;
   const KernelMeasurement measurement = measure_kernels(*comm::make_null(), options);
@@ -58,7 +58,7 @@ TEST(Kernels, LargeBlocksAreLeftOutWhenTimeIsShort) {
 }
 
 TEST(Kernels, AllRanksGetTheSame) {
-  KernelOptions options = small();
+  KernelOptions options = small_kernels();
   options.dtypes = {DType::f32};
   options.masks = {BlockMask::causal};
   std::vector<std::vector<double>> seconds(2);

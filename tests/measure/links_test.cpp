@@ -58,7 +58,7 @@ TEST(Patterns, AllUsesEveryRankOrEveryCommonPlace) {
   EXPECT_EQ(peers(topology, LinkClass::inter, Pattern::one_way, 3), (Peers{0, 0}));
 }
 
-LinkOptions small() {
+LinkOptions small_links() {
   LinkOptions options;
   options.least_bytes = 100;
   options.most_bytes = 7000;
@@ -69,7 +69,7 @@ LinkOptions small() {
 TEST(Links, EveryPatternAndSizeIsMeasuredOnceAndTheSameOnAllRanks) {
   std::array<std::vector<double>, 4> medians;
   comm::run_loopback(Topology({2, 2}), [&](comm::Communicator& communicator) {
-    const LinkMeasurement measurement = measure_links(communicator, small());
+    const LinkMeasurement measurement = measure_links(communicator, small_links());
     EXPECT_THAT(measurement.notes, IsEmpty());
     ASSERT_EQ(measurement.points.size(), (3 + 4) * 4u);
     for (const LinkPoint& point : measurement.points) {
@@ -92,7 +92,7 @@ TEST(Links, EveryPatternAndSizeIsMeasuredOnceAndTheSameOnAllRanks) {
 
 TEST(Links, SizesThatTakeTooLongAreLeftOut) {
   comm::run_loopback(Topology({2}), [&](comm::Communicator& communicator) {
-    LinkOptions options = small();
+    LinkOptions options = small_links();
     options.sampling.seconds = 1e-9;
     const LinkMeasurement measurement = measure_links(communicator, options);
     EXPECT_EQ(measurement.points.size(), 3u) << "the smallest is always measured";
@@ -104,7 +104,7 @@ TEST(Links, SizesThatTakeTooLongAreLeftOut) {
 
 TEST(Links, SizesThatDoNotFitInMemoryAreLeftOut) {
   comm::run_loopback(Topology({1, 1}), [&](comm::Communicator& communicator) {
-    LinkOptions options = small();
+    LinkOptions options = small_links();
     options.memory = 15000;  // a quarter for the two buffers of each of two ranks: 1875 bytes
     options.patterns = {Pattern::all};
     const LinkMeasurement measurement = measure_links(communicator, options);
@@ -116,7 +116,7 @@ TEST(Links, SizesThatDoNotFitInMemoryAreLeftOut) {
 }
 
 TEST(Links, OneRankHasNone) {
-  EXPECT_THAT(measure_links(*comm::make_null(), small()).points, IsEmpty());
+  EXPECT_THAT(measure_links(*comm::make_null(), small_links()).points, IsEmpty());
 }
 
 TEST(Links, BadOptionsAreNamed) {

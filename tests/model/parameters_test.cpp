@@ -6,24 +6,14 @@
 #include <annulus/base/error.hpp>
 #include <annulus/model/parameters.hpp>
 
+#include "model/small_config.hpp"
+
 namespace annulus::model {
 namespace {
 
-LlamaConfig small() {
-  LlamaConfig config;
-  config.vocabulary = 50;
-  config.layers = 3;
-  config.hidden = 64;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.ffn = 96;
-  return config;
-}
-
 TEST(ParameterMap, CoversTheBufferWithoutGaps) {
   for (const bool tied : {false, true}) {
-    LlamaConfig config = small();
+    LlamaConfig config = test::small_config();
     config.tied = tied;
     const ParameterMap map(config);
     std::int64_t end = 0;
@@ -39,7 +29,7 @@ TEST(ParameterMap, CoversTheBufferWithoutGaps) {
 }
 
 TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
-  const ParameterMap map(small());
+  const ParameterMap map(test::small_config());
   EXPECT_EQ(map.find("layers.1.attention.query").offset, map.layer(1).qkv);
   EXPECT_EQ(map.find("layers.1.attention.key").offset, map.layer(1).qkv + 64 * 64);
   EXPECT_EQ(map.find("layers.1.attention.value").offset, map.layer(1).qkv + (64 + 32) * 64);
@@ -52,7 +42,7 @@ TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
 
 TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
   const HostExec exec;
-  const ParameterMap map(small());
+  const ParameterMap map(test::small_config());
   Array1<float, HostExec> a("a", map.size()), b("b", map.size()), other("other", map.size());
   initialize(exec, map, 5, a);
   initialize(exec, map, 5, b);

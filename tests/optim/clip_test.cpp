@@ -17,11 +17,11 @@
 namespace annulus::optim {
 namespace {
 
-using Buffer = Array1<float, test::TestExec>;
+using Gradients = Array1<float, test::TestExec>;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-Buffer on_device(const std::vector<float>& values) {
-  const Buffer buffer("gradients", values.size());
+Gradients on_device(const std::vector<float>& values) {
+  const Gradients buffer("gradients", values.size());
   const auto host = Kokkos::create_mirror_view(buffer);
   std::copy(values.begin(), values.end(), host.data());
   Kokkos::deep_copy(buffer, host);
@@ -36,11 +36,11 @@ std::vector<float> random_numbers(std::int64_t size) {
   return values;
 }
 
-Buffer random_gradients(std::int64_t size) {
+Gradients random_gradients(std::int64_t size) {
   return on_device(random_numbers(size));
 }
 
-double norm_of(const Buffer& buffer) {
+double norm_of(const Gradients& buffer) {
   const auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffer);
   long double sum = 0.0L;
   for (std::size_t i = 0; i < values.extent(0); ++i) sum += static_cast<long double>(values(i)) * values(i);
@@ -50,7 +50,7 @@ double norm_of(const Buffer& buffer) {
 TEST(GradientClipper, MeasuresTheNorm) {
   GradientClipper<test::TestExec> clipper(infinity);
   for (std::int64_t size : {0, 1, 3, 4095, 16383, 16384, 16385, 100003}) {
-    const Buffer gradients = random_gradients(size);
+    const Gradients gradients = random_gradients(size);
     const Clipping clipping = clipper.measure(test::TestExec(), gradients);
     EXPECT_NEAR(clipping.norm, norm_of(gradients), 1e-13 * norm_of(gradients)) << size << " elements";
     EXPECT_EQ(clipping.scale, 1.0f);
@@ -59,7 +59,7 @@ TEST(GradientClipper, MeasuresTheNorm) {
 }
 
 TEST(GradientClipper, ScalesDownToTheBoundAndNeverUp) {
-  const Buffer gradients = on_device({3.0f, -4.0f});
+  const Gradients gradients = on_device({3.0f, -4.0f});
   const auto scale = [&](double bound) {
     return GradientClipper<test::TestExec>(bound).measure(test::TestExec(), gradients).scale;
   };
@@ -71,7 +71,7 @@ TEST(GradientClipper, ScalesDownToTheBoundAndNeverUp) {
 }
 
 TEST(GradientClipper, SquaresBeyondTheRangeOfFloatCount) {
-  const Buffer gradients("gradients", 4);
+  const Gradients gradients("gradients", 4);
   Kokkos::deep_copy(gradients, 1e30f);
   EXPECT_NEAR(GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients).norm, 2e30, 1e24);
   Kokkos::deep_copy(gradients, 1e-30f);
@@ -82,7 +82,7 @@ TEST(GradientClipper, ReportsANormThatIsNotFinite) {
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> values = random_numbers(9000);
     values[8500] = bad;
-    const Buffer gradients = on_device(values);
+    const Gradients gradients = on_device(values);
     const Clipping clipping = GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients);
     EXPECT_FALSE(clipping.finite());
     EXPECT_EQ(clipping.scale, 0.0f);
@@ -97,7 +97,7 @@ TEST(GradientClipper, TheBoundMustBePositive) {
 
 #if defined(KOKKOS_ENABLE_OPENMP) && defined(KOKKOS_ENABLE_SERIAL) && !defined(ANNULUS_TEST_ON_DEVICE)
 TEST(GradientClipper, DoesNotDependOnTheNumberOfThreads) {
-  const Buffer gradients = random_gradients(1000003);
+  const Gradients gradients = random_gradients(1000003);
   const double many = GradientClipper<test::TestExec>(1.0).measure(test::TestExec(), gradients).norm;
   EXPECT_EQ(GradientClipper<test::TestExec>(1.0).measure(Kokkos::OpenMP(1), gradients).norm, many);
   EXPECT_EQ(GradientClipper<Kokkos::Serial>(1.0).measure(Kokkos::Serial(), gradients).norm, many);
@@ -105,21 +105,22 @@ TEST(GradientClipper, DoesNotDependOnTheNumberOfThreads) {
 #endif
 
 TEST(GradientClipper, TheSumIsTheSameBitsEveryTime) {
-  const Buffer gradients = random_gradients(300007);
+  const Gradients gradients = random_gradients(300007);
   GradientClipper<test::TestExec> clipper(1.0);
   const double norm = clipper.measure(test::TestExec(), gradients).norm;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(clipper.measure(test::TestExec(), gradients).norm, norm);
-  const Buffer from_second = Kokkos::subview(gradients, std::pair(1, 300007));  // not a multiple of 16 bytes
+  const Gradients from_second =
+      Kokkos::subview(gradients, std::pair(1, 300007));  // not a multiple of 16 bytes
   EXPECT_NEAR(clipper.measure(test::TestExec(), from_second).norm, norm_of(from_second), 1e-12 * norm);
 }
 
 TEST(GradientClipper, NormOfShardsOnAllRanks) {
-  const Buffer gradients = random_gradients(10000);
+  const Gradients gradients = random_gradients(10000);
   const double expected = norm_of(gradients);
   const std::vector<std::pair<int, int>> shards{{0, 1}, {1, 6000}, {6000, 6000}, {6000, 10000}};
   std::vector<double> norms(shards.size());
   comm::run_loopback(Topology::uniform(4, 2), [&](comm::Communicator& communicator) {
-    const Buffer shard = Kokkos::subview(gradients, shards[static_cast<std::size_t>(communicator.rank())]);
+    const Gradients shard = Kokkos::subview(gradients, shards[static_cast<std::size_t>(communicator.rank())]);
     GradientClipper<test::TestExec> clipper(expected / 2);
     const Clipping clipping = clipper.measure(test::rank_instance(), shard, &communicator);
     norms[static_cast<std::size_t>(communicator.rank())] = clipping.norm;

@@ -19,6 +19,9 @@ namespace annulus::plan::test {
 inline constexpr Pass passes[] = {Pass::forward, Pass::backward};
 inline const std::vector<std::string> layouts = {"contiguous", "zigzag", "striped", "block-striped:3"};
 
+/// The schedules that ring inside and between nodes.
+inline const std::vector<std::string> node_rings = {"topology-burst", "hierarchical", "double-ring"};
+
 inline std::vector<std::string> masks_of(std::int64_t tokens) {
   const std::string third = std::to_string(std::max<std::int64_t>(1, tokens / 3));
   std::vector<std::string> masks = {

@@ -16,16 +16,9 @@ using test::BlockFile;
 using test::for_sends;
 using test::make_problem;
 using test::on_nodes;
+using test::rows_sent;
 
 /// Rows of a tensor that all ranks send together.
-std::int64_t rows_sent(const Plan& plan, Tensor tensor) {
-  std::int64_t rows = 0;
-  for_sends(plan, [&](int, const Transfer& send) {
-    if (send.piece.tensor == tensor) rows += send.piece.rows.size();
-  });
-  return rows;
-}
-
 /// K, V, dK and dV of rings over keys.
 void expect_key_rows(const Problem& problem, std::int64_t rows) {
   const Plan forward = make_ring(problem, Pass::forward), backward = make_ring(problem, Pass::backward);

@@ -11,10 +11,12 @@
 
 #include "plan/check_plan.hpp"
 #include "plan/support.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::plan {
 namespace {
 
+using annulus::test::error_text;
 using test::BlockFile;
 using test::check_plan;
 using test::for_sends;
@@ -23,22 +25,20 @@ using test::on_nodes;
 using test::passes;
 using testing::HasSubstr;
 
-const std::vector<std::string> names = {"topology-burst", "hierarchical", "double-ring"};
-
 /// Same steps, whatever the name.
 bool same_steps(Plan a, const Plan& b) {
   a.schedule = b.schedule;
   return a == b;
 }
 
-void check_all(int nodes, int ranks_per_node, std::int64_t tokens, const std::string& mask,
-               const std::vector<std::string>& on_layouts = layouts) {
+void check_node_rings(int nodes, int ranks_per_node, std::int64_t tokens, const std::string& mask,
+                      const std::vector<std::string>& on_layouts = layouts) {
   for (const std::string& layout : on_layouts) {
     const Problem problem = on_nodes(nodes, ranks_per_node, tokens, layout, mask);
     SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on " << nodes
                                     << " nodes of " << ranks_per_node << " ranks");
     check_plan(make_topology_burst(problem, Pass::forward));
-    for (const std::string& name : names) {
+    for (const std::string& name : test::node_rings) {
       SCOPED_TRACE(name);
       EXPECT_TRUE(
           same_steps(make_plan(name, problem, Pass::forward), make_topology_burst(problem, Pass::forward)));
@@ -53,7 +53,7 @@ TEST(NodeRings, AreValidForEveryLayoutAndMask) {
        {std::pair{1, 3}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}, {3, 4}, {5, 2}}) {
     for (const std::int64_t tokens : {3, 37, 48}) {
       for (const std::string& mask : test::masks_of(tokens)) {
-        check_all(nodes, size, tokens, mask);
+        check_node_rings(nodes, size, tokens, mask);
         if (HasFailure()) return;
       }
     }
@@ -61,16 +61,16 @@ TEST(NodeRings, AreValidForEveryLayoutAndMask) {
 }
 
 TEST(NodeRings, AreValidOnManyRanks) {
-  check_all(8, 8, 640, "causal", {"zigzag"});
-  check_all(7, 5, 61, "window:9,3");  // ranks with a row or two
-  check_all(4, 8, 20, "full");        // ranks without rows
-  check_all(6, 6, 400, "dilated:9,50");
+  check_node_rings(8, 8, 640, "causal", {"zigzag"});
+  check_node_rings(7, 5, 61, "window:9,3");  // ranks with a row or two
+  check_node_rings(4, 8, 20, "full");        // ranks without rows
+  check_node_rings(6, 6, 400, "dilated:9,50");
 }
 
 TEST(NodeRings, AreValidForBlockMasks) {
   const BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
   for (const auto& [nodes, size] : {std::pair{2, 2}, {2, 4}, {3, 3}, {4, 2}, {8, 1}}) {
-    check_all(nodes, size, 45, file.mask(6));
+    check_node_rings(nodes, size, 45, file.mask(6));
   }
 }
 
@@ -78,7 +78,7 @@ TEST(NodeRings, AreValidForBlockMasks) {
 TEST(NodeRings, WorkInThePublishedOrder) {
   const int nodes = 3, size = 4;
   const Problem problem = on_nodes(nodes, size, 48, "contiguous", "full");
-  for (const std::string& name : names) {
+  for (const std::string& name : test::node_rings) {
     const Plan plan = make_plan(name, problem, Pass::forward);
     EXPECT_EQ(plan.steps, nodes * size);
     for (int node = 0; node < nodes; ++node) {
@@ -121,7 +121,7 @@ TEST(NodeRings, RanksExchangeWithNeighboursAndOnTheirOwnRail) {
   const int nodes = 4, size = 3;
   const Problem problem = on_nodes(nodes, size, 60, "striped", "full");
   const Topology& topology = problem.topology;
-  for (const std::string& name : names) {
+  for (const std::string& name : test::node_rings) {
     for (const Pass pass : passes) {
       for_sends(make_plan(name, problem, pass), [&](int rank, const Transfer& send) {
         const bool outer =
@@ -144,7 +144,7 @@ TEST(NodeRings, RanksExchangeWithNeighboursAndOnTheirOwnRail) {
 
 TEST(NodeRings, NextNodesShardsTravelForAWholeLoop) {
   const int nodes = 3, size = 4;
-  for (const std::string& name : names) {
+  for (const std::string& name : test::node_rings) {
     const Plan plan = make_plan(name, on_nodes(nodes, size, 48, "striped", "full"), Pass::forward);
     int seen = 0;
     for_sends(plan, [&](int, const Transfer& send) {
@@ -228,26 +228,17 @@ TEST(NodeRings, DoubleRingsMoveGradientsWhileNobodyComputes) {
 
 // --- Refusals ----------------------------------------------------------------------------------------------
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(NodeRings, RefuseUnevenNodes) {
   Problem problem = on_nodes(2, 3, 30, "contiguous", "full");
   problem.topology = Topology({2, 3, 1});
-  for (const std::string& name : names) {
+  for (const std::string& name : test::node_rings) {
     EXPECT_THAT(
-        error_of([&] { make_plan(name, problem, Pass::forward); }),
+        error_text([&] { make_plan(name, problem, Pass::forward); }),
         testing::AllOf(HasSubstr(fmt::format("schedule '{}'", name)), HasSubstr(problem.topology.to_string()),
                        HasSubstr("use schedule ring or burst")));
   }
   check_plan(make_double_ring(problem, Pass::backward, 3));  // windows are not bound to nodes
-  EXPECT_EQ(error_of([&] { make_double_ring(problem, Pass::forward, 4); }),
+  EXPECT_EQ(error_text([&] { make_double_ring(problem, Pass::forward, 4); }),
             "schedule 'double-ring:4': windows of 4 ranks do not divide 6 ranks: use schedule double-ring:3");
 }
 

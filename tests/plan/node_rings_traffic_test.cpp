@@ -19,8 +19,6 @@ using test::on_nodes;
 using test::passes;
 using testing::IsEmpty;
 
-const std::vector<std::string> names = {"topology-burst", "hierarchical", "double-ring"};
-
 /// Rows of the shards of one rail.
 std::int64_t rail_rows(const Problem& problem, int local) {
   std::int64_t rows = 0;
@@ -55,7 +53,7 @@ TEST(NodeRings, MoveExactlyWhatTheFullMaskNeeds) {
       Problem problem = on_nodes(nodes, size, 61, layout, "full");
       problem.activation = DType::bf16;
       const int ranks = nodes * size;
-      for (const std::string& name : names) {
+      for (const std::string& name : test::node_rings) {
         for (const Pass pass : passes) {
           const Widths bytes = widths(problem, name == "topology-burst", pass);
           const Plan plan = make_plan(name, problem, pass);
@@ -114,7 +112,7 @@ std::int64_t rows_between_nodes(const Plan& plan, Tensor tensor) {
 
 TEST(NodeRings, DocumentsThatKeepToANodeStayThere) {
   const Problem problem = on_nodes(3, 4, 96, "contiguous", "documents:0,32,64");
-  for (const std::string& name : names) {
+  for (const std::string& name : test::node_rings) {
     for (const Pass pass : passes) {
       const Plan plan = make_plan(name, problem, pass);
       for_sends(plan, [&](int rank, const Transfer& send) {
@@ -130,7 +128,7 @@ TEST(NodeRings, DocumentsThatKeepToANodeStayThere) {
 /// With a window of one shard, only the last shard of a node is needed on the next one.
 TEST(NodeRings, WindowsCrossToTheNextNodeOnly) {
   const Problem problem = on_nodes(3, 4, 96, "contiguous", "window:8,0");
-  for (const std::string& name : names) {
+  for (const std::string& name : test::node_rings) {
     const Plan forward = make_plan(name, problem, Pass::forward);
     EXPECT_EQ(rows_between_nodes(forward, Tensor::k), 2 * 8);
     EXPECT_EQ(forward.steps, 4);  // two loops of two rounds

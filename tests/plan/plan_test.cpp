@@ -11,22 +11,15 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "plan/check_plan.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::plan {
 namespace {
 
+using annulus::test::error_text;
 using test::EditedPlan;
 using test::make_problem;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Problem, PiecesHaveTheRowsAndHeadsOfTheirSide) {
   Problem problem = make_problem(3, 10, "contiguous", "full");  // 4, 3, 3 rows
@@ -53,7 +46,7 @@ TEST(Problem, NamesWhatMakesNoSense) {
   const auto check_with = [](auto change) {
     Problem problem = make_problem(2, 8, "contiguous", "full");
     change(problem);
-    return error_of([&] { problem.check(); });
+    return error_text([&] { problem.check(); });
   };
   EXPECT_EQ(check_with([](Problem&) {}), "no error");
   EXPECT_THAT(check_with([](Problem& p) { p.heads = 0; }), HasSubstr("heads is 0"));
@@ -89,9 +82,9 @@ TEST(Plan, DiffersWhereAnythingDiffers) {
 
 TEST(Plan, RefusesRanksAndStepsThatDoNotExist) {
   const Plan plan = make_ring(make_problem(2, 8, "contiguous", "full"), Pass::forward);
-  EXPECT_THAT(error_of([&] { plan.step(2, 0); }), HasSubstr("rank 2 is not one of the 2 ranks"));
-  EXPECT_THAT(error_of([&] { plan.step(-1, 0); }), HasSubstr("rank -1"));
-  EXPECT_THAT(error_of([&] { plan.step(0, 2); }), HasSubstr("step 2 is not one of the 2 steps"));
+  EXPECT_THAT(error_text([&] { plan.step(2, 0); }), HasSubstr("rank 2 is not one of the 2 ranks"));
+  EXPECT_THAT(error_text([&] { plan.step(-1, 0); }), HasSubstr("rank -1"));
+  EXPECT_THAT(error_text([&] { plan.step(0, 2); }), HasSubstr("step 2 is not one of the 2 steps"));
 }
 
 TEST(Plan, PrintsALineForEachThingToDo) {
@@ -168,14 +161,14 @@ TEST(Schedules, AreKnownByName) {
   EXPECT_EQ(make_plan("burst", problem, Pass::backward), make_burst(problem, Pass::backward));
   const std::string message = fmt::format("--schedule: there is no schedule 'brust'; known are {}",
                                           fmt::join(schedule_names(), ", "));
-  EXPECT_EQ(error_of([&] { make_plan("brust", problem, Pass::forward, "--schedule"); }), message);
-  EXPECT_EQ(error_of([&] { check_schedule("brust", "--schedule"); }), message);
+  EXPECT_EQ(error_text([&] { make_plan("brust", problem, Pass::forward, "--schedule"); }), message);
+  EXPECT_EQ(error_text([&] { check_schedule("brust", "--schedule"); }), message);
 }
 
 TEST(Schedules, TakeArgumentsBehindAColon) {
   const Problem problem = make_problem(6, 20, "striped", "causal");
   const auto error = [&](std::string_view name) {
-    return error_of([&] { make_plan(name, problem, Pass::forward, "attention.schedule"); });
+    return error_text([&] { make_plan(name, problem, Pass::forward, "attention.schedule"); });
   };
   EXPECT_NO_THROW(check_schedule("double-ring:3"));
   EXPECT_EQ(make_plan("double-ring:3", problem, Pass::backward),

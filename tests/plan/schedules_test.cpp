@@ -22,10 +22,11 @@ using test::make_problem;
 using test::masks_of;
 using test::passes;
 using test::rows;
+using test::rows_sent;
 using test::serves;
 using testing::IsEmpty;
 
-void check_all(int ranks, std::int64_t tokens, const std::string& mask) {
+void check_schedules(int ranks, std::int64_t tokens, const std::string& mask) {
   for (const std::string& layout : layouts) {
     const Problem problem = make_problem(ranks, tokens, layout, mask);
     for (const std::string& name : schedule_names()) {
@@ -44,7 +45,7 @@ TEST(Schedules, AreValidForEveryLayoutAndMask) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (const std::int64_t tokens : {1, 5, 37, 64}) {
       for (const std::string& mask : masks_of(tokens)) {
-        check_all(ranks, tokens, mask);
+        check_schedules(ranks, tokens, mask);
         if (HasFailure()) return;
       }
     }
@@ -52,15 +53,15 @@ TEST(Schedules, AreValidForEveryLayoutAndMask) {
 }
 
 TEST(Schedules, AreValidOnManyRanks) {
-  check_all(16, 129, "causal");
-  check_all(23, 90, "dilated:4,7");
-  check_all(33, 40, "window:9,9");  // ranks without rows
-  check_all(64, 1000, "documents:0,100,401,402");
+  check_schedules(16, 129, "causal");
+  check_schedules(23, 90, "dilated:4,7");
+  check_schedules(33, 40, "window:9,9");  // ranks without rows
+  check_schedules(64, 1000, "documents:0,100,401,402");
 }
 
 TEST(Schedules, AreValidForBlockMasks) {
   const BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
-  for (int ranks = 1; ranks <= 9; ++ranks) check_all(ranks, 45, file.mask(6));
+  for (int ranks = 1; ranks <= 9; ++ranks) check_schedules(ranks, 45, file.mask(6));
 }
 
 TEST(Schedules, DoNothingWhenTheMaskIsEmpty) {
@@ -133,16 +134,6 @@ TEST(Schedules, OneRankMovesNothing) {
 }
 
 /// Rows of a tensor that all ranks together send, in rows of one head of the whole batch.
-std::int64_t rows_sent(const Plan& plan, Tensor tensor) {
-  std::int64_t sum = 0;
-  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    for (const Step& step : plan.rank_steps(rank)) {
-      for (const Transfer& send : step.sends) sum += send.piece.tensor == tensor ? send.piece.rows.size() : 0;
-    }
-  }
-  return sum;
-}
-
 TEST(Schedules, CausalContiguousShardsStopAtTheLastRank) {
   const int ranks = 5;
   const Problem problem = make_problem(ranks, 43, "contiguous", "causal");

@@ -12,6 +12,7 @@
 
 #include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
+#include <annulus/plan/validate.hpp>
 
 namespace annulus::plan {
 
@@ -51,6 +52,15 @@ inline void for_sends(const Plan& plan, const std::function<void(int rank, const
       for (const Transfer& send : step.sends) visit(rank, send);
     }
   }
+}
+
+/// Rows of a tensor that all ranks send.
+inline std::int64_t rows_sent(const Plan& plan, Tensor tensor) {
+  std::int64_t rows = 0;
+  for_sends(plan, [&](int, const Transfer& send) {
+    if (send.piece.tensor == tensor) rows += send.piece.rows.size();
+  });
+  return rows;
 }
 
 /// Ranks a period apart do the same.
@@ -155,5 +165,10 @@ class BlockFile {
   static inline int counter_ = 0;
   std::filesystem::path path_;
 };
+
+/// What the validator finds.
+inline std::vector<std::string> found(const EditedPlan& plan) {
+  return violations(plan.finish());
+}
 
 }  // namespace annulus::plan::test

@@ -17,10 +17,6 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::vector<std::string> found(const EditedPlan& plan) {
-  return violations(plan.finish());
-}
-
 constexpr HeadRange heads = {0, 4}, kv_heads = {0, 2};
 
 /// DistFlashAttn's idea on two ranks, causal: rank 1 has more to do, so rank 0 takes the last two of its

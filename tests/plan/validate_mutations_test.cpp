@@ -17,7 +17,7 @@ using test::make_problem;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr int ranks = 6;  // on 3 nodes
+constexpr int mutated_ranks = 6;  // on 3 nodes
 
 /// Calls `check(copy of the plan, description)` after every change that `change` can make to one entry.
 template <class Entry, class Change, class Check>
@@ -33,12 +33,12 @@ void for_each_entry(const EditedPlan& plan, std::vector<Entry> Step::*list, Chan
   }
 }
 
-std::vector<EditedPlan> subjects() {
+std::vector<EditedPlan> mutated_plans() {
   std::vector<EditedPlan> plans;
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     for (const std::string& name : schedule_names()) {
       for (const char* mask : {"full", "causal", "dilated:3,5"}) {
-        const Problem problem = make_problem(ranks, 23, "contiguous", mask);
+        const Problem problem = make_problem(mutated_ranks, 23, "contiguous", mask);
         if (test::serves(name, problem)) plans.emplace_back(make_plan(name, problem, pass));
       }
     }
@@ -55,7 +55,7 @@ TEST(Validator, MissesNoEntryThatIsDropped) {
   const auto drop = [](auto& entries, std::size_t i) {
     entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
   };
-  for (const EditedPlan& plan : subjects()) {
+  for (const EditedPlan& plan : mutated_plans()) {
     for_each_entry(plan, &Step::clears, drop, expect_found);
     for_each_entry(plan, &Step::sends, drop, expect_found);
     for_each_entry(plan, &Step::receives, drop, expect_found);
@@ -67,7 +67,7 @@ TEST(Validator, MissesNoEntryThatIsDoubled) {
   const auto twice = [](auto& entries, std::size_t i) {
     entries.push_back(typename std::decay_t<decltype(entries)>::value_type(entries[i]));
   };
-  for (const EditedPlan& plan : subjects()) {
+  for (const EditedPlan& plan : mutated_plans()) {
     for_each_entry(plan, &Step::sends, twice, expect_found);
     for_each_entry(plan, &Step::receives, twice, expect_found);
     for_each_entry(plan, &Step::computes, twice, expect_found);
@@ -79,7 +79,7 @@ TEST(Validator, MissesNoFieldThatIsWrong) {
     for_each_entry(
         plan, list, [&](auto& entries, std::size_t i) { change(entries[i]); }, expect_found);
   };
-  for (const EditedPlan& plan : subjects()) {
+  for (const EditedPlan& plan : mutated_plans()) {
     for (const auto list : {&Step::sends, &Step::receives}) {
       each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % ranks; });
       each(plan, list, [](Transfer& t) { t.piece.rows.end -= 1; });

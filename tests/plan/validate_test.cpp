@@ -31,10 +31,6 @@ EditedPlan burst(Pass pass = Pass::backward, std::string_view mask = "full") {
   return EditedPlan(make_burst(make_problem(4, 16, "contiguous", mask), pass));
 }
 
-std::vector<std::string> found(const EditedPlan& plan) {
-  return violations(plan.finish());
-}
-
 template <class T>
 T& find(std::vector<T>& entries, Tensor tensor) {
   const auto place =

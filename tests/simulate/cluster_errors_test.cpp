@@ -19,7 +19,7 @@ struct Bad {
   std::string text;
 };
 
-const std::string backward = "[[kernel]]\npass = \"backward\"\nhead_dim = 64\nrate = 1e12\n";
+const std::string backward_kernel = "[[kernel]]\npass = \"backward\"\nhead_dim = 64\nrate = 1e12\n";
 
 const std::vector<Bad> files = {
     // No TOML.
@@ -39,7 +39,7 @@ const std::vector<Bad> files = {
     {2, "[inside]\nlink.bandwidth = 1e9\n"},
     {2, "# a comment\nnodes = 2\n"},
     {4, "[cluster]\nnodes = 1\nranks_per_node = 8\ngpus = 8\n"},
-    {5, backward + "speed = 3\n"},
+    {5, backward_kernel + "speed = 3\n"},
     // Wrong types.
     {1, "inside = 3e9\n"},
     {1, "between = [1, 2]\n"},
@@ -72,7 +72,7 @@ const std::vector<Bad> files = {
     {2, "[cluster]\nnodes = 1048576\nranks_per_node = 1048576\n"},
     {3, "[[kernel]]\npass = \"forward\"\nhead_dim = 0\nrate = 1e12\n"},
     {4, "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrate = 0\n"},
-    {8, backward + "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrate = -1e12\n"},
+    {8, backward_kernel + "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrate = -1e12\n"},
     {4, "[[kernel]]\npass = \"forward\"\nhead_dim = 64\nrows = -1\nrate = 1e12\n"},
     {2, "[[kernel]]\npass = \"sideways\"\nhead_dim = 64\nrate = 1e12\n"},
     // What is missing or does not agree.
@@ -80,10 +80,10 @@ const std::vector<Bad> files = {
     {2, "\n[cluster]\nranks_per_node = 8\n"},
     {3, "[cluster]\nnodes = 2\nranks_per_node = [8, 8, 8]\n"},
     {3, "[cluster]\nnodes = 1\nranks_per_node = []\n"},
-    {5, backward + "[[kernel]]\nhead_dim = 64\nrate = 1e12\n"},
-    {5, backward + "[[kernel]]\npass = \"forward\"\nrate = 1e12\n"},
-    {5, backward + "[[kernel]]\npass = \"forward\"\nhead_dim = 64\n"},
-    {1, backward},
+    {5, backward_kernel + "[[kernel]]\nhead_dim = 64\nrate = 1e12\n"},
+    {5, backward_kernel + "[[kernel]]\npass = \"forward\"\nrate = 1e12\n"},
+    {5, backward_kernel + "[[kernel]]\npass = \"forward\"\nhead_dim = 64\n"},
+    {1, backward_kernel},
 };
 
 TEST(ClusterErrors, NameTheFileAndTheLine) {

@@ -104,12 +104,13 @@ struct AttentionProblem {
   }
 };
 
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
 /// The larger of ‖value − expected‖ / ‖expected‖ and max|value − expected| / max|expected|: the first is
 /// strict on arrays as a whole, the second on single elements. Arrays whose elements are smaller than `size`
 /// are compared with elements of that size. Infinities must be equal; infinite where they differ, where
 /// shapes differ and where a value is NaN.
 inline double relative_error(const Array& value, const Array& expected, double size = 0) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
   if (value.batch != expected.batch || value.heads != expected.heads || value.tokens != expected.tokens ||
       value.width != expected.width) {
     return infinity;

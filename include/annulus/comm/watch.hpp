@@ -33,6 +33,7 @@ class Watch {
  public:
   using Clock = std::chrono::steady_clock;
   using Limit = std::chrono::milliseconds;  ///< of one wait; zero: none
+  static double in_seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
   /// A wait that goes on.
   struct Wait {

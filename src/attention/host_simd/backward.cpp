@@ -19,12 +19,11 @@
 namespace annulus::attention::host_simd {
 namespace {
 
-constexpr float log2_e = 1.4426950408889634f;
 constexpr int max_panels = backward_panels(16);
 static_assert(backward_panels(256) <= max_panels);
 
 /// Scratch of one thread.
-struct Workspace {
+struct BackwardWorkspace {
   int tile_keys, stride, score_stride;
   float *k_panels, *v_panels, *dk_panels, *dv_panels;  // (panels, head_dim, panel); k scaled for the scores
   float* keys;                                         // (tile_keys, head_dim)
@@ -34,7 +33,7 @@ struct Workspace {
   float *lse2, *d;                                     // (backward_queries)
   std::size_t bytes;
 
-  Workspace(int head_dim, float* scratch)
+  BackwardWorkspace(int head_dim, float* scratch)
       : tile_keys(backward_panels(head_dim) * panel),
         stride(packed_stride(head_dim)),
         score_stride(packed_stride(tile_keys)) {
@@ -109,7 +108,7 @@ struct Problem {
 template <class T>
 class KeyTile {
  public:
-  KeyTile(const Problem<T>& problem, int batch, int kv_head, int tile, const Workspace& work)
+  KeyTile(const Problem<T>& problem, int batch, int kv_head, int tile, const BackwardWorkspace& work)
       : problem_(problem),
         batch_(batch),
         kv_head_(kv_head),
@@ -154,8 +153,8 @@ class KeyTile {
     for (int p = 0; p < panels(); ++p) {
       const RowRange keys = panel_keys(p);
       const auto count = static_cast<int>(keys.size());
-      pack_panel(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2), count, head_dim_, log2_e * in.scale,
-                 work_.k_panels + panel_offset(p));
+      pack_panel(&in.k(batch_, kv_head_, keys.begin, 0), in.k.stride(2), count, head_dim_,
+                 static_cast<float>(log2_e) * in.scale, work_.k_panels + panel_offset(p));
       pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
                  work_.v_panels + panel_offset(p));
     }
@@ -186,7 +185,7 @@ class KeyTile {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (int row = 0; row < rows; ++row) {
       const float lse = problem_.lse(batch_, head, queries.begin + row);
-      work_.lse2[row] = lse == -infinity ? infinity : log2_e * lse;
+      work_.lse2[row] = lse == -infinity ? infinity : static_cast<float>(log2_e) * lse;
       work_.d[row] = problem_.d(batch_, head, queries.begin + row);
     }
     std::fill_n(work_.lse2 + rows, padding, infinity);
@@ -291,7 +290,7 @@ class KeyTile {
   int batch_, kv_head_, tile_;
   RowRange keys_;
   int head_dim_;
-  const Workspace& work_;
+  const BackwardWorkspace& work_;
   bool started_ = false;
 };
 
@@ -316,7 +315,7 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
   const int sequences = problem.batch() * problem.kv_heads(), head_dim = problem.head_dim();
   const TileOrder order(sequences, problem.key_tiles(), exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
-  const std::size_t scratch = Workspace(head_dim, nullptr).bytes + 64;
+  const std::size_t scratch = BackwardWorkspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, sequences * problem.key_tiles(), 1);
   policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
   Kokkos::parallel_for(
@@ -326,7 +325,7 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
         const auto [sequence, tile] = order(Kokkos::atomic_fetch_add(&problem.counters(problem.turns()), 1));
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         KeyTile<T>(problem, sequence / problem.kv_heads(), sequence % problem.kv_heads(), tile,
-                   Workspace(head_dim, memory))
+                   BackwardWorkspace(head_dim, memory))
             .run();
       });
 }

@@ -18,10 +18,10 @@ namespace annulus::attention::host_simd {
 namespace {
 
 constexpr int tile_queries = forward_panels * panel;
-constexpr double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
+constexpr double ln_2 = 0.6931471805599453;
 
 /// Scratch of one thread.
-struct Workspace {
+struct ForwardWorkspace {
   int stride;                     // of packed key and value rows
   float *q, *out;                 // (forward_panels, head_dim, panel)
   float *keys, *values;           // (forward_keys + block_rows, head_dim)
@@ -29,7 +29,7 @@ struct Workspace {
   float *highest, *sum, *factor;  // (tile_queries), (tile_queries), (panel)
   std::size_t bytes;
 
-  Workspace(int head_dim, float* scratch) : stride(packed_stride(head_dim)) {
+  ForwardWorkspace(int head_dim, float* scratch) : stride(packed_stride(head_dim)) {
     Carve carve(scratch);
     q = carve.take(tile_queries * head_dim);
     out = carve.take(tile_queries * head_dim);
@@ -48,7 +48,7 @@ template <class T>
 class QueryTile {
  public:
   QueryTile(const Operands<T, HostExec>& in, const KeySpan* spans, int batch, int head, RowRange queries,
-            const Workspace& work)
+            const ForwardWorkspace& work)
       : in_(in),
         spans_(spans),
         batch_(batch),
@@ -140,7 +140,7 @@ class QueryTile {
   int batch_, head_, kv_head_;
   RowRange queries_;
   int head_dim_;
-  const Workspace& work_;
+  const ForwardWorkspace& work_;
 };
 
 }  // namespace
@@ -165,7 +165,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
   const int tiles = static_cast<int>((rows + tile_queries - 1) / tile_queries), sequences = batch * heads;
   const TileOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
-  const std::size_t scratch = Workspace(head_dim, nullptr).bytes + 64;
+  const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;
   Policy policy(exec, tiles * sequences, 1);
   policy.set_scratch_size(1, Kokkos::PerTeam(static_cast<int>(scratch))).set_chunk_size(1);
   Kokkos::parallel_for(
@@ -176,7 +176,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
         auto* memory = static_cast<float*>(member.team_scratch(1).get_shmem_aligned(scratch - 64, 64));
         const RowRange queries{tile * tile_queries, std::min(rows, (tile + 1) * tile_queries)};
         QueryTile<T>(in, spans.data(), sequence / heads, sequence % heads, queries,
-                     Workspace(head_dim, memory))
+                     ForwardWorkspace(head_dim, memory))
             .run(out, lse);
       });
 }

@@ -5,6 +5,8 @@
 /// vectors; the row stride of `scores` is `panel`.
 namespace annulus::attention::host_simd {
 
+inline constexpr double log2_e = 1.4426950408889634;
+
 /// Online softmax over the rows (keys) of a panel whose lanes are queries:
 ///   highest' = max(highest, scores), factor = 2^(highest − highest'), scores = 2^(scores − highest'),
 ///   sum' = factor · sum + Σ scores.

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <annulus/measure/sampling.hpp>
+
+namespace annulus::bench {
+
+/// A measured time as all reports write it; seconds.
+inline nlohmann::json to_json(const measure::Sample& s) {
+  return {{"median", s.median},
+          {"min", s.least},
+          {"max", s.most},
+          {"repetitions", s.repetitions},
+          {"iterations", s.iterations}};
+}
+
+}  // namespace annulus::bench
