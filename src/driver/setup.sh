@@ -16,10 +16,14 @@ packages=(
 
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
-    die "installing packages needs root: run as root, install sudo, or install these yourself: ${packages[*]}"; fi
+    die "installing packages needs root: run as root, install sudo, install these yourself: ${packages[*]}, or take them from modules, Spack or conda (ANNULUS_PACKAGES=no)"; fi
 }
 
 install_packages() {
+  if [ "${ANNULUS_PACKAGES:-}" = no ]; then
+    say "ANNULUS_PACKAGES=no: taking the compilers and libraries of this machine's modules and folders"
+    return
+  fi
   if ! command -v dpkg-query >/dev/null; then
     say "no Debian package manager here: taking the compilers and libraries of this machine (README.md lists what is needed)"
     return
