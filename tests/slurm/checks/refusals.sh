@@ -82,11 +82,11 @@ ln -s libnccl.so.2.27.3 "$work/fake/libnccl.so.2"
 ln -s libnccl.so.2.20.5 "$work/fake/libnccl.so.2.other"
 cat >"$work/fake/ldd" <<SH
 #!/bin/bash
-$(command -v ldd) "\$@"
+[ "\$FAKE" = debug ] || $(command -v ldd) "\$@"
 other=
 [ "\$FAKE \$(hostname)" != "nccl n2" ] || other=.other
 echo "libnccl.so.2 => $work/fake/libnccl.so.2\$other (0x0)"
-echo "libcudart.so.12 => /usr/local/cuda/lib64/libcudart.so.12 (0x0)"
+echo "libcublasLt.so.12 => /usr/local/cuda/lib64/libcublasLt.so.12 (0x0)"
 SH
 cat >"$work/fake/nvidia-smi" <<'SH'
 #!/bin/bash
@@ -108,6 +108,8 @@ chmod +x "$work/fake/ldd" "$work/fake/nvidia-smi"
   FAKE=nccl job_asks nccl "node n2 loads another NCCL than the others: libnccl.so.2.20.5, not libnccl.so.2.27.3. Load the same module" --nodes=3 --nodelist=n1,n2,n3
   FAKE=cuda job_asks cuda "node n2 has an NVIDIA driver (470.82.01) that runs CUDA 11 at most, and the program was built with CUDA 12. Leave it out (--exclude=n2)" --nodes=3 --nodelist=n1,n2,n3
   FAKE=gpus job_asks gpus "node n2 has other GPUs than the others: 1 NVIDIA A100-SXM4-80GB, not 1 NVIDIA H100 80GB HBM3. Name one node type" --nodes=3 --nodelist=n1,n2,n3
+  asked[debug]=$(FAKE=debug on_login sbatch --parsable --output="$work/debug.log" --nodes=2 slurm/cpu-debug.sbatch "$work/run.toml")
+  texts[debug]="annulus-train is for GPUs, and this run is for CPUs with all checks: ./annulus build cpu-debug"
   refused
   log=$work/gpus.log
   said "note: NVIDIA drivers differ: n1: 550.54.15; n2: 570.86.10; n3: 550.54.15"
