@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -29,29 +31,49 @@ struct Stuck {
   int rank = 0, compute = 0;
 };
 
-/// Forward over 96 tokens, full mask, two heads. One rank is stuck until `others_gave_up`, which takes 300
-/// ms.
+constexpr int ranks = 4;
+
+/// How far the ranks have come.
+struct Progress {
+  std::array<std::atomic<int>, ranks> computes{};
+  std::array<std::atomic<bool>, ranks> done{};
+  std::atomic<bool> given_up = false;
+};
+
+/// The rank that gives up, after 500 ms; the others would wait a minute. Its wait starts when the others are
+/// where they are to be seen, however slow the machine is: it stays in a compute until then.
+struct Witness {
+  int rank = 0, compute = 0;
+  std::function<bool(const Progress&)> ready;
+};
+
+/// Forward over 96 tokens, full mask, two heads. One rank is stuck until the witness has given up.
 void attend(comm::Communicator& communicator, const std::string& schedule, Stuck stuck,
-            std::atomic<bool>& others_gave_up) {
+            const Witness& witness, Progress& progress) {
   plan::Problem problem;
   problem.topology = communicator.topology();
   problem.mask = Mask::parse("full", 96);
   problem.heads = problem.kv_heads = 2;
   problem.head_dim = 16;
-  int computes = 0;
-  distributed::Settings settings;
-  settings.stall_limit = 300ms;
-  const auto get_stuck = [&] {
-    while (communicator.rank() == stuck.rank && !others_gave_up) std::this_thread::sleep_for(1ms);
+  const int rank = communicator.rank();
+  auto& computes = progress.computes[static_cast<std::size_t>(rank)];
+  const auto stay_until = [](const auto& over) {
+    while (!over()) std::this_thread::sleep_for(1ms);
   };
+  const auto given_up = [&] { return progress.given_up.load(); };
+  distributed::Settings settings;
+  settings.stall_limit = rank == witness.rank ? 500ms : 60s;
   settings.stand_in = [&](const distributed::Work&) {
-    if (++computes == stuck.compute) get_stuck();
+    const int compute = ++computes;
+    if (rank == stuck.rank && compute == stuck.compute) stay_until(given_up);
+    if (rank == witness.rank && compute == witness.compute)
+      stay_until([&] { return witness.ready(progress) || given_up(); });
   };
   const HostExec exec;
   distributed::Attention<HostExec, float> attention(
       exec, communicator, plan::make_plan(schedule, problem, plan::Pass::forward),
       plan::make_plan(schedule, problem, plan::Pass::backward), settings);
-  const int rows = static_cast<int>(problem.shard(communicator.rank()).count);
+  const int rows = static_cast<int>(problem.shard(rank).count);
   const Array4<float, HostExec> q("q", 1, 2, rows, 16), k("k", 1, 2, rows, 16), v("v", 1, 2, rows, 16),
       out("out", 1, 2, rows, 16);
   const Array3<float, HostExec> lse("lse", 1, 2, rows);
@@ -60,23 +82,25 @@ void attend(comm::Communicator& communicator, const std::string& schedule, Stuck
     ~SayWhenGivenUp() {
       if (std::uncaught_exceptions() > 0) gone = true;
     }
-  } say{others_gave_up};
-  if (stuck.compute == 0) get_stuck();
+  } say{progress.given_up};
+  if (rank == stuck.rank && stuck.compute == 0) stay_until(given_up);
   attention.forward(exec, q, k, v, 1.0f, out, lse);
+  progress.done[static_cast<std::size_t>(rank)] = true;
 }
 
 TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
-  std::atomic<bool> gave_up = false;
+  Progress progress;
+  const Witness witness{2, 3, [](const Progress& p) { return p.computes[0] >= 3 && p.done[3]; }};
   const std::string text = error_text([&] {
-    comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
-      attend(communicator, "ring", {.rank = 1, .compute = 2}, gave_up);
+    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+      attend(communicator, "ring", {.rank = 1, .compute = 2}, witness, progress);
     });
   });
   // Rank 1 has sent in steps 0 and 1; its neighbour waits for what it would send in step 2.
-  EXPECT_THAT(text, HasSubstr("has waited 300 ms"));
-  EXPECT_THAT(text, ContainsRegex("; rank 1: ring forward, in step 1 of 0 to 3, computes since 0\\.[0-9] s"));
+  EXPECT_THAT(text, HasSubstr("has waited 500 ms"));
+  EXPECT_THAT(text, ContainsRegex("; rank 1: ring forward, in step 1 of 0 to 3, computes since [0-9.]+ s"));
   EXPECT_THAT(text, ContainsRegex(
-                        "; rank 2: ring forward, in step 3 of 0 to 3, has waited 0\\.[0-9] s on channel "
+                        "; rank 2: ring forward, in step 3 of 0 to 3, has waited [0-9.]+ s on channel "
                         "'activations' for k, v of shard 3, rows \\[0, 24\\), heads \\[0, 2\\) from rank 1, "
                         "which sends it in step 2; rank 1 was last heard of in step 1"));
   EXPECT_THAT(text, ContainsRegex("; rank 0: ring forward, in step 3 of 0 to 3, has waited"));
@@ -84,14 +108,15 @@ TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
 }
 
 TEST(Stall, TellsApartWhatHasArrivedOfAnExchangeWithMany) {
-  std::atomic<bool> gave_up = false;
+  Progress progress;
+  const Witness witness{0, 1, [](const Progress& p) { return p.computes[1] >= 1 && p.computes[3] >= 1; }};
   const std::string text = error_text([&] {
-    comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
-      attend(communicator, "all-gather", {.rank = 2, .compute = 0}, gave_up);
+    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+      attend(communicator, "all-gather", {.rank = 2, .compute = 0}, witness, progress);
     });
   });
   EXPECT_THAT(
-      text, ContainsRegex("; rank 0: all-gather forward, in step 1 of 0 to [0-9], has waited 0\\.[0-9] s on "
+      text, ContainsRegex("; rank 0: all-gather forward, in step 1 of 0 to [0-9], has waited [0-9.]+ s on "
                           "channel 'activations' for k, v of shard 2, [^;]* from rank 2, which sends it in "
                           "step 0, and until rank 2 takes k, v of shard 0, [^;]*; nothing has come from rank "
                           "2 in this pass"));
@@ -100,11 +125,12 @@ TEST(Stall, TellsApartWhatHasArrivedOfAnExchangeWithMany) {
 
 // Ranks of a part of the job are named by their numbers in the job.
 TEST(Stall, NamesRanksOfAGroup) {
-  std::atomic<bool> gave_up = false;
+  Progress progress;
+  const Witness witness{2, 1, [](const Progress& p) { return p.computes[1] >= 1; }};
   const std::string text = error_text([&] {
-    comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
+    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
       const auto group = communicator.split(communicator.rank() > 0 ? 1 : 0, communicator.rank());
-      if (communicator.rank() > 0) attend(*group, "ring", {.rank = 1, .compute = 1}, gave_up);
+      if (communicator.rank() > 0) attend(*group, "ring", {.rank = 1, .compute = 1}, witness, progress);
     });
   });
   EXPECT_THAT(text, AllOf(HasSubstr("from rank 2 (here rank 1), which sends it in step"),
