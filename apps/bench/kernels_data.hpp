@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <annulus/base/float16.hpp>
+#include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 
 /// Operands of `annulus-bench kernels`: numbers that are a function of their index, so that the reference
@@ -31,7 +32,7 @@ double stored(std::uint32_t seed, std::int64_t index) {
 template <class T, class Exec>
 void fill(const Exec& exec, std::uint32_t seed, T* to, std::int64_t size) {
   Kokkos::parallel_for(
-      "annulus::bench::fill", Kokkos::RangePolicy<Exec>(exec, 0, size),
+      "annulus::bench::fill", ElementRange<Exec>(exec, 0, size),
       KOKKOS_LAMBDA(const std::int64_t i) { to[i] = T(noise(seed, i)); });
 }
 

@@ -3,6 +3,7 @@
 
 #include <annulus/core/cast.hpp>
 #include <annulus/core/pack.hpp>
+#include <annulus/core/range.hpp>
 #include <annulus/optim/adamw.hpp>
 #include <annulus/optim/clip.hpp>
 
@@ -97,7 +98,7 @@ constexpr int copy_width = 4;
 void copy_packs(const Exec& exec, const Floats& from, const Floats& to) {
   Kokkos::parallel_for(
       "annulus::bench::copy",
-      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) / copy_width),
+      ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) / copy_width),
       KOKKOS_LAMBDA(const std::int64_t i) {
         store(&to(i * copy_width), load<copy_width>(&from(i * copy_width)));
       });

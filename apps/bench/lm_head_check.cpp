@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 
 #include "bench/samples.hpp"
@@ -14,9 +15,7 @@ namespace {
 
 template <class Body>
 void in_parallel(std::int64_t count, const Body& body) {
-  Kokkos::parallel_for("annulus::bench::check_head",
-                       Kokkos::RangePolicy<HostExec, Kokkos::IndexType<std::int64_t>>(HostExec(), 0, count),
-                       body);
+  Kokkos::parallel_for("annulus::bench::check_head", ElementRange<HostExec>(HostExec(), 0, count), body);
   HostExec().fence();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/core/memory.hpp>
+#include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 #include <cstdint>
 #include <string>
@@ -22,8 +23,7 @@ void fill_random(const Exec& exec, const Array2<T, Exec>& matrix, std::uint64_t 
   const auto columns = static_cast<std::int64_t>(matrix.extent(1));
   Kokkos::parallel_for(
       "annulus::bench::fill_random",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(
-          exec, 0, static_cast<std::int64_t>(matrix.extent(0)) * columns),
+      ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(matrix.extent(0)) * columns),
       KOKKOS_LAMBDA(std::int64_t i) {
         matrix(i / columns, i % columns) = T(amplitude * uniform(seed, static_cast<std::uint64_t>(i)));
       });

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include <annulus/core/range.hpp>
+
 #include "bench/samples.hpp"
 
 namespace annulus::bench {
@@ -140,8 +142,8 @@ class SampledCheck {
   std::vector<double> own_d() const {
     const std::int64_t rows = t_.positions.count;
     std::vector<double> d(static_cast<std::size_t>(heads_ * rows));
-    Kokkos::parallel_for("annulus::bench::check_d",
-                         Kokkos::RangePolicy<HostExec>(HostExec(), 0, heads_ * rows), [&](std::int64_t n) {
+    Kokkos::parallel_for("annulus::bench::check_d", ElementRange<HostExec>(HostExec(), 0, heads_ * rows),
+                         [&](std::int64_t n) {
                            const std::int64_t h = n / rows, i = n % rows;
                            double sum = 0;
                            for (int c = 0; c < d_; ++c) {
@@ -161,7 +163,7 @@ class SampledCheck {
     const std::int64_t samples = count();
     Kokkos::parallel_for(
         "annulus::bench::check_rows",
-        Kokkos::RangePolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>(HostExec(), 0, heads * samples),
+        ElementRange<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>(HostExec(), 0, heads * samples),
         [&](std::int64_t n) { f(n / samples, n % samples); });
     HostExec().fence("annulus::bench: the samples are computed");
   }

@@ -1,6 +1,7 @@
 #include "comm/reduce.hpp"
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 
 #include <algorithm>
@@ -58,7 +59,7 @@ void reduce_on_host(Op op, const Contributions& all, T* out, std::size_t count) 
 template <class T, class Op, class Exec>
 void reduce_on_device(const Exec& exec, Op op, const Contributions& all, T* out, std::size_t count) {
   Kokkos::parallel_for(
-      "annulus::comm::reduce", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(count)),
+      "annulus::comm::reduce", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(count)),
       KOKKOS_LAMBDA(const std::int64_t i) {
         auto sum = static_cast<Accumulator<T>>(reinterpret_cast<const T*>(all.of(0))[i]);
         for (int r = 1; r < all.ranks; ++r) {

@@ -4,6 +4,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/pack.hpp>
+#include <annulus/core/range.hpp>
 
 #include "core/instantiate.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 template <int width, class Exec, class To, class From>
 void cast_packs(const Exec& exec, const Array1<const From, Exec>& from, const Array1<To, Exec>& to) {
   Kokkos::parallel_for(
-      "annulus::cast", Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) / width),
+      "annulus::cast", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) / width),
       KOKKOS_LAMBDA(const std::int64_t i) { store(&to(i * width), load<width>(&from(i * width))); });
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/range.hpp>
 
 #include "core/instantiate.hpp"
 
@@ -80,7 +81,7 @@ void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
     const std::int64_t offset = parameter.offset;
     const float deviation = parameter.init_deviation;
     Kokkos::parallel_for(
-        "annulus::model::initialize", Kokkos::RangePolicy<Exec>(exec, offset, offset + parameter.size()),
+        "annulus::model::initialize", ElementRange<Exec>(exec, offset, offset + parameter.size()),
         KOKKOS_LAMBDA(const std::int64_t i) {
           parameters(i) = deviation == 0.0f ? 1.0f : deviation * normal(seed, static_cast<std::uint64_t>(i));
         });
