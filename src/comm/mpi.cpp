@@ -99,8 +99,12 @@ void MpiEnvironment::limit_waits(std::chrono::milliseconds limit) const {
 std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const std::string& remark) const {
   const Watch::Doing doing(guard_->watch().get(), "the start of the program");
   const Watch::Waiting waiting(guard_->watch().get());
-  int range[2] = {ranks_per_node, -ranks_per_node};  // maximum and, negated, minimum
-  ANNULUS_MPI(MPI_Allreduce, MPI_IN_PLACE, range, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  const int direct = mpi_reads_device_memory() ? 1 : 0;
+  int range[4] = {ranks_per_node, -ranks_per_node, direct, -direct};  // maxima and, negated, minima
+  ANNULUS_MPI(MPI_Allreduce, MPI_IN_PLACE, range, 4, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  require(range[2] == -range[3],
+          "some ranks give memory of GPUs to MPI as it is, others through memory of the host: start all with "
+          "the same MPI and the same ANNULUS_MPI_DEVICE_MEMORY (mpirun -x)");
   require(range[0] == -range[1],
           "ranks disagree about the ranks per node: from {} to {}: start all with the same arguments",
           -range[1], range[0]);

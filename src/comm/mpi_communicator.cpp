@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 
 #include "comm/mpi_request.hpp"
@@ -13,12 +14,30 @@
 
 namespace annulus::comm {
 
+bool sends_device_memory(std::string_view wish, bool has_device, bool aware) {
+  require(wish.empty() || wish == "direct" || wish == "staged",
+          "ANNULUS_MPI_DEVICE_MEMORY is '{}': set it to direct (this MPI is CUDA-aware) or staged (through "
+          "memory of the host), or leave it unset to ask MPI",
+          wish);
+  return has_device && wish != "staged" && (aware || wish == "direct");
+}
+
 bool mpi_reads_device_memory() {
-#if defined(KOKKOS_ENABLE_CUDA) && defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support() == 1;
+  static const bool answer = [] {
+    const char* wish = std::getenv("ANNULUS_MPI_DEVICE_MEMORY");
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+    const bool aware = MPIX_Query_cuda_support() == 1;
 #else
-  return false;
+    const bool aware = false;
 #endif
+#ifdef KOKKOS_ENABLE_CUDA
+    constexpr bool has_cuda = true;
+#else
+    constexpr bool has_cuda = false;
+#endif
+    return sends_device_memory(wish == nullptr ? "" : wish, has_cuda, aware);
+  }();
+  return answer;
 }
 
 std::string mpi_error_text(int code) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -20,7 +21,12 @@ namespace annulus::comm {
 void mpi_check(int code, const char* call);
 #define ANNULUS_MPI(function, ...) ::annulus::comm::mpi_check(function(__VA_ARGS__), #function)
 
-/// This MPI, as it runs, takes pointers to the memory of NVIDIA's GPUs ("CUDA-aware").
+/// Whether memory of devices goes to an MPI as it is. `wish` is the value of ANNULUS_MPI_DEVICE_MEMORY:
+/// "staged" never; "direct" where this program has a device, whatever MPI says of itself; "" where the MPI
+/// says that it reads it (`aware`), too. Throws Error naming the variable for anything else.
+bool sends_device_memory(std::string_view wish, bool has_device, bool aware);
+
+/// The same of this process: MPI takes pointers to the memory of NVIDIA's GPUs ("CUDA-aware"), or is said to.
 bool mpi_reads_device_memory();
 
 /// MPI's text for an error code.
