@@ -77,7 +77,6 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
   guard_ = std::make_unique<MpiGuard>();
-  if (mpi_reads_device_memory()) share_device_memory();
 }
 
 // MPI does not need the arguments since version 2; taking them leaves room for those that still read them.
@@ -100,6 +99,7 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const st
   const Watch::Doing doing(guard_->watch().get(), "the start of the program");
   const Watch::Waiting waiting(guard_->watch().get());
   const int direct = mpi_reads_device_memory() ? 1 : 0;
+  if (direct != 0) share_device_memory();
   int range[4] = {ranks_per_node, -ranks_per_node, direct, -direct};  // maxima and, negated, minima
   ANNULUS_MPI(MPI_Allreduce, MPI_IN_PLACE, range, 4, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   require(range[2] == -range[3],
