@@ -26,6 +26,8 @@ import shutil
 import subprocess
 import sys
 
+import launch
+
 HERE = pathlib.Path(__file__).resolve().parent
 COLUMNS = ("nodes", "gpus", "tokens", "program", "case", "forward_ms", "forward_tflops", "forward_exposed_ms", "backward_ms",
            "backward_tflops", "backward_exposed_ms", "error")
@@ -89,20 +91,6 @@ def parse():
     return options
 
 
-def run(command, log, limit):
-    """True when it ended well; what it said is in the file `log`."""
-    print(f"# {' '.join(map(str, command))}", file=sys.stderr, flush=True)
-    with open(log, "w") as file:
-        try:
-            status = subprocess.run(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, timeout=limit).returncode
-        except subprocess.TimeoutExpired:
-            status = f"no end after {limit:.0f} s"
-    if status != 0:
-        last = pathlib.Path(log).read_text(errors="replace").splitlines()[-15:]
-        print(f"FAILED ({status}); {log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
-    return status == 0
-
-
 def row(options, nodes, tokens, program, case, forward, backward, error=""):
     pairs = options.heads * tokens * (tokens + 1) // 2
     of_row = {"nodes": nodes, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case, "error": error}
@@ -119,15 +107,12 @@ def ours(options, nodes, scratch):
     """Rows of annulus-bench, and its JSON."""
     result = scratch.with_suffix(".json")
     per_node = options.gpus // nodes
-    command = [*options.mpirun, "-n", options.gpus]
-    if nodes > 1:  # each rank says on which of the nodes it is
-        rank = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}"
-        command += ["bash", "-c", f'NCCL_SOCKET_IFNAME=lo NCCL_HOSTID=node$(({rank} / {per_node})) exec "$0" "$@"']
+    command = launch.on_ranks(options.mpirun, options.gpus, nodes)
     command += [options.bench, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
                 "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
                 "--kernel", options.kernel, "--transport", "nccl", "--ranks-per-node", per_node, "--repetitions", options.repetitions,
                 "--topology", "none", "--json", result]
-    ended = run(command, scratch.with_suffix(".log"), options.time_limit)
+    ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
     if not result.exists():
         return [row(options, nodes, 0, "Annulus", "", None, None, "failed")], None, False
     report = json.loads(result.read_text())
@@ -149,7 +134,7 @@ def theirs(options, nodes, scratch):
                HERE / "context_parallel.py", "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim,
                "--nodes", nodes, "--rotations", *options.rotations, "--backends", *options.backends,
                "--repetitions", options.repetitions, "--out", result]
-    ended = run(command, scratch.with_suffix(".log"), options.time_limit)
+    ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
     if not result.exists():
         return [row(options, nodes, 0, "PyTorch", "", None, None, "failed")], None, False
     report = json.loads(result.read_text())
