@@ -43,11 +43,9 @@ full=$job
 
 # A disk that fills while the run goes on: checkpoints fail, the older one stays, and the job does not go on for ever without.
 folder=$work/filling/run
-filling() {
-  train filling --nodes=2 -- "${endless[@]}" --set run.folder="$folder"
-  within "the run makes updates" has_steps "$folder" "$1"
-}
-filling 12
+filling() { train filling --nodes=2 -- "${endless[@]}" --set run.folder="$folder"; }
+filling
+within "the run makes updates" has_steps "$folder" 12
 head -c 30M /dev/zero >"$work/filling/others" 2>/dev/null || true
 within "a checkpoint fails" logged "was not saved, training goes on"
 on_login scancel --batch --signal=USR1 "$job"
@@ -59,8 +57,9 @@ said "node n1 could not write the last state of the run to '$folder'"
 said "make room and submit the same again. It goes on from $folder/checkpoints/${kept[-1]}"
 rm "$work/filling/others"
 good=${kept[-1]#step-} good=$((10#${good%.h5}))
-filling $((good + 10))
-said "going on after step $good of $folder/checkpoints/${kept[-1]}"
+filling
+within "the run goes on after the checkpoint that stayed" logged "going on after step $good of $folder/checkpoints/${kept[-1]}"
+within "the run makes updates" has_steps "$folder" $((good + 10))
 cancel "$job"
 same_losses "$folder" $((good + 10))
 slurm/status "$folder" >/dev/null || fail "slurm/status of a run whose disk was full"
