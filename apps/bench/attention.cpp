@@ -47,6 +47,8 @@ std::string name_of(const AttentionOptions& o) {
                      o.spin.empty() ? "" : fmt::format(", kernels spin ({} TFLOP/s)", o.spin));
 }
 
+constexpr std::string_view measured_source = "links and kernel rates of this run";
+
 bool is_planned(const AttentionOptions& o) {
   return o.schedule == simulate::automatic || o.layout == simulate::automatic;
 }
@@ -103,7 +105,12 @@ class Sweep {
     text.resize(static_cast<std::size_t>(size));
     world_.broadcast(queue, text.data(), text.size(), 0);
     return entry->second = {simulate::parse_cluster(text, "the measured cluster"), false,
-                            "links and kernel rates of this run"};
+                            std::string(measured_source)};
+  }
+
+  /// Machine::source without measuring.
+  std::string source_of_predictions(const AttentionOptions& o) {
+    return options_.topology == "measure" ? std::string(measured_source) : machine_of(o).source;
   }
 
   /// The case, or why it cannot be served. The same on all ranks.
@@ -145,7 +152,10 @@ class Sweep {
       }
       return;
     }
-    const nlohmann::json* const earlier = world_.rank() == 0 ? results_->earlier(c) : nullptr;
+    comm::Communicator& members = part(o.ranks);
+    const nlohmann::json* const earlier =
+        world_.rank() == 0 ? results_->earlier(c, machinery_of(c, members), source_of_predictions(o))
+                           : nullptr;
     const bool is_done =
         world_.all_reduce_value<std::int32_t>(earlier != nullptr ? 1 : 0, comm::ReduceOp::max);
     if (world_.rank() == 0) tell(i, fmt::format("{}{}", name_of(o), is_done ? ": done before" : ""));
@@ -153,7 +163,6 @@ class Sweep {
       if (world_.rank() == 0) keep(nlohmann::json(*earlier));
       return;
     }
-    comm::Communicator& members = part(o.ranks);
     const Machine& machine = machine_of(cases_[i]);
     std::int32_t failed = 0;
     if (world_.rank() < o.ranks) {
@@ -256,8 +265,9 @@ int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) 
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
   mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
-  const comm::NcclOptions nccl{.most_blocks = options.nccl_blocks, .multicast = options.nccl_multicast};
-  const auto world = comm::connect(mpi, comm::parse_transport(options.transport, "--transport"),
+  const comm::NcclOptions nccl{.most_blocks = options.common.nccl_blocks,
+                               .multicast = options.common.nccl_multicast};
+  const auto world = comm::connect(mpi, comm::parse_transport(options.common.transport, "--transport"),
                                    options.ranks_per_node, nccl);
   return Sweep(options, *world).run();
 }

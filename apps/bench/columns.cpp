@@ -28,6 +28,7 @@ constexpr auto all = std::to_array<Column>({
     {"threads_per_rank", nullptr, Form::count, of_case, "/topology/threads_per_rank"},
     {"communicator", nullptr, Form::text, of_case, "/topology/communicator"},
     {"execution_space", nullptr, Form::text, of_case, "/topology/execution_space"},
+    {"attention_kernel", nullptr, Form::text, of_case, "/topology/attention_kernel"},
     {"heads", "heads", Form::count, of_case, "/config/heads"},
     {"kv_heads", "kv heads", Form::count, of_case, "/config/kv_heads"},
     {"head_dim", nullptr, Form::count, of_case, "/config/head_dim"},

@@ -2,16 +2,16 @@
 
 namespace annulus::bench {
 
-void describe_dump(io::File& file, const Case& c, double scale, const std::string& device) {
+void describe_dump(io::File& file, const Case& c, double scale, const Machinery& on) {
   const AttentionOptions& options = c.options;
   const plan::Problem& problem = c.problem;
   file.set_attribute("program", "annulus-bench attention");
-  file.set_attribute("device", device);
+  file.set_attribute("device", on.execution_space);
   file.set_attribute("schedule", options.schedule);
   file.set_attribute("layout", problem.layout.to_string());
   file.set_attribute("mask", problem.mask.to_string());
   file.set_attribute("dtype", options.dtype);
-  file.set_attribute("kernel", options.kernel);
+  file.set_attribute("kernel", on.kernel);
   file.set_attribute("ranks", problem.ranks());
   file.set_attribute("tokens", problem.mask.tokens());
   file.set_attribute("heads", problem.heads);

@@ -3,10 +3,11 @@
 #include <annulus/io/hdf5.hpp>
 
 #include "bench/case.hpp"
+#include "bench/report.hpp"
 
 namespace annulus::bench {
 
 /// Sets the attributes that tell what a tensor dump was computed with (docs/formats/tensor-dump.md).
-void describe_dump(io::File& file, const Case& c, double scale, const std::string& device);
+void describe_dump(io::File& file, const Case& c, double scale, const Machinery& on);
 
 }  // namespace annulus::bench

@@ -100,6 +100,7 @@ json measure(const AttentionOptions& o, const plan::Problem& problem) {
                  {"check", check},
                  {"threads", HostExec().concurrency()},
                  {"execution_space", HostExec::name()},
+                 {"attention_kernel", name_of(attention::kernel_for<HostExec, T>(o.head_dim, kernel))},
                  {"git_hash", git_hash()},
                  {"config",
                   {{"tokens", o.tokens},

@@ -38,7 +38,7 @@ std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator
   if (!o.dump.empty()) {
     trace::record(
         o.dump, communicator, {c.problem.batch, c.problem.mask.tokens()},
-        [&](io::File& file) { describe_dump(file, c, run.scale(), Run<T>::Exec::name()); },
+        [&](io::File& file) { describe_dump(file, c, run.scale(), machinery_of(c, communicator)); },
         [&](trace::Recorder& recorder) { run.record(recorder); });
   }
   if (o.check == Check::none) return std::nullopt;
@@ -120,9 +120,7 @@ template <class T>
 Report measure_as(const Case& c, comm::Communicator& communicator, const Machine& machine) {
   const typename Run<T>::Exec exec;
   Report report{.of = c,
-                .communicator = communicator.description(),
-                .execution_space = Run<T>::Exec::name(),
-                .threads = exec.concurrency(),
+                .on = machinery_of(c, communicator),
                 .passes = {},
                 .predicted_on = {},
                 .ranks = {},
@@ -151,7 +149,32 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   return report;
 }
 
+template <class T>
+attention::Kernel kernel_as(const AttentionOptions& o) {
+  return attention::kernel_for<typename Run<T>::Exec, T>(o.head_dim,
+                                                         attention::parse_kernel(o.kernel, "--kernel"));
+}
+
+attention::Kernel kernel_of(const Case& c) {
+  switch (c.problem.activation) {
+    case DType::bf16:
+      return kernel_as<bfloat16>(c.options);
+    case DType::f16:
+      return kernel_as<float16>(c.options);
+    default:
+      return kernel_as<float>(c.options);
+  }
+}
+
 }  // namespace
+
+Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
+  using Exec = Kokkos::DefaultExecutionSpace;
+  return {.communicator = communicator.description(),
+          .execution_space = Exec::name(),
+          .kernel = c.options.spin.empty() ? std::string(name_of(kernel_of(c))) : "spin",
+          .threads = Exec().concurrency()};
+}
 
 Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
   constexpr int cheap_to_validate = 64;  // ranks

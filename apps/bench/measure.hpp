@@ -8,6 +8,9 @@
 
 namespace annulus::bench {
 
+/// What moves and computes a case on the ranks of the communicator: their transport, their kernel.
+Machinery machinery_of(const Case& c, const comm::Communicator& communicator);
+
 /// Proves the plans, warms up, checks and times a case on all ranks of the communicator, which are those of
 /// the case. Each repetition runs the local kernel alone, on all ranks at once, before each pass, so that
 /// what else the machine does meets both alike. Complete on rank 0; `check` is there on every rank when it

@@ -32,8 +32,11 @@ struct AttentionOptions {
   bool backward = true;  ///< false: the forward pass alone
   bool overlap = true;
   Check check = Check::none;
-  std::optional<double> tolerance;  ///< of the check, instead of the type's
-  int stall_limit = 1800;           ///< seconds that a rank may wait for others at a time; 0: for ever
+  std::optional<double> tolerance;      ///< of the check, instead of the type's
+  int stall_limit = 1800;               ///< seconds that a rank may wait for others at a time; 0: for ever
+  std::string transport = "automatic";  ///< of device memory: automatic, mpi or nccl
+  int nccl_blocks = 0;                  ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
+  bool nccl_multicast = false;
   std::string spin;           ///< "F,B" in TFLOP/s: kernels that only take their time; empty: kernels compute
   int spin_free = 16;         ///< multiprocessors that those leave free
   bool compute_only = false;  ///< also times passes without their transfers
@@ -52,9 +55,6 @@ struct SweepOptions {
   std::vector<int> ranks, heads = {8}, kv_heads = {0};
   std::string pass = "both", overlap = "on", placement, check = "none";
   int ranks_per_node = 0;
-  std::string transport = "automatic";  ///< of device memory: automatic, mpi or nccl
-  int nccl_blocks = 0;                  ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
-  bool nccl_multicast = false;
   std::string topology = "measure";  ///< or "none", or a file
   std::string json, csv, html;       ///< files; empty: none
   bool resume = false;

@@ -95,7 +95,7 @@ json check_json(const std::optional<CheckResult>& check) {
 
 }  // namespace
 
-json config_json(const Case& c) {
+json config_json(const Case& c, const Machinery& on) {
   const AttentionOptions& o = c.options;
   const plan::Problem& problem = c.problem;
   json data = json::array();
@@ -114,6 +114,9 @@ json config_json(const Case& c) {
                  {"seed", o.seed},
                  {"pass", o.backward ? "both" : "forward"},
                  {"overlap", o.overlap},
+                 {"transport", o.transport},
+                 {"nccl_blocks", o.nccl_blocks},
+                 {"nccl_multicast", o.nccl_multicast},
                  {"repetitions", o.repetitions},
                  {"warm_up", o.warm_up},
                  {"data", data},
@@ -125,16 +128,16 @@ json config_json(const Case& c) {
           {"topology",
            {{"ranks", problem.ranks()},
             {"nodes", problem.topology.nodes()},
-            {"text", problem.topology.to_string()}}}};
+            {"text", problem.topology.to_string()},
+            {"communicator", on.communicator},
+            {"execution_space", on.execution_space},
+            {"attention_kernel", on.kernel},
+            {"threads_per_rank", on.threads}}}};
 }
 
 json to_json(const Report& report) {
   json result = {{"program", "annulus-bench attention"}, {"version", version()}, {"git_hash", git_hash()}};
-  result.update(config_json(report.of));
-  json& topology = result["topology"];
-  topology["communicator"] = report.communicator;
-  topology["execution_space"] = report.execution_space;
-  topology["threads_per_rank"] = report.threads;
+  result.update(config_json(report.of, report.on));
   result["forward"] = nullptr;
   result["backward"] = nullptr;
   for (const Pass pass : passes_of(report.of.options))

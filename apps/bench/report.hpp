@@ -49,11 +49,17 @@ struct PassReport {
   std::optional<Prediction> prediction;
 };
 
+/// What moves and computes a case.
+struct Machinery {
+  std::string communicator, execution_space;
+  std::string kernel;  ///< of the local attention: that which runs, never "automatic"; "spin" with --spin
+  int threads = 1;     ///< of a rank
+};
+
 /// What rank 0 knows of a case at the end.
 struct Report {
   const Case& of;
-  std::string communicator, execution_space;
-  int threads = 1;                   ///< of a rank
+  Machinery on;
   std::array<PassReport, 2> passes;  ///< forward, backward
   std::string predicted_on;        ///< where links and kernel rates come from, or why there is no prediction
   double theoretical_speedup = 1;  ///< Striped Attention's maximum (prediction.hpp)
@@ -75,7 +81,7 @@ double imbalance(const Report& report, plan::Pass pass);
 nlohmann::json to_json(const Report& report);
 
 /// "config" and "topology" of the object of a case that has not been run: what --resume compares.
-nlohmann::json config_json(const Case& c);
+nlohmann::json config_json(const Case& c, const Machinery& on);
 
 /// A table for people: rank by rank.
 std::string to_table(const Report& report);

@@ -154,9 +154,10 @@ std::string machine_of(const std::vector<json>& cases) {
   std::set<std::string> machines;
   for (const json& c : cases) {
     const json& t = c["topology"];
-    machines.insert(fmt::format("{}, {} {} threads a rank, {}", t["text"].get<std::string>(),
-                                t["threads_per_rank"].get<int>(), t["execution_space"].get<std::string>(),
-                                t["communicator"].get<std::string>()));
+    machines.insert(
+        fmt::format("{}, {} {} threads a rank, attention kernel {}, {}", t["text"].get<std::string>(),
+                    t["threads_per_rank"].get<int>(), t["execution_space"].get<std::string>(),
+                    t.value("attention_kernel", "unknown"), t["communicator"].get<std::string>()));
   }
   return app::escaped(fmt::format("{}", fmt::join(machines, "; ")));
 }

@@ -29,8 +29,22 @@ std::vector<json> read_cases(const std::string& path) {
 }
 
 bool is_same(const json& a, const json& b) {
-  const auto equal = [&](const char* key) { return a["topology"][key] == b["topology"][key]; };
-  return a["config"] == b["config"] && equal("ranks") && equal("text");
+  return a["config"] == b["config"] && a["topology"] == b["topology"];
+}
+
+/// The check of an earlier run tells what this one is to tell.
+bool is_checked(const json& check, const Case& c) {
+  if (!check.is_object()) return c.options.check == Check::none && check.is_null();
+  if (check["passed"] != true) return false;
+  if (c.options.check == Check::none) return true;
+  return check["tolerance"] <= c.options.tolerance.value_or(tolerance(c.problem.activation)) &&
+         (c.options.check != Check::reference || check["method"] == "reference");
+}
+
+/// A pass of an earlier run holds what this one is to measure.
+bool holds_all(const json& pass, const AttentionOptions& o, const std::string& predicted_on) {
+  if (!pass["predicted_on"].get<std::string>().starts_with(predicted_on)) return false;
+  return !o.compute_only || pass["exposed_communication"]["compute_only_seconds"].is_number();
 }
 
 /// The case differs from another in what `change` does to its configuration alone.
@@ -59,15 +73,17 @@ Results::Results(const SweepOptions& options, bool is_sweep) : options_(options)
   if (options.resume) earlier_ = read_cases(options.json);
 }
 
-const json* Results::earlier(const Case& c) const {
-  const json wanted = config_json(c);
-  for (const json& some : earlier_) {
-    if (!is_same(some, wanted)) continue;
-    const json& check = some["check"];
-    const bool is_checked = check.is_object() && check["passed"] == true;
-    if (c.options.check == Check::none ? check.is_null() || is_checked : is_checked) return &some;
-  }
-  return nullptr;
+const json* Results::earlier(const Case& c, const Machinery& on, const std::string& predicted_on) const {
+  if (!c.options.dump.empty()) return nullptr;
+  const json wanted = config_json(c, on);
+  const auto found = std::find_if(earlier_.begin(), earlier_.end(), [&](const json& some) {
+    const std::vector<plan::Pass> passes = passes_of(c.options);
+    return is_same(some, wanted) && is_checked(some["check"], c) &&
+           std::all_of(passes.begin(), passes.end(), [&](plan::Pass pass) {
+             return holds_all(some[std::string(plan::name_of(pass))], c.options, predicted_on);
+           });
+  });
+  return found == earlier_.end() ? nullptr : &*found;
 }
 
 void Results::add(json of_case) {

@@ -6,6 +6,7 @@
 
 #include "bench/case.hpp"
 #include "bench/options.hpp"
+#include "bench/report.hpp"
 
 namespace annulus::bench {
 
@@ -16,9 +17,10 @@ class Results {
   /// With --resume, reads what --json holds. Throws Error when another build wrote it.
   explicit Results(const SweepOptions& options, bool is_sweep);
 
-  /// The object that --json held of this case; null when it is to be run. A case that was not checked as this
-  /// run checks, or failed its check, is to be run.
-  const nlohmann::json* earlier(const Case& c) const;
+  /// The object that --json held of this case; null when it is to be run: where options, machinery or what
+  /// predictions stand on were others, where the case was not checked as this run checks or failed its check,
+  /// where it lacks what --compute-only measures, and where tensors are to be dumped.
+  const nlohmann::json* earlier(const Case& c, const Machinery& on, const std::string& predicted_on) const;
 
   /// Adds a case, or a combination that is refused, and writes all files, each atomically.
   void add(nlohmann::json of_case);

@@ -67,6 +67,12 @@ void check_head_dim(int head_dim, std::string_view field) {
 }
 
 template <class Exec, class T>
+Kernel kernel_for(int head_dim, Kernel kernel) {
+  const Array4<const T, Exec> row(static_cast<const T*>(nullptr), 1, 1, 1, head_dim);  // read by nobody
+  return choose(Operands<T, Exec>{row, row, row, {}, {}, {}}, kernel);
+}
+
+template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse, Kernel kernel) {
   check_operands(in);
@@ -111,6 +117,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
 }
 
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                  \
+  template Kernel kernel_for<Exec, T>(int, Kernel);                                                       \
   template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&,     \
                                  const Strided3<float, Exec>&, Kernel);                                   \
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,  \

@@ -251,6 +251,19 @@ class Sweep(support.InFolder):
         self.assertIn("done before", result.stderr)
         self.assertEqual(len(self.rows()), 4)
 
+        # What other settings gave is another result. It stays in the file.
+        for other in (["--nccl-blocks", 4], ["--transport", "mpi"]):
+            result, third = self.sweep([*arguments[:-2], "--tokens", 48, 32, "--resume", *other], 2)
+            self.assertNotIn("done before", result.stderr)
+            self.assertEqual([case["forward"]["seconds"] == 123.0 for case in third["cases"]][:2], [False, False])
+            self.assertIn(123.0, [case["forward"]["seconds"] for case in third["cases"]])
+        # A result serves a run that asks for less, not one that asks for more.
+        for more in (["--compute-only"], ["--tolerance", 1e-30], ["--topology", "none"]):
+            result = run([*arguments, "--tokens", 48, 32, "--resume", *more], 2)
+            self.assertNotIn("done before", result.stderr, more)
+        result = run([*arguments, "--tokens", 48, 32, "--resume", "--topology", "none"], 2)
+        self.assertEqual(result.stderr.count("done before"), 2)
+
         second["git_hash"] = "another"
         with open(self.path("x.json"), "w") as file:
             json.dump(second, file)

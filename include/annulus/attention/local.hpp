@@ -42,6 +42,11 @@ struct Operands {
 /// Head dimensions that the kernels take: 16 to 256 in multiples of 8. Throws Error naming `field` otherwise.
 void check_head_dim(int head_dim, std::string_view field = "head_dim");
 
+/// The kernel that forward and backward run where `kernel` is asked for, on contiguous arrays and with a
+/// positive scale: what `automatic` stands for, else `kernel`. Throws Error as they do.
+template <class Exec, class T>
+Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic);
+
 /// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
 /// §3.1):
 ///   lse' = log(exp(lse) + exp(block lse)),  out' = exp(lse − lse')·out + exp(block lse − lse')·block out.
