@@ -73,6 +73,9 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(parallel.transport), never},
       {"parallel.nvlink_multicast", "lets NCCL reduce inside NVLink's switches (NVLS)",
        ANNULUS_MEMBER(parallel.nvlink_multicast), never},
+      {"parallel.nccl_blocks",
+       "multiprocessors that each channel of NCCL may take from compute; 0: what NCCL takes",
+       ANNULUS_MEMBER(parallel.nccl_blocks), never, 0},
 
       {"train.steps", "optimizer updates", ANNULUS_MEMBER(train.steps), never, 1},
       {"train.micro_batches", "sequences of a data-parallel group in one update (gradient accumulation)",

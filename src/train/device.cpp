@@ -24,8 +24,8 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
         config.run.device);
     transport = comm::Transport::mpi;
   }
-  comm::NcclOptions nccl;
-  nccl.multicast = config.parallel.nvlink_multicast;
+  const comm::NcclOptions nccl{.most_blocks = config.parallel.nccl_blocks,
+                               .multicast = config.parallel.nvlink_multicast};
   mpi.limit_waits(config.stall_limit());
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }

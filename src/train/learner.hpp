@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include <annulus/attention/local.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/data/dataset.hpp>
 #include <annulus/model/parameters.hpp>
@@ -27,6 +28,8 @@ class Learner {
   virtual const SequencePlans& plans() const = 0;
   /// Device, type and attention kernel, for the log.
   virtual std::string description() const = 0;
+  /// The kernel of the local attention, that which `automatic` stands for.
+  virtual attention::Kernel kernel() const = 0;
 
   /// Initial parameters, the same on every rank.
   virtual void initialize() = 0;

@@ -46,9 +46,9 @@ class LearnerOn final : public Learner {
   std::string description() const override {
     std::string device = Exec::name();
     if constexpr (requires { exec_.cuda_device_prop(); }) device = exec_.cuda_device_prop().name;
-    return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype,
-                       config_.attention.kernel);
+    return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype, name_of(kernel()));
   }
+  attention::Kernel kernel() const override { return attention_.kernel(); }
 
   void initialize() override {
     weights_.initialize(exec_, map(), static_cast<std::uint64_t>(config_.run.seed));

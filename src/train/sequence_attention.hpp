@@ -40,7 +40,7 @@ class SequenceAttention {
   using Attention = distributed::Attention<Exec, T>;
 
   SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config)
-      : kernel_(kernel_of<Exec, T>(config)),
+      : kernel_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_of<Exec, T>(config))),
         plans_(context.topology(), context.rank(), config),
         attention_(make(exec, context, config)) {}
 
@@ -56,6 +56,9 @@ class SequenceAttention {
   }
 
   const SequencePlans& plans() const { return plans_; }
+
+  /// Of the local attention: what attention.kernel stands for.
+  attention::Kernel kernel() const { return kernel_; }
 
   void reset_times() {
     attention_.reset_times();

@@ -233,7 +233,7 @@ class Run {
           file.set_attribute("ranks", world_.size());
           file.set_attribute("schedule", learner_->plans().schedule());
           file.set_attribute("layout", learner_->plans().layout().to_string());
-          file.set_attribute("kernel", config_.attention.kernel);
+          file.set_attribute("kernel", std::string(name_of(learner_->kernel())));
         },
         [&](trace::Recorder& recorder) { result = learner_->update(step, sequences, &recorder); });
     if (folder_) spdlog::info("the tensors of step {} are in {}", step, dump_.file.string());

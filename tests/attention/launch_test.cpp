@@ -1,4 +1,6 @@
 // Where kernels run, how they are called, and that the number of threads does not matter.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,6 +9,7 @@
 #include "attention/local_run.hpp"
 #include "attention/masks.hpp"
 #include "attention/portable/scratch.hpp"
+#include "support/error_text.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::test {
@@ -125,6 +128,27 @@ TEST(Launch, SerialKernelsRunOnTheInstanceThatIsPassed) {
 }
 #endif
 #endif
+
+// What logs and reports call the kernel is the one that runs.
+TEST(Launch, KernelForNamesTheKernelThatRuns) {
+  for (const int head_dim : {24, 128}) {
+    const Kernel named = attention::kernel_for<TestExec, float>(head_dim);
+    EXPECT_EQ(named, on_host ? Kernel::host_simd : Kernel::portable);
+    const AttentionProblem problem = AttentionProblem::random({40, head_dim, 1, 2, 1}, "causal");
+    const Launches launches;
+    run_local<float>(TestExec(), problem, {.kernel = Kernel::automatic});
+    EXPECT_EQ(launches.kernels.count(fmt::format("annulus::attention::{}::forward", name_of(named))), 1u);
+  }
+  EXPECT_EQ((attention::kernel_for<TestExec, float>(128, Kernel::portable)), Kernel::portable);
+#ifdef KOKKOS_ENABLE_CUDA
+  if (!on_host) {
+    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(128)), Kernel::mma);
+    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(96)), Kernel::portable);
+  }
+#endif
+  EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float>(128, Kernel::mma); }),
+              testing::HasSubstr("the kernel mma takes bf16 and f16"));
+}
 
 bool same_bits(const AttentionResult& a, const AttentionResult& b) {
   return a.out.values == b.out.values && a.lse.values == b.lse.values && a.dq.values == b.dq.values &&

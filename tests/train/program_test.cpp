@@ -191,8 +191,9 @@ TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
       run(command(2, "run", "--set run.device=cpu --set train.dtype=bf16 --set run.peak_tflops=1 --summary")),
       0)
       << output();
-  EXPECT_THAT(output(), AllOf(HasSubstr("each rank computes on"), HasSubstr("in bf16"), HasSubstr("MFU"),
-                              HasSubstr("TFLOP/s a rank")));
+  EXPECT_THAT(output(),
+              AllOf(HasSubstr("each rank computes on"), HasSubstr("in bf16, attention kernel host_simd"),
+                    HasSubstr("MFU"), HasSubstr("TFLOP/s a rank")));
   EXPECT_THAT(summary("run").at("device").get<std::string>(), HasSubstr("bf16"));
   EXPECT_THAT(summary("run").at("transport").get<std::string>(), HasSubstr("mpi"));
   EXPECT_GT(summary("run").at("tflops"), 0.0);

@@ -50,6 +50,7 @@ struct Config {
     int ranks_per_node = 0;               ///< 0: what the machine says
     std::string transport = "automatic";  ///< see comm::Transport
     bool nvlink_multicast = false;
+    int nccl_blocks = 0;  ///< see comm::NcclOptions::most_blocks
   } parallel;
 
   struct Train {
