@@ -40,7 +40,8 @@ class SequenceAttention {
   using Attention = distributed::Attention<Exec, T>;
 
   SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config)
-      : kernel_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_of<Exec, T>(config))),
+      : kernel_(kernel_of<Exec, T>(config)),
+        runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_)),
         plans_(context.topology(), context.rank(), config),
         attention_(make(exec, context, config)) {}
 
@@ -58,7 +59,7 @@ class SequenceAttention {
   const SequencePlans& plans() const { return plans_; }
 
   /// Of the local attention: what attention.kernel stands for.
-  attention::Kernel kernel() const { return kernel_; }
+  attention::Kernel kernel() const { return runs_; }
 
   void reset_times() {
     attention_.reset_times();
@@ -81,7 +82,7 @@ class SequenceAttention {
     return Attention(exec, context, std::move(forward), std::move(backward), settings);
   }
 
-  attention::Kernel kernel_;
+  attention::Kernel kernel_, runs_;
   SequencePlans plans_;
   Attention attention_;
   double planning_seconds_ = 0;
