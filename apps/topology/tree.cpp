@@ -47,8 +47,10 @@ std::string numa_line(const Machine& node, int numa) {
     ++cores;
     cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
   }
-  return fmt::format("NUMA node {} of socket {}: {} cores (processors {}), {:.0f} GB", at.os_index, at.socket,
-                     cores, machine::list_text(cpus), static_cast<double>(at.memory) / 1e9);
+  // Old machines have several sockets in a NUMA node.
+  const std::string socket = at.socket < 0 ? "" : fmt::format(" of socket {}", at.socket);
+  return fmt::format("NUMA node {}{}: {} cores (processors {}), {:.0f} GB", at.os_index, socket, cores,
+                     machine::list_text(cpus), static_cast<double>(at.memory) / 1e9);
 }
 
 /// Lines under their parent, with branches.

@@ -184,14 +184,26 @@ class Reader {
     if (rdma && info(device, attribute::link_layer) == "InfiniBand") nic.kind = NicKind::infiniband;
   }
 
+  /// An interface over InfiniBand: its address has 20 octets, not 6. Files of lstopo do not tell a port's
+  /// link layer, and older cards are no InfiniBand controllers by their PCI class.
+  static bool is_over_infiniband(hwloc_obj_t device) {
+    const std::string address = info(device, "Address");
+    return device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK &&
+           std::count(address.begin(), address.end(), ':') == 19;
+  }
+
   void read_nic(hwloc_obj_t pci) {
     Nic nic;
+    constexpr unsigned infiniband_class = 0x0207;
+    bool infiniband = pci->attr->pcidev.class_id == infiniband_class, link_layer_told = false;
     for (hwloc_obj_t child = pci->io_first_child; child != nullptr; child = child->next_sibling) {
-      if (child->type == HWLOC_OBJ_OS_DEVICE) read_os_device(child, nic);
+      if (child->type != HWLOC_OBJ_OS_DEVICE) continue;
+      read_os_device(child, nic);
+      infiniband = infiniband || is_over_infiniband(child);
+      link_layer_told = link_layer_told || !info(child, attribute::link_layer).empty();
     }
     if (nic.name().empty()) return;
-    constexpr unsigned infiniband_class = 0x0207;
-    if (!nic.device.empty() && pci->attr->pcidev.class_id == infiniband_class) nic.kind = NicKind::infiniband;
+    if (!nic.device.empty() && infiniband && !link_layer_told) nic.kind = NicKind::infiniband;
     nic.place = place_of(pci);
     machine_.nics.push_back(std::move(nic));
     nic_objects_.push_back(pci);

@@ -139,14 +139,16 @@ def gpu(bus, pci_id, pci_name, ordinal=None, name=None, links=None, version=None
     return dict(bus=bus, type=f"0302 [10de:{pci_id}] [10de:1450] a1", infos=infos)
 
 
-def hca(bus, pci_id, device, interface, rate=None, infiniband=True, address=None, pci_name="MT2910 Family [ConnectX-7]"):
+def hca(bus, pci_id, device, interface, rate=None, infiniband=True, address=None, pci_name="MT2910 Family [ConnectX-7]",
+        pci_class=None):
     """An RDMA card and its interface. Without a rate it is as lstopo writes it."""
-    of_device, of_interface = [("NodeGUID", "b83f:d203:00aa:0001"), ("Port1State", "4")], [("Address", "00:00:10:29")]
+    hardware = "00:00:10:29:fe:80:00:00:00:00:00:00:b8:3f:d2:03:00:aa:00:01" if infiniband else "b8:3f:d2:aa:00:01"
+    of_device, of_interface = [("NodeGUID", "b83f:d203:00aa:0001"), ("Port1State", "4")], [("Address", hardware)]
     if rate is not None:
         of_device += [("AnnulusPort", 1), ("AnnulusState", "up"), ("AnnulusRate", f"{rate:.0f}"),
                       ("AnnulusLinkLayer", "InfiniBand" if infiniband else "Ethernet")]
         of_interface += [("AnnulusState", "up")] + ([("AnnulusAddress", address)] if address else [])
-    kind = "0207" if infiniband else "0200"
+    kind = pci_class or ("0207" if infiniband else "0200")
     return dict(bus=bus, type=f"{kind} [15b3:{pci_id}] [15b3:0041] 00",
                 infos=[("PCIVendor", "Mellanox Technologies"), ("PCIDevice", pci_name)],
                 os=[(interface, 2, of_interface), (device, 3, of_device)])
@@ -203,10 +205,10 @@ def h100_8():
 
 def gpu_4():
     g = lambda bus: gpu(bus, "20b0", "GA100 [A100 SXM4 40GB]")
-    h = lambda bus, n: hca(bus, "101b", f"mlx5_{n}", f"ib{n}", pci_name="MT28908 Family [ConnectX-6]")
+    h = lambda bus, n, of=None: hca(bus, "101b", f"mlx5_{n}", f"ib{n}", pci_name="MT28908 Family [ConnectX-6]", pci_class=of)
     Node("gpu-4", "4 A100 with 4 HDR cards, a GPU and a card below each PCIe switch; with what lstopo tells alone, without "
          "the attributes that Annulus adds.", "AMD EPYC 7402 24-Core Processor", 2, 4, 6, 1, 64 << 30,
-         {3: [switch(0x00, 0x1f, g("03"), h("06", 0))], 1: [switch(0x40, 0x5f, g("44"), h("48", 1))],
+         {3: [switch(0x00, 0x1f, g("03"), h("06", 0))], 1: [switch(0x40, 0x5f, g("44"), h("48", 1, "0c06"))],
           7: [switch(0x80, 0x9f, g("84"), h("88", 2))], 5: [switch(0xc0, 0xdf, g("c4"), h("c8", 3))]}).write()
 
 

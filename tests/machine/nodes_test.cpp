@@ -161,6 +161,7 @@ TEST(FourGpuNode, IsReadWithoutAnnulusAttributes) {
   EXPECT_THAT(cards(machine, parts, ranks), ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"));
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("18-23", "6-11", "42-47", "30-35"));
   EXPECT_EQ(machine.nics[0].kind, NicKind::infiniband);  // by its PCI class
+  EXPECT_EQ(machine.nics[1].kind, NicKind::infiniband);  // by its interface's address
   EXPECT_EQ(machine.gpus[0].ordinal, 0);
 }
 
