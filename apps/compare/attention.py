@@ -22,7 +22,6 @@ import json
 import os
 import pathlib
 import shlex
-import shutil
 import subprocess
 import sys
 
@@ -54,14 +53,7 @@ def check(parser, options):
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
     options.nodes = options.nodes or ([1, 2] if options.gpus % 2 == 0 else [1])
-    for nodes in options.nodes:
-        if nodes < 1 or options.gpus % nodes:
-            parser.error(f"{options.gpus} GPUs cannot be dealt to --nodes {nodes}: give divisors of it")
-    if not os.access(options.bench, os.X_OK):
-        parser.error(f"--bench {options.bench} is no program: ./annulus build cuda makes build/cuda/bin/annulus-bench")
-    options.bench = options.bench.resolve()
-    if not options.mpirun or shutil.which(options.mpirun[0]) is None:
-        parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
+    launch.check(parser, options, options.gpus, "GPUs", "./annulus build cuda makes build/cuda/bin/annulus-bench")
     if not options.without_pytorch and importlib.util.find_spec("torch") is None:
         parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
                      "measure Annulus alone (--without-pytorch)")
@@ -179,8 +171,7 @@ def main():
             good = good and ended
             # After every program, so that a job that is cut off leaves what it had.
             text = markdown(options, rows, reports)
-            options.out.with_suffix(".md").write_text(text)
-            options.out.with_suffix(".json").write_text(json.dumps({"rows": rows, "reports": reports}, indent=1))
+            launch.write(options.out, text, rows, reports)
             with open(options.out.with_suffix(".csv"), "w", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS, restval="")
                 writer.writeheader()

@@ -1,8 +1,31 @@
 """How the scripts of this folder start programs on the ranks of one machine, which may stand for several."""
 
+import json
+import os
 import pathlib
+import shlex
+import shutil
 import subprocess
 import sys
+
+
+def check(parser, options, ranks, what, how):
+    """Ends the program where `ranks` of `what` cannot be dealt to --nodes, or --bench or --mpirun is no program; `how` makes
+    the former."""
+    for nodes in options.nodes:
+        if nodes < 1 or ranks % nodes:
+            parser.error(f"{ranks} {what} cannot be dealt to --nodes {nodes}: give divisors of it")
+    if not os.access(options.bench, os.X_OK):
+        parser.error(f"--bench {options.bench} is no program: {how}")
+    options.bench = options.bench.resolve()
+    if not options.mpirun or shutil.which(options.mpirun[0]) is None:
+        parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
+
+
+def write(out, text, rows, reports):
+    """The table as <out>.md and all that was measured as <out>.json."""
+    out.with_suffix(".md").write_text(text)
+    out.with_suffix(".json").write_text(json.dumps({"rows": rows, "reports": reports}, indent=1))
 
 
 def on_ranks(mpirun, ranks, nodes):

@@ -13,10 +13,8 @@ further from 1 than --within.
 
 import argparse
 import json
-import os
 import pathlib
 import shlex
-import shutil
 import sys
 
 import launch
@@ -45,17 +43,10 @@ def parse():
     options = parser.parse_args()
     if options.ranks < 2:
         parser.error(f"--ranks {options.ranks}: links are between ranks: give 2 or more")
-    for nodes in options.nodes:
-        if nodes < 1 or options.ranks % nodes:
-            parser.error(f"{options.ranks} ranks cannot be dealt to --nodes {nodes}: give divisors of it")
+    launch.check(parser, options, options.ranks, "ranks", "./annulus build makes it")
     for tokens in options.tokens:
         if tokens < options.ranks:
             parser.error(f"--tokens {tokens} are fewer than the ranks: give more")
-    if not os.access(options.bench, os.X_OK):
-        parser.error(f"--bench {options.bench} is no program: ./annulus build makes it")
-    options.bench = options.bench.resolve()
-    if not options.mpirun or shutil.which(options.mpirun[0]) is None:
-        parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
     return options
 
 
@@ -122,8 +113,7 @@ def main():
             rows += rows_of(options, nodes, report)
         # After every program, so that a job that is cut off leaves what it had.
         text = markdown(options, rows, reports)
-        options.out.with_suffix(".md").write_text(text)
-        options.out.with_suffix(".json").write_text(json.dumps({"rows": rows, "reports": reports}, indent=1))
+        launch.write(options.out, text, rows, reports)
     print(text, end="")
     if not good:
         return 1
