@@ -17,7 +17,6 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/comm/communicator.hpp>
-#include <annulus/comm/transport.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/simulate/choose.hpp>
 
@@ -265,10 +264,7 @@ int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) 
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
   mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
-  const comm::NcclOptions nccl{.most_blocks = options.common.nccl_blocks,
-                               .multicast = options.common.nccl_multicast};
-  const auto world = comm::connect(mpi, comm::parse_transport(options.common.transport, "--transport"),
-                                   options.ranks_per_node, nccl);
+  const auto world = options.common.transport.connect(mpi, options.ranks_per_node);
   return Sweep(options, *world).run();
 }
 

@@ -2,7 +2,6 @@
 
 #include <annulus/attention/local.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/comm/transport.hpp>
 #include <annulus/emulate/spin.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
@@ -104,9 +103,7 @@ void check_options(const SweepOptions& o, int ranks) {
   require(o.common.warm_up >= 0, "--warm-up is {}: it must not be negative", o.common.warm_up);
   attention::check_head_dim(o.common.head_dim, "--head-dim");
   attention::parse_kernel(o.common.kernel, "--kernel");
-  comm::parse_transport(o.common.transport, "--transport");
-  require(o.common.nccl_blocks >= 0, "--nccl-blocks is {}: give 1 or more, or 0 for what NCCL takes",
-          o.common.nccl_blocks);
+  o.common.transport.check();
   check_spin(o);
   require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
           "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "

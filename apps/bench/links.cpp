@@ -29,6 +29,7 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
                       "Cluster file with what is not measured; without it: 8-GPU nodes of the H100's class");
   command->add_option("--ranks-per-node", o.ranks_per_node,
                       "Pretend that this many consecutive ranks share a node; 0: what the machine says");
+  o.transport.add_to(*command);
   command->add_option("--least-bytes", o.links.least_bytes, "Shortest message; the next are 4 times as long");
   command->add_option("--most-bytes", o.links.most_bytes, "No message is longer");
   command->add_option("--repetitions", o.links.sampling.repetitions, "Of each point, after a warm-up");
@@ -54,6 +55,7 @@ void check(LinksOptions& o, int ranks) {
           "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
           "the machine says",
           o.ranks_per_node, ranks);
+  o.transport.check();
   o.kernels.dtypes.clear();
   for (const std::string& name : o.dtypes) o.kernels.dtypes.push_back(parse_dtype(name, "--dtype"));
   o.kernels.masks.clear();
@@ -75,7 +77,7 @@ int run_links(LinksOptions o, const comm::MpiEnvironment& mpi) {
       if (!file.empty()) io::require_writable(file);
     if (!o.base.empty()) base = simulate::read_cluster(o.base);
   }
-  const auto communicator = mpi.world(o.ranks_per_node);
+  const auto communicator = o.transport.connect(mpi, o.ranks_per_node);
   LinksReport report;
   report.topology = communicator->topology();
   report.hosts = measure::host_names(*communicator);

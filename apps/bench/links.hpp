@@ -8,6 +8,8 @@
 #include <annulus/comm/mpi.hpp>
 #include <annulus/measure/cluster.hpp>
 
+#include "bench/transport_options.hpp"
+
 namespace annulus::bench {
 
 /// The command line of `annulus-bench links`.
@@ -18,6 +20,7 @@ struct LinksOptions {
   std::string kernel = "automatic";
   bool no_kernels = false;
   int ranks_per_node = 0;
+  TransportOptions transport;
   std::filesystem::path output, json, base;  ///< empty: none
 };
 

@@ -86,13 +86,7 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
                       "which plan they are, and end; 0: for ever");
   command->add_option("--ranks-per-node", o.ranks_per_node,
                       "Pretend that this many consecutive ranks share a node; 0: what the machine says");
-  command->add_option(
-      "--transport", o.common.transport,
-      "Of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl");
-  command->add_option("--nccl-blocks", o.common.nccl_blocks,
-                      "Multiprocessors that each channel of NCCL may take from compute; 0: what NCCL takes");
-  command->add_flag("--nccl-multicast", o.common.nccl_multicast,
-                    "Let NCCL use NVLink multicast (NVLS); off unless NCCL_NVLS_ENABLE says otherwise");
+  o.common.transport.add_to(*command);
   command->add_option("--spin", o.common.spin,
                       "Instead of computing, local kernels take the time of F,B TFLOP/s in the forward and "
                       "backward pass: what transfers cost beside kernels of that speed");

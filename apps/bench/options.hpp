@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/transport_options.hpp"
+
 namespace annulus::bench {
 
 /// What results are compared with before they are timed.
@@ -32,11 +34,9 @@ struct AttentionOptions {
   bool backward = true;  ///< false: the forward pass alone
   bool overlap = true;
   Check check = Check::none;
-  std::optional<double> tolerance;      ///< of the check, instead of the type's
-  int stall_limit = 1800;               ///< seconds that a rank may wait for others at a time; 0: for ever
-  std::string transport = "automatic";  ///< of device memory: automatic, mpi or nccl
-  int nccl_blocks = 0;                  ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
-  bool nccl_multicast = false;
+  std::optional<double> tolerance;  ///< of the check, instead of the type's
+  int stall_limit = 1800;           ///< seconds that a rank may wait for others at a time; 0: for ever
+  TransportOptions transport;
   std::string spin;           ///< "F,B" in TFLOP/s: kernels that only take their time; empty: kernels compute
   int spin_free = 16;         ///< multiprocessors that those leave free
   bool compute_only = false;  ///< also times passes without their transfers

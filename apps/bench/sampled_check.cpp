@@ -271,5 +271,6 @@ std::map<std::string, double> sampled_errors(comm::Communicator& communicator, c
 ANNULUS_INSTANTIATE(float)
 ANNULUS_INSTANTIATE(bfloat16)
 ANNULUS_INSTANTIATE(float16)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::bench

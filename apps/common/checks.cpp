@@ -37,7 +37,7 @@ std::string with_placement(const std::string& schedule, std::string_view placeme
   require(known, "--placement {}: there are {} and {}", placement, name_of(all[0]), name_of(all[1]));
   if (!has_placement(schedule)) return schedule;
   for (const Placement written : all) {
-    const std::string end = ":" + std::string(name_of(written));
+    const std::string end = std::string(":").append(name_of(written));
     if (!schedule.ends_with(end)) continue;
     require(placement == name_of(written), "--schedule {} and --placement {} disagree: give one of them",
             schedule, placement);

@@ -13,6 +13,10 @@ set(ANNULUS_UNITY_SOURCES 8)
 function(annulus_unite target)
   if(ANNULUS_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ANNULUS_UNITY_SOURCES})
+    # GCC takes a source that another one includes for a header, where unnamed namespaces would be a mistake.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    endif()
   endif()
 endfunction()
 

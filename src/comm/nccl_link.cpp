@@ -76,6 +76,10 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
   const Watch::Waiting waiting(watch_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (options.most_blocks > 0) config.maxCTAs = options.most_blocks;
+  // Hopper's NCCL starts its blocks in clusters of four, each of which waits until as many multiprocessors of
+  // one GPC are free: beside a kernel that fills most of them it waits for the kernel's end. Blocks by
+  // themselves fit anywhere.
+  config.cgaClusterSize = 1;
   lanes_.resize(static_cast<std::size_t>(options.channels) + 1);
   int least = 0, greatest = 0;
   ANNULUS_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);

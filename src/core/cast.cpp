@@ -34,5 +34,6 @@ void cast(const Exec& exec, const Array1<const From, Exec>& from, const Array1<T
   template void cast(const Exec&, const Array1<const From, Exec>&, const Array1<To, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE, float, bfloat16)
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE, bfloat16, float)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus

@@ -130,5 +130,6 @@ ANNULUS_INSTANTIATE(HostExec)
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
 ANNULUS_INSTANTIATE(Kokkos::DefaultExecutionSpace)
 #endif
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::distributed

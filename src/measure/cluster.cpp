@@ -71,7 +71,10 @@ MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& link
     result.between = fit_link(between);
     simulate::Link link = result.between->link;
     const int senders = senders_of_node(topology);
-    auto one = links.timings(LinkClass::inter, Pattern::both_ways);
+    // One sender of a node: that of the ring, if there is one. In a pair the same rank receives, too, which
+    // costs where processors carry the messages.
+    auto one = links.timings(LinkClass::inter, Pattern::ring);
+    if (one.empty()) one = links.timings(LinkClass::inter, Pattern::both_ways);
     keep_common(one, between);
     cluster.rails = one.empty() ? 0 : count_rails(senders, one, between);
     if (cluster.rails > 0) link.bandwidth *= static_cast<double>(senders) / cluster.rails;

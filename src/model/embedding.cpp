@@ -32,7 +32,7 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
             held[k] = hold<width>(&table(token, pack * width));
         for (int k = 0; k < each; ++k)
           if (const int pack = first + k * sections.lanes; pack < sections.packs)
-            store(&out(t, pack * width), held[k]);
+            store<Caching::pass>(&out(t, pack * width), held[k]);
       });
 }
 
@@ -106,7 +106,13 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
         if (before > 0 && tokens(order(before - 1)) == token) return;  // an earlier block does it
         const int c = pack * width;
         auto total = load<width>(&d_table(token, c));
-        for (int b = block; b < blocks && tokens(order(b * rows_per_partial)) == token; ++b) {
+        // The last block that begins with the token, of which the first is `block`: ids are sorted.
+        int last = block;
+        for (int beyond = blocks; beyond - last > 1;) {
+          const int middle = last + (beyond - last) / 2;
+          (tokens(order(middle * rows_per_partial)) == token ? last : beyond) = middle;
+        }
+        for (int b = block; b <= last; ++b) {
           const auto more = load<width>(&partial(b, c));
           for (int j = 0; j < width; ++j) total[j] += more[j];
         }
@@ -130,6 +136,8 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
                     const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
   with_pack_width<Exec, T>(in_packs<Exec, T>(d_out.extent(1), d_out, d_table, partial), [&](auto width) {
     sum_blocks<decltype(width)::value>(exec, tokens, order, d_out, d_table, partial);
+  });
+  with_pack_width<Exec, float>(in_packs<Exec, float>(d_out.extent(1), d_table, partial), [&](auto width) {
     add_partial<decltype(width)::value>(exec, tokens, order, d_table, partial);
   });
 }
@@ -141,5 +149,6 @@ void embed_backward(const Exec& exec, const Array1<const std::int32_t, Exec>& to
                                const Array1<const std::int32_t, Exec>&, const Array2<const T, Exec>&,     \
                                const Array2<float, Exec>&, const Array2<float, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::model

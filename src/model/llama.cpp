@@ -285,5 +285,6 @@ Loss Llama<Exec, T>::take_loss(const Exec& exec) {
 
 #define ANNULUS_INSTANTIATE(Exec, T) template class Llama<Exec, T>;
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::model

@@ -78,12 +78,13 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
   // Level 0 is a device's shared memory; models too wide for it take global memory.
   const int bytes = static_cast<int>(Scratch::shmem_size(static_cast<std::size_t>(hidden / width)));
   const int level = bytes <= 96 * 1024 ? 0 : 1;
+  // Registers for two teams on a multiprocessor: while one adds up, the other one loads.
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads_of_row, 2>>;
   Kokkos::parallel_for(
       "annulus::model::rms_norm_backward",
-      Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(norm_partial_rows(rows)),
-                               threads_of_row<Exec>(hidden / width))
+      Policy(exec, static_cast<int>(norm_partial_rows(rows)), threads_of_row<Exec>(hidden / width))
           .set_scratch_size(level, Kokkos::PerTeam(bytes)),
-      KOKKOS_LAMBDA(const Member<Exec>& team) {
+      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const Scratch sums(team.team_scratch(level), static_cast<std::size_t>(hidden / width));
         const int block = team.league_rank(), first = team.team_rank() * width,
                   step = team.team_size() * width;
@@ -209,5 +210,6 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
                                   const Array2<T, Exec>&, const Array1<float, Exec>&,                      \
                                   const Array2<float, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::model

@@ -91,5 +91,6 @@ void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
 #define ANNULUS_INSTANTIATE(Exec) \
   template void initialize(const Exec&, const ParameterMap&, std::uint64_t, const Array1<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::model

@@ -69,8 +69,8 @@ void split_rotate_packs(const Exec& exec, const Array2<const T, Exec>& qkv,
           }
         }
         T* const out = place.in(q.data(), k.data(), v.data(), t, tokens);
-        store(out, first);
-        store(out + half, second);
+        store<Caching::pass>(out, first);
+        store<Caching::pass>(out + half, second);
       });
 }
 
@@ -170,5 +170,6 @@ ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
   template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);        \
   template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::model

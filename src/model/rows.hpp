@@ -12,20 +12,24 @@ namespace annulus::model {
 inline constexpr int rows_per_partial = 32;
 
 /// body(row, column) for every row and the first column of every pack of `width` columns, which divides
-/// `columns`. On a device a warp walks along a row, so that neighbouring lanes touch neighbouring packs.
+/// `columns`. On a device a warp walks along a row, so that neighbouring lanes touch neighbouring packs; a
+/// long row is shared by several, so that the last warps do not keep the device waiting.
 template <int width, class Exec, class Body>
 void for_each_pack(const std::string& label, const Exec& exec, int rows, int columns, const Body& body) {
   using Team = Kokkos::TeamPolicy<Exec>;
   constexpr bool host = detail::host_memory<Exec>;
-  constexpr int rows_of_team = 8;
-  const int teams = (rows + rows_of_team - 1) / rows_of_team, packs = columns / width;
+  constexpr int rows_of_team = 8, lanes = host ? 1 : 32;
+  const int packs = columns / width, section = host ? Kokkos::max(packs, 1) : 8 * lanes;
+  const int sections = (packs + section - 1) / section;
+  const int teams = (rows + rows_of_team - 1) / rows_of_team * sections;
   Kokkos::parallel_for(
-      label, Team(exec, teams, host ? 1 : rows_of_team, host ? 1 : 32),
+      label, Team(exec, teams, host ? 1 : rows_of_team, lanes),
       KOKKOS_LAMBDA(const typename Team::member_type& team) {
-        const int begin = team.league_rank() * rows_of_team;
-        const int end = Kokkos::min(rows, begin + rows_of_team);
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, begin, end), [&](const int row) {
-          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, packs),
+        const int row_begin = team.league_rank() / sections * rows_of_team;
+        const int row_end = Kokkos::min(rows, row_begin + rows_of_team);
+        const int begin = team.league_rank() % sections * section, end = Kokkos::min(packs, begin + section);
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, row_begin, row_end), [&](const int row) {
+          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, begin, end),
                                [&](const int pack) { body(row, pack * width); });
         });
       });
@@ -33,6 +37,8 @@ void for_each_pack(const std::string& label, const Exec& exec, int rows, int col
 
 /// Packs of a row that a thread keeps in registers between two passes over the row.
 inline constexpr int held_packs = 2;
+
+inline constexpr int most_threads_of_row = 512;
 
 /// Threads of a team that works on one row of `packs` packs and sums over it. A power of two; fixed for a
 /// shape, hence a fixed order of addition.
@@ -42,7 +48,7 @@ int threads_of_row(int packs) {
     return 1;
   } else {
     int threads = 32;
-    while (threads < 512 && held_packs * threads < packs) threads *= 2;
+    while (threads < most_threads_of_row && held_packs * threads < packs) threads *= 2;
     return threads;
   }
 }

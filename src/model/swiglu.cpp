@@ -64,5 +64,6 @@ void swiglu_backward(const Exec& exec, const Array2<const T, Exec>& gate_up,
   template void swiglu_backward(const Exec&, const Array2<const T, Exec>&, const Array2<const T, Exec>&, \
                                 const Array2<T, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::model

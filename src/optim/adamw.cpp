@@ -117,9 +117,11 @@ void update_pieces(const Exec& exec, const Coefficients& by, const Array1<const 
 template <class Exec, class T>
 void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
             const Buffers<Exec, T>& to) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(pack_width<Exec, T>, to.parameters, to.gradients,
-                                             to.first_moment, to.second_moment, to.weights),
-                           [&](auto width) { update_pieces<decltype(width)::value>(exec, by, pieces, to); });
+  // The width of float, of which most arrays are: that of T would leave gaps between the lanes of a warp.
+  with_pack_width<Exec, float>(
+      in_packs<Exec, float>(pack_width<Exec, float>, to.parameters, to.gradients, to.first_moment,
+                            to.second_moment, to.weights),
+      [&](auto width) { update_pieces<decltype(width)::value>(exec, by, pieces, to); });
 }
 
 }  // namespace
@@ -198,5 +200,6 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
                                   double, float, const Array1<bfloat16, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optim

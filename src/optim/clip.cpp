@@ -100,5 +100,6 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
 #define ANNULUS_INSTANTIATE(Exec) template class GradientClipper<Exec>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::optim

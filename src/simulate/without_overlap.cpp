@@ -9,7 +9,11 @@ plan::Plan without_overlap(const plan::Plan& plan) {
   result.steps = 2 * plan.steps;
   result.step = [of = plan.step](int rank, int index) {
     plan::Step step = of(rank, index / 2);
-    if (index % 2 != 0) return plan::Step{.computes = std::move(step.computes)};
+    if (index % 2 != 0) {
+      plan::Step compute;
+      compute.computes = std::move(step.computes);
+      return compute;
+    }
     for (auto* transfers : {&step.sends, &step.receives}) {
       for (plan::Transfer& transfer : *transfers) {
         transfer.post = index;

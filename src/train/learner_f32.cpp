@@ -7,5 +7,6 @@ namespace annulus::train {
   template std::unique_ptr<Learner> make_learner_on<Exec, float>(comm::Communicator&, comm::Communicator&, \
                                                                  const Config&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::train

@@ -23,7 +23,9 @@ TEST(Transport, NcclWhereEveryRankHasAGpuAndMpiElsewhere) {
   const bool gpus = has_nccl() && Kokkos::num_devices() >= mpi.size();  // tests run on one machine
   EXPECT_THAT(connect(mpi, Transport::mpi)->description(), StartsWith("mpi: "));
   EXPECT_THAT(connect(mpi, Transport::automatic)->description(), StartsWith(gpus ? "nccl 2." : "mpi: "));
-  if (gpus) EXPECT_THAT(connect(mpi, Transport::nccl)->description(), StartsWith("nccl 2."));
+  if (gpus) {
+    EXPECT_THAT(connect(mpi, Transport::nccl)->description(), StartsWith("nccl 2."));
+  }
   if (!has_nccl()) {
     EXPECT_THAT(error_text([&] { connect(mpi, Transport::nccl); }),
                 StartsWith("this Annulus was built without NCCL"));

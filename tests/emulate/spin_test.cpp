@@ -39,7 +39,7 @@ TEST(Spin, TakesTheTimeOfTheRate) {
     const double expected = pass == plan::Pass::forward ? 0.05 : 0.1;
     EXPECT_GE(timer.seconds(), 0.99 * expected);
     EXPECT_LT(timer.seconds(), 5 * expected) << "a busy machine takes a while to wake a thread";
-    if (!test::on_host) EXPECT_LT(enqueued, 0.5 * expected) << "the host waited";
+    EXPECT_TRUE(test::on_host || enqueued < 0.5 * expected) << "the host waited for " << enqueued << " s";
   }
 }
 

@@ -39,6 +39,17 @@ TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
   EXPECT_EQ(result.cluster.kernels, simulate::default_cluster().kernels);
 }
 
+TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
+  LinkMeasurement links;
+  add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 2.4e9);  // receiving slows it down
+  add(links, LinkClass::inter, Pattern::all, 10e-6, 1.8e9);
+  EXPECT_EQ(to_cluster(Topology({2, 2}), links, {}).cluster.rails, 0);
+  add(links, LinkClass::inter, Pattern::ring, 10e-6, 3.3e9);
+  const auto result = to_cluster(Topology({2, 2}), links, {});
+  EXPECT_EQ(result.cluster.rails, 1);
+  EXPECT_EQ(result.cluster.between, (simulate::Link{3.6e9, 10e-6}));
+}
+
 TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
   LinkMeasurement links;
   add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 24e9);

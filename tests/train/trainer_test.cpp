@@ -445,9 +445,10 @@ TEST_F(Trainer, WrongCombinationsNameTheKeys) {
   const char* foreign = annulus::test::on_host ? "mma" : "host_simd";
   EXPECT_THAT(message(1, [&](Config& c) { c.attention.kernel = foreign; }),
               AllOf(HasSubstr(std::string("attention.kernel = '") + foreign), HasSubstr("run.device")));
-  if (!has_device)
+  if (!has_device) {
     EXPECT_THAT(message(1, [](Config& c) { c.run.device = "gpu"; }),
                 AllOf(HasSubstr("run.device = 'gpu'"), HasSubstr("preset cuda")));
+  }
   EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "window:3"; }), HasSubstr("attention.mask"));
   EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "full"; }),
               AllOf(HasSubstr("attention.mask = 'full'"), HasSubstr("use causal")));

@@ -10,17 +10,27 @@
 
 namespace annulus {
 
+/// What a device's caches do with what is stored. `pass`: it goes first when they are full, so that what
+/// others read again stays; for results larger than the caches. A hint.
+enum class Caching { keep, pass };
+
 namespace detail {
 template <class Exec>
 inline constexpr bool host_memory =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
 /// What a device loads and stores at once.
-struct alignas(16) Words {
-  std::uint32_t word[4];
+template <int count>
+struct alignas(4 * count) Words {
+  std::uint32_t word[count];
 };
-template <class T>
-inline constexpr int in_words = static_cast<int>(sizeof(Words) / sizeof(T));  ///< elements of T
+/// Words at once of `width` elements of T: 16 bytes or else 8; 0 where elements go one by one.
+template <int width, class T>
+inline constexpr int words_at_once = width * sizeof(T) % 16 == 0  ? 4
+                                     : width * sizeof(T) % 8 == 0 ? 2
+                                                                  : 0;
+template <int words, class T>
+inline constexpr int elements_of = words * 4 / static_cast<int>(sizeof(T));
 }  // namespace detail
 
 /// Elements of T that a thread of a bandwidth-bound kernel takes at a time: 128 bits on a device, so that a
@@ -54,9 +64,29 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_bfloat16(float low, float high) {
 #endif
 }
 
-template <class T>
-KOKKOS_FORCEINLINE_FUNCTION void unpack(const Words& from, float* to) {
-  for (int w = 0; w < 4; ++w) {
+template <Caching caching>
+KOKKOS_FORCEINLINE_FUNCTION void put(Words<4>* to, const Words<4>& from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (caching == Caching::pass) {
+    asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]), "r"(from.word[3])
+                 : "memory");
+  } else {
+    *to = from;
+  }
+#else
+  *to = from;
+#endif
+}
+template <Caching caching>
+KOKKOS_FORCEINLINE_FUNCTION void put(Words<2>* to, const Words<2>& from) {
+  *to = from;
+}
+
+template <class T, int words>
+KOKKOS_FORCEINLINE_FUNCTION void unpack(const Words<words>& from, float* to) {
+  for (int w = 0; w < words; ++w) {
     if constexpr (std::is_same_v<T, float>) {
       to[w] = std::bit_cast<float>(from.word[w]);
     } else {
@@ -67,10 +97,10 @@ KOKKOS_FORCEINLINE_FUNCTION void unpack(const Words& from, float* to) {
   }
 }
 
-template <class T>
-KOKKOS_FORCEINLINE_FUNCTION Words pack(const float* from) {
-  Words to;
-  for (int w = 0; w < 4; ++w) {
+template <class T, int words>
+KOKKOS_FORCEINLINE_FUNCTION Words<words> pack(const float* from) {
+  Words<words> to;
+  for (int w = 0; w < words; ++w) {
     if constexpr (std::is_same_v<T, float>) {
       to.word[w] = std::bit_cast<std::uint32_t>(from[w]);
     } else {
@@ -93,26 +123,28 @@ KOKKOS_FORCEINLINE_FUNCTION void store_each(T* to, const Pack<width>& from) {
 
 }  // namespace detail
 
-/// from[0, width) as fp32. On a device a pack of whole 16 bytes must start at a multiple of 16 bytes.
+/// from[0, width) as fp32. On a device a pack of whole 16 bytes must start at a multiple of 16 bytes, and one
+/// of whole 8 bytes at a multiple of 8.
 template <int width, class T>
 KOKKOS_FORCEINLINE_FUNCTION Pack<width> load(const T* from) {
   Pack<width> to;
   KOKKOS_IF_ON_DEVICE((
-      if constexpr (width % detail::in_words<T> == 0) {
-        for (int i = 0; i < width; i += detail::in_words<T>)
-          detail::unpack<T>(*reinterpret_cast<const detail::Words*>(from + i), to.values + i);
+      constexpr int words = detail::words_at_once<width, T>; if constexpr (words != 0) {
+        for (int i = 0; i < width; i += detail::elements_of<words, T>)
+          detail::unpack<T>(*reinterpret_cast<const detail::Words<words>*>(from + i), to.values + i);
       } else { detail::load_each(from, to); }))
   KOKKOS_IF_ON_HOST((detail::load_each(from, to);))
   return to;
 }
 
 /// to[0, width) = from, rounded to T. Alignment as for load.
-template <int width, class T>
+template <Caching caching = Caching::keep, int width, class T>
 KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Pack<width>& from) {
   KOKKOS_IF_ON_DEVICE((
-      if constexpr (width % detail::in_words<T> == 0) {
-        for (int i = 0; i < width; i += detail::in_words<T>)
-          *reinterpret_cast<detail::Words*>(to + i) = detail::pack<T>(from.values + i);
+      constexpr int words = detail::words_at_once<width, T>; if constexpr (words != 0) {
+        for (int i = 0; i < width; i += detail::elements_of<words, T>)
+          detail::put<caching>(reinterpret_cast<detail::Words<words>*>(to + i),
+                               detail::pack<T, words>(from.values + i));
       } else { detail::store_each(to, from); }))
   KOKKOS_IF_ON_HOST((detail::store_each(to, from);))
 }
@@ -121,15 +153,16 @@ KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Pack<width>& from) {
 /// registers.
 template <int width, class T>
 struct Held {
-  static constexpr bool in_words = width % detail::in_words<T> == 0;
-  using Part = std::conditional_t<in_words, detail::Words, T>;
-  static constexpr int count = in_words ? width / detail::in_words<T> : width;
+  static constexpr int words = detail::words_at_once<width, T>;
+  using Part = std::conditional_t<words != 0, detail::Words<words == 0 ? 1 : words>, T>;
+  static constexpr int count = width * static_cast<int>(sizeof(T)) / static_cast<int>(sizeof(Part));
   Part parts[count];
 
   KOKKOS_FORCEINLINE_FUNCTION Pack<width> values() const {
     Pack<width> all;
-    if constexpr (in_words) {
-      for (int i = 0; i < count; ++i) detail::unpack<T>(parts[i], all.values + i * detail::in_words<T>);
+    if constexpr (words != 0) {
+      for (int i = 0; i < count; ++i)
+        detail::unpack<T>(parts[i], all.values + i * detail::elements_of<words, T>);
     } else {
       for (int i = 0; i < count; ++i) all[i] = static_cast<float>(parts[i]);
     }
@@ -149,10 +182,15 @@ KOKKOS_FORCEINLINE_FUNCTION Held<width, T> hold(const T* from) {
 }
 
 /// to[0, width) = from, bit for bit.
-template <int width, class T>
+template <Caching caching = Caching::keep, int width, class T>
 KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Held<width, T>& from) {
-  KOKKOS_IF_ON_DEVICE((for (int i = 0; i < from.count;
-                            ++i) reinterpret_cast<typename Held<width, T>::Part*>(to)[i] = from.parts[i];))
+  KOKKOS_IF_ON_DEVICE((using Part = typename Held<width, T>::Part; for (int i = 0; i < from.count; ++i) {
+    if constexpr (Held<width, T>::words != 0) {
+      detail::put<caching>(reinterpret_cast<Part*>(to) + i, from.parts[i]);
+    } else {
+      to[i] = from.parts[i];
+    }
+  }))
   KOKKOS_IF_ON_HOST(
       (std::memcpy(static_cast<void*>(to), static_cast<const void*>(from.parts), sizeof(from.parts));))
 }

@@ -26,9 +26,9 @@ LinkFit fit_link(std::span<const Timing> timings);
 /// How many rails (network cards) the `ranks` ranks of a node share, as simulate::Cluster::rails counts them:
 /// 0 when each has its own.
 ///
-/// `one`: times of one rank of a node alone that sends and receives; `all`: when all ranks of the node do so
-/// at once; the same sizes. Together they move ranks · one / all times the bytes that one moves alone in the
-/// same time: the median of this factor over the sizes that bandwidth decides (those of which `one` takes
+/// `one`: times when one rank of each node alone sends to another one; `all`: when all ranks of the node do
+/// so at once; the same sizes. Together they move ranks · one / all times the bytes that one moves alone in
+/// the same time: the median of this factor over the sizes that bandwidth decides (those of which `one` takes
 /// at least four times its latency, or else the largest), and of the divisors of `ranks` the one that is
 /// nearest to it by ratio. Throws Error when the sizes differ or there is none.
 int count_rails(int ranks, std::span<const Timing> one, std::span<const Timing> all);

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include <annulus/comm/transport.hpp>
+
+namespace annulus::bench {
+
+/// How the ranks of a command reach each other.
+struct TransportOptions {
+  std::string name = "automatic";  ///< of device memory: automatic, mpi or nccl
+  int nccl_blocks = 0;             ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
+  bool nccl_multicast = false;
+
+  /// Declares the options, which land here when the command line is parsed.
+  void add_to(CLI::App& command);
+  /// Throws Error naming the option whose value makes no sense.
+  void check() const;
+  /// All ranks, over what was asked for. Collective. Errors as those of comm::connect.
+  std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, int ranks_per_node) const;
+};
+
+}  // namespace annulus::bench
