@@ -30,11 +30,12 @@ Exec own_instance() {
 template <class Exec, class T>
 class LearnerOn final : public Learner {
  public:
-  LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config)
+  LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config,
+            std::span<const std::int64_t> documents)
       : world_(world),
         context_(context),
         config_(config),
-        attention_(exec_, context, config),
+        attention_(exec_, context, config, documents),
         llama_(exec_, config.model, attention_.plans().rows()),
         weights_(exec_, llama_.parameter_map(), config.adamw()),
         clipper_(config.train.clip_norm),
@@ -176,8 +177,8 @@ class LearnerOn final : public Learner {
 
 template <class Exec, class T>
 std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
-                                         const Config& config) {
-  return std::make_unique<LearnerOn<Exec, T>>(world, context, config);
+                                         const Config& config, std::span<const std::int64_t> documents) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, documents);
 }
 
 }  // namespace annulus::train

@@ -25,21 +25,30 @@ bool takes_documents_from_data(std::string_view mask) {
   }
 }
 
+bool has_choice(const Config& config) {
+  return config.attention.schedule == simulate::automatic || config.attention.layout == simulate::automatic;
+}
+
 }  // namespace
 
-SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& config)
+bool SequencePlans::chooses_by_documents(const Config& config) {
+  return has_choice(config) && takes_documents_from_data(config.attention.mask);
+}
+
+SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& config,
+                             std::span<const std::int64_t> documents)
     : rank_(rank),
       schedule_(config.attention.schedule),
       mask_text_(config.attention.mask),
       follows_documents_(takes_documents_from_data(mask_text_)),
-      chosen_(schedule_ == simulate::automatic || config.attention.layout == simulate::automatic) {
+      chosen_(has_choice(config)),
+      starts_(documents.begin(), documents.end()) {
   problem_.topology = topology;
   problem_.heads = config.model.heads;
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;
   problem_.activation = parse_dtype(config.train.dtype, "train.dtype");
   const std::int64_t tokens = config.data.sequence_length;
-  starts_ = {0};
   Mask mask = follows_documents_ ? Mask::with_documents(mask_text_, tokens, starts_, "attention.mask")
                                  : Mask::parse(mask_text_, tokens, "attention.mask");
   require(mask.rule().right == 0,
@@ -51,8 +60,7 @@ SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& c
   set_mask(std::move(mask));
 }
 
-/// Sets schedule and layout. Documents of later sequences are not known yet: what is chosen fits a sequence
-/// that is one document.
+/// Sets schedule and layout, for the mask that is set.
 void SequencePlans::choose(const Config& config) {
   const std::string& layout = config.attention.layout;
   if (!chosen_) {

@@ -14,9 +14,14 @@ namespace annulus::train {
 /// sequence.
 class SequencePlans {
  public:
+  /// Schedule or layout stands as auto in the configuration, and the mask follows the documents of the data.
+  static bool chooses_by_documents(const Config& config);
+
   /// For this rank of the context-parallel group of `topology`. Chooses where the configuration says auto:
-  /// every rank alike, from the same numbers.
-  SequencePlans(const Topology& topology, int rank, const Config& config);
+  /// every rank alike, from the same numbers; for a sequence whose documents start at `documents` where the
+  /// mask follows them.
+  SequencePlans(const Topology& topology, int rank, const Config& config,
+                std::span<const std::int64_t> documents);
 
   /// This rank's rows of every sequence.
   PositionMap rows() const { return problem_.shard(rank_); }

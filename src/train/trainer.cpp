@@ -41,6 +41,19 @@ Config complete(Config config, const data::TokenDataset& dataset) {
   return config;
 }
 
+// Document starts of a sequence that stands for the others: of a few, spread over the data, the one with the
+// median number of documents. Where nothing depends on it: one document.
+std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
+  if (!SequencePlans::chooses_by_documents(config)) return {0};
+  const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
+  std::vector<std::vector<std::int64_t>> few;
+  const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());
+  for (std::int64_t i = 0; i < count; ++i)
+    few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
+  std::ranges::stable_sort(few, {}, [](const auto& starts) { return starts.size(); });
+  return few[few.size() / 2];
+}
+
 double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
@@ -56,7 +69,7 @@ class Run {
         dataset_(open_data(config)),
         config_(complete(std::move(config), *dataset_)),
         groups_(Groups::make(world, config_.parallel.context)),
-        learner_(make_learner(world, *groups_.context, config_)) {
+        learner_(make_learner(world, *groups_.context, config_, typical_documents(*dataset_, config_))) {
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
     check_dump();

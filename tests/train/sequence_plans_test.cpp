@@ -1,0 +1,74 @@
+#include "train/sequence_plans.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace annulus::train {
+namespace {
+
+Config long_sequences(const std::string& mask) {
+  Config config;
+  config.data.sequence_length = 65536;
+  config.model.heads = 32;
+  config.model.kv_heads = 8;
+  config.model.head_dim = 64;
+  config.attention.schedule = "burst";
+  config.attention.layout = "auto";
+  config.attention.mask = mask;
+  config.train.dtype = "bf16";
+  return config;
+}
+
+/// Starts of documents of 700 to 9000 tokens.
+std::vector<std::int64_t> short_documents(std::int64_t tokens) {
+  std::vector<std::int64_t> starts;
+  for (std::int64_t start = 0, i = 1; start < tokens; start += 700 + i * 2657 % 8300, ++i)
+    starts.push_back(start);
+  return starts;
+}
+
+std::int64_t pairs_of(const SequencePlans& plans, int rank) {
+  const plan::Problem& problem = plans.problem();
+  const PositionMap whole = Layout().shard(problem.mask.tokens(), 1, 0);
+  return problem.mask.pairs(problem.shard(rank), whole);
+}
+
+TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
+  const Config config = long_sequences("documents");
+  ASSERT_TRUE(SequencePlans::chooses_by_documents(config));
+  const Topology node({4});
+  const std::vector<std::int64_t> one = {0}, many = short_documents(65536);
+  EXPECT_EQ(SequencePlans(node, 0, config, one).layout().to_string(), "zigzag");
+  const SequencePlans plans(node, 0, config, many);
+  EXPECT_TRUE(plans.chosen());
+  std::vector<std::int64_t> pairs;
+  for (int rank = 0; rank < 4; ++rank) pairs.push_back(pairs_of(plans, rank));
+  const auto [least, most] = std::ranges::minmax(pairs);
+  EXPECT_LT(double(most), 1.02 * double(least)) << "layout " << plans.layout().to_string();
+}
+
+TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
+  const std::vector<std::int64_t> many = short_documents(65536), one = {0};
+  SequencePlans plans(Topology({4}), 1, long_sequences("causal+documents"), many);
+  const std::int64_t pairs = plans.pairs();
+  EXPECT_FALSE(plans.follow(many));
+  EXPECT_TRUE(plans.follow(one));
+  EXPECT_GT(plans.pairs(), 5 * pairs);
+}
+
+TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {
+  EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("causal")));
+  EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("documents:0,100")));
+  Config config = long_sequences("window:100,0+documents");
+  EXPECT_TRUE(SequencePlans::chooses_by_documents(config));
+  config.attention.layout = "striped";
+  EXPECT_FALSE(SequencePlans::chooses_by_documents(config));
+  config.attention.schedule = "auto";
+  EXPECT_TRUE(SequencePlans::chooses_by_documents(config));
+}
+
+}  // namespace
+}  // namespace annulus::train
