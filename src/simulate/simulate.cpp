@@ -167,7 +167,7 @@ class Simulator {
     }
     summary(rank).pairs += pairs;
     summary(rank).computing += time - now;
-    loads_.add(rank, index, pairs);
+    loads_.add(rank, plan_.round(index), pairs);
     r.computing = true;
     events_.push({time, sequence_++, rank, computed});
   }

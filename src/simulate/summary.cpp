@@ -38,14 +38,18 @@ std::int64_t SlotSizes::bytes() const {
 Loads::Loads(int ranks, int steps)
     : sum_(static_cast<std::size_t>(ranks)),
       largest_(static_cast<std::size_t>(ranks)),
+      round_(static_cast<std::size_t>(ranks), -1),
+      of_round_(static_cast<std::size_t>(ranks)),
       computing_(static_cast<std::size_t>(steps)) {}
 
-void Loads::add(int rank, int step, std::int64_t pairs) {
+void Loads::add(int rank, int round, std::int64_t pairs) {
   if (pairs == 0) return;
   const auto r = static_cast<std::size_t>(rank);
   sum_[r] += pairs;
-  largest_[r] = std::max(largest_[r], pairs);
-  computing_[static_cast<std::size_t>(step)] = true;
+  of_round_[r] = round == round_[r] ? of_round_[r] + pairs : pairs;
+  round_[r] = round;
+  largest_[r] = std::max(largest_[r], of_round_[r]);
+  computing_[static_cast<std::size_t>(round)] = true;
 }
 
 double worker_imbalance(const std::vector<std::int64_t>& loads) {

@@ -25,17 +25,20 @@ std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::W
 /// The largest load over the mean one; 1 when there is none.
 double worker_imbalance(const std::vector<std::int64_t>& loads);
 
-/// Loads by rank and step, of which the imbalance degrees are made.
+/// Loads by rank and round, of which the imbalance degrees are made.
 class Loads {
  public:
   Loads(int ranks, int steps);
-  /// A rank computes `pairs` pairs in a step, all its computes together.
-  void add(int rank, int step, std::int64_t pairs);
+  /// A rank computes `pairs` pairs in a step of a round (Plan::round), all its computes together. Steps of a
+  /// rank come in order.
+  void add(int rank, int round, std::int64_t pairs);
   Imbalance imbalance() const;
 
  private:
-  std::vector<std::int64_t> sum_, largest_;  // of each rank, over steps
-  std::vector<bool> computing_;              // of each step
+  std::vector<std::int64_t> sum_, largest_;  // of each rank, over rounds
+  std::vector<int> round_;                   // of each rank, the last one
+  std::vector<std::int64_t> of_round_;       // of each rank, in its last round
+  std::vector<bool> computing_;              // by the first step of a round
 };
 
 }  // namespace annulus::simulate

@@ -1,6 +1,7 @@
 // Plans that no named schedule makes: the executor runs whatever a plan says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include <annulus/comm/loopback.hpp>
@@ -9,6 +10,7 @@
 
 #include "distributed/attention_case.hpp"
 #include "distributed/handmade.hpp"
+#include "plan/builders/tail.hpp"
 
 namespace annulus::test {
 namespace {
@@ -39,6 +41,29 @@ TEST(DistributedPlans, OneHeadInsideAGroup) {
 
 TEST(DistributedPlans, PartsOfABatchArePacked) {
   run_helper({.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 24, .batch = 3}, {3, 17}, {1, 4});
+}
+
+// Computes of some heads, whose gradients travel while those of others are computed.
+TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
+  for (const std::string mask : {"causal", "causal+documents:0,9,40,77", "causal+window:20,0"}) {
+    const auto sample = make_sample(mask, {.tokens = 97, .heads = 8, .kv_heads = 4, .batch = 2});
+    for (const char* name : {"ring", "burst", "topology-burst", "hierarchical"}) {
+      const plan::Problem problem = sample->problem(Topology::uniform(4, 2), Layout::parse("zigzag"));
+      const plan::Plan forward = plan::make_plan(name, problem, plan::Pass::forward),
+                       backward = plan::make_plan(name, problem, plan::Pass::backward);
+      int last = 0;
+      for (int rank = 0; rank < 4; ++rank)
+        for (int step = 0; step < backward.steps; ++step)
+          if (!backward.step(rank, step).computes.empty()) last = std::max(last, step);
+      for (const int parts : {2, 3}) {
+        const plan::Plan cut = plan::overlap_tail(backward, last, parts);
+        comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
+          expect_correct(run(communicator, *sample, forward, cut, true),
+                         std::string(name) + ", " + mask + " in " + std::to_string(parts));
+        });
+      }
+    }
+  }
 }
 
 // Gradients that travel in fewer bits are converted on both ends.

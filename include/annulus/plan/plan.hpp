@@ -167,7 +167,15 @@ struct Plan {
   /// with whole shards in the place of whole shards, whose rows may differ by one. 0: no such period is
   /// claimed.
   int period = 0;
+  /// These steps are parts of one round: other heads of the same pieces.
+  struct Parts {
+    int first = 0, count = 1;
+  } parts = {};
 
+  /// The first of the steps that make a round with this one.
+  int round(int step) const {
+    return step > parts.first && step < parts.first + parts.count ? parts.first : step;
+  }
   /// All steps of one rank.
   std::vector<Step> rank_steps(int rank) const;
 };

@@ -71,7 +71,8 @@ struct Timeline {
 
 /// Imbalance degree (MTraining §3.3, Figures 3 and 12): the largest load over the mean one; 1 is balanced,
 /// and what exceeds it is the factor by which the slowest is slower. With w(r, s) the pairs that rank r of G
-/// computes in step s, summed over heads, and S the steps in which at least one rank computes:
+/// computes in step s, summed over heads, and S the steps in which at least one rank computes (steps that are
+/// parts of one round, Plan::parts, count as one):
 ///
 ///     worker = max_r W(r) / (Σ_r W(r) / G),   W(r) = Σ_s w(r, s)
 ///     step   = mean over r with W(r) > 0 of  max_s w(r, s) / (W(r) / |S|)

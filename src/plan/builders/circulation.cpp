@@ -8,6 +8,7 @@
 #include <annulus/base/error.hpp>
 
 #include "plan/builders/parts.hpp"
+#include "plan/builders/tail.hpp"
 #include "plan/builders/timetable.hpp"
 
 namespace annulus::plan {
@@ -72,6 +73,10 @@ class Circulation {
   }
 
   int steps() const { return steps_; }
+  /// Step of the last computes.
+  int last_compute() const { return last_compute_; }
+  /// Sums still travel when all is computed.
+  bool has_tail() const { return sums_ == Sums::overlapped && steps_ > last_compute_ + 1; }
 
   /// Every group does the same, as far as every shard goes everywhere as a whole.
   int period() const {
@@ -122,6 +127,7 @@ class Circulation {
       // A sum that comes home is sent in the step after the last compute and waited for in the one after
       // that.
       const bool returns = sums_ != Sums::none && last > 0;
+      last_compute_ = std::max(last_compute_, timetable_.computing({loop, last}));
       steps_ = std::max(steps_, timetable_.computing({loop, last}) + (returns ? 3 : 1));
     }
     if (sums_ != Sums::none && reach_.last_outer() > 0) {
@@ -256,7 +262,7 @@ class Circulation {
   Sums sums_;
   Reach reach_;
   Timetable timetable_;
-  int steps_ = 0;
+  int steps_ = 0, last_compute_ = 0;
 };
 
 }  // namespace
@@ -273,6 +279,7 @@ Travellers queries_travel() {
 
 Plan circulate(std::string schedule, const Problem& problem, Pass pass, Travellers travellers, Rings rings) {
   problem.check();
+  const Tensor gradient = travellers.gradients.empty() ? Tensor::dq : travellers.gradients.front();
   const auto circulation = std::make_shared<const Circulation>(problem, std::move(travellers), rings);
   Plan plan;
   plan.schedule = std::move(schedule);
@@ -281,7 +288,8 @@ Plan circulate(std::string schedule, const Problem& problem, Pass pass, Travelle
   plan.steps = circulation->steps();
   plan.period = circulation->period();
   plan.step = [circulation](int rank, int step) { return circulation->step(rank, step); };
-  return plan;
+  const int parts = circulation->has_tail() && rings.cuts_heads ? tail_parts(problem, gradient) : 1;
+  return parts > 1 ? overlap_tail(plan, circulation->last_compute(), parts) : plan;
 }
 
 }  // namespace annulus::plan

@@ -25,6 +25,7 @@ Travellers queries_travel();
 struct Rings {
   int group_size = 1;  ///< ranks of an inner ring: all of them for one flat ring; divides their number
   bool gradients_alone = false;  ///< gradients travel while nothing computes
+  bool cuts_heads = true;        ///< the last computes may be cut by heads (tail.hpp)
 };
 
 /// The plan in which rank r works at step t with the shard that started t hops away, (r − t) mod G where the
@@ -33,7 +34,9 @@ struct Rings {
 /// Inputs are received one step ahead, double-buffered (slots 1 and 2), and go as far as the last rank that
 /// needs them. The gradients of a foreign shard are computed at step t into a partial sum of their own (slots
 /// 1 and 2), so that the sum of the ranks before is not waited for: that sum travels during the same step, is
-/// added, and goes on at step t + 1. From the last rank that computes, the sum goes straight home.
+/// added, and goes on at step t + 1. From the last rank that computes, the sum goes straight home. Where
+/// gradients are long, the last round is cut by heads, so that the sum of one part is on its way while the
+/// next part computes (tail.hpp).
 ///
 /// On a ring of rings (BurstEngine §3.1, Figures 4 and 5) the same happens on two levels at the same time.
 /// While a shard goes round the inner ring of a group (a loop), it is already on its way to the next group,

@@ -6,6 +6,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "plan/builders/circulation.hpp"
 #include "plan/builders/divisor.hpp"
 #include "plan/builders/head_exchange.hpp"
 
@@ -39,21 +40,27 @@ std::string text(const Grid& grid, int ranks) {
                                                  : fmt::format("{}:{}", sizes, name_of(grid.placement));
 }
 
+/// Ring attention between groups. Of its heads each rank of a group has some, which are not cut again.
+Plan ring_of_groups(const Problem& problem, const Grid& grid, Pass pass) {
+  const Problem groups = between_groups(problem, grid);
+  return circulate("ring", groups, pass, keys_travel(pass),
+                   {.group_size = groups.ranks(), .cuts_heads = false});
+}
+
 }  // namespace
 
 Plan make_ulysses(const Problem& problem, Pass pass) {
   problem.check();
   const Grid grid{problem.ranks(), Placement::head_first};
   check_heads("ulysses", problem, grid.heads);
-  return exchange_heads("ulysses", problem, grid, make_ring(between_groups(problem, grid), pass));
+  return exchange_heads("ulysses", problem, grid, ring_of_groups(problem, grid, pass));
 }
 
 Plan make_hybrid(const Problem& problem, Pass pass) {
   problem.check();
   const std::string schedule = text(problem.grid, problem.ranks());
   check_heads(schedule, problem, problem.grid.heads);
-  return exchange_heads(schedule, problem, problem.grid,
-                        make_ring(between_groups(problem, problem.grid), pass));
+  return exchange_heads(schedule, problem, problem.grid, ring_of_groups(problem, problem.grid, pass));
 }
 
 }  // namespace annulus::plan

@@ -1,0 +1,82 @@
+#include "plan/builders/tail.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace annulus::plan {
+namespace {
+
+constexpr int most_parts = 4;
+constexpr std::int64_t least_bytes = std::int64_t{16} << 20;
+
+class Tail {
+ public:
+  Tail(const Plan& plan, int last_compute, int parts)
+      : of_(plan.step), problem_(plan.problem), steps_(plan.steps), last_(last_compute), parts_(parts) {}
+
+  Step step(int rank, int index) const {
+    if (index < last_) return of_(rank, index);
+    Step step;
+    if (index == last_) step = of_(rank, last_);
+    if (index < last_ + parts_) step.computes = computes(rank, index - last_);
+    // A part is as many steps behind the plan as there are parts before it. Both sides of a message list them
+    // alike.
+    for (int part = 0; part < parts_; ++part) {
+      const int from = index - part;
+      if (from <= last_ || from >= steps_) continue;
+      const Step whole = of_(rank, from);
+      add_part(step.sends, whole.sends, part);
+      add_part(step.receives, whole.receives, part);
+    }
+    return step;
+  }
+
+ private:
+  HeadRange kv_heads(int part) const {
+    return {problem_.kv_heads * part / parts_, problem_.kv_heads * (part + 1) / parts_};
+  }
+  HeadRange query_heads(int part) const {
+    const HeadRange heads = kv_heads(part);
+    return {heads.begin * problem_.group(), heads.end * problem_.group()};
+  }
+
+  std::vector<Compute> computes(int rank, int part) const {
+    std::vector<Compute> computes = of_(rank, last_).computes;
+    for (Compute& compute : computes) compute.heads = query_heads(part);
+    return computes;
+  }
+
+  void add_part(std::vector<Transfer>& to, const std::vector<Transfer>& whole, int part) const {
+    for (Transfer transfer : whole) {
+      transfer.piece.heads = is_query_side(transfer.piece.tensor) ? query_heads(part) : kv_heads(part);
+      transfer.post += part;
+      transfer.wait += part;
+      to.push_back(std::move(transfer));
+    }
+  }
+
+  std::function<Step(int, int)> of_;
+  Problem problem_;
+  int steps_, last_, parts_;
+};
+
+}  // namespace
+
+int tail_parts(const Problem& problem, Tensor gradient) {
+  const std::int64_t bytes = problem.elements(problem.whole(gradient, 0)) *
+                             static_cast<std::int64_t>(size_of(problem.wire(gradient)));
+  const int most = std::min(most_parts, problem.kv_heads);
+  return static_cast<int>(std::clamp<std::int64_t>(bytes / least_bytes, 1, most));
+}
+
+Plan overlap_tail(const Plan& plan, int last_compute, int parts) {
+  Plan result = plan;
+  result.steps = plan.steps + parts - 1;
+  result.parts = {last_compute, parts};
+  result.step = [tail = Tail(plan, last_compute, parts)](int rank, int index) {
+    return tail.step(rank, index);
+  };
+  return result;
+}
+
+}  // namespace annulus::plan
