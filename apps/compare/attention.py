@@ -159,25 +159,19 @@ def markdown(options, rows, reports):
 
 def main():
     options = parse()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows, reports, good = [], [], True
+    results = launch.Results(options, markdown)
     for nodes in options.nodes:
         for program, measure in (() if options.without_pytorch else (("PyTorch", theirs),)) + (("Annulus", ours),):
             scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes")
             scratch.with_suffix(".json").unlink(missing_ok=True)
-            of_program, report, ended = measure(options, nodes, scratch)
-            rows += of_program
-            reports.append((program, report))
-            good = good and ended
-            # After every program, so that a job that is cut off leaves what it had.
-            text = markdown(options, rows, reports)
-            launch.write(options.out, text, rows, reports)
+            rows, report, ended = measure(options, nodes, scratch)
+            results.add(rows, (program, report), ended)
             with open(options.out.with_suffix(".csv"), "w", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS, restval="")
                 writer.writeheader()
-                writer.writerows(rows)
-    print(text, end="")
-    return 0 if good else 1
+                writer.writerows(results.rows)
+    print(results.text, end="")
+    return 0 if results.good else 1
 
 
 if __name__ == "__main__":

@@ -22,10 +22,24 @@ def check(parser, options, ranks, what, how):
         parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
 
 
-def write(out, text, rows, reports):
-    """The table as <out>.md and all that was measured as <out>.json."""
-    out.with_suffix(".md").write_text(text)
-    out.with_suffix(".json").write_text(json.dumps({"rows": rows, "reports": reports}, indent=1))
+class Results:
+    """Rows of a table and the reports that they come from. The table, which `markdown` makes of options, rows and reports, is
+    written as <out>.md and all that was measured as <out>.json after every program, so that a job that is cut off leaves what it
+    had."""
+
+    def __init__(self, options, markdown):
+        self.options, self.markdown = options, markdown
+        self.rows, self.reports, self.good, self.text = [], [], True, ""
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, rows, report, ended):
+        """What one program gave; `ended`: it ended well."""
+        self.rows += rows
+        self.reports.append(report)
+        self.good = self.good and ended
+        self.text = self.markdown(self.options, self.rows, self.reports)
+        self.options.out.with_suffix(".md").write_text(self.text)
+        self.options.out.with_suffix(".json").write_text(json.dumps({"rows": self.rows, "reports": self.reports}, indent=1))
 
 
 def on_ranks(mpirun, ranks, nodes):

@@ -103,21 +103,14 @@ def markdown(options, rows, reports):
 
 def main():
     options = parse()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows, reports, good = [], [], True
+    results = launch.Results(options, markdown)
     for nodes in options.nodes:
         report, ended = measure(options, nodes)
-        reports.append(report)
-        good = good and ended
-        if report:
-            rows += rows_of(options, nodes, report)
-        # After every program, so that a job that is cut off leaves what it had.
-        text = markdown(options, rows, reports)
-        launch.write(options.out, text, rows, reports)
-    print(text, end="")
-    if not good:
+        results.add(rows_of(options, nodes, report) if report else [], report, ended)
+    print(results.text, end="")
+    if not results.good:
         return 1
-    return 0 if all(abs(row[name]["ratio"] - 1) <= options.within for row in rows for name in PASSES) else 3
+    return 0 if all(abs(row[name]["ratio"] - 1) <= options.within for row in results.rows for name in PASSES) else 3
 
 
 if __name__ == "__main__":
