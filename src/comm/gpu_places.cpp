@@ -30,6 +30,19 @@ GpuPlace gpu_place_of_this_rank() {
   return place;
 }
 
+/// The first two ranks with one PCI address at one of the `places`.
+std::optional<std::pair<int, int>> sharing(std::span<const GpuPlace> ranks,
+                                           std::string_view (GpuPlace::*place)() const) {
+  std::map<std::pair<std::string_view, std::string_view>, int> owners;  // (place, PCI address)
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].bus_text().empty()) continue;
+    const auto [owner, is_first] =
+        owners.try_emplace({(ranks[rank].*place)(), ranks[rank].bus_text()}, static_cast<int>(rank));
+    if (!is_first) return std::pair(owner->second, static_cast<int>(rank));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<GpuPlace> gather_gpu_places(Communicator& control) {
@@ -40,15 +53,11 @@ std::vector<GpuPlace> gather_gpu_places(Communicator& control) {
 }
 
 std::optional<std::pair<int, int>> sharing_a_gpu(std::span<const GpuPlace> ranks) {
-  std::map<std::pair<std::string_view, std::string_view>, int> owners;  // (machine, PCI address)
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const GpuPlace& place = ranks[rank];
-    if (place.bus_text().empty()) continue;
-    const auto [owner, is_first] =
-        owners.try_emplace({place.machine_text(), place.bus_text()}, static_cast<int>(rank));
-    if (!is_first) return std::pair(owner->second, static_cast<int>(rank));
-  }
-  return std::nullopt;
+  return sharing(ranks, &GpuPlace::machine_text);
+}
+
+std::optional<std::pair<int, int>> sharing_a_gpu_of_a_node(std::span<const GpuPlace> ranks) {
+  return sharing(ranks, &GpuPlace::node_text);
 }
 
 TransportChoice choose_transport(std::span<const GpuPlace> ranks) {

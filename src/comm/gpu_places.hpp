@@ -32,6 +32,10 @@ std::vector<GpuPlace> gather_gpu_places(Communicator& control);
 /// The first two ranks that compute on one GPU, the lower first.
 std::optional<std::pair<int, int>> sharing_a_gpu(std::span<const GpuPlace> ranks);
 
+/// Those among them that NCCL refuses: both on one machine to it, too. Where NCCL_HOSTID makes one machine
+/// stand for several nodes, ranks of different nodes may take turns on a GPU.
+std::optional<std::pair<int, int>> sharing_a_gpu_of_a_node(std::span<const GpuPlace> ranks);
+
 /// What Transport::automatic stands for, and why.
 struct TransportChoice {
   Transport transport = Transport::mpi;

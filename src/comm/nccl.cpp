@@ -1,5 +1,6 @@
 #include <annulus/comm/nccl.hpp>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -82,14 +83,16 @@ class NcclCommunicator final : public PointToPointCommunicator {
     const Watch::Doing doing(watch(),
                              fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
     collective(queue, [&](const NcclLink::Lane& lane) {
-      ANNULUS_NCCL_CALL(ncclBroadcast, data, data, bytes, ncclInt8, root, lane.communicator, lane.stream);
+      ANNULUS_NCCL_CALL(ncclBroadcast, data, data, bytes, ncclInt8, root, lane.all.communicator,
+                        lane.all.stream);
     });
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     if (queue.is_host()) return control_->all_gather(queue, send, receive, bytes);
     const Watch::Doing doing(watch(), fmt::format("an all_gather of {} bytes a rank", bytes));
     collective(queue, [&](const NcclLink::Lane& lane) {
-      ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, lane.communicator, lane.stream);
+      ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, lane.all.communicator,
+                        lane.all.stream);
     });
   }
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
@@ -119,29 +122,41 @@ class NcclCommunicator final : public PointToPointCommunicator {
   /// The order of streams makes memory ready.
   void ready(const Queue&, const char*) const override {}
 
-  /// Enqueues the messages on the lane's stream. Both sides leave out those of no bytes.
+  /// Enqueues the messages on the lane's streams. Both sides leave out those of no bytes.
   Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                int channel) override {
     const bool is_collective = channel == collective_channel;
     const NcclLink::Lane& lane = is_collective ? link_->collectives() : link_->lane(channel);
-    const auto done = link_->launch(queue, lane, pending(sends, receives, channel), [&] {
-      ANNULUS_NCCL_CALL(ncclGroupStart);
-      for (const Receive& receive : receives) {
-        if (receive.bytes == 0) continue;
-        ANNULUS_NCCL_CALL(ncclRecv, receive.data, receive.bytes, ncclInt8, receive.peer, lane.communicator,
-                          lane.stream);
-      }
-      for (const Send& send : sends) {
-        if (send.bytes == 0) continue;
-        ANNULUS_NCCL_CALL(ncclSend, send.data, send.bytes, ncclInt8, send.peer, lane.communicator,
-                          lane.stream);
-      }
-      ANNULUS_NCCL_CALL(ncclGroupEnd);
+    const auto is_inside = [&](const auto& message) {
+      return message.bytes > 0 && link_->rank_inside(message.peer) >= 0;
+    };
+    const bool inside = std::ranges::any_of(sends, is_inside) || std::ranges::any_of(receives, is_inside);
+    const auto done = link_->launch(queue, lane, inside, pending(sends, receives, channel), [&] {
+      if (inside) group(lane.inside, sends, receives, [&](int peer) { return link_->rank_inside(peer); });
+      group(lane.all, sends, receives, [&](int peer) { return link_->rank_inside(peer) < 0 ? peer : -1; });
     });
     return Request(std::make_unique<NcclState>(link_, queue, done));
   }
 
  private:
+  /// Those of the messages whose peer has a rank on the path, as one group.
+  template <class RankOf>
+  void group(const NcclLink::Path& path, std::span<const Send> sends, std::span<const Receive> receives,
+             const RankOf& rank_of) const {
+    ANNULUS_NCCL_CALL(ncclGroupStart);
+    for (const Receive& receive : receives) {
+      if (receive.bytes == 0 || rank_of(receive.peer) < 0) continue;
+      ANNULUS_NCCL_CALL(ncclRecv, receive.data, receive.bytes, ncclInt8, rank_of(receive.peer),
+                        path.communicator, path.stream);
+    }
+    for (const Send& send : sends) {
+      if (send.bytes == 0 || rank_of(send.peer) < 0) continue;
+      ANNULUS_NCCL_CALL(ncclSend, send.data, send.bytes, ncclInt8, rank_of(send.peer), path.communicator,
+                        path.stream);
+    }
+    ANNULUS_NCCL_CALL(ncclGroupEnd);
+  }
+
   std::vector<Pending> pending(std::span<const Send> sends, std::span<const Receive> receives,
                                int channel) const {
     std::vector<Pending> messages;
@@ -157,7 +172,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   template <class Call>
   void collective(const Queue& queue, const Call& call) {
     const NcclLink::Lane& lane = link_->collectives();
-    link_->launch(queue, lane, {}, [&] { call(lane); })->hold(queue);
+    link_->launch(queue, lane, false, {}, [&] { call(lane); })->hold(queue);
   }
 
   std::unique_ptr<Communicator> control_;

@@ -55,6 +55,8 @@ void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator) {
 NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
     : rank_(control.rank()),
       device_(Kokkos::Cuda().cuda_device()),
+      topology_(control.topology()),
+      has_inside_(topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1),
       watch_(control.watch()),
       flights_(
           std::max(options.channels, 0) + 1, [this] { return errors(); }, [this] { abort(); }) {
@@ -87,11 +89,17 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
     Lane& lane = lanes_[i];
     lane.number = static_cast<int>(i);
     // Transfers before kernels: what a step waits for is worth more than what it computes meanwhile.
-    ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &lane.stream, cudaStreamNonBlocking, greatest);
+    for (Path* path : {&lane.all, &lane.inside})
+      ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &path->stream, cudaStreamNonBlocking, greatest);
     if (i == 0) {
-      ANNULUS_NCCL_CALL(ncclCommInitRankConfig, &lane.communicator, control.size(), id, rank_, &config);
+      ANNULUS_NCCL_CALL(ncclCommInitRankConfig, &lane.all.communicator, control.size(), id, rank_, &config);
     } else {
-      ANNULUS_NCCL_CALL(ncclCommSplit, lanes_[0].communicator, 0, rank_, &lane.communicator, &config);
+      ANNULUS_NCCL_CALL(ncclCommSplit, lanes_[0].all.communicator, 0, rank_, &lane.all.communicator, &config);
+    }
+    if (topology_.nodes() > 1) {  // collective: ranks that are alone on their node take part, too
+      const int color = has_inside_ ? topology_.node(rank_) : NCCL_SPLIT_NOCOLOR;
+      ANNULUS_NCCL_CALL(ncclCommSplit, lanes_[0].all.communicator, color, topology_.local_rank(rank_),
+                        &lane.inside.communicator, &config);
     }
   }
 }
@@ -102,14 +110,21 @@ NcclLink::~NcclLink() {
   {
     const Watch::Doing doing(watch_, "the end of NCCL");
     const Watch::Waiting waiting(watch_);
-    for (const Lane& lane : lanes_)
-      if (lane.stream != nullptr && !aborted_) cudaStreamSynchronize(lane.stream);
+    for (const Path* path : paths())
+      if (path->stream != nullptr && !aborted_) cudaStreamSynchronize(path->stream);
   }
   if (watch_ != nullptr) watch_->remove(&flights_);
-  for (const Lane& lane : lanes_) {
-    if (lane.stream != nullptr) cudaStreamDestroy(lane.stream);
-    if (lane.communicator != nullptr && !aborted_) ncclCommDestroy(lane.communicator);
+  for (const Path* path : paths()) {
+    if (path->stream != nullptr) cudaStreamDestroy(path->stream);
+    if (path->communicator != nullptr && !aborted_) ncclCommDestroy(path->communicator);
   }
+}
+
+std::vector<NcclLink::Path*> NcclLink::paths() {
+  std::vector<Path*> all;
+  for (Lane& lane : lanes_)
+    for (Path* path : {&lane.all, &lane.inside}) all.push_back(path);
+  return all;
 }
 
 void NcclLink::track(const Lane& lane, const EventPool::Taken& begun, const EventPool::Taken& done,
@@ -122,11 +137,13 @@ void NcclLink::track(const Lane& lane, const EventPool::Taken& begun, const Even
 std::string NcclLink::errors() const {
   const std::lock_guard lock(mutex_);
   for (const Lane& lane : lanes_) {
-    if (aborted_ || lane.communicator == nullptr) continue;
-    ncclResult_t error = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(lane.communicator, &error);
-    if (!is_well(asked)) return nccl_text(asked, "ncclCommGetAsyncError", lane.communicator);
-    if (!is_well(error)) return nccl_text(error, "a transfer over NCCL", lane.communicator);
+    for (const ncclComm_t communicator : {lane.all.communicator, lane.inside.communicator}) {
+      if (aborted_ || communicator == nullptr) continue;
+      ncclResult_t error = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(communicator, &error);
+      if (!is_well(asked)) return nccl_text(asked, "ncclCommGetAsyncError", communicator);
+      if (!is_well(error)) return nccl_text(error, "a transfer over NCCL", communicator);
+    }
   }
   return {};
 }
@@ -141,9 +158,9 @@ void NcclLink::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (aborted_.exchange(true)) return;
   cudaSetDevice(device_);  // the thread that guards the waits has not chosen one
-  for (Lane& lane : lanes_) {
-    if (lane.communicator != nullptr) ncclCommAbort(lane.communicator);
-    lane.communicator = nullptr;
+  for (Path* path : paths()) {
+    if (path->communicator != nullptr) ncclCommAbort(path->communicator);
+    path->communicator = nullptr;
   }
 }
 

@@ -22,8 +22,12 @@ void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator = n
 #define ANNULUS_CUDA_CALL(function, ...) ::annulus::comm::cuda_check(function(__VA_ARGS__), #function)
 #define ANNULUS_NCCL_CALL(function, ...) ::annulus::comm::nccl_check(function(__VA_ARGS__), #function)
 
-/// The NCCL communicators of a rank, one a channel and one for collectives, each with its stream. Shared by
+/// The NCCL communicators of a rank, for each channel and for collectives, each with its stream. Shared by
 /// the Communicator and the requests under way. The rank's Watch looks at what is under way on them.
+///
+/// Where there are several nodes, messages inside of one have communicators of their own: NCCL gives all
+/// peers of a communicator as many of its channels as the slowest of them can use, so that one peer behind a
+/// network card would leave NVLink a fraction of its rate.
 class NcclLink {
  public:
   /// Collective over `control`.
@@ -32,30 +36,46 @@ class NcclLink {
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  struct Lane {
+  struct Path {
     ncclComm_t communicator = nullptr;
     cudaStream_t stream = nullptr;
+  };
+  struct Lane {
+    Path all;     ///< to every rank
+    Path inside;  ///< to the ranks of this node; nothing where `all` does as well
     int number = 0;
   };
   int channels() const { return static_cast<int>(lanes_.size()) - 1; }
   const Lane& lane(int channel) const { return lanes_[static_cast<std::size_t>(channel)]; }
   const Lane& collectives() const { return lanes_.back(); }
 
-  /// Lets `call` enqueue an exchange or a collective on the lane, behind what `queue` holds. `pending` is
-  /// what it waits for. The event is behind it.
+  /// The rank of `peer` in Lane::inside, or -1 where Lane::all leads to it.
+  int rank_inside(int peer) const {
+    return has_inside_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
+  }
+
+  /// Lets `call` enqueue an exchange or a collective on the lane, behind what `queue` holds; `inside`: on
+  /// both of its paths, which do not wait for each other. `pending` is what it waits for. The event is behind
+  /// it.
   template <class Call>
-  EventPool::Taken launch(const Queue& queue, const Lane& lane, std::vector<Pending> pending,
+  EventPool::Taken launch(const Queue& queue, const Lane& lane, bool inside, std::vector<Pending> pending,
                           const Call& call) {
     poll();
     const EventPool::Taken begun = EventPool::take(events_), done = EventPool::take(events_);
     begun->record(queue);
-    begun->hold(lane.stream);
+    begun->hold(lane.all.stream);
+    if (inside) begun->hold(lane.inside.stream);
     {
       // The first message between two ranks connects them, for which NCCL lets the host wait.
       const Watch::Waiting waiting(watch_, [&] { return pending; });
       call();
     }
-    done->record(lane.stream);
+    if (inside) {
+      const EventPool::Taken joined = EventPool::take(events_);
+      joined->record(lane.inside.stream);
+      joined->hold(lane.all.stream);
+    }
+    done->record(lane.all.stream);
     track(lane, begun, done, std::move(pending));
     return done;
   }
@@ -71,12 +91,16 @@ class NcclLink {
 
  private:
   void connect(Communicator& control, const NcclOptions& options);
+  /// Every communicator and stream, those of collectives last.
+  std::vector<Path*> paths();
   void track(const Lane& lane, const EventPool::Taken& begun, const EventPool::Taken& done,
              std::vector<Pending> pending);
   /// What NCCL has met since it was asked last; nothing as a rule. Any thread may ask.
   std::string errors() const;
 
   int rank_ = 0, device_ = 0;
+  Topology topology_;
+  bool has_inside_ = false;
   Watch* watch_;
   std::string ways_;
   std::vector<Lane> lanes_;

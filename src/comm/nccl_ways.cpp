@@ -40,10 +40,10 @@ constexpr std::array kinds = {"NVLink", "PCIe peer-to-peer", "shared memory", "n
 
 std::string nccl_ways(Communicator& control, int device) {
   const std::vector<GpuPlace> all = gather_gpu_places(control);
-  if (const auto both = sharing_a_gpu(all)) {
+  if (const auto both = sharing_a_gpu_of_a_node(all)) {
     const GpuPlace& place = all[static_cast<std::size_t>(both->first)];
     fail("NCCL: ranks {} and {} both use the GPU {} of {}: start one rank a GPU, or use the transport mpi",
-         both->first, both->second, place.bus_text(), place.machine_text());
+         both->first, both->second, place.bus_text(), place.node_text());
   }
   const auto me = static_cast<std::size_t>(control.rank());
   std::array<int, kinds.size()> ranks{};
@@ -55,6 +55,11 @@ std::string nccl_ways(Communicator& control, int device) {
     if (ranks[kind] == 0) continue;
     result += fmt::format("{}{} to {} {}", result.empty() ? "" : ", ", kinds[kind], ranks[kind],
                           ranks[kind] == 1 ? "rank" : "ranks");
+  }
+  if (const auto both =
+          sharing_a_gpu(all)) {  // on emulated nodes: what is timed there is the taking of turns
+    result +=
+        fmt::format(", ranks take turns on a GPU (the first two: {} and {})", both->first, both->second);
   }
   return result.empty() ? "one rank" : result;
 }

@@ -8,8 +8,8 @@ namespace annulus::comm {
 
 /// How NCCL gets from the GPU `device` of this rank to those of the others, as far as CUDA and NCCL's
 /// environment tell (NCCL itself tells it to its log alone, NCCL_DEBUG=INFO): "NVLink to 3 ranks, network to
-/// 4 ranks". Throws Error on all ranks when two of them use one GPU, where they would wait for each other for
-/// ever. Collective.
+/// 4 ranks". Throws Error on all ranks when two of them use one GPU of a node, which NCCL refuses.
+/// Collective.
 std::string nccl_ways(Communicator& control, int device);
 
 }  // namespace annulus::comm

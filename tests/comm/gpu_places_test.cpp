@@ -40,11 +40,16 @@ TEST(ChooseTransport, MpiWhereRanksShareAGpu) {
   EXPECT_EQ(choice.reason, "ranks 1 and 3 share the GPU 0000:1b:00.0 of b");
 }
 
-// NCCL_HOSTID makes one machine stand for several nodes, but not one GPU for several.
+// NCCL_HOSTID makes one machine stand for several nodes. Their ranks share GPUs, which NCCL lets them do, but
+// nobody who has not asked for it.
 TEST(ChooseTransport, EmulatedNodesShareGpusToo) {
-  std::vector ranks{place("a", "0000:1b:00.0"), place("a", "0000:1b:00.0")};
+  std::vector ranks{place("a", "0000:1b:00.0"), place("a", "0000:1b:00.0"), place("a", "0000:1b:00.0")};
+  EXPECT_EQ(sharing_a_gpu_of_a_node(ranks), std::pair(0, 1));
   ranks[1].node = {'o', 't', 'h', 'e', 'r'};
-  EXPECT_EQ(choose_transport(ranks).transport, Transport::mpi);
+  EXPECT_EQ(sharing_a_gpu(ranks), std::pair(0, 1));
+  EXPECT_EQ(sharing_a_gpu_of_a_node(ranks), std::pair(0, 2));
+  EXPECT_EQ(choose_transport(std::span(ranks).first(2)).transport, Transport::mpi);
+  EXPECT_FALSE(sharing_a_gpu_of_a_node(std::span(ranks).first(2)));
 }
 
 TEST(ChooseTransport, MpiWhereARankHasNoGpuOrNoNccl) {

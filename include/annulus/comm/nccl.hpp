@@ -31,7 +31,9 @@ struct NcclOptions {
 /// Under a limit of waits (MpiEnvironment::limit_waits) a transfer that waits for another rank for longer,
 /// and an error that NCCL meets, end the job, whatever the host does meanwhile.
 ///
-/// Throws Error where the library was built without NCCL, and when ranks share a GPU.
+/// Throws Error where the library was built without NCCL, and when ranks of a node share a GPU. Nodes that
+/// NCCL_HOSTID makes of one machine may have the same GPUs: ranks take turns on them, which shows what is
+/// computed, not how fast.
 std::unique_ptr<Communicator> make_nccl(std::unique_ptr<Communicator> control,
                                         const NcclOptions& options = {});
 
