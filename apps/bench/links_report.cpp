@@ -71,8 +71,11 @@ std::string source_of_the_rest(const LinksReport& report) {
 
 std::string rails_text(const LinksReport& report) {
   const int rails = report.result.cluster.rails;
-  if (rails == 0) return "every rank has its own rail";
-  return fmt::format("the ranks of a node share {} rail{}", rails, rails == 1 ? "" : "s");
+  const std::string shared =
+      rails == 0 ? "every rank has its own rail"
+                 : fmt::format("the ranks of a node share {} rail{}", rails, rails == 1 ? "" : "s");
+  const double most = report.result.cluster.rank_bandwidth;
+  return most == 0 ? shared : fmt::format("{}, of which one alone reaches {:.4g} GB/s", shared, 1e-9 * most);
 }
 
 const LinkPoint* find(const LinksReport& report, LinkClass link, Pattern pattern, std::int64_t bytes) {
@@ -199,6 +202,7 @@ json to_json(const LinksReport& report) {
       {"kernels", kernels},
       {"fits", {{"inside", fit_json(report.result.inside)}, {"between", fit_json(report.result.between)}}},
       {"rails", report.result.cluster.rails},
+      {"rank_bandwidth", report.result.cluster.rank_bandwidth},
       {"notes", {{"links", report.links.notes}, {"kernels", report.kernels.notes}}},
       {"cluster", simulate::to_text(report.result.cluster)}};
 }

@@ -21,6 +21,7 @@ json to_json(const simulate::Cluster& cluster) {
   return {{"inside", link(cluster.inside)},
           {"between", link(cluster.between)},
           {"rails", cluster.rails},
+          {"rank_bandwidth", cluster.rank_bandwidth},
           {"kernel", kernels}};
 }
 

@@ -151,6 +151,7 @@ simulate::Cluster slowed(const simulate::Cluster& cluster, double factor) {
     link->bandwidth /= factor;
     link->latency *= factor;
   }
+  slow.rank_bandwidth /= factor;
   for (simulate::KernelRate& kernel : slow.kernels) kernel.rate /= factor;
   return slow;
 }

@@ -79,6 +79,9 @@ MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& link
     cluster.rails = one.empty() ? 0 : count_rails(senders, one, between);
     if (cluster.rails > 0) link.bandwidth *= static_cast<double>(senders) / cluster.rails;
     cluster.between = rounded(link);
+    // Within 5% of the rail a rank fills it.
+    const double most = one.empty() ? link.bandwidth : fit_link(one).link.bandwidth;
+    cluster.rank_bandwidth = most < 0.95 * link.bandwidth ? rounded(most) : 0;
   }
   if (!kernels.points.empty()) cluster.kernels = rates(kernels, base);
   cluster.check();

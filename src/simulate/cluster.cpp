@@ -53,6 +53,9 @@ void Cluster::check() const {
   check_link("inside", inside);
   check_link("between", between);
   require(rails >= 0, "between.rails is {}: give the network cards of a node, or 0 for one a rank", rails);
+  require(std::isfinite(rank_bandwidth) && rank_bandwidth >= 0,
+          "between.rank_bandwidth is {}: give bytes per second above 0, or 0 for what a rail has",
+          rank_bandwidth);
   for (const KernelRate& kernel : kernels) {
     require(std::isfinite(kernel.rate) && kernel.rate > 0, "kernel.rate is {}: give FLOP/s above 0",
             kernel.rate);

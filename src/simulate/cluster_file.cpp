@@ -107,10 +107,12 @@ Cluster read(const toml::table& table, std::string_view origin) {
   }
   if (const toml::node* node = file.find("between")) {
     const Section section(file.table(*node, "between"), "between", origin);
-    section.allow({"bandwidth", "latency", "rails"});
+    section.allow({"bandwidth", "latency", "rails", "rank_bandwidth"});
     read_link(section, cluster.between);
     if (const toml::node* rails = section.find("rails"))
       cluster.rails = static_cast<int>(section.integer(*rails, "rails", 0, most_ranks));
+    if (const toml::node* rate = section.find("rank_bandwidth"))
+      cluster.rank_bandwidth = section.number(*rate, "rank_bandwidth", 0, true);
   }
   if (const toml::node* node = file.find("kernel")) cluster.kernels = read_kernels(file, *node, origin);
   cluster.check();
@@ -173,6 +175,8 @@ std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
   text += link_text("inside", cluster.inside, comments.inside);
   text += link_text("between", cluster.between, comments.between);
   text += fmt::format("rails = {}\n", cluster.rails);
+  if (cluster.rank_bandwidth > 0)
+    text += fmt::format("rank_bandwidth = {}\n", number_text(cluster.rank_bandwidth));
   if (!comments.kernels.empty()) text += fmt::format("\n{}", comment_text(comments.kernels));
   for (const KernelRate& kernel : cluster.kernels) text += kernel_text(kernel);
   return text;

@@ -138,7 +138,9 @@ int Estimator::node_size() const {
 
 Estimator::Way Estimator::between(int ranks) const {
   const int rails = cluster_.rails == 0 ? node_size() : cluster_.rails;
-  return {cluster_.between.bandwidth / ceil_divide(std::max(ranks, 1), rails), cluster_.between.latency};
+  const double share = cluster_.between.bandwidth / ceil_divide(std::max(ranks, 1), rails);
+  const double most = cluster_.rank_bandwidth > 0 ? cluster_.rank_bandwidth : share;
+  return {std::min(share, most), cluster_.between.latency};
 }
 
 Estimator::Way Estimator::way(int distance) const {

@@ -8,7 +8,8 @@
 
 namespace annulus::simulate {
 
-// Ports: way out and way in of each rank inside its node, then those of each rail.
+// Ports: way out and way in of each rank inside its node, then those of each rail, then those of each rank to
+// its rail.
 Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> walked)
     : topology_(topology), walked_(walked.value_or(topology.ranks())) {
   const int ranks = walked_;
@@ -22,6 +23,9 @@ Network::Network(const Cluster& cluster, const Topology& topology, std::optional
   }
   ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(rails),
                 Port{cluster.between.bandwidth, {}, false});
+  if (cluster.rank_bandwidth == 0) return;
+  rank_ports_ = static_cast<int>(ports_.size());
+  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{cluster.rank_bandwidth, {}, false});
 }
 
 int Network::start(int from, int to, std::int64_t bytes, double now) {
@@ -34,14 +38,18 @@ int Network::start(int from, int to, std::int64_t bytes, double now) {
   const int sender = from % walked_, receiver = to % walked_;
   const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
   if (topology_.same_node(from, to)) {
-    flow.out = 2 * sender;
-    flow.in = 2 * receiver + 1;
+    flow.ports = {2 * sender, 2 * receiver + 1, -1, -1};
   } else {
-    flow.out = rail_ports_ + 2 * at(rail_of_, sender);
-    flow.in = rail_ports_ + 2 * at(rail_of_, receiver) + 1;
+    flow.ports = {rail_ports_ + 2 * at(rail_of_, sender), rail_ports_ + 2 * at(rail_of_, receiver) + 1, -1,
+                  -1};
+    if (rank_ports_ >= 0) {
+      flow.ports[2] = rank_ports_ + 2 * sender;
+      flow.ports[3] = rank_ports_ + 2 * receiver + 1;
+    }
   }
   flows_.push_back(flow);
-  for (const int port : {flow.out, flow.in}) {
+  for (const int port : flow.ports) {
+    if (port < 0) break;
     ports_[static_cast<std::size_t>(port)].flows.push_back(index);
     change(port);
   }
@@ -64,11 +72,12 @@ void Network::refresh() {
 
 void Network::predict(int index) {
   Flow& flow = flows_[static_cast<std::size_t>(index)];
-  const auto share = [&](int port) {
+  double rate = std::numeric_limits<double>::infinity();
+  for (const int port : flow.ports) {
+    if (port < 0) break;
     const Port& p = ports_[static_cast<std::size_t>(port)];
-    return p.bandwidth / static_cast<double>(p.flows.size());
-  };
-  const double rate = std::min(share(flow.out), share(flow.in));
+    rate = std::min(rate, p.bandwidth / static_cast<double>(p.flows.size()));
+  }
   if (rate == flow.rate) return;
   flow.remaining = std::max(0.0, flow.remaining - flow.rate * (now_ - flow.since));
   flow.since = now_;
@@ -98,7 +107,8 @@ void Network::finish(const Finished& finished) {
   now_ = finished.time;
   Flow& flow = flows_[static_cast<std::size_t>(finished.flow)];
   ++flow.version;  // no prediction counts any longer
-  for (const int port : {flow.out, flow.in}) {
+  for (const int port : flow.ports) {
+    if (port < 0) break;
     std::erase(ports_[static_cast<std::size_t>(port)].flows, finished.flow);
     change(port);
   }

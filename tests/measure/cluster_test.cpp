@@ -48,6 +48,7 @@ TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
   const auto result = to_cluster(Topology({2, 2}), links, {});
   EXPECT_EQ(result.cluster.rails, 1);
   EXPECT_EQ(result.cluster.between, (simulate::Link{3.6e9, 10e-6}));
+  EXPECT_EQ(result.cluster.rank_bandwidth, 3.3e9) << "one rank does not fill the rail";
 }
 
 TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
@@ -57,6 +58,7 @@ TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
   const auto result = to_cluster(Topology({4, 4, 4}), links, {});
   EXPECT_EQ(result.cluster.rails, 0);
   EXPECT_EQ(result.cluster.between, (simulate::Link{23e9, 12e-6}));
+  EXPECT_EQ(result.cluster.rank_bandwidth, 0);
   EXPECT_FALSE(result.inside);
   EXPECT_EQ(result.cluster.inside, simulate::default_cluster().inside);
 }

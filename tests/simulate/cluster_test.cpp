@@ -104,6 +104,10 @@ TEST(Cluster, TextIsReadBackAsItWas) {
     EXPECT_EQ(parse_cluster(to_text(cluster), "c.toml"), cluster) << to_text(cluster);
   }
   EXPECT_EQ(parse_cluster(to_text(default_cluster()), "c.toml"), default_cluster());
+  cluster.rank_bandwidth = 1.0 / 7.0;
+  EXPECT_EQ(parse_cluster(to_text(cluster), "c.toml"), cluster) << to_text(cluster);
+  cluster.rank_bandwidth = -1;
+  EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("between.rank_bandwidth is -1"));
   cluster.rails = -1;
   EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("between.rails is -1"));
 }

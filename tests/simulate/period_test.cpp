@@ -38,6 +38,7 @@ Cluster cluster_of(int rails) {
   cluster.inside.bandwidth = 4e9;
   cluster.between.bandwidth = 1e9;
   cluster.rails = rails;
+  if (rails > 0) cluster.rank_bandwidth = 0.7e9;
   return cluster;
 }
 

@@ -105,6 +105,25 @@ TEST(Simulate, RanksThatShareARailShareItsBandwidth) {
   EXPECT_NEAR(simulate(plan, cluster).time, 2.25, tolerance);
 }
 
+TEST(Simulate, RanksThatDoNotFillTheirRail) {
+  // Two nodes of two ranks and one rail of 100 bytes/s: rank 0 sends 200 bytes to rank 2, then rank 1 as many
+  // to rank 3 as well.
+  for (const bool both : {false, true}) {
+    plan::test::EditedPlan edited(Pass::forward, hand_problem(4, 2), 2);
+    for (int rank = 0; rank <= (both ? 1 : 0); ++rank)
+      edited.message(rank, rank + 2, edited.plan.problem.whole(Tensor::k, rank), 0, plan::home, 1);
+    const plan::Plan plan = edited.finish();
+    Cluster cluster = hand_cluster(1, 0, 0);
+    cluster.between.bandwidth = 100;
+    cluster.rails = 1;
+    EXPECT_NEAR(simulate(plan, cluster).time, both ? 4 : 2, tolerance);
+    cluster.rank_bandwidth = 80;  // two of them share the rail, one alone does not fill it
+    EXPECT_NEAR(simulate(plan, cluster).time, both ? 4 : 2.5, tolerance);
+    cluster.rank_bandwidth = 40;
+    EXPECT_NEAR(simulate(plan, cluster).time, 5, tolerance);
+  }
+}
+
 TEST(Simulate, PortsAreSharedUntilTheShorterFlowEnds) {
   // Rank 0 sends 200 bytes to rank 1 and 100 to rank 2: both at 500 bytes/s until 0.2 s, then 100 bytes are
   // left at 1000 bytes/s.

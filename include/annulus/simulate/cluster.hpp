@@ -38,6 +38,9 @@ struct Cluster {
   Link inside;    ///< of a rank to the others of its node; shared by all that the rank sends, or receives
   Link between;   ///< of one rail (network card) of a node; shared by the ranks of the rail
   int rails = 0;  ///< of a node; rank i of the node has rail i mod rails; 0: every rank has its own
+  /// Bytes per second that one rank sends, or receives, between nodes at most, whatever its rail would take;
+  /// 0: all of that (the max-rate model of Gropp, Olson and Samfass, EuroMPI 2016).
+  double rank_bandwidth = 0;
   std::vector<KernelRate> kernels;
 
   /// Rail of a rank, counted on its node.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,9 +13,10 @@
 namespace annulus::simulate {
 
 /// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
-/// its n flows an n-th of its bandwidth, and a flow goes at the smaller of the shares that its two ports
-/// give. Inside a node the ports are the sender's way out and the receiver's way in, between nodes those of
-/// their rails. Time is in seconds and only goes forward.
+/// its n flows an n-th of its bandwidth, and a flow goes at the smallest of the shares that its ports give.
+/// Inside a node the ports are the sender's way out and the receiver's way in, between nodes those of their
+/// rails, and where a rank cannot fill its rail (Cluster::rank_bandwidth) also those of the ranks to their
+/// rails. Time is in seconds and only goes forward.
 class Network {
  public:
   /// With `walked` ranks (a multiple of every node's size) in the place of all, the ports of rank r are those
@@ -36,8 +38,8 @@ class Network {
 
  private:
   struct Flow {
-    int out = 0, in = 0;   // ports
-    double remaining = 0;  // bytes, at `since`
+    std::array<int, 4> ports = {-1, -1, -1, -1};  // those of the rails or of the node, then of the ranks
+    double remaining = 0;                         // bytes, at `since`
     double rate = 0, since = 0;
     std::int64_t version = 0;  // of the prediction that counts
   };
@@ -60,6 +62,7 @@ class Network {
 
   std::vector<Port> ports_;
   int rail_ports_ = 0;        // index of the first rail's way out
+  int rank_ports_ = -1;       // index of the first rank's way out to its rail; −1: ranks fill their rails
   std::vector<int> rail_of_;  // of each rank, counted over all nodes
   const Topology& topology_;
   int walked_;
