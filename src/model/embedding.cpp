@@ -94,6 +94,8 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
                  const Array1<const std::int32_t, Exec>& order, const Array2<float, Exec>& d_table,
                  const Array2<float, Exec>& partial) {
   const int rows = order.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
+  // Partial sums on their way at once: the most frequent token has so many that it is the last to be done.
+  constexpr int ahead = detail::host_memory<Exec> ? 1 : 8;
   const Sections<Exec> sections{d_table.extent_int(1) / width};
   for_each_pack<1>(
       "annulus::model::embed_backward_partial", exec, blocks * sections.count, sections.lanes,
@@ -112,9 +114,11 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
           const int middle = last + (beyond - last) / 2;
           (tokens(order(middle * rows_per_partial)) == token ? last : beyond) = middle;
         }
-        for (int b = block; b <= last; ++b) {
-          const auto more = load<width>(&partial(b, c));
-          for (int j = 0; j < width; ++j) total[j] += more[j];
+        for (int b = block; b <= last; b += ahead) {
+          Pack<width> more[ahead];
+          for (int k = 0; k < ahead; ++k) more[k] = load<width>(&partial(Kokkos::min(b + k, last), c));
+          for (int k = 0; k < ahead && b + k <= last; ++k)
+            for (int j = 0; j < width; ++j) total[j] += more[k][j];
         }
         store(&d_table(token, c), total);
       });

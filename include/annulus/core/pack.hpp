@@ -64,6 +64,22 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_bfloat16(float low, float high) {
 #endif
 }
 
+/// One load: of a struct's members the compiler makes as many as there are, each of which leaves gaps between
+/// the lanes of a warp.
+template <int words>
+KOKKOS_FORCEINLINE_FUNCTION Words<words> get(const Words<words>* from) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  if constexpr (words == 4) {
+    const uint4 all = *reinterpret_cast<const uint4*>(from);
+    return {{all.x, all.y, all.z, all.w}};
+  } else if constexpr (words == 2) {
+    const uint2 all = *reinterpret_cast<const uint2*>(from);
+    return {{all.x, all.y}};
+  }
+#endif
+  return *from;
+}
+
 template <Caching caching>
 KOKKOS_FORCEINLINE_FUNCTION void put(Words<4>* to, const Words<4>& from) {
 #if defined(__CUDA_ARCH__)
@@ -131,7 +147,8 @@ KOKKOS_FORCEINLINE_FUNCTION Pack<width> load(const T* from) {
   KOKKOS_IF_ON_DEVICE((
       constexpr int words = detail::words_at_once<width, T>; if constexpr (words != 0) {
         for (int i = 0; i < width; i += detail::elements_of<words, T>)
-          detail::unpack<T>(*reinterpret_cast<const detail::Words<words>*>(from + i), to.values + i);
+          detail::unpack<T>(detail::get(reinterpret_cast<const detail::Words<words>*>(from + i)),
+                            to.values + i);
       } else { detail::load_each(from, to); }))
   KOKKOS_IF_ON_HOST((detail::load_each(from, to);))
   return to;
@@ -174,8 +191,13 @@ struct Held {
 template <int width, class T>
 KOKKOS_FORCEINLINE_FUNCTION Held<width, T> hold(const T* from) {
   Held<width, T> to;
-  KOKKOS_IF_ON_DEVICE((for (int i = 0; i < to.count; ++i) to.parts[i] =
-                           reinterpret_cast<const typename Held<width, T>::Part*>(from)[i];))
+  KOKKOS_IF_ON_DEVICE((using Part = typename Held<width, T>::Part; for (int i = 0; i < to.count; ++i) {
+    if constexpr (Held<width, T>::words != 0) {
+      to.parts[i] = detail::get(reinterpret_cast<const Part*>(from) + i);
+    } else {
+      to.parts[i] = from[i];
+    }
+  }))
   KOKKOS_IF_ON_HOST(
       (std::memcpy(static_cast<void*>(to.parts), static_cast<const void*>(from), sizeof(to.parts));))
   return to;
