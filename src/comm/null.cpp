@@ -1,7 +1,7 @@
 #include <annulus/comm/null.hpp>
 
-#include "comm/loopback_world.hpp"
-#include "comm/staged.hpp"
+#include "comm/loopback/world.hpp"
+#include "comm/staged/staged.hpp"
 
 namespace annulus::comm {
 

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "comm/mpi_communicator.hpp"
+#include "comm/mpi/communicator.hpp"
 #include "comm/suite.hpp"
 #include "support/error_text.hpp"
 

@@ -1,4 +1,4 @@
-#include "comm/loopback_world.hpp"
+#include "comm/loopback/world.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -3,10 +3,10 @@
 #include <thread>
 #include <utility>
 
-#include "comm/loopback_world.hpp"
+#include "comm/loopback/world.hpp"
 #include "comm/point_to_point.hpp"
 #include "comm/split.hpp"
-#include "comm/staged.hpp"
+#include "comm/staged/staged.hpp"
 
 namespace annulus::comm {
 

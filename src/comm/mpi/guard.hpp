@@ -7,7 +7,7 @@
 
 #include <annulus/comm/watch.hpp>
 
-#include "comm/mpi_communicator.hpp"
+#include "comm/mpi/communicator.hpp"
 
 namespace annulus::comm {
 

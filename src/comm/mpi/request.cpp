@@ -1,4 +1,4 @@
-#include "comm/mpi_request.hpp"
+#include "comm/mpi/request.hpp"
 
 #include <algorithm>
 

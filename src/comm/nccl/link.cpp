@@ -1,4 +1,4 @@
-#include "comm/nccl_link.hpp"
+#include "comm/nccl/link.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
 
-#include "comm/nccl_ways.hpp"
+#include "comm/nccl/ways.hpp"
 
 namespace annulus::comm {
 

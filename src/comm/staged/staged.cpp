@@ -1,4 +1,4 @@
-#include "comm/staged.hpp"
+#include "comm/staged/staged.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include <annulus/core/tensor.hpp>
 
-#include "comm/staged_state.hpp"
+#include "comm/staged/state.hpp"
 
 namespace annulus::comm {
 

@@ -6,7 +6,7 @@
 
 #include <annulus/base/error.hpp>
 
-#include "comm/nccl_link.hpp"
+#include "comm/nccl/link.hpp"
 #include "comm/point_to_point.hpp"
 
 namespace annulus::comm {

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "comm/staging.hpp"
+#include "comm/staged/staging.hpp"
 
 namespace annulus::comm {
 

@@ -12,9 +12,9 @@
 #include <annulus/core/threads.hpp>
 
 #include "comm/machines.hpp"
-#include "comm/mpi_communicator.hpp"
-#include "comm/mpi_guard.hpp"
-#include "comm/staged.hpp"
+#include "comm/mpi/communicator.hpp"
+#include "comm/mpi/guard.hpp"
+#include "comm/staged/staged.hpp"
 
 namespace annulus::comm {
 

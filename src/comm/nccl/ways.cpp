@@ -1,4 +1,4 @@
-#include "comm/nccl_ways.hpp"
+#include "comm/nccl/ways.hpp"
 
 #include <array>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include <annulus/core/tensor.hpp>
 
 #include "comm/gpu_places.hpp"
-#include "comm/nccl_link.hpp"
+#include "comm/nccl/link.hpp"
 
 namespace annulus::comm {
 

@@ -1,11 +1,11 @@
-#include "comm/mpi_communicator.hpp"
+#include "comm/mpi/communicator.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <numeric>
 
-#include "comm/mpi_request.hpp"
+#include "comm/mpi/request.hpp"
 #include "comm/split.hpp"
 
 #if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)

@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "comm/mpi_communicator.hpp"
+#include "comm/mpi/communicator.hpp"
 
 namespace annulus::comm {
 

@@ -1,4 +1,4 @@
-#include "comm/mpi_guard.hpp"
+#include "comm/mpi/guard.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "comm/staging.hpp"
+#include "comm/staged/staging.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "comm/staged_state.hpp"
+#include "comm/staged/state.hpp"
 
 #include <algorithm>
 #include <exception>
