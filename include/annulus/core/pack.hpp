@@ -167,7 +167,9 @@ KOKKOS_FORCEINLINE_FUNCTION void store(T* to, const Pack<width>& from) {
 }
 
 /// `width` neighbouring elements as they are stored: what a thread holds of a row that it needs again, in few
-/// registers.
+/// registers. Memory that holds values of two types in turn (logits, then their gradients) is read and
+/// written this way: the host copies bytes, where load and store let its compiler take the two for different
+/// memory.
 template <int width, class T>
 struct Held {
   static constexpr int words = detail::words_at_once<width, T>;
@@ -186,6 +188,21 @@ struct Held {
     return all;
   }
 };
+
+/// Values rounded to T.
+template <class T, int width>
+KOKKOS_FORCEINLINE_FUNCTION Held<width, T> held_as(const Pack<width>& values) {
+  Held<width, T> to;
+  for (int i = 0; i < to.count; ++i) {
+    if constexpr (Held<width, T>::words != 0) {
+      constexpr int words = Held<width, T>::words;
+      to.parts[i] = detail::pack<T, words>(values.values + i * detail::elements_of<words, T>);
+    } else {
+      to.parts[i] = T(values[i]);
+    }
+  }
+  return to;
+}
 
 /// from[0, width). Alignment as for load.
 template <int width, class T>
