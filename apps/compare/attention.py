@@ -4,9 +4,10 @@
 usage: attention.py --bench build/cuda/bin/annulus-bench [--gpus N] [--tokens 131072 262144] [--out comparison]
 
 Causal attention, bf16, batch 1, over NCCL, on N GPUs of this machine (all by default), and where N is even on the same
-GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them loopback sockets). Each program runs alone. Writes <out>.md,
-<out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1 when a program failed; the table then has
-what the others gave.
+GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them loopback sockets). With --ranks there are
+more ranks than GPUs, on nodes that have the same GPUs: ranks take turns on them, which compares schedules, not speeds.
+Each program runs alone. Writes <out>.md, <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1
+when a program failed; the table then has what the others gave.
 
 Both sides give the median over the repetitions of the slowest rank's time, from a barrier on. Exposed: seconds in which
 communication holds up compute, mean of the ranks; ours as the executor measures it, PyTorch's from a profiled pass
@@ -28,9 +29,9 @@ import sys
 import launch
 
 HERE = pathlib.Path(__file__).resolve().parent
-COLUMNS = ("nodes", "gpus", "tokens", "program", "case", "forward_ms", "forward_tflops", "forward_exposed_ms", "backward_ms",
+COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "forward_ms", "forward_tflops", "forward_exposed_ms", "backward_ms",
            "backward_tflops", "backward_exposed_ms", "error")
-HEADINGS = ("nodes × GPUs", "tokens", "", "forward ms", "TFLOP/s a GPU", "exposed ms", "backward ms", "TFLOP/s a GPU", "exposed ms")
+HEADINGS = ("nodes × ranks", "tokens", "", "forward ms", "TFLOP/s a GPU", "exposed ms", "backward ms", "TFLOP/s a GPU", "exposed ms")
 
 
 def gpus_here():
@@ -52,8 +53,18 @@ def check(parser, options):
     options.gpus = options.gpus or here
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
-    options.nodes = options.nodes or ([1, 2] if options.gpus % 2 == 0 else [1])
-    launch.check(parser, options, options.gpus, "GPUs", "./annulus build cuda makes build/cuda/bin/annulus-bench")
+    options.ranks = options.ranks or options.gpus
+    options.gpus = min(options.gpus, options.ranks)
+    fewest = -(-options.ranks // options.gpus)
+    options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
+    launch.check(parser, options, options.ranks, "ranks", "./annulus build cuda makes build/cuda/bin/annulus-bench")
+    for nodes in options.nodes:
+        if nodes < fewest:
+            parser.error(f"--nodes {nodes} has {options.ranks // nodes} ranks a node for {options.gpus} GPUs, and NCCL refuses two ranks of "
+                         f"a node on one: give --nodes {fewest} or more")
+    if options.gpus < here:  # programs deal their ranks over all GPUs that they see
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(here)))).split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:options.gpus])
     if not options.without_pytorch and importlib.util.find_spec("torch") is None:
         parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
                      "measure Annulus alone (--without-pytorch)")
@@ -63,8 +74,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program annulus-bench of a build for GPUs")
     parser.add_argument("--gpus", type=int, default=0, help="0: all of this machine")
+    parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
     parser.add_argument("--nodes", type=int, nargs="+", help="machines that this one stands for, one after the other; 1, and 2 where "
-                        "the GPUs are even, by default")
+                        "the ranks are even, by default")
     parser.add_argument("--tokens", type=int, nargs="+", default=[131072, 262144], help="of the whole sequence")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--head-dim", type=int, default=128)
@@ -85,7 +97,7 @@ def parse():
 
 def row(options, nodes, tokens, program, case, forward, backward, error=""):
     pairs = options.heads * tokens * (tokens + 1) // 2
-    of_row = {"nodes": nodes, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case, "error": error}
+    of_row = {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case, "error": error}
     for name, factor, values in (("forward", 4, forward), ("backward", 10, backward)):
         if values:
             seconds, exposed = values
@@ -98,8 +110,8 @@ def row(options, nodes, tokens, program, case, forward, backward, error=""):
 def ours(options, nodes, scratch):
     """Rows of annulus-bench, and its JSON."""
     result = scratch.with_suffix(".json")
-    per_node = options.gpus // nodes
-    command = launch.on_ranks(options.mpirun, options.gpus, nodes)
+    per_node = options.ranks // nodes
+    command = launch.on_ranks(options.mpirun, options.ranks, nodes)
     command += [options.bench, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
                 "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
                 "--kernel", options.kernel, "--transport", "nccl", "--ranks-per-node", per_node, "--repetitions", options.repetitions,
@@ -122,7 +134,7 @@ def ours(options, nodes, scratch):
 def theirs(options, nodes, scratch):
     """Rows of PyTorch's context_parallel, and its JSON."""
     result = scratch.with_suffix(".json")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.gpus,
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.ranks,
                HERE / "context_parallel.py", "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim,
                "--nodes", nodes, "--rotations", *options.rotations, "--backends", *options.backends,
                "--repetitions", options.repetitions, "--out", result]
@@ -143,11 +155,12 @@ def markdown(options, rows, reports):
     peer = next((report for program, report in reports if program == "PyTorch" and report), {})
     mine = next((report for program, report in reports if program == "Annulus" and report), {})
     versions = f"; PyTorch {peer['version']}, cuDNN {peer['cudnn']}, NCCL {peer['nccl']}" if peer else ""
-    lines = [f"{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
+    turns = f"{options.ranks} ranks in turns on " if options.ranks > options.gpus else ""
+    lines = [f"{turns}{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
              f"Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     number = lambda of_row, name, digits: "" if of_row.get(name) is None else f"{of_row[name]:.{digits}f}"  # noqa: E731
     for r in sorted(rows, key=lambda r: (r["nodes"], r["tokens"], r["program"])):
-        cells = [f"{r['nodes']} × {options.gpus // r['nodes']}", str(r["tokens"]), f"{r['program']}, {r['case']}"]
+        cells = [f"{r['nodes']} × {options.ranks // r['nodes']}", str(r["tokens"]), f"{r['program']}, {r['case']}"]
         if r["error"]:
             lines.append("| " + " | ".join(cells) + f" | {r['error']} |" + " |" * 5)
             continue

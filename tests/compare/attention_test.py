@@ -29,7 +29,8 @@ BENCH = """\
     import json, os, sys
     arguments = sys.argv[1:]
     with open(os.environ["FAKE_LOG"], "a") as file:
-        json.dump({"arguments": arguments, "host": os.environ.get("NCCL_HOSTID")}, file)
+        json.dump({"arguments": arguments, "host": os.environ.get("NCCL_HOSTID"),
+                   "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}, file)
         file.write("\\n")
     if "FAKE_FAILURE" in os.environ:
         sys.exit("annulus: rank 0: out of memory")
@@ -117,6 +118,28 @@ class Compare(unittest.TestCase):
         self.assertEqual(cells, {10}, "every row has all columns")
         self.assertEqual((self.folder / "out.md").read_text(), result.stdout)
 
+    def test_more_ranks_than_gpus_take_turns_on_emulated_nodes(self):
+        self.with_torch()
+        result = self.run_script("--ranks", 8, FAKE_RANK="5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (call,) = self.calls()
+        self.assertEqual((call["host"], call["visible"]), ("node1", None))
+        self.assertIn("--ranks-per-node 4 ", " ".join(call["arguments"]))
+        self.assertIn("--nproc-per-node 8 ", result.stderr)
+        self.assertEqual({(r["nodes"], r["ranks"], r["gpus"]) for r in self.rows()}, {("2", "8", "4")})
+        pairs = 32 * 1024 * 1025 / 2
+        self.assertAlmostEqual(float(self.rows()[2]["forward_tflops"]), 4 * 128 * pairs / 0.5 / 4 * 1e-12, msg="a GPU, not a rank")
+        self.assertTrue(result.stdout.startswith("8 ranks in turns on 4 × a GPU, "))
+        self.assertIn("| 2 × 4 | 1024 | Annulus, ring, zigzag | 500.00 ", result.stdout)
+
+    def test_fewer_gpus_than_there_are(self):
+        for arguments, visible, environment in ((("--gpus", 2), "0,1", {}), (("--ranks", 1), "0", {}),
+                                                (("--gpus", 1, "--ranks", 2), "3", {"CUDA_VISIBLE_DEVICES": "3,2"})):
+            (self.folder / "log").unlink(missing_ok=True)
+            result = self.run_script("--without-pytorch", *arguments, **environment)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual({call["visible"] for call in self.calls()}, {visible})
+
     def test_odd_gpus_are_one_node(self):
         for gpus in (1, 3):
             (self.folder / "log").unlink(missing_ok=True)
@@ -144,7 +167,8 @@ class Compare(unittest.TestCase):
         self.assertIn("shows no NVIDIA GPU", self.refusal(CUDA_VISIBLE_DEVICES=""))
         self.assertIn("--gpus 8, but programs see 4 here", self.refusal("--gpus", 8))
         self.assertIn("--gpus 4, but programs see 2 here", self.refusal("--gpus", 4, CUDA_VISIBLE_DEVICES="0,3"))
-        self.assertIn("4 GPUs cannot be dealt to --nodes 3", self.refusal("--nodes", 3))
+        self.assertIn("--nodes 1 has 8 ranks a node for 4 GPUs", self.refusal("--ranks", 8, "--nodes", 2, 1))
+        self.assertIn("4 ranks cannot be dealt to --nodes 3", self.refusal("--nodes", 3))
         self.assertIn("is no program", self.refusal("--bench", self.folder / "none"))
         self.assertIn("there is no such program", self.refusal("--mpirun", "no-mpirun --bind-to none"))
         if importlib.util.find_spec("torch") is None:

@@ -1,11 +1,8 @@
-// Distributed attention over NCCL. Where there are fewer GPUs than ranks, NCCL is made to see a machine for
-// every round of ranks over the GPUs, between which it takes the network: every rank then has a GPU of its
-// node.
+// Distributed attention over NCCL.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +14,7 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "support/nccl_nodes.hpp"
 #include "support/schedule_cases.hpp"
 
 namespace annulus::test {
@@ -26,12 +24,8 @@ class DistributedNccl : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!comm::has_nccl()) GTEST_SKIP() << "built without NCCL";
-    const int gpus = Kokkos::num_devices();
-    ASSERT_GT(gpus, 0) << "a test for machines with a GPU";
-    if (gpus >= mpi_.size()) return;
-    // NCCL reads them when it starts.
-    setenv("NCCL_HOSTID", fmt::format("node{}", mpi_.rank() / gpus).c_str(), 0);
-    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    ASSERT_GT(Kokkos::num_devices(), 0) << "a test for machines with a GPU";
+    let_ranks_share_gpus(mpi_.rank(), mpi_.size());
   }
   comm::MpiEnvironment mpi_;
 };

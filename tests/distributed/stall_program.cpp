@@ -15,6 +15,8 @@
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/schedules.hpp>
 
+#include "support/nccl_nodes.hpp"
+
 namespace annulus {
 namespace {
 
@@ -89,6 +91,7 @@ int main(int argc, char** argv) {
   environment.limit_waits(limit);
   try {
     const auto transport = annulus::comm::parse_transport(argv[3]);
+    annulus::test::let_ranks_share_gpus(environment.rank(), environment.size());
     const auto world = annulus::comm::connect(environment, transport);
     const auto run = transport == annulus::comm::Transport::nccl ? annulus::run<Kokkos::DefaultExecutionSpace>
                                                                  : annulus::run<annulus::HostExec>;
