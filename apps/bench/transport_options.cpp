@@ -8,7 +8,8 @@ void TransportOptions::add_to(CLI::App& command) {
   command.add_option("--transport", name,
                      "Of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl");
   command.add_option("--nccl-blocks", nccl_blocks,
-                     "Multiprocessors that each channel of NCCL may take from compute; 0: what NCCL takes");
+                     "Multiprocessors that each channel of NCCL may take from compute, twice on several "
+                     "nodes; 0: what NCCL takes");
   command.add_flag("--nccl-multicast", nccl_multicast,
                    "Let NCCL use NVLink multicast (NVLS); off unless NCCL_NVLS_ENABLE says otherwise");
 }

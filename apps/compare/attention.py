@@ -54,6 +54,8 @@ def check(parser, options):
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
     options.ranks = options.ranks or options.gpus
+    if options.ranks < 1:
+        parser.error(f"--ranks {options.ranks}: give 1 or more")
     options.gpus = min(options.gpus, options.ranks)
     fewest = -(-options.ranks // options.gpus)
     options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]

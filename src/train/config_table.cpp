@@ -74,7 +74,8 @@ const std::vector<Key>& table() {
       {"parallel.nvlink_multicast", "lets NCCL reduce inside NVLink's switches (NVLS)",
        ANNULUS_MEMBER(parallel.nvlink_multicast), never},
       {"parallel.nccl_blocks",
-       "multiprocessors that each channel of NCCL may take from compute; 0: what NCCL takes",
+       "multiprocessors that each channel of NCCL may take from compute, twice on several nodes; 0: what "
+       "NCCL takes",
        ANNULUS_MEMBER(parallel.nccl_blocks), never, 0},
 
       {"train.steps", "optimizer updates", ANNULUS_MEMBER(train.steps), never, 1},

@@ -167,6 +167,7 @@ class Compare(unittest.TestCase):
         self.assertIn("shows no NVIDIA GPU", self.refusal(CUDA_VISIBLE_DEVICES=""))
         self.assertIn("--gpus 8, but programs see 4 here", self.refusal("--gpus", 8))
         self.assertIn("--gpus 4, but programs see 2 here", self.refusal("--gpus", 4, CUDA_VISIBLE_DEVICES="0,3"))
+        self.assertIn("--ranks -1: give 1 or more", self.refusal("--ranks", -1))
         self.assertIn("--nodes 1 has 8 ranks a node for 4 GPUs", self.refusal("--ranks", 8, "--nodes", 2, 1))
         self.assertIn("4 ranks cannot be dealt to --nodes 3", self.refusal("--nodes", 3))
         self.assertIn("is no program", self.refusal("--bench", self.folder / "none"))

@@ -8,9 +8,11 @@ namespace annulus::comm {
 
 struct NcclOptions {
   /// Channels on which exchanges can be posted: 0 … channels − 1. Each is an NCCL communicator with a stream
-  /// of its own, so that one does not wait for another.
+  /// of its own, and with several nodes a second one for messages inside the node, so that one does not wait
+  /// for another.
   int channels = 4;
-  /// Thread blocks, one a multiprocessor, that each channel may take from compute; 0 leaves it to NCCL.
+  /// Thread blocks, one a multiprocessor, that each channel may take from compute, and with several nodes
+  /// once more for messages inside the node; 0 leaves it to NCCL.
   int most_blocks = 0;
   /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
   /// environment goes before it.
