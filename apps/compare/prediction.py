@@ -59,8 +59,8 @@ def measure(options, nodes):
     start = launch.on_ranks(options.mpirun, options.ranks, nodes)
     shape = ["--heads", options.heads, "--kv-heads", options.heads, "--head-dim", options.head_dim, "--dtype", options.dtype,
              "--ranks-per-node", options.ranks // nodes]
-    # Kernels are measured on blocks of the size of a shard, as far as it matters; those of all cases make one rate.
-    rows = sorted({min(max(16, tokens // options.ranks), MOST_ROWS) for tokens in options.tokens})
+    # Kernels are measured on blocks of the size of a shard, and of half of one, which a causal mask leaves of most blocks of zigzag.
+    rows = sorted({min(max(16, tokens // options.ranks // parts), MOST_ROWS) for tokens in options.tokens for parts in (1, 2)})
     if not launch.run([*start, options.bench, "links", *shape, "--rows", *rows, "--output", cluster, "--json", stem.with_suffix(".links.json")],
                       stem.with_suffix(".links.log"), options.time_limit):
         return None, False

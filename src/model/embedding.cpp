@@ -88,39 +88,47 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
       });
 }
 
-// Adds the partial sums of a token to the table, where its second block begins.
+// Adds the partial sums of a token to the table, where its second block begins. Little data, so that all of
+// the time is latency: a team looks for the token's last block with all its threads at once, and a thread has
+// many partial sums on their way.
 template <int width, class Exec>
 void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                  const Array1<const std::int32_t, Exec>& order, const Array2<float, Exec>& d_table,
                  const Array2<float, Exec>& partial) {
-  const int rows = order.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
-  // Partial sums on their way at once: the most frequent token has so many that it is the last to be done.
-  constexpr int ahead = detail::host_memory<Exec> ? 1 : 8;
-  const Sections<Exec> sections{d_table.extent_int(1) / width};
-  for_each_pack<1>(
-      "annulus::model::embed_backward_partial", exec, blocks * sections.count, sections.lanes,
-      KOKKOS_LAMBDA(const int piece, const int lane) {
-        const int block = piece / sections.count, pack = (piece % sections.count) * sections.lanes + lane;
-        if (pack >= sections.packs || block == 0) return;
-        const int begin = block * rows_per_partial, before = begin - rows_per_partial;
-        const std::int32_t token = tokens(order(begin));
-        if (tokens(order(begin - 1)) != token) return;
-        if (before > 0 && tokens(order(before - 1)) == token) return;  // an earlier block does it
-        const int c = pack * width;
-        auto total = load<width>(&d_table(token, c));
-        // The last block that begins with the token, of which the first is `block`: ids are sorted.
-        int last = block;
-        for (int beyond = blocks; beyond - last > 1;) {
-          const int middle = last + (beyond - last) / 2;
-          (tokens(order(middle * rows_per_partial)) == token ? last : beyond) = middle;
-        }
-        for (int b = block; b <= last; b += ahead) {
-          Pack<width> more[ahead];
-          for (int k = 0; k < ahead; ++k) more[k] = load<width>(&partial(Kokkos::min(b + k, last), c));
-          for (int k = 0; k < ahead && b + k <= last; ++k)
-            for (int j = 0; j < width; ++j) total[j] += more[k][j];
-        }
-        store(&d_table(token, c), total);
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<256, 4>>;
+  constexpr bool host = detail::host_memory<Exec>;
+  constexpr int threads = host ? 1 : 256, ahead = host ? 1 : 8;
+  const int blocks = static_cast<int>(norm_partial_rows(order.extent_int(0)));
+  const int packs = d_table.extent_int(1) / width;
+  const int section = host ? packs : threads, sections = (packs + section - 1) / section;
+  Kokkos::parallel_for(
+      "annulus::model::embed_backward_partial", Policy(exec, blocks * sections, threads),
+      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+        const int block = team.league_rank() / sections, begin = team.league_rank() % sections * section;
+        if (block == 0) return;
+        const auto token_at = [&](const int row) { return tokens(order(Kokkos::max(row, 0))); };
+        const int row = block * rows_per_partial;
+        const std::int32_t token = token_at(row), before = token_at(row - 1),
+                           long_before = token_at(row - rows_per_partial - 1);
+        if (before != token || (block > 1 && long_before == token)) return;  // none, or an earlier block's
+        int end = block;  // of the blocks that begin with the token: neighbours, as the rows are sorted
+        for (int more = threads; more == threads; end += more)
+          Kokkos::parallel_reduce(
+              Kokkos::TeamThreadRange(team, Kokkos::min(threads, blocks - end)),
+              [&](const int i, int& same) { same += token_at((end + i) * rows_per_partial) == token; }, more);
+        Kokkos::parallel_for(
+            Kokkos::TeamThreadRange(team, begin, Kokkos::min(packs, begin + section)), [&](const int pack) {
+              const int c = pack * width;
+              auto total = load<width>(&d_table(token, c));
+              for (int first = block; first < end; first += ahead) {
+                Pack<width> more[ahead] = {};
+                for (int k = 0; k < ahead; ++k)
+                  if (first + k < end) more[k] = load<width>(&partial(first + k, c));
+                for (int k = 0; k < ahead; ++k)
+                  for (int j = 0; j < width; ++j) total[j] += more[k][j];
+              }
+              store(&d_table(token, c), total);
+            });
       });
 }
 

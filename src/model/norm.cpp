@@ -18,10 +18,11 @@ template <int width, class Exec, class T>
 void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
   const int hidden = x.extent_int(1);
+  // Registers for three teams on a multiprocessor: while one adds up, the others load.
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads_of_row, 3>>;
   Kokkos::parallel_for(
-      "annulus::model::rms_norm",
-      Kokkos::TeamPolicy<Exec>(exec, x.extent_int(0), threads_of_row<Exec>(hidden / width)),
-      KOKKOS_LAMBDA(const Member<Exec>& team) {
+      "annulus::model::rms_norm", Policy(exec, x.extent_int(0), threads_of_row<Exec>(hidden / width)),
+      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const int t = team.league_rank(), first = team.team_rank() * width, step = team.team_size() * width;
         Held<width, T> held[held_packs] = {}, gains[held_packs] = {};
         for (int k = 0; k < held_packs; ++k)

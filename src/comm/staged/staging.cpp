@@ -1,22 +1,32 @@
 #include "comm/staged/staging.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::comm {
 
+namespace {
+
+/// Sizes of buffers: eight from a power of two to the next, so that at most an eighth is left over.
+std::size_t capacity_for(std::size_t bytes) {
+  const std::size_t grain = std::max<std::size_t>(64, std::bit_ceil(bytes) / 16);
+  return (std::max<std::size_t>(bytes, 1) + grain - 1) / grain * grain;
+}
+
+}  // namespace
+
 PinnedPool::Buffer PinnedPool::take(std::size_t bytes) {
+  const std::size_t capacity = capacity_for(bytes);
   Buffer buffer;
   {
     const std::lock_guard lock(mutex_);
-    auto best = free_.end();
-    const auto is_better = [&](const Buffer& a, const Buffer& b) {
-      const bool a_used = a.used && !a.used->done(), b_used = b.used && !b.used->done();
-      return a_used != b_used ? b_used : a.memory.view().size() < b.memory.view().size();
-    };
-    for (auto it = free_.begin(); it != free_.end(); ++it)
-      if (it->memory.view().size() >= bytes && (best == free_.end() || is_better(*it, *best))) best = it;
+    const auto fits = [&](const Buffer& free) { return free.memory.view().size() == capacity; };
+    const auto is_idle = [](const Buffer& free) { return !free.used || free.used->done(); };
+    auto best = std::ranges::find_if(free_, [&](const Buffer& free) { return fits(free) && is_idle(free); });
+    if (best == free_.end()) best = std::ranges::find_if(free_, fits);
     if (best != free_.end()) {
       buffer = std::move(*best);
       free_.erase(best);
@@ -24,7 +34,7 @@ PinnedPool::Buffer PinnedPool::take(std::size_t bytes) {
   }
   if (!buffer.memory.allocated()) {
     buffer.memory = Owned<Kokkos::View<std::byte*, PinnedSpace>>::uninitialized(
-        HostExec(), MemoryCategory::communication, "annulus::comm::staging", bytes);
+        HostExec(), MemoryCategory::communication, "annulus::comm::staging", capacity);
   }
   if (buffer.used) buffer.used->wait();
   buffer.used.reset();

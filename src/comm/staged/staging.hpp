@@ -16,7 +16,9 @@ namespace annulus::comm {
 
 using PinnedSpace = Kokkos::SharedHostPinnedSpace;  // the host's where Kokkos knows no device
 
-/// Pinned buffers, kept for the next message: pinning memory takes longer than most messages do.
+/// Pinned buffers, kept for the next message: pinning memory takes longer than most messages do. A buffer
+/// serves messages of about one size, so that what is allocated depends on the messages alone, not on which of
+/// them happened to end first.
 class PinnedPool {
  public:
   struct Buffer {
@@ -25,8 +27,8 @@ class PinnedPool {
     std::byte* data() const { return memory.view().data(); }
   };
 
-  /// The smallest free buffer that holds `bytes`, waited for where a copy still uses it; a new one where
-  /// there is none.
+  /// A free buffer for messages of about `bytes`: one that no copy uses, else the one given back first,
+  /// waited for; a new one where none is free.
   Buffer take(std::size_t bytes);
   void give_back(Buffer buffer);
 
