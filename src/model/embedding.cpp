@@ -116,19 +116,19 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
           Kokkos::parallel_reduce(
               Kokkos::TeamThreadRange(team, Kokkos::min(threads, blocks - end)),
               [&](const int i, int& same) { same += token_at((end + i) * rows_per_partial) == token; }, more);
-        Kokkos::parallel_for(
-            Kokkos::TeamThreadRange(team, begin, Kokkos::min(packs, begin + section)), [&](const int pack) {
-              const int c = pack * width;
-              auto total = load<width>(&d_table(token, c));
-              for (int first = block; first < end; first += ahead) {
-                Pack<width> more[ahead] = {};
-                for (int k = 0; k < ahead; ++k)
-                  if (first + k < end) more[k] = load<width>(&partial(first + k, c));
-                for (int k = 0; k < ahead; ++k)
-                  for (int j = 0; j < width; ++j) total[j] += more[k][j];
-              }
-              store(&d_table(token, c), total);
-            });
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, begin, Kokkos::min(packs, begin + section)),
+                             [&](const int pack) {
+                               const int c = pack * width;
+                               auto total = load<width>(&d_table(token, c));
+                               for (int first = block; first < end; first += ahead) {
+                                 Pack<width> more[ahead] = {};
+                                 for (int k = 0; k < ahead; ++k)
+                                   if (first + k < end) more[k] = load<width>(&partial(first + k, c));
+                                 for (int k = 0; k < ahead; ++k)
+                                   for (int j = 0; j < width; ++j) total[j] += more[k][j];
+                               }
+                               store(&d_table(token, c), total);
+                             });
       });
 }
 

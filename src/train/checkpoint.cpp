@@ -75,6 +75,19 @@ void require_checksum(const io::Dataset& dataset, std::span<const float> values)
           dataset.name(), bad_checkpoint_advice);
 }
 
+void require_checksums(const io::File& file) {
+  std::vector<float> values;
+  for (const char* part : part_names) {
+    const io::Group group = file.group(part);
+    for (const std::string& name : group.names()) {
+      const io::Dataset dataset = group.dataset(name);
+      values.resize(dataset.elements());
+      dataset.read(std::span<float>(values));
+      require_checksum(dataset, values);
+    }
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const Progress& progress,
@@ -106,24 +119,15 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
       }
     }
     file.close();
-    seal_checkpoint(temporary);
-    verify_checkpoint(temporary);
+    seal_checkpoint(temporary);  // of what is in the file, which the next line compares with what was to be
+    require_checksums(io::File::open(temporary));
   });
 }
 
 void verify_checkpoint(const fs::path& path) {
   const io::File file = open_checkpoint(path);
   read_header(file);
-  std::vector<float> values;
-  for (const char* part : part_names) {
-    const io::Group group = file.group(part);
-    for (const std::string& name : group.names()) {
-      const io::Dataset dataset = group.dataset(name);
-      values.resize(dataset.elements());
-      dataset.read(std::span<float>(values));
-      require_checksum(dataset, values);
-    }
-  }
+  require_checksums(file);
 }
 
 Progress read_progress(const fs::path& path) {

@@ -24,7 +24,7 @@ std::string seal_text(std::uint32_t crc) {
 // CRC-32 of the first `size` bytes.
 std::uint32_t crc_of_file(const std::filesystem::path& path, std::uintmax_t size) {
   std::ifstream file(path, std::ios::binary);
-  std::vector<char> piece(std::size_t{1} << 20);
+  std::vector<char> piece(std::min<std::uintmax_t>(size, std::uintmax_t{64} << 20));
   std::uint32_t crc = 0;
   while (size > 0) {
     const auto count = std::min<std::uintmax_t>(size, piece.size());

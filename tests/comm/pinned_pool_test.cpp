@@ -30,8 +30,8 @@ TEST(PinnedPool, BuffersHoldTheirMessageAndLittleMore) {
   }
 }
 
-// When a large buffer happened to be free first, a small message took it, and the next large one needed memory
-// that the passes before had not.
+// When a large buffer happened to be free first, a small message took it, and the next large one needed
+// memory that the passes before had not.
 TEST(PinnedPool, WhichMessageEndsFirstDoesNotMatterToWhatIsAllocated) {
   PinnedPool pool;
   PinnedPool::Buffer small = pool.take(100), large = pool.take(1 << 20);

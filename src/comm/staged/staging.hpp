@@ -17,8 +17,8 @@ namespace annulus::comm {
 using PinnedSpace = Kokkos::SharedHostPinnedSpace;  // the host's where Kokkos knows no device
 
 /// Pinned buffers, kept for the next message: pinning memory takes longer than most messages do. A buffer
-/// serves messages of about one size, so that what is allocated depends on the messages alone, not on which of
-/// them happened to end first.
+/// serves messages of about one size, so that what is allocated depends on the messages alone, not on which
+/// of them happened to end first.
 class PinnedPool {
  public:
   struct Buffer {
