@@ -24,7 +24,8 @@ BlockMask parse_block_mask(std::string_view name, std::string_view field);
 struct KernelOptions {
   std::vector<int> head_dims = {64, 128};
   std::vector<DType> dtypes = {DType::f32, DType::bf16};  ///< storage of q, k, v, d_o: f32, bf16, f16
-  std::vector<std::int64_t> rows = {256, 1024, 4096};     ///< query rows and key rows of the blocks
+  /// Query rows and key rows of the blocks: those of GPUs gain up to the last of them.
+  std::vector<std::int64_t> rows = {256, 1024, 4096, 16384};
   /// The rates of the first become those of a cluster; the others are for comparison.
   std::vector<BlockMask> masks = {BlockMask::full, BlockMask::causal};
   int heads = 8, kv_heads = 8;
