@@ -95,6 +95,7 @@ template <int width, class Exec>
 void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                  const Array1<const std::int32_t, Exec>& order, const Array2<float, Exec>& d_table,
                  const Array2<float, Exec>& partial) {
+  // Bounds, as without them nvcc saves registers and waits for every second load before the next two.
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<256, 4>>;
   constexpr bool host = detail::host_memory<Exec>;
   constexpr int threads = host ? 1 : 256, ahead = host ? 1 : 8;
@@ -121,11 +122,11 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
                                const int c = pack * width;
                                auto total = load<width>(&d_table(token, c));
                                for (int first = block; first < end; first += ahead) {
-                                 Pack<width> more[ahead] = {};
+                                 Pack<width> parts[ahead] = {};
                                  for (int k = 0; k < ahead; ++k)
-                                   if (first + k < end) more[k] = load<width>(&partial(first + k, c));
+                                   if (first + k < end) parts[k] = load<width>(&partial(first + k, c));
                                  for (int k = 0; k < ahead; ++k)
-                                   for (int j = 0; j < width; ++j) total[j] += more[k][j];
+                                   for (int j = 0; j < width; ++j) total[j] += parts[k][j];
                                }
                                store(&d_table(token, c), total);
                              });
