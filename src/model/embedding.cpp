@@ -7,6 +7,15 @@ namespace annulus::model {
 
 namespace {
 
+// The gradient is summed in blocks of so many rows. Fixed, so that sums do not depend on the number of
+// threads.
+constexpr int rows_of_block = 64;
+static_assert(rows_of_block >= rows_per_partial);  // so that norm_partial_rows of them are enough
+
+constexpr int blocks_of(int rows) {
+  return (rows + rows_of_block - 1) / rows_of_block;
+}
+
 // Columns are cut into sections of one pack, or `each`, for every lane of a warp, so that many warps share a
 // row.
 template <class Exec, int each = 1>
@@ -36,13 +45,13 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
       });
 }
 
-// `order` is cut into blocks of rows_per_partial. A block adds the sums of the tokens whose rows begin in it
+// `order` is cut into blocks of rows_of_block. A block adds the sums of the tokens whose rows begin in it
 // to the table; the sum of the token whose rows began in an earlier block goes to partial(block, :).
 template <int width, class Exec, class T>
 void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens,
                 const Array1<const std::int32_t, Exec>& order, const Array2<const T, Exec>& d_out,
                 const Array2<float, Exec>& d_table, const Array2<float, Exec>& partial) {
-  const int rows = d_out.extent_int(0), blocks = static_cast<int>(norm_partial_rows(rows));
+  const int rows = d_out.extent_int(0), blocks = blocks_of(rows);
   constexpr int ahead = 4;  // rows on their way at once
   const Sections<Exec> sections{d_out.extent_int(1) / width};
   for_each_pack<1>(
@@ -50,7 +59,7 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
       KOKKOS_LAMBDA(const int piece, const int lane) {
         const int block = piece / sections.count, pack = (piece % sections.count) * sections.lanes + lane;
         if (pack >= sections.packs) return;
-        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
+        const int begin = block * rows_of_block, end = Kokkos::min(rows, begin + rows_of_block);
         const int c = pack * width;
         std::int32_t token = tokens(order(begin));
         bool from_before = begin > 0 && tokens(order(begin - 1)) == token;
@@ -99,7 +108,7 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<256, 4>>;
   constexpr bool host = detail::host_memory<Exec>;
   constexpr int threads = host ? 1 : 256, ahead = host ? 1 : 8;
-  const int blocks = static_cast<int>(norm_partial_rows(order.extent_int(0)));
+  const int blocks = blocks_of(order.extent_int(0));
   const int packs = d_table.extent_int(1) / width;
   const int section = host ? packs : threads, sections = (packs + section - 1) / section;
   Kokkos::parallel_for(
@@ -108,15 +117,15 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
         const int block = team.league_rank() / sections, begin = team.league_rank() % sections * section;
         if (block == 0) return;
         const auto token_at = [&](const int row) { return tokens(order(Kokkos::max(row, 0))); };
-        const int row = block * rows_per_partial;
+        const int row = block * rows_of_block;
         const std::int32_t token = token_at(row), before = token_at(row - 1),
-                           long_before = token_at(row - rows_per_partial - 1);
+                           long_before = token_at(row - rows_of_block - 1);
         if (before != token || (block > 1 && long_before == token)) return;  // none, or an earlier block's
         int end = block;  // of the blocks that begin with the token: neighbours, as the rows are sorted
         for (int more = threads; more == threads; end += more)
           Kokkos::parallel_reduce(
               Kokkos::TeamThreadRange(team, Kokkos::min(threads, blocks - end)),
-              [&](const int i, int& same) { same += token_at((end + i) * rows_per_partial) == token; }, more);
+              [&](const int i, int& same) { same += token_at((end + i) * rows_of_block) == token; }, more);
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, begin, Kokkos::min(packs, begin + section)),
                              [&](const int pack) {
                                const int c = pack * width;

@@ -18,18 +18,16 @@ template <int width, class Exec, class T>
 void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
   const int hidden = x.extent_int(1);
-  // Registers for three teams on a multiprocessor: while one adds up, the others load.
-  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads_of_row, 3>>;
+  // As many registers as let multiprocessors be full: while one team adds up, the others load. The gains are
+  // in a cache by the time they are needed.
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads_of_row, 4>>;
   Kokkos::parallel_for(
       "annulus::model::rms_norm", Policy(exec, x.extent_int(0), threads_of_row<Exec>(hidden / width)),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const int t = team.league_rank(), first = team.team_rank() * width, step = team.team_size() * width;
-        Held<width, T> held[held_packs] = {}, gains[held_packs] = {};
+        Held<width, T> held[held_packs] = {};
         for (int k = 0; k < held_packs; ++k)
-          if (const int c = first + k * step; c < hidden) {
-            held[k] = hold<width>(&x(t, c));
-            gains[k] = hold<width>(&gain(c));
-          }
+          if (const int c = first + k * step; c < hidden) held[k] = hold<width>(&x(t, c));
         Pack<width> squares = {};
         const auto add = [&](const Pack<width>& values) {
           for (int i = 0; i < width; ++i) squares[i] += values[i] * values[i];
@@ -47,7 +45,7 @@ void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Arra
           store(&out(t, c), normed);
         };
         for (int k = 0; k < held_packs; ++k)
-          if (const int c = first + k * step; c < hidden) write(c, held[k].values(), gains[k].values());
+          if (const int c = first + k * step; c < hidden) write(c, held[k].values(), load<width>(&gain(c)));
         for (int c = first + held_packs * step; c < hidden; c += step)
           write(c, load<width>(&x(t, c)), load<width>(&gain(c)));
       });

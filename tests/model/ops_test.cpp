@@ -127,7 +127,7 @@ TYPED_TEST(Ops, EmbeddingLooksUpAndSumsTheRowsOfEachToken) {
   const Exec exec;
   for (const int hidden : widths) {
     SCOPED_TRACE(hidden);
-    const int tokens = 410, vocabulary = 40;  // blocks with many tokens, and tokens of many blocks
+    const int tokens = 1300, vocabulary = 40;  // blocks with many tokens, and tokens of many blocks
     const auto table = random2<T>(7, vocabulary, hidden), d_out = random2<T>(8, tokens, hidden);
     const Array1<std::int32_t, Exec> ids("ids", tokens), order("order", tokens);
     const auto hids = Kokkos::create_mirror_view(ids), horder = Kokkos::create_mirror_view(order);
@@ -157,7 +157,7 @@ TYPED_TEST(Ops, EmbeddingLooksUpAndSumsTheRowsOfEachToken) {
           sum += hd_out(t, c);
           ASSERT_EQ(float(hout(t, c)), float(htable(id, c)));
         }
-        ASSERT_NEAR(hd_table(id, c), sum, 1e-5);
+        ASSERT_NEAR(hd_table(id, c), sum, 3e-5);
       }
   }
 }
