@@ -42,11 +42,6 @@ io::Extents extents_of(const model::Parameter& parameter) {
   return rows == 1 ? io::Extents{columns} : io::Extents{rows, columns};
 }
 
-io::File open_checkpoint(const fs::path& path) {
-  require_sealed(path);
-  return io::File::open(path);
-}
-
 void require_format(const io::File& file) {
   require(file.has_attribute("format") && file.string_attribute("format") == checkpoint_format,
           "{} is no checkpoint of Annulus (its attribute 'format' is not '{}'): give the right file",
@@ -124,37 +119,31 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
   });
 }
 
-void verify_checkpoint(const fs::path& path) {
-  const io::File file = open_checkpoint(path);
-  read_header(file);
-  require_checksums(file);
+Checkpoint::Checkpoint(fs::path file) : file_(std::move(file)) {
+  require_sealed(file_);
+  progress_ = read_header(io::File::open(file_));
 }
 
-Progress read_progress(const fs::path& path) {
-  return read_header(open_checkpoint(path));
-}
-
-Progress load_checkpoint(const fs::path& path, const model::ParameterMap& map, const Buffers& buffers) {
-  const io::File file = open_checkpoint(path);
-  Progress progress = read_header(file);
+void Checkpoint::load(const model::ParameterMap& map, const Buffers& buffers) const {
+  const io::File file = io::File::open(file_);
   std::vector<float> values;
   for (const Part& part : parts_of(buffers)) {
     const io::Group group = file.group(part.group);
     require(group.names().size() == map.all().size(),
-            "{}: {} holds {} tensors, the model has {}: the checkpoint is of another model", path.string(),
+            "{}: {} holds {} tensors, the model has {}: the checkpoint is of another model", file_.string(),
             part.group, group.names().size(), map.all().size());
     for (const model::Parameter& parameter : map.all()) {
       const io::Dataset dataset = group.dataset(parameter.name);
       require(dataset.extents() == extents_of(parameter),
-              "{}: {} has shape ({}), the model's is ({}): the checkpoint is of another model", path.string(),
-              dataset.name(), fmt::join(dataset.extents(), ", "), fmt::join(extents_of(parameter), ", "));
+              "{}: {} has shape ({}), the model's is ({}): the checkpoint is of another model",
+              file_.string(), dataset.name(), fmt::join(dataset.extents(), ", "),
+              fmt::join(extents_of(parameter), ", "));
       values.resize(static_cast<std::size_t>(parameter.size()));
       dataset.read(std::span<float>(values));
       require_checksum(dataset, values);
       part.buffer.write(parameter.offset, values);
     }
   }
-  return progress;
 }
 
 CheckpointFolder::CheckpointFolder(fs::path folder, std::int64_t keep)
@@ -202,12 +191,11 @@ std::vector<std::int64_t> CheckpointFolder::steps() const {
   return steps;
 }
 
-std::optional<fs::path> CheckpointFolder::newest_good() const {
+std::optional<Checkpoint> CheckpointFolder::newest_good() const {
   const auto saved = steps();
   for (auto step = saved.rbegin(); step != saved.rend(); ++step) {
     try {
-      verify_checkpoint(file_of(*step));
-      return file_of(*step);
+      return Checkpoint(file_of(*step));
     } catch (const Error& error) {
       spdlog::warn("passing over a damaged checkpoint: {}", error.what());
     }

@@ -49,20 +49,20 @@ void RunFolder::find_checkpoint(const ResumePolicy& resume) {
               folder_.string());
       return;
     case ResumePolicy::Kind::file:
-      const std::int64_t step = read_progress(resume.checkpoint).step;
+      resume_from_.emplace(resume.checkpoint);
+      const std::int64_t step = resume_from_->progress().step;
       require(steps.empty() || steps.back() <= step,
               "--resume {}: run.folder = '{}' holds later checkpoints (up to step {}), which would be mixed "
               "with those of the new run: choose another run.folder, or remove them",
               resume.checkpoint.string(), folder_.string(), steps.empty() ? 0 : steps.back());
-      resume_from_ = resume.checkpoint;
   }
 }
 
 void RunFolder::require_compatible(const Config& config, Continuation continuation) const {
-  const Config before = Config::parse(read_progress(*resume_from_).config, resume_from_->string());
+  const Config before = Config::parse(resume_from_->progress().config, resume_from_->file().string());
   for (const Difference& d : incompatible(before, config, continuation))
     fail("{} = {} differs from {}, with which {} was made: take the old value, {}", d.key, d.after, d.before,
-         resume_from_->string(),
+         resume_from_->file().string(),
          continuation == Continuation::branch
              ? "or start anew without --resume"
              : "start anew in another run.folder, or (keys of attention and train) branch off with --resume "

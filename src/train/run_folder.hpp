@@ -25,7 +25,7 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  const std::optional<std::filesystem::path>& resume_from() const { return resume_from_; }
+  const std::optional<Checkpoint>& resume_from() const { return resume_from_; }
 
   /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again.
   void start_metrics(std::int64_t step);
@@ -42,7 +42,7 @@ class RunFolder {
   std::filesystem::path folder_;
   FolderLock lock_;
   CheckpointFolder checkpoints_;
-  std::optional<std::filesystem::path> resume_from_;
+  std::optional<Checkpoint> resume_from_;
   io::JsonLinesWriter metrics_;
   bool metrics_failed_ = false;
   bool logging_ = false;

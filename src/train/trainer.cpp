@@ -85,7 +85,8 @@ class Run {
     outcome.transport = world_.description();
     std::deque<double> first_losses, last_losses;
     double flops = 0;
-    std::string last_checkpoint = resumed_ && folder_ ? folder_->resume_from()->string() : std::string();
+    std::string last_checkpoint =
+        resumed_ && folder_ ? folder_->resume_from()->file().string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
       const StepResult result = step();
       if (first_losses.size() < averaged_updates) first_losses.push_back(result.loss);
@@ -151,7 +152,10 @@ class Run {
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
-      if (folder_) progress_ = load_checkpoint(*folder_->resume_from(), learner_->map(), learner_->buffers());
+      if (folder_) {
+        folder_->resume_from()->load(learner_->map(), learner_->buffers());
+        progress_ = folder_->resume_from()->progress();
+      }
       broadcast_progress();
       require(progress_.data_fingerprint == dataset_->fingerprint(),
               "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
@@ -315,7 +319,7 @@ class Run {
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
                    plans.layout().to_string());
     if (resumed_)
-      spdlog::info("going on after step {} of {}", progress_.step, folder_->resume_from()->string());
+      spdlog::info("going on after step {} of {}", progress_.step, folder_->resume_from()->file().string());
   }
 
   comm::Communicator& world_;

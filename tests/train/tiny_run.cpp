@@ -76,7 +76,9 @@ State state_of(const Config& config, const std::filesystem::path& checkpoint) {
   const Arrays arrays(map);
   const Buffers buffers = arrays;
   State state;
-  state.progress = load_checkpoint(checkpoint, map, buffers);
+  const Checkpoint saved(checkpoint);
+  saved.load(map, buffers);
+  state.progress = saved.progress();
   state.parameters = Arrays::values(buffers.parameters);
   state.first_moment = Arrays::values(buffers.first_moment);
   state.second_moment = Arrays::values(buffers.second_moment);

@@ -406,10 +406,11 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   const Arrays arrays(map);
   const Buffers buffers = arrays;
   const auto file = checkpoint_of(config, 3);
-  const Progress progress = load_checkpoint(file, map, buffers);
+  const Checkpoint saved(file);
+  saved.load(map, buffers);
   const float none = std::nanf("");
   buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
-  save_checkpoint(file, map, progress, buffers);
+  save_checkpoint(file, map, saved.progress(), buffers);
   const std::string before = io::read_text(file);
 
   config.train.steps = 6;

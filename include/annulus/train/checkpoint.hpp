@@ -31,16 +31,24 @@ struct Progress {
 void save_checkpoint(const std::filesystem::path& file, const model::ParameterMap& map,
                      const Progress& progress, const Buffers& buffers);
 
-/// Checks format, version and all checksums. Throws Error naming file, dataset and remedy.
-void verify_checkpoint(const std::filesystem::path& file);
+/// A file that is whole: its last line, which covers every byte, was right when this was made. The file is
+/// read once for that and once to load it.
+class Checkpoint {
+ public:
+  /// Throws Error naming file and remedy when the file is damaged, foreign or of another version.
+  explicit Checkpoint(std::filesystem::path file);
 
-/// What a checkpoint says beside the buffers, its header checked. Throws Error.
-Progress read_progress(const std::filesystem::path& file);
+  const std::filesystem::path& file() const { return file_; }
+  const Progress& progress() const { return progress_; }
 
-/// Reads what save_checkpoint wrote into `buffers`. Throws Error when the file is damaged, or its parameters
-/// are not those of `map`.
-Progress load_checkpoint(const std::filesystem::path& file, const model::ParameterMap& map,
-                         const Buffers& buffers);
+  /// Reads what save_checkpoint wrote into `buffers`. Throws Error naming file and dataset when the
+  /// parameters are not those of `map`, or a dataset is not what its checksum says.
+  void load(const model::ParameterMap& map, const Buffers& buffers) const;
+
+ private:
+  std::filesystem::path file_;
+  Progress progress_;
+};
 
 /// The folder of a run's checkpoints, step-00000100.h5 and so on.
 class CheckpointFolder {
@@ -59,9 +67,9 @@ class CheckpointFolder {
   /// Steps that have a file, ascending.
   std::vector<std::int64_t> steps() const;
 
-  /// The newest file that verifies. Files that do not are reported as warnings in the log and passed over.
+  /// The newest file that is whole. Files that are not are reported as warnings in the log and passed over.
   /// Throws Error when there are files but none is good.
-  std::optional<std::filesystem::path> newest_good() const;
+  std::optional<Checkpoint> newest_good() const;
 
  private:
   std::filesystem::path folder_;
