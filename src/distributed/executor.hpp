@@ -13,7 +13,7 @@
 #include <annulus/core/region.hpp>
 #include <annulus/distributed/settings.hpp>
 
-#include "distributed/blocks.hpp"
+#include "distributed/block_kernels.hpp"
 #include "distributed/buffers.hpp"
 #include "distributed/plan_watch.hpp"
 #include "distributed/program.hpp"

@@ -3,7 +3,7 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/core/tensor.hpp>
 
-#include "distributed/program.hpp"
+#include "distributed/block.hpp"
 
 /// Kernels that move and add up blocks. `base` is the beginning of the array that the block is a part of.
 namespace annulus::distributed {

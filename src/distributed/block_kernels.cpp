@@ -1,4 +1,4 @@
-#include "distributed/blocks.hpp"
+#include "distributed/block_kernels.hpp"
 
 #include <Kokkos_Core.hpp>
 

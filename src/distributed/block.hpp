@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include <annulus/plan/plan.hpp>
+
+namespace annulus::distributed {
+
+/// The elements of a piece inside the compact array that a slot holds: (batch, heads, run), where a run is
+/// the piece's rows of one head, contiguous in memory.
+struct Block {
+  plan::Tensor tensor = plan::Tensor::q;
+  plan::Slot slot = plan::home;
+  std::int64_t offset = 0;  ///< elements before the first one
+  std::int64_t batch = 0, heads = 0, rows = 0;
+  std::int64_t width = 1;  ///< elements of a row: head_dim, or 1 for row statistics
+  std::int64_t batch_stride = 0, head_stride = 0;
+
+  std::int64_t run() const { return rows * width; }
+  std::int64_t elements() const { return batch * heads * run(); }
+  /// The elements follow one another without gaps.
+  bool contiguous() const;
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
+/// The part `part` of the array of `held` that lies in `slot`. `batch` and `head_dim` as in Problem.
+Block block_of(const plan::Piece& held, const plan::Piece& part, plan::Slot slot, int batch, int head_dim);
+
+/// Type in which a tensor lies in memory: q, k, v, d_o like the problem's activations, everything else fp32.
+DType storage(plan::Tensor tensor, DType activation);
+
+}  // namespace annulus::distributed

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/plan/plan.hpp>
+
+#include "distributed/block.hpp"
+
+/// What the slots of a rank hold while a plan is walked through, and how much memory they take.
+namespace annulus::distributed {
+
+/// Bytes of staging buffers and elements of slots that a program needs.
+struct Capacity {
+  std::array<std::vector<std::int64_t>, plan::tensor_count> slots;  ///< elements; slot 0 is not counted
+  std::vector<std::size_t> staging;                                 ///< bytes
+
+  /// Enough for both.
+  void cover(const Capacity& other);
+};
+
+/// A rank's step of a plan, for errors.
+struct Site {
+  const plan::Plan& plan;
+  int rank = 0;
+  int step = 0;
+
+  /// Throws Error that names schedule, rank and step unless the condition holds.
+  template <class... Args>
+  void check(bool condition, fmt::format_string<Args...> message, Args&&... args) const {
+    if (condition) return;
+    fail("the {} plan of the {} pass cannot be run: rank {}, step {}: it {}", plan.schedule,
+         plan::name_of(plan.pass), rank, step, fmt::format(message, std::forward<Args>(args)...));
+  }
+};
+
+/// "k of shard 3, rows [0, 8), heads [0, 2)".
+std::string text(const plan::Piece& piece);
+
+/// Functions that take a piece throw Error through the site when it is no part of its shard; `verb` is what
+/// the rank was about to do with it ("sends").
+class Slots {
+ public:
+  /// `site` moves on with the steps, and outlives this.
+  explicit Slots(const Site& site) : site_(site) {}
+
+  /// The compact array of a piece of this size at the beginning of the slot, which becomes large enough. What
+  /// the slot is known to hold stays.
+  Block landing(const plan::Piece& piece, plan::Slot slot);
+  /// The same; the slot holds the piece from here on.
+  Block hold(const plan::Piece& piece, plan::Slot slot);
+  /// The slot holds nothing from here on.
+  void release(plan::Tensor tensor, plan::Slot slot) { contents(tensor, slot).reset(); }
+  /// Where a piece lies that an earlier step has put into the slot.
+  Block find(const plan::Piece& piece, plan::Slot slot, const char* verb);
+  /// The same of a piece that is written, which at home has to be a result of the pass.
+  Block find_result(const plan::Piece& piece, plan::Slot slot, const char* verb);
+  /// A staging buffer that is free from this step until step `wait`.
+  int take_staging(std::size_t bytes, int wait);
+
+  /// What all of this takes.
+  const Capacity& capacity() const { return capacity_; }
+
+ private:
+  std::optional<plan::Piece>& contents(plan::Tensor tensor, plan::Slot slot);
+  void check_piece(const plan::Piece& piece) const;
+
+  const Site& site_;
+  std::array<std::vector<std::optional<plan::Piece>>, plan::tensor_count> contents_;
+  std::vector<int> staging_free_from_;  // step
+  Capacity capacity_;
+};
+
+}  // namespace annulus::distributed
