@@ -7,6 +7,10 @@ if(ANNULUS_CUDA)
   list(APPEND ANNULUS_WARNINGS -Wno-missing-field-initializers)
 endif()
 
+# Neither changes a value. Loops around square roots and choices become vector code only where nobody wants errno or
+# floating-point exceptions of them.
+set(ANNULUS_ARITHMETIC -fno-math-errno -fno-trapping-math)
+
 # Sources of a target that are compiled as one where ANNULUS_UNITY says so: most of a file's time goes to headers that its
 # neighbours read too. Names in unnamed namespaces are therefore unique in their folder.
 set(ANNULUS_UNITY_SOURCES 8)
@@ -41,7 +45,7 @@ function(annulus_add_module name)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_compile_options(${target} PRIVATE ${ANNULUS_WARNINGS})
+  target_compile_options(${target} PRIVATE ${ANNULUS_WARNINGS} ${ANNULUS_ARITHMETIC})
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
   annulus_sanitize(${target})
   target_link_libraries(annulus INTERFACE ${target})

@@ -1,21 +1,24 @@
 #pragma once
 
+#include <annulus/core/exponential.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/loss/lm_head.hpp>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 /// Kernels of the LM head's loss.
 namespace annulus::loss::detail {
 
-/// Elements that a thread reads and writes at a time: 32 bytes of fp32, 16 of bfloat16.
-inline constexpr int packet_size = 8;
-using Packet = Pack<packet_size>;
-
 template <class Exec>
 inline constexpr bool on_host =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
+/// Elements that a thread reads and writes at a time. On a device 32 bytes of fp32, 16 of bfloat16; on the
+/// host so many that loops over them become vector code.
+template <class Exec>
+inline constexpr int packet_elements = on_host<Exec> ? 64 : 8;
 
 /// Loss and gradient of rows of logits, a team a row. A row is read twice: for its maximum and the sum of its
 /// exponentials, and for the gradient, which goes where the logits were: element j of type T to the bytes
@@ -26,6 +29,8 @@ inline constexpr bool on_host =
 template <class Exec, class T>
 class CrossEntropyRows {
  public:
+  static constexpr int packet_size = packet_elements<Exec>;
+  using Packet = Pack<packet_size>;
   using Policy = Kokkos::TeamPolicy<Exec>;
   using Member = typename Policy::member_type;
 
@@ -87,6 +92,25 @@ class CrossEntropyRows {
     return packet;
   }
 
+  // What is no number may come out or not: it is seen in the sum of exponentials.
+  struct Larger {
+    KOKKOS_FUNCTION float operator()(float a, float b) const {
+      KOKKOS_IF_ON_DEVICE((return Kokkos::fmax(a, b);))
+      KOKKOS_IF_ON_HOST((return a < b ? b : a;))  // one instruction, which also becomes vector code
+    }
+  };
+
+  // The first `count` elements combined, first with second half, as a vector unit can.
+  template <int count = packet_size, class Operation>
+  KOKKOS_FUNCTION static float fold(Packet values, const Operation& operation) {
+    if constexpr (count == 1) {
+      return values[0];
+    } else {
+      for (int i = 0; i < count / 2; ++i) values[i] = operation(values[i], values[i + count / 2]);
+      return fold<count / 2>(values, operation);
+    }
+  }
+
   // Softmax in one pass: the sum so far is kept relative to the maximum so far. A maximum of -inf has no
   // exponentials, and +inf or NaN makes the sum NaN.
   KOKKOS_FUNCTION void read(const Member& team, const float* row, float& largest, double& sum) const {
@@ -94,13 +118,12 @@ class CrossEntropyRows {
     double mine_sum = 0.0;
     for_each_packet(team, [&](int first) {
       const Packet logits = packet(row, first);
-      float now = mine;
-      for (int i = 0; i < packet_size; ++i) now = Kokkos::fmax(now, logits[i]);
+      const float now = Larger()(mine, fold(logits, Larger()));
       const float shift = now == minus_infinity ? 0.0f : now;
-      float part = 0.0f;
-      for (int i = 0; i < packet_size; ++i) part += Kokkos::exp(logits[i] - shift);
-      if (now > mine) mine_sum *= static_cast<double>(Kokkos::exp(mine - shift));
-      mine_sum += static_cast<double>(part);
+      Packet parts;
+      for (int i = 0; i < packet_size; ++i) parts[i] = exponential(logits[i] - shift);
+      if (now > mine) mine_sum *= static_cast<double>(exponential(mine - shift));
+      mine_sum += static_cast<double>(fold(parts, std::plus<float>()));
       mine = now;
     });
     largest = mine;
@@ -120,7 +143,7 @@ class CrossEntropyRows {
       if (target >= 0) {
         const Packet logits = packet(row, first);
         for (int i = 0; i < packet_size; ++i)
-          gradient[i] = factor * Kokkos::exp(logits[i] - shift) - (first + i == target ? rows_.scale : 0.0f);
+          gradient[i] = factor * exponential(logits[i] - shift) - (first + i == target ? rows_.scale : 0.0f);
       }
       // A smaller T lands on logits of this round, or of earlier ones.
       if constexpr (sizeof(T) < sizeof(float)) team.team_barrier();

@@ -94,6 +94,7 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
   require(vocabulary > 0, "lm_head_loss: the weight '{}' has no vocabulary entries", weight.label());
   if (tokens == 0) return;
 
+  static_assert(row_alignment % detail::packet_elements<Exec> == 0);
   const std::int64_t row_stride = round_up(vocabulary, row_alignment);
   const std::int64_t tile = choose_tile(tokens, row_stride);
   reserve(exec, tokens, tile * row_stride);

@@ -1,3 +1,4 @@
+#include <annulus/core/exponential.hpp>
 #include <annulus/model/ops.hpp>
 
 #include "core/instantiate.hpp"
@@ -8,7 +9,7 @@ namespace annulus::model {
 namespace {
 
 KOKKOS_FORCEINLINE_FUNCTION float sigmoid(float x) {
-  return 1.0f / (1.0f + Kokkos::exp(-x));
+  return 1.0f / (1.0f + exponential(-x));
 }
 
 template <int width, class Exec, class T>

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <annulus/core/exponential.hpp>
 #include <annulus/core/tensor.hpp>
 
 /// The vector type of the host kernels and the few operations that they need of it. Host code only.
@@ -39,22 +40,16 @@ template <int N, class Body>
 /// 2^x, within 1.02 units in the last place (every float was tried) for −126 ≤ x < 128; 0 below −126 (so for
 /// −∞ too), NaN for NaN; what it gives from 128 on is unspecified. No branch, no table.
 ///
-/// x = n + f with n the nearest integer. Adding 1.5·2²³ leaves n in the low bits of the sum; 2^f on [−1/2,
-/// 1/2] is a minimax polynomial (Remez, relative error 2.6e-9, value 1 at 0); n is added to its exponent.
+/// x = n + f with n the nearest integer; n is added to the exponent of 2^f.
 [[gnu::always_inline]] inline Vector exp2(const Vector& x) {
   // Unsigned without SIMD, where overflow (of results that are discarded) would be undefined.
   using Bits =
       Kokkos::Experimental::basic_simd<std::conditional_t<width == 1, std::uint32_t, std::int32_t>, Abi>;
-  const Vector shift(12582912.0f);
+  const Vector shift(annulus::detail::round_shift);
   const Vector shifted = x + shift;
   const Vector f = x - (shifted - shift);
-  Vector p(1.559467782e-4f);
-  p = Kokkos::fma(p, f, Vector(1.340664341e-3f));
-  p = Kokkos::fma(p, f, Vector(9.617692791e-3f));
-  p = Kokkos::fma(p, f, Vector(5.550310388e-2f));
-  p = Kokkos::fma(p, f, Vector(2.402265221e-1f));
-  p = Kokkos::fma(p, f, Vector(6.931472421e-1f));
-  p = Kokkos::fma(p, f, Vector(1.0f));
+  const Vector p = annulus::detail::exp2_of_fraction(
+      f, [](const Vector& a, const Vector& b, const Vector& c) { return Kokkos::fma(a, b, c); });
   const Bits bits = std::bit_cast<Bits>(p) + (std::bit_cast<Bits>(shifted) << 23);
   return Kokkos::Experimental::condition(x < Vector(-126.0f), Vector(0.0f), std::bit_cast<Vector>(bits));
 }

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace annulus {
+
+namespace detail {
+
+/// 2^f for f in [-1/2, 1/2]: minimax polynomial (Remez, relative error 2.6e-9, value 1 at 0). V is float or a
+/// vector of floats, multiply_add(a, b, c) gives a · b + c.
+template <class V, class MultiplyAdd>
+KOKKOS_FORCEINLINE_FUNCTION V exp2_of_fraction(const V& f, const MultiplyAdd& multiply_add) {
+  V p(1.559467782e-4f);
+  p = multiply_add(p, f, V(1.340664341e-3f));
+  p = multiply_add(p, f, V(9.617692791e-3f));
+  p = multiply_add(p, f, V(5.550310388e-2f));
+  p = multiply_add(p, f, V(2.402265221e-1f));
+  p = multiply_add(p, f, V(6.931472421e-1f));
+  return multiply_add(p, f, V(1.0f));
+}
+
+/// Added to a float of magnitude up to 2²², leaves the nearest integer in the low bits of the sum.
+inline constexpr float round_shift = 12582912.0f;  // 1.5 · 2²³
+
+/// e^x = 2^n · 2^f with n = x / ln 2 rounded. No branch, no table and no call, so that compilers make vector
+/// code of loops around it.
+inline float exponential_on_host(float x) {
+  constexpr float log2_e = 1.442695041f;
+  constexpr float ln_2 = 0.693145751953125f, ln_2_rest = 1.428606820e-6f;  // n · ln_2 is exact
+  constexpr float least = -87.33654022f, most = 88.72283173f;  // 2⁻¹²⁶ ≤ e^x, e^x < 2¹²⁸
+  const float shifted = x * log2_e + round_shift;
+  const float n = shifted - round_shift;
+  const float f = ((x - n * ln_2) - n * ln_2_rest) * log2_e;
+  const float p = exp2_of_fraction(f, [](float a, float b, float c) { return a * b + c; });
+  float y =
+      std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + (std::bit_cast<std::uint32_t>(shifted) << 23));
+  y = x < least ? 0.0f : y;
+  y = x > most ? std::numeric_limits<float>::infinity() : y;
+  return x == x ? y : x;
+}
+
+}  // namespace detail
+
+/// e^x for the inner loops of kernels: on a device its own function, on the host one that becomes vector
+/// code, within 1.5 units in the last place (every float was tried) and 0 where e^x is below 2⁻¹²⁶.
+/// Infinities and NaN as of std::exp.
+KOKKOS_FORCEINLINE_FUNCTION float exponential(float x) {
+  KOKKOS_IF_ON_DEVICE((return Kokkos::exp(x);))
+  KOKKOS_IF_ON_HOST((return detail::exponential_on_host(x);))
+}
+
+}  // namespace annulus
