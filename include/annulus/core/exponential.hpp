@@ -10,9 +10,9 @@ namespace annulus {
 namespace detail {
 
 /// 2^f for f in [-1/2, 1/2]: minimax polynomial (Remez, relative error 2.6e-9, value 1 at 0). V is float or a
-/// vector of floats, multiply_add(a, b, c) gives a · b + c.
+/// vector of floats, multiply_add(a, b, c) gives a · b + c. For the host: vectors are nothing for a device.
 template <class V, class MultiplyAdd>
-KOKKOS_FORCEINLINE_FUNCTION V exp2_of_fraction(const V& f, const MultiplyAdd& multiply_add) {
+[[gnu::always_inline]] inline V exp2_of_fraction(const V& f, const MultiplyAdd& multiply_add) {
   V p(1.559467782e-4f);
   p = multiply_add(p, f, V(1.340664341e-3f));
   p = multiply_add(p, f, V(9.617692791e-3f));
