@@ -11,14 +11,12 @@
 /// Kernels of the LM head's loss.
 namespace annulus::loss::detail {
 
-template <class Exec>
-inline constexpr bool on_host =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+using annulus::detail::host_memory;
 
 /// Elements that a thread reads and writes at a time. On a device 32 bytes of fp32, 16 of bfloat16; on the
 /// host so many that loops over them become vector code.
 template <class Exec>
-inline constexpr int packet_elements = on_host<Exec> ? 64 : 8;
+inline constexpr int packet_elements = host_memory<Exec> ? 64 : 8;
 
 /// Loss and gradient of rows of logits, a team a row. A row is read twice: for its maximum and the sum of its
 /// exponentials, and for the gradient, which goes where the logits were: element j of type T to the bytes
@@ -45,7 +43,7 @@ class CrossEntropyRows {
   };
 
   static void launch(const Exec& exec, const Rows& rows) {
-    Kokkos::parallel_for("annulus::loss::cross_entropy", Policy(exec, rows.rows, on_host<Exec> ? 1 : 512),
+    Kokkos::parallel_for("annulus::loss::cross_entropy", Policy(exec, rows.rows, host_memory<Exec> ? 1 : 512),
                          CrossEntropyRows(rows));
   }
 

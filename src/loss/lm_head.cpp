@@ -14,10 +14,10 @@ namespace {
 
 // Each sequence tile passes over the weight and its gradient once; more tokens than this no longer save much.
 template <class Exec>
-constexpr std::int64_t largest_sequence_tile = detail::on_host<Exec> ? 1024 : 4096;
+constexpr std::int64_t largest_sequence_tile = detail::host_memory<Exec> ? 1024 : 4096;
 template <class Exec>
 constexpr std::int64_t default_workspace_bytes =
-    detail::on_host<Exec> ? std::int64_t{128} << 20 : std::int64_t{2} << 30;
+    detail::host_memory<Exec> ? std::int64_t{128} << 20 : std::int64_t{2} << 30;
 
 // Rows of logits start at multiples of 256 bytes, those of gradients in 16 bits at as many.
 constexpr std::int64_t row_alignment = 64;

@@ -18,7 +18,7 @@ class AddLosses {
   static void launch(const Exec& exec, const Array1<const double, Exec>& losses,
                      const Array1<const std::int32_t, Exec>& targets, std::int64_t vocabulary,
                      const Array1<LmHeadTotals, Exec>& totals) {
-    Kokkos::parallel_for("annulus::loss::add_losses", Policy(exec, 1, on_host<Exec> ? 1 : 1024),
+    Kokkos::parallel_for("annulus::loss::add_losses", Policy(exec, 1, host_memory<Exec> ? 1 : 1024),
                          AddLosses(losses, targets, vocabulary, totals));
   }
 

@@ -7,8 +7,8 @@
 
 namespace annulus::model {
 
-/// Sums over tokens are formed of partial sums over so many. Fixed, so that they do not depend on the number
-/// of threads.
+/// Gradients of gains are formed of partial sums over so many tokens. Fixed, so that they do not depend on
+/// the number of threads.
 inline constexpr int rows_per_partial = 32;
 
 /// body(row, column) for every row and the first column of every pack of `width` columns, which divides

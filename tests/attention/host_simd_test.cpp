@@ -53,7 +53,9 @@ double exp2_error(std::uint32_t step) {
       for (int i = 0; i < simd::width; ++i) {
         const double exact = std::exp2(static_cast<double>(x[i]));
         const double unit = std::ldexp(1.0, std::ilogb(exact) - 23);
-        worst = std::max(worst, std::abs(y[i] - exact) / unit);
+        const double error = std::abs(y[i] - exact) / unit;
+        if (std::isnan(error)) return error;
+        worst = std::max(worst, error);
       }
     }
   }
