@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
@@ -52,7 +53,7 @@ double d_hidden_error(const HeadSample<T>& s, const std::vector<double>& d_logit
   const auto tokens = static_cast<std::int64_t>(s.targets.size());
   std::vector<double> expected(static_cast<std::size_t>(tokens * s.hidden_dim), 0.0);
   constexpr std::int64_t width = 64;  // columns of a stretch of work
-  const std::int64_t stretches = (s.hidden_dim + width - 1) / width;
+  const std::int64_t stretches = ceil_divide(s.hidden_dim, width);
   in_parallel(stretches, [&](std::int64_t stretch) {
     const std::int64_t begin = stretch * width, end = std::min(begin + width, s.hidden_dim);
     for (std::int64_t entry = 0; entry < s.vocabulary; ++entry) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include <annulus/base/division.hpp>
 #include <annulus/measure/cluster.hpp>
 
 #include "bench/rates.hpp"
@@ -51,7 +52,7 @@ simulate::Cluster measure_machine(comm::Communicator& communicator, const Attent
     measure::KernelOptions shape;
     shape.head_dims = {o.head_dim};
     shape.dtypes = {app::parse_storage(o.dtype)};
-    shape.rows = {(o.tokens + o.ranks - 1) / o.ranks};
+    shape.rows = {ceil_divide(o.tokens, o.ranks)};
     shape.masks = {measure::BlockMask::full};
     shape.heads = o.heads;
     shape.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);

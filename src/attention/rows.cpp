@@ -1,5 +1,7 @@
 // Operations on rows of (out, lse): the neutral element, merging, rowsum(dO∘O).
 
+#include <annulus/base/division.hpp>
+
 #include "attention/check.hpp"
 #include "attention/instantiate.hpp"
 #include "attention/merge_row.hpp"
@@ -22,7 +24,7 @@ void for_each_row(const Exec& exec, const char* label, const Strided3<const floa
              tokens = static_cast<std::int64_t>(shape.extent(2));
   const std::int64_t rows = static_cast<std::int64_t>(shape.extent(0)) * heads * tokens;
   if (rows == 0) return;
-  const std::int64_t teams = (rows + rows_per_team - 1) / rows_per_team;
+  const std::int64_t teams = ceil_divide(rows, rows_per_team);
   require(teams <= std::numeric_limits<int>::max(),
           "{}: {} rows are more than one launch can hold: split the batch", label, rows);
   Kokkos::parallel_for(

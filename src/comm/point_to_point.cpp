@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/tensor.hpp>
 
 #include "comm/reduce.hpp"
@@ -184,7 +185,7 @@ void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* se
   const std::size_t piece =
       std::min(count, std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element)));
   Rounds rounds;
-  rounds.rounds = (count + piece - 1) / piece;
+  rounds.rounds = ceil_divide(count, piece);
   rounds.largest_block = piece;
   rounds.block = [=](std::size_t round, int rank) {
     const std::size_t first = round * piece;
@@ -207,11 +208,11 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
   const std::size_t largest = std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element));
   const std::size_t slab = std::min(count, largest * ranks);  // elements of a round
   Rounds rounds;
-  rounds.rounds = (count + slab - 1) / slab;
-  rounds.largest_block = (slab + ranks - 1) / ranks;
+  rounds.rounds = ceil_divide(count, slab);
+  rounds.largest_block = ceil_divide(slab, ranks);
   rounds.block = [=](std::size_t round, int rank) {
     const std::size_t begin = round * slab, length = std::min(slab, count - begin);
-    const std::size_t share = (length + ranks - 1) / ranks;
+    const std::size_t share = ceil_divide(length, ranks);
     const std::size_t first = std::min(length, static_cast<std::size_t>(rank) * share);
     return Block{begin + first, std::min(share, length - first)};
   };

@@ -2,6 +2,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
 namespace annulus::distributed {
@@ -34,7 +35,7 @@ void for_each(const Exec& exec, const char* label, const Block& block, const Run
   if (block.elements() == 0) return;
   constexpr std::int64_t piece = 4096;  // elements of a team: long against its start, short against a shard
   const std::int64_t run = block.run(), heads = block.heads;
-  const std::int64_t pieces = (run + piece - 1) / piece;
+  const std::int64_t pieces = ceil_divide(run, piece);
   const Kokkos::TeamPolicy<Exec> policy(exec, static_cast<int>(block.batch * heads * pieces), Kokkos::AUTO);
   Kokkos::parallel_for(
       label, policy, KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Exec>::member_type& team) {

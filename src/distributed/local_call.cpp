@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
+#include <annulus/base/division.hpp>
+
 namespace annulus::distributed {
 
 namespace {
 
 // Rows of queries that a thread takes at a time, in every kernel of the host.
 constexpr std::int64_t tile_rows = 64;
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // Batches [b, b + batches) and heads [h, h + heads) of a block, as far as it has them.
 void narrow(Block& block, std::int64_t b, std::int64_t batches, std::int64_t h, std::int64_t heads) {
@@ -26,11 +24,11 @@ std::vector<LocalCall> parts_of(const LocalCall& call, const Cutting& cutting) {
   if (cutting.least_pairs <= 0) return {call};
   const std::int64_t group = call.q.heads / call.k.heads;
   const std::int64_t unit_pairs = group * call.q.rows * call.k.rows;
-  const std::int64_t unit_tiles = group * divide_up(call.q.rows, tile_rows);
-  const std::int64_t units =
-      std::max(divide_up(cutting.least_pairs, unit_pairs), divide_up(2 * cutting.threads, unit_tiles));
+  const std::int64_t unit_tiles = group * ceil_divide(call.q.rows, tile_rows);
+  const std::int64_t units = std::max(ceil_divide(cutting.least_pairs, unit_pairs),
+                                      ceil_divide(std::int64_t{2} * cutting.threads, unit_tiles));
   const std::int64_t heads = std::min(units, call.k.heads);  // kv heads of a part
-  const std::int64_t batches = units <= call.k.heads ? 1 : divide_up(units, call.k.heads);
+  const std::int64_t batches = units <= call.k.heads ? 1 : ceil_divide(units, call.k.heads);
   std::vector<LocalCall> parts;
   for (std::int64_t b = 0; b < call.q.batch; b += batches) {
     for (std::int64_t h = 0; h < call.k.heads; h += heads) {

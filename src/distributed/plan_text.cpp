@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "distributed/slots.hpp"
+
 namespace annulus::distributed {
 
 namespace {
@@ -18,9 +20,7 @@ std::string names_of(const std::vector<Message>& messages, const std::vector<std
     text += plan::name_of(p.tensor);
     plan::Piece as_next = p;
     if (i + 1 < which.size()) as_next.tensor = messages[which[i + 1]].piece.tensor;
-    if (i + 1 == which.size() || as_next != messages[which[i + 1]].piece)
-      text += fmt::format(" of shard {}, rows [{}, {}), heads [{}, {})", p.owner, p.rows.begin, p.rows.end,
-                          p.heads.begin, p.heads.end);
+    if (i + 1 == which.size() || as_next != messages[which[i + 1]].piece) text += " " + place_text(p);
   }
   return text;
 }

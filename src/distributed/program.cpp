@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include <annulus/base/division.hpp>
+
 namespace annulus::distributed {
 
 using plan::Arrival;
@@ -181,8 +183,7 @@ class Compiler {
     // Kernels see whole groups of query heads, or heads of one group: cut at the first and the last group
     // boundary.
     const int group = problem_.group();
-    const auto up = [&](int head) { return (head + group - 1) / group * group; };
-    const int first = std::min(up(compute.heads.begin), compute.heads.end);
+    const int first = std::min(round_up(compute.heads.begin, group), compute.heads.end);
     const int last = std::max(first, compute.heads.end / group * group);
     for (const HeadRange heads : {HeadRange{compute.heads.begin, first}, HeadRange{first, last},
                                   HeadRange{last, compute.heads.end}}) {

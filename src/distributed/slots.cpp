@@ -37,9 +37,13 @@ T& at(std::vector<T>& all, Slot slot) {
 
 }  // namespace
 
+std::string place_text(const Piece& piece) {
+  return fmt::format("of shard {}, rows [{}, {}), heads [{}, {})", piece.owner, piece.rows.begin,
+                     piece.rows.end, piece.heads.begin, piece.heads.end);
+}
+
 std::string text(const Piece& piece) {
-  return fmt::format("{} of shard {}, rows [{}, {}), heads [{}, {})", plan::name_of(piece.tensor),
-                     piece.owner, piece.rows.begin, piece.rows.end, piece.heads.begin, piece.heads.end);
+  return fmt::format("{} {}", plan::name_of(piece.tensor), place_text(piece));
 }
 
 std::optional<Piece>& Slots::contents(Tensor tensor, Slot slot) {

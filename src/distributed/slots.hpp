@@ -42,6 +42,9 @@ struct Site {
   }
 };
 
+/// "of shard 3, rows [0, 8), heads [0, 2)": a piece without its tensor.
+std::string place_text(const plan::Piece& piece);
+
 /// "k of shard 3, rows [0, 8), heads [0, 2)".
 std::string text(const plan::Piece& piece);
 

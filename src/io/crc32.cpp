@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include <annulus/base/division.hpp>
+
 namespace annulus::io {
 
 namespace {
@@ -34,7 +36,7 @@ std::uint32_t crc32_in_parts(std::uint64_t size,
                              std::uint32_t previous) {
   const std::uint64_t threads = std::clamp<std::uint64_t>(
       std::min<std::uint64_t>(std::thread::hardware_concurrency(), size / least_of_thread), 1, most_threads);
-  const std::uint64_t part = (size + threads - 1) / threads;
+  const std::uint64_t part = ceil_divide(size, threads);
   const auto end_of = [=](std::uint64_t begin) { return std::min(size, begin + part); };
   std::vector<std::future<std::uint32_t>> others;                // of the second part and so on
   for (std::uint64_t begin = part; begin < size; begin += part)  // where no thread can be had: when asked

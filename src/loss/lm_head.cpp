@@ -1,6 +1,7 @@
 #include <annulus/loss/lm_head.hpp>
 
 #include <algorithm>
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/linalg/matmul.hpp>
@@ -21,13 +22,6 @@ constexpr std::int64_t default_workspace_bytes =
 
 // Rows of logits start at multiples of 256 bytes, those of gradients in 16 bits at as many.
 constexpr std::int64_t row_alignment = 64;
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
-  return ceil_div(a, b) * b;
-}
 
 template <class ViewType>
 auto rows_of(const ViewType& matrix, std::int64_t begin, std::int64_t end) {

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <set>
 
+#include <annulus/base/division.hpp>
 #include <annulus/machine/placement.hpp>
 
 #include "machine/text.hpp"
@@ -215,7 +216,7 @@ void choose_cards(const Machine& machine, const Profile& profile, Parts& parts, 
           nic.name(), name_of(nic.kind), name_of(*profile.kind));
   }
   if (gpus == 0 || cards.empty()) return;
-  parts.rail_of = match(machine, parts.gpus, cards, (gpus + cards.size() - 1) / cards.size());
+  parts.rail_of = match(machine, parts.gpus, cards, ceil_divide(gpus, cards.size()));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <annulus/model/ops.hpp>
 
+#include <annulus/base/division.hpp>
+
 #include "core/instantiate.hpp"
 #include "model/rows.hpp"
 
@@ -13,7 +15,7 @@ constexpr int rows_of_block = 64;
 static_assert(rows_of_block >= rows_per_partial);  // so that norm_partial_rows of them are enough
 
 constexpr int blocks_of(int rows) {
-  return (rows + rows_of_block - 1) / rows_of_block;
+  return ceil_divide(rows, rows_of_block);
 }
 
 // Columns are cut into sections of one pack, or `each`, for every lane of a warp, so that many warps share a
@@ -22,7 +24,7 @@ template <class Exec, int each = 1>
 struct Sections {
   int packs;                                           // of a row
   int lanes = detail::host_memory<Exec> ? packs : 32;  // of a section
-  int count = (packs + lanes * each - 1) / (lanes * each);
+  int count = ceil_divide(packs, (lanes * each));
 };
 
 template <int width, class Exec, class T>
@@ -110,7 +112,7 @@ void add_partial(const Exec& exec, const Array1<const std::int32_t, Exec>& token
   constexpr int threads = host ? 1 : 256, ahead = host ? 1 : 8;
   const int blocks = blocks_of(order.extent_int(0));
   const int packs = d_table.extent_int(1) / width;
-  const int section = host ? packs : threads, sections = (packs + section - 1) / section;
+  const int section = host ? packs : threads, sections = ceil_divide(packs, section);
   Kokkos::parallel_for(
       "annulus::model::embed_backward_partial", Policy(exec, blocks * sections, threads),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {

@@ -1,5 +1,7 @@
 #include <annulus/model/ops.hpp>
 
+#include <annulus/base/division.hpp>
+
 #include "core/instantiate.hpp"
 #include "model/rows.hpp"
 
@@ -143,8 +145,8 @@ void add_partial(const Exec& exec, const Array2<float, Exec>& partial, int rows,
   const int columns = sum.extent_int(0);
   Kokkos::parallel_for(
       "annulus::model::rms_norm_backward_gain",
-      Kokkos::TeamPolicy<Exec>(exec, (columns + columns_of_team - 1) / columns_of_team,
-                               host ? 1 : partial_sections, host ? 1 : columns_of_team)
+      Kokkos::TeamPolicy<Exec>(exec, ceil_divide(columns, columns_of_team), host ? 1 : partial_sections,
+                               host ? 1 : columns_of_team)
           .set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Scratch::shmem_size()))),
       KOKKOS_LAMBDA(const Member<Exec>& team) {
         const Scratch sections(team.team_scratch(0));
@@ -169,7 +171,7 @@ void add_partial(const Exec& exec, const Array2<float, Exec>& partial, int rows,
 }  // namespace
 
 std::int64_t norm_partial_rows(std::int64_t tokens) {
-  return (tokens + rows_per_partial - 1) / rows_per_partial;
+  return ceil_divide(tokens, rows_per_partial);
 }
 
 template <class Exec, class T>

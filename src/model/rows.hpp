@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <string>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/pack.hpp>
 
 namespace annulus::model {
@@ -20,8 +21,8 @@ void for_each_pack(const std::string& label, const Exec& exec, int rows, int col
   constexpr bool host = detail::host_memory<Exec>;
   constexpr int rows_of_team = 8, lanes = host ? 1 : 32;
   const int packs = columns / width, section = host ? Kokkos::max(packs, 1) : 8 * lanes;
-  const int sections = (packs + section - 1) / section;
-  const int teams = (rows + rows_of_team - 1) / rows_of_team * sections;
+  const int sections = ceil_divide(packs, section);
+  const int teams = ceil_divide(rows, rows_of_team) * sections;
   Kokkos::parallel_for(
       label, Team(exec, teams, host ? 1 : rows_of_team, lanes),
       KOKKOS_LAMBDA(const typename Team::member_type& team) {

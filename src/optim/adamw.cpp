@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
@@ -104,7 +105,7 @@ void update_pieces(const Exec& exec, const Coefficients& by, const Array1<const 
         const AdamWPiece piece = pieces(team.league_rank());
         const float keep = piece.decay ? by.keep : 1.0f;
         // Packs start at multiples of their width, ranges of parameters may start anywhere.
-        const std::int64_t begin = Kokkos::min((piece.begin + width - 1) / width * width, piece.end);
+        const std::int64_t begin = Kokkos::min(round_up(piece.begin, width), piece.end);
         const std::int64_t end = Kokkos::max(begin, piece.end / width * width);
         const int rank = team.team_rank(), size = team.team_size();
         for (std::int64_t i = piece.begin + rank; i < begin; i += size) update_pack<1>(by, keep, to, i);

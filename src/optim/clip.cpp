@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
@@ -76,7 +77,7 @@ template <class Exec>
 Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const float, Exec>& gradients,
                                         comm::Communicator* communicator) {
   const Region region("annulus::optim::gradient_norm");
-  const std::int64_t blocks = (static_cast<std::int64_t>(gradients.extent(0)) + block_size - 1) / block_size;
+  const std::int64_t blocks = ceil_divide(static_cast<std::int64_t>(gradients.extent(0)), block_size);
   if (static_cast<std::int64_t>(sums_.view().extent(0)) < blocks + 1) {
     sums_ = {};
     sums_ = Owned<Array1<double, Exec>>::uninitialized(exec, MemoryCategory::workspace,

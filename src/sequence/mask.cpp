@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
 #include "block_list.hpp"
@@ -92,7 +93,7 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
   }
   if (terms.blocks) {
     rule_.block_size = std::min(terms.blocks->size, std::max<std::int64_t>(tokens, 1));
-    const std::int64_t blocks = (tokens + rule_.block_size - 1) / rule_.block_size;
+    const std::int64_t blocks = ceil_divide(tokens, rule_.block_size);
     detail::BlockList list = detail::read_block_list(terms.blocks->file, blocks, context);
     block_row_starts_ = std::move(list.row_starts);
     block_columns_ = std::move(list.columns);

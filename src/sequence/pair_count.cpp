@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include <annulus/base/division.hpp>
+
 // A band with dilation depends on k − q alone. Between two arithmetic progressions of equal step, the
 // difference first_k − first_q + step·u occurs once for each pair (i, j) of indices with j − i = u, and the
 // number of such pairs is piecewise linear in u. A count is then an arithmetic series: nothing loops over
@@ -30,12 +32,6 @@ struct Grid {
   std::int64_t first, hi, blocks, lo, rows;
 };
 
-std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
-  return a / b - (a % b < 0 ? 1 : 0);
-}
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) {
-  return a / b + (a % b > 0 ? 1 : 0);
-}
 std::int64_t modulo(std::int64_t a, std::int64_t b) {
   return a - floor_divide(a, b) * b;
 }

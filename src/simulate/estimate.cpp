@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include <annulus/base/division.hpp>
 #include <annulus/plan/schedules.hpp>
 
 namespace annulus::simulate {
@@ -46,10 +47,6 @@ Profile make_profile(const plan::Problem& problem, int contexts) {
     profile.rows = std::max(profile.rows, shards[static_cast<std::size_t>(q)].count);
   }
   return profile;
-}
-
-int ceil_divide(int a, int b) {
-  return (a + b - 1) / b;
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <limits>
 #include <random>
 
+#include <annulus/base/division.hpp>
+
 #include "attention/host_simd/host_simd.hpp"
 #include "attention/host_simd/key_spans.hpp"
 #include "attention/host_simd/order.hpp"
@@ -168,7 +170,7 @@ TEST(HostSimdPack, TransposesAndPads) {
     std::vector<float> packed((rows + 2) * to_stride, 7.0f), panel(columns * simd::panel, 7.0f);
     simd::pack_rows(from.data(), stride, rows, columns, 2, packed.data(), to_stride);
     simd::pack_panel(from.data(), stride, rows, columns, 0.5f, panel.data());
-    for (int c = 0; c < simd::round_up(columns, simd::width); ++c) {
+    for (int c = 0; c < round_up(columns, simd::width); ++c) {
       for (int r = 0; r < rows + 2; ++r) {
         EXPECT_EQ(packed[r * to_stride + c], r < rows && c < columns ? from[r * stride + c] : 0.0f);
       }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/macros.hpp>
 
 namespace annulus {
@@ -56,7 +57,7 @@ struct PositionMap {
     const std::int64_t last_block = (first + count - 1) / block;
     if (b > last_block) b = last_block;
     const std::int64_t inside = offset - b * hi;
-    std::int64_t in_block = inside <= 0 ? 0 : (inside + lo - 1) / lo;
+    std::int64_t in_block = inside <= 0 ? 0 : ceil_divide(inside, lo);
     if (in_block > block) in_block = block;
     const std::int64_t rows = b * block + in_block - first;
     return rows < 0 ? 0 : (rows > count ? count : rows);

@@ -3,6 +3,7 @@
 #include <limits>
 #include <thread>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/region.hpp>
 
 #include "attention/host_simd/host_simd.hpp"
@@ -68,10 +69,8 @@ struct Problem {
   int kv_heads() const { return static_cast<int>(in.k.extent(1)); }
   int head_dim() const { return static_cast<int>(in.q.extent(3)); }
   int tile_keys() const { return backward_panels(head_dim()) * panel; }
-  int query_tiles() const {
-    return static_cast<int>((in.q.extent(2) + backward_queries - 1) / backward_queries);
-  }
-  int key_tiles() const { return static_cast<int>((in.k.extent(2) + tile_keys() - 1) / tile_keys()); }
+  int query_tiles() const { return static_cast<int>(ceil_divide(in.q.extent(2), backward_queries)); }
+  int key_tiles() const { return static_cast<int>(ceil_divide(in.k.extent(2), tile_keys())); }
 
   std::size_t turns() const { return static_cast<std::size_t>(batch()) * heads() * query_tiles(); }
 
@@ -142,7 +141,7 @@ class KeyTile {
   }
 
  private:
-  int panels() const { return static_cast<int>((keys_.size() + panel - 1) / panel); }
+  int panels() const { return static_cast<int>(ceil_divide(keys_.size(), panel)); }
   RowRange panel_keys(int p) const {
     return {keys_.begin + p * panel, std::min<std::int64_t>(keys_.begin + (p + 1) * panel, keys_.end)};
   }
@@ -194,7 +193,7 @@ class KeyTile {
 
   RowRange add_queries_to_panel(int p, RowRange queries, bool partial) const {
     const RowRange keys = panel_keys(p);
-    const int vectors = static_cast<int>((keys.size() + width - 1) / width);
+    const int vectors = static_cast<int>(ceil_divide(keys.size(), width));
     int begin = 0, end = static_cast<int>(queries.size());
     if (partial) {  // only queries that see a key of the panel: causal tiles on the diagonal shrink here
       const KeySpan* spans = problem_.spans.data() + queries.begin;
@@ -252,7 +251,7 @@ class KeyTile {
 
   void multiply_keys(RowRange rows, RowRange keys) const {
     const int vectors = round_up(head_dim_, width) / width;
-    const int strips = (vectors + block_vectors - 1) / block_vectors;
+    const int strips = ceil_divide(vectors, block_vectors);
     for (int strip = 0; strip < strips; ++strip) {  // as even as they can be
       const int begin = vectors * strip / strips, end = vectors * (strip + 1) / strips;
       multiply(static_cast<int>(rows.size()), end - begin, static_cast<int>(keys.size()),

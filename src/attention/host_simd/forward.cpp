@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/region.hpp>
 
 #include "attention/host_simd/host_simd.hpp"
@@ -68,7 +69,7 @@ class QueryTile {
   }
 
  private:
-  int panels() const { return static_cast<int>((queries_.size() + panel - 1) / panel); }
+  int panels() const { return static_cast<int>(ceil_divide(queries_.size(), panel)); }
   RowRange panel_queries(int p) const {
     return {queries_.begin + p * panel,
             std::min<std::int64_t>(queries_.begin + (p + 1) * panel, queries_.end)};
@@ -106,7 +107,7 @@ class QueryTile {
       seen.end = std::min(seen.end, spans_[queries.end - 1].end);
       if (seen.empty()) return;
     }
-    const int vectors = static_cast<int>((queries.size() + width - 1) / width),
+    const int vectors = static_cast<int>(ceil_divide(queries.size(), width)),
               count = static_cast<int>(seen.size());
     const std::ptrdiff_t skipped = (seen.begin - keys.begin) * work_.stride;
     multiply(round_up(count, block_rows), vectors, head_dim_, work_.keys + skipped, work_.stride,
@@ -162,7 +163,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
   const Region region("annulus::attention::host_simd::forward");
 
   const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
-  const int tiles = static_cast<int>((rows + tile_queries - 1) / tile_queries), sequences = batch * heads;
+  const int tiles = static_cast<int>(ceil_divide(rows, tile_queries)), sequences = batch * heads;
   const TileOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;
   const std::size_t scratch = ForwardWorkspace(head_dim, nullptr).bytes + 64;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <annulus/base/division.hpp>
+
 namespace annulus::attention::host_simd {
 
 /// In which order threads take tiles: heads go in waves that have a few tiles for every thread, so that the
@@ -14,7 +16,8 @@ class TileOrder {
   TileOrder(std::int64_t sequences, std::int64_t tiles, int threads)
       : sequences_(sequences),
         tiles_(tiles),
-        wave_(std::clamp<std::int64_t>((tiles_per_thread * threads + tiles - 1) / tiles, 1, sequences)) {}
+        wave_(std::clamp<std::int64_t>(ceil_divide<std::int64_t>(tiles_per_thread * threads, tiles), 1,
+                                       sequences)) {}
 
   /// What the `ticket`-th of sequences · tiles pieces of work is.
   struct Piece {

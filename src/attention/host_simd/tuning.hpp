@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <annulus/base/division.hpp>
+
 #include "attention/host_simd/simd.hpp"
 
 /// Block sizes of the host kernels, in one place.
@@ -36,10 +38,6 @@ static_assert(8 % block_rows == 0, "head dimensions are multiples of 8");
 /// Lanes of a panel: the width of one register block. Queries in the forward, keys in the backward.
 inline constexpr int panel = block_vectors * width;
 
-constexpr int round_up(int value, int multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 /// Panels of a query tile of the forward, together 192 queries. A key tile is packed once for all of them,
 /// which costs 2 % of what they compute with it; their state (two panels of head_dim rows each) stays in the
 /// L2 cache.
@@ -63,7 +61,7 @@ static_assert(forward_keys % block_rows == 0 && backward_queries % block_rows ==
 /// Floats from one packed row to the next: whole vectors, and an odd number of cache lines so that rows
 /// of a power of two do not fall into the same cache set.
 constexpr int packed_stride(int columns) {
-  const int lines = (round_up(columns, width) + 15) / 16;
+  const int lines = ceil_divide(round_up(columns, width), 16);
   return (lines % 2 == 0 ? lines + 1 : lines) * 16;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <annulus/base/division.hpp>
+
 #include "attention/mma/backward.hpp"
 #include "attention/mma/forward.hpp"
 
@@ -17,7 +19,7 @@ cudaError_t launch(Kernel kernel, dim3 grid, int threads, int bytes, cudaStream_
 }
 
 inline unsigned tiles(std::int64_t rows, int tile) {
-  return static_cast<unsigned>((rows + tile - 1) / tile);
+  return static_cast<unsigned>(ceil_divide(rows, tile));
 }
 
 template <int head_dim, class T>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/attention/local.hpp>
+#include <annulus/base/division.hpp>
 
 #include "attention/portable/key_tiles.hpp"
 #include "attention/portable/launch.hpp"
@@ -34,7 +35,7 @@ struct QueryGradientKernel {
         head_dim(static_cast<int>(dq.extent(3))),
         group(dq.extent(1) / input.in.k.extent(1)),
         heads(dq.extent(1)),
-        q_tiles((dq.extent(2) + tiles.own - 1) / tiles.own) {}
+        q_tiles(ceil_divide(dq.extent(2), tiles.own)) {}
 
   std::int64_t leagues() const { return static_cast<std::int64_t>(dq.extent(0)) * heads * q_tiles; }
 
@@ -90,7 +91,7 @@ struct KeyGradientKernel {
         head_dim(static_cast<int>(dk.extent(3))),
         group(input.in.q.extent(1) / dk.extent(1)),
         kv_heads(dk.extent(1)),
-        kv_tiles((dk.extent(2) + tiles.own - 1) / tiles.own) {}
+        kv_tiles(ceil_divide(dk.extent(2), tiles.own)) {}
 
   std::int64_t leagues() const { return static_cast<std::int64_t>(dk.extent(0)) * kv_heads * kv_tiles; }
 

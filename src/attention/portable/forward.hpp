@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/attention/local.hpp>
+#include <annulus/base/division.hpp>
 
 #include "attention/merge_row.hpp"
 #include "attention/portable/key_tiles.hpp"
@@ -32,7 +33,7 @@ struct ForwardKernel {
         head_dim(static_cast<int>(in.q.extent(3))),
         group(in.q.extent(1) / in.k.extent(1)),
         heads(in.q.extent(1)),
-        q_tiles((in.q.extent(2) + tiles.own - 1) / tiles.own) {}
+        q_tiles(ceil_divide(in.q.extent(2), tiles.own)) {}
 
   std::int64_t leagues() const { return static_cast<std::int64_t>(in.q.extent(0)) * heads * q_tiles; }
 

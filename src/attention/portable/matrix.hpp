@@ -3,6 +3,8 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <annulus/base/division.hpp>
+
 #include "attention/portable/tuning.hpp"
 
 namespace annulus::attention::portable {
@@ -27,7 +29,7 @@ template <class Exec, class Member, class T, class Uses>
 KOKKOS_FUNCTION void load_rows(const Member& member, const Tiles& tiles, int head_dim, Matrix<const T> source,
                                int rows, const Uses& uses, float factor, float* tile) {
   constexpr int step = Registers<Exec>::rows;
-  const int padded = (rows + step - 1) / step * step;
+  const int padded = round_up(rows, step);
   Kokkos::parallel_for(Kokkos::TeamThreadRange(member, padded), [&](int i) {
     float* const to = tile + i * tiles.width;
     const int filled = i < rows && uses(i) ? head_dim : 0;

@@ -2,6 +2,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <annulus/base/division.hpp>
+
 #include "attention/portable/tuning.hpp"
 
 namespace annulus::attention::portable {
@@ -41,7 +43,7 @@ template <class Exec, class Member, class Action>
 KOKKOS_FORCEINLINE_FUNCTION void for_each_register_tile(const Member& member, int rows, int columns,
                                                         const Action& action) {
   constexpr int tile_rows = Registers<Exec>::rows, tile_columns = Registers<Exec>::columns;
-  const int down = (rows + tile_rows - 1) / tile_rows, across = (columns + tile_columns - 1) / tile_columns;
+  const int down = ceil_divide(rows, tile_rows), across = ceil_divide(columns, tile_columns);
   Kokkos::parallel_for(Kokkos::TeamVectorRange(member, down * across),
                        [&](int tile) { action(tile / across * tile_rows, tile % across * tile_columns); });
 }

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/tensor.hpp>
 
 #include "comm/staged/state.hpp"
@@ -104,7 +105,7 @@ class StagedCommunicator final : public Communicator {
     if (in_place) from = to;
     constexpr std::size_t most = std::size_t{16} << 20;  // bytes of a piece, over all blocks
     const std::size_t piece = std::max<std::size_t>(1, most / std::max(from.count, to.count) / grain) * grain;
-    const std::size_t longest = std::min(piece, bytes), pieces = (bytes + piece - 1) / piece;
+    const std::size_t longest = std::min(piece, bytes), pieces = ceil_divide(bytes, piece);
     staging_->flush();
     const Queue outward = staging_->outward(queue), inward = staging_->inward(queue);
     const auto posted = staging_->mark(queue);

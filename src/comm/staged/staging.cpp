@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::comm {
@@ -13,7 +14,7 @@ namespace {
 /// Sizes of buffers: eight from a power of two to the next, so that at most an eighth is left over.
 std::size_t capacity_for(std::size_t bytes) {
   const std::size_t grain = std::max<std::size_t>(64, std::bit_ceil(bytes) / 16);
-  return (std::max<std::size_t>(bytes, 1) + grain - 1) / grain * grain;
+  return round_up(std::max<std::size_t>(bytes, 1), grain);
 }
 
 }  // namespace
