@@ -20,7 +20,8 @@ std::string names_of(const std::vector<Message>& messages, const std::vector<std
     text += plan::name_of(p.tensor);
     plan::Piece as_next = p;
     if (i + 1 < which.size()) as_next.tensor = messages[which[i + 1]].piece.tensor;
-    if (i + 1 == which.size() || as_next != messages[which[i + 1]].piece) text += fmt::format(" {}", place_text(p));
+    if (i + 1 == which.size() || as_next != messages[which[i + 1]].piece)
+      text += fmt::format(" {}", place_text(p));
   }
   return text;
 }
