@@ -40,7 +40,7 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
         Held<width, T> held[each] = {};
         for (int k = 0; k < each; ++k)
           if (const int pack = first + k * sections.lanes; pack < sections.packs)
-            held[k] = hold<width>(&table(token, pack * width));
+            held[k] = hold<width, Caching::stay>(&table(token, pack * width));
         for (int k = 0; k < each; ++k)
           if (const int pack = first + k * sections.lanes; pack < sections.packs)
             store<Caching::pass>(&out(t, pack * width), held[k]);

@@ -10,9 +10,10 @@
 
 namespace annulus {
 
-/// What a device's caches do with what is stored. `pass`: it goes first when they are full, so that what
-/// others read again stays; for results larger than the caches. A hint.
-enum class Caching { keep, pass };
+/// What a device's caches do with what is loaded or stored. `pass` (stores): it goes first when they are
+/// full, so that what others read again stays; for results larger than the caches. `stay` (loads of 16
+/// bytes): it goes last, for what is soon read again. Hints.
+enum class Caching { keep, pass, stay };
 
 namespace detail {
 template <class Exec>
@@ -66,8 +67,19 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_bfloat16(float low, float high) {
 
 /// One load: of a struct's members the compiler makes as many as there are, each of which leaves gaps between
 /// the lanes of a warp.
-template <int words>
+template <Caching caching = Caching::keep, int words>
 KOKKOS_FORCEINLINE_FUNCTION Words<words> get(const Words<words>* from) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (words == 4 && caching == Caching::stay) {
+    std::uint64_t policy;
+    Words<4> all;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+    asm volatile("ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(all.word[0]), "=r"(all.word[1]), "=r"(all.word[2]), "=r"(all.word[3])
+                 : "l"(from), "l"(policy));
+    return all;
+  }
+#endif
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   if constexpr (words == 4) {
     const uint4 all = *reinterpret_cast<const uint4*>(from);
@@ -205,12 +217,12 @@ KOKKOS_FORCEINLINE_FUNCTION Held<width, T> held_as(const Pack<width>& values) {
 }
 
 /// from[0, width). Alignment as for load.
-template <int width, class T>
+template <int width, Caching caching = Caching::keep, class T>
 KOKKOS_FORCEINLINE_FUNCTION Held<width, T> hold(const T* from) {
   Held<width, T> to;
   KOKKOS_IF_ON_DEVICE((using Part = typename Held<width, T>::Part; for (int i = 0; i < to.count; ++i) {
     if constexpr (Held<width, T>::words != 0) {
-      to.parts[i] = detail::get(reinterpret_cast<const Part*>(from) + i);
+      to.parts[i] = detail::get<caching>(reinterpret_cast<const Part*>(from) + i);
     } else {
       to.parts[i] = from[i];
     }
