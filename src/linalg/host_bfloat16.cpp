@@ -1,9 +1,6 @@
 #include <algorithm>
 #include <annulus/core/memory.hpp>
-#include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "linalg/host.hpp"
 
@@ -22,52 +19,15 @@ struct Panels {
   Owned<Array1<float, HostExec>> a, b, product;
 };
 
-// Panels between products. A product takes some and puts them back, so that as many exist as threads multiply
-// at a time.
-class PanelPool {
- public:
-  std::unique_ptr<Panels> take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<Panels>();
-    auto panels = std::move(free_.back());
-    free_.pop_back();
-    return panels;
-  }
-  void put(std::unique_ptr<Panels> panels) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(panels));
-  }
-  void clear() {
-    const std::lock_guard lock(mutex_);
-    free_.clear();
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Panels>> free_;
-};
-
-PanelPool& panel_pool() {
-  static PanelPool pool;
-  static const bool cleared_in_time = [] {
-    Kokkos::push_finalize_hook([] { pool.clear(); });
-    return true;
-  }();
-  static_cast<void>(cleared_in_time);
-  return pool;
+// Kept from product to product. Ranks that are threads have some each: what a product finds there does not
+// depend on the others' pace.
+Panels& panels_of_thread() {
+  thread_local Panels panels;
+  // Those of the thread that ends Kokkos would live on after it.
+  [[maybe_unused]] static const bool hooked =
+      (Kokkos::push_finalize_hook([] { panels_of_thread() = {}; }), true);
+  return panels;
 }
-
-class Lease {
- public:
-  Lease() : panels_(panel_pool().take()) {}
-  ~Lease() { panel_pool().put(std::move(panels_)); }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  Panels& operator*() const { return *panels_; }
-
- private:
-  std::unique_ptr<Panels> panels_;
-};
 
 // A (rows, columns) matrix in `memory`, which grows when it is too small.
 Matrix<float> panel(const HostExec& exec, Owned<Array1<float, HostExec>>& memory, std::size_t rows,
@@ -129,8 +89,7 @@ void for_each_panel(std::size_t extent, const Body& body) {
 template <class TC>
 void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Matrix<const bfloat16>& a,
               const Matrix<const bfloat16>& b, float beta, const Matrix<const TC>& c, const Matrix<TC>& d) {
-  const Lease lease;
-  Panels& panels = *lease;
+  Panels& panels = panels_of_thread();
   const std::size_t terms = op_a == Op::none ? a.extent(1) : a.extent(0);
   for_each_panel(d.extent(0), [&](Range rows) {
     for_each_panel(d.extent(1), [&](Range columns) {
@@ -156,7 +115,7 @@ void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Matrix<
       }
     });
   });
-  exec.fence("annulus::linalg::matmul: the panels go back");
+  exec.fence("annulus::linalg::matmul: the panels are free");
 }
 
 template void multiply<float>(const HostExec&, Op, Op, float, const Matrix<const bfloat16>&,
