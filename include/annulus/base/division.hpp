@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "annulus/base/macros.hpp"
+#include <annulus/base/macros.hpp>
 
 namespace annulus {
 
