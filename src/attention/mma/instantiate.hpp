@@ -3,33 +3,15 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 
+#include "attention/gpu/views.hpp"
 #include "attention/mma/launch.hpp"
 #include "attention/mma/mma.hpp"
 
 /// From Views to the plain pointers of the kernels.
 namespace annulus::attention::mma {
 
-template <class View>
-auto rows_of(const View& view) {
-  return Rows<typename View::value_type>{view.data(), static_cast<std::int64_t>(view.stride(0)),
-                                         static_cast<std::int64_t>(view.stride(1)),
-                                         static_cast<std::int64_t>(view.stride(2))};
-}
-
-template <class Exec, class T>
-Input<T> input_of(const Operands<T, Exec>& in) {
-  return {rows_of(in.q),
-          rows_of(in.k),
-          rows_of(in.v),
-          in.q_positions,
-          in.kv_positions,
-          in.mask,
-          in.scale,
-          static_cast<int>(in.q.extent(0)),
-          static_cast<int>(in.q.extent(1)),
-          static_cast<int>(in.k.extent(1)),
-          static_cast<int>(in.q.extent(3))};
-}
+using gpu::input_of;
+using gpu::rows_of;
 
 inline void check(cudaError_t error, const char* pass) {
   require(error == cudaSuccess, "Attention: CUDA does not start the {} of the kernel mma: {}", pass,

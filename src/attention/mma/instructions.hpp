@@ -1,11 +1,14 @@
 #pragma once
 
-#include <annulus/base/float16.hpp>
-#include <cstdint>
+#include "attention/gpu/instructions.hpp"
 
 /// The instructions of compute capability 8.0 that C++ has no words for (PTX ISA, "Warp Level Matrix
 /// Multiply-Accumulate Instructions" and "Asynchronous copy").
 namespace annulus::attention::mma {
+
+using gpu::pack;
+using gpu::power_of_two;
+using gpu::shared_address;
 
 /// Copies 16 bytes from global to shared memory behind the thread's back; zeros where `valid` is false.
 __device__ __forceinline__ void copy_16_bytes(std::uint32_t to, const void* from, bool valid) {
@@ -19,11 +22,6 @@ __device__ __forceinline__ void copy_4_bytes(std::uint32_t to, const void* from,
 /// Waits for all copies of this thread.
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-/// The address of shared memory as the instructions want it.
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
 /// Four 8 × 8 matrices of 16-bit elements; lane 8·i + r gives the address of row r of matrix i. Lane 4·r + c
@@ -64,31 +62,6 @@ __device__ __forceinline__ void multiply_add<float16>(float (&c)[4], const std::
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/// Two numbers rounded to T, `low` in the lower half.
-template <class T>
-__device__ __forceinline__ std::uint32_t pack(float low, float high);
-
-template <>
-__device__ __forceinline__ std::uint32_t pack<bfloat16>(float low, float high) {
-  std::uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-template <>
-__device__ __forceinline__ std::uint32_t pack<float16>(float low, float high) {
-  std::uint32_t packed;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-/// 2^x to 2 ulp, in one instruction.
-__device__ __forceinline__ float power_of_two(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
 }
 
 }  // namespace annulus::attention::mma

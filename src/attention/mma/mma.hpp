@@ -1,8 +1,8 @@
 #pragma once
 
-#include <annulus/attention/local.hpp>
 #include <concepts>
-#include <cstdint>
+
+#include "attention/gpu/views.hpp"
 
 /// The kernels on NVIDIA's tensor cores (Kernel::mma): mma.sync products of 16-bit tiles summed in fp32,
 /// asynchronous copies in two stages, an online softmax in registers (FlashAttention-2). bfloat16 and float16
@@ -20,17 +20,6 @@ inline constexpr const char* limits =
     "rows: "
     "8), and NVIDIA GPUs of compute capability 8.0 or newer";
 
-/// Whether rows start at multiples of `bytes`.
-template <class View>
-bool aligned(const View& view, std::size_t bytes) {
-  bool result = reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0;
-  for (std::size_t i = 0; i + 1 < View::rank(); ++i) {
-    result =
-        result && (view.extent(i) <= 1 || view.stride(i) * sizeof(typename View::value_type) % bytes == 0);
-  }
-  return result;
-}
-
 /// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim).
 template <class T, class Exec, class... Views>
 bool applies(const Operands<T, Exec>& in, const Views&... others) {
@@ -39,7 +28,7 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   } else {
     // Rows are counted in int; heads and batch are y and z of the grid.
     constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
-    const auto fits = [](const auto& view) { return aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
+    const auto fits = [](const auto& view) { return gpu::aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
     return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
            in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && in.q.extent(1) <= most_blocks &&
            in.q.extent(0) <= most_blocks && fits(in.q) && fits(in.k) && fits(in.v) && (fits(others) && ...);

@@ -1,9 +1,15 @@
 #pragma once
 
+#include "attention/gpu/problem.hpp"
 #include "attention/mma/instructions.hpp"
-#include "attention/mma/problem.hpp"
 
 namespace annulus::attention::mma {
+
+using gpu::BackwardProblem;
+using gpu::ForwardProblem;
+using gpu::Input;
+using gpu::log2_e;
+using gpu::Rows;
 
 /// A tile of rows in shared memory, (rows, head_dim) of 16-bit elements. Chunk c (8 elements) of row r lies
 /// at place c ^ (r mod 8) of its row, so that the same chunk of eight neighbouring rows falls into all 32

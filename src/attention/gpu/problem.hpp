@@ -3,8 +3,8 @@
 #include <annulus/sequence/mask_rule.hpp>
 #include <cstdint>
 
-/// What the kernels are told, in plain pointers: they know no Kokkos.
-namespace annulus::attention::mma {
+/// What the kernels for NVIDIA's GPUs are told, in plain pointers: they know no Kokkos.
+namespace annulus::attention::gpu {
 
 /// (batch, heads, rows, head_dim), last index contiguous.
 template <class T>
@@ -42,4 +42,4 @@ struct BackwardProblem {
 
 inline constexpr float log2_e = 1.4426950408889634f;
 
-}  // namespace annulus::attention::mma
+}  // namespace annulus::attention::gpu

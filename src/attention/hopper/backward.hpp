@@ -1,0 +1,325 @@
+#pragma once
+
+#include "attention/gpu/problem.hpp"
+#include "attention/hopper/backward_memory.hpp"
+#include "attention/hopper/query_gradient.hpp"
+
+/// The backward pass (BurstEngine, Algorithm 2): P = exp(S − LSE), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − D), dQ +=
+/// scale·dS·K, dK += scale·dSᵀ·Q.
+///
+/// A block owns 128 keys of a kv head and walks over the queries of all heads that read it, so that dK and dV
+/// stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ then
+/// feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. dQ leaves the
+/// registers as additions to device memory, whose order the key tiles keep (query_gradient.hpp).
+namespace annulus::attention::hopper {
+
+/// The copying thread. K comes with the first Q, V with the first dO.
+template <class Tile>
+__device__ __forceinline__ void copy_backward(const BackwardParameters& p,
+                                              const BackwardMemory<Tile>& memory) {
+  using Memory = BackwardMemory<Tile>;
+  const int group = p.heads / p.kv_heads;
+  WorkQueue queue(p.order, p.walk, p.tickets);
+  RingPosition<Tile::stages> at;
+  for (int n = 0;; ++n) {
+    const Work work = queue.next();
+    memory.work().put(n, work);
+    if (work.head < 0) return;
+    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
+    bool first = true;
+    Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
+    while (cursor.next()) {
+      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        const auto load = [&](const CUtensorMap& queries, std::uint32_t to, const CUtensorMap& keys,
+                              std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
+          wait(empty, at.parity ^ 1);
+          arrive_expecting(full, Memory::q_bytes + (first ? Memory::kv_bytes : 0));
+          if (first) {
+#pragma unroll
+            for (int panel = 0; panel < Tile::panels; ++panel) {
+              load_box(keys_to + panel * Memory::kv_panel, keys, full, panel * panel_columns,
+                       work.tile * Tile::kv_rows, kv_head, batch);
+            }
+          }
+#pragma unroll
+          for (int panel = 0; panel < Tile::panels; ++panel) {
+            load_box(to + panel * Memory::q_panel, queries, full, panel * panel_columns,
+                     cursor.tile() * Tile::q_rows, head, batch);
+          }
+        };
+        if (first) wait(memory.kv_empty(), (n & 1) ^ 1);
+        load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage));
+        load(p.d_out, memory.d_out(at.stage), p.v, memory.v(), memory.d_out_full(at.stage),
+             memory.d_out_empty(at.stage));
+        at.advance();
+        first = false;
+      }
+    }
+  }
+}
+
+/// The warp that brings what a query row says to its probabilities: scale · exp(S − LSE) = 2^(factor · q·k −
+/// lse2). The scale comes for nothing this way, and dQ and dK need none; dV divides by it at its end. Rows
+/// without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their probabilities zero.
+template <class Tile>
+__device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
+                                                 const BackwardMemory<Tile>& memory) {
+  constexpr int rows_of_lane = Tile::q_rows / 32;
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = p.heads / p.kv_heads;
+  RingPosition<Tile::stages> at;
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
+    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
+    while (cursor.next()) {
+      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        float lse2[rows_of_lane], d[rows_of_lane];
+#pragma unroll
+        for (int i = 0; i < rows_of_lane; ++i) {
+          const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
+          const float lse = row < p.q_rows ? *p.lse.at(batch, head, row) : -infinity;
+          d[i] = row < p.q_rows ? *p.d.at(batch, head, row) : 0.0f;
+          lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_scale);
+          if (lse == -infinity) d[i] = 0.0f;
+        }
+        wait(memory.q_empty(at.stage), at.parity ^ 1);
+#pragma unroll
+        for (int i = 0; i < rows_of_lane; ++i)
+          store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
+        __syncwarp();
+        if (lane == 0) arrive(memory.q_full(at.stage));
+        wait(memory.d_out_empty(at.stage), at.parity ^ 1);
+#pragma unroll
+        for (int i = 0; i < rows_of_lane; ++i) store_shared(memory.d(at.stage) + (i * 32 + lane) * 4, d[i]);
+        __syncwarp();
+        if (lane == 0) arrive(memory.d_out_full(at.stage));
+        at.advance();
+      }
+    }
+  }
+}
+
+/// A warpgroup that computes 64 keys.
+template <class T, class Tile>
+__device__ __forceinline__ void compute_backward(const BackwardParameters& p,
+                                                 const BackwardMemory<Tile>& memory) {
+  using Memory = BackwardMemory<Tile>;
+  using Gradient = QueryGradient<Tile>;
+  constexpr int D = Tile::head_dim, M = Tile::q_rows;
+  const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
+  const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
+  const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
+  const int key_in_tile = group * 64 + warp_row + lane / 4;
+  const float factor = p.scale * gpu::log2_e;
+  const int heads_in_group = p.heads / p.kv_heads;
+
+  const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
+                   v = Descriptor::of(memory.v(), Memory::kv_panel);
+  const Descriptor k_rows = k + group * 64 * panel_row_bytes, v_rows = v + group * 64 * panel_row_bytes;
+  const Descriptor k_for_dq = k + (Gradient::splits_columns ? group * Memory::kv_panel : 0);
+  const Descriptor q = Descriptor::of(memory.q(0), Memory::q_panel),
+                   d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
+  const Descriptor ds_for_dq = Descriptor::of(memory.ds(0), Memory::ds_panel) +
+                               (Gradient::splits_columns ? 0 : group * Memory::ds_panel);
+  const int ds_row = group * 64 + warp_row + lane % 16, ds_chunk = lane / 16;
+
+  const auto release = [&](std::uint32_t barrier) {
+    if (lane == 0) arrive(barrier);
+  };
+  // r (64 keys × M queries) = rows of K or V · (Q or dO)ᵀ
+  const auto issue_scores = [&](float(&r)[M / 2], Descriptor rows, Descriptor queries) {
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+      Product<T, M>::template shared<false, false>(r, rows + (step / 4 * Memory::kv_panel + step % 4 * 32),
+                                                   queries + (step / 4 * Memory::q_panel + step % 4 * 32),
+                                                   step > 0);
+    }
+    products_commit();
+  };
+  // r (64 keys × D) += weights (64 keys × M queries) · (dO or Q)
+  const auto issue_gradient = [&](float(&r)[D / 2], const std::uint32_t(&weights)[M / 4],
+                                  Descriptor queries) {
+#pragma unroll
+    for (int step = 0; step < M / 16; ++step) {
+      Product<T, D>::template registers<true>(r, weights + 4 * step, queries + step * 16 * panel_row_bytes,
+                                              true);
+    }
+    products_commit();
+  };
+
+  RingPosition<Tile::stages> at;
+  Gradient gradient(p, memory, group, warp_row, lane);
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
+    const int own_key = work.tile * Tile::kv_rows + key_in_tile;
+    RowSpan spans[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      spans[i] = own_key + 8 * i < p.kv_rows ? p.walk.spans[own_key + 8 * i] : RowSpan{0, 0};
+    float dk[D / 2], dv[D / 2];
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
+
+    const auto step = [&](int head_in_group, int tile, bool partial, int sums) {
+      float s[M / 2], dp[M / 2];
+      const Descriptor q_stage = q + at.stage * Memory::q_bytes,
+                       d_out_stage = d_out + at.stage * Memory::q_bytes;
+      wait(memory.q_full(at.stage), at.parity);
+      products_begin();
+      issue_scores(s, k_rows, q_stage);
+      wait(memory.d_out_full(at.stage), at.parity);
+      products_begin();
+      issue_scores(dp, v_rows, d_out_stage);
+
+      // With few queries LSE and D of all of them fit into registers while the products run.
+      constexpr bool ahead = M == 64;
+      float2 lse2[M / 8];
+      const std::uint32_t lse2_address = memory.lse2(at.stage) + own_column * 4;
+      if constexpr (ahead) {
+#pragma unroll
+        for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_address + 32 * j);
+      }
+      products_wait<1>();
+      pin(s);
+#pragma unroll
+      for (int j = 0; j < M / 8; ++j) {
+        if constexpr (!ahead) lse2[j] = load_shared_pair(lse2_address + 32 * j);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          s[4 * j + 2 * i] = gpu::power_of_two(fmaf(s[4 * j + 2 * i], factor, -lse2[j].x));
+          s[4 * j + 2 * i + 1] = gpu::power_of_two(fmaf(s[4 * j + 2 * i + 1], factor, -lse2[j].y));
+        }
+      }
+      // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
+      // ptxas moves the wait up, and they no longer overlap that product.
+      if (partial) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int begin = spans[i].begin - tile * M - own_column,
+                    end = spans[i].end - tile * M - own_column;
+#pragma unroll
+          for (int j = 0; j < M / 8; ++j) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              if (8 * j + e < begin || 8 * j + e >= end) s[4 * j + 2 * i + e] = 0.0f;
+            }
+          }
+        }
+      }
+      std::uint32_t probabilities[M / 4];
+#pragma unroll
+      for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
+
+      float2 d[M / 8];
+      const std::uint32_t d_address = memory.d(at.stage) + own_column * 4;
+      if constexpr (ahead) {
+#pragma unroll
+        for (int j = 0; j < M / 8; ++j) d[j] = load_shared_pair(d_address + 32 * j);
+      }
+      products_wait<0>();
+      pin(dp);
+      std::uint32_t ds[M / 4];
+#pragma unroll
+      for (int j = 0; j < M / 8; ++j) {
+        if constexpr (!ahead) d[j] = load_shared_pair(d_address + 32 * j);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          ds[2 * j + i] = gpu::pack<T>(s[4 * j + 2 * i] * (dp[4 * j + 2 * i] - d[j].x),
+                                       s[4 * j + 2 * i + 1] * (dp[4 * j + 2 * i + 1] - d[j].y));
+        }
+      }
+
+      products_begin();
+      issue_gradient(dv, probabilities, d_out_stage);
+      // dSᵀ as it stands: rows are keys. The product reads it transposed as the left factor of dQ. Two
+      // stages: whoever has passed the barrier of one iteration has finished reading what the iteration
+      // before wrote.
+#pragma unroll
+      for (int j = 0; j < M / 16; ++j) {
+        store_matrices(swizzled(memory.ds(at.stage) + j / 4 * Memory::ds_panel, ds_row, j % 4 * 2 + ds_chunk),
+                       ds + 4 * j);
+      }
+      fence_shared_for_products();
+      named_sync(1, 2 * warpgroup);
+
+      float dq[32];  // its additions to device memory run beside dK
+      products_begin();
+      const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
+#pragma unroll
+      for (int i = 0; i < Tile::kv_rows / 16; ++i) {
+        Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
+                                                    k_for_dq + i * 16 * panel_row_bytes, i > 0);
+      }
+      products_commit();
+      products_wait<1>();
+      pin(dv);
+      pin(probabilities);
+      release(memory.d_out_empty(at.stage));
+
+      products_begin();
+      issue_gradient(dk, ds, q_stage);
+      products_wait<1>();
+      pin(dq);
+      gradient.add(dq, head_in_group, tile, sums);
+      products_wait<0>();
+      pin(dk);
+      pin(ds);
+      release(memory.q_empty(at.stage));
+      at.advance();
+    };
+
+    // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
+    // others, not for their whole walk through another head.
+    gradient.set_group(batch, kv_head * heads_in_group);
+    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
+    while (cursor.next()) {
+      for (int g = 0; g < heads_in_group; ++g) step(g, cursor.tile(), cursor.partial(), cursor.sums());
+    }
+    release(memory.kv_empty());
+
+    // No other block adds to these rows.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (own_key + 8 * i >= p.kv_rows) continue;
+      float* const dk_row = p.dk.at(batch, kv_head, own_key + 8 * i) + own_column;
+      float* const dv_row = p.dv.at(batch, kv_head, own_key + 8 * i) + own_column;
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j) {
+        add_to(dk_row + 8 * j, dk[4 * j + 2 * i], dk[4 * j + 2 * i + 1]);
+        add_to(dv_row + 8 * j, p.inverse_scale * dv[4 * j + 2 * i], p.inverse_scale * dv[4 * j + 2 * i + 1]);
+      }
+    }
+  }
+}
+
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::threads, 1)
+    backward_kernel(const __grid_constant__ BackwardParameters p) {
+  extern __shared__ unsigned char dynamic[];
+  const BackwardMemory<Tile> memory(dynamic);
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&p.q, &p.d_out, &p.k, &p.v}) prefetch_tensor_map(*map);
+    memory.init(p.turns != nullptr);
+  }
+  __syncthreads();
+  if (threadIdx.x < warpgroup) {
+    lower_registers<Tile::producer_registers>();
+    const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
+    if (warp == 0) {
+      if (threadIdx.x == 0) copy_backward<Tile>(p, memory);
+    } else if (warp == 1) {
+      bring_statistics<Tile>(p, memory);
+    } else if (p.turns != nullptr) {
+      warp == 2 ? wait_for_turns<Tile>(p, memory) : pass_turns<Tile>(p, memory);
+    }
+  } else {
+    raise_registers<Tile::consumer_registers>();
+    compute_backward<T, Tile>(p, memory);
+  }
+}
+
+}  // namespace annulus::attention::hopper

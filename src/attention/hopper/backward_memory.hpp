@@ -1,0 +1,102 @@
+#pragma once
+
+#include "attention/gpu/problem.hpp"
+#include "attention/hopper/ring_position.hpp"
+#include "attention/hopper/tuning.hpp"
+#include "attention/hopper/work.hpp"
+
+namespace annulus::attention::hopper {
+
+struct BackwardParameters {
+  CUtensorMap q, d_out, k,
+      v;  ///< boxes of 64 columns × q_rows (q, d_out) or kv_rows (k, v), 128-byte swizzle
+  gpu::Rows<const float> lse, d;
+  gpu::Rows<float> dq, dk, dv;
+  WalkTables walk;
+  WorkOrder order;  ///< of key tiles
+  int* tickets;     ///< 0 at the start
+  /// (batch × heads, query tiles): how many key tiles have added to dQ, 0 at the start. Null: additions in
+  /// any order.
+  int* turns;
+  int q_tiles;
+  int heads, kv_heads, q_rows, kv_rows;
+  float scale, inverse_scale, log2_scale;
+};
+
+/// Shared memory: K and V, stages of Q and dO with their LSE and D, two stages of dS, barriers, what to work
+/// on.
+template <class Tile>
+struct BackwardMemory {
+  static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
+  static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
+  static constexpr int ds_panel = kv_panel, ds_bytes = ds_panel * (Tile::q_rows / panel_columns);
+  static constexpr int v_offset = kv_bytes, q_offset = 2 * kv_bytes;
+  static constexpr int d_out_offset = q_offset + Tile::stages * q_bytes;
+  static constexpr int ds_offset = d_out_offset + Tile::stages * q_bytes;
+  static constexpr int lse2_offset = ds_offset + 2 * ds_bytes,
+                       d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
+  static constexpr int work_offset = d_offset + Tile::stages * Tile::q_rows * 4;
+  static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
+  static constexpr int bytes =
+      barrier_offset + 8 * (4 + 4 * Tile::stages) + 1024;  // 1024: to align the start
+  static_assert(Tile::stages == 2, "dS has as many stages as Q");
+
+  std::uint32_t start;
+  __device__ __forceinline__ explicit BackwardMemory(const void* dynamic)
+      : start((gpu::shared_address(dynamic) + 1023) & ~1023u) {}
+
+  __device__ __forceinline__ std::uint32_t k() const { return start; }
+  __device__ __forceinline__ std::uint32_t v() const { return start + v_offset; }
+  __device__ __forceinline__ std::uint32_t q(int stage) const { return start + q_offset + stage * q_bytes; }
+  __device__ __forceinline__ std::uint32_t d_out(int stage) const {
+    return start + d_out_offset + stage * q_bytes;
+  }
+  __device__ __forceinline__ std::uint32_t ds(int stage) const {
+    return start + ds_offset + stage * ds_bytes;
+  }
+  __device__ __forceinline__ std::uint32_t lse2(int stage) const {
+    return start + lse2_offset + stage * Tile::q_rows * 4;
+  }
+  __device__ __forceinline__ std::uint32_t d(int stage) const {
+    return start + d_offset + stage * Tile::q_rows * 4;
+  }
+  __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
+
+  __device__ __forceinline__ std::uint32_t kv_empty() const { return barrier(0); }
+  __device__ __forceinline__ std::uint32_t turn() const { return barrier(1); }   ///< dQ may be added to
+  __device__ __forceinline__ std::uint32_t added() const { return barrier(2); }  ///< dQ has been added to
+  __device__ __forceinline__ std::uint32_t seen() const {
+    return barrier(3);
+  }  ///< who passes turns has seen it
+  __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(4 + stage); }
+  __device__ __forceinline__ std::uint32_t q_empty(int stage) const {
+    return barrier(4 + Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t d_out_full(int stage) const {
+    return barrier(4 + 2 * Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t d_out_empty(int stage) const {
+    return barrier(4 + 3 * Tile::stages + stage);
+  }
+
+  __device__ void init(bool ordered) const {
+    constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
+    barrier_init(kv_empty(), computing);
+    barrier_init(turn(), 1);
+    barrier_init(added(), computing);
+    barrier_init(seen(), 1);
+    for (int stage = 0; stage < Tile::stages; ++stage) {
+      barrier_init(q_full(stage), 2);  // the copying thread and the warp that brings LSE, D
+      barrier_init(d_out_full(stage), 2);
+      barrier_init(q_empty(stage), computing);
+      barrier_init(d_out_empty(stage), computing);
+    }
+    work().init(computing + (ordered ? 3 : 1));
+    barrier_init_fence();
+  }
+
+ private:
+  __device__ __forceinline__ std::uint32_t barrier(int i) const { return start + barrier_offset + 8 * i; }
+};
+
+}  // namespace annulus::attention::hopper

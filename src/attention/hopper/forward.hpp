@@ -1,0 +1,282 @@
+#pragma once
+
+#include "attention/gpu/problem.hpp"
+#include "attention/hopper/ring_position.hpp"
+#include "attention/hopper/softmax.hpp"
+#include "attention/hopper/tuning.hpp"
+#include "attention/hopper/work.hpp"
+
+/// The forward pass: O and LSE of a block of keys, merged into what earlier blocks left (FlashAttention-2,
+/// Algorithm 1, started from a running result; the ring's merge, BurstEngine eq. 5, is that start).
+namespace annulus::attention::hopper {
+
+struct ForwardParameters {
+  CUtensorMap q, k, v;  ///< boxes of 64 columns × 64 rows (q) or kv_rows (k, v), 128-byte swizzle
+  gpu::Rows<float> out, lse;
+  WalkTables walk;
+  WorkOrder order;
+  int* tickets;  ///< 0 at the start
+  int heads, kv_heads, q_rows;
+  float scale, inverse_scale;
+};
+
+/// Shared memory: Q, stages of K and V, barriers, what to work on.
+template <class Tile>
+struct ForwardMemory {
+  static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
+  static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
+  static constexpr int k_offset = q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
+  static constexpr int work_offset = v_offset + Tile::stages * kv_bytes;
+  static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
+  static constexpr int bytes =
+      barrier_offset + 8 * (2 + 4 * Tile::stages) + 1024;  // 1024: to align the start
+
+  std::uint32_t start;
+  __device__ __forceinline__ explicit ForwardMemory(const void* dynamic)
+      : start((gpu::shared_address(dynamic) + 1023) & ~1023u) {}
+
+  __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
+  __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * kv_bytes; }
+  __device__ __forceinline__ std::uint32_t q_full() const { return barrier(0); }
+  __device__ __forceinline__ std::uint32_t q_empty() const { return barrier(1); }
+  __device__ __forceinline__ std::uint32_t k_full(int stage) const { return barrier(2 + stage); }
+  __device__ __forceinline__ std::uint32_t k_empty(int stage) const {
+    return barrier(2 + Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t v_full(int stage) const {
+    return barrier(2 + 2 * Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t v_empty(int stage) const {
+    return barrier(2 + 3 * Tile::stages + stage);
+  }
+  __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
+
+  __device__ void init() const {
+    constexpr int readers = 4 * Tile::consumers;  // one arrival a warp
+    barrier_init(q_full(), 1);
+    barrier_init(q_empty(), readers);
+    for (int stage = 0; stage < Tile::stages; ++stage) {
+      barrier_init(k_full(stage), 1);
+      barrier_init(v_full(stage), 1);
+      barrier_init(k_empty(stage), readers);
+      barrier_init(v_empty(stage), readers);
+    }
+    work().init(readers);
+    barrier_init_fence();
+  }
+
+ private:
+  __device__ __forceinline__ std::uint32_t barrier(int i) const { return start + barrier_offset + 8 * i; }
+};
+
+/// The copying thread: K, Q, and then V one tile behind K, in the order of use.
+template <class Tile>
+__device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
+  using Memory = ForwardMemory<Tile>;
+  WorkQueue queue(p.order, p.walk, p.tickets);
+  RingPosition<Tile::stages> k_at, v_at;
+  Work work = queue.next();
+  memory.work().put(0, work);
+  for (int n = 0; work.head >= 0; ++n) {
+    const int head = work.head % p.heads, batch = work.head / p.heads;
+    const int kv_head = head / (p.heads / p.kv_heads);
+    const auto load = [&](const CUtensorMap& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
+                          RingPosition<Tile::stages>& at, int tile) {
+      wait(empty, at.parity ^ 1);
+      arrive_expecting(full, Memory::kv_bytes);
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel) {
+        load_box(to + panel * Memory::kv_panel, map, full, panel * panel_columns, tile * Tile::kv_rows,
+                 kv_head, batch);
+      }
+      at.advance();
+    };
+    const auto load_k = [&](int tile) {
+      load(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at, tile);
+    };
+    const auto load_v = [&](int tile) {
+      load(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tile);
+    };
+
+    Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
+    cursor.next();
+    load_k(cursor.tile());
+    wait(memory.q_empty(), (n & 1) ^ 1);
+    arrive_expecting(memory.q_full(), Memory::q_bytes);
+#pragma unroll
+    for (int panel = 0; panel < Tile::panels; ++panel) {
+#pragma unroll
+      for (int group = 0; group < Tile::consumers; ++group) {
+        load_box(memory.start + panel * Memory::q_panel + group * 64 * panel_row_bytes, p.q, memory.q_full(),
+                 panel * panel_columns, work.tile * Tile::q_rows + group * 64, head, batch);
+      }
+    }
+    int before = cursor.tile();
+    while (cursor.next()) {
+      load_k(cursor.tile());
+      load_v(before);
+      before = cursor.tile();
+    }
+    // The next work is taken while the last V still waits for its buffer, and no sooner: whoever takes it
+    // early keeps it from those who are done.
+    work = queue.next();
+    memory.work().put(n + 1, work);
+    load_v(before);
+  }
+}
+
+/// A warpgroup that computes 64 queries: Q in shared memory, S, P and O in registers.
+template <class T, class Tile>
+__device__ __forceinline__ void compute_forward(const ForwardParameters& p,
+                                                const ForwardMemory<Tile>& memory) {
+  using Memory = ForwardMemory<Tile>;
+  constexpr int D = Tile::head_dim, N = Tile::kv_rows;
+  const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
+  const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
+  const int row_in_tile = group * 64 + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
+
+  const Descriptor q = Descriptor::of(memory.start + group * 64 * panel_row_bytes, Memory::q_panel);
+  const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_panel),
+                   v = Descriptor::of(memory.v(0), Memory::kv_panel);
+
+  Softmax<N, D> state;
+  float(&s)[N / 2] = state.scores;
+  float(&o)[D / 2] = state.out;
+  std::uint32_t probabilities[N / 4];
+  RowSpan spans[2];
+
+  const auto issue_scores = [&](int stage) {  // S = Q · Kᵀ
+    const Descriptor k_stage = k + stage * Memory::kv_bytes;
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < D / 16; ++step) {
+      Product<T, N>::template shared<false, false>(s, q + (step / 4 * Memory::q_panel + step % 4 * 32),
+                                                   k_stage + (step / 4 * Memory::kv_panel + step % 4 * 32),
+                                                   step > 0);
+    }
+    products_commit();
+  };
+  const auto issue_output = [&](int stage) {  // O += P · V
+    const Descriptor v_stage = v + stage * Memory::kv_bytes;
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < N / 16; ++step) {
+      Product<T, D>::template registers<true>(o, probabilities + 4 * step,
+                                              v_stage + step * 16 * panel_row_bytes, true);
+    }
+    products_commit();
+  };
+  const auto release = [&](std::uint32_t barrier) {
+    if (lane == 0) arrive(barrier);
+  };
+  const auto mask = [&](int tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int begin = spans[i].begin - tile * N - own_column, end = spans[i].end - tile * N - own_column;
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (8 * j + e < begin || 8 * j + e >= end)
+            s[4 * j + 2 * i + e] = -std::numeric_limits<float>::infinity();
+        }
+      }
+    }
+  };
+  const auto pack_probabilities = [&] {
+#pragma unroll
+    for (int j = 0; j < N / 4; ++j) probabilities[j] = gpu::pack<T>(s[2 * j], s[2 * j + 1]);
+  };
+  // Turns: while one warpgroup does its softmax the tensor cores work for another.
+  const auto turn_wait = [&] { named_sync(1 + group, 2 * warpgroup); };
+  const auto turn_pass = [&] { named_arrive(1 + (group + 1) % Tile::consumers, 2 * warpgroup); };
+
+  if (group == Tile::consumers - 1) turn_pass();  // the first turn is warpgroup 0's
+  RingPosition<Tile::stages> k_at, v_at;
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    const int batch = work.head / p.heads, head = work.head % p.heads,
+              own_row = work.tile * Tile::q_rows + row_in_tile;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      spans[i] = own_row + 8 * i < p.q_rows ? p.walk.spans[own_row + 8 * i] : RowSpan{0, 0};
+    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
+    cursor.next_in_run();
+    state.start_rows(p.lse, batch, head, own_row, p.q_rows, p.inverse_scale);
+    wait(memory.q_full(), n & 1);
+    wait(memory.k_full(k_at.stage), k_at.parity);
+    issue_scores(k_at.stage);
+    state.start_out(p.out, batch, head, own_row);  // arrives while the first scores are computed
+    products_wait<0>();
+    pin(s);
+    release(memory.k_empty(k_at.stage));
+    k_at.advance();
+    if (cursor.partial()) mask(cursor.tile());
+    state.exponentiate(p.scale * gpu::log2_e);
+    pack_probabilities();
+    state.rescale();
+
+    // P·V lags one tile behind, so that a turn at the tensor cores is two products long: longer than a
+    // softmax, which the other warpgroups' turns hide.
+    const auto step = [&](bool partial) {
+      wait(memory.k_full(k_at.stage), k_at.parity);
+      turn_wait();
+      issue_scores(k_at.stage);
+      wait(memory.v_full(v_at.stage), v_at.parity);
+      issue_output(v_at.stage);
+      turn_pass();
+      products_wait<1>();
+      pin(s);
+      release(memory.k_empty(k_at.stage));
+      k_at.advance();
+      if (partial) mask(cursor.tile());
+      state.exponentiate(p.scale * gpu::log2_e);
+      pin(s);
+      products_wait<0>();
+      pin(o);
+      pin(s);
+      pin(probabilities);
+      release(memory.v_empty(v_at.stage));
+      v_at.advance();
+      pack_probabilities();
+      state.rescale();
+    };
+    do {  // a loop for each kind of tile, because a branch inside would cut the compiler's schedule of a step
+      if (cursor.partial()) {
+        while (cursor.next_in_run()) step(true);
+      } else {
+        while (cursor.next_in_run()) step(false);
+      }
+    } while (cursor.next_run());
+    release(memory.q_empty());
+    wait(memory.v_full(v_at.stage), v_at.parity);
+    issue_output(v_at.stage);
+    products_wait<0>();
+    pin(o);
+    release(memory.v_empty(v_at.stage));
+    v_at.advance();
+    state.finish(p.out, p.lse, batch, head, own_row, p.q_rows, p.scale);
+  }
+}
+
+template <class T, class Tile>
+__global__ void __launch_bounds__(Tile::threads, 1)
+    forward_kernel(const __grid_constant__ ForwardParameters p) {
+  extern __shared__ unsigned char dynamic[];
+  const ForwardMemory<Tile> memory(dynamic);
+  if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : {&p.q, &p.k, &p.v}) prefetch_tensor_map(*map);
+    memory.init();
+  }
+  __syncthreads();
+  if (threadIdx.x < warpgroup) {
+    lower_registers<Tile::producer_registers>();
+    if (threadIdx.x == 0) copy_forward<Tile>(p, memory);
+  } else {
+    raise_registers<Tile::consumer_registers>();
+    compute_forward<T, Tile>(p, memory);
+  }
+}
+
+}  // namespace annulus::attention::hopper

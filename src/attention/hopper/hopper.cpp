@@ -1,0 +1,97 @@
+// From Views to the launches, and the memory that they work in.
+
+#include "attention/hopper/hopper.hpp"
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/core/region.hpp>
+
+#include "attention/hopper/launch.hpp"
+
+namespace annulus::attention::hopper {
+namespace {
+
+void check(cudaError_t error, const char* what) {
+  require(error == cudaSuccess, "Attention: CUDA does not {} of the kernel hopper: {}", what,
+          cudaGetErrorString(error));
+}
+
+/// Memory of the pool that goes back when what has been enqueued is done.
+using Workspace = Owned<Array1<unsigned char, Kokkos::Cuda>>;
+Workspace workspace(const Kokkos::Cuda& exec, std::size_t bytes) {
+  return Workspace::uninitialized(exec, MemoryCategory::workspace, "annulus::attention::hopper::tables",
+                                  bytes);
+}
+
+LaunchOptions launch_options(const KernelOptions& options) {
+  return {options.free_multiprocessors, options.deterministic};
+}
+
+template <int head_dim, class T>
+void forward(const Kokkos::Cuda& exec, const gpu::ForwardProblem<T>& problem, const LaunchOptions& options) {
+  const gpu::Input<T>& in = problem.in;
+  const auto memory =
+      workspace(exec, forward_workspace<head_dim>(in.q_positions.count, in.kv_positions.count));
+  check(launch_forward<head_dim, T>(problem, options, memory.view().data(), exec.cuda_stream()),
+        "start the forward pass");
+}
+
+template <int head_dim, class T>
+void backward(const Kokkos::Cuda& exec, const gpu::BackwardProblem<T>& problem,
+              const LaunchOptions& options) {
+  const gpu::Input<T>& in = problem.in;
+  const auto memory =
+      workspace(exec, backward_workspace<head_dim>(in.q_positions.count, in.kv_positions.count,
+                                                   in.batch * in.heads, options));
+  check(launch_backward<head_dim, T>(problem, options, memory.view().data(), exec.cuda_stream()),
+        "start the backward pass");
+}
+
+}  // namespace
+
+template <>
+bool runs_on(const Kokkos::Cuda& exec) {
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, exec.cuda_device()),
+        "say on which GPU");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, exec.cuda_device()),
+        "say on which GPU");
+  return major == 9 && minor == 0;
+}
+
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
+             const Strided3<float, Exec>& lse, const KernelOptions& options) {
+  const Region region("annulus::attention::hopper::forward");
+  const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(out), gpu::rows_of(lse)};
+  problem.in.head_dim == 64 ? forward<64>(exec, problem, launch_options(options))
+                            : forward<128>(exec, problem, launch_options(options));
+}
+
+template <class Exec, class T>
+void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
+              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
+              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
+              const Strided4<float, Exec>& dv, const KernelOptions& options) {
+  const Region region("annulus::attention::hopper::backward");
+  const gpu::BackwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(d_out), gpu::rows_of(lse),
+                                        gpu::rows_of(d),   gpu::rows_of(dq),    gpu::rows_of(dk),
+                                        gpu::rows_of(dv)};
+  problem.in.head_dim == 64 ? backward<64>(exec, problem, launch_options(options))
+                            : backward<128>(exec, problem, launch_options(options));
+}
+
+#define ANNULUS_ATTENTION_HOPPER(T)                                                                   \
+  template void forward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,       \
+                                         const Strided4<float, Kokkos::Cuda>&,                        \
+                                         const Strided3<float, Kokkos::Cuda>&, const KernelOptions&); \
+  template void backward<Kokkos::Cuda, T>(                                                            \
+      const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&, const Strided4<const T, Kokkos::Cuda>&,  \
+      const Strided3<const float, Kokkos::Cuda>&, const Strided3<const float, Kokkos::Cuda>&,         \
+      const Strided4<float, Kokkos::Cuda>&, const Strided4<float, Kokkos::Cuda>&,                     \
+      const Strided4<float, Kokkos::Cuda>&, const KernelOptions&);
+
+ANNULUS_ATTENTION_HOPPER(bfloat16)
+ANNULUS_ATTENTION_HOPPER(float16)
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "attention/gpu/problem.hpp"
+
+/// Starts the kernels on a stream. Functions return what CUDA says to it.
+namespace annulus::attention::hopper {
+
+/// How a launch uses the GPU.
+struct LaunchOptions {
+  /// Multiprocessors (SMs) that are left to others, NCCL's kernels say. Results do not depend on it.
+  int free_multiprocessors = 0;
+  /// Backward: dQ is summed in a fixed order, so that results are the same bits each time.
+  bool deterministic = true;
+};
+
+/// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
+template <int head_dim>
+std::size_t forward_workspace(std::int64_t q_rows, std::int64_t kv_rows);
+template <int head_dim>
+std::size_t backward_workspace(std::int64_t q_rows, std::int64_t kv_rows, int heads,
+                               const LaunchOptions& options);
+
+/// T is bfloat16 or float16, head_dim 64 or 128. `heads` above counts those of all sequences of the batch.
+template <int head_dim, class T>
+cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOptions& options,
+                           void* workspace, cudaStream_t stream);
+template <int head_dim, class T>
+cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const LaunchOptions& options,
+                            void* workspace, cudaStream_t stream);
+
+}  // namespace annulus::attention::hopper

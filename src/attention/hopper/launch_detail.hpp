@@ -1,0 +1,40 @@
+#pragma once
+
+#include <algorithm>
+#include <annulus/base/division.hpp>
+
+#include "attention/hopper/launch.hpp"
+#include "attention/hopper/tensor_map.hpp"
+#include "attention/hopper/walk_tables.hpp"
+#include "attention/hopper/work.hpp"
+
+/// What the launches of both passes share.
+namespace annulus::attention::hopper {
+
+#define ANNULUS_RETURN_ON_ERROR(call) \
+  if (const cudaError_t error = (call); error != cudaSuccess) return error
+
+/// Starts a persistent kernel: a block for each multiprocessor that it may have.
+template <class Kernel, class Parameters>
+cudaError_t launch_persistent(Kernel kernel, int threads, int bytes, const Parameters& parameters,
+                              const LaunchOptions& options, cudaStream_t stream) {
+  int device = 0, multiprocessors = 0;
+  ANNULUS_RETURN_ON_ERROR(cudaGetDevice(&device));
+  ANNULUS_RETURN_ON_ERROR(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  // More than 48 KiB of shared memory has to be asked for, once for each device.
+  ANNULUS_RETURN_ON_ERROR(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  const std::int64_t work = std::int64_t{parameters.order.heads} * parameters.order.tiles;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::int64_t>(work, std::max(multiprocessors - options.free_multiprocessors, 1)));
+  kernel<<<blocks, static_cast<unsigned>(threads), static_cast<std::size_t>(bytes), stream>>>(parameters);
+  return cudaGetLastError();
+}
+
+inline WorkOrder work_order(int heads, std::int64_t tiles, std::int64_t bytes_of_head, bool last_tile_first) {
+  const std::int64_t fit =
+      std::max<std::int64_t>(section_bytes / std::max<std::int64_t>(bytes_of_head, 1), 1);
+  return {heads, static_cast<int>(tiles), static_cast<int>(std::min<std::int64_t>(heads, fit)),
+          last_tile_first};
+}
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,216 @@
+#pragma once
+
+#include "attention/hopper/backward_memory.hpp"
+
+/// How dQ leaves the registers: by additions to device memory that nobody waits for. Blocks that own
+/// different keys add to the same rows. In the deterministic mode they do so in the order of their key tiles:
+/// each tile of queries has a counter; a block whose turn it is adds, waits until its additions are done, and
+/// counts one up. Two warps beside the computing ones do the waiting.
+///
+/// Nobody waits for ever: tickets are given out in the order of key tiles, and a block waits for lower
+/// tickets alone. Nobody waits long: all blocks visit queries from the last tile to the first, and start one
+/// after the other.
+namespace annulus::attention::hopper {
+
+/// Calls action(head, query tile, own key tile) for all that this block visits.
+template <class Tile, class Action>
+__device__ __forceinline__ void for_each_visit(const BackwardParameters& p,
+                                               const BackwardMemory<Tile>& memory, const Action& action) {
+  const int group = p.heads / p.kv_heads;
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
+    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
+    while (cursor.next()) {
+      for (int g = 0; g < group; ++g) action(batch * p.heads + kv_head * group + g, cursor.tile(), work.tile);
+    }
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void wait_for_turns(const BackwardParameters& p,
+                                               const BackwardMemory<Tile>& memory) {
+  int parity = 0;
+  for_each_visit(p, memory, [&](int head, int tile, int own_tile) {
+    const int* const counter = p.turns + std::int64_t{head} * p.q_tiles + tile;
+    const int own_turn = own_tile - p.walk.first_visitors[tile];
+    while (load_acquire(counter) < own_turn) {
+    }
+    wait(memory.seen(), parity ^ 1);  // phases that others have still to see must not be overtaken
+    if (threadIdx.x % 32 == 0) arrive(memory.turn());
+    parity ^= 1;
+  });
+}
+
+template <class Tile>
+__device__ __forceinline__ void pass_turns(const BackwardParameters& p, const BackwardMemory<Tile>& memory) {
+  int parity = 0;
+  for_each_visit(p, memory, [&](int head, int tile, int) {
+    wait(memory.added(), parity);
+    if (threadIdx.x % 32 == 0) arrive(memory.seen());
+    if (threadIdx.x % 32 == 0) increment_release(p.turns + std::int64_t{head} * p.q_tiles + tile);
+    parity ^= 1;
+  });
+}
+
+/// A warp's block of dQ: 16 rows × 64 columns, of which each lane has 32 numbers, as in an accumulator
+/// (wgmma.hpp).
+///
+/// A warp adds fastest where the numbers of its lanes lie side by side, 512 bytes an instruction. While a
+/// launch runs, the block therefore holds its sums in the order of lanes: number i of lane l at place (i / 4,
+/// l, i mod 4), where every 64 places are a row of the block. A kernel beforehand brings them into this
+/// order; the last key tile that adds brings them back. Tiles of queries with fewer rows, and arrays with
+/// gaps between rows, keep the order of rows.
+template <int head_dim>
+struct QueryGradientBlock {
+  float* start;
+
+  __device__ __forceinline__ float* in_lanes(int lane) const {
+    return start + lane / 16 * head_dim + lane % 16 * 4;
+  }
+  static constexpr int lanes_step = 2 * head_dim;  // to the next four numbers
+  /// The row of numbers 0, 1 of each four; the others belong to the row 8 further.
+  __device__ __forceinline__ float* in_rows(int lane, std::int64_t row_stride) const {
+    return start + lane / 4 * row_stride + lane % 4 * 2;
+  }
+
+  __device__ __forceinline__ void add_in_order_of_lanes(const float (&r)[32], int lane) const {
+    float* const to = in_lanes(lane);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      add_to(to + i * lanes_step, r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
+  }
+  __device__ __forceinline__ void add_in_order_of_rows(const float (&r)[32], int lane,
+                                                       std::int64_t row_stride, int rows) const {
+    float* const to = in_rows(lane, row_stride);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (lane / 4 + 8 * half >= rows) continue;
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        add_to(to + 8 * half * row_stride + 8 * j, r[4 * j + 2 * half], r[4 * j + 2 * half + 1]);
+    }
+  }
+  /// Other blocks have written what is read here, so it is read past the L1 cache.
+  __device__ __forceinline__ void load_in_order_of_lanes(float (&r)[32], int lane) const {
+    const float* const from = in_lanes(lane);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float4 four = __ldcg(reinterpret_cast<const float4*>(from + i * lanes_step));
+      r[4 * i] = four.x, r[4 * i + 1] = four.y, r[4 * i + 2] = four.z, r[4 * i + 3] = four.w;
+    }
+  }
+  __device__ __forceinline__ void store_in_order_of_lanes(const float (&r)[32], int lane) const {
+    float* const to = in_lanes(lane);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      *reinterpret_cast<float4*>(to + i * lanes_step) =
+          make_float4(r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
+    }
+  }
+  __device__ __forceinline__ void load_in_order_of_rows(float (&r)[32], int lane) const {
+    const float* const from = in_rows(lane, head_dim);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float2 pair = __ldcg(reinterpret_cast<const float2*>(from + i % 2 * 8 * head_dim + i / 2 * 8));
+      r[2 * i] = pair.x, r[2 * i + 1] = pair.y;
+    }
+  }
+  __device__ __forceinline__ void store_in_order_of_rows(const float (&r)[32], int lane) const {
+    float* const to = in_rows(lane, head_dim);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      *reinterpret_cast<float2*>(to + i % 2 * 8 * head_dim + i / 2 * 8) = make_float2(r[2 * i], r[2 * i + 1]);
+    }
+  }
+};
+
+/// A computing warpgroup's share of dQ of a tile of queries: 64 rows × 64 columns, of which the other
+/// warpgroup has the other columns (head_dim 128) or rows (head_dim 64).
+template <class Tile>
+class QueryGradient {
+ public:
+  static constexpr bool splits_columns = Tile::q_rows == 64;
+
+  __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const BackwardMemory<Tile>& memory,
+                                           int group, int warp_row, int lane)
+      : p_(p),
+        memory_(memory),
+        first_row_((splits_columns ? 0 : group * 64) + warp_row),
+        first_column_(splits_columns ? group * 64 : 0),
+        lane_(lane) {}
+
+  /// `head`: the first of the group.
+  __device__ __forceinline__ void set_group(int batch, int head) {
+    group_start_ = p_.dq.at(batch, head, first_row_) + first_column_;
+  }
+
+  /// dQ of query tile `tile` of a head += r.
+  __device__ __forceinline__ void add(const float (&r)[32], int head_in_group, int tile, int sums) {
+    const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
+    float* const start = group_start_ + head_in_group * p_.dq.head_stride;
+    await_turn();
+    if (sums == in_order_of_lanes) {
+      QueryGradientBlock<Tile::head_dim>{start + first * Tile::head_dim}.add_in_order_of_lanes(r, lane_);
+    } else {
+      add_otherwise(r, {start + first * p_.dq.row_stride}, p_.q_rows - static_cast<int>(first) - first_row_,
+                    sums);
+    }
+    end_turn();
+  }
+
+ private:
+  __device__ __forceinline__ void add_otherwise(const float (&r)[32],
+                                                QueryGradientBlock<Tile::head_dim> block, int rows,
+                                                int sums) const {
+    if (sums == in_order_of_rows) return block.add_in_order_of_rows(r, lane_, p_.dq.row_stride, rows);
+    float sum[32];
+    block.load_in_order_of_lanes(sum, lane_);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) sum[i] += r[i];
+    __syncwarp();  // all lanes have read
+    block.store_in_order_of_rows(sum, lane_);
+  }
+  __device__ __forceinline__ void await_turn() {
+    if (p_.turns == nullptr) return;
+    wait(memory_.turn(), parity_);
+    parity_ ^= 1;
+  }
+  __device__ __forceinline__ void end_turn() const {
+    if (p_.turns == nullptr) return;
+    __syncwarp();
+    if (lane_ == 0) arrive(memory_.added());
+  }
+
+  const BackwardParameters& p_;
+  const BackwardMemory<Tile>& memory_;
+  int first_row_, first_column_, lane_, parity_ = 0;
+  float* group_start_ = nullptr;
+};
+
+/// Brings dQ of whole tiles that somebody visits into the order of lanes, or back. A block has the warps that
+/// compute a tile: blockIdx.x is the tile, blockIdx.y the head.
+template <class Tile, bool back>
+__global__ void reorder_query_gradient(const __grid_constant__ BackwardParameters p) {
+  const int tile = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
+  if (p.walk.first_visitors[tile] < 0) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / warpgroup;
+  const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
+  constexpr bool splits_columns = QueryGradient<Tile>::splits_columns;
+  const std::int64_t row = std::int64_t{tile} * Tile::q_rows + (splits_columns ? 0 : group * 64) + warp_row;
+  const QueryGradientBlock<Tile::head_dim> block{p.dq.at(head / p.heads, head % p.heads, row) +
+                                                 (splits_columns ? group * 64 : 0)};
+  float r[32];
+  if constexpr (back) {
+    block.load_in_order_of_lanes(r, lane);
+    __syncwarp();  // all lanes have read
+    block.store_in_order_of_rows(r, lane);
+  } else {
+    block.load_in_order_of_rows(r, lane);
+    __syncwarp();
+    block.store_in_order_of_lanes(r, lane);
+  }
+}
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,18 @@
+#pragma once
+
+namespace annulus::attention::hopper {
+
+/// Which of `stages` buffers is next, and the parity of its barriers' phase.
+template <int stages>
+struct RingPosition {
+  int stage = 0, parity = 0;
+
+  __device__ __forceinline__ void advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace annulus::attention::hopper

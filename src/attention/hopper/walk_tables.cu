@@ -1,0 +1,114 @@
+// The kernel that turns positions and a mask into the tables of a walk.
+
+#include <algorithm>
+#include <annulus/base/division.hpp>
+
+#include "attention/hopper/walk_tables.hpp"
+
+namespace annulus::attention::hopper {
+namespace {
+
+/// One side's view of the other.
+struct WalkProblem {
+  MaskRule mask;
+  WalkSides sides;
+  RowSpan* spans;       ///< (own rows)
+  TileRun* runs;        ///< (own tiles, runs_of_interval)
+  TileWalk* walks;      ///< (own tiles)
+  int* first_visitors;  ///< (other tiles), or null where no gradients are added
+  bool sums_in_rows;    ///< all sums keep the order of rows
+  bool last_reorders;   ///< the last visitor brings sums back into the order of rows
+  int* zeros;           ///< counters that the kernel behind this one wants to find at 0
+  std::int64_t zero_count;
+};
+
+__device__ RowSpan span_of(const WalkProblem& p, std::int64_t row) {
+  const std::int64_t position = p.sides.own(row);
+  const KeyRange reach = p.sides.own_is_query ? p.mask.reach(position, p.mask.left, p.mask.right)
+                                              : p.mask.reach(position, p.mask.right, p.mask.left);
+  return {static_cast<int>(p.sides.other.rows_below(reach.begin)),
+          static_cast<int>(p.sides.other.rows_below(reach.end))};
+}
+
+/// One warp for each own tile.
+__global__ void walk_tables_kernel(const __grid_constant__ WalkProblem p) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = thread; i < p.zero_count; i += threads) p.zeros[i] = 0;
+  for (std::int64_t row = thread; row < p.sides.own.count; row += threads) p.spans[row] = span_of(p, row);
+
+  const int tile = static_cast<int>(thread / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int tiles = static_cast<int>(ceil_divide(p.sides.own.count, p.sides.own_tile));
+  if (tile >= tiles) return;
+  const std::int64_t first = std::int64_t{tile} * p.sides.own_tile;
+  const std::int64_t last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
+  const RowSpan first_span = span_of(p, first), last_span = span_of(p, last);
+  const int begin = first_span.begin / p.sides.other_tile,
+            end = ceil_divide(last_span.end, p.sides.other_tile);
+  // Both ends of walks never decrease. This tile is the first visitor of what lies behind the end of the walk
+  // before it, and the last one of what lies in front of the beginning of the walk behind it.
+  const bool is_last = tile == tiles - 1;
+  const int others = static_cast<int>(ceil_divide(p.sides.other.count, p.sides.other_tile));
+  if (p.first_visitors != nullptr) {
+    const int from = tile == 0 ? 0 : ceil_divide(span_of(p, first - 1).end, p.sides.other_tile);
+    for (int other = from + lane; other < (is_last ? others : end); other += 32) {
+      p.first_visitors[other] = begin <= other && other < end ? tile : -1;
+    }
+  }
+  if (lane != 0) return;
+  // Rows only ever see more on the right and less on the left, so what the first and the last row see is seen
+  // by all.
+  const int whole_begin = ceil_divide(last_span.begin, p.sides.other_tile),
+            whole_end = first_span.end / p.sides.other_tile;
+  int rows_begin = end,
+      last_end = begin;  // tiles from here on are added to in the order of rows; up to here for the last time
+  if (p.first_visitors != nullptr) {
+    rows_begin = p.sums_in_rows ? 0 : static_cast<int>(p.sides.other.count / p.sides.other_tile);
+    if (p.last_reorders)
+      last_end = is_last ? end : static_cast<int>(span_of(p, last + 1).begin / p.sides.other_tile);
+  }
+  const auto run_of = [&](int other) {
+    const bool whole = whole_begin <= other && other < whole_end;
+    const int sums = other >= rows_begin ? in_order_of_rows
+                     : other < last_end  ? last_of_lanes
+                                         : in_order_of_lanes;
+    return TileRun{other, other + 1, whole ? 0 : 1, sums};
+  };
+  TileWalk walk{tile * runs_of_interval, 0, max(end - begin, 0), 0};
+  for (int run_end = end; run_end > begin;) {
+    TileRun run = run_of(run_end - 1);
+    run.end = run_end;
+    run.begin = begin;
+    for (const int cut : {whole_begin, whole_end, rows_begin, last_end}) {
+      if (cut < run_end) run.begin = max(run.begin, cut);
+    }
+    p.runs[walk.first_run + walk.runs++] = run;
+    run_end = run.begin;
+  }
+  p.walks[tile] = walk;
+}
+
+}  // namespace
+
+cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientOrder gradients,
+                             const Workspace& workspace, cudaStream_t stream) {
+  WalkProblem p{};
+  p.mask = mask;
+  p.sides = sides;
+  p.spans = workspace.spans;
+  p.runs = workspace.runs;
+  p.walks = workspace.walks;
+  p.first_visitors = gradients == GradientOrder::none ? nullptr : workspace.first_visitors;
+  p.sums_in_rows = gradients == GradientOrder::rows;
+  p.last_reorders = gradients == GradientOrder::lanes_in_turn;
+  p.zeros = workspace.tickets;
+  p.zero_count = workspace.counters;
+  constexpr int threads = 128;
+  const std::int64_t rows = sides.own.count, tiles = ceil_divide(rows, sides.own_tile);
+  const std::int64_t blocks =
+      std::max(ceil_divide(tiles * 32, threads), std::min<std::int64_t>(ceil_divide(rows, threads), 1024));
+  walk_tables_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,155 @@
+#pragma once
+
+#include "attention/hopper/instructions.hpp"
+#include "attention/hopper/tuning.hpp"
+
+/// Products of a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions").
+///
+/// A tile in shared memory is a row of panels of 64 columns of 16 bits: rows of 128 bytes, the 16-byte chunk
+/// c of row r at place c ^ (r mod 8) (the 128-byte swizzle of the copy engine), panels aligned to 1024 bytes.
+/// One layout serves both uses of a tile:
+///   K-major  (columns are summed over): 8 rows = 1024 bytes = SBO; a step of 16 columns is +32 bytes, and
+///   after
+///            four of them comes the next panel;
+///   MN-major (rows are summed over): 8 rows = 1024 bytes = SBO, the next 64 columns are LBO = one panel
+///   further; a
+///            step of 16 rows is +2048 bytes.
+namespace annulus::attention::hopper {
+
+/// Address of 16-byte chunk `chunk` (of 8) of row `row` of a panel.
+__device__ __forceinline__ std::uint32_t swizzled(std::uint32_t panel, int row, int chunk) {
+  return panel + row * panel_row_bytes + ((chunk ^ (row & 7)) << 4);
+}
+
+/// The low half of a matrix descriptor: address and LBO. The high half is the same for all (128-byte swizzle,
+/// SBO), so that a step through a tile is one addition of 32 bits.
+struct Descriptor {
+  std::uint32_t low;
+
+  __device__ __forceinline__ static Descriptor of(std::uint32_t address, std::uint32_t panel_bytes) {
+    return {(panel_bytes >> 4) << 16 | address >> 4};
+  }
+  __device__ __forceinline__ Descriptor operator+(std::uint32_t bytes) const { return {low + (bytes >> 4)}; }
+  __device__ __forceinline__ std::uint64_t whole() const {
+    return std::uint64_t{1u << 30 | 1024 >> 4} << 32 | low;
+  }
+};
+
+/// Before the first product that reads registers written since the last one.
+__device__ __forceinline__ void products_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+/// Ends a group of products.
+__device__ __forceinline__ void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `pending` groups run. Pin behind it what the others wrote.
+template <int pending>
+__device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+/// Keeps the compiler from moving uses of registers across this point: it cannot know that a product still
+/// reads or writes them.
+template <int count>
+__device__ __forceinline__ void pin(float (&r)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+f"(r[i])::"memory");
+}
+template <int count>
+__device__ __forceinline__ void pin(std::uint32_t (&r)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(r[i])::"memory");
+}
+
+/// d (64 × columns, fp32) (+)= a (64 × 16) · b (16 × columns), 16-bit factors of type T. Lane l of warp w
+/// holds d[4j + 2i + e] of row 16w + l/4 + 8i, column 8j + 2(l mod 4) + e. Four registers of a hold the same
+/// places of j = 0, 1 as pairs (i fastest), so that a packed accumulator is a left factor as it stands.
+///
+/// shared: both factors from shared memory; registers: a from registers. A factor is K-major, or MN-major
+/// where it is said to be transposed.
+template <class T, int columns>
+struct Product;
+
+#define ANNULUS_D64                                                        \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define ANNULUS_D64_OUT                                                                                     \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),           \
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),            \
+      "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),            \
+      "+f"(d[30]), "+f"(d[31])
+#define ANNULUS_D96                                                                  \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define ANNULUS_D96_OUT                                                                                     \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),           \
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),            \
+      "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),            \
+      "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),            \
+      "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),            \
+      "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+#define ANNULUS_D128                                                                 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ANNULUS_D128_OUT                                                                                    \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),           \
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),            \
+      "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),            \
+      "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),            \
+      "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),            \
+      "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),            \
+      "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),            \
+      "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+
+#define ANNULUS_PRODUCT(T, NAME, COLUMNS, D, OUT, A, B, C, E, F, G, H)                                     \
+  template <>                                                                                              \
+  struct Product<T, COLUMNS> {                                                                             \
+    template <bool transpose_a, bool transpose_b>                                                          \
+    __device__ static __forceinline__ void shared(float (&d)[COLUMNS / 2], Descriptor a, Descriptor b,     \
+                                                  bool accumulate) {                                       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #C                                                 \
+                   ", 0;\n"                                                                                \
+                   "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " {" D "}, %" #A  \
+                   ", %" #B ", p, 1, 1, %" #E ", %" #F ";\n}\n"                                            \
+                   : OUT                                                                                   \
+                   : "l"(a.whole()), "l"(b.whole()), "r"(static_cast<int>(accumulate)),                    \
+                     "n"(static_cast<int>(transpose_a)), "n"(static_cast<int>(transpose_b))                \
+                   : "memory");                                                                            \
+    }                                                                                                      \
+    template <bool transpose_b>                                                                            \
+    __device__ static __forceinline__ void registers(float (&d)[COLUMNS / 2], const std::uint32_t* a,      \
+                                                     Descriptor b, bool accumulate) {                      \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #G                                                 \
+                   ", 0;\n"                                                                                \
+                   "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " {" D "}, {%" #A \
+                   ", %" #B ", %" #C ", %" #E "}, %" #F ", p, 1, 1, %" #H ";\n}\n"                         \
+                   : OUT                                                                                   \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.whole()),                           \
+                     "r"(static_cast<int>(accumulate)), "n"(static_cast<int>(transpose_b))                 \
+                   : "memory");                                                                            \
+    }                                                                                                      \
+  };
+
+ANNULUS_PRODUCT(bfloat16, "bf16", 64, ANNULUS_D64, ANNULUS_D64_OUT, 32, 33, 34, 35, 36, 37, 38)
+ANNULUS_PRODUCT(float16, "f16", 64, ANNULUS_D64, ANNULUS_D64_OUT, 32, 33, 34, 35, 36, 37, 38)
+ANNULUS_PRODUCT(bfloat16, "bf16", 96, ANNULUS_D96, ANNULUS_D96_OUT, 48, 49, 50, 51, 52, 53, 54)
+ANNULUS_PRODUCT(float16, "f16", 96, ANNULUS_D96, ANNULUS_D96_OUT, 48, 49, 50, 51, 52, 53, 54)
+ANNULUS_PRODUCT(bfloat16, "bf16", 128, ANNULUS_D128, ANNULUS_D128_OUT, 64, 65, 66, 67, 68, 69, 70)
+ANNULUS_PRODUCT(float16, "f16", 128, ANNULUS_D128, ANNULUS_D128_OUT, 64, 65, 66, 67, 68, 69, 70)
+
+#undef ANNULUS_D64
+#undef ANNULUS_D64_OUT
+#undef ANNULUS_D96
+#undef ANNULUS_D96_OUT
+#undef ANNULUS_D128
+#undef ANNULUS_D128_OUT
+#undef ANNULUS_PRODUCT
+
+}  // namespace annulus::attention::hopper

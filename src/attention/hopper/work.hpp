@@ -1,0 +1,99 @@
+#pragma once
+
+#include "attention/hopper/walk.hpp"
+#include "attention/hopper/wgmma.hpp"
+
+/// How blocks share the tiles of all heads: each takes a ticket, computes what it stands for, takes the next.
+/// Tickets are given out in order, longest tiles first, so any number of blocks ends at about the same time;
+/// results do not depend on who computes what.
+namespace annulus::attention::hopper {
+
+/// Ticket to tile. Heads run in sections that fit the L2 cache; within one, all heads of a tile come before
+/// the next tile.
+struct WorkOrder {
+  int heads;  ///< batch × heads
+  int tiles;  ///< of a head
+  int heads_in_section;
+  bool last_tile_first;
+
+  struct Place {
+    int head, tile;
+  };
+  __device__ __forceinline__ Place place(int ticket) const {
+    const int section = ticket / (heads_in_section * tiles), rest = ticket % (heads_in_section * tiles);
+    const int here = min(heads_in_section, heads - section * heads_in_section);
+    const int tile = rest / here;
+    return {section * heads_in_section + rest % here, last_tile_first ? tiles - 1 - tile : tile};
+  }
+  __device__ __forceinline__ int count() const { return heads * tiles; }
+};
+
+/// What a block works on: the copying thread takes it, all others read it. Two places, so that the next one
+/// can be prepared meanwhile.
+struct Work {
+  int head, tile;  ///< head of batch × heads; −1: there is no more work
+  int first_run, runs;
+};
+
+class WorkPlaces {
+ public:
+  static constexpr int count = 2, bytes = count * 16 + count * 2 * 8;
+
+  __device__ __forceinline__ explicit WorkPlaces(std::uint32_t address) : address_(address) {}
+
+  /// By one thread. `readers` warps read each place.
+  __device__ __forceinline__ void init(int readers) const {
+    for (int i = 0; i < count; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(empty(i), readers);
+    }
+  }
+  /// The n-th work, by the copying thread.
+  __device__ __forceinline__ void put(int n, const Work& work) const {
+    wait(empty(n % count), n / count % 2 ^ 1);
+    store_shared(address_ + n % count * 16, make_int4(work.head, work.tile, work.first_run, work.runs));
+    arrive(full(n % count));
+  }
+  /// The n-th work, by whole warps.
+  __device__ __forceinline__ Work get(int n) const {
+    wait(full(n % count), n / count % 2);
+    const int4 v = load_shared_int4(address_ + n % count * 16);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(empty(n % count));
+    return {uniform(v.x), uniform(v.y), uniform(v.z), uniform(v.w)};
+  }
+
+ private:
+  __device__ __forceinline__ std::uint32_t full(int i) const { return address_ + count * 16 + i * 8; }
+  __device__ __forceinline__ std::uint32_t empty(int i) const { return full(count + i); }
+
+  std::uint32_t address_;
+};
+
+/// The copying thread's side: tickets, and the walks of their tiles. Work without tiles is passed over. A
+/// block takes a ticket when it is about to copy for it, not before: blocks that keep an order may wait for
+/// what lower tickets stand for, and those are being computed then.
+class WorkQueue {
+ public:
+  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int* tickets)
+      : order_(order), tables_(tables), tickets_(tickets) {}
+
+  /// The next work; head −1 behind the last.
+  __device__ __forceinline__ Work next() {
+    for (;;) {
+      const int ticket = atomicAdd(tickets_, 1);
+      if (ticket >= order_.count()) break;
+      const auto place = order_.place(ticket);
+      const int4 walk = *reinterpret_cast<const int4*>(&tables_.walks[place.tile]);
+      if (walk.z > 0) return {place.head, place.tile, walk.x, walk.y};
+    }
+    return {-1, 0, 0, 0};
+  }
+
+ private:
+  const WorkOrder& order_;
+  const WalkTables& tables_;
+  int* tickets_;
+};
+
+}  // namespace annulus::attention::hopper
