@@ -86,6 +86,10 @@ const std::vector<Key>& table() {
       {"train.lr", "peak learning rate", ANNULUS_MEMBER(train.lr), in_run, 0},
       {"train.min_lr", "learning rate at the end of the cosine", ANNULUS_MEMBER(train.min_lr), in_run, 0},
       {"train.warmup_steps", "updates of linear warm-up", ANNULUS_MEMBER(train.warmup_steps), in_run, 0},
+      {"train.schedule_steps",
+       "updates until the learning rate is at train.min_lr and stays there; 0: train.steps of the first "
+       "start",
+       ANNULUS_MEMBER(train.schedule_steps), never, 0},
       {"train.weight_decay", "of AdamW, on matrices alone", ANNULUS_MEMBER(train.weight_decay), in_run, 0},
       {"train.beta1", "decay of AdamW's mean of gradients", ANNULUS_MEMBER(train.beta1), in_run, 0},
       {"train.beta2", "decay of AdamW's mean of squared gradients", ANNULUS_MEMBER(train.beta2), in_run, 0},

@@ -38,8 +38,7 @@ class LearnerOn final : public Learner {
         attention_(exec_, context, config, documents),
         llama_(exec_, config.model, attention_.plans().rows()),
         weights_(exec_, llama_.parameter_map(), config.adamw()),
-        clipper_(config.train.clip_norm),
-        schedule_(config.learning_rate()) {}
+        clipper_(config.train.clip_norm) {}
 
   const model::ParameterMap& map() const override { return llama_.parameter_map(); }
   const SequencePlans& plans() const override { return attention_.plans(); }
@@ -57,7 +56,7 @@ class LearnerOn final : public Learner {
   Buffers buffers() const override { return weights_.buffers(exec_); }
   void restored(std::int64_t steps) override { weights_.restored(exec_, world_, steps); }
 
-  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences,
+  StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     trace::Recorder* recorder) override {
     attention_.reset_times();
     StepResult result;
@@ -83,10 +82,10 @@ class LearnerOn final : public Learner {
     const optim::Clipping clipping = clipper_.measure(exec_, weights_.gradients());
     require_finite(step, "gradient norm", clipping.finite());
     result.gradient_norm = clipping.norm;
-    result.learning_rate = schedule_.at(step - 1);
+    result.learning_rate = learning_rate;
     {
       const Region region("annulus::train::update");
-      weights_.update(exec_, result.learning_rate, clipping.scale);
+      weights_.update(exec_, learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
     result.waiting_seconds = attention_.waiting_seconds();
@@ -172,7 +171,6 @@ class LearnerOn final : public Learner {
   model::Llama<Exec, T> llama_;
   Weights<Exec, T> weights_;
   optim::GradientClipper<Exec> clipper_;
-  const optim::LearningRateSchedule schedule_;
 };
 
 template <class Exec, class T>
