@@ -60,7 +60,8 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(attention.cluster), never},
       {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
        ANNULUS_MEMBER(attention.mask), in_run},
-      {"attention.kernel", "automatic, portable, host_simd (CPU), mma (NVIDIA's tensor cores)",
+      {"attention.kernel",
+       "automatic, portable, host_simd (CPU), mma (NVIDIA), or tensor_cores: a kernel on them or an error",
        ANNULUS_MEMBER(attention.kernel), never},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",

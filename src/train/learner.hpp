@@ -30,6 +30,8 @@ class Learner {
   virtual std::string description() const = 0;
   /// The kernel of the local attention, that which `automatic` stands for.
   virtual attention::Kernel kernel() const = 0;
+  /// That this kernel is far slower than others on the device, and why; empty where it is not.
+  virtual std::string warning() const = 0;
 
   /// Initial parameters, the same on every rank.
   virtual void initialize() = 0;

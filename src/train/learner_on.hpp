@@ -49,6 +49,7 @@ class LearnerOn final : public Learner {
     return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype, name_of(kernel()));
   }
   attention::Kernel kernel() const override { return attention_.kernel(); }
+  std::string warning() const override { return attention_.warning(); }
 
   void initialize() override {
     weights_.initialize(exec_, map(), static_cast<std::uint64_t>(config_.run.seed));

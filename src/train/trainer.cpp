@@ -321,6 +321,8 @@ class Run {
     spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
                  dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
     spdlog::info("each rank computes on {}", learner_->description());
+    if (const std::string warning = learner_->warning(); !warning.empty())
+      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
     spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
                  groups_.data_groups, groups_.context->size(), world_.description(),
                  world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
