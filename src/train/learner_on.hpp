@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/own_instance.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/model/flops.hpp>
 #include <annulus/model/llama.hpp>
@@ -16,16 +17,6 @@
 #include "train/weights.hpp"
 
 namespace annulus::train {
-
-/// An execution space instance for one rank: on a device a stream of its own, since ranks of a test are
-/// threads of one process.
-template <class Exec>
-Exec own_instance() {
-  if constexpr (std::is_same_v<Exec, HostExec>)
-    return Exec();
-  else
-    return Kokkos::Experimental::partition_space(Exec(), 1)[0];
-}
 
 template <class Exec, class T>
 class LearnerOn final : public Learner {
@@ -165,7 +156,8 @@ class LearnerOn final : public Learner {
         what, step, first);
   }
 
-  const Exec exec_ = own_instance<Exec>();
+  const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
+  const Exec& exec_ = *instance_;
   comm::Communicator &world_, &context_;
   const Config config_;
   SequenceAttention<Exec, T> attention_;
