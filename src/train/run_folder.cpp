@@ -2,8 +2,12 @@
 
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -20,6 +24,20 @@ ResumePolicy ResumePolicy::parse(const std::string& text) {
           text);
   return {Kind::file, text};
 }
+
+namespace {
+
+// The folder, which is there from here on and can be written.
+const fs::path& made(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const bool writable = !error && ::access(folder.c_str(), W_OK) == 0;
+  require(writable, "run.folder = '{}' cannot be {} ({}): check its permissions or choose another",
+          folder.string(), error ? "made" : "written", error ? error.message() : std::strerror(errno));
+  return folder;
+}
+
+}  // namespace
 
 RunLog::RunLog(const fs::path& folder) {
   const fs::path file = folder / "train.log";
@@ -40,9 +58,16 @@ RunLog::~RunLog() {
 RunFolder::RunFolder(Config config, const ResumePolicy& resume)
     : config_(std::move(config)),
       folder_(config_.run.folder),
-      lock_(folder_),
+      lock_(made(folder_) / "run.lock",
+            fmt::format(
+                "run.folder = '{}' is in use by another run (it holds run.lock): wait for it, or choose "
+                "another folder",
+                folder_.string())),
       log_(folder_),
       checkpoints_(folder_ / "checkpoints", config_.checkpoint.keep) {
+  if (!lock_.missing().empty())
+    spdlog::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
+                 (folder_ / "run.lock").string(), lock_.missing());
   checkpoints_.remove_leftovers();
   find_checkpoint(resume);
   if (resume_from_) {

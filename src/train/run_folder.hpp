@@ -8,12 +8,11 @@
 #include <optional>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/io/file_lock.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
-
-#include "train/folder_lock.hpp"
 
 namespace annulus::train {
 
@@ -57,7 +56,7 @@ class RunFolder {
 
   Config config_;
   std::filesystem::path folder_;
-  FolderLock lock_;
+  io::FileLock lock_;
   RunLog log_;
   CheckpointFolder checkpoints_;
   std::optional<Checkpoint> resume_from_;

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/file_lock.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "support/error_text.hpp"
 #include "train/arrays.hpp"
-#include "train/folder_lock.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -39,24 +39,6 @@ TEST(ResumePolicy, IsAWordOrAFile) {
   EXPECT_EQ(ResumePolicy::parse(file).checkpoint, file);
   EXPECT_THAT(error_text([] { ResumePolicy::parse("allways"); }),
               AllOf(HasSubstr("--resume allways"), HasSubstr("auto, never or a checkpoint file")));
-}
-
-TEST(FolderLock, HasOneHolder) {
-  const annulus::test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "a" / "b";
-  {
-    const FolderLock lock(path);
-    EXPECT_THAT(error_text([&] { FolderLock second(path); }),
-                AllOf(HasSubstr(path.string()), HasSubstr("in use by another run")));
-    const FolderLock other(folder.path() / "c");
-  }
-  EXPECT_NO_THROW(FolderLock again(path));
-  const std::string file = folder.write("file", "");
-  EXPECT_THAT(error_text([&] { FolderLock in_file(fs::path(file) / "run"); }),
-              AllOf(HasSubstr("run.folder = '"), HasSubstr(file)));
-  EXPECT_THAT(error_text([&] { FolderLock as_file{fs::path(file)}; }), HasSubstr(file));
-  EXPECT_THAT(error_text([] { FolderLock nowhere("/proc/annulus"); }),
-              HasSubstr("run.folder = '/proc/annulus'"));
 }
 
 class RunFolderTest : public testing::Test {
@@ -284,15 +266,19 @@ TEST_F(RunFolderTest, LeftoversOfAKilledSaveGo) {
 TEST(RunFolder, TwoRunsAtTheSameTimeAreRefused) {
   const TinyRun tiny;
   const Config config = tiny.config("run");
-  const FolderLock other(config.run.folder);
+  fs::create_directories(config.run.folder);
+  const io::FileLock other(fs::path(config.run.folder) / "run.lock", "in use");
   EXPECT_THAT(run_error(config), AllOf(HasSubstr(config.run.folder), HasSubstr("in use by another run")));
 }
 
 TEST(RunFolder, AFileInTheWayIsNamed) {
   const TinyRun tiny;
   Config config = tiny.config("run");
-  config.run.folder = tiny.folder().write("occupied", "");
-  EXPECT_THAT(run_error(config), HasSubstr("run.folder = '" + config.run.folder + "'"));
+  const std::string occupied = tiny.folder().write("occupied", "");
+  for (const std::string& folder : {occupied, occupied + "/run", std::string("/proc/annulus")}) {
+    config.run.folder = folder;
+    EXPECT_THAT(run_error(config), HasSubstr("run.folder = '" + folder + "'"));
+  }
 }
 
 }  // namespace
