@@ -17,6 +17,7 @@
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
 
+#include "config/parse.hpp"
 #include "train/config_table.hpp"
 
 namespace annulus::train {
@@ -166,14 +167,6 @@ std::string value_text(const Key& key, const Config& config) {
   return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
 }
 
-toml::table parse_toml(std::string_view text, std::string_view origin) {
-  try {
-    return toml::parse(text, origin);
-  } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}", origin, error.source().begin.line, error.description());
-  }
-}
-
 Config defaults() {
   Config config;
   config.model.vocabulary = 0;
@@ -218,7 +211,7 @@ Config Config::load(const std::filesystem::path& file, std::span<const std::stri
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {
   Config config = defaults();
-  read_table(config, parse_toml(text, origin), "", origin);
+  read_table(config, config::parse(text, origin), "", origin);
   for (const std::string& text_override : overrides) override_key(config, text_override);
   try {
     config.check();
@@ -230,7 +223,7 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
 
 Config Config::parse_stored(std::string_view text, std::string_view origin) {
   Config config = defaults();
-  toml::table table = parse_toml(text, origin);
+  toml::table table = config::parse(text, origin);
   drop_unknown(table, origin);
   read_table(config, table, "", origin);
   return config;
