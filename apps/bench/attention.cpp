@@ -162,6 +162,7 @@ class Sweep {
       if (world_.rank() == 0) keep(nlohmann::json(*earlier));
       return;
     }
+    if (world_.rank() == 0) warn(c);
     const Machine& machine = machine_of(cases_[i]);
     std::int32_t failed = 0;
     if (world_.rank() < o.ranks) {
@@ -199,6 +200,13 @@ class Sweep {
 
   void tell(std::size_t i, const std::string& text) const {
     if (cases_.size() > 1) spdlog::info("case {} of {}: {}", i + 1, cases_.size(), text);
+  }
+
+  // Once a reason, not once a case.
+  void warn(const Case& c) {
+    const std::string warning = kernel_warning(c);
+    if (!warning.empty() && warned_.insert(warning).second)
+      spdlog::warn("{} (--kernel tensor_cores makes an error of this)", warning);
   }
 
   void refuse(std::size_t i, const std::string& reason) {
@@ -250,6 +258,7 @@ class Sweep {
   std::map<int, std::unique_ptr<comm::Communicator>> parts_;
   std::map<std::string, Machine> machines_;
   std::set<std::string> chosen_;    // what `auto` has stood for
+  std::set<std::string> warned_;    // of slow kernels
   std::optional<Results> results_;  // on rank 0
   bool failed_ = false;
 };

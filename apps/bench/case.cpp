@@ -60,7 +60,7 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
     constexpr std::array<Pass, 2> passes = {Pass::forward, Pass::backward};
     const simulate::Choice choice =
         simulate::choose(problem, o.schedule, o.layout, std::span(passes).first(o.backward ? 2 : 1), cluster,
-                         std::nullopt, "--schedule", "--layout");
+                         {.schedule_field = "--schedule", .layout_field = "--layout"});
     c.options.schedule = choice.schedule;
     c.options.layout = choice.layout.to_string();
   }

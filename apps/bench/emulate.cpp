@@ -59,7 +59,8 @@ CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
       "second");
   command->add_option("--repetitions", o.repetitions, "Of each schedule; the fastest counts");
   command->add_flag("--no-stand-in", o.no_stand_in, "Kernels compute, at this machine's speed");
-  command->add_option("--kernel", o.kernel, "Of --no-stand-in: automatic, portable, host_simd or mma");
+  command->add_option("--kernel", o.kernel,
+                      "Of --no-stand-in: automatic, portable, host_simd, mma or tensor_cores");
   command->add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
   command->add_option("--json", o.json, "Write the results to this file");
   return command;

@@ -42,7 +42,8 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
   list("--mask", o.masks, "Of the kernels: full, causal. The first one's rates go to the cluster file");
   command->add_option("--heads", o.kernels.heads, "Of the kernels: query heads");
   command->add_option("--kv-heads", o.kernels.kv_heads, "Of the kernels: key and value heads");
-  command->add_option("--kernel", o.kernel, "automatic, portable, host_simd or mma");
+  command->add_option("--kernel", o.kernel,
+                      "automatic, portable, host_simd, mma, or tensor_cores: a kernel on them or an error");
   return command;
 }
 

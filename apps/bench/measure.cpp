@@ -149,21 +149,27 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   return report;
 }
 
-template <class T>
-attention::Kernel kernel_as(const AttentionOptions& o) {
-  return attention::kernel_for<typename Run<T>::Exec, T>(o.head_dim,
-                                                         attention::parse_kernel(o.kernel, "--kernel"));
+/// Calls `visit` with a value of the case's type.
+template <class Visit>
+auto with_type(const Case& c, const Visit& visit) {
+  switch (c.problem.activation) {
+    case DType::bf16:
+      return visit(bfloat16());
+    case DType::f16:
+      return visit(float16());
+    default:
+      return visit(float());
+  }
+}
+
+attention::Kernel asked_kernel(const Case& c) {
+  return attention::parse_kernel(c.options.kernel, "--kernel");
 }
 
 attention::Kernel kernel_of(const Case& c) {
-  switch (c.problem.activation) {
-    case DType::bf16:
-      return kernel_as<bfloat16>(c.options);
-    case DType::f16:
-      return kernel_as<float16>(c.options);
-    default:
-      return kernel_as<float>(c.options);
-  }
+  return with_type(c, [&]<class T>(T) {
+    return attention::kernel_for<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
+  });
 }
 
 }  // namespace
@@ -176,20 +182,20 @@ Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
           .threads = Exec().concurrency()};
 }
 
+std::string kernel_warning(const Case& c) {
+  if (!c.options.spin.empty()) return {};
+  return with_type(c, [&]<class T>(T) {
+    return attention::slow_kernel_warning<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
+  });
+}
+
 Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
   constexpr int cheap_to_validate = 64;  // ranks
   if (c.options.check != Check::none || communicator.size() <= cheap_to_validate) {
     plan::validate(c.forward);
     plan::validate(c.backward);
   }
-  switch (c.problem.activation) {
-    case DType::bf16:
-      return measure_as<bfloat16>(c, communicator, machine);
-    case DType::f16:
-      return measure_as<float16>(c, communicator, machine);
-    default:
-      return measure_as<float>(c, communicator, machine);
-  }
+  return with_type(c, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
 }
 
 }  // namespace annulus::bench

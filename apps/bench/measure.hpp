@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <annulus/comm/communicator.hpp>
 
 #include "bench/case.hpp"
@@ -10,6 +12,9 @@ namespace annulus::bench {
 
 /// What moves and computes a case on the ranks of the communicator: their transport, their kernel.
 Machinery machinery_of(const Case& c, const comm::Communicator& communicator);
+
+/// What the log is to say of a local kernel that is far slower than others on the device; else empty.
+std::string kernel_warning(const Case& c);
 
 /// Proves the plans, warms up, checks and times a case on all ranks of the communicator, which are those of
 /// the case. Each repetition runs the local kernel alone, on all ranks at once, before each pass, so that

@@ -73,7 +73,8 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
       "Of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside "
       "a node where it fits, context-first the ring");
   command->add_option("--pass", o.pass, "forward (the latency of a first token) or both");
-  command->add_option("--kernel", o.common.kernel, "automatic, portable, host_simd or mma");
+  command->add_option("--kernel", o.common.kernel,
+                      "automatic, portable, host_simd, mma, or tensor_cores: a kernel on them or an error");
   command
       ->add_option(
           "--seed", o.common.seed,

@@ -52,9 +52,18 @@ class Run {
 
   void run(plan::Pass pass) {
     if (pass == plan::Pass::forward) {
-      attention_.forward(exec_, *q_, *k_, *v_, scale(), *out_, *lse_);
+      attention_.forward(exec_, {.q = *q_, .k = *k_, .v = *v_, .scale = scale(), .out = *out_, .lse = *lse_});
     } else {
-      attention_.backward(exec_, *q_, *k_, *v_, scale(), *out_, *lse_, *d_out_, *dq_, *dk_, *dv_);
+      attention_.backward(exec_, {.q = *q_,
+                                  .k = *k_,
+                                  .v = *v_,
+                                  .scale = scale(),
+                                  .out = *out_,
+                                  .lse = *lse_,
+                                  .d_out = *d_out_,
+                                  .dq = *dq_,
+                                  .dk = *dk_,
+                                  .dv = *dv_});
     }
     exec_.fence("annulus::bench: a pass is done");
   }

@@ -23,7 +23,9 @@ Row try_schedule(const std::string& name, const Case& c) {
     plan::Problem problem = c.problem;
     if (c.layout == simulate::automatic) {
       const std::array passes = {c.pass};
-      problem.layout = simulate::choose(problem, name, c.layout, passes, c.cluster, c.memory_limit).layout;
+      problem.layout =
+          simulate::choose(problem, name, c.layout, passes, c.cluster, {.memory_limit = c.memory_limit})
+              .layout;
       row.layout = problem.layout.to_string();
     }
     row.summary =

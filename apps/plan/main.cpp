@@ -32,8 +32,9 @@ void print_summary(const plan::Plan& plan, const simulate::Simulation& simulatio
 /// Fills in the schedule and the layout that are left open.
 void choose(Case& c) {
   const std::array passes = {c.pass};
-  const simulate::Choice choice = simulate::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
-                                                   c.memory_limit, "--schedule", "--layout");
+  const simulate::Choice choice = simulate::choose(
+      c.problem, c.schedule, c.layout, passes, c.cluster,
+      {.memory_limit = c.memory_limit, .schedule_field = "--schedule", .layout_field = "--layout"});
   fmt::print("{}\n", table(choice));
   c.schedule = choice.schedule;
   c.problem.layout = choice.layout;

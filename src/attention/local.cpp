@@ -6,13 +6,17 @@
 #include "attention/instantiate.hpp"
 #include "attention/mma/mma.hpp"
 #include "attention/portable/portable.hpp"
+#include "attention/tensor_cores.hpp"
 
 namespace annulus::attention {
 namespace {
 
 #ifdef ANNULUS_ATTENTION_MMA
+constexpr bool has_tensor_core_kernels = true;
 template <class Exec, class T>
-inline constexpr bool on_tensor_cores = std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>;
+inline constexpr bool may_use_tensor_cores = std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>;
+#else
+constexpr bool has_tensor_core_kernels = false;
 #endif
 
 /// The kernel that runs, `kernel` or what it stands for. `others` are the further arrays of rows.
@@ -27,15 +31,16 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, [[maybe_unused]] const
   if (kernel == Kernel::automatic) {
     return simd ? Kernel::host_simd : tensor_cores ? Kernel::mma : Kernel::portable;
   }
-  if (kernel == Kernel::host_simd ? simd : tensor_cores) return kernel;
-  require(kernel == Kernel::mma,
+  if (on_tensor_cores(kernel) && tensor_cores) return Kernel::mma;
+  if (kernel == Kernel::host_simd && simd) return kernel;
+  require(on_tensor_cores(kernel),
           "Attention: the kernel host_simd does not take q {} on the execution space {}: use the kernel "
           "automatic or portable",
           shape_of(in.q), Exec::name());
   fail(
-      "Attention: the kernel mma takes {}, not q {} of {} bytes an element on the execution space {}: use "
+      "Attention: the kernel {} takes {}, not q {} of {} bytes an element on the execution space {}: use "
       "the kernel automatic or portable",
-      mma::limits, shape_of(in.q), sizeof(T), Exec::name());
+      name_of(kernel), mma::limits, shape_of(in.q), sizeof(T), Exec::name());
 }
 
 }  // namespace
@@ -50,15 +55,22 @@ std::string_view name_of(Kernel kernel) {
       return "host_simd";
     case Kernel::mma:
       return "mma";
+    case Kernel::tensor_cores:
+      return "tensor_cores";
   }
   return "unknown";
 }
 
+bool on_tensor_cores(Kernel kernel) {
+  return kernel == Kernel::mma || kernel == Kernel::tensor_cores;
+}
+
 Kernel parse_kernel(std::string_view name, std::string_view field) {
-  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd, Kernel::mma}) {
+  for (const Kernel kernel :
+       {Kernel::automatic, Kernel::portable, Kernel::host_simd, Kernel::mma, Kernel::tensor_cores}) {
     if (name_of(kernel) == name) return kernel;
   }
-  fail("{} '{}' is unknown; known are automatic, portable, host_simd and mma", field, name);
+  fail("{} '{}' is unknown; known are automatic, portable, host_simd, mma and tensor_cores", field, name);
 }
 
 void check_head_dim(int head_dim, std::string_view field) {
@@ -73,6 +85,15 @@ Kernel kernel_for(int head_dim, Kernel kernel) {
 }
 
 template <class Exec, class T>
+std::string slow_kernel_warning(int head_dim, Kernel kernel) {
+  constexpr bool host =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  if (host || kernel != Kernel::automatic || kernel_for<Exec, T>(head_dim) != Kernel::portable) return {};
+  return "attention runs on the portable kernel, some 50 times slower than the tensor cores of this GPU: " +
+         why_not_on_tensor_cores(dtype_of<T>, head_dim, has_tensor_core_kernels);
+}
+
+template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse, Kernel kernel) {
   check_operands(in);
@@ -84,7 +105,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
     if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
   }
 #ifdef ANNULUS_ATTENTION_MMA
-  if constexpr (on_tensor_cores<Exec, T>) {
+  if constexpr (may_use_tensor_cores<Exec, T>) {
     if (kernel == Kernel::mma) return mma::forward(exec, in, out, lse);
   }
 #endif
@@ -109,7 +130,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
     if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, d_out, lse, d, dq, dk, dv);
   }
 #ifdef ANNULUS_ATTENTION_MMA
-  if constexpr (on_tensor_cores<Exec, T>) {
+  if constexpr (may_use_tensor_cores<Exec, T>) {
     if (kernel == Kernel::mma) return mma::backward(exec, in, d_out, lse, d, dq, dk, dv);
   }
 #endif
@@ -118,6 +139,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
 
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                  \
   template Kernel kernel_for<Exec, T>(int, Kernel);                                                       \
+  template std::string slow_kernel_warning<Exec, T>(int, Kernel);                                         \
   template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&,     \
                                  const Strided3<float, Exec>&, Kernel);                                   \
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,  \

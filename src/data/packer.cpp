@@ -1,13 +1,8 @@
 #include <annulus/data/packer.hpp>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include <annulus/base/error.hpp>
 #include <annulus/data/verify.hpp>
+#include <annulus/io/file_lock.hpp>
 
 #include "inputs.hpp"
 #include "manifest.hpp"
@@ -18,29 +13,6 @@ namespace annulus::data {
 namespace fs = std::filesystem;
 
 namespace {
-
-/// Keeps a second pack out of the output folder for as long as it lives.
-class FolderLock {
- public:
-  explicit FolderLock(const fs::path& folder)
-      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    // Where the file system has no locks, packing goes on without.
-    const bool taken =
-        descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!taken) return;
-    ::close(descriptor_);
-    fail("another annulus-tokens pack is writing to '{}': wait for it, or choose another folder",
-         folder.string());
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  ~FolderLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-
- private:
-  int descriptor_;
-};
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
@@ -158,7 +130,11 @@ PackSummary pack(const PackOptions& options) {
           options.shard_tokens);
   const std::vector<InputFile> files = find_inputs(options.inputs, options.extensions, options.output);
   make_folder(options.output);
-  const FolderLock lock(options.output);
+  // Where the file system has no locks, packing goes on without.
+  const io::FileLock lock(
+      options.output, fmt::format("another annulus-tokens pack is writing to '{}': wait for it, or choose "
+                                  "another folder",
+                                  options.output.string()));
 
   PackManifest manifest;
   manifest.tokenizer = options.tokenizer->identity();

@@ -73,10 +73,9 @@ class Attention<Exec, T>::Impl {
     }
   }
 
-  void forward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-               const Array4<const T, Exec>& v, float scale, const Array4<float, Exec>& out,
-               const Array3<float, Exec>& lse) {
+  void forward(const Exec& exec, const Forward& arrays) {
     const Region region("annulus::distributed::Attention::forward");
+    const auto& [q, k, v, scale, out, lse] = arrays;
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
@@ -90,11 +89,9 @@ class Attention<Exec, T>::Impl {
     run(exec, forward_, homes, scale);
   }
 
-  void backward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-                const Array4<const T, Exec>& v, float scale, const Array4<const float, Exec>& out,
-                const Array3<const float, Exec>& lse, const Array4<const T, Exec>& d_out,
-                const Array4<float, Exec>& dq, const Array4<float, Exec>& dk, const Array4<float, Exec>& dv) {
+  void backward(const Exec& exec, const Backward& arrays) {
     const Region region("annulus::distributed::Attention::backward");
+    const auto& [q, k, v, scale, out, lse, d_out, dq, dk, dv] = arrays;
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
@@ -215,19 +212,13 @@ template <class Exec, class T>
 Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = default;
 
 template <class Exec, class T>
-void Attention<Exec, T>::forward(const Exec& exec, const Array4<const T, Exec>& q,
-                                 const Array4<const T, Exec>& k, const Array4<const T, Exec>& v, float scale,
-                                 const Array4<float, Exec>& out, const Array3<float, Exec>& lse) {
-  impl_->forward(exec, q, k, v, scale, out, lse);
+void Attention<Exec, T>::forward(const Exec& exec, const Forward& arrays) {
+  impl_->forward(exec, arrays);
 }
 
 template <class Exec, class T>
-void Attention<Exec, T>::backward(const Exec& exec, const Array4<const T, Exec>& q,
-                                  const Array4<const T, Exec>& k, const Array4<const T, Exec>& v, float scale,
-                                  const Array4<const float, Exec>& out, const Array3<const float, Exec>& lse,
-                                  const Array4<const T, Exec>& d_out, const Array4<float, Exec>& dq,
-                                  const Array4<float, Exec>& dk, const Array4<float, Exec>& dv) {
-  impl_->backward(exec, q, k, v, scale, out, lse, d_out, dq, dk, dv);
+void Attention<Exec, T>::backward(const Exec& exec, const Backward& arrays) {
+  impl_->backward(exec, arrays);
 }
 
 template <class Exec, class T>

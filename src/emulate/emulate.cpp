@@ -112,9 +112,21 @@ class Run {
     };
     for (int i = 0; i < options_.repetitions; ++i) {
       Passes& passes = results_[static_cast<std::size_t>(i)];
-      time(2 * i, passes.forward, [&] { attention.forward(exec, q, k, v, scale, out, lse); });
-      time(2 * i + 1, passes.backward,
-           [&] { attention.backward(exec, q, k, v, scale, out, lse, d_out, dq, dk, dv); });
+      time(2 * i, passes.forward, [&] {
+        attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
+      });
+      time(2 * i + 1, passes.backward, [&] {
+        attention.backward(exec, {.q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .scale = scale,
+                                  .out = out,
+                                  .lse = lse,
+                                  .d_out = d_out,
+                                  .dq = dq,
+                                  .dk = dk,
+                                  .dv = dv});
+      });
     }
   }
 

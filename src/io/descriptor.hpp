@@ -21,6 +21,8 @@ class Descriptor {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
   int get() const { return descriptor_; }
+  /// Whoever takes it closes it.
+  int release() { return std::exchange(descriptor_, -1); }
 
  private:
   int descriptor_;

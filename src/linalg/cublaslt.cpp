@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
+#include <annulus/core/own_instance.hpp>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -172,6 +173,10 @@ std::mutex mutex;  // of all contexts, and of what is enqueued through them
 Context& context_of(const Kokkos::Cuda& exec) {
   static std::map<cudaStream_t, Context> contexts;
   static const bool cleared_in_time = [] {
+    at_stream_end([](void* stream) {
+      const std::lock_guard lock(mutex);
+      contexts.erase(static_cast<cudaStream_t>(stream));
+    });
     Kokkos::push_finalize_hook([] {
       Kokkos::fence("annulus::linalg: products are done");
       contexts.clear();

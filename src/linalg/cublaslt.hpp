@@ -24,8 +24,8 @@ struct DeviceMatrix {
 
 /// D = alpha · op(A) · op(B) + beta · C through cuBLASLt, summed in fp32. A stream has a handle, a workspace
 /// and the algorithms of the products that it has seen; cuBLASLt's heuristics choose them by shape, without a
-/// trial, so that every run takes the same. Sizes fit, nothing is empty. Throws Error naming the product when
-/// cuBLASLt refuses.
+/// trial, so that every run takes the same. All three go when an OwnInstance ends with the stream. Sizes fit,
+/// nothing is empty. Throws Error naming the product when cuBLASLt refuses.
 void multiply_on_stream(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const DeviceMatrix& a,
                         const DeviceMatrix& b, float beta, const DeviceMatrix& c, const DeviceMatrix& d);
 

@@ -1,13 +1,19 @@
 #include <annulus/machine/profile.hpp>
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <cctype>
 
-#include "base/toml_section.hpp"
+#include "config/parse.hpp"
+#include "config/section.hpp"
 
 namespace annulus::machine {
 namespace {
 
+using config::Section;
+
+constexpr const char* keys_advice = "the keys of a site profile are those of docs/formats/site-profile.md";
 constexpr int most = 1 << 16;
 
 template <class Enum, std::size_t n>
@@ -108,11 +114,6 @@ Profile read(const toml::table& table, std::string_view origin) {
   return profile;
 }
 
-[[noreturn]] void reject(const toml::parse_error& error, std::string_view origin) {
-  fail("{}:{}: {}; the keys of a site profile are those of docs/formats/site-profile.md", origin,
-       error.source().begin.line, error.description());
-}
-
 }  // namespace
 
 std::string_view name_of(NicKind kind) {
@@ -136,11 +137,7 @@ int ranks_per_node(const Profile& profile) {
 }
 
 Profile parse_profile(std::string_view text, std::string_view origin) {
-  try {
-    return read(toml::parse(text, origin), origin);
-  } catch (const toml::parse_error& error) {
-    reject(error, origin);
-  }
+  return read(config::parse(text, origin, keys_advice), origin);
 }
 
 Profile read_profile(const std::filesystem::path& path) {
@@ -148,11 +145,7 @@ Profile read_profile(const std::filesystem::path& path) {
           "{}: there is no such site profile; those that come with Annulus lie in slurm/profiles (installed: "
           "share/annulus/slurm/profiles)",
           path.string());
-  try {
-    return read(toml::parse_file(path.string()), path.string());
-  } catch (const toml::parse_error& error) {
-    reject(error, path.string());
-  }
+  return read(config::parse_file(path, keys_advice), path.string());
 }
 
 }  // namespace annulus::machine

@@ -156,7 +156,8 @@ class Llama<Exec, T>::Impl {
       record(exec, layer, "q", *a.q);
       record(exec, layer, "k", *a.k);
       record(exec, layer, "v", *a.v);
-      attention.forward(exec, *a.q, *a.k, *a.v, scale_, *a.out, *a.lse);
+      attention.forward(exec,
+                        {.q = *a.q, .k = *a.k, .v = *a.v, .scale = scale_, .out = *a.out, .lse = *a.lse});
       record(exec, layer, "out", *a.out);
       record(exec, layer, "lse", *a.lse);
       join_heads<Exec, T>(exec, *a.out, *s.joined);
@@ -212,7 +213,16 @@ class Llama<Exec, T>::Impl {
                      *s.joined, d_matrix(p.attention_out, config_.hidden, q_width()));
     split_heads<Exec, T>(exec, *s.joined, *s.d_out);
     record(exec, layer, "d_out", *s.d_out);
-    attention.backward(exec, *a.q, *a.k, *a.v, scale_, *a.out, *a.lse, *s.d_out, *s.dq, *s.dk, *s.dv);
+    attention.backward(exec, {.q = *a.q,
+                              .k = *a.k,
+                              .v = *a.v,
+                              .scale = scale_,
+                              .out = *a.out,
+                              .lse = *a.lse,
+                              .d_out = *s.d_out,
+                              .dq = *s.dq,
+                              .dk = *s.dk,
+                              .dv = *s.dv});
     record(exec, layer, "d_q", *s.dq);
     record(exec, layer, "d_k", *s.dk);
     record(exec, layer, "d_v", *s.dv);

@@ -14,12 +14,15 @@
 namespace annulus::model {
 
 /// Token ids of one sequence after the other where kernels read them. Copies go through pinned memory of the
-/// host, behind the work of `exec`, and nobody waits: every sequence since the last `reuse` has staging
-/// memory of its own, which is allocated once.
+/// host, behind the work of `exec`: every sequence since the last `reuse` has staging memory of its own,
+/// which is allocated once. Nobody waits for a copy, except that the host waits for the device when it is
+/// most_sequences ahead, so that the memory has a bound.
 template <class Exec>
 class TokenUpload {
  public:
   using Ids = Array1<const std::int32_t, Exec>;
+
+  static constexpr std::size_t most_sequences = 8;
 
   TokenUpload(const Exec& exec, std::int64_t rows)
       : rows_(static_cast<std::size_t>(rows)),
@@ -29,6 +32,10 @@ class TokenUpload {
 
   /// Both (rows), on the host.
   void set(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+    if (used_ == most_sequences) {
+      exec.fence("annulus::model: staging memory of tokens is used again");
+      reuse();
+    }
     if (used_ == staging_.size())
       staging_.push_back(Staging::uninitialized(HostExec(), MemoryCategory::data,
                                                 "annulus::model::token_staging", 3 * rows_));

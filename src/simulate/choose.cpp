@@ -181,18 +181,17 @@ std::vector<std::string> candidate_schedules(const plan::Problem& problem) {
 }
 
 Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
-              std::span<const plan::Pass> passes, const Cluster& cluster,
-              std::optional<std::int64_t> memory_limit, std::string_view schedule_field,
-              std::string_view layout_field) {
+              std::span<const plan::Pass> passes, const Cluster& cluster, const ChooseOptions& options) {
   problem.check();
   cluster.check();
   const bool any_schedule = schedule == automatic, any_layout = layout == automatic;
   if (!any_schedule)
-    plan::arranged_for(schedule, problem, schedule_field);  // refuses names that do not exist
+    plan::arranged_for(schedule, problem, options.schedule_field);  // refuses names that do not exist
   const std::vector<std::string> names =
       any_schedule ? candidate_schedules(problem) : std::vector{std::string(schedule)};
-  Chooser chooser(problem, passes, cluster, memory_limit, schedule_field);
-  for (const Layout& each : any_layout ? layouts(problem) : std::vector{Layout::parse(layout, layout_field)})
+  Chooser chooser(problem, passes, cluster, options.memory_limit, options.schedule_field);
+  for (const Layout& each :
+       any_layout ? layouts(problem) : std::vector{Layout::parse(layout, options.layout_field)})
     chooser.add(names, each);
   return chooser.choose();
 }

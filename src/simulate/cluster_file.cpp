@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,10 +9,15 @@
 #include <annulus/base/error.hpp>
 #include <annulus/simulate/cluster.hpp>
 
-#include "base/toml_section.hpp"
+#include "config/parse.hpp"
+#include "config/section.hpp"
 
 namespace annulus::simulate {
 namespace {
+
+using config::Section;
+
+constexpr const char* keys_advice = "the keys of a topology file are those of docs/formats/cluster.md";
 
 constexpr int most_ranks = 1 << 20;  // a slip of the hand is told before memory runs out
 
@@ -183,22 +186,12 @@ std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
 }
 
 Cluster parse_cluster(std::string_view text, std::string_view origin) {
-  try {
-    return read(toml::parse(text, origin), origin);
-  } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}; the keys of a topology file are those of docs/formats/cluster.md", origin,
-         error.source().begin.line, error.description());
-  }
+  return read(config::parse(text, origin, keys_advice), origin);
 }
 
 Cluster read_cluster(const std::filesystem::path& path) {
   require(std::filesystem::exists(path), "{}: there is no such topology file", path.string());
-  try {
-    return read(toml::parse_file(path.string()), path.string());
-  } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}; the keys of a topology file are those of docs/formats/cluster.md", path.string(),
-         error.source().begin.line, error.description());
-  }
+  return read(config::parse_file(path, keys_advice), path.string());
 }
 
 }  // namespace annulus::simulate

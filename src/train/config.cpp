@@ -1,7 +1,9 @@
 #include <annulus/train/config.hpp>
 
+#include <spdlog/spdlog.h>
 #include <toml++/toml.h>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -15,6 +17,7 @@
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
 
+#include "config/parse.hpp"
 #include "train/config_table.hpp"
 
 namespace annulus::train {
@@ -164,6 +167,42 @@ std::string value_text(const Key& key, const Config& config) {
   return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
 }
 
+Config defaults() {
+  Config config;
+  config.model.vocabulary = 0;
+  return config;
+}
+
+// Takes keys that another version knew out of a stored configuration. Throws Error where one of them may
+// change what is computed.
+void drop_unknown(toml::table& table, std::string_view origin) {
+  constexpr std::array harmless{"run", "data", "train", "checkpoint"};
+  for (auto& [section, node] : table) {
+    const std::string name(section.str());
+    require(is_section(name) && node.is_table(),
+            "{}: its configuration has [{}], which this version of annulus-train does not know and which may "
+            "change what is computed: go on with the version that wrote it",
+            origin, name);
+    toml::table& keys = *node.as_table();
+    std::vector<std::string> unknown;
+    for (const auto& [key, value] : keys)
+      if (find_key(fmt::format("{}.{}", name, key.str())) == nullptr) unknown.emplace_back(key.str());
+    for (const std::string& key : unknown) {
+      std::ostringstream value;
+      value << toml::node_view<const toml::node>(keys.get(key));
+      require(std::ranges::find(harmless, name) != harmless.end(),
+              "{}: its configuration has {}.{} = {}, which this version of annulus-train does not know and "
+              "which may change what is computed: go on with the version that wrote it",
+              origin, name, key, value.str());
+      spdlog::warn(
+          "{}: its configuration has {}.{} = {}, which this version of annulus-train does not know "
+          "and leaves out",
+          origin, name, key, value.str());
+      keys.erase(key);
+    }
+  }
+}
+
 }  // namespace
 
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
@@ -171,19 +210,22 @@ Config Config::load(const std::filesystem::path& file, std::span<const std::stri
 }
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {
-  Config config;
-  config.model.vocabulary = 0;
-  try {
-    read_table(config, toml::parse(text, origin), "", origin);
-  } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}", origin, error.source().begin.line, error.description());
-  }
+  Config config = defaults();
+  read_table(config, config::parse(text, origin), "", origin);
   for (const std::string& text_override : overrides) override_key(config, text_override);
   try {
     config.check();
   } catch (const Error& error) {
     fail("{}: {}", origin, error.what());
   }
+  return config;
+}
+
+Config Config::parse_stored(std::string_view text, std::string_view origin) {
+  Config config = defaults();
+  toml::table table = config::parse(text, origin);
+  drop_unknown(table, origin);
+  read_table(config, table, "", origin);
   return config;
 }
 
@@ -212,9 +254,10 @@ void Config::check() const {
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
-  require(train.warmup_steps <= train.steps,
-          "train.warmup_steps = {} exceeds train.steps = {}: warm up for fewer steps", train.warmup_steps,
-          train.steps);
+  require(train.warmup_steps <= schedule_steps(),
+          "train.warmup_steps = {} exceeds train.{} = {}: warm up for fewer steps, or raise "
+          "train.schedule_steps",
+          train.warmup_steps, train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
   require(train.min_lr <= train.lr, "train.min_lr = {} exceeds train.lr = {}: the cosine goes down",
           train.min_lr, train.lr);
   for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
@@ -242,7 +285,7 @@ optim::AdamWOptions Config::adamw() const {
 }
 
 optim::LearningRateSchedule Config::learning_rate() const {
-  return {train.lr, train.min_lr, train.warmup_steps, train.steps};
+  return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
 }
 
 std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation) {

@@ -60,7 +60,8 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(attention.cluster), never},
       {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
        ANNULUS_MEMBER(attention.mask), in_run},
-      {"attention.kernel", "automatic, portable, host_simd (CPU), mma (NVIDIA's tensor cores)",
+      {"attention.kernel",
+       "automatic, portable, host_simd (CPU), mma (NVIDIA), or tensor_cores: a kernel on them or an error",
        ANNULUS_MEMBER(attention.kernel), never},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
@@ -86,6 +87,10 @@ const std::vector<Key>& table() {
       {"train.lr", "peak learning rate", ANNULUS_MEMBER(train.lr), in_run, 0},
       {"train.min_lr", "learning rate at the end of the cosine", ANNULUS_MEMBER(train.min_lr), in_run, 0},
       {"train.warmup_steps", "updates of linear warm-up", ANNULUS_MEMBER(train.warmup_steps), in_run, 0},
+      {"train.schedule_steps",
+       "updates until the learning rate is at train.min_lr and stays there; 0: train.steps of the first "
+       "start",
+       ANNULUS_MEMBER(train.schedule_steps), never, 0},
       {"train.weight_decay", "of AdamW, on matrices alone", ANNULUS_MEMBER(train.weight_decay), in_run, 0},
       {"train.beta1", "decay of AdamW's mean of gradients", ANNULUS_MEMBER(train.beta1), in_run, 0},
       {"train.beta2", "decay of AdamW's mean of squared gradients", ANNULUS_MEMBER(train.beta2), in_run, 0},

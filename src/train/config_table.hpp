@@ -16,7 +16,7 @@ using Reference =
 
 /// When a key has to keep its value.
 enum class Fixed : std::uint8_t {
-  never,      ///< changes where or how fast a run computes, not what
+  never,      ///< changes where, how fast or how far a run computes
   in_run,     ///< as long as the run goes on in its folder
   in_lineage  ///< also when a checkpoint starts a run of its own
 };

@@ -30,6 +30,8 @@ class Learner {
   virtual std::string description() const = 0;
   /// The kernel of the local attention, that which `automatic` stands for.
   virtual attention::Kernel kernel() const = 0;
+  /// That this kernel is far slower than others on the device, and why; empty where it is not.
+  virtual std::string warning() const = 0;
 
   /// Initial parameters, the same on every rank.
   virtual void initialize() = 0;
@@ -38,13 +40,14 @@ class Learner {
   /// Gives all ranks what rank 0's buffers hold, the state after `steps` updates. Collective.
   virtual void restored(std::int64_t steps) = 0;
 
-  /// One update from these sequences, the micro-batches of this rank, as number `step` (from 1). Collective.
+  /// One update at `learning_rate` from these sequences, the micro-batches of this rank, as number `step`
+  /// (from 1). Collective.
   /// Throws Error on every rank, before the update, when loss or gradient is not finite on any. What all
   /// ranks share and what this one has seen of the step; the device is idle on return.
   /// `recorder`, unless null, gets parameters, tokens, what the model computes, and gradients
   /// (docs/formats/tensor-dump.md).
-  virtual StepResult update(std::int64_t step, std::span<const data::Sequence> sequences,
-                            trace::Recorder* recorder) = 0;
+  virtual StepResult update(std::int64_t step, double learning_rate,
+                            std::span<const data::Sequence> sequences, trace::Recorder* recorder) = 0;
 };
 
 /// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`; both

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/own_instance.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/model/flops.hpp>
 #include <annulus/model/llama.hpp>
@@ -16,16 +17,6 @@
 #include "train/weights.hpp"
 
 namespace annulus::train {
-
-/// An execution space instance for one rank: on a device a stream of its own, since ranks of a test are
-/// threads of one process.
-template <class Exec>
-Exec own_instance() {
-  if constexpr (std::is_same_v<Exec, HostExec>)
-    return Exec();
-  else
-    return Kokkos::Experimental::partition_space(Exec(), 1)[0];
-}
 
 template <class Exec, class T>
 class LearnerOn final : public Learner {
@@ -38,8 +29,7 @@ class LearnerOn final : public Learner {
         attention_(exec_, context, config, documents),
         llama_(exec_, config.model, attention_.plans().rows()),
         weights_(exec_, llama_.parameter_map(), config.adamw()),
-        clipper_(config.train.clip_norm),
-        schedule_(config.learning_rate()) {}
+        clipper_(config.train.clip_norm) {}
 
   const model::ParameterMap& map() const override { return llama_.parameter_map(); }
   const SequencePlans& plans() const override { return attention_.plans(); }
@@ -50,6 +40,7 @@ class LearnerOn final : public Learner {
     return fmt::format("{} in {}, attention kernel {}", device, config_.train.dtype, name_of(kernel()));
   }
   attention::Kernel kernel() const override { return attention_.kernel(); }
+  std::string warning() const override { return attention_.warning(); }
 
   void initialize() override {
     weights_.initialize(exec_, map(), static_cast<std::uint64_t>(config_.run.seed));
@@ -57,7 +48,7 @@ class LearnerOn final : public Learner {
   Buffers buffers() const override { return weights_.buffers(exec_); }
   void restored(std::int64_t steps) override { weights_.restored(exec_, world_, steps); }
 
-  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences,
+  StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     trace::Recorder* recorder) override {
     attention_.reset_times();
     StepResult result;
@@ -83,10 +74,10 @@ class LearnerOn final : public Learner {
     const optim::Clipping clipping = clipper_.measure(exec_, weights_.gradients());
     require_finite(step, "gradient norm", clipping.finite());
     result.gradient_norm = clipping.norm;
-    result.learning_rate = schedule_.at(step - 1);
+    result.learning_rate = learning_rate;
     {
       const Region region("annulus::train::update");
-      weights_.update(exec_, result.learning_rate, clipping.scale);
+      weights_.update(exec_, learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
     result.waiting_seconds = attention_.waiting_seconds();
@@ -165,14 +156,14 @@ class LearnerOn final : public Learner {
         what, step, first);
   }
 
-  const Exec exec_ = own_instance<Exec>();
+  const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
+  const Exec& exec_ = *instance_;
   comm::Communicator &world_, &context_;
   const Config config_;
   SequenceAttention<Exec, T> attention_;
   model::Llama<Exec, T> llama_;
   Weights<Exec, T> weights_;
   optim::GradientClipper<Exec> clipper_;
-  const optim::LearningRateSchedule schedule_;
 };
 
 template <class Exec, class T>

@@ -41,6 +41,11 @@ nlohmann::json to_json(const MemoryUse& use) {
   return peaks;
 }
 
+std::string curve_text(const optim::LearningRateSchedule& schedule) {
+  return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.peak,
+                     schedule.minimum, schedule.warmup_steps, schedule.total_steps);
+}
+
 }  // namespace
 
 PeakMemory peak_memory() {
@@ -81,6 +86,25 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"peak_memory_bytes", to_json(result.memory)}};
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   return record;
+}
+
+std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
+                                             std::int64_t step) {
+  std::vector<std::string> notes;
+  const optim::LearningRateSchedule next = now.learning_rate();
+  if (before && before->learning_rate() != next) {
+    const optim::LearningRateSchedule last = before->learning_rate();
+    notes.push_back(fmt::format(
+        "the learning rate takes another curve: {} instead of {}; update {} runs at {:.3g} instead "
+        "of {:.3g}",
+        curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
+  }
+  if (now.train.steps > next.total_steps && step < now.train.steps)
+    notes.push_back(fmt::format(
+        "the learning rate is at train.min_lr = {} from update {} (train.schedule_steps) on, up to "
+        "the last, {} (train.steps)",
+        next.minimum, next.total_steps, now.train.steps));
+  return notes;
 }
 
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/train/config.hpp>
 #include <annulus/train/peak_memory.hpp>
 
 namespace annulus::train {
@@ -44,6 +47,12 @@ struct ReportOptions {
 /// The line of metrics.jsonl.
 nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
                               std::int64_t tokens_so_far, std::int64_t epoch);
+
+/// What the log says of the learning rate when a run starts after `step` updates: that its curve differs from
+/// that of `before`, the configuration of the checkpoint that it goes on from, and where it ends before
+/// train.steps. One line each. `now` knows its train.schedule_steps.
+std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
+                                             std::int64_t step);
 
 /// The progress line. `seconds_per_step` is what the estimate of the time left is made from.
 std::string progress_line(const StepResult& result, const ReportOptions& options, std::int64_t step,

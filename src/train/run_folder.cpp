@@ -2,8 +2,13 @@
 
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
@@ -20,20 +25,63 @@ ResumePolicy ResumePolicy::parse(const std::string& text) {
   return {Kind::file, text};
 }
 
-RunFolder::RunFolder(const Config& config, const ResumePolicy& resume)
-    : folder_(config.run.folder),
-      lock_(folder_),
-      checkpoints_(folder_ / "checkpoints", config.checkpoint.keep) {
+namespace {
+
+// The folder, which is there from here on and can be written.
+const fs::path& made(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const bool writable = !error && ::access(folder.c_str(), W_OK) == 0;
+  require(writable, "run.folder = '{}' cannot be {} ({}): check its permissions or choose another",
+          folder.string(), error ? "made" : "written", error ? error.message() : std::strerror(errno));
+  return folder;
+}
+
+}  // namespace
+
+RunLog::RunLog(const fs::path& folder) {
+  const fs::path file = folder / "train.log";
+  try {
+    sink_ = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
+    sink_->set_pattern("%Y-%m-%d %H:%M:%S %l %v");
+    spdlog::default_logger()->sinks().push_back(sink_);
+    spdlog::default_logger()->flush_on(spdlog::level::info);
+  } catch (const spdlog::spdlog_ex& error) {
+    fail("{} cannot be written ({}): check the permissions of run.folder", file.string(), error.what());
+  }
+}
+
+RunLog::~RunLog() {
+  std::erase(spdlog::default_logger()->sinks(), sink_);
+}
+
+RunFolder::RunFolder(Config config, const ResumePolicy& resume)
+    : config_(std::move(config)),
+      folder_(config_.run.folder),
+      lock_(made(folder_) / "run.lock",
+            fmt::format(
+                "run.folder = '{}' is in use by another run (it holds run.lock): wait for it, or choose "
+                "another folder",
+                folder_.string())),
+      log_(folder_),
+      checkpoints_(folder_ / "checkpoints", config_.checkpoint.keep) {
+  if (!lock_.missing().empty())
+    spdlog::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
+                 (folder_ / "run.lock").string(), lock_.missing());
   checkpoints_.remove_leftovers();
   find_checkpoint(resume);
   if (resume_from_) {
+    before_ = Config::parse_stored(resume_from_->progress().config, resume_from_->file().string());
     // A checkpoint in a folder that has none yet begins a run of its own, whose recipe may be another.
     const bool branch = resume.kind == ResumePolicy::Kind::file && checkpoints_.steps().empty();
-    require_compatible(config, branch ? Continuation::branch : Continuation::same_run);
+    require_compatible(branch ? Continuation::branch : Continuation::same_run);
   }
+  // The learning rate goes on along the curve that it is on, however many updates are asked for.
+  config_.train.schedule_steps =
+      config_.train.schedule_steps == 0 && before_ ? before_->schedule_steps() : config_.schedule_steps();
+  config_.check();
   // A folder without checkpoints has no past to be true to: its configuration is replaced.
-  io::write_text_atomically(folder_ / "config.toml", config.to_toml());
-  start_log();
+  io::write_text_atomically(folder_ / "config.toml", config_.to_toml());
 }
 
 void RunFolder::find_checkpoint(const ResumePolicy& resume) {
@@ -58,32 +106,14 @@ void RunFolder::find_checkpoint(const ResumePolicy& resume) {
   }
 }
 
-void RunFolder::require_compatible(const Config& config, Continuation continuation) const {
-  const Config before = Config::parse(resume_from_->progress().config, resume_from_->file().string());
-  for (const Difference& d : incompatible(before, config, continuation))
+void RunFolder::require_compatible(Continuation continuation) const {
+  for (const Difference& d : incompatible(*before_, config_, continuation))
     fail("{} = {} differs from {}, with which {} was made: take the old value, {}", d.key, d.after, d.before,
          resume_from_->file().string(),
          continuation == Continuation::branch
              ? "or start anew without --resume"
              : "start anew in another run.folder, or (keys of attention and train) branch off with --resume "
                "FILE in another run.folder");
-}
-
-RunFolder::~RunFolder() {
-  if (logging_) spdlog::default_logger()->sinks().pop_back();
-}
-
-void RunFolder::start_log() {
-  const fs::path file = folder_ / "train.log";
-  try {
-    const auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
-    sink->set_pattern("%Y-%m-%d %H:%M:%S %l %v");
-    spdlog::default_logger()->sinks().push_back(sink);
-    spdlog::default_logger()->flush_on(spdlog::level::info);
-    logging_ = true;
-  } catch (const spdlog::spdlog_ex& error) {
-    fail("{} cannot be written ({}): check the permissions of run.folder", file.string(), error.what());
-  }
 }
 
 void RunFolder::start_metrics(std::int64_t step) {

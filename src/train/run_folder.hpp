@@ -1,31 +1,47 @@
 #pragma once
 
+#include <spdlog/common.h>
+
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/io/file_lock.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
 
-#include "train/folder_lock.hpp"
-
 namespace annulus::train {
+
+/// While it lives, log messages go to train.log of a run folder too.
+class RunLog {
+ public:
+  /// Throws Error naming the file when it cannot be written.
+  explicit RunLog(const std::filesystem::path& folder);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+ private:
+  std::shared_ptr<spdlog::sinks::sink> sink_;
+};
 
 /// What a run leaves on disk. Rank 0 alone has one, and holds the folder against other runs while it lives.
 class RunFolder {
  public:
   /// Makes and locks the folder, finds the checkpoint to go on from, holds the configuration against the one
-  /// that the checkpoint was made with, and saves it. Log messages go to train.log too from here on. Throws
-  /// Error naming path, key and remedy.
-  RunFolder(const Config& config, const ResumePolicy& resume);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
+  /// that the checkpoint was made with, completes it from there and saves it. Throws Error naming path, key
+  /// and remedy.
+  RunFolder(Config config, const ResumePolicy& resume);
 
   const std::optional<Checkpoint>& resume_from() const { return resume_from_; }
+  /// What the checkpoint was made with.
+  const std::optional<Config>& before() const { return before_; }
+  /// That of the run, its train.schedule_steps known.
+  const Config& config() const { return config_; }
 
   /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again.
   void start_metrics(std::int64_t step);
@@ -36,16 +52,17 @@ class RunFolder {
 
  private:
   void find_checkpoint(const ResumePolicy& resume);
-  void require_compatible(const Config& config, Continuation continuation) const;
-  void start_log();
+  void require_compatible(Continuation continuation) const;
 
+  Config config_;
   std::filesystem::path folder_;
-  FolderLock lock_;
+  io::FileLock lock_;
+  RunLog log_;
   CheckpointFolder checkpoints_;
   std::optional<Checkpoint> resume_from_;
+  std::optional<Config> before_;
   io::JsonLinesWriter metrics_;
   bool metrics_failed_ = false;
-  bool logging_ = false;
 };
 
 }  // namespace annulus::train

@@ -20,7 +20,7 @@ attention::Kernel kernel_of(const Config& config) {
   const std::string& name = config.attention.kernel;
   const attention::Kernel kernel = attention::parse_kernel(name, "attention.kernel =");
   constexpr bool host = std::is_same_v<Exec, HostExec>;
-  require(!host || kernel != attention::Kernel::mma,
+  require(!host || !on_tensor_cores(kernel),
           "attention.kernel = '{}' is for GPUs, but this run computes on the CPU (run.device = '{}'): use "
           "automatic",
           name, config.run.device);
@@ -28,7 +28,7 @@ attention::Kernel kernel_of(const Config& config) {
           "attention.kernel = '{}' is for the CPU, but this run computes on a GPU (run.device = '{}'): use "
           "automatic",
           name, config.run.device);
-  require(sizeof(T) == 2 || kernel != attention::Kernel::mma,
+  require(sizeof(T) == 2 || !on_tensor_cores(kernel),
           "attention.kernel = '{}' takes 16-bit types: set train.dtype = 'bf16', or use automatic", name);
   return kernel;
 }
@@ -44,6 +44,7 @@ class SequenceAttention {
                     std::span<const std::int64_t> documents)
       : kernel_(kernel_of<Exec, T>(config)),
         runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_)),
+        warning_(attention::slow_kernel_warning<Exec, T>(config.model.head_dim, kernel_)),
         plans_(context.topology(), context.rank(), config, documents),
         attention_(make(exec, context, config)) {}
 
@@ -62,6 +63,8 @@ class SequenceAttention {
 
   /// Of the local attention: what attention.kernel stands for.
   attention::Kernel kernel() const { return runs_; }
+  /// Of a slow kernel (attention::slow_kernel_warning); empty without.
+  const std::string& warning() const { return warning_; }
 
   void reset_times() {
     attention_.reset_times();
@@ -85,6 +88,7 @@ class SequenceAttention {
   }
 
   attention::Kernel kernel_, runs_;
+  std::string warning_;
   SequencePlans plans_;
   Attention attention_;
   double planning_seconds_ = 0;

@@ -71,8 +71,9 @@ void SequencePlans::choose(const Config& config) {
                                         ? simulate::default_cluster()
                                         : simulate::read_cluster(config.attention.cluster);
   constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
-  simulate::Choice choice = simulate::choose(problem_, schedule_, layout, passes, cluster, std::nullopt,
-                                             "attention.schedule", "attention.layout");
+  simulate::Choice choice =
+      simulate::choose(problem_, schedule_, layout, passes, cluster,
+                       {.schedule_field = "attention.schedule", .layout_field = "attention.layout"});
   schedule_ = std::move(choice.schedule);
   problem_.layout = choice.layout;
 }

@@ -166,6 +166,7 @@ class Run {
     } else {
       learner_->initialize();
     }
+    share_schedule();
     progress_.data_fingerprint = dataset_->fingerprint();
     progress_.update_sequences = update_sequences();
     progress_.config = config_.to_toml();
@@ -205,15 +206,20 @@ class Run {
     progress_.update_sequences = numbers[4];
   }
 
+  // Rank 0 knows the length of the schedule, which may be the checkpoint's.
+  void share_schedule() {
+    if (folder_) config_.train.schedule_steps = folder_->config().train.schedule_steps;
+    world_.broadcast(HostExec(), &config_.train.schedule_steps, sizeof config_.train.schedule_steps, 0);
+  }
+
   StepResult step() {
     const Region region("annulus::train::step");
     const Kokkos::Timer timer;
     const std::int64_t step = progress_.step + 1;
     const comm::Watch::Doing doing(world_.watch(), fmt::format("update {}", step));
     const std::vector<data::Sequence> sequences = next_sequences();
-    StepResult result = !dump_.file.empty() && step == dump_.step
-                            ? recorded_update(step, sequences)
-                            : learner_->update(step, sequences, nullptr);
+    StepResult result = !dump_.file.empty() && step == dump_.step ? recorded_update(step, sequences)
+                                                                  : update(step, sequences, nullptr);
     progress_.step = step;
     progress_.stream = loader_->state();
     result.tokens = tokens_per_step();
@@ -222,6 +228,10 @@ class Run {
     result.stop_signal = stop_.received();
     take_maxima(world_, result);
     return result;
+  }
+
+  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences, trace::Recorder* recorder) {
+    return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder);
   }
 
   // Which update is meant, and whether it comes and its file can be written, is known before the first.
@@ -252,7 +262,7 @@ class Run {
           file.set_attribute("layout", learner_->plans().layout().to_string());
           file.set_attribute("kernel", std::string(name_of(learner_->kernel())));
         },
-        [&](trace::Recorder& recorder) { result = learner_->update(step, sequences, &recorder); });
+        [&](trace::Recorder& recorder) { result = update(step, sequences, &recorder); });
     if (folder_) spdlog::info("the tensors of step {} are in {}", step, dump_.file.string());
     return result;
   }
@@ -311,6 +321,8 @@ class Run {
     spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
                  dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
     spdlog::info("each rank computes on {}", learner_->description());
+    if (const std::string warning = learner_->warning(); !warning.empty())
+      spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
     spdlog::info("{} data-parallel groups of {} context-parallel ranks ({}; {}); attention {} / {} / {}",
                  groups_.data_groups, groups_.context->size(), world_.description(),
                  world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
@@ -320,13 +332,15 @@ class Run {
                    plans.layout().to_string());
     if (resumed_)
       spdlog::info("going on after step {} of {}", progress_.step, folder_->resume_from()->file().string());
+    for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
+      spdlog::info("{}", note);
   }
 
   comm::Communicator& world_;
   DumpRequest dump_;
   const StopSignal stop_;
   std::shared_ptr<const data::TokenDataset> dataset_;
-  const Config config_;
+  Config config_;
   Groups groups_;
   std::unique_ptr<Learner> learner_;
   Progress progress_;

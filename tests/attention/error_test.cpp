@@ -175,6 +175,7 @@ TEST(Kernel, Names) {
   EXPECT_EQ(attention::name_of(Kernel::host_simd), "host_simd");
   EXPECT_EQ(attention::name_of(Kernel::mma), "mma");
   EXPECT_EQ(attention::parse_kernel("mma"), Kernel::mma);
+  EXPECT_EQ(attention::parse_kernel("tensor_cores"), Kernel::tensor_cores);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "attention/local_run.hpp"
 #include "attention/masks.hpp"
 #include "attention/portable/scratch.hpp"
+#include "attention/tensor_cores.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 
@@ -148,6 +149,41 @@ TEST(Launch, KernelForNamesTheKernelThatRuns) {
 #endif
   EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float>(128, Kernel::mma); }),
               testing::HasSubstr("the kernel mma takes bf16 and f16"));
+}
+
+template <class T>
+void check_warning() {
+  for (const int head_dim : {16, 64, 96, 128, 256}) {
+    const bool slow = !on_host && attention::kernel_for<TestExec, T>(head_dim) == Kernel::portable;
+    const std::string text = attention::slow_kernel_warning<TestExec, T>(head_dim, Kernel::automatic);
+    EXPECT_EQ(text.empty(), !slow) << head_dim << ": " << text;
+    EXPECT_EQ((attention::slow_kernel_warning<TestExec, T>(head_dim, Kernel::portable)), "")
+        << "as asked for";
+    if (on_host || slow) {
+      EXPECT_THAT(error_text([&] { attention::kernel_for<TestExec, T>(head_dim, Kernel::tensor_cores); }),
+                  testing::HasSubstr("the kernel tensor_cores takes bf16 and f16"));
+    } else {
+      EXPECT_EQ((attention::kernel_for<TestExec, T>(head_dim, Kernel::tensor_cores)),
+                (attention::kernel_for<TestExec, T>(head_dim)));
+    }
+  }
+}
+
+TEST(Launch, ASlowKernelOnAGpuIsSaidOrForbidden) {
+  check_warning<float>();
+  check_warning<bfloat16>();
+  check_warning<float16>();
+}
+
+TEST(TensorCores, SayWhyTheyAreNotUsedAndTheRemedy) {
+  using attention::why_not_on_tensor_cores;
+  using testing::AllOf;
+  using testing::HasSubstr;
+  EXPECT_THAT(why_not_on_tensor_cores(DType::bf16, 128, false),
+              AllOf(HasSubstr("this build has no kernels"), HasSubstr("preset cuda")));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f32, 128, true), AllOf(HasSubstr("not f32"), HasSubstr("bf16")));
+  EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 96, true),
+              AllOf(HasSubstr("head_dim 96"), HasSubstr("head_dim 64 and 128")));
 }
 
 bool same_bits(const AttentionResult& a, const AttentionResult& b) {

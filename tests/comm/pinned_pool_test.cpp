@@ -1,6 +1,8 @@
 // The buffers through which memory of devices moves over the host: which message gets which.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <utility>
 
@@ -20,13 +22,14 @@ TEST(PinnedPool, ABufferServesMessagesOfAboutOneSize) {
   EXPECT_NE(pool.take(10000).data(), memory) << "the buffer is in use";
 }
 
-TEST(PinnedPool, BuffersHoldTheirMessageAndLittleMore) {
+TEST(PinnedPool, BuffersHoldTheirMessageInPowersOfTwo) {
   PinnedPool pool;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{1025},
                                   std::size_t{16384}, std::size_t{100000007}}) {
     const std::size_t size = pool.take(bytes).memory.view().size();
     EXPECT_GE(size, bytes);
-    EXPECT_LE(size, bytes + bytes / 8 + 64) << bytes;
+    EXPECT_LE(size, std::max<std::size_t>(4096, 2 * bytes)) << bytes;
+    EXPECT_TRUE(std::has_single_bit(size)) << bytes;
   }
 }
 

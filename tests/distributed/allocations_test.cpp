@@ -55,8 +55,17 @@ std::vector<std::string> allocations_of(comm::Communicator& communicator, const 
                                                 plan::make_plan(schedule, problem, plan::Pass::backward));
   const Rank<T> r(problem, problem.shard(communicator.rank()).count);
   const auto passes = [&] {
-    attention.forward(exec, r.q, r.k, r.v, 0.125f, r.out, r.lse);
-    attention.backward(exec, r.q, r.k, r.v, 0.125f, r.out, r.lse, r.d_out, r.dq, r.dk, r.dv);
+    attention.forward(exec, {.q = r.q, .k = r.k, .v = r.v, .scale = 0.125f, .out = r.out, .lse = r.lse});
+    attention.backward(exec, {.q = r.q,
+                              .k = r.k,
+                              .v = r.v,
+                              .scale = 0.125f,
+                              .out = r.out,
+                              .lse = r.lse,
+                              .d_out = r.d_out,
+                              .dq = r.dq,
+                              .dk = r.dk,
+                              .dv = r.dv});
     exec.fence("annulus::test: both passes are done");
     communicator.barrier();
   };

@@ -142,8 +142,17 @@ Shards compute(const Sample& sample, distributed::Attention<TestExec, T>& attent
     const auto out = on_device(r.out), dq = on_device(r.dq), dk = on_device(r.dk), dv = on_device(r.dv);
     const auto lse = on_device(r.lse);
     const auto scale = static_cast<float>(sample.scale);
-    attention.forward(exec, q, k, v, scale, out, lse);
-    attention.backward(exec, q, k, v, scale, out, lse, d_out, dq, dk, dv);
+    attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
+    attention.backward(exec, {.q = q,
+                              .k = k,
+                              .v = v,
+                              .scale = scale,
+                              .out = out,
+                              .lse = lse,
+                              .d_out = d_out,
+                              .dq = dq,
+                              .dk = dk,
+                              .dv = dv});
     exec.fence("annulus::test: both passes are done");
     Kokkos::deep_copy(r.out, out);
     Kokkos::deep_copy(r.lse, lse);

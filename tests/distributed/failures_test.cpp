@@ -138,7 +138,12 @@ TEST(DistributedFailures, WrongShapes) {
   const auto array = [](int heads, int rows) { return Array4<float, HostExec>("array", 1, heads, rows, 16); };
   const Array3<float, HostExec> lse("lse", 1, 4, 61);
   const auto forward = [&](int kv_heads, int out_rows) {
-    attention.forward(exec, array(4, 61), array(kv_heads, 61), array(2, 61), 0.25f, array(4, out_rows), lse);
+    attention.forward(exec, {.q = array(4, 61),
+                             .k = array(kv_heads, 61),
+                             .v = array(2, 61),
+                             .scale = 0.25f,
+                             .out = array(4, out_rows),
+                             .lse = lse});
   };
   EXPECT_THAT(error_text([&] { forward(4, 61); }),
               AllOf(HasSubstr("k is (1, 4, 61, 16)"), HasSubstr("(1, 2, 61, 16)")));

@@ -86,8 +86,17 @@ struct Arrays {
 
   /// Both passes; returns all results on the host.
   std::vector<float> run(const TestExec& exec, distributed::Attention<TestExec, bfloat16>& attention) {
-    attention.forward(exec, q, k, v, 0.1f, out, lse);
-    attention.backward(exec, q, k, v, 0.1f, out, lse, d_out, dq, dk, dv);
+    attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 0.1f, .out = out, .lse = lse});
+    attention.backward(exec, {.q = q,
+                              .k = k,
+                              .v = v,
+                              .scale = 0.1f,
+                              .out = out,
+                              .lse = lse,
+                              .d_out = d_out,
+                              .dq = dq,
+                              .dk = dk,
+                              .dv = dv});
     exec.fence("annulus::test: both passes are done");
     std::vector<float> all;
     const auto append = [&](const auto& view) {

@@ -79,8 +79,17 @@ std::vector<float> results(comm::Communicator& communicator, const BothPlans& pl
   const HostExec exec;
   distributed::Attention<HostExec, float> attention(exec, communicator, plans.forward, plans.backward,
                                                     settings);
-  attention.forward(exec, q, k, v, 0.3f, out, lse);
-  attention.backward(exec, q, k, v, 0.3f, out, lse, d_out, dq, dk, dv);
+  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 0.3f, .out = out, .lse = lse});
+  attention.backward(exec, {.q = q,
+                            .k = k,
+                            .v = v,
+                            .scale = 0.3f,
+                            .out = out,
+                            .lse = lse,
+                            .d_out = d_out,
+                            .dq = dq,
+                            .dk = dk,
+                            .dv = dv});
   std::vector<float> all(lse.data(), lse.data() + lse.size());
   for (const auto& array : {out, dq, dk, dv})
     all.insert(all.end(), array.data(), array.data() + array.size());

@@ -58,8 +58,17 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
   const Array3<float, Exec> lse("lse", 1, 2, rows);
   const auto q = array(), k = array(), v = array(), out = array(), d_out = array(), dq = array(),
              dk = array(), dv = array();
-  attention.forward(exec, q, k, v, 1.0f, out, lse);
-  attention.backward(exec, q, k, v, 1.0f, out, lse, d_out, dq, dk, dv);
+  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 1.0f, .out = out, .lse = lse});
+  attention.backward(exec, {.q = q,
+                            .k = k,
+                            .v = v,
+                            .scale = 1.0f,
+                            .out = out,
+                            .lse = lse,
+                            .d_out = d_out,
+                            .dq = dq,
+                            .dk = dk,
+                            .dv = dv});
   exec.fence("annulus::test: both passes are done");
 }
 

@@ -84,7 +84,7 @@ void attend(comm::Communicator& communicator, const std::string& schedule, Stuck
     }
   } say{progress.given_up};
   if (rank == stuck.rank && stuck.compute == 0) stay_until(given_up);
-  attention.forward(exec, q, k, v, 1.0f, out, lse);
+  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 1.0f, .out = out, .lse = lse});
   progress.done[static_cast<std::size_t>(rank)] = true;
 }
 

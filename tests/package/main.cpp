@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   Array4<float, HostExec> out("out", 1, 1, tokens, head_dim);
   Array3<float, HostExec> lse("lse", 1, 1, tokens);
   Kokkos::deep_copy(v, 3.0f);
-  attention.forward(exec, q, k, v, 0.25f, out, lse);
+  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 0.25f, .out = out, .lse = lse});
 
   // Equal scores: every row is the mean of equal values, and LSE is the logarithm of the number of keys.
   const bool right = std::abs(out(0, 0, tokens - 1, 0) - 3.0f) < 1e-5f &&

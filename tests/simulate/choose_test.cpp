@@ -151,22 +151,24 @@ TEST(Choose, KeepsWithinTheMemoryLimit) {
   const Choice free = choose(problem, "auto", "contiguous", both, default_cluster());
   const auto gathered = std::ranges::find(free.candidates, "all-gather", &Candidate::schedule);
   ASSERT_NE(gathered, free.candidates.end());
-  const Choice limited =
-      choose(problem, "auto", "contiguous", both, default_cluster(), gathered->buffer_bytes - 1);
+  const Choice limited = choose(problem, "auto", "contiguous", both, default_cluster(),
+                                {.memory_limit = gathered->buffer_bytes - 1});
   const auto refused = std::ranges::find(limited.candidates, "all-gather", &Candidate::schedule);
   EXPECT_THAT(refused->reason, HasSubstr("more than the limit"));
   EXPECT_LT(limited.candidates.front().buffer_bytes, gathered->buffer_bytes);
-  EXPECT_THAT(error_text([&] { choose(problem, "auto", "auto", both, default_cluster(), 1); }),
-              AllOf(HasSubstr("schedule"), HasSubstr("limit of 1")));
+  EXPECT_THAT(
+      error_text([&] { choose(problem, "auto", "auto", both, default_cluster(), {.memory_limit = 1}); }),
+      AllOf(HasSubstr("schedule"), HasSubstr("limit of 1")));
 }
 
 TEST(Choose, NamesWhatDoesNotExist) {
   const plan::Problem problem = problem_of(1, 4, "full", 64);
-  EXPECT_THAT(
-      error_text([&] { choose(problem, "spiral", "auto", both, default_cluster(), {}, "--schedule"); }),
-      AllOf(HasSubstr("--schedule"), HasSubstr("spiral")));
   EXPECT_THAT(error_text([&] {
-                choose(problem, "auto", "wavy", both, default_cluster(), {}, "--schedule", "--layout");
+                choose(problem, "spiral", "auto", both, default_cluster(), {.schedule_field = "--schedule"});
+              }),
+              AllOf(HasSubstr("--schedule"), HasSubstr("spiral")));
+  EXPECT_THAT(error_text([&] {
+                choose(problem, "auto", "wavy", both, default_cluster(), {.layout_field = "--layout"});
               }),
               AllOf(HasSubstr("--layout"), HasSubstr("wavy")));
   EXPECT_THAT(error_text([&] { choose(problem, "helper-worker", "auto", both, default_cluster()); }),

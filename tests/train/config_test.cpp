@@ -140,6 +140,10 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
   EXPECT_THAT(parse_error("[model]\nhead_dim = 8\n"), HasSubstr("model.head_dim = 8"));
   EXPECT_THAT(parse_error("[train]\nsteps = 5\nwarmup_steps = 6\n"),
               AllOf(HasSubstr("train.warmup_steps = 6"), HasSubstr("train.steps = 5")));
+  EXPECT_THAT(parse_error("[train]\nschedule_steps = 5\nwarmup_steps = 6\n"),
+              AllOf(HasSubstr("train.warmup_steps = 6"), HasSubstr("train.schedule_steps = 5")));
+  EXPECT_EQ(Config::parse("[train]\nsteps = 5\nwarmup_steps = 6\nschedule_steps = 100\n", "x").train.steps,
+            5);
   EXPECT_THAT(parse_error("[train]\nlr = 1e-5\nmin_lr = 1e-4\n"),
               AllOf(HasSubstr("train.min_lr"), HasSubstr("train.lr")));
   EXPECT_THAT(parse_error("[train]\ndtype = 'f16'\n"),
@@ -223,6 +227,58 @@ TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {
   const auto branch = incompatible(before, after, Continuation::branch);
   ASSERT_EQ(branch.size(), 1u);
   EXPECT_EQ(branch[0].key, "model.layers");
+}
+
+TEST(Config, TheScheduleHasALengthOfItsOwn) {
+  Config config = with({"train.steps=40", "train.warmup_steps=0", "train.lr=1.0", "train.min_lr=0.5"});
+  EXPECT_EQ(config.learning_rate().total_steps, 40);
+  config.train.schedule_steps = 11;
+  EXPECT_EQ(config.learning_rate().total_steps, 11);
+  EXPECT_EQ(config.learning_rate().at(5), 0.75);
+  for (const int step : {10, 11, 39, 400}) EXPECT_EQ(config.learning_rate().at(step), 0.5);
+  Config after = config;
+  after.train.schedule_steps = 20;
+  EXPECT_TRUE(incompatible(config, after, Continuation::same_run).empty());
+}
+
+TEST(Config, StoredOnesOfOtherVersionsAreRead) {
+  // Of an older version: a few keys, and a value that is refused today.
+  const Config older =
+      Config::parse_stored("[train]\nsteps = 7\n[attention]\nschedule = 'spiral'\n", "old.h5");
+  EXPECT_EQ(older.train.steps, 7);
+  EXPECT_EQ(older.attention.schedule, "spiral");
+  Config expected;
+  expected.model.vocabulary = 0;
+  expected.train.steps = 7;
+  expected.attention.schedule = "spiral";
+  EXPECT_EQ(older.to_toml(), expected.to_toml());
+
+  // Of a newer one.
+  testing::internal::CaptureStdout();
+  const Config newer = Config::parse_stored(
+      "[run]\nfolder = 'a'\ncolour = 'red'\n[data]\nmirror = ['x']\n[train]\nsteps = 7\n[train.average]\n"
+      "decay = 0.5\n[checkpoint]\nkeep = 5\nspread = true\n",
+      "new.h5");
+  const std::string log = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(newer.run.folder, "a");
+  EXPECT_EQ(newer.train.steps, 7);
+  EXPECT_EQ(newer.checkpoint.keep, 5);
+  for (const char* key :
+       {"run.colour = 'red'", "data.mirror = [ 'x' ]", "train.average = ", "checkpoint.spread = true"})
+    EXPECT_THAT(log, AllOf(HasSubstr("warn"), HasSubstr(key), HasSubstr("new.h5")));
+
+  const auto stored_error = [](const std::string& text) {
+    return error_text([&] { Config::parse_stored(text, "new.h5"); });
+  };
+  EXPECT_THAT(
+      stored_error("[model]\nexperts = 8\n"),
+      AllOf(HasSubstr("new.h5: "), HasSubstr("model.experts = 8"), HasSubstr("the version that wrote it")));
+  EXPECT_THAT(stored_error("[attention]\nsinks = 4\n"), HasSubstr("attention.sinks = 4"));
+  EXPECT_THAT(stored_error("[parallel]\npipeline = 2\n"), HasSubstr("parallel.pipeline = 2"));
+  EXPECT_THAT(stored_error("[quantization]\nbits = 8\n"), HasSubstr("[quantization]"));
+  EXPECT_THAT(stored_error("[train]\nsteps = 'many'\n"), HasSubstr("train.steps must be a whole number"));
+  // What a user writes is held to the letter.
+  EXPECT_THAT(parse_error("[run]\ncolour = 'red'\n"), HasSubstr("unknown key 'run.colour'"));
 }
 
 /// docs/formats/configuration.md shows all keys as --print-config prints them.

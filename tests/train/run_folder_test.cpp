@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/file_lock.hpp>
+#include <annulus/io/json_lines.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "support/error_text.hpp"
-#include "train/folder_lock.hpp"
+#include "train/arrays.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -20,6 +23,7 @@ using annulus::train::test::run;
 using annulus::train::test::TinyRun;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string run_error(const Config& config, const ResumePolicy& resume = {}) {
   return error_text([&] { run(1, config, resume); });
@@ -37,34 +41,47 @@ TEST(ResumePolicy, IsAWordOrAFile) {
               AllOf(HasSubstr("--resume allways"), HasSubstr("auto, never or a checkpoint file")));
 }
 
-TEST(FolderLock, HasOneHolder) {
-  const annulus::test::TemporaryFolder folder;
-  const fs::path path = folder.path() / "a" / "b";
-  {
-    const FolderLock lock(path);
-    EXPECT_THAT(error_text([&] { FolderLock second(path); }),
-                AllOf(HasSubstr(path.string()), HasSubstr("in use by another run")));
-    const FolderLock other(folder.path() / "c");
-  }
-  EXPECT_NO_THROW(FolderLock again(path));
-  const std::string file = folder.write("file", "");
-  EXPECT_THAT(error_text([&] { FolderLock in_file(fs::path(file) / "run"); }),
-              AllOf(HasSubstr("run.folder = '"), HasSubstr(file)));
-  EXPECT_THAT(error_text([&] { FolderLock as_file{fs::path(file)}; }), HasSubstr(file));
-  EXPECT_THAT(error_text([] { FolderLock nowhere("/proc/annulus"); }),
-              HasSubstr("run.folder = '/proc/annulus'"));
-}
-
 class RunFolderTest : public testing::Test {
  protected:
   void SetUp() override { run(1, config_); }
+
+  // config_ with what the first start has settled.
+  Config effective() const {
+    Config config = config_;
+    config.train.schedule_steps = config_.train.steps;
+    return config;
+  }
+  static std::string log_of(const Config& config) {
+    return io::read_text(fs::path(config.run.folder) / "train.log");
+  }
+  // Of each update.
+  static std::vector<double> learning_rates(const Config& config) {
+    std::vector<double> rates;
+    io::read_json_lines(
+        fs::path(config.run.folder) / "metrics.jsonl",
+        [&](const nlohmann::json& record, std::int64_t) { rates.push_back(record.at("lr")); });
+    return rates;
+  }
+  // Puts another configuration into the checkpoint of update `step`, the run's last.
+  void store(std::int64_t step, const std::string& configuration) const {
+    const auto file = checkpoint_of(config_, step);
+    const model::ParameterMap map(config_.model);
+    const annulus::train::test::Arrays arrays(map);
+    const Buffers buffers = arrays;
+    const Checkpoint saved(file);
+    saved.load(map, buffers);
+    Progress progress = saved.progress();
+    progress.config = configuration;
+    save_checkpoint(file, map, progress, buffers);
+  }
+
   const TinyRun tiny_;
   const Config config_ = tiny_.config("run");
 };
 
 TEST_F(RunFolderTest, HoldsEverythingOfTheRun) {
   const fs::path folder = config_.run.folder;
-  EXPECT_EQ(Config::load(folder / "config.toml").to_toml(), config_.to_toml());
+  EXPECT_EQ(Config::load(folder / "config.toml").to_toml(), effective().to_toml());
   EXPECT_EQ(losses(config_).size(), 6u);
   EXPECT_THAT(io::read_text(folder / "train.log"), AllOf(HasSubstr("step 6/6"), HasSubstr("saved ")));
   EXPECT_TRUE(fs::exists(checkpoint_of(config_, 3)));
@@ -93,7 +110,7 @@ TEST_F(RunFolderTest, ChangedKeysNameBothValues) {
   changed.attention.mask = "documents";
   EXPECT_THAT(run_error(changed), HasSubstr("attention.mask = 'documents' differs from 'causal'"));
   // The configuration that is saved stays that of the run.
-  EXPECT_EQ(Config::load(fs::path(config_.run.folder) / "config.toml").to_toml(), config_.to_toml());
+  EXPECT_EQ(Config::load(fs::path(config_.run.folder) / "config.toml").to_toml(), effective().to_toml());
 }
 
 TEST_F(RunFolderTest, OtherUpdatesAreRefused) {
@@ -144,6 +161,91 @@ TEST_F(RunFolderTest, ACheckpointStartsARunOfItsOwn) {
               AllOf(HasSubstr("later checkpoints (up to step 6)"), HasSubstr("another run.folder")));
 }
 
+TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
+  Config longer = config_;
+  longer.train.steps = 10;
+  EXPECT_EQ(run(2, longer).last_step, 10);
+  const auto rates = learning_rates(config_);
+  ASSERT_EQ(rates.size(), 10u);
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    EXPECT_DOUBLE_EQ(rates[i], config_.learning_rate().at(static_cast<std::int64_t>(i))) << i;
+  for (std::size_t i = 5; i < rates.size(); ++i) EXPECT_EQ(rates[i], config_.train.min_lr) << i;
+  EXPECT_THAT(log_of(config_), AllOf(HasSubstr("at train.min_lr = 0.001 from update 6"),
+                                     Not(HasSubstr("takes another curve"))));
+  // The length is kept from piece to piece, not asked of the last one's steps.
+  longer.train.steps = 12;
+  run(1, longer);
+  EXPECT_EQ(learning_rates(config_).back(), config_.train.min_lr);
+}
+
+TEST_F(RunFolderTest, FewerStepsKeepTheCurve) {
+  fs::remove(checkpoint_of(config_, 6));
+  Config shorter = config_;
+  shorter.train.steps = 4;
+  EXPECT_EQ(run(1, shorter).last_step, 4);
+  EXPECT_DOUBLE_EQ(learning_rates(config_).at(3), config_.learning_rate().at(3));
+}
+
+TEST_F(RunFolderTest, AnotherCurveIsTakenWhereItIsAskedForAndSaid) {
+  Config longer = config_;
+  longer.train.steps = 10;
+  longer.train.schedule_steps = 10;
+  run(1, longer);
+  const auto rates = learning_rates(config_);
+  ASSERT_EQ(rates.size(), 10u);
+  EXPECT_DOUBLE_EQ(rates[5], 0.001);
+  EXPECT_DOUBLE_EQ(rates[6], longer.learning_rate().at(6));
+  EXPECT_THAT(
+      log_of(config_),
+      AllOf(HasSubstr("the learning rate takes another curve"),
+            HasSubstr("schedule_steps = 10 instead of train.lr = 0.01, min_lr = 0.001, warmup_steps = 2, "
+                      "schedule_steps = 6; update 7 runs at 0.00378 "),
+            HasSubstr("instead of 0.001\n"), Not(HasSubstr("is at train.min_lr"))));
+}
+
+// Before train.schedule_steps there was train.steps alone.
+TEST_F(RunFolderTest, CheckpointsWithoutALengthOfTheScheduleHaveTheirSteps) {
+  std::string configuration = effective().to_toml();
+  const std::string line = "schedule_steps = 6\n";
+  ASSERT_NE(configuration.find(line), std::string::npos);
+  configuration.erase(configuration.find(line), line.size());
+  store(6, configuration);
+  Config longer = config_;
+  longer.train.steps = 8;
+  run(1, longer);
+  EXPECT_EQ(learning_rates(config_).back(), config_.train.min_lr);
+  EXPECT_EQ(Config::parse(Checkpoint(checkpoint_of(config_, 8)).progress().config, "").train.schedule_steps,
+            6);
+}
+
+TEST_F(RunFolderTest, ABranchGoesOnAlongTheCurve) {
+  Config branch = tiny_.config("branch");
+  branch.train.steps = 8;
+  const auto resume = ResumePolicy::parse(checkpoint_of(config_, 3).string());
+  run(1, branch, resume);
+  const auto rates = learning_rates(branch);
+  ASSERT_EQ(rates.size(), 5u);
+  for (std::size_t i = 0; i < rates.size(); ++i)
+    EXPECT_DOUBLE_EQ(rates[i], config_.learning_rate().at(static_cast<std::int64_t>(i) + 3)) << i;
+  // Another recipe may not fit the length that it takes over.
+  branch = tiny_.config("slow");
+  branch.train.steps = 20;
+  branch.train.warmup_steps = 10;
+  EXPECT_THAT(run_error(branch, resume),
+              AllOf(HasSubstr("train.warmup_steps = 10"), HasSubstr("train.schedule_steps = 6")));
+}
+
+TEST_F(RunFolderTest, CheckpointsOfOtherVersionsGoOn) {
+  Config longer = config_;
+  longer.train.steps = 7;
+  store(6, effective().to_toml() + "colour = 'red'\n");  // a key of [checkpoint], the last section
+  EXPECT_EQ(run(1, longer).last_step, 7);
+  EXPECT_THAT(log_of(config_), AllOf(HasSubstr("warning"), HasSubstr("checkpoint.colour = 'red'")));
+  store(7, effective().to_toml() + "[model.experts]\ncount = 8\n");
+  EXPECT_THAT(run_error(longer),
+              AllOf(HasSubstr(checkpoint_of(config_, 7).string()), HasSubstr("model.experts")));
+}
+
 TEST_F(RunFolderTest, ADamagedNewestCheckpointCostsOnlyItsSteps) {
   const auto before = losses(config_);
   const auto file = checkpoint_of(config_, 6);
@@ -164,15 +266,19 @@ TEST_F(RunFolderTest, LeftoversOfAKilledSaveGo) {
 TEST(RunFolder, TwoRunsAtTheSameTimeAreRefused) {
   const TinyRun tiny;
   const Config config = tiny.config("run");
-  const FolderLock other(config.run.folder);
+  fs::create_directories(config.run.folder);
+  const io::FileLock other(fs::path(config.run.folder) / "run.lock", "in use");
   EXPECT_THAT(run_error(config), AllOf(HasSubstr(config.run.folder), HasSubstr("in use by another run")));
 }
 
 TEST(RunFolder, AFileInTheWayIsNamed) {
   const TinyRun tiny;
   Config config = tiny.config("run");
-  config.run.folder = tiny.folder().write("occupied", "");
-  EXPECT_THAT(run_error(config), HasSubstr("run.folder = '" + config.run.folder + "'"));
+  const std::string occupied = tiny.folder().write("occupied", "");
+  for (const std::string& folder : {occupied, occupied + "/run", std::string("/proc/annulus")}) {
+    config.run.folder = folder;
+    EXPECT_THAT(run_error(config), HasSubstr("run.folder = '" + folder + "'"));
+  }
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ using annulus::train::test::state_of;
 using annulus::train::test::TinyRun;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr double rounding = 2e-5;
 
@@ -74,6 +75,18 @@ TEST_F(Trainer, Learns) {
   EXPECT_NEAR(outcome.first_loss, first, 1e-12);
   EXPECT_NEAR(outcome.last_loss, last, 1e-12);
   EXPECT_GT(outcome.tokens_per_second, 0);
+}
+
+TEST_F(Trainer, AKernelWithoutTensorCoresIsAWarningOnAGpu) {
+  const Config config = tiny_.config("run");  // head_dim 16, in f32
+  run(1, config);
+  const std::string log = io::read_text(fs::path(config.run.folder) / "train.log");
+  const auto warning = HasSubstr("warning attention runs on the portable kernel, some 50 times slower");
+  if (annulus::test::on_host) {
+    EXPECT_THAT(log, Not(warning));
+  } else {
+    EXPECT_THAT(log, AllOf(warning, HasSubstr("bf16"), HasSubstr("attention.kernel = 'tensor_cores'")));
+  }
 }
 
 TEST_F(Trainer, EveryRecordHasItsNumbers) {
@@ -443,6 +456,13 @@ TEST_F(Trainer, WrongCombinationsNameTheKeys) {
   EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "magic"; }),
               AllOf(HasSubstr("attention.kernel = 'magic'"), HasSubstr("portable")));
   // The kernel of the other side of a PCI bus, and tensor cores without 16 bits.
+  if (annulus::test::on_host) {
+    EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "tensor_cores"; }),
+                AllOf(HasSubstr("attention.kernel = 'tensor_cores' is for GPUs"), HasSubstr("run.device")));
+  } else {
+    EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "tensor_cores"; }),
+                AllOf(HasSubstr("attention.kernel = 'tensor_cores'"), HasSubstr("train.dtype = 'bf16'")));
+  }
   const char* foreign = annulus::test::on_host ? "mma" : "host_simd";
   EXPECT_THAT(message(1, [&](Config& c) { c.attention.kernel = foreign; }),
               AllOf(HasSubstr(std::string("attention.kernel = '") + foreign), HasSubstr("run.device")));

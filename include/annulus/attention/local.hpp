@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <annulus/base/float16.hpp>
@@ -20,8 +21,12 @@ enum class Kernel : std::uint8_t {
   portable,   ///< the Kokkos kernel that runs on every execution space and shape
   host_simd,  ///< the host's SIMD micro-kernel; an Error where it does not apply
   mma,        ///< NVIDIA's tensor cores, 16-bit types, head_dim 64 or 128; an Error where it does not apply
+  tensor_cores,  ///< the fastest on tensor cores; an Error where automatic would take another
 };
 std::string_view name_of(Kernel kernel);
+
+/// Whether the kernel is for tensor cores alone.
+bool on_tensor_cores(Kernel kernel);
 
 /// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
 Kernel parse_kernel(std::string_view name, std::string_view field = "kernel");
@@ -43,9 +48,14 @@ struct Operands {
 void check_head_dim(int head_dim, std::string_view field = "head_dim");
 
 /// The kernel that forward and backward run where `kernel` is asked for, on contiguous arrays and with a
-/// positive scale: what `automatic` stands for, else `kernel`. Throws Error as they do.
+/// positive scale: what `automatic` or `tensor_cores` stands for, else `kernel`. Throws Error as they do.
 template <class Exec, class T>
 Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic);
+
+/// For the log, where `automatic` stands for the portable kernel on a GPU: that this is far slower than
+/// tensor cores, why, and what to do. Empty elsewhere.
+template <class Exec, class T>
+std::string slow_kernel_warning(int head_dim, Kernel kernel);
 
 /// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
 /// §3.1):

@@ -27,17 +27,27 @@ class Attention {
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;
 
-  /// This rank's rows: q (batch, heads, rows, head_dim), k and v (batch, kv_heads, rows, head_dim),
-  /// contiguous. Writes out (batch, heads, rows, head_dim) and lse (batch, heads, rows) in fp32.
-  void forward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-               const Array4<const T, Exec>& v, float scale, const Array4<float, Exec>& out,
-               const Array3<float, Exec>& lse);
+  /// Arrays of this rank's rows, contiguous.
+  struct Forward {
+    Array4<const T, Exec> q;     ///< (batch, heads, rows, head_dim)
+    Array4<const T, Exec> k, v;  ///< (batch, kv_heads, rows, head_dim)
+    float scale = 1.0f;          ///< of the scores
+    Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
+    Array3<float, Exec> lse;     ///< (batch, heads, rows), written
+  };
+  void forward(const Exec& exec, const Forward& arrays);
 
-  /// Writes (does not add to) dq, dk, dv in fp32, given forward's out and lse and the gradient of out.
-  void backward(const Exec& exec, const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
-                const Array4<const T, Exec>& v, float scale, const Array4<const float, Exec>& out,
-                const Array3<const float, Exec>& lse, const Array4<const T, Exec>& d_out,
-                const Array4<float, Exec>& dq, const Array4<float, Exec>& dk, const Array4<float, Exec>& dv);
+  /// The same with forward's out and lse, the gradient of out like q, and the gradients of q, k and v like
+  /// these, which are written (not added to).
+  struct Backward {
+    Array4<const T, Exec> q, k, v;
+    float scale = 1.0f;
+    Array4<const float, Exec> out;
+    Array3<const float, Exec> lse;
+    Array4<const T, Exec> d_out;
+    Array4<float, Exec> dq, dk, dv;
+  };
+  void backward(const Exec& exec, const Backward& arrays);
 
   /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);

@@ -18,6 +18,8 @@ struct LearningRateSchedule {
   /// The rate of update `step`, counted from 0. Update warmup_steps − 1 is the first at `peak` (update 0
   /// without warm-up), update total_steps − 1 and all later ones run at `minimum`.
   double at(std::int64_t step) const;
+
+  bool operator==(const LearningRateSchedule&) const = default;
 };
 
 }  // namespace annulus::optim

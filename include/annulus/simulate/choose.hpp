@@ -41,6 +41,12 @@ struct Choice {
   std::vector<Candidate> candidates;  ///< the best first; those out of the question behind
 };
 
+struct ChooseOptions {
+  /// Bytes that the exchange buffers of a rank have at most.
+  std::optional<std::int64_t> memory_limit = std::nullopt;
+  std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
+};
+
 /// Chooses the schedule and the layout with which all `passes` together take the least time on `cluster`.
 /// `schedule` and `layout` are names that make_plan and Layout::parse read, or "auto". The layout and the
 /// grid of `problem` do not count.
@@ -49,13 +55,11 @@ struct Choice {
 /// closed form (docs/planning.md). In the order of the estimates they are then simulated, as far as that is
 /// cheap: all of them for few ranks, else those whose estimate is near the best simulated time. The least
 /// time wins; of those that differ by less than a thousandth, the one that schedule_names and the list of
-/// layouts name first. With `memory_limit`, exchange buffers of a rank have at most so many bytes.
+/// layouts name first.
 ///
-/// Pure and deterministic: ranks that ask the same get the same. Throws Error when a name does not exist (it
-/// names `schedule_field` or `layout_field`), or when nothing serves the problem within the limit.
+/// Pure and deterministic: ranks that ask the same get the same. Throws Error when a name does not exist, or
+/// when nothing serves the problem within the limit.
 Choice choose(const plan::Problem& problem, std::string_view schedule, std::string_view layout,
-              std::span<const plan::Pass> passes, const Cluster& cluster,
-              std::optional<std::int64_t> memory_limit = std::nullopt,
-              std::string_view schedule_field = "schedule", std::string_view layout_field = "layout");
+              std::span<const plan::Pass> passes, const Cluster& cluster, const ChooseOptions& options = {});
 
 }  // namespace annulus::simulate

@@ -59,6 +59,7 @@ struct Config {
     std::string dtype = "f32";
     double lr = 3e-4, min_lr = 3e-5;
     std::int64_t warmup_steps = 10;
+    std::int64_t schedule_steps = 0;  ///< 0: steps of the run's first start, which its checkpoints keep
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double clip_norm = 1.0;
     std::int64_t log_every = 10;
@@ -78,6 +79,12 @@ struct Config {
   static Config parse(std::string_view text, std::string_view origin,
                       std::span<const std::string> overrides = {});
 
+  /// The configuration that a checkpoint keeps, which another version may have written: keys that it lacks
+  /// take their defaults. Keys that this version does not know are warnings in the log under run, data, train
+  /// and checkpoint, and an Error naming `origin` and the key elsewhere, where they may change what is
+  /// computed. Whether the keys fit together was checked when it was written.
+  static Config parse_stored(std::string_view text, std::string_view origin);
+
   /// All keys with their values as TOML that load reads back to an equal configuration; `explain` adds the
   /// meanings.
   std::string to_toml(bool explain = false) const;
@@ -89,6 +96,10 @@ struct Config {
   /// The limit of waits while rank 0 reads or writes a checkpoint: an hour at least.
   std::chrono::milliseconds file_stall_limit() const;
   optim::AdamWOptions adamw() const;
+  /// From the first update to where the learning rate reaches train.min_lr.
+  std::int64_t schedule_steps() const {
+    return train.schedule_steps > 0 ? train.schedule_steps : train.steps;
+  }
   optim::LearningRateSchedule learning_rate() const;
 };
 

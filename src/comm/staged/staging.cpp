@@ -4,17 +4,15 @@
 #include <bit>
 #include <utility>
 
-#include <annulus/base/division.hpp>
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::comm {
 
 namespace {
 
-/// Sizes of buffers: eight from a power of two to the next, so that at most an eighth is left over.
 std::size_t capacity_for(std::size_t bytes) {
-  const std::size_t grain = std::max<std::size_t>(64, std::bit_ceil(bytes) / 16);
-  return round_up(std::max<std::size_t>(bytes, 1), grain);
+  constexpr std::size_t page = 4096;  // less is not pinned
+  return std::max(page, std::bit_ceil(bytes));
 }
 
 }  // namespace

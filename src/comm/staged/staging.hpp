@@ -18,7 +18,9 @@ using PinnedSpace = Kokkos::SharedHostPinnedSpace;  // the host's where Kokkos k
 
 /// Pinned buffers, kept for the next message: pinning memory takes longer than most messages do. A buffer
 /// serves messages of about one size, so that what is allocated depends on the messages alone, not on which
-/// of them happened to end first.
+/// of them happened to end first. Sizes are powers of two from 4 KiB on: of each there are as many buffers as
+/// were in use at once, so that the memory has a bound where messages have one (StagedState sends long ones
+/// in pieces), whatever their sizes.
 class PinnedPool {
  public:
   struct Buffer {

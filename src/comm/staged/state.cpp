@@ -20,8 +20,10 @@ StagedState::Message& StagedState::stage(std::vector<Message>& side, void* devic
   message.device = device;
   message.bytes = bytes;
   message.peer = peer;
-  message.host = staging_->pool.take(bytes);
   message.pieces.resize(bytes / staged_piece_bytes + 1);
+  for (std::size_t i = 0; i < message.pieces.size(); ++i)
+    message.pieces[i].host =
+        staging_->pool.take(std::min(staged_piece_bytes, bytes - i * staged_piece_bytes));
   return message;
 }
 
@@ -32,25 +34,25 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
   const auto in_pieces = [](Message& message, const auto& start) {
     for (std::size_t i = 0; i < message.pieces.size(); ++i) {
       const std::size_t offset = i * staged_piece_bytes;
-      start(i, offset, std::min(staged_piece_bytes, message.bytes - offset));
+      start(message.pieces[i], offset, std::min(staged_piece_bytes, message.bytes - offset));
     }
   };
   for (const Receive& receive : receives) {
     Message& message = stage(receives_, receive.data, receive.bytes, receive.peer);
-    in_pieces(message, [&](std::size_t i, std::size_t offset, std::size_t bytes) {
-      const Receive piece{message.host.data() + offset, bytes, message.peer};
-      message.pieces[i] = inner_.exchange(HostExec(), {}, {&piece, 1}, channel);
+    in_pieces(message, [&](Piece& piece, std::size_t, std::size_t bytes) {
+      const Receive part{piece.host.data(), bytes, message.peer};
+      piece.request = inner_.exchange(HostExec(), {}, {&part, 1}, channel);
     });
   }
   const Queue& outward = staging_->outward(queue_);
   posted_->hold(outward);
   for (const Send& send : sends) {
     Message& message = stage(sends_, const_cast<void*>(send.data), send.bytes, send.peer);
-    in_pieces(message, [&](std::size_t i, std::size_t offset, std::size_t bytes) {
-      std::byte* const host = message.host.data() + offset;
+    in_pieces(message, [&](Piece& piece, std::size_t offset, std::size_t bytes) {
+      std::byte* const host = piece.host.data();
       if (bytes > 0) outward.copy_to_host(host, static_cast<const std::byte*>(send.data) + offset, bytes);
       staging_->depart(
-          {staging_->mark(outward), &inner_, {host, bytes, send.peer}, channel, &message.pieces[i], this});
+          {staging_->mark(outward), &inner_, {host, bytes, send.peer}, channel, &piece.request, this});
     });
   }
   staging_->pump();
@@ -58,10 +60,10 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
 
 bool StagedState::advance(Message& message, bool lands, bool all) {
   while (message.done < message.pieces.size()) {
-    Request& piece = message.pieces[message.done];
+    Piece& piece = message.pieces[message.done];
     if (all) {
-      piece.wait();
-    } else if (!piece.test()) {
+      piece.request.wait();
+    } else if (!piece.request.test()) {
       return false;
     }
     const std::size_t offset = message.done * staged_piece_bytes;
@@ -69,8 +71,7 @@ bool StagedState::advance(Message& message, bool lands, bool all) {
     if (lands && bytes > 0) {
       const Queue& inward = staging_->inward(queue_);
       posted_->hold(inward);  // the queue has done with what was there before
-      inward.copy_from_host(static_cast<std::byte*>(message.device) + offset, message.host.data() + offset,
-                            bytes);
+      inward.copy_from_host(static_cast<std::byte*>(message.device) + offset, piece.host.data(), bytes);
     }
     const std::lock_guard lock(mutex_);
     ++message.done;
@@ -94,8 +95,10 @@ void StagedState::finish() {
   finished_ = true;
   for (auto* side : {&sends_, &receives_}) {
     for (Message& message : *side) {
-      message.host.used = landed_;
-      staging_->pool.give_back(std::move(message.host));
+      for (Piece& piece : message.pieces) {
+        piece.host.used = landed_;
+        staging_->pool.give_back(std::move(piece.host));
+      }
     }
   }
 }

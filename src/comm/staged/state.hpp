@@ -28,13 +28,18 @@ class StagedState final : public Request::State {
   void drop() noexcept override;
 
  private:
-  /// A message, its copy in pinned memory and its pieces under way.
+  /// A part of a message in pinned memory, and its way from or to there.
+  struct Piece {
+    PinnedPool::Buffer host;
+    Request request;
+  };
+  /// Buffers of long messages are as long as a piece, those of the last pieces and of short messages powers
+  /// of two: messages of any sizes find those that others have left.
   struct Message {
     void* device = nullptr;
     std::size_t bytes = 0;
     int peer = 0;
-    PinnedPool::Buffer host;
-    std::vector<Request> pieces;
+    std::vector<Piece> pieces;
     std::size_t done = 0;  ///< pieces that have arrived, or left
   };
 

@@ -1,0 +1,71 @@
+#include "config/section.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/parse.hpp"
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::config {
+namespace {
+
+using annulus::test::error_text;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* text =
+    "[node]\nrate = 2.5\ncount = 3\nquick = true\nname = 'a'\nnames = ['b', 'c']\nempty = {}\n";
+
+class SectionTest : public testing::Test {
+ protected:
+  const toml::node& at(const char* key) const { return node_.need(key); }
+
+  const toml::table table_ = parse(text, "nodes.toml");
+  const Section file_{table_, "", "nodes.toml"};
+  const Section node_{file_.table(file_.need("node"), "node"), "node", "nodes.toml"};
+};
+
+TEST_F(SectionTest, ReadsEveryType) {
+  EXPECT_EQ(node_.number(at("rate"), "rate", 0, false), 2.5);
+  EXPECT_EQ(node_.number(at("count"), "count", 3, true), 3.0);
+  EXPECT_EQ(node_.integer(at("count"), "count", 1, 3), 3);
+  EXPECT_TRUE(node_.flag(at("quick"), "quick"));
+  EXPECT_EQ(node_.text(at("name"), "name"), "a");
+  EXPECT_THAT(node_.texts(at("names"), "names"), ElementsAre("b", "c"));
+  EXPECT_EQ(node_.find("none"), nullptr);
+  EXPECT_NO_THROW(node_.allow({"rate", "count", "quick", "name", "names", "empty"}));
+}
+
+TEST_F(SectionTest, ErrorsNameFileLineAndKey) {
+  EXPECT_EQ(error_text([&] { node_.number(at("count"), "count", 3, false); }),
+            "nodes.toml:3: node.count must be a number above 3");
+  EXPECT_EQ(error_text([&] { node_.integer(at("rate"), "rate", 1, 9); }),
+            "nodes.toml:2: node.rate must be an integer from 1 to 9");
+  EXPECT_EQ(error_text([&] { node_.integer(at("count"), "count", 4, 9); }),
+            "nodes.toml:3: node.count must be an integer from 4 to 9");
+  EXPECT_EQ(error_text([&] { node_.flag(at("count"), "count"); }),
+            "nodes.toml:3: node.count must be true or false");
+  EXPECT_EQ(error_text([&] { node_.text(at("count"), "count"); }),
+            "nodes.toml:3: node.count must be a text in quotes");
+  EXPECT_THAT(error_text([&] { node_.texts(at("name"), "name"); }),
+              HasSubstr("nodes.toml:5: node.name must be a list of texts"));
+  EXPECT_EQ(error_text([&] { node_.need("size"); }), "nodes.toml:1: [node] lacks size: add it");
+  EXPECT_THAT(error_text([&] { file_.table(at("name"), "name"); }),
+              HasSubstr("nodes.toml:5: name must be a table"));
+  EXPECT_THAT(error_text([&] { node_.allow({"rate"}); }),
+              HasSubstr("nodes.toml:3: unknown key node.count; known are rate"));
+}
+
+TEST(Parse, ErrorsNameFileAndLine) {
+  EXPECT_THAT(error_text([] { parse("a = 1\nb 2\n", "x.toml"); }), HasSubstr("x.toml:2: "));
+  EXPECT_THAT(error_text([] { parse("a 1\n", "x.toml", "see the manual"); }),
+              testing::AllOf(HasSubstr("x.toml:1: "), testing::EndsWith("; see the manual")));
+  const annulus::test::TemporaryFolder folder;
+  const std::string file = folder.write("y.toml", "a = 1\nb = [\n");
+  EXPECT_THAT(error_text([&] { parse_file(file); }), HasSubstr(file + ":"));
+  EXPECT_EQ(parse_file(folder.write("z.toml", "a = 1\n"))["a"].value<int>(), 1);
+}
+
+}  // namespace
+}  // namespace annulus::config
