@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "attention/check.hpp"
+#include "attention/hopper/hopper.hpp"
 #include "attention/host_simd/host_simd.hpp"
 #include "attention/instantiate.hpp"
 #include "attention/mma/mma.hpp"
@@ -19,28 +20,43 @@ inline constexpr bool may_use_tensor_cores = std::is_same_v<Exec, Kokkos::Cuda> 
 constexpr bool has_tensor_core_kernels = false;
 #endif
 
+/// The fastest kernel on tensor cores that takes the operands; portable where none does.
+template <class Exec, class T, class... Views>
+Kernel tensor_core_kernel([[maybe_unused]] const Operands<T, Exec>& in,
+                          [[maybe_unused]] const Views&... others) {
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+#ifdef ANNULUS_ATTENTION_HOPPER
+    if (hopper::applies(in, others...) && hopper::runs_here()) return Kernel::hopper;
+#endif
+    if (mma::applies(in, others...)) return Kernel::mma;
+  }
+#endif
+  return Kernel::portable;
+}
+
 /// The kernel that runs, `kernel` or what it stands for. `others` are the further arrays of rows.
 template <class Exec, class T, class... Views>
-Kernel choose(const Operands<T, Exec>& in, Kernel kernel, [[maybe_unused]] const Views&... others) {
+Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others) {
   if (kernel == Kernel::portable) return kernel;
-  bool simd = false, tensor_cores = false;
-  if constexpr (std::is_same_v<Exec, HostExec>) simd = host_simd::applies(in);
-#ifdef ANNULUS_ATTENTION_MMA
-  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) tensor_cores = mma::applies(in, others...);
-#endif
-  if (kernel == Kernel::automatic) {
-    return simd ? Kernel::host_simd : tensor_cores ? Kernel::mma : Kernel::portable;
+  if constexpr (std::is_same_v<Exec, HostExec>) {
+    if ((kernel == Kernel::automatic || kernel == Kernel::host_simd) && host_simd::applies(in))
+      return Kernel::host_simd;
   }
-  if (on_tensor_cores(kernel) && tensor_cores) return Kernel::mma;
-  if (kernel == Kernel::host_simd && simd) return kernel;
-  require(on_tensor_cores(kernel),
+  require(kernel != Kernel::host_simd,
           "Attention: the kernel host_simd does not take q {} on the execution space {}: use the kernel "
           "automatic or portable",
           shape_of(in.q), Exec::name());
+  const Kernel fastest = tensor_core_kernel<Exec, T>(in, others...);
+  if (kernel == Kernel::automatic) return fastest;
+  const bool others_too = kernel == Kernel::mma && fastest == Kernel::hopper;  // what hopper takes, mma takes
+  if (fastest == kernel || others_too) return kernel;
+  if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
   fail(
       "Attention: the kernel {} takes {}, not q {} of {} bytes an element on the execution space {}: use "
       "the kernel automatic or portable",
-      name_of(kernel), mma::limits, shape_of(in.q), sizeof(T), Exec::name());
+      name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q), sizeof(T),
+      Exec::name());
 }
 
 }  // namespace
@@ -55,6 +71,8 @@ std::string_view name_of(Kernel kernel) {
       return "host_simd";
     case Kernel::mma:
       return "mma";
+    case Kernel::hopper:
+      return "hopper";
     case Kernel::tensor_cores:
       return "tensor_cores";
   }
@@ -62,15 +80,16 @@ std::string_view name_of(Kernel kernel) {
 }
 
 bool on_tensor_cores(Kernel kernel) {
-  return kernel == Kernel::mma || kernel == Kernel::tensor_cores;
+  return kernel == Kernel::mma || kernel == Kernel::hopper || kernel == Kernel::tensor_cores;
 }
 
 Kernel parse_kernel(std::string_view name, std::string_view field) {
-  for (const Kernel kernel :
-       {Kernel::automatic, Kernel::portable, Kernel::host_simd, Kernel::mma, Kernel::tensor_cores}) {
+  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd, Kernel::mma,
+                              Kernel::hopper, Kernel::tensor_cores}) {
     if (name_of(kernel) == name) return kernel;
   }
-  fail("{} '{}' is unknown; known are automatic, portable, host_simd, mma and tensor_cores", field, name);
+  fail("{} '{}' is unknown; known are automatic, portable, host_simd, mma, hopper and tensor_cores", field,
+       name);
 }
 
 void check_head_dim(int head_dim, std::string_view field) {
@@ -79,9 +98,9 @@ void check_head_dim(int head_dim, std::string_view field) {
 }
 
 template <class Exec, class T>
-Kernel kernel_for(int head_dim, Kernel kernel) {
+Kernel kernel_for(int head_dim, Kernel kernel, const MaskRule& mask) {
   const Array4<const T, Exec> row(static_cast<const T*>(nullptr), 1, 1, 1, head_dim);  // read by nobody
-  return choose(Operands<T, Exec>{row, row, row, {}, {}, {}}, kernel);
+  return choose(Operands<T, Exec>{row, row, row, {}, {}, mask}, kernel);
 }
 
 template <class Exec, class T>
@@ -95,17 +114,20 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel) {
 
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
-             const Strided3<float, Exec>& lse, Kernel kernel) {
+             const Strided3<float, Exec>& lse, const KernelOptions& options) {
   check_operands(in);
   check_array("out", out, "q", in.q);
   check_array("lse", lse, "q", in.q);
-  kernel = choose(in, kernel, out);
+  const Kernel kernel = choose(in, options.kernel, out);
   if (in.q.size() == 0 || in.k.size() == 0) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
     if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
   }
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (may_use_tensor_cores<Exec, T>) {
+#ifdef ANNULUS_ATTENTION_HOPPER
+    if (kernel == Kernel::hopper) return hopper::forward(exec, in, out, lse, options);
+#endif
     if (kernel == Kernel::mma) return mma::forward(exec, in, out, lse);
   }
 #endif
@@ -116,7 +138,7 @@ template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
               const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
               const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv, Kernel kernel) {
+              const Strided4<float, Exec>& dv, const KernelOptions& options) {
   check_operands(in);
   check_array("d_out", d_out, "q", in.q);
   check_array("lse", lse, "q", in.q);
@@ -124,13 +146,16 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   check_array("dq", dq, "q", in.q);
   check_array("dk", dk, "k", in.k);
   check_array("dv", dv, "v", in.v);
-  kernel = choose(in, kernel, d_out, dq, dk, dv);
+  const Kernel kernel = choose(in, options.kernel, d_out, dq, dk, dv);
   if (in.q.size() == 0 || in.k.size() == 0) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
     if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, d_out, lse, d, dq, dk, dv);
   }
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (may_use_tensor_cores<Exec, T>) {
+#ifdef ANNULUS_ATTENTION_HOPPER
+    if (kernel == Kernel::hopper) return hopper::backward(exec, in, d_out, lse, d, dq, dk, dv, options);
+#endif
     if (kernel == Kernel::mma) return mma::backward(exec, in, d_out, lse, d, dq, dk, dv);
   }
 #endif
@@ -138,14 +163,14 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
 }
 
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                  \
-  template Kernel kernel_for<Exec, T>(int, Kernel);                                                       \
+  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&);                                      \
   template std::string slow_kernel_warning<Exec, T>(int, Kernel);                                         \
   template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&,     \
-                                 const Strided3<float, Exec>&, Kernel);                                   \
+                                 const Strided3<float, Exec>&, const KernelOptions&);                     \
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,  \
                                   const Strided3<const float, Exec>&, const Strided3<const float, Exec>&, \
                                   const Strided4<float, Exec>&, const Strided4<float, Exec>&,             \
-                                  const Strided4<float, Exec>&, Kernel);
+                                  const Strided4<float, Exec>&, const KernelOptions&);
 
 ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_LOCAL)
 

@@ -32,6 +32,15 @@ if(CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER "" CACHE STRING "" FORCE)
 endif()
 
+# Sources that are CUDA and nothing else (*.cu); those that depend on Kokkos are C++ to CMake.
+set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
+set(CMAKE_CUDA_ARCHITECTURES ${ANNULUS_CUDA_ARCHITECTURE})
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that newer compilers take it
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+
 # NCCL, for exchanges between GPUs; without it they go through MPI.
 find_path(ANNULUS_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Directory of nccl.h")
 find_library(ANNULUS_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} DOC "NCCL's library")

@@ -24,7 +24,7 @@ std::vector<attention::Kernel> kernels_of() {
 
 /// How a whole problem is cut into local attentions.
 struct LocalRun {
-  attention::Kernel kernel = attention::Kernel::portable;
+  attention::KernelOptions kernel = attention::Kernel::portable;
   Layout layout{};
   int shards = 1;
   unsigned order = 0;  ///< key shards come in their own order (0) or shuffled by this seed

@@ -21,6 +21,7 @@ enum class Kernel : std::uint8_t {
   portable,   ///< the Kokkos kernel that runs on every execution space and shape
   host_simd,  ///< the host's SIMD micro-kernel; an Error where it does not apply
   mma,        ///< NVIDIA's tensor cores, 16-bit types, head_dim 64 or 128; an Error where it does not apply
+  hopper,     ///< the tensor cores of an H100 or H200, likewise, masks without dilation and blocks
   tensor_cores,  ///< the fastest on tensor cores; an Error where automatic would take another
 };
 std::string_view name_of(Kernel kernel);
@@ -30,6 +31,18 @@ bool on_tensor_cores(Kernel kernel);
 
 /// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
 Kernel parse_kernel(std::string_view name, std::string_view field = "kernel");
+
+/// How a call runs. A Kernel alone stands for these options with that kernel.
+struct KernelOptions {
+  KernelOptions(Kernel kernel = Kernel::automatic) : kernel(kernel) {}  // NOLINT(google-explicit-constructor)
+
+  Kernel kernel;
+  /// false: the kernel hopper may add to dQ in any order, which saves a few per cent; results then differ in
+  /// their last bits from run to run. All other kernels keep their order.
+  bool deterministic = true;
+  /// Multiprocessors (SMs) that the kernel hopper leaves to others. Does not change results.
+  int free_multiprocessors = 0;
+};
 
 /// Inputs of a local attention. T is float, bfloat16 or float16. The arrays that `mask` points to must be
 /// readable from the execution space (see MaskOn in mask_on.hpp).
@@ -50,7 +63,7 @@ void check_head_dim(int head_dim, std::string_view field = "head_dim");
 /// The kernel that forward and backward run where `kernel` is asked for, on contiguous arrays and with a
 /// positive scale: what `automatic` or `tensor_cores` stands for, else `kernel`. Throws Error as they do.
 template <class Exec, class T>
-Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic);
+Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic, const MaskRule& mask = {});
 
 /// For the log, where `automatic` stands for the portable kernel on a GPU: that this is far slower than
 /// tensor cores, why, and what to do. Empty elsewhere.
@@ -64,7 +77,7 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel);
 ///   out (batch, heads, q_rows, head_dim), lse (batch, heads, q_rows).
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
-             const Strided3<float, Exec>& lse, Kernel kernel = Kernel::automatic);
+             const Strided3<float, Exec>& lse, const KernelOptions& options = {});
 
 /// Adds this block's share of the gradients, given the global lse and d = rowsum(dO∘O):
 ///   P = exp(S − lse), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − d), dQ += scale·dS·K, dK += scale·dSᵀ·Q (BurstEngine
@@ -74,7 +87,7 @@ template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
               const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
               const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv, Kernel kernel = Kernel::automatic);
+              const Strided4<float, Exec>& dv, const KernelOptions& options = {});
 
 /// out = 0, lse = −inf: the neutral element of merging.
 template <class Exec>

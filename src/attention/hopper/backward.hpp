@@ -164,7 +164,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
 
-    const auto step = [&](int head_in_group, int tile, bool partial, int sums) {
+    const auto step = [&](int tile, bool partial, int sums) {
       float s[M / 2], dp[M / 2];
       const Descriptor q_stage = q + at.stage * Memory::q_bytes,
                        d_out_stage = d_out + at.stage * Memory::q_bytes;
@@ -264,7 +264,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       issue_gradient(dk, ds, q_stage);
       products_wait<1>();
       pin(dq);
-      gradient.add(dq, head_in_group, tile, sums);
+      gradient.add(dq, tile, sums);
       products_wait<0>();
       pin(dk);
       pin(ds);
@@ -274,10 +274,14 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
     // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
     // others, not for their whole walk through another head.
-    gradient.set_group(batch, kv_head * heads_in_group);
+    gradient.set_head(batch, kv_head * heads_in_group);
     Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
-      for (int g = 0; g < heads_in_group; ++g) step(g, cursor.tile(), cursor.partial(), cursor.sums());
+      for (int g = 0; g < heads_in_group; ++g) {
+        step(cursor.tile(), cursor.partial(), cursor.sums());
+        gradient.move_heads(1);
+      }
+      gradient.move_heads(-heads_in_group);
     }
     release(memory.kv_empty());
 

@@ -47,9 +47,7 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Launch
   p.dk = problem.dk;
   p.dv = problem.dv;
   p.walk = {workspace.spans, workspace.runs, workspace.walks, workspace.first_visitors};
-  // What a head keeps in the L2 cache: Q, dO and dQ. Heads of a group pass by together.
-  const std::int64_t bytes_of_head = q_rows * head_dim * (2 + 2 + 4);
-  p.order = work_order(in.batch * in.kv_heads, ceil_divide(kv_rows, Tile::kv_rows), bytes_of_head, false);
+  p.order = work_order(in.batch * in.kv_heads, ceil_divide(kv_rows, Tile::kv_rows), Tile::heads_in_section, false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(ceil_divide(q_rows, Tile::q_rows));

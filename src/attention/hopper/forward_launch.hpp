@@ -36,8 +36,8 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOp
   p.lse = problem.lse;
   p.walk = {workspace.spans, workspace.runs, workspace.walks, nullptr};
   // K and V of a kv head serve all heads of its group.
-  const std::int64_t bytes_of_head = 2 * kv_rows * head_dim * 2 * in.kv_heads / in.heads;
-  p.order = work_order(in.batch * in.heads, ceil_divide(q_rows, Tile::q_rows), bytes_of_head, true);
+  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * head_dim * 2 * in.kv_heads, in.heads);
+  p.order = work_order(in.batch * in.heads, ceil_divide(q_rows, Tile::q_rows), section_bytes / bytes_of_head, true);
   p.tickets = workspace.tickets;
   p.heads = in.heads;
   p.kv_heads = in.kv_heads;

@@ -49,14 +49,15 @@ void backward(const Kokkos::Cuda& exec, const gpu::BackwardProblem<T>& problem,
 
 }  // namespace
 
-template <>
-bool runs_on(const Kokkos::Cuda& exec) {
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, exec.cuda_device()),
-        "say on which GPU");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, exec.cuda_device()),
-        "say on which GPU");
-  return major == 9 && minor == 0;
+bool runs_here() {
+  static const bool result = [] {  // a process has one device: Kokkos chose it
+    const int device = Kokkos::Cuda().cuda_device();
+    int major = 0, minor = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "name the GPU");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "name the GPU");
+    return major == 9 && minor == 0;
+  }();
+  return result;
 }
 
 template <class Exec, class T>

@@ -22,9 +22,8 @@ inline constexpr const char* limits =
     "without dilation "
     "and blocks, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
-/// Whether the GPU of the execution space is one of Hopper's.
-template <class Exec>
-bool runs_on(const Exec& exec);
+/// Whether this process' GPU is one of Hopper's.
+bool runs_here();
 
 /// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim), on a GPU for
 /// it.

@@ -30,10 +30,8 @@ cudaError_t launch_persistent(Kernel kernel, int threads, int bytes, const Param
   return cudaGetLastError();
 }
 
-inline WorkOrder work_order(int heads, std::int64_t tiles, std::int64_t bytes_of_head, bool last_tile_first) {
-  const std::int64_t fit =
-      std::max<std::int64_t>(section_bytes / std::max<std::int64_t>(bytes_of_head, 1), 1);
-  return {heads, static_cast<int>(tiles), static_cast<int>(std::min<std::int64_t>(heads, fit)),
+inline WorkOrder work_order(int heads, std::int64_t tiles, std::int64_t heads_in_section, bool last_tile_first) {
+  return {heads, static_cast<int>(tiles), static_cast<int>(std::clamp<std::int64_t>(heads_in_section, 1, heads)),
           last_tile_first};
 }
 

@@ -75,12 +75,6 @@ struct QueryGradientBlock {
     return start + lane / 4 * row_stride + lane % 4 * 2;
   }
 
-  __device__ __forceinline__ void add_in_order_of_lanes(const float (&r)[32], int lane) const {
-    float* const to = in_lanes(lane);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      add_to(to + i * lanes_step, r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
-  }
   __device__ __forceinline__ void add_in_order_of_rows(const float (&r)[32], int lane,
                                                        std::int64_t row_stride, int rows) const {
     float* const to = in_rows(lane, row_stride);
@@ -141,30 +135,37 @@ class QueryGradient {
         first_column_(splits_columns ? group * 64 : 0),
         lane_(lane) {}
 
-  /// `head`: the first of the group.
-  __device__ __forceinline__ void set_group(int batch, int head) {
-    group_start_ = p_.dq.at(batch, head, first_row_) + first_column_;
+  __device__ __forceinline__ void set_head(int batch, int head) {
+    lane_start_ = QueryGradientBlock<Tile::head_dim>{p_.dq.at(batch, head, first_row_) + first_column_}.in_lanes(lane_);
   }
+  /// Moves on to the next head, or back by some.
+  __device__ __forceinline__ void move_heads(int heads) { lane_start_ += heads * p_.dq.head_stride; }
 
-  /// dQ of query tile `tile` of a head += r.
-  __device__ __forceinline__ void add(const float (&r)[32], int head_in_group, int tile, int sums) {
-    const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
-    float* const start = group_start_ + head_in_group * p_.dq.head_stride;
+  /// dQ of query tile `tile` += r. What stands between the product that gives r and its additions is time that the
+  /// tensor cores wait for: hardly more than one multiplication for the address.
+  __device__ __forceinline__ void add(const float (&r)[32], int tile, int sums) {
     await_turn();
     if (sums == in_order_of_lanes) {
-      QueryGradientBlock<Tile::head_dim>{start + first * Tile::head_dim}.add_in_order_of_lanes(r, lane_);
+      float* const to = lane_start_ + std::int64_t{tile} * (Tile::q_rows * Tile::head_dim);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        add_to(to + i * QueryGradientBlock<Tile::head_dim>::lanes_step, r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
+      }
     } else {
-      add_otherwise(r, {start + first * p_.dq.row_stride}, p_.q_rows - static_cast<int>(first) - first_row_,
-                    sums);
+      add_otherwise(r, tile, sums);
     }
     end_turn();
   }
 
  private:
-  __device__ __forceinline__ void add_otherwise(const float (&r)[32],
-                                                QueryGradientBlock<Tile::head_dim> block, int rows,
-                                                int sums) const {
-    if (sums == in_order_of_rows) return block.add_in_order_of_rows(r, lane_, p_.dq.row_stride, rows);
+  __device__ __forceinline__ void add_otherwise(const float (&r)[32], int tile, int sums) const {
+    const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
+    const QueryGradientBlock<Tile::head_dim> block{lane_start_ - (lane_ / 16 * Tile::head_dim + lane_ % 16 * 4) +
+                                                   first * p_.dq.row_stride};
+    if (sums == in_order_of_rows) {
+      block.add_in_order_of_rows(r, lane_, p_.dq.row_stride, p_.q_rows - static_cast<int>(first) - first_row_);
+      return;
+    }
     float sum[32];
     block.load_in_order_of_lanes(sum, lane_);
 #pragma unroll
@@ -186,7 +187,7 @@ class QueryGradient {
   const BackwardParameters& p_;
   const BackwardMemory<Tile>& memory_;
   int first_row_, first_column_, lane_, parity_ = 0;
-  float* group_start_ = nullptr;
+  float* lane_start_ = nullptr;
 };
 
 /// Brings dQ of whole tiles that somebody visits into the order of lanes, or back. A block has the warps that

@@ -42,7 +42,19 @@ __global__ void walk_tables_kernel(const __grid_constant__ WalkProblem p) {
   if (tile >= tiles) return;
   const std::int64_t first = std::int64_t{tile} * p.sides.own_tile;
   const std::int64_t last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
-  const RowSpan first_span = span_of(p, first), last_span = span_of(p, last);
+  // Divisions in 64 bits take long: a lane each for the first and the last row, the row before and the row
+  // behind.
+  const std::int64_t wanted = lane == 1   ? last
+                              : lane == 2 ? max(first - 1, std::int64_t{0})
+                              : lane == 3 ? last + 1
+                                          : first;
+  const RowSpan lanes_span = span_of(p, min(wanted, p.sides.own.count - 1));
+  const auto span_from = [&](int from) {
+    return RowSpan{__shfl_sync(0xffffffffu, lanes_span.begin, from),
+                   __shfl_sync(0xffffffffu, lanes_span.end, from)};
+  };
+  const RowSpan first_span = span_from(0), last_span = span_from(1), before = span_from(2),
+                behind = span_from(3);
   const int begin = first_span.begin / p.sides.other_tile,
             end = ceil_divide(last_span.end, p.sides.other_tile);
   // Both ends of walks never decrease. This tile is the first visitor of what lies behind the end of the walk
@@ -50,7 +62,7 @@ __global__ void walk_tables_kernel(const __grid_constant__ WalkProblem p) {
   const bool is_last = tile == tiles - 1;
   const int others = static_cast<int>(ceil_divide(p.sides.other.count, p.sides.other_tile));
   if (p.first_visitors != nullptr) {
-    const int from = tile == 0 ? 0 : ceil_divide(span_of(p, first - 1).end, p.sides.other_tile);
+    const int from = tile == 0 ? 0 : ceil_divide(before.end, p.sides.other_tile);
     for (int other = from + lane; other < (is_last ? others : end); other += 32) {
       p.first_visitors[other] = begin <= other && other < end ? tile : -1;
     }
@@ -64,8 +76,7 @@ __global__ void walk_tables_kernel(const __grid_constant__ WalkProblem p) {
       last_end = begin;  // tiles from here on are added to in the order of rows; up to here for the last time
   if (p.first_visitors != nullptr) {
     rows_begin = p.sums_in_rows ? 0 : static_cast<int>(p.sides.other.count / p.sides.other_tile);
-    if (p.last_reorders)
-      last_end = is_last ? end : static_cast<int>(span_of(p, last + 1).begin / p.sides.other_tile);
+    if (p.last_reorders) last_end = is_last ? end : behind.begin / p.sides.other_tile;
   }
   const auto run_of = [&](int other) {
     const bool whole = whole_begin <= other && other < whole_end;

@@ -1,4 +1,4 @@
-// The tensor-core kernel against the reference, and against the portable kernel where that is too slow.
+// The tensor-core kernels against the reference, and against the portable kernel where that is too slow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,17 +25,34 @@ double tolerance(DType type) {
 const std::vector<Layout> layouts = {Layout(Layout::Kind::contiguous), Layout(Layout::Kind::zigzag),
                                      Layout(Layout::Kind::striped), Layout(Layout::Kind::block_striped, 5)};
 
-class TensorCores : public testing::TestWithParam<std::tuple<DType, int>> {
+class TensorCores : public testing::TestWithParam<std::tuple<Kernel, DType, int>> {
  protected:
-  DType type() const { return std::get<0>(GetParam()); }
-  int head_dim() const { return std::get<1>(GetParam()); }
+  void SetUp() override {
+    if (kernel() == Kernel::hopper && attention::kernel_for<TestExec, bfloat16>(64) != Kernel::hopper) {
+      GTEST_SKIP() << "this GPU is none of Hopper's";
+    }
+  }
+
+  Kernel kernel() const { return std::get<0>(GetParam()); }
+  DType type() const { return std::get<1>(GetParam()); }
+  int head_dim() const { return std::get<2>(GetParam()); }
+  /// Of those in `all` the masks that the kernel takes.
+  std::vector<std::string> masks_of(std::int64_t tokens) const {
+    std::vector<std::string> texts = masks.all(tokens);
+    if (kernel() == Kernel::hopper) {
+      std::erase_if(texts, [](const std::string& text) {
+        return text.find("dilated") != std::string::npos || text.find("blocks") != std::string::npos;
+      });
+    }
+    return texts;
+  }
 
   AttentionProblem problem(AttentionShape shape, const std::string& mask) const {
     shape.head_dim = head_dim();
     return AttentionProblem::random(shape, mask, type());
   }
   AttentionResult run(const AttentionProblem& problem, LocalRun run = {}) const {
-    run.kernel = Kernel::mma;
+    run.kernel.kernel = kernel();
     return run_local(exec, problem, type(), run);
   }
   void check(const AttentionProblem& problem, const AttentionResult& expected,
@@ -54,14 +71,15 @@ class TensorCores : public testing::TestWithParam<std::tuple<DType, int>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Types, TensorCores,
-                         testing::Combine(testing::Values(DType::bf16, DType::f16), testing::Values(64, 128)),
+                         testing::Combine(testing::Values(Kernel::mma, Kernel::hopper),
+                                          testing::Values(DType::bf16, DType::f16), testing::Values(64, 128)),
                          [](const auto& info) {
-                           return fmt::format("{}_{}", name_of(std::get<0>(info.param)),
-                                              std::get<1>(info.param));
+                           return fmt::format("{}_{}_{}", name_of(std::get<0>(info.param)),
+                                              name_of(std::get<1>(info.param)), std::get<2>(info.param));
                          });
 
 TEST_P(TensorCores, MasksLayoutsAndStorages) {
-  for (const std::string& mask : masks.all(300)) {
+  for (const std::string& mask : masks_of(300)) {
     const AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 4, .kv_heads = 2}, mask);
     const AttentionResult expected = whole.reference();
     check(whole, expected);
@@ -89,6 +107,7 @@ TEST_P(TensorCores, GroupedHeads) {
 }
 
 TEST_P(TensorCores, RowsWithoutKeysGiveExactlyZeroAndMinusInfinity) {
+  if (kernel() == Kernel::hopper) GTEST_SKIP() << "takes no block lists; below without them";
   const AttentionProblem whole = problem({.tokens = 48, .heads = 2, .kv_heads = 1}, masks.blocks_of(48));
   const AttentionResult result = run(whole, {.layout = layouts[2], .shards = 3});
   for (int i = 0; i < 48; ++i) {
@@ -123,19 +142,67 @@ TEST_P(TensorCores, LongSequences) {
   }
 }
 
+// Of two contiguous shards the second one's keys are behind all of the first one's queries.
+TEST_P(TensorCores, BlocksWithoutAnyPairLeaveEverythingAsItWas) {
+  const AttentionProblem whole = problem({.tokens = 400, .heads = 2, .kv_heads = 1}, "causal");
+  check(whole, whole.reference(), {.layout = layouts[0], .shards = 2});
+  check(whole, whole.reference(), {.layout = layouts[0], .shards = 2, .order = 3});
+}
+
+TEST_P(TensorCores, LargeLogitsAndNegativeOnes) {
+  AttentionProblem whole = problem({.tokens = 333, .heads = 2, .kv_heads = 2}, "causal");
+  whole.scale *= 60.0;
+  check(whole, whole.reference());
+}
+
+TEST_P(TensorCores, SumsDoNotDependOnMultiprocessors) {
+  if (kernel() != Kernel::hopper) GTEST_SKIP() << "its blocks are no fixed number";
+  const AttentionProblem whole = problem({.tokens = 2100, .heads = 6, .kv_heads = 2}, "causal");
+  const AttentionResult expected = run(whole);
+  for (const int free : {1, 67, 131, 1000}) {
+    LocalRun how;
+    how.kernel.free_multiprocessors = free;
+    const AttentionResult result = run(whole, how);
+    EXPECT_TRUE(result.out.values == expected.out.values && result.lse.values == expected.lse.values &&
+                result.dq.values == expected.dq.values && result.dk.values == expected.dk.values &&
+                result.dv.values == expected.dv.values)
+        << free;
+  }
+}
+
+TEST_P(TensorCores, FreeOrderOfSums) {
+  if (kernel() != Kernel::hopper) GTEST_SKIP() << "its order is always fixed";
+  for (const Storage storage : {Storage::dense, Storage::tokens_first}) {
+    const AttentionProblem whole =
+        problem({.tokens = 700, .batch = 2, .heads = 4, .kv_heads = 2}, "window:300,20");
+    LocalRun how{.layout = layouts[1], .shards = 2, .storage = storage};
+    how.kernel.deterministic = false;
+    check(whole, whole.reference(), how);
+  }
+}
+
 TEST_P(TensorCores, AreChosenWhereTheyApply) {
   const AttentionProblem whole = problem({.tokens = 130}, "causal");
-  const AttentionResult chosen = run_local(exec, whole, type(), {.kernel = Kernel::automatic});
-  EXPECT_TRUE(chosen.out.values == run(whole).out.values);
-  EXPECT_TRUE(chosen.dq.values == run(whole).dq.values);
-
+  if (attention::kernel_for<TestExec, bfloat16>(64) == kernel()) {
+    const AttentionResult chosen = run_local(exec, whole, type(), {.kernel = Kernel::automatic});
+    EXPECT_TRUE(chosen.out.values == run(whole).out.values);
+    EXPECT_TRUE(chosen.dq.values == run(whole).dq.values);
+  }
   const AttentionProblem odd = AttentionProblem::random({130, 40}, "causal", type());
   EXPECT_EQ(differences(run_local(exec, odd, type(), {.kernel = Kernel::automatic}), odd.reference(),
                         fp32_tolerance),
             "");
-  EXPECT_THAT(error_text([&] { run(odd); }), testing::HasSubstr("the kernel mma takes bf16 and f16"));
-  EXPECT_THAT(error_text([&] { run_local(exec, whole, DType::f32, {.kernel = Kernel::mma}); }),
+  EXPECT_THAT(error_text([&] { run(odd); }),
+              testing::HasSubstr(fmt::format("the kernel {} takes bf16 and f16", name_of(kernel()))));
+  EXPECT_THAT(error_text([&] { run_local(exec, whole, DType::f32, {.kernel = kernel()}); }),
               testing::HasSubstr("not q (1, 1, 130, "));
+  if (kernel() == Kernel::hopper) {
+    const AttentionProblem dilated = problem({.tokens = 130}, "dilated:20,2");
+    EXPECT_THAT(error_text([&] { run(dilated); }), testing::HasSubstr("masks without dilation"));
+    EXPECT_EQ(differences(run_local(exec, dilated, type(), {.kernel = Kernel::automatic}),
+                          dilated.reference(), tolerance(type())),
+              "");
+  }
 }
 
 }  // namespace
