@@ -119,7 +119,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   check_array("out", out, "q", in.q);
   check_array("lse", lse, "q", in.q);
   const Kernel kernel = choose(in, options.kernel, out);
-  if (in.q.size() == 0 || in.k.size() == 0) return;
+  const bool nothing = in.q.size() == 0 || in.k.size() == 0;
+  if (options.fresh_out && (nothing || kernel != Kernel::hopper)) start_forward<Exec>(exec, out, lse);
+  if (nothing) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
     if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
   }
@@ -147,7 +149,15 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   check_array("dk", dk, "k", in.k);
   check_array("dv", dv, "v", in.v);
   const Kernel kernel = choose(in, options.kernel, d_out, dq, dk, dv);
-  if (in.q.size() == 0 || in.k.size() == 0) return;
+  const bool nothing = in.q.size() == 0 || in.k.size() == 0;
+  if (nothing || kernel != Kernel::hopper) {
+    if (options.fresh_dq) Kokkos::deep_copy(exec, dq, 0.0f);
+    if (options.fresh_dkv) {
+      Kokkos::deep_copy(exec, dk, 0.0f);
+      Kokkos::deep_copy(exec, dv, 0.0f);
+    }
+  }
+  if (nothing) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
     if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, d_out, lse, d, dq, dk, dv);
   }

@@ -29,6 +29,7 @@ struct LocalRun {
   int shards = 1;
   unsigned order = 0;  ///< key shards come in their own order (0) or shuffled by this seed
   Storage storage = Storage::dense;
+  bool fresh = false;  ///< the first to write results does so without anybody having cleared them
 };
 
 /// Solves `problem` by local attention alone: each query shard starts anew, merges all key shards one after
@@ -44,8 +45,9 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
     positions.push_back(run.layout.shard(problem.shape.tokens, run.shards, s));
     k.push_back(rows_on<T>(exec, problem.k, positions[s], run.storage));
     v.push_back(rows_on<T>(exec, problem.v, positions[s], run.storage));
-    dk.push_back(filled_rows(exec, problem.k, positions[s], 0.0f, run.storage));
-    dv.push_back(filled_rows(exec, problem.v, positions[s], 0.0f, run.storage));
+    const float start = run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    dk.push_back(filled_rows(exec, problem.k, positions[s], start, run.storage));
+    dv.push_back(filled_rows(exec, problem.v, positions[s], start, run.storage));
   }
   std::vector<int> key_order(run.shards);
   std::iota(key_order.begin(), key_order.end(), 0);
@@ -69,16 +71,21 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
                                         positions[s].count, 1);
     const StridedArray<float, Exec> d(exec, run.storage, q.view().extent(0), q.view().extent(1),
                                       positions[s].count, 1);
-    const auto dq = filled_rows(exec, problem.q, positions[s], 0.0f, run.storage);
+    const auto dq = filled_rows(exec, problem.q, positions[s],
+                                run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f, run.storage);
 
-    attention::start_forward(exec, out.view(), lse.rows());
+    if (!run.fresh) attention::start_forward(exec, out.view(), lse.rows());
+    attention::KernelOptions options = run.kernel;
     for (const int key : key_order) {
-      attention::forward(exec, operands(key), out.view(), lse.rows(), run.kernel);
+      options.fresh_out = run.fresh && key == key_order.front();
+      attention::forward(exec, operands(key), out.view(), lse.rows(), options);
     }
     attention::row_dot<Exec, T>(exec, out.read(), d_out.read(), d.rows());
     for (const int key : key_order) {
+      options.fresh_dq = run.fresh && key == key_order.front();
+      options.fresh_dkv = run.fresh && s == 0;
       attention::backward<Exec, T>(exec, operands(key), d_out.read(), lse.read_rows(), d.read_rows(),
-                                   dq.view(), dk[key].view(), dv[key].view(), run.kernel);
+                                   dq.view(), dk[key].view(), dv[key].view(), options);
     }
     exec.fence("annulus::test: a query shard is done");
     out.store(result.out, positions[s]);

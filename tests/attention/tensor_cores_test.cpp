@@ -87,6 +87,8 @@ TEST_P(TensorCores, MasksLayoutsAndStorages) {
       check(whole, expected, {.layout = layout, .shards = 3, .order = 5, .storage = Storage::inside});
     }
     check(whole, expected, {.storage = Storage::tokens_first});
+    check(whole, expected, {.layout = layouts[1], .shards = 2, .order = 2, .fresh = true});
+    check(whole, expected, {.layout = layouts[2], .shards = 3, .storage = Storage::tokens_first, .fresh = true});
   }
 }
 
@@ -177,6 +179,8 @@ TEST_P(TensorCores, FreeOrderOfSums) {
         problem({.tokens = 700, .batch = 2, .heads = 4, .kv_heads = 2}, "window:300,20");
     LocalRun how{.layout = layouts[1], .shards = 2, .storage = storage};
     how.kernel.deterministic = false;
+    check(whole, whole.reference(), how);
+    how.fresh = true;
     check(whole, whole.reference(), how);
   }
 }

@@ -42,6 +42,10 @@ struct KernelOptions {
   bool deterministic = true;
   /// Multiprocessors (SMs) that the kernel hopper leaves to others. Does not change results.
   int free_multiprocessors = 0;
+  /// Results that hold nothing yet: they are written, and what stood there is not read. Saves clearing them.
+  bool fresh_out = false;  ///< forward: out and lse
+  bool fresh_dq = false;   ///< backward: dq
+  bool fresh_dkv = false;  ///< backward: dk and dv
 };
 
 /// Inputs of a local attention. T is float, bfloat16 or float16. The arrays that `mask` points to must be
@@ -73,7 +77,7 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel);
 /// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
 /// §3.1):
 ///   lse' = log(exp(lse) + exp(block lse)),  out' = exp(lse − lse')·out + exp(block lse − lse')·block out.
-/// Start from out = 0, lse = −inf (see start_forward). A row without any key keeps 0 and −inf, never NaN.
+/// Start from out = 0, lse = −inf (start_forward), or with KernelOptions::fresh_out. A row without any key keeps 0 and −inf, never NaN.
 ///   out (batch, heads, q_rows, head_dim), lse (batch, heads, q_rows).
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,

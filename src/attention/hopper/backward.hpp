@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                               const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
   const int group = p.heads / p.kv_heads;
-  WorkQueue queue(p.order, p.walk, p.tickets);
+  WorkQueue queue(p.order, p.walk, p.tickets, p.fresh_dkv);
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     const Work work = queue.next();
@@ -27,6 +27,7 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
     if (work.head < 0) return;
     const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
     bool first = true;
+    wait(memory.kv_empty(), (n & 1) ^ 1);
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
       for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -47,7 +48,6 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                      cursor.tile() * Tile::q_rows, head, batch);
           }
         };
-        if (first) wait(memory.kv_empty(), (n & 1) ^ 1);
         load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage));
         load(p.d_out, memory.d_out(at.stage), p.v, memory.v(), memory.d_out_full(at.stage),
              memory.d_out_empty(at.stage));
@@ -58,9 +58,9 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   }
 }
 
-/// The warp that brings what a query row says to its probabilities: scale · exp(S − LSE) = 2^(factor · q·k −
-/// lse2). The scale comes for nothing this way, and dQ and dK need none; dV divides by it at its end. Rows
-/// without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their probabilities zero.
+/// The warp that brings what a query row says to its probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k
+/// − lse2). Rows without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their
+/// probabilities zero.
 template <class Tile>
 __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
           const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
           const float lse = row < p.q_rows ? *p.lse.at(batch, head, row) : -infinity;
           d[i] = row < p.q_rows ? *p.d.at(batch, head, row) : 0.0f;
-          lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_scale);
+          lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
           if (lse == -infinity) d[i] = 0.0f;
         }
         wait(memory.q_empty(at.stage), at.parity ^ 1);
@@ -106,13 +106,12 @@ template <class T, class Tile>
 __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
-  using Gradient = QueryGradient<Tile>;
+  using Gradient = QueryGradient<T, Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
   const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
   const int key_in_tile = group * 64 + warp_row + lane / 4;
-  const float factor = p.scale * gpu::log2_e;
   const int heads_in_group = p.heads / p.kv_heads;
 
   const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
@@ -190,8 +189,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         if constexpr (!ahead) lse2[j] = load_shared_pair(lse2_address + 32 * j);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          s[4 * j + 2 * i] = gpu::power_of_two(fmaf(s[4 * j + 2 * i], factor, -lse2[j].x));
-          s[4 * j + 2 * i + 1] = gpu::power_of_two(fmaf(s[4 * j + 2 * i + 1], factor, -lse2[j].y));
+          s[4 * j + 2 * i] = gpu::power_of_two(fmaf(s[4 * j + 2 * i], p.factor, -lse2[j].x));
+          s[4 * j + 2 * i + 1] = gpu::power_of_two(fmaf(s[4 * j + 2 * i + 1], p.factor, -lse2[j].y));
         }
       }
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
@@ -286,6 +285,13 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     release(memory.kv_empty());
 
     // No other block adds to these rows.
+    const auto put = [&](float* to, float x, float y) {
+      if (p.fresh_dkv) {
+        *reinterpret_cast<float2*>(to) = make_float2(x, y);
+      } else {
+        add_to(to, x, y);
+      }
+    };
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (own_key + 8 * i >= p.kv_rows) continue;
@@ -293,8 +299,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       float* const dv_row = p.dv.at(batch, kv_head, own_key + 8 * i) + own_column;
 #pragma unroll
       for (int j = 0; j < D / 8; ++j) {
-        add_to(dk_row + 8 * j, dk[4 * j + 2 * i], dk[4 * j + 2 * i + 1]);
-        add_to(dv_row + 8 * j, p.inverse_scale * dv[4 * j + 2 * i], p.inverse_scale * dv[4 * j + 2 * i + 1]);
+        put(dk_row + 8 * j, p.dk_factor * dk[4 * j + 2 * i], p.dk_factor * dk[4 * j + 2 * i + 1]);
+        put(dv_row + 8 * j, p.dv_factor * dv[4 * j + 2 * i], p.dv_factor * dv[4 * j + 2 * i + 1]);
       }
     }
   }

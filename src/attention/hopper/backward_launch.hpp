@@ -26,9 +26,11 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Launch
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const Workspace workspace = backward_tables<Tile>(memory, q_rows, kv_rows, in.batch * in.heads, options);
-  const GradientOrder order = problem.dq.row_stride != head_dim ? GradientOrder::rows
-                              : options.deterministic           ? GradientOrder::lanes_in_turn
-                                                                : GradientOrder::lanes;
+  const bool contiguous = problem.dq.row_stride == head_dim;
+  const GradientOrder order{!contiguous             ? GradientOrder::rows
+                            : options.deterministic ? GradientOrder::lanes_in_turn
+                                                    : GradientOrder::lanes,
+                            options.fresh_dq};
   ANNULUS_RETURN_ON_ERROR(
       fill_walk_tables(in.mask, {in.kv_positions, in.q_positions, Tile::kv_rows, Tile::q_rows, false}, order,
                        workspace, stream));
@@ -47,7 +49,8 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Launch
   p.dk = problem.dk;
   p.dv = problem.dv;
   p.walk = {workspace.spans, workspace.runs, workspace.walks, workspace.first_visitors};
-  p.order = work_order(in.batch * in.kv_heads, ceil_divide(kv_rows, Tile::kv_rows), Tile::heads_in_section, false);
+  p.order =
+      work_order(in.batch * in.kv_heads, ceil_divide(kv_rows, Tile::kv_rows), Tile::heads_in_section, false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(ceil_divide(q_rows, Tile::q_rows));
@@ -55,20 +58,27 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Launch
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
   p.kv_rows = static_cast<int>(kv_rows);
-  p.scale = in.scale;
-  p.inverse_scale = 1.0f / in.scale;
-  p.log2_scale = std::log2(in.scale);
-  const auto reorder = [&](auto kernel) {
-    constexpr int threads = 2 * warpgroup;
-    const dim3 blocks(static_cast<unsigned>(q_rows / Tile::q_rows),
-                      static_cast<unsigned>(in.batch * in.heads));
-    if (blocks.x > 0) kernel<<<blocks, threads, 0, stream>>>(p);
+  p.factor = in.scale * gpu::log2_e;
+  constexpr bool scaled = scaled_probabilities<T>;
+  p.log2_shift = scaled ? std::log2(in.scale) : 0.0f;
+  p.dq_factor = p.dk_factor = scaled ? 1.0f : in.scale;
+  p.dv_factor = scaled ? 1.0f / in.scale : 1.0f;
+  p.fresh_dkv = options.fresh_dkv;
+  const auto prepare = [&](auto kernel) {
+    const dim3 blocks(static_cast<unsigned>(p.q_tiles), static_cast<unsigned>(in.batch * in.heads));
+    kernel<<<blocks, 2 * warpgroup, 0, stream>>>(p, contiguous);
     return cudaGetLastError();
   };
-  if (order != GradientOrder::rows) ANNULUS_RETURN_ON_ERROR(reorder(reorder_query_gradient<Tile, false>));
+  const bool free = order.kind == GradientOrder::lanes;
+  if (options.fresh_dq) {
+    ANNULUS_RETURN_ON_ERROR(free ? prepare(prepare_query_gradient<Tile, Prepare::zero_all>)
+                                 : prepare(prepare_query_gradient<Tile, Prepare::zero>));
+  } else if (contiguous) {
+    ANNULUS_RETURN_ON_ERROR(prepare(prepare_query_gradient<Tile, Prepare::order_of_lanes>));
+  }
   ANNULUS_RETURN_ON_ERROR(launch_persistent(backward_kernel<T, Tile>, Tile::threads,
                                             BackwardMemory<Tile>::bytes, p, options, stream));
-  return order == GradientOrder::lanes ? reorder(reorder_query_gradient<Tile, true>) : cudaSuccess;
+  return free ? prepare(prepare_query_gradient<Tile, Prepare::order_of_rows>) : cudaSuccess;
 }
 
 }  // namespace annulus::attention::hopper

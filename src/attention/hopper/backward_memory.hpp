@@ -1,11 +1,19 @@
 #pragma once
 
+#include <annulus/base/float16.hpp>
+#include <type_traits>
+
 #include "attention/gpu/problem.hpp"
 #include "attention/hopper/ring_position.hpp"
 #include "attention/hopper/tuning.hpp"
 #include "attention/hopper/work.hpp"
 
 namespace annulus::attention::hopper {
+
+/// Whether probabilities take up the scale, which then costs nothing: dQ and dK need none, and dV is divided
+/// by it at its end. Not in fp16, where small probabilities would lose bits.
+template <class T>
+inline constexpr bool scaled_probabilities = std::is_same_v<T, bfloat16>;
 
 struct BackwardParameters {
   CUtensorMap q, d_out, k,
@@ -19,8 +27,11 @@ struct BackwardParameters {
   /// any order.
   int* turns;
   int q_tiles;
+  bool fresh_dkv;  ///< dK and dV hold nothing yet and are written
   int heads, kv_heads, q_rows, kv_rows;
-  float scale, inverse_scale, log2_scale;
+  float factor;  ///< of scores, to powers of two: scale · log2(e)
+  /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
+  float log2_shift, dq_factor, dk_factor, dv_factor;
 };
 
 /// Shared memory: K and V, stages of Q and dO with their LSE and D, two stages of dS, barriers, what to work

@@ -16,6 +16,7 @@ struct ForwardParameters {
   WalkTables walk;
   WorkOrder order;
   int* tickets;  ///< 0 at the start
+  bool fresh;    ///< O and LSE hold nothing yet and are not read
   int heads, kv_heads, q_rows;
   float scale, inverse_scale;
 };
@@ -73,7 +74,7 @@ struct ForwardMemory {
 template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
-  WorkQueue queue(p.order, p.walk, p.tickets);
+  WorkQueue queue(p.order, p.walk, p.tickets, p.fresh);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
   memory.work().put(0, work);
@@ -98,10 +99,14 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
       load(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tile);
     };
 
-    Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
-    cursor.next();
-    load_k(cursor.tile());
     wait(memory.q_empty(), (n & 1) ^ 1);
+    Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
+    if (!cursor.next()) {
+      work = queue.next();
+      memory.work().put(n + 1, work);
+      continue;
+    }
+    load_k(cursor.tile());
     arrive_expecting(memory.q_full(), Memory::q_bytes);
 #pragma unroll
     for (int panel = 0; panel < Tile::panels; ++panel) {
@@ -193,6 +198,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
 
   if (group == Tile::consumers - 1) turn_pass();  // the first turn is warpgroup 0's
   RingPosition<Tile::stages> k_at, v_at;
+  int q_parity = 0;
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
@@ -202,9 +208,15 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     for (int i = 0; i < 2; ++i)
       spans[i] = own_row + 8 * i < p.q_rows ? p.walk.spans[own_row + 8 * i] : RowSpan{0, 0};
     Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    cursor.next_in_run();
-    state.start_rows(p.lse, batch, head, own_row, p.q_rows, p.inverse_scale);
-    wait(memory.q_full(), n & 1);
+    state.start_rows(p.lse, batch, head, own_row, p.fresh ? 0 : p.q_rows, p.inverse_scale);
+    if (!cursor.next_in_run()) {
+      release(memory.q_empty());
+      state.start_out(p.out, batch, head, own_row);
+      state.finish(p.out, p.lse, batch, head, own_row, p.q_rows, p.scale);
+      continue;
+    }
+    wait(memory.q_full(), q_parity);
+    q_parity ^= 1;
     wait(memory.k_full(k_at.stage), k_at.parity);
     issue_scores(k_at.stage);
     state.start_out(p.out, batch, head, own_row);  // arrives while the first scores are computed

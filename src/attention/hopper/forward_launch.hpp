@@ -24,7 +24,7 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOp
   const Workspace workspace = forward_tables<Tile>(memory, q_rows, kv_rows);
   ANNULUS_RETURN_ON_ERROR(
       fill_walk_tables(in.mask, {in.q_positions, in.kv_positions, Tile::q_rows, Tile::kv_rows, true},
-                       GradientOrder::none, workspace, stream));
+                       GradientOrder{}, workspace, stream));
 
   ForwardParameters p;
   ANNULUS_RETURN_ON_ERROR(make_tensor_map(p.q, in.q, in.batch, in.heads, q_rows, head_dim, 64));
@@ -37,8 +37,10 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOp
   p.walk = {workspace.spans, workspace.runs, workspace.walks, nullptr};
   // K and V of a kv head serve all heads of its group.
   const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * head_dim * 2 * in.kv_heads, in.heads);
-  p.order = work_order(in.batch * in.heads, ceil_divide(q_rows, Tile::q_rows), section_bytes / bytes_of_head, true);
+  p.order =
+      work_order(in.batch * in.heads, ceil_divide(q_rows, Tile::q_rows), section_bytes / bytes_of_head, true);
   p.tickets = workspace.tickets;
+  p.fresh = options.fresh_out;
   p.heads = in.heads;
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);

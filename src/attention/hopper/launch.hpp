@@ -15,6 +15,8 @@ struct LaunchOptions {
   int free_multiprocessors = 0;
   /// Backward: dQ is summed in a fixed order, so that results are the same bits each time.
   bool deterministic = true;
+  /// Results that hold nothing yet: they are written instead of added to, and need no zeros before.
+  bool fresh_out = false, fresh_dq = false, fresh_dkv = false;
 };
 
 /// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.

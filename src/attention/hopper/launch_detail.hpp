@@ -30,9 +30,10 @@ cudaError_t launch_persistent(Kernel kernel, int threads, int bytes, const Param
   return cudaGetLastError();
 }
 
-inline WorkOrder work_order(int heads, std::int64_t tiles, std::int64_t heads_in_section, bool last_tile_first) {
-  return {heads, static_cast<int>(tiles), static_cast<int>(std::clamp<std::int64_t>(heads_in_section, 1, heads)),
-          last_tile_first};
+inline WorkOrder work_order(int heads, std::int64_t tiles, std::int64_t heads_in_section,
+                            bool last_tile_first) {
+  return {heads, static_cast<int>(tiles),
+          static_cast<int>(std::clamp<std::int64_t>(heads_in_section, 1, heads)), last_tile_first};
 }
 
 }  // namespace annulus::attention::hopper

@@ -120,12 +120,16 @@ struct QueryGradientBlock {
   }
 };
 
+/// The two computing warpgroups have 64 columns each of the same rows, or 64 rows each.
+template <class Tile>
+inline constexpr bool splits_query_gradient_by_columns = Tile::q_rows == 64;
+
 /// A computing warpgroup's share of dQ of a tile of queries: 64 rows × 64 columns, of which the other
 /// warpgroup has the other columns (head_dim 128) or rows (head_dim 64).
-template <class Tile>
+template <class T, class Tile>
 class QueryGradient {
  public:
-  static constexpr bool splits_columns = Tile::q_rows == 64;
+  static constexpr bool splits_columns = splits_query_gradient_by_columns<Tile>;
 
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const BackwardMemory<Tile>& memory,
                                            int group, int warp_row, int lane)
@@ -136,20 +140,26 @@ class QueryGradient {
         lane_(lane) {}
 
   __device__ __forceinline__ void set_head(int batch, int head) {
-    lane_start_ = QueryGradientBlock<Tile::head_dim>{p_.dq.at(batch, head, first_row_) + first_column_}.in_lanes(lane_);
+    lane_start_ =
+        QueryGradientBlock<Tile::head_dim>{p_.dq.at(batch, head, first_row_) + first_column_}.in_lanes(lane_);
   }
   /// Moves on to the next head, or back by some.
   __device__ __forceinline__ void move_heads(int heads) { lane_start_ += heads * p_.dq.head_stride; }
 
-  /// dQ of query tile `tile` += r. What stands between the product that gives r and its additions is time that the
-  /// tensor cores wait for: hardly more than one multiplication for the address.
-  __device__ __forceinline__ void add(const float (&r)[32], int tile, int sums) {
+  /// dQ of query tile `tile` += r. What stands between the product that gives r and its additions is time
+  /// that the tensor cores wait for: hardly more than one multiplication for the address.
+  __device__ __forceinline__ void add(float (&r)[32], int tile, int sums) {
+    if constexpr (!scaled_probabilities<T>) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) r[i] *= p_.dq_factor;
+    }
     await_turn();
     if (sums == in_order_of_lanes) {
       float* const to = lane_start_ + std::int64_t{tile} * (Tile::q_rows * Tile::head_dim);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        add_to(to + i * QueryGradientBlock<Tile::head_dim>::lanes_step, r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
+        add_to(to + i * QueryGradientBlock<Tile::head_dim>::lanes_step, r[4 * i], r[4 * i + 1], r[4 * i + 2],
+               r[4 * i + 3]);
       }
     } else {
       add_otherwise(r, tile, sums);
@@ -160,12 +170,15 @@ class QueryGradient {
  private:
   __device__ __forceinline__ void add_otherwise(const float (&r)[32], int tile, int sums) const {
     const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
-    const QueryGradientBlock<Tile::head_dim> block{lane_start_ - (lane_ / 16 * Tile::head_dim + lane_ % 16 * 4) +
-                                                   first * p_.dq.row_stride};
+    const QueryGradientBlock<Tile::head_dim> block{
+        lane_start_ - (lane_ / 16 * Tile::head_dim + lane_ % 16 * 4) + first * p_.dq.row_stride};
     if (sums == in_order_of_rows) {
-      block.add_in_order_of_rows(r, lane_, p_.dq.row_stride, p_.q_rows - static_cast<int>(first) - first_row_);
+      block.add_in_order_of_rows(r, lane_, p_.dq.row_stride,
+                                 p_.q_rows - static_cast<int>(first) - first_row_);
       return;
     }
+    if (sums == first_of_lanes) return block.store_in_order_of_lanes(r, lane_);
+    if (sums == only_one) return block.store_in_order_of_rows(r, lane_);
     float sum[32];
     block.load_in_order_of_lanes(sum, lane_);
 #pragma unroll
@@ -190,27 +203,43 @@ class QueryGradient {
   float* lane_start_ = nullptr;
 };
 
-/// Brings dQ of whole tiles that somebody visits into the order of lanes, or back. A block has the warps that
-/// compute a tile: blockIdx.x is the tile, blockIdx.y the head.
-template <class Tile, bool back>
-__global__ void reorder_query_gradient(const __grid_constant__ BackwardParameters p) {
+enum class Prepare {
+  order_of_lanes,  ///< brings dQ of whole tiles that somebody visits into the order of lanes
+  order_of_rows,   ///< and back
+  zero,            ///< clears what the launch adds to, or nobody visits
+  zero_all,        ///< clears everything
+};
+
+/// Works on dQ before or behind a launch. A block has the warps that compute a tile: blockIdx.x is the tile,
+/// blockIdx.y the head.
+template <class Tile, Prepare action>
+__global__ void prepare_query_gradient(const __grid_constant__ BackwardParameters p, bool contiguous) {
   const int tile = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
-  if (p.walk.first_visitors[tile] < 0) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / warpgroup;
-  const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
-  constexpr bool splits_columns = QueryGradient<Tile>::splits_columns;
-  const std::int64_t row = std::int64_t{tile} * Tile::q_rows + (splits_columns ? 0 : group * 64) + warp_row;
-  const QueryGradientBlock<Tile::head_dim> block{p.dq.at(head / p.heads, head % p.heads, row) +
-                                                 (splits_columns ? group * 64 : 0)};
-  float r[32];
-  if constexpr (back) {
-    block.load_in_order_of_lanes(r, lane);
-    __syncwarp();  // all lanes have read
-    block.store_in_order_of_rows(r, lane);
+  const bool visited = p.walk.first_visitors[tile] >= 0;
+  const int first = tile * Tile::q_rows, rows = min(Tile::q_rows, p.q_rows - first);
+  const bool whole = contiguous && rows == Tile::q_rows;
+  if constexpr (action == Prepare::zero || action == Prepare::zero_all) {
+    if (action == Prepare::zero && visited && whole) return;
+    for (int i = static_cast<int>(threadIdx.x); i < rows * (Tile::head_dim / 4);
+         i += static_cast<int>(blockDim.x)) {
+      const int row = i / (Tile::head_dim / 4), column = i % (Tile::head_dim / 4) * 4;
+      *reinterpret_cast<float4*>(p.dq.at(head / p.heads, head % p.heads, first + row) + column) =
+          make_float4(0, 0, 0, 0);
+    }
   } else {
-    block.load_in_order_of_rows(r, lane);
-    __syncwarp();
-    block.store_in_order_of_lanes(r, lane);
+    if (!visited || !whole) return;
+    const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / warpgroup;
+    const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
+    constexpr bool splits_columns = splits_query_gradient_by_columns<Tile>;
+    const std::int64_t row = std::int64_t{first} + (splits_columns ? 0 : group * 64) + warp_row;
+    const QueryGradientBlock<Tile::head_dim> block{p.dq.at(head / p.heads, head % p.heads, row) +
+                                                   (splits_columns ? group * 64 : 0)};
+    float r[32];
+    action == Prepare::order_of_rows ? block.load_in_order_of_lanes(r, lane)
+                                     : block.load_in_order_of_rows(r, lane);
+    __syncwarp();  // all lanes have read
+    action == Prepare::order_of_rows ? block.store_in_order_of_rows(r, lane)
+                                     : block.store_in_order_of_lanes(r, lane);
   }
 }
 

@@ -43,12 +43,14 @@ struct BackwardTile {
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
   static constexpr int consumer_registers = 240, producer_registers = 24;
-  /// Blocks of one head start one after the other where they keep an order, and read the same queries. With more heads
-  /// at once they wait less and read more. Measured with 1 to 12 (132 multiprocessors, 8192 to 65536 rows).
+  /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
+  /// more heads at once they wait less and read more. Measured with 1 to 12 (132 multiprocessors, 8192 to
+  /// 65536 rows).
   static constexpr int heads_in_section = head_dim <= 64 ? 8 : 4;
 };
 
-/// Forward: heads run in sections whose tensors stay in the L2 cache (50 MB). Sections of 5 to 80 MB were within 1 %.
+/// Forward: heads run in sections whose tensors stay in the L2 cache (50 MB). Sections of 5 to 80 MB were
+/// within 1 %.
 inline constexpr std::int64_t section_bytes = std::int64_t{40} << 20;
 
 }  // namespace annulus::attention::hopper

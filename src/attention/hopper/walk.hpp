@@ -22,7 +22,9 @@ struct alignas(16) TileRun {
 /// How an own tile adds to the gradients of the rows it visits (query_gradient.hpp).
 enum Sums : int {
   in_order_of_lanes,  ///< the fast way, which all but a few tiles go
+  first_of_lanes,     ///< the first own tile writes the sums, where nothing was there before
   last_of_lanes,      ///< the last own tile that adds brings the sums back into the order of rows
+  only_one,           ///< the first and the last, where nothing was there before
   in_order_of_rows,
 };
 
@@ -82,8 +84,8 @@ class Cursor {
   }
 
   const TileRun* next_;
-  int left_, begin_, tile_, sums_;
-  bool partial_;
+  int left_, begin_ = 0, tile_ = 0, sums_ = 0;
+  bool partial_ = false;
 };
 
 }  // namespace annulus::attention::hopper

@@ -16,9 +16,8 @@ struct WalkProblem {
   TileRun* runs;        ///< (own tiles, runs_of_interval)
   TileWalk* walks;      ///< (own tiles)
   int* first_visitors;  ///< (other tiles), or null where no gradients are added
-  bool sums_in_rows;    ///< all sums keep the order of rows
-  bool last_reorders;   ///< the last visitor brings sums back into the order of rows
-  int* zeros;           ///< counters that the kernel behind this one wants to find at 0
+  GradientOrder gradients;
+  int* zeros;  ///< counters that the kernel behind this one wants to find at 0
   std::int64_t zero_count;
 };
 
@@ -72,25 +71,32 @@ __global__ void walk_tables_kernel(const __grid_constant__ WalkProblem p) {
   // by all.
   const int whole_begin = ceil_divide(last_span.begin, p.sides.other_tile),
             whole_end = first_span.end / p.sides.other_tile;
-  int rows_begin = end,
-      last_end = begin;  // tiles from here on are added to in the order of rows; up to here for the last time
-  if (p.first_visitors != nullptr) {
-    rows_begin = p.sums_in_rows ? 0 : static_cast<int>(p.sides.other.count / p.sides.other_tile);
-    if (p.last_reorders) last_end = is_last ? end : behind.begin / p.sides.other_tile;
+  // Tiles from rows_begin on are added to in the order of rows, from first_begin on for the first time, up to
+  // last_end for the last time.
+  int rows_begin = end, first_begin = end, last_end = begin;
+  if (p.gradients.kind != GradientOrder::none) {
+    const bool all = p.gradients.kind == GradientOrder::rows;
+    rows_begin = all ? 0 : static_cast<int>(p.sides.other.count / p.sides.other_tile);
   }
+  if (p.gradients.kind == GradientOrder::lanes_in_turn) {
+    if (p.gradients.fresh) first_begin = tile == 0 ? begin : ceil_divide(before.end, p.sides.other_tile);
+    last_end = is_last ? end : behind.begin / p.sides.other_tile;
+  }
+  const auto sums_of = [&](int other) {
+    if (other >= rows_begin) return in_order_of_rows;
+    if (other >= first_begin) return other < last_end ? only_one : first_of_lanes;
+    return other < last_end ? last_of_lanes : in_order_of_lanes;
+  };
   const auto run_of = [&](int other) {
     const bool whole = whole_begin <= other && other < whole_end;
-    const int sums = other >= rows_begin ? in_order_of_rows
-                     : other < last_end  ? last_of_lanes
-                                         : in_order_of_lanes;
-    return TileRun{other, other + 1, whole ? 0 : 1, sums};
+    return TileRun{other, other + 1, whole ? 0 : 1, sums_of(other)};
   };
   TileWalk walk{tile * runs_of_interval, 0, max(end - begin, 0), 0};
   for (int run_end = end; run_end > begin;) {
     TileRun run = run_of(run_end - 1);
     run.end = run_end;
     run.begin = begin;
-    for (const int cut : {whole_begin, whole_end, rows_begin, last_end}) {
+    for (const int cut : {whole_begin, whole_end, rows_begin, first_begin, last_end}) {
       if (cut < run_end) run.begin = max(run.begin, cut);
     }
     p.runs[walk.first_run + walk.runs++] = run;
@@ -109,9 +115,8 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
   p.spans = workspace.spans;
   p.runs = workspace.runs;
   p.walks = workspace.walks;
-  p.first_visitors = gradients == GradientOrder::none ? nullptr : workspace.first_visitors;
-  p.sums_in_rows = gradients == GradientOrder::rows;
-  p.last_reorders = gradients == GradientOrder::lanes_in_turn;
+  p.first_visitors = gradients.kind == GradientOrder::none ? nullptr : workspace.first_visitors;
+  p.gradients = gradients;
   p.zeros = workspace.tickets;
   p.zero_count = workspace.counters;
   constexpr int threads = 128;

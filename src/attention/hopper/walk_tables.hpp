@@ -9,7 +9,10 @@
 namespace annulus::attention::hopper {
 
 /// How the sums of dQ are ordered while a launch runs (query_gradient.hpp).
-enum class GradientOrder { none, rows, lanes, lanes_in_turn };
+struct GradientOrder {
+  enum Kind { none, rows, lanes, lanes_in_turn } kind = none;
+  bool fresh = false;  ///< nothing was there before
+};
 
 struct WalkSides {
   PositionMap own, other;

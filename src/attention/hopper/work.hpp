@@ -75,8 +75,10 @@ class WorkPlaces {
 /// what lower tickets stand for, and those are being computed then.
 class WorkQueue {
  public:
-  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int* tickets)
-      : order_(order), tables_(tables), tickets_(tickets) {}
+  /// `idle`: work without tiles is given out, too, because somebody has to write what nothing adds to.
+  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int* tickets,
+                                       bool idle)
+      : order_(order), tables_(tables), tickets_(tickets), idle_(idle) {}
 
   /// The next work; head −1 behind the last.
   __device__ __forceinline__ Work next() {
@@ -85,7 +87,7 @@ class WorkQueue {
       if (ticket >= order_.count()) break;
       const auto place = order_.place(ticket);
       const int4 walk = *reinterpret_cast<const int4*>(&tables_.walks[place.tile]);
-      if (walk.z > 0) return {place.head, place.tile, walk.x, walk.y};
+      if (walk.z > 0 || idle_) return {place.head, place.tile, walk.x, walk.y};
     }
     return {-1, 0, 0, 0};
   }
@@ -94,6 +96,7 @@ class WorkQueue {
   const WorkOrder& order_;
   const WalkTables& tables_;
   int* tickets_;
+  bool idle_;
 };
 
 }  // namespace annulus::attention::hopper

@@ -8,7 +8,7 @@
 namespace annulus::attention::hopper {
 
 /// An own tile visits at most so many runs: partial, whole, partial, cut where the way of adding changes.
-inline constexpr int runs_of_interval = 5;
+inline constexpr int runs_of_interval = 6;
 
 /// Cuts a workspace into arrays that start at multiples of 256 bytes. Without memory it only counts.
 class Carver {
