@@ -41,15 +41,14 @@ class Llama<Exec, T>::Impl {
   const LlamaConfig& config() const { return config_; }
   const ParameterMap& map() const { return map_; }
 
-  void run(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-           Attention& attention, const FlatWeights<Exec, T>& weights, float grad_scale,
-           trace::Recorder* recorder) {
+  void run(const Exec& exec, const TokenRows& rows, Attention& attention, const FlatWeights<Exec, T>& weights,
+           float grad_scale, trace::Recorder* recorder) {
     require(static_cast<std::int64_t>(weights.weights.extent(0)) == map_.size(),
             "the parameter buffer has {} elements, the model {}", weights.weights.extent(0), map_.size());
-    check(tokens, targets);
+    check(rows.tokens, rows.targets);
     weights_ = weights;
     recorder_ = recorder;
-    ids_.set(exec, tokens, targets);
+    ids_.set(exec, rows.tokens, rows.targets);
     forward(exec, attention);
 
     const Region region("annulus::model::lm_head");
@@ -271,21 +270,19 @@ const ParameterMap& Llama<Exec, T>::parameter_map() const {
 }
 
 template <class Exec, class T>
-void Llama<Exec, T>::train(const Exec& exec, std::span<const std::int32_t> tokens,
-                           std::span<const std::int32_t> targets, Attention& attention,
-                           const Array1<const T, Exec>& parameters, float grad_scale,
-                           const Array1<float, Exec>& gradients, trace::Recorder* recorder) {
-  require(gradients.extent(0) == parameters.extent(0),
-          "the gradient buffer has {} elements, the parameter buffer {}", gradients.extent(0),
+void Llama<Exec, T>::train(const Exec& exec, const TokenRows& rows, Attention& attention,
+                           const Array1<const T, Exec>& parameters, const Gradient& gradient,
+                           trace::Recorder* recorder) {
+  require(gradient.sum.extent(0) == parameters.extent(0),
+          "the gradient buffer has {} elements, the parameter buffer {}", gradient.sum.extent(0),
           parameters.extent(0));
-  impl_->run(exec, tokens, targets, attention, {parameters, gradients}, grad_scale, recorder);
+  impl_->run(exec, rows, attention, {parameters, gradient.sum}, gradient.scale, recorder);
 }
 
 template <class Exec, class T>
-void Llama<Exec, T>::evaluate(const Exec& exec, std::span<const std::int32_t> tokens,
-                              std::span<const std::int32_t> targets, Attention& attention,
+void Llama<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, Attention& attention,
                               const Array1<const T, Exec>& parameters) {
-  impl_->run(exec, tokens, targets, attention, {parameters, {}}, 0.0f, nullptr);
+  impl_->run(exec, rows, attention, {parameters, {}}, 0.0f, nullptr);
 }
 
 template <class Exec, class T>

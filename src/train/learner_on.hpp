@@ -122,8 +122,8 @@ class LearnerOn final : public Learner {
     for (const auto& sequence : sequences) {
       if (recorder != nullptr) record(*recorder, sequence, &sequence - sequences.data());
       auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
-      llama_.train(exec_, sequence.tokens, sequence.targets, attention, weights_.compute(), grad_scale,
-                   weights_.gradients(), recorder);
+      llama_.train(exec_, {.tokens = sequence.tokens, .targets = sequence.targets}, attention,
+                   weights_.compute(), {.scale = grad_scale, .sum = weights_.gradients()}, recorder);
       sums.pairs += double(attention_.plans().pairs());
     }
     sums.loss = llama_.take_loss(exec_).sum;

@@ -91,8 +91,9 @@ struct LlamaProblem {
     model::Llama<Exec, T> llama(exec, config, rows);
     const Array1<float, Exec> gradients("gradients", parameters.extent(0));
     // Twice, as two micro-batches: gradients and losses add up.
+    const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
     for (int i = 0; i < 2; ++i)
-      llama.train(exec, my_tokens, my_targets, attention, weights, grad_scale / 2, gradients);
+      llama.train(exec, mine, attention, weights, {.scale = grad_scale / 2, .sum = gradients});
     const auto loss = llama.take_loss(exec);
     communicator.all_reduce(exec, gradients);
     Result result;
@@ -103,7 +104,7 @@ struct LlamaProblem {
                       Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
                           result.gradients.data(), result.gradients.size()),
                       gradients);
-    llama.evaluate(exec, my_tokens, my_targets, attention, weights);
+    llama.evaluate(exec, mine, attention, weights);
     const auto evaluated = llama.take_loss(exec);
     const double again = communicator.all_reduce_value(evaluated.sum, comm::ReduceOp::sum);
     require(std::abs(again - result.loss) <= 1e-6 * std::abs(result.loss), "evaluate gives {}, train {}",

@@ -19,6 +19,11 @@ struct Loss {
   std::int64_t valid = 0;  ///< targets that are not ignored
 };
 
+/// This rank's rows of a sequence, on the host: (rows) each. Target −1 is ignored.
+struct TokenRows {
+  std::span<const std::int32_t> tokens, targets;
+};
+
 /// A LLaMA with explicit forward and backward over one sequence that is spread over the ranks of a
 /// context-parallel group. Every layer works on this rank's rows alone but for attention, which runs a
 /// distributed plan. Holds activations and workspace for a fixed number of rows, but no parameters: those are
@@ -41,17 +46,22 @@ class Llama {
   const LlamaConfig& config() const;
   const ParameterMap& parameter_map() const;
 
-  /// Forward and backward of grad_scale · Σ cross-entropy over this rank's rows. tokens and targets (rows) on
-  /// the host, target −1 is ignored. Adds to `gradients`, and the loss to what take_loss gives. Collective
-  /// over the ranks of `attention`. Only enqueues work: the host does not wait but for what attention
-  /// exchanges, and for each tensor where there is a `recorder` (docs/formats/tensor-dump.md names them).
-  void train(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-             Attention& attention, const Array1<const T, Exec>& parameters, float grad_scale,
-             const Array1<float, Exec>& gradients, trace::Recorder* recorder = nullptr);
+  /// The gradient of scale · Σ cross-entropy.
+  struct Gradient {
+    float scale = 1.0f;
+    Array1<float, Exec> sum;  ///< like the parameters, added to
+  };
+
+  /// Forward and backward over this rank's rows. Adds the loss to what take_loss gives. Collective over the
+  /// ranks of `attention`. Only enqueues work: the host does not wait but for what attention exchanges, and
+  /// for each tensor where there is a `recorder` (docs/formats/tensor-dump.md names them).
+  void train(const Exec& exec, const TokenRows& rows, Attention& attention,
+             const Array1<const T, Exec>& parameters, const Gradient& gradient,
+             trace::Recorder* recorder = nullptr);
 
   /// Forward only.
-  void evaluate(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-                Attention& attention, const Array1<const T, Exec>& parameters);
+  void evaluate(const Exec& exec, const TokenRows& rows, Attention& attention,
+                const Array1<const T, Exec>& parameters);
 
   /// The loss of the sequences since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
