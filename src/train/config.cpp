@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
@@ -89,8 +88,9 @@ void set(Config& config, const std::string& name, const toml::node& node, const 
   const Key* key = find_key(name);
   require(key != nullptr || !is_section(name),
           "{}: {} is a section, not a key: write [{}] and its keys below", where, name, name);
-  require(key != nullptr, "{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)",
-          where, name, nearest_key(name).name);
+  if (key == nullptr)
+    fail("{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)", where, name,
+         nearest_key(name).name);
   std::visit(
       [&](auto* target) {
         using T = std::remove_pointer_t<decltype(target)>;
@@ -112,8 +112,9 @@ void read_table(Config& config, const toml::table& table, const std::string& pre
     const std::string name =
         prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
     if (node.is_table() && find_key(name) == nullptr) {
-      require(is_section(name), "{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
-              nearest_section(name));
+      if (!is_section(name))
+        fail("{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
+             nearest_section(name));
       read_table(config, *node.as_table(), name, origin);
     } else {
       set(config, name, node, place(origin, node));
@@ -130,6 +131,7 @@ void override_key(Config& config, const std::string& text) {
   const Key* key = find_key(name);
   toml::table table;
   try {
+    config::require_flat(value, where);
     table = toml::parse("value = " + value + "\n");
   } catch (const toml::parse_error&) {
     table.insert("value", value);  // a string without quotes
@@ -206,7 +208,7 @@ void drop_unknown(toml::table& table, std::string_view origin) {
 }  // namespace
 
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
-  return parse(io::read_text(file), file.string(), overrides);
+  return parse(config::read_text(file), file.string(), overrides);
 }
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {

@@ -1,0 +1,25 @@
+// Configurations of runs (docs/formats/configuration.md). Lines behind a zero byte are overrides (--set).
+#include <annulus/train/config.hpp>
+
+#include "fuzz.hpp"
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace annulus;
+  const std::string_view all = fuzz::text_of(data, size), text = all.substr(0, all.find('\0'));
+  std::string_view rest = all.substr(text.size());
+  std::vector<std::string> overrides;
+  if (!rest.empty()) rest.remove_prefix(1);
+  while (!rest.empty()) overrides.emplace_back(fuzz::take_line(rest));
+
+  train::Config config;
+  // What is wrong with an override names it and not the file.
+  const std::string_view origin = overrides.empty() ? "input.toml" : "";
+  if (!fuzz::accepts(origin, [&] { config = train::Config::parse(text, "input.toml", overrides); })) return 0;
+  const std::string written = config.to_toml();
+  fuzz::expect(train::Config::parse(written, "written").to_toml() == written,
+               "the same configuration from what was written", written);
+  fuzz::expect(
+      incompatible(config, train::Config::parse(written, "written"), train::Continuation::same_run).empty(),
+      "a configuration compatible with itself", written);
+  return 0;
+}
