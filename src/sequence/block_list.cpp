@@ -57,6 +57,9 @@ class Reader {
     std::error_code ignored;
     require(!std::filesystem::is_directory(file_, ignored), "{}: {} is a folder: give the block list itself",
             context_, file_);
+    // A device has no end, and a pipe has one reader, while every rank reads the list.
+    require(!std::filesystem::is_other(file_, ignored),
+            "{}: {} is a device or a pipe: give the block list as a file", context_, file_);
     errno = 0;
     stream_.open(file_);
     require(stream_.is_open(), "{}: cannot open {} ({}): check the name; {}", context_, file_,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <annulus/base/error.hpp>
@@ -15,7 +16,7 @@ namespace annulus::fuzz {
 /// Ends the program, so that the driver keeps the input, unless `condition` holds.
 inline void expect(bool condition, const char* expectation, std::string_view found = {}) {
   if (condition) return;
-  std::fprintf(stderr, "expected: %s\n%.*s\n", expectation, static_cast<int>(found.size()), found.data());
+  std::fprintf(stderr, "expected: %s\n%s\n", expectation, std::string(found).c_str());
   std::abort();
 }
 
