@@ -1,7 +1,7 @@
 // Drives a fuzz target where the compiler has no libFuzzer, with the flags of libFuzzer that it knows:
 //
-//   fuzz_TARGET [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-max_len=BYTES] [-artifact_prefix=PATH]
-//   FILE|FOLDER…
+//   fuzz_TARGET [-runs=N] [-max_total_time=SECONDS] [-timeout=SECONDS] [-seed=N] [-max_len=BYTES]
+//   [-artifact_prefix=PATH] FILE|FOLDER…
 //
 // runs the body over all files, then over random changes of them until N inputs have been run or the time is
 // over. Without -runs and -max_total_time it stops behind the files. An input that ends the program is kept
@@ -36,10 +36,8 @@ namespace {
 
 using annulus::fuzz::Input;
 
-constexpr unsigned seconds_of_an_input = 10;
-
 struct Options {
-  std::uint64_t runs = 0, seconds = 0, seed = 1, max_size = 4096;
+  std::uint64_t runs = 0, seconds = 0, seed = 1, max_size = 4096, timeout = 10;
   std::string artifact_prefix = "./";
   std::vector<std::filesystem::path> paths;
 };
@@ -63,7 +61,8 @@ Options read_options(int argc, char** argv) {
     for (const auto& [known, target] : {std::pair{"runs", &options.runs},
                                         {"max_total_time", &options.seconds},
                                         {"seed", &options.seed},
-                                        {"max_len", &options.max_size}}) {
+                                        {"max_len", &options.max_size},
+                                        {"timeout", &options.timeout}}) {
       if (name == known &&
           std::from_chars(value.data(), value.data() + value.size(), *target).ec != std::errc())
         usage(argument + " is no number");
@@ -106,7 +105,7 @@ void keep_input() {
 }
 
 void ended_by(int signal) {
-  std::fprintf(stderr, "%s\n", signal == SIGALRM ? "an input takes longer than 10 s" : strsignal(signal));
+  std::fprintf(stderr, "%s\n", signal == SIGALRM ? "an input takes longer than -timeout" : strsignal(signal));
   keep_input();
   ::_exit(1);
 }
@@ -123,9 +122,9 @@ void watch() {
   ::setrlimit(RLIMIT_DATA, &memory);
 }
 
-void run(const Input& input) {
+void run(const Input& input, unsigned seconds) {
   current = &input;
-  ::alarm(seconds_of_an_input);
+  ::alarm(seconds);
   // In memory of its own, behind whose end a sanitizer notices a read.
   const std::unique_ptr<std::uint8_t[]> copy(new std::uint8_t[input.size()]);
   std::copy(input.begin(), input.end(), copy.get());
@@ -145,12 +144,13 @@ int main(int argc, char** argv) {
   const auto over = [&] {
     return std::chrono::steady_clock::now() - begin >= std::chrono::seconds(options.seconds);
   };
+  const auto timeout = static_cast<unsigned>(options.timeout);
   std::uint64_t runs = 0;
-  for (const Input& input : corpus) run(input), ++runs;
+  for (const Input& input : corpus) run(input, timeout), ++runs;
   annulus::fuzz::Mutator mutator(corpus, options.seed, options.max_size);
   while (!corpus.empty() && (options.runs > 0 ? runs < options.runs : options.seconds > 0)) {
     if (options.seconds > 0 && over()) break;
-    run(mutator.next());
+    run(mutator.next(), timeout);
     ++runs;
   }
   std::printf("%llu inputs, %zu of them stored: none ended the program\n",
