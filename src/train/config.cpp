@@ -17,6 +17,7 @@
 #include <annulus/simulate/choose.hpp>
 
 #include "config/parse.hpp"
+#include "data/text.hpp"
 #include "train/config_table.hpp"
 
 namespace annulus::train {
@@ -127,6 +128,9 @@ void override_key(Config& config, const std::string& text) {
   require(equals != std::string::npos && equals > 0,
           "--set {}: write it as key=value, for instance --set train.steps=200", text);
   const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  // What is written to config.toml and to checkpoints must be TOML, which they are read as.
+  require(data::is_text(text), "--set {}: the value is not UTF-8: use another name, or another encoding",
+          name);
   const std::string where = fmt::format("--set {}", text);
   const Key* key = find_key(name);
   toml::table table;

@@ -16,10 +16,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view origin = overrides.empty() ? "input.toml" : "";
   if (!fuzz::accepts(origin, [&] { config = train::Config::parse(text, "input.toml", overrides); })) return 0;
   const std::string written = config.to_toml();
-  fuzz::expect(train::Config::parse(written, "written").to_toml() == written,
-               "the same configuration from what was written", written);
-  fuzz::expect(
-      incompatible(config, train::Config::parse(written, "written"), train::Continuation::same_run).empty(),
-      "a configuration compatible with itself", written);
+  const train::Config again = train::Config::parse(written, "written");
+  fuzz::expect(again.to_toml() == written, "the same configuration from what was written", written);
+  fuzz::expect(incompatible(config, again, train::Continuation::same_run).empty(),
+               "a configuration that is compatible with itself", written);
   return 0;
 }

@@ -115,6 +115,11 @@ TEST(Config, KeysWithoutEndAreErrors) {
   EXPECT_THAT(parse_error("[train]\n" + letters + " = 1\n"), HasSubstr("unknown key"));
 }
 
+TEST(Config, OverridesAreUtf8AsTheFilesThatTheyAreWrittenTo) {
+  EXPECT_THAT(parse_error("", {"run.folder=caf\xe9"}), HasSubstr("--set run.folder: the value is not UTF-8"));
+  EXPECT_EQ(with({"run.folder=caf\xc3\xa9"}).run.folder, "caf\xc3\xa9");
+}
+
 TEST(Config, WrongTypesNameWhatIsExpected) {
   EXPECT_THAT(parse_error("[train]\nsteps = 'many'\n"),
               HasSubstr("run.toml:2: train.steps must be a whole number"));
