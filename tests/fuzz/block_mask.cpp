@@ -1,51 +1,22 @@
-// Masks in their text form, and block lists (docs/formats/block-mask.md). The first line is "TOKENS MASK", in
-// which
-// "@" stands for a file with the other lines.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Masks in their text form, and block lists (docs/formats/block-mask.md). The first line is "TOKENS MASK",
+// in which "@" stands for a file with the other lines.
 #include <charconv>
 #include <string>
 
 #include <annulus/sequence/mask.hpp>
 
-#include "fuzz.hpp"
-
-namespace {
-
-// A file without a name, which is opened by its descriptor.
-class MemoryFile {
- public:
-  MemoryFile()
-      : descriptor_(::memfd_create("block-list", MFD_CLOEXEC)),
-        path_("/proc/self/fd/" + std::to_string(descriptor_)) {
-    annulus::fuzz::expect(descriptor_ >= 0, "a file in memory");
-  }
-  const std::string& path() const { return path_; }
-  void set(std::string_view text) {
-    const bool written = ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, text.data(), text.size(),
-                                                                      0) == static_cast<ssize_t>(text.size());
-    annulus::fuzz::expect(written, "a file in memory that can be written");
-  }
-
- private:
-  int descriptor_;
-  std::string path_;
-};
-
-}  // namespace
+#include "memory_file.hpp"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;
-  static MemoryFile file;
   std::string_view text = fuzz::text_of(data, size), first = fuzz::take_line(text);
   std::int64_t tokens = 0;
   const char* const behind = std::from_chars(first.data(), first.data() + first.size(), tokens).ptr;
   first.remove_prefix(static_cast<std::size_t>(behind - first.data()));
   if (first.starts_with(' ')) first.remove_prefix(1);
+  const fuzz::MemoryFile file({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   std::string mask_text(first);
   if (const std::size_t at = mask_text.find('@'); at != mask_text.npos) mask_text.replace(at, 1, file.path());
-  file.set(text);
 
   Mask mask;
   if (!fuzz::accepts("the mask", [&] { mask = Mask::parse(mask_text, tokens, "the mask"); })) return 0;
