@@ -107,6 +107,7 @@ std::vector<int> expand_counts(std::string_view list, std::string_view name) {
     }
     require(counts.size() + static_cast<std::size_t>(times) <= most_hosts, "{} lists more than {} nodes",
             name, most_hosts);
+    require(count >= 1 && times >= 1, "{} has an entry of 0: every node of a job has some", whole);
     sum += std::int64_t{count} * times;
     require(sum <= most_of_counts, "{} are more than {} in all", whole, most_of_counts);
     counts.insert(counts.end(), static_cast<std::size_t>(times), count);

@@ -150,13 +150,30 @@ void override_key(Config& config, const std::string& text) {
   set(config, name, *table["value"].node(), where);
 }
 
+// A string of TOML on one line. toml++ would write line ends as they are, and lose the first of a text.
+std::string quoted(const std::string& text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (text.find('\'') == text.npos && std::none_of(text.begin(), text.end(), is_control))
+    return fmt::format("'{}'", text);
+  std::string escaped;
+  for (const char c : text) {
+    if (is_control(c))
+      escaped += fmt::format("\\u{:04X}", static_cast<int>(c));
+    else
+      (c == '"' || c == '\\' ? escaped += '\\' : escaped) += c;
+  }
+  return fmt::format("\"{}\"", escaped);
+}
+
 template <class T>
 std::string to_text(const T& value) {
   std::ostringstream out;
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    toml::array array;
-    for (const std::string& text : value) array.push_back(text);
-    out << array;
+    std::string array;
+    for (const std::string& text : value) array += (array.empty() ? "" : ", ") + quoted(text);
+    return value.empty() ? "[]" : fmt::format("[ {} ]", array);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return quoted(value);
   } else if constexpr (std::is_floating_point_v<T>) {
     const std::string text = fmt::format("{}", value);  // the shortest that is read back as the same number
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;

@@ -50,6 +50,7 @@ TEST(Counts, AreExpandedAsSlurmWritesThem) {
   EXPECT_THAT(expand_counts("4(x2),3", "X"), ElementsAre(4, 4, 3));
   EXPECT_THAT(error_text([] { expand_counts("4(x2", "SLURM_TASKS_PER_NODE"); }),
               HasSubstr("'SLURM_TASKS_PER_NODE=4(x2' is no list of counts"));
+  EXPECT_THAT(error_text([] { expand_counts("0,2", "X"); }), HasSubstr("X=0,2 has an entry of 0"));
   EXPECT_THAT(error_text([] { expand_counts("2147483647(x2)", "X"); }),
               HasSubstr("X=2147483647(x2) are more than 4194304 in all"));
 }

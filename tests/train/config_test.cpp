@@ -36,7 +36,7 @@ Config unusual() {
           if constexpr (std::is_same_v<T, bool>)
             *value = !*value;
           else if constexpr (std::is_same_v<T, std::string>)
-            *value += " \"quoted\" \\ é";
+            *value = "\n'" + *value + "'\t\x7f \"quoted\" \\ é";
           else if constexpr (std::is_same_v<T, std::vector<std::string>>)
             *value = {"a folder", "b.h5"};
           else if constexpr (std::is_floating_point_v<T>)
