@@ -11,7 +11,7 @@ namespace annulus {
 namespace {
 
 // A few characters can stand for more hosts, ranks and letters than memory holds. No cluster has as many.
-constexpr std::size_t most_hosts = 1 << 18, most_letters = 255;
+constexpr std::size_t most_hosts = 1 << 16, most_letters = 255;
 constexpr std::int64_t most_of_counts = 1 << 22;
 constexpr std::size_t most_levels = 64;  // of switches
 

@@ -1,6 +1,7 @@
 // Files and lists that say where ranks are: "RANK HOST" lines (docs/topology.md), Slurm's variables, and what
 // `scontrol show topology` prints. The first line says which: ranks, slurm or switches.
 #include <map>
+#include <set>
 #include <string>
 
 #include <annulus/topology/job.hpp>
@@ -13,10 +14,14 @@ using namespace annulus;
 
 /// Questions that programs ask of a job.
 void ask(const Job& job) {
+  if (job.nodes() > 4096) return;  // the same, and slow
   for (int node = 0; node < job.nodes(); ++node) job.leaf(node);
   check_placement(job);
   const std::vector<int> order = switch_order(job);
-  fuzz::expect(std::ssize(order) == job.nodes(), "every node in the order");
+  // A list of hosts may leave nodes of the job without ranks.
+  const std::size_t used = std::set(job.node_of_rank.begin(), job.node_of_rank.end()).size();
+  fuzz::expect(order.size() == (job.ranks() > 0 ? used : job.hosts.size()),
+               "every node with ranks in the order");
   switch_crossings(job, order);
   if (const auto topology = topology_of(job))
     fuzz::expect(topology->ranks() == job.ranks(), "every rank in the topology");

@@ -38,7 +38,7 @@ TEST(Hosts, AreExpandedAsSlurmWritesThem) {
 TEST(Hosts, FewLettersDoNotStandForMoreThanMemoryHolds) {
   EXPECT_THAT(expand_hosts("n[2147483646-2147483647]"), ElementsAre("n2147483646", "n2147483647"));
   EXPECT_THAT(error_text([] { expand_hosts("n[0-9][0-9][0-9][0-9][0-9][0-9][0-9]"); }),
-              HasSubstr("are more than 262144 hosts"));
+              HasSubstr("are more than 65536 hosts"));
   EXPECT_THAT(error_text([] { expand_hosts("n[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][]"); }),
               HasSubstr("brackets with nothing in them"));
   EXPECT_THAT(error_text([] { expand_hosts(std::string(4000, 'n') + "[0-999999]"); }),
@@ -65,8 +65,8 @@ TEST(Switches, LeavesKnowTheirPathAndHosts) {
   EXPECT_THAT(leaves[1].hosts, ElementsAre("n3", "n4"));
   EXPECT_THAT(parse_switches("slurm_load_topology error: No topology information available"), IsEmpty());
   std::string many;
-  for (int i = 0; i < 3; ++i) many += "SwitchName=a Nodes=n[0-99999]\n";
-  EXPECT_THAT(error_text([&] { parse_switches(many); }), HasSubstr("more than 262144 nodes"));
+  for (int i = 0; i < 3; ++i) many += "SwitchName=a Nodes=n[0-29999]\n";
+  EXPECT_THAT(error_text([&] { parse_switches(many); }), HasSubstr("more than 65536 nodes"));
 }
 
 TEST(SlurmJob, BlockIsTheDefault) {
