@@ -1,11 +1,15 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 #include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
+
+#include <annulus/attention/local.hpp>
 
 #include "support/exec.hpp"
 
@@ -70,7 +74,16 @@ class KernelsSeen {
   }();
 };
 
-/// The kernel of 16-bit attention at head_dim 64 and 128: the tensor cores' on a device, else the host's.
-inline const std::set<std::string> flagship_kernel = {on_host ? "host_simd" : "mma"};
+/// EXPECTs what 16-bit attention at head_dim 64 and 128 runs: kernels of tensor cores and no others on a
+/// device, the host's SIMD kernel there. `what` is added to the message.
+inline void expect_flagship_kernels(const KernelsSeen& kernels, const std::string& what) {
+  const std::set<std::string> names = kernels.names();
+  EXPECT_FALSE(names.empty()) << what << ": no kernel ran";
+  for (const std::string& name : names) {
+    const attention::Kernel kernel = attention::parse_kernel(name);
+    EXPECT_TRUE(on_host ? kernel == attention::Kernel::host_simd : attention::on_tensor_cores(kernel))
+        << what << ": the kernel " << name << " ran";
+  }
+}
 
 }  // namespace annulus::test

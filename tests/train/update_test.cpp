@@ -49,7 +49,7 @@ class BfloatUpdate : public testing::TestWithParam<int> {
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
       train(world, config, {}, {file, 1});
     });
-    EXPECT_EQ(kernels.names(), annulus::test::flagship_kernel);
+    annulus::test::expect_flagship_kernels(kernels, fmt::format("{} ranks", ranks));
 
     const io::File dump = io::File::open(file);
     Update update;
