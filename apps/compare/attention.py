@@ -6,12 +6,14 @@ usage: attention.py --bench build/cuda/bin/annulus-bench [--gpus N] [--tokens 13
 Causal attention, bf16, batch 1, over NCCL, on N GPUs of this machine (all by default), and where N is even on the same
 GPUs as 2 nodes of N / 2, which NCCL is made to see (NCCL_HOSTID; between them loopback sockets). With --ranks there are
 more ranks than GPUs, on nodes that have the same GPUs: ranks take turns on them, which compares schedules, not speeds.
-Each program runs alone. Writes <out>.md, <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1
+Each program runs alone. With --rounds they run in turns, one after the other and again, since what else the machine and
+its network do changes from one minute to the next: a difference is one where the ranges of several rounds do not overlap.
+Writes <out>.md, <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1
 when a program failed; the table then has what the others gave.
 
-Both sides give the median over the repetitions of the slowest rank's time, from a barrier on. Exposed: seconds in which
-communication holds up compute, mean of the ranks; ours as the executor measures it, PyTorch's from a profiled pass
-(context_parallel.py). TFLOP/s count 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim
+Times are the slowest rank's, from a barrier on: the median over the repetitions of all rounds, and (smallest to largest).
+Exposed: seconds in which communication holds up compute, mean of the ranks, median of the rounds; ours as the executor
+measures it, PyTorch's from a profiled pass (context_parallel.py). TFLOP/s count 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim
 backward.
 """
 
@@ -19,18 +21,21 @@ import argparse
 import csv
 import datetime
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
 import shlex
+import statistics
 import subprocess
 import sys
 
 import launch
 
 HERE = pathlib.Path(__file__).resolve().parent
-COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "forward_ms", "forward_tflops", "forward_exposed_ms", "backward_ms",
-           "backward_tflops", "backward_exposed_ms", "error")
+PASSES = {"forward": 4, "backward": 10}  # operations of an unmasked pair, in units of head_dim
+COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "rounds",
+           *(f"{name}_{column}" for name in PASSES for column in ("ms", "ms_min", "ms_max", "tflops", "exposed_ms")), "error")
 HEADINGS = ("nodes × ranks", "tokens", "", "forward ms", "TFLOP/s a GPU", "exposed ms", "backward ms", "TFLOP/s a GPU", "exposed ms")
 
 
@@ -57,6 +62,8 @@ def check(parser, options):
     if options.ranks < 1:
         parser.error(f"--ranks {options.ranks}: give 1 or more")
     options.gpus = min(options.gpus, options.ranks)
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: give 1 or more")
     fewest = -(-options.ranks // options.gpus)
     options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
     launch.check(parser, options, options.ranks, "ranks", "./annulus build cuda makes build/cuda/bin/annulus-bench")
@@ -88,7 +95,8 @@ def parse():
     parser.add_argument("--backends", nargs="+", default=["cudnn"], help="of PyTorch: cudnn, flash")
     parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="of PyTorch")
     parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--repetitions", type=int, default=5, help="of each pass in a round")
+    parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns")
     parser.add_argument("--mpirun", type=shlex.split, default="mpirun --bind-to none", help="with its flags, in one string")
     parser.add_argument("--time-limit", type=float, default=1800, help="seconds for each program")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("comparison"), help="files without their ending")
@@ -97,16 +105,36 @@ def parse():
     return options
 
 
-def row(options, nodes, tokens, program, case, forward, backward, error=""):
-    pairs = options.heads * tokens * (tokens + 1) // 2
-    of_row = {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case, "error": error}
-    for name, factor, values in (("forward", 4, forward), ("backward", 10, backward)):
-        if values:
-            seconds, exposed = values
-            of_row[f"{name}_ms"] = seconds * 1e3
-            of_row[f"{name}_tflops"] = factor * options.head_dim * pairs / seconds / options.gpus * 1e-12
-            of_row[f"{name}_exposed_ms"] = None if exposed is None else exposed * 1e3
-    return of_row
+def row(options, nodes, tokens, program, case, forward=None, backward=None, error=""):
+    """What one round gave. `forward` and `backward`: seconds of each repetition, and exposed seconds or None."""
+    return {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case,
+            "forward": forward, "backward": backward, "error": error}
+
+
+def over_rounds(options, rows):
+    """The rows of all rounds, those of one case made one, in the order of the first round."""
+    cases = {}
+    for of_round in rows:
+        cases.setdefault(tuple(of_round[key] for key in ("nodes", "tokens", "program", "case")), []).append(of_round)
+    joined = []
+    for of_case in cases.values():
+        first = of_case[0]
+        of_row = {key: first[key] for key in COLUMNS if key in first}
+        of_row["rounds"] = sum(of_round["forward"] is not None for of_round in of_case)
+        of_row["error"] = next((of_round["error"] for of_round in of_case if of_round["error"]), "")
+        pairs = options.heads * first["tokens"] * (first["tokens"] + 1) // 2
+        for name, factor in PASSES.items():
+            rounds = [of_round[name] for of_round in of_case if of_round[name]]
+            if not rounds:
+                continue
+            seconds = [each for seconds, _ in rounds for each in seconds]
+            exposed = [exposed for _, exposed in rounds if exposed is not None]
+            median = statistics.median(seconds)
+            of_row |= {f"{name}_ms": median * 1e3, f"{name}_ms_min": min(seconds) * 1e3, f"{name}_ms_max": max(seconds) * 1e3,
+                       f"{name}_tflops": factor * options.head_dim * pairs / median / options.gpus * 1e-12,
+                       f"{name}_exposed_ms": statistics.median(exposed) * 1e3 if exposed else None}
+        joined.append(of_row)
+    return joined
 
 
 def ours(options, nodes, scratch):
@@ -120,16 +148,15 @@ def ours(options, nodes, scratch):
                 "--topology", "none", "--json", result]
     ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
     if not result.exists():
-        return [row(options, nodes, 0, "Annulus", "", None, None, "failed")], None, False
+        return [row(options, nodes, 0, "Annulus", "", error="failed")], None, False
     report = json.loads(result.read_text())
     rows = []
     for case in report.get("cases", [report]):
-        values = {name: (case[name]["seconds"], (case[name]["exposed_communication"] or {}).get("seconds"))
-                  for name in ("forward", "backward")}
+        values = {name: (case[name]["seconds_each"], (case[name]["exposed_communication"] or {}).get("seconds")) for name in PASSES}
         label = f"{case['config']['schedule']}, {case['config']['layout']}"
         rows.append(row(options, nodes, case["config"]["tokens"], "Annulus", label, **values))
     for case in report.get("refused", []):
-        rows.append(row(options, nodes, case["tokens"], "Annulus", f"{case['schedule']}, {case['layout']}", None, None, case["reason"]))
+        rows.append(row(options, nodes, case["tokens"], "Annulus", f"{case['schedule']}, {case['layout']}", error=case["reason"]))
     return rows, report, ended
 
 
@@ -142,12 +169,11 @@ def theirs(options, nodes, scratch):
                "--repetitions", options.repetitions, "--out", result]
     ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
     if not result.exists():
-        return [row(options, nodes, 0, "PyTorch", "", None, None, "failed")], None, False
+        return [row(options, nodes, 0, "PyTorch", "", error="failed")], None, False
     report = json.loads(result.read_text())
     rows = []
     for case in report["cases"]:
-        values = {name: (case[name]["seconds"], case[name]["exposed_seconds"]) if name in case else None
-                  for name in ("forward", "backward")}
+        values = {name: (case[name]["seconds_each"], case[name]["exposed_seconds"]) if name in case else None for name in PASSES}
         rows.append(row(options, nodes, case["tokens"], "PyTorch", f"{case['rotation']}, {case['backend']}",
                         error=case.get("error", ""), **values))
     return rows, report, ended
@@ -157,17 +183,23 @@ def markdown(options, rows, reports):
     peer = next((report for program, report in reports if program == "PyTorch" and report), {})
     mine = next((report for program, report in reports if program == "Annulus" and report), {})
     versions = f"; PyTorch {peer['version']}, cuDNN {peer['cudnn']}, NCCL {peer['nccl']}" if peer else ""
+    rows = over_rounds(options, rows)
+    rounds = max((r["rounds"] for r in rows), default=0)
+    often = f"{rounds} rounds in turns, {options.repetitions} repetitions each" if rounds > 1 else f"{options.repetitions} repetitions in one round, not repeated"
     turns = f"{options.ranks} ranks in turns on " if options.ranks > options.gpus else ""
     lines = [f"{turns}{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
-             f"Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+             f"{often}; Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     number = lambda of_row, name, digits: "" if of_row.get(name) is None else f"{of_row[name]:.{digits}f}"  # noqa: E731
+    ranged = lambda of_row, name: f"{number(of_row, name, 2)} ({number(of_row, f'{name}_min', 2)} to {number(of_row, f'{name}_max', 2)})"  # noqa: E731
     for r in sorted(rows, key=lambda r: (r["nodes"], r["tokens"], r["program"])):
         cells = [f"{r['nodes']} × {options.ranks // r['nodes']}", str(r["tokens"]), f"{r['program']}, {r['case']}"]
-        if r["error"]:
+        if not r["rounds"]:
             lines.append("| " + " | ".join(cells) + f" | {r['error']} |" + " |" * 5)
             continue
-        for name in ("forward", "backward"):
-            cells += [number(r, f"{name}_ms", 2), number(r, f"{name}_tflops", 0), number(r, f"{name}_exposed_ms", 2)]
+        if r["error"]:
+            cells[-1] += f" (in {r['rounds']} rounds; else: {r['error']})"
+        for name in PASSES:
+            cells += [ranged(r, f"{name}_ms"), number(r, f"{name}_tflops", 0), number(r, f"{name}_exposed_ms", 2)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -175,16 +207,16 @@ def markdown(options, rows, reports):
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    for nodes in options.nodes:
-        for program, measure in (() if options.without_pytorch else (("PyTorch", theirs),)) + (("Annulus", ours),):
-            scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes")
-            scratch.with_suffix(".json").unlink(missing_ok=True)
-            rows, report, ended = measure(options, nodes, scratch)
-            results.add(rows, (program, report), ended)
-            with open(options.out.with_suffix(".csv"), "w", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, restval="")
-                writer.writeheader()
-                writer.writerows(results.rows)
+    programs = (() if options.without_pytorch else (("PyTorch", theirs),)) + (("Annulus", ours),)
+    for nodes, number, (program, measure) in itertools.product(options.nodes, range(1, options.rounds + 1), programs):
+        scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes-{number}")
+        scratch.with_suffix(".json").unlink(missing_ok=True)
+        rows, report, ended = measure(options, nodes, scratch)
+        results.add(rows, (program, report), ended)
+        with open(options.out.with_suffix(".csv"), "w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows(over_rounds(options, results.rows))
     print(results.text, end="")
     return 0 if results.good else 1
 

@@ -5,8 +5,8 @@ usage: torchrun --nproc-per-node N context_parallel.py --tokens 131072 262144 --
 
 Causal attention in bf16 through torch.distributed.tensor.experimental.context_parallel, load-balanced as it is by
 default. `--nodes M` makes one machine look like M of N / M GPUs to NCCL (NCCL_HOSTID, loopback sockets). Rank 0 writes
-a JSON list with one object for each number of tokens, rotation and backend: times of the slowest rank, median over the
-repetitions, and exposed seconds: time in which a kernel of NCCL runs and no other kernel does, from one profiled pass,
+a JSON list with one object for each number of tokens, rotation and backend: times of the slowest rank, in every
+repetition and their median, and exposed seconds: time in which a kernel of NCCL runs and no other kernel does, from one profiled pass,
 mean of the ranks. What cannot run is an object with "error".
 """
 
@@ -55,7 +55,7 @@ def over_ranks(value, operation):
 
 
 def timed(action):
-    """Seconds of the slowest rank, median over the repetitions behind one run that warms up."""
+    """Seconds of the slowest rank, in each of the repetitions behind one run that warms up, ascending."""
     action()
     seconds = []
     for _ in range(OPTIONS.repetitions):
@@ -66,7 +66,7 @@ def timed(action):
         action()
         torch.cuda.synchronize()
         seconds.append(over_ranks(time.perf_counter() - start, dist.ReduceOp.MAX))
-    return statistics.median(seconds)
+    return sorted(seconds)
 
 
 def union(intervals):
@@ -124,8 +124,10 @@ def measure(mesh, tokens, rotation, backend):
         def backward():
             torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True)
 
-        passes = {name: {"seconds": timed(action), "exposed_seconds": exposed(action)}
-                  for name, action in (("forward", forward), ("backward", backward))}
+        passes = {}
+        for name, action in (("forward", forward), ("backward", backward)):
+            seconds = timed(action)
+            passes[name] = {"seconds": statistics.median(seconds), "seconds_each": seconds, "exposed_seconds": exposed(action)}
     return passes
 
 

@@ -4,10 +4,11 @@
 
 # check_nodes PROGRAM FOLDER: one look at every node (facts.sh), all at once.
 check_nodes() {
-  local program=$1 folder=$2 token=.annulus-$SLURM_JOB_ID
+  local program=$1 folder=$2 token
   check_switches
   mkdir -p "$folder" 2>/dev/null || refuse "run.folder '$folder' cannot be made on $(hostname): $(mkdir -p "$folder" 2>&1 | sed 's/.*: //'). Give a folder of a file system that all nodes share"
-  : >"$folder/$token" || refuse "nothing can be written to '$folder' on $(hostname): no space, or no permission (df -h, ls -ld); free some or give another run.folder"
+  token=$(mktemp "$folder/.annulus-XXXXXXXXXXXX") || refuse "nothing can be written to '$folder' on $(hostname): no space, or no permission (df -h, ls -ld); free some or give another run.folder"
+  token=${token##*/}
   asked=$(date +%s)
   facts=$(timeout "${ANNULUS_CHECK_SECONDS:-120}" \
     srun --mpi=none --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1 --cpus-per-task=1 --overlap \

@@ -58,6 +58,12 @@ begin_job() {
   prepare
 }
 
+# $private: a folder of this job alone, on this node, that goes when the script ends. In /tmp others can put links where they know a name.
+private_folder() {
+  private=$(mktemp -d "${TMPDIR:-/tmp}/annulus.XXXXXXXXXXXX") || refuse "no folder can be made in ${TMPDIR:-/tmp} on $(hostname): set TMPDIR to one that you can write to"
+  trap 'rm -rf "$private"' EXIT
+}
+
 # A field of `scontrol show job`.
 job_field() { scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
 

@@ -13,7 +13,8 @@ plan_ranks() {
     node) given=1 ;;
     *) [[ $ranks =~ ^([1-9][0-9]*)?$ ]] || refuse "ranks = '$ranks': give gpu, node or a number of ranks a node" ;;
   esac
-  placing=(--launch --hostfile "${TMPDIR:-/tmp}/annulus-nodes.$SLURM_JOB_ID")
+  private_folder
+  placing=(--launch --hostfile "$private/nodes")
   [ -z "$given" ] || placing+=(--ranks-per-node "$given")
   [ -z "$profile_file" ] || placing+=(--profile "$profile_file")
   place 0

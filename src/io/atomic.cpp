@@ -1,9 +1,14 @@
 #include <annulus/io/atomic.hpp>
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
 
 #include <annulus/base/error.hpp>
@@ -15,8 +20,7 @@ namespace annulus::io {
 
 namespace {
 
-void sync(const std::filesystem::path& path, int flags) {
-  const detail::Descriptor descriptor(::open(path.c_str(), flags | O_CLOEXEC));
+void sync(const detail::Descriptor& descriptor, const std::filesystem::path& path) {
   // File systems without fsync for folders say EINVAL; there is nothing more to be done on those.
   const bool synced = descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
   detail::require_system(synced, "bring to the disk", path);
@@ -33,37 +37,67 @@ std::filesystem::path target_of(const std::filesystem::path& path) {
   return target;
 }
 
-std::filesystem::path temporary_of(std::filesystem::path path) {
-  path += ".tmp-" + std::to_string(::getpid());
-  return path;
-}
+/// A new, empty file beside `path`, which goes with this object unless it was renamed. Its name cannot be
+/// guessed, and nothing of that name, a link least of all, is used: others may write to the folder.
+class Temporary {
+ public:
+  explicit Temporary(const std::filesystem::path& path) : name_(path) {
+    std::array<std::uint64_t, 2> random{};
+    const bool drawn = ::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random};
+    detail::require_system(drawn, "draw a random name beside", path);
+    name_ += fmt::format(".tmp-{:016x}{:016x}", random[0], random[1]);
+    constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    file_ = detail::Descriptor(::open(name_.c_str(), flags, 0666));
+    detail::require_system(file_.get() >= 0, "write", path);
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  ~Temporary() {
+    if (!renamed_) ::unlink(name_.c_str());
+  }
+
+  const std::filesystem::path& name() const { return name_; }
+  const detail::Descriptor& file() const { return file_; }
+
+  void rename_to(const std::filesystem::path& path) {
+    struct stat made {
+    }, there{};
+    const bool found = ::fstat(file_.get(), &made) == 0 && ::lstat(name_.c_str(), &there) == 0;
+    detail::require_system(found, "replace", path);
+    require(made.st_dev == there.st_dev && made.st_ino == there.st_ino,
+            "cannot replace '{}': somebody has put another file in place of '{}': see who can write to the "
+            "folder",
+            path.string(), name_.string());
+    detail::require_system(::rename(name_.c_str(), path.c_str()) == 0, "replace", path);
+    renamed_ = true;
+  }
+
+ private:
+  std::filesystem::path name_;
+  detail::Descriptor file_{-1};
+  bool renamed_ = false;
+};
 
 }  // namespace
 
 void require_writable(const std::filesystem::path& name) {
-  const std::filesystem::path path = target_of(name), temporary = temporary_of(path);
-  const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  detail::require_system(file.get() >= 0, "write", path);
-  ::unlink(temporary.c_str());
+  const Temporary temporary(target_of(name));
 }
 
 void write_atomically(const std::filesystem::path& name,
                       const std::function<void(const std::filesystem::path&)>& write) {
-  const std::filesystem::path path = target_of(name), temporary = temporary_of(path);
-  try {
-    write(temporary);
-    sync(temporary, O_RDONLY);
-    detail::require_system(::rename(temporary.c_str(), path.c_str()) == 0, "replace", path);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  sync(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), O_RDONLY | O_DIRECTORY);
+  const std::filesystem::path path = target_of(name);
+  Temporary temporary(path);
+  write(temporary.name());
+  sync(temporary.file(), temporary.name());
+  temporary.rename_to(path);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  sync(detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
 }
 
 void write_text_atomically(const std::filesystem::path& path, std::string_view text) {
   write_atomically(path, [&](const std::filesystem::path& temporary) {
-    const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC));
     detail::require_system(file.get() >= 0, "write", path);
     detail::require_system(detail::write_all(file.get(), text), "write", path);
   });

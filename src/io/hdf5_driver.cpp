@@ -45,7 +45,7 @@ void remember(DriverFile& file) {
 H5FD_t* open(const char* name, unsigned flags, hid_t access_properties, haddr_t) {
   const auto* info = static_cast<const DriverInfo*>(H5Pget_driver_info(access_properties));
   if (info == nullptr) return nullptr;
-  const int mode = O_RDWR | O_CLOEXEC | ((flags & H5F_ACC_CREAT) != 0 ? O_CREAT : 0) |
+  const int mode = O_RDWR | O_CLOEXEC | O_NOFOLLOW | ((flags & H5F_ACC_CREAT) != 0 ? O_CREAT : 0) |
                    ((flags & H5F_ACC_TRUNC) != 0 ? O_TRUNC : 0) | ((flags & H5F_ACC_EXCL) != 0 ? O_EXCL : 0);
   const int descriptor = ::open(name, mode, 0666);
   struct stat status {};

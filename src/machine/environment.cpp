@@ -170,8 +170,9 @@ std::vector<Setting> settings_of(const Machine& machine, const Parts& parts, con
   set_cards(machine, parts, rank, profile, to);
   for (const auto& [name, value] : profile.environment) {
     // The site's word goes before what was derived, not before the user's.
-    std::erase_if(to.settings, [&](const Setting& setting) { return setting.name == name && !setting.kept; });
-    const auto same = [&](const Setting& setting) { return setting.name == name; };
+    std::erase_if(to.settings,
+                  [&name = name](const Setting& setting) { return setting.name == name && !setting.kept; });
+    const auto same = [&name = name](const Setting& setting) { return setting.name == name; };
     if (std::none_of(to.settings.begin(), to.settings.end(), same))
       to.set(name, value, "the site's profile says so");
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -126,18 +125,6 @@ void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPi
 }
 
 }  // namespace
-
-void AdamWOptions::validate() const {
-  const auto require_beta = [](double beta, std::string_view name) {
-    require(beta >= 0.0 && beta < 1.0, "AdamW: {} is {}, but it must lie in [0, 1)", name, beta);
-  };
-  require_beta(beta1, "beta1");
-  require_beta(beta2, "beta2");
-  require(std::isfinite(epsilon) && epsilon > 0.0, "AdamW: epsilon is {}, but it must be finite and positive",
-          epsilon);
-  require(std::isfinite(weight_decay) && weight_decay >= 0.0,
-          "AdamW: weight_decay is {}, but it must be finite and not negative", weight_decay);
-}
 
 std::vector<ParameterRange> ranges_of_shard(std::span<const ParameterRange> ranges, std::int64_t begin,
                                             std::int64_t end) {

@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::string_view magic = "annulus-block-mask";
 constexpr std::string_view version = "1";
+constexpr std::size_t most_columns = std::size_t{1}
+                                     << 26;  // half a GiB, which a file of a few bytes can ask for
 constexpr std::string_view described = "docs/formats/block-mask.md describes the format";
 
 /// The next word of `line`, which loses it; empty at the end.
@@ -55,6 +57,9 @@ class Reader {
     std::error_code ignored;
     require(!std::filesystem::is_directory(file_, ignored), "{}: {} is a folder: give the block list itself",
             context_, file_);
+    // A device has no end, and a pipe has one reader, while every rank reads the list.
+    require(!std::filesystem::is_other(file_, ignored),
+            "{}: {} is a device or a pipe: give the block list as a file", context_, file_);
     errno = 0;
     stream_.open(file_);
     require(stream_.is_open(), "{}: cannot open {} ({}): check the name; {}", context_, file_,
@@ -104,6 +109,8 @@ class Reader {
       if (*first < next_free)
         reject(fmt::format("block column {} comes again or after a larger one: sort the columns of a row",
                            *first));
+      if (static_cast<std::size_t>(*last - *first) >= most_columns - columns.size())
+        reject(fmt::format("more than {} blocks in all: make the blocks of the mask larger", most_columns));
       for (std::int64_t column = *first; column <= *last; ++column) columns.push_back(column);
       next_free = *last + 1;
     }

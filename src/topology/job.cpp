@@ -13,16 +13,24 @@
 namespace annulus {
 namespace {
 
+std::optional<int> leading_number(std::string_view text, std::string_view& rest) {
+  int value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc()) return std::nullopt;
+  rest = text.substr(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
 /// Node of each rank when nodes are given one rank after the other (`plane` of them at a time), round robin.
 std::vector<int> round_robin(std::vector<int> free, int plane) {
-  std::vector<int> nodes;
-  bool more = true;
-  while (more) {
-    more = false;
-    for (std::size_t node = 0; node < free.size(); ++node) {
-      for (int i = 0; i < plane && free[node] > 0; ++i, --free[node]) nodes.push_back(static_cast<int>(node));
-      more = more || free[node] > 0;
+  std::vector<int> nodes, left(free.size());  // left: the nodes that are not full
+  std::iota(left.begin(), left.end(), 0);
+  while (!left.empty()) {
+    for (const int node : left) {
+      int& room = free[static_cast<std::size_t>(node)];
+      for (int i = 0; i < plane && room > 0; ++i, --room) nodes.push_back(node);
     }
+    std::erase_if(left, [&](int node) { return free[static_cast<std::size_t>(node)] == 0; });
   }
   return nodes;
 }
@@ -55,11 +63,15 @@ std::vector<int> arbitrary(const Variables& variables, const std::vector<std::st
   require(listed.size() >= ranks,
           "SLURM_DISTRIBUTION=arbitrary lists {} hosts for {} ranks: write one for each rank", listed.size(),
           ranks);
+  std::map<std::string_view, int> node_of;
+  for (std::size_t node = 0; node < hosts.size(); ++node)
+    node_of.emplace(hosts[node], static_cast<int>(node));
   std::vector<int> nodes;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const int node = index_of(hosts, listed[rank]);
-    require(node >= 0, "SLURM_HOSTFILE puts rank {} on {}, which is no node of the job", rank, listed[rank]);
-    nodes.push_back(node);
+    const auto node = node_of.find(listed[rank]);
+    require(node != node_of.end(), "SLURM_HOSTFILE puts rank {} on {}, which is no node of the job", rank,
+            listed[rank]);
+    nodes.push_back(node->second);
   }
   return nodes;
 }
@@ -72,7 +84,8 @@ std::vector<int> distribute(const Variables& variables, const std::vector<std::s
   if (kind.starts_with("plane")) {
     const std::string size = kind.find('=') != kind.npos ? kind.substr(kind.find('=') + 1)
                                                          : variables("SLURM_DIST_PLANESIZE").value_or("1");
-    return round_robin(counts, std::max(1, std::atoi(size.c_str())));
+    std::string_view rest;
+    return round_robin(counts, std::max(1, leading_number(size, rest).value_or(1)));
   }
   if (kind == "arbitrary")
     return arbitrary(variables, hosts, static_cast<std::size_t>(std::reduce(counts.begin(), counts.end())));
@@ -92,14 +105,6 @@ std::optional<LeafSwitch> own_leaf(const Variables& variables) {
   const std::string path = address->substr(0, end);
   return LeafSwitch{
       .name = path.substr(path.rfind('.') + 1), .path = path, .hosts = {address->substr(end + 1)}};
-}
-
-std::optional<int> leading_number(std::string_view text, std::string_view& rest) {
-  int value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc()) return std::nullopt;
-  rest = text.substr(static_cast<std::size_t>(end - text.data()));
-  return value;
 }
 
 }  // namespace
@@ -161,13 +166,15 @@ Job job_of_ranks(std::string_view text, std::string_view origin) {
     require(host_of.emplace(*rank, name).second, "{}:{}: rank {} is there twice", origin, number, *rank);
   }
   require(!host_of.empty(), "{}: no line 'RANK HOST'", origin);
-  require(host_of.rbegin()->first + 1 == static_cast<int>(host_of.size()),
+  require(host_of.rbegin()->first == static_cast<int>(host_of.size()) - 1,
           "{}: {} ranks, but the last is {}: some are missing", origin, host_of.size(),
           host_of.rbegin()->first);
   Job job{.source = std::string(origin), .hosts = {}, .node_of_rank = {}, .leaves = {}};
+  std::map<std::string_view, int> node_of;
   for (const auto& [rank, host] : host_of) {
-    if (index_of(job.hosts, host) < 0) job.hosts.push_back(host);
-    job.node_of_rank.push_back(index_of(job.hosts, host));
+    const auto [node, is_new] = node_of.emplace(host, job.nodes());
+    if (is_new) job.hosts.push_back(host);
+    job.node_of_rank.push_back(node->second);
   }
   return job;
 }

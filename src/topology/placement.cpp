@@ -16,20 +16,22 @@ std::vector<int> node_order(const Job& job) {
     order.resize(job.hosts.size());
     std::iota(order.begin(), order.end(), 0);
   }
+  std::vector<bool> seen(job.hosts.size(), false);
   for (const int node : job.node_of_rank) {
-    if (std::find(order.begin(), order.end(), node) == order.end()) order.push_back(node);
+    if (!seen[static_cast<std::size_t>(node)]) order.push_back(node);
+    seen[static_cast<std::size_t>(node)] = true;
   }
   return order;
 }
 
 /// The first rank whose node had ranks before, but not the rank just before it; −1: there is none.
-int first_scattered(const std::vector<int>& node_of_rank) {
-  std::vector<int> seen;
-  for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {
-    const int node = node_of_rank[rank];
-    if (rank > 0 && node_of_rank[rank - 1] == node) continue;
-    if (std::find(seen.begin(), seen.end(), node) != seen.end()) return static_cast<int>(rank);
-    seen.push_back(node);
+int first_scattered(const Job& job) {
+  std::vector<bool> seen(job.hosts.size(), false);
+  for (std::size_t rank = 0; rank < job.node_of_rank.size(); ++rank) {
+    const int node = job.node_of_rank[rank];
+    if (rank > 0 && job.node_of_rank[rank - 1] == node) continue;
+    if (seen[static_cast<std::size_t>(node)]) return static_cast<int>(rank);
+    seen[static_cast<std::size_t>(node)] = true;
   }
   return -1;
 }
@@ -78,7 +80,7 @@ std::vector<int> switch_order(const Job& job) {
 
 std::vector<Finding> check_placement(const Job& job) {
   std::vector<Finding> findings;
-  if (const int rank = first_scattered(job.node_of_rank); rank >= 0) {
+  if (const int rank = first_scattered(job); rank >= 0) {
     findings.push_back(
         {.text = fmt::format(
              "ranks of {} are not consecutive (rank {} is there, rank {} is not): what travels inside a node "
@@ -110,7 +112,7 @@ std::vector<Finding> check_placement(const Job& job) {
 }
 
 std::optional<Topology> topology_of(const Job& job) {
-  if (job.node_of_rank.empty() || first_scattered(job.node_of_rank) >= 0) return std::nullopt;
+  if (job.node_of_rank.empty() || first_scattered(job) >= 0) return std::nullopt;
   const std::vector<int> ranks = counts(job);
   std::vector<int> on_node;
   for (const int node : node_order(job)) on_node.push_back(ranks[static_cast<std::size_t>(node)]);

@@ -11,13 +11,13 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
 
 #include "config/parse.hpp"
+#include "data/text.hpp"
 #include "train/config_table.hpp"
 
 namespace annulus::train {
@@ -89,8 +89,9 @@ void set(Config& config, const std::string& name, const toml::node& node, const 
   const Key* key = find_key(name);
   require(key != nullptr || !is_section(name),
           "{}: {} is a section, not a key: write [{}] and its keys below", where, name, name);
-  require(key != nullptr, "{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)",
-          where, name, nearest_key(name).name);
+  if (key == nullptr)
+    fail("{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)", where, name,
+         nearest_key(name).name);
   std::visit(
       [&](auto* target) {
         using T = std::remove_pointer_t<decltype(target)>;
@@ -112,8 +113,9 @@ void read_table(Config& config, const toml::table& table, const std::string& pre
     const std::string name =
         prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
     if (node.is_table() && find_key(name) == nullptr) {
-      require(is_section(name), "{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
-              nearest_section(name));
+      if (!is_section(name))
+        fail("{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
+             nearest_section(name));
       read_table(config, *node.as_table(), name, origin);
     } else {
       set(config, name, node, place(origin, node));
@@ -126,10 +128,14 @@ void override_key(Config& config, const std::string& text) {
   require(equals != std::string::npos && equals > 0,
           "--set {}: write it as key=value, for instance --set train.steps=200", text);
   const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  // What is written to config.toml and to checkpoints must be TOML, which they are read as.
+  require(data::is_text(text), "--set {}: the value is not UTF-8: use another name, or another encoding",
+          name);
   const std::string where = fmt::format("--set {}", text);
   const Key* key = find_key(name);
   toml::table table;
   try {
+    config::require_flat(value, where);
     table = toml::parse("value = " + value + "\n");
   } catch (const toml::parse_error&) {
     table.insert("value", value);  // a string without quotes
@@ -144,13 +150,30 @@ void override_key(Config& config, const std::string& text) {
   set(config, name, *table["value"].node(), where);
 }
 
+// A string of TOML on one line. toml++ would write line ends as they are, and lose the first of a text.
+std::string quoted(const std::string& text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (text.find('\'') == text.npos && std::none_of(text.begin(), text.end(), is_control))
+    return fmt::format("'{}'", text);
+  std::string escaped;
+  for (const char c : text) {
+    if (is_control(c))
+      escaped += fmt::format("\\u{:04X}", static_cast<int>(c));
+    else
+      (c == '"' || c == '\\' ? escaped += '\\' : escaped) += c;
+  }
+  return fmt::format("\"{}\"", escaped);
+}
+
 template <class T>
 std::string to_text(const T& value) {
   std::ostringstream out;
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    toml::array array;
-    for (const std::string& text : value) array.push_back(text);
-    out << array;
+    std::string array;
+    for (const std::string& text : value) array += (array.empty() ? "" : ", ") + quoted(text);
+    return value.empty() ? "[]" : fmt::format("[ {} ]", array);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return quoted(value);
   } else if constexpr (std::is_floating_point_v<T>) {
     const std::string text = fmt::format("{}", value);  // the shortest that is read back as the same number
     return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
@@ -206,7 +229,7 @@ void drop_unknown(toml::table& table, std::string_view origin) {
 }  // namespace
 
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
-  return parse(io::read_text(file), file.string(), overrides);
+  return parse(config::read_text(file), file.string(), overrides);
 }
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {

@@ -35,17 +35,21 @@ BENCH = """\
     if "FAKE_FAILURE" in os.environ:
         sys.exit("annulus: rank 0: out of memory")
     option = lambda name: arguments[arguments.index(name) + 1]
-    passes = {name: {"seconds": seconds, "exposed_communication": {"seconds": 0.25 * seconds}}
-              for name, seconds in (("forward", 0.5), ("backward", 1.5))}
+    seconds_of = {"forward": [0.5], "backward": [1.5]}
+    if "FAKE_TIMES" in os.environ:  # of each call in turn
+        with open(os.environ["FAKE_LOG"]) as file:
+            seconds_of["forward"] = json.loads(os.environ["FAKE_TIMES"])[len(file.readlines()) - 1]
+    passes = {name: {"seconds": -1, "seconds_each": each, "exposed_communication": {"seconds": 0.25 * each[0]}}
+              for name, each in seconds_of.items()}
     case = {"config": {"schedule": "ring", "layout": "zigzag", "tokens": int(option("--tokens"))}, **passes}
     refused = {"schedule": "double-ring", "layout": "zigzag", "tokens": int(option("--tokens")), "reason": "not on 1 rank"}
     with open(option("--json"), "w") as file:
         json.dump({"git_hash": "abc", "cases": [case], "refused": [refused]}, file)
 """
 TORCH_RUN = """\
-    import json, sys
+    import json, os, sys
     option = lambda name: sys.argv[sys.argv.index(name) + 1]
-    passes = {name: {"seconds": seconds, "exposed_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
+    passes = {name: {"seconds": -1, "seconds_each": [seconds], "exposed_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
     cases = [{"tokens": int(option("--tokens")), "rotation": "allgather", "backend": "cudnn", **passes},
              {"tokens": int(option("--tokens")), "rotation": "alltoall", "backend": "cudnn", "error": "out of memory"}]
     with open(option("--out"), "w") as file:
@@ -112,8 +116,10 @@ class Compare(unittest.TestCase):
         self.assertEqual(float(mine["backward_exposed_ms"]), 375)
         self.assertEqual((rows[1]["error"], rows[3]["error"]), ("out of memory", "not on 1 rank"))
         table = result.stdout.splitlines()
-        self.assertTrue(table[0].startswith("4 × a GPU, causal, bf16, 32 heads, head_dim 128, batch 1; Annulus git abc; PyTorch 2.11, "))
-        self.assertIn("| 2 × 2 | 1024 | Annulus, ring, zigzag | 500.00 | 0 | 125.00 | 1500.00 | 0 | 375.00 |", table)
+        self.assertTrue(table[0].startswith("4 × a GPU, causal, bf16, 32 heads, head_dim 128, batch 1; "
+                                            "5 repetitions in one round, not repeated; Annulus git abc; PyTorch 2.11, "))
+        self.assertIn("| 2 × 2 | 1024 | Annulus, ring, zigzag | 500.00 (500.00 to 500.00) | 0 | 125.00 | "
+                      "1500.00 (1500.00 to 1500.00) | 0 | 375.00 |", table)
         cells = {line.count("|") for line in table[2:]}
         self.assertEqual(cells, {10}, "every row has all columns")
         self.assertEqual((self.folder / "out.md").read_text(), result.stdout)
@@ -130,7 +136,32 @@ class Compare(unittest.TestCase):
         pairs = 32 * 1024 * 1025 / 2
         self.assertAlmostEqual(float(self.rows()[2]["forward_tflops"]), 4 * 128 * pairs / 0.5 / 4 * 1e-12, msg="a GPU, not a rank")
         self.assertTrue(result.stdout.startswith("8 ranks in turns on 4 × a GPU, "))
-        self.assertIn("| 2 × 4 | 1024 | Annulus, ring, zigzag | 500.00 ", result.stdout)
+        self.assertIn("| 2 × 4 | 1024 | Annulus, ring, zigzag | 500.00 (", result.stdout)
+
+    def test_rounds_alternate_and_give_ranges(self):
+        self.with_torch()
+        times = [[0.2, 0.3], [0.6, 0.4], [0.1, 0.9]]
+        result = self.run_script("--nodes", 2, "--rounds", 3, "--repetitions", 2, FAKE_TIMES=json.dumps(times))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        started = ["PyTorch" if "context_parallel.py" in line else "Annulus" for line in result.stderr.splitlines() if line.startswith("# ")]
+        self.assertEqual(started, ["PyTorch", "Annulus"] * 3)
+        rows = {r["case"]: r for r in self.rows()}
+        self.assertEqual(len(rows), 4, "one row a case, not one a round")
+        mine = rows["ring, zigzag"]
+        self.assertEqual([float(mine[f"forward_{name}"]) for name in ("ms", "ms_min", "ms_max", "exposed_ms")], [350, 100, 900, 50])
+        self.assertEqual(mine["rounds"], "3")
+        pairs = 32 * 1024 * 1025 / 2
+        self.assertAlmostEqual(float(mine["forward_tflops"]), 4 * 128 * pairs / 0.35 / 4 * 1e-12)
+        self.assertIn("3 rounds in turns, 2 repetitions each", result.stdout)
+        self.assertIn("| 350.00 (100.00 to 900.00) |", result.stdout)
+
+    def test_a_round_that_fails_is_told_beside_those_that_did_not(self):
+        result = self.run_script("--without-pytorch", "--nodes", 1, "--rounds", 2, FAKE_TIMES="[[0.5]]")  # none for the second
+        self.assertEqual(result.returncode, 1)
+        (failed,) = [r for r in self.rows() if r["error"] == "failed"]
+        self.assertEqual(failed["rounds"], "0")
+        self.assertIn("Annulus, ring, zigzag | 500.00 (500.00 to 500.00)", result.stdout)
+        self.assertIn("| failed |", result.stdout)
 
     def test_fewer_gpus_than_there_are(self):
         for arguments, visible, environment in ((("--gpus", 2), "0,1", {}), (("--ranks", 1), "0", {}),
@@ -168,6 +199,7 @@ class Compare(unittest.TestCase):
         self.assertIn("--gpus 8, but programs see 4 here", self.refusal("--gpus", 8))
         self.assertIn("--gpus 4, but programs see 2 here", self.refusal("--gpus", 4, CUDA_VISIBLE_DEVICES="0,3"))
         self.assertIn("--ranks -1: give 1 or more", self.refusal("--ranks", -1))
+        self.assertIn("--rounds 0: give 1 or more", self.refusal("--rounds", 0))
         self.assertIn("--nodes 1 has 8 ranks a node for 4 GPUs", self.refusal("--ranks", 8, "--nodes", 2, 1))
         self.assertIn("4 ranks cannot be dealt to --nodes 3", self.refusal("--nodes", 3))
         self.assertIn("is no program", self.refusal("--bench", self.folder / "none"))

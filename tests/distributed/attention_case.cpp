@@ -199,8 +199,8 @@ Errors run_with(comm::Communicator& communicator, const Sample& sample,
 
 template <class T>
 Errors run_as(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
-              const plan::Plan& backward, bool repeat) {
-  distributed::Attention<TestExec, T> attention(rank_instance(), communicator, forward, backward);
+              const plan::Plan& backward, bool repeat, const distributed::Settings& settings) {
+  distributed::Attention<TestExec, T> attention(rank_instance(), communicator, forward, backward, settings);
   return run_with(communicator, sample, attention, forward.problem.shard(communicator.rank()), repeat);
 }
 
@@ -285,9 +285,10 @@ double Errors::worst() const {
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
-           const plan::Plan& backward, bool repeat) {
-  return with_type(sample.type,
-                   [&]<class T>(T*) { return run_as<T>(communicator, sample, forward, backward, repeat); });
+           const plan::Plan& backward, bool repeat, const distributed::Settings& settings) {
+  return with_type(sample.type, [&]<class T>(T*) {
+    return run_as<T>(communicator, sample, forward, backward, repeat, settings);
+  });
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample,
@@ -296,10 +297,10 @@ Errors run(comm::Communicator& communicator, const Sample& sample,
 }
 
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
-           const Layout& layout) {
+           const Layout& layout, const distributed::Settings& settings) {
   const plan::Problem problem = sample.problem(communicator.topology(), layout);
   return run(communicator, sample, plan::make_plan(schedule, problem, plan::Pass::forward),
-             plan::make_plan(schedule, problem, plan::Pass::backward));
+             plan::make_plan(schedule, problem, plan::Pass::backward), false, settings);
 }
 
 void expect_correct(const Errors& errors, const std::string& what, double limit) {

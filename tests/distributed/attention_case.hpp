@@ -60,7 +60,7 @@ inline constexpr double tolerance = 3e-6;
 /// Runs the two passes of Attention on this rank's rows of the sample and compares with the reference.
 /// Collective. With `repeat` the passes run twice on the same buffers and must give the same bits.
 Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
-           const plan::Plan& backward, bool repeat = false);
+           const plan::Plan& backward, bool repeat = false, const distributed::Settings& settings = {});
 
 /// The same with an Attention over fp32 that is there already; `positions` are those of this rank's rows.
 Errors run(comm::Communicator& communicator, const Sample& sample,
@@ -68,7 +68,7 @@ Errors run(comm::Communicator& communicator, const Sample& sample,
 
 /// The plans of a named schedule on the communicator's topology.
 Errors run(comm::Communicator& communicator, const Sample& sample, const std::string& schedule,
-           const Layout& layout);
+           const Layout& layout, const distributed::Settings& settings = {});
 
 /// EXPECTs that every error, and the distance from one rank, is within `limit`; `what` is added to the
 /// message.

@@ -14,6 +14,7 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "distributed/flagship_case.hpp"
 #include "distributed/handmade.hpp"
 #include "support/error_text.hpp"
 #include "support/schedule_cases.hpp"
@@ -64,6 +65,11 @@ TEST_F(DistributedMpi, EverySchedule) {
     }
   }
   EXPECT_GE(served, schedules_on(size).size() - (size % 2 == 0 ? 0 : 3));  // three refuse uneven nodes
+}
+
+TEST_F(DistributedMpi, FlagshipShapesUnderEverySchedule) {
+  if (world_->size() != 2) GTEST_SKIP() << "as many ranks as there are cores to count on";
+  check_flagship([&](int ranks_per_node) { return mpi_.world(ranks_per_node); }, world_->size());
 }
 
 // Long messages of exchanges, in which a rank has many under way at once.

@@ -14,6 +14,7 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "distributed/flagship_case.hpp"
 #include "support/nccl_nodes.hpp"
 #include "support/schedule_cases.hpp"
 
@@ -52,6 +53,11 @@ TEST_F(DistributedNccl, EveryScheduleEqualsTheReference) {
     }
   }
   EXPECT_GE(served, 2 * schedules_on(size).size());
+}
+
+TEST_F(DistributedNccl, TensorCoresUnderEverySchedule) {
+  check_flagship([&](int ranks_per_node) { return comm::make_nccl(mpi_.world(ranks_per_node)); },
+                 mpi_.size());
 }
 
 /// A rank's arrays of a problem, the inputs functions of (rank, index).

@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/hdf5.hpp>
 
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
@@ -37,15 +40,49 @@ TEST(WriteAtomically, ReplacesTheFileAndLeavesNothingElse) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
-TEST(WriteAtomically, WritesBesideAndNamesTheProcess) {
+TEST(WriteAtomically, WritesBesideUnderANameThatNobodyGuesses) {
   const test::TemporaryFolder folder;
   write_text_atomically(folder.file("a"), "old");
-  write_atomically(folder.file("a"), [&](const std::filesystem::path& temporary) {
-    EXPECT_EQ(temporary.string(), folder.file("a") + ".tmp-" + std::to_string(::getpid()));
-    folder.write(temporary.filename().string(), "new");
-    EXPECT_EQ(read_text(folder.file("a")), "old");
-  });
+  std::set<std::string> names;
+  for (int i = 0; i < 3; ++i) {
+    write_atomically(folder.file("a"), [&](const std::filesystem::path& temporary) {
+      EXPECT_THAT(temporary.string(), testing::MatchesRegex(folder.file("a") + "\\.tmp-[0-9a-f]{32}"));
+      EXPECT_TRUE(names.insert(temporary.string()).second);
+      EXPECT_EQ(std::filesystem::file_size(temporary), 0U);  // it is there already, and ours
+      folder.write(temporary.filename().string(), "new");
+      EXPECT_EQ(read_text(folder.file("a")), i == 0 ? "old" : "new");
+    });
+  }
   EXPECT_EQ(read_text(folder.file("a")), "new");
+}
+
+TEST(WriteAtomically, FollowsNoLinkInPlaceOfTheTemporaryFile) {
+  const test::TemporaryFolder folder;
+  folder.write("victim", "precious");
+  write_text_atomically(folder.file("a"), "old");
+  // The name that earlier versions used.
+  std::filesystem::create_symlink("victim", folder.file("a.tmp-" + std::to_string(::getpid())));
+  write_text_atomically(folder.file("a"), "new");
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.file("a")));
+  EXPECT_EQ(read_text(folder.file("a")), "new");
+  // Somebody who sees the name and may write to the folder puts a link there, before and after it is written.
+  for (const bool before : {true, false}) {
+    const auto write = [&] {
+      write_atomically(folder.file("a"), [&](const std::filesystem::path& temporary) {
+        const auto plant = [&] {
+          std::filesystem::remove(temporary);
+          std::filesystem::create_symlink("victim", temporary);
+        };
+        if (before) plant();
+        File::create(temporary).close();
+        if (!before) plant();
+      });
+    };
+    EXPECT_THAT(test::error_text(write),
+                HasSubstr(before ? "Too many levels of symbolic links" : "somebody has put another file"));
+  }
+  EXPECT_EQ(read_text(folder.file("a")), "new");
+  EXPECT_EQ(read_text(folder.file("victim")), "precious");
 }
 
 TEST(WriteAtomically, KeepsTheOldFileWhenWritingThrows) {

@@ -89,6 +89,13 @@ TEST(BlockList, RowErrors) {
         StartsWith(std::string(":4: '") + word + "' is neither a block column nor a range FIRST-LAST"));
 }
 
+TEST(BlockList, MoreBlocksThanMemoryHolds) {
+  // Two lines that stand for 2³¹ columns, 16 GiB.
+  const std::int64_t blocks = std::int64_t{1} << 31;
+  EXPECT_THAT(rejected(header + "blocks 2147483648\n0: 0-2147483647\n", blocks),
+              AllOf(StartsWith(":3: more than 67108864 blocks in all"), HasSubstr("larger")));
+}
+
 TEST(BlockList, TruncatedFiles) {
   EXPECT_THAT(rejected("", 2),
               AllOf(StartsWith(" ends behind line 0, before the header"), HasSubstr("truncated")));
@@ -107,6 +114,8 @@ TEST(BlockList, MissingFileAndFolder) {
                     HasSubstr("check the name")));
   EXPECT_THAT(error_text([&] { read_block_list(folder.path().string(), 2, "mask"); }),
               HasSubstr("is a folder"));
+  EXPECT_THAT(error_text([] { read_block_list("/dev/zero", 2, "mask"); }),
+              HasSubstr("/dev/zero is a device or a pipe"));
 }
 
 TEST(BlockList, ReadsWhatTheDocumentedPythonWriterWrites) {

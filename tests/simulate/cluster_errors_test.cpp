@@ -99,5 +99,19 @@ TEST(ClusterErrors, NameTheFileAndTheLine) {
   }
 }
 
+TEST(ClusterErrors, FoldersAndKeysWithoutEnd) {
+  const annulus::test::TemporaryFolder folder;
+  const std::string path = folder.path().string();
+  EXPECT_THAT(annulus::test::error_text([&] { read_cluster(path); }),
+              testing::HasSubstr("'" + path + "' is a folder"));
+  EXPECT_THAT(annulus::test::error_text([] { read_cluster("/dev/zero"); }),
+              testing::HasSubstr("'/dev/zero' has more than 16 MiB"));
+  // As many tables inside of one another as dots.
+  std::string key = "# " + std::string(1000, '.') + "\na";
+  for (int i = 0; i < 400000; ++i) key += ".a";
+  EXPECT_THAT(annulus::test::error_text([&] { parse_cluster(key + " = 1\n", "c.toml"); }),
+              testing::StartsWith("c.toml:2: a key or value has more than 100 dots"));
+}
+
 }  // namespace
 }  // namespace annulus::simulate

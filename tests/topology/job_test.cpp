@@ -35,11 +35,24 @@ TEST(Hosts, AreExpandedAsSlurmWritesThem) {
   EXPECT_THAT(error_text([] { expand_hosts("n[a-b]"); }), HasSubstr("'a' is not a number"));
 }
 
+TEST(Hosts, FewLettersDoNotStandForMoreThanMemoryHolds) {
+  EXPECT_THAT(expand_hosts("n[2147483646-2147483647]"), ElementsAre("n2147483646", "n2147483647"));
+  EXPECT_THAT(error_text([] { expand_hosts("n[0-9][0-9][0-9][0-9][0-9][0-9][0-9]"); }),
+              HasSubstr("are more than 65536 hosts"));
+  EXPECT_THAT(error_text([] { expand_hosts("n[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][]"); }),
+              HasSubstr("brackets with nothing in them"));
+  EXPECT_THAT(error_text([] { expand_hosts(std::string(4000, 'n') + "[0-999999]"); }),
+              HasSubstr("more than 255 characters"));
+}
+
 TEST(Counts, AreExpandedAsSlurmWritesThem) {
   EXPECT_THAT(expand_counts("4", "X"), ElementsAre(4));
   EXPECT_THAT(expand_counts("4(x2),3", "X"), ElementsAre(4, 4, 3));
   EXPECT_THAT(error_text([] { expand_counts("4(x2", "SLURM_TASKS_PER_NODE"); }),
               HasSubstr("'SLURM_TASKS_PER_NODE=4(x2' is no list of counts"));
+  EXPECT_THAT(error_text([] { expand_counts("0,2", "X"); }), HasSubstr("X=0,2 has an entry of 0"));
+  EXPECT_THAT(error_text([] { expand_counts("2147483647(x2)", "X"); }),
+              HasSubstr("X=2147483647(x2) are more than 4194304 in all"));
 }
 
 TEST(Switches, LeavesKnowTheirPathAndHosts) {
@@ -51,6 +64,9 @@ TEST(Switches, LeavesKnowTheirPathAndHosts) {
   EXPECT_EQ(leaves[0].path, "spine.leaf1");
   EXPECT_THAT(leaves[1].hosts, ElementsAre("n3", "n4"));
   EXPECT_THAT(parse_switches("slurm_load_topology error: No topology information available"), IsEmpty());
+  std::string many;
+  for (int i = 0; i < 3; ++i) many += "SwitchName=a Nodes=n[0-29999]\n";
+  EXPECT_THAT(error_text([&] { parse_switches(many); }), HasSubstr("more than 65536 nodes"));
 }
 
 TEST(SlurmJob, BlockIsTheDefault) {
@@ -117,6 +133,8 @@ TEST(JobOfRanks, ReadsWhatWhereAndSrunPrint) {
   EXPECT_EQ(error_text([] { job_of_ranks("0 a\n2 b\n", "list"); }),
             "list: 2 ranks, but the last is 2: some are missing");
   EXPECT_EQ(error_text([] { job_of_ranks("0 a\n0 b\n", "list"); }), "list:2: rank 0 is there twice");
+  EXPECT_EQ(error_text([] { job_of_ranks("2147483647 a\n", "list"); }),
+            "list: 1 ranks, but the last is 2147483647: some are missing");
   EXPECT_EQ(error_text([] { job_of_ranks("hello\n", "list"); }), "list:1: 'hello' is not 'RANK HOST'");
 }
 

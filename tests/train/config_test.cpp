@@ -36,7 +36,7 @@ Config unusual() {
           if constexpr (std::is_same_v<T, bool>)
             *value = !*value;
           else if constexpr (std::is_same_v<T, std::string>)
-            *value += " \"quoted\" \\ é";
+            *value = "\n'" + *value + "'\t\x7f \"quoted\" \\ é";
           else if constexpr (std::is_same_v<T, std::vector<std::string>>)
             *value = {"a folder", "b.h5"};
           else if constexpr (std::is_floating_point_v<T>)
@@ -102,6 +102,22 @@ TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
               AllOf(HasSubstr("run.toml:1: unknown section [trian]"), HasSubstr("did you mean [train]?")));
   EXPECT_THAT(parse_error("steps = 1\n"), HasSubstr("did you mean 'train.steps'"));
   EXPECT_THAT(parse_error("train = 1\n"), AllOf(HasSubstr("run.toml:1"), HasSubstr("train is a section")));
+}
+
+TEST(Config, KeysWithoutEndAreErrors) {
+  std::string key = "a";
+  for (int i = 0; i < 400000; ++i) key += ".a";
+  EXPECT_THAT(parse_error("\n" + key + " = 1\n"),
+              HasSubstr("run.toml:2: a key or value has more than 100 dots"));
+  EXPECT_THAT(parse_error("", {"run.folder={" + key + " = 1}"}), HasSubstr("has more than 100 dots"));
+  const std::string letters(1 << 20,
+                            'a');  // as many steps for every key that might be meant would take minutes
+  EXPECT_THAT(parse_error("[train]\n" + letters + " = 1\n"), HasSubstr("unknown key"));
+}
+
+TEST(Config, OverridesAreUtf8AsTheFilesThatTheyAreWrittenTo) {
+  EXPECT_THAT(parse_error("", {"run.folder=caf\xe9"}), HasSubstr("--set run.folder: the value is not UTF-8"));
+  EXPECT_EQ(with({"run.folder=caf\xc3\xa9"}).run.folder, "caf\xc3\xa9");
 }
 
 TEST(Config, WrongTypesNameWhatIsExpected) {

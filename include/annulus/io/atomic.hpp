@@ -7,12 +7,12 @@
 
 namespace annulus::io {
 
-/// Replaces the file `path` in one step: calls `write` with the name of a file beside it ("path.tmp-PID"),
-/// brings what `write` left there to the disk (fsync), renames it to `path` and brings the folder to the
-/// disk. Readers see the old file or the new one, never a part, even when the machine stops in between. When
-/// anything fails the file beside is removed, `path` stays what it was and the exception goes on (Error that
-/// names the path). What a symbolic link points to is replaced, the link stays. Throws Error when `path` is
-/// there and no regular file: a device such as /dev/null would be gone.
+/// Replaces the file `path` in one step: calls `write` with the name of a new, empty file beside it
+/// ("path.tmp-" and 32 random digits), brings what `write` left in it to the disk (fsync), renames it to
+/// `path` and brings the folder to the disk. Readers see the old file or the new one, never a part, even when
+/// the machine stops in between. When anything fails the file beside is removed, `path` stays what it was and
+/// the exception goes on (Error that names the path). What a symbolic link points to is replaced, the link
+/// stays. Throws Error when `path` is there and no regular file: a device such as /dev/null would be gone.
 void write_atomically(const std::filesystem::path& path,
                       const std::function<void(const std::filesystem::path& temporary)>& write);
 
