@@ -2,12 +2,10 @@
 
 #include <Kokkos_Core.hpp>
 #include <span>
-#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/distributed/attention.hpp>
-#include <annulus/plan/validate.hpp>
 #include <annulus/train/config.hpp>
 
 #include "train/sequence_plans.hpp"
@@ -76,15 +74,12 @@ class SequenceAttention {
   double planning_seconds() const { return planning_seconds_; }
 
  private:
-  // The first plans are proved before anything runs; those of later sequences come from the same builders.
   Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
-    plan::Plan forward = plans_.make(plan::Pass::forward), backward = plans_.make(plan::Pass::backward);
-    plan::validate(forward);
-    plan::validate(backward);
     distributed::Settings settings;
     settings.kernel = kernel_;
     settings.stall_limit = config.stall_limit();
-    return Attention(exec, context, std::move(forward), std::move(backward), settings);
+    return Attention(exec, context, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward),
+                     settings);
   }
 
   attention::Kernel kernel_, runs_;
