@@ -31,7 +31,8 @@ attention::Kernel kernel_of(const Config& config) {
   return kernel;
 }
 
-/// The distributed attention of a run. Its plans are made anew where the documents of a sequence change them.
+/// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
+/// of a sequence change them: wrong plans end the run before the update that they are for.
 template <class Exec, class T>
 class SequenceAttention {
  public:
@@ -69,8 +70,8 @@ class SequenceAttention {
     planning_seconds_ = 0;
   }
   double waiting_seconds() const { return attention_.times().waiting; }
-  /// Spent by for_sequence on new masks and plans. They count on every rank alike: all agree on the plans
-  /// before they go on.
+  /// Spent by for_sequence on new masks and plans, and on their proof. They count on every rank alike: all
+  /// agree on the plans before they go on.
   double planning_seconds() const { return planning_seconds_; }
 
  private:

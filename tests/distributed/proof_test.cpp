@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <annulus/comm/loopback.hpp>
 #include <annulus/distributed/attention.hpp>
+#include <annulus/plan/proof.hpp>
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/handmade.hpp"
@@ -295,6 +297,55 @@ TEST(ProgramProof, AttentionTakesNoPlansThatAreWrong) {
         std::erase_if(step.sends, [](const auto& t) { return t.piece.tensor == plan::Tensor::dq; });
       }),
       Each(AllOf(HasSubstr("burst"), HasSubstr("backward"), HasSubstr("is lost"), HasSubstr("rank 2"))));
+}
+
+// --- What it costs
+// -------------------------------------------------------------------------------------------
+
+/// 64 ranks on 8 nodes, 1,048,576 tokens in documents of 250 to 4,100 tokens.
+plan::Problem long_problem(const char* layout) {
+  constexpr std::int64_t tokens = 1 << 20;
+  std::vector<std::int64_t> starts;
+  for (std::int64_t start = 0, i = 1; start < tokens; start += 250 + i * 2657 % 3850, ++i)
+    starts.push_back(start);
+  return {.topology = Topology::uniform(64, 8),
+          .layout = Layout::parse(layout),
+          .mask = Mask::with_documents("causal+documents", tokens, starts),
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .activation = DType::bf16};
+}
+
+double cpu_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+// A step of a model of 7 billion parameters takes 1.7 s there (docs/schedules.md): a hundredth of it is 17
+// ms.
+TEST(ProgramProof, TakesLessThanAHundredthOfAStepOfAMillionTokens) {
+  constexpr int repetitions = 5;
+  for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:1024"}) {
+    for (const char* schedule : {"ring", "burst", "topology-burst", "all-gather", "hybrid:8x8"}) {
+      double seconds = 0;
+      for (const Pass pass : {Pass::forward, Pass::backward}) {
+        const Plan plan = plan::make_plan(schedule, plan::arranged_for(schedule, long_problem(layout)), pass);
+        const Program program = distributed::make_program(plan, 21, {.least_pairs = 1 << 22, .threads = 8});
+        const double start = cpu_seconds();
+        for (int i = 0; i < repetitions; ++i) {
+          const plan::Premises premises(plan.problem, pass, plan.steps, 64);
+          plan::RankProof proof(premises, 21);
+          distributed::ReadBack steps(program);
+          for (int step = 0; step < plan.steps; ++step) proof.add(steps.step());
+          proof.finish();
+          EXPECT_TRUE(proof.malformed().empty() && proof.violations().empty());
+          EXPECT_NE(plan::expected_weight(premises, 21), 0u);
+        }
+        seconds += (cpu_seconds() - start) / repetitions;
+      }
+      EXPECT_LT(seconds, 0.017) << schedule << " on " << layout;
+    }
+  }
 }
 
 }  // namespace
