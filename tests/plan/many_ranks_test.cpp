@@ -63,7 +63,7 @@ Plan many_plan(const std::string& name, const Problem& problem, Pass pass) {
 }
 
 TEST(ManyRankPlans, ThatRepeatNothingAreProved) {
-  constexpr int ranks = 160;
+  constexpr int ranks = 128;
   for (const std::string mask : {"window", "documents"}) {
     for (const std::string layout : {"contiguous", "zigzag", "striped"}) {
       const Problem problem = many_problem(ranks, layout, mask);
@@ -104,8 +104,9 @@ TEST(ManyRankPlans, WhatIsWrongWithOneOfThemIsNamed) {
   EXPECT_THAT(
       found_in_many(Pass::forward, [](Step& step) { std::swap(step.sends[0], step.sends[1]); }),
       Contains(AllOf(HasSubstr("messages from rank 150 to rank 151"), HasSubstr("rank 150, step 77"))));
-  EXPECT_THAT(found_in_many(Pass::backward, [](Step& step) { step.clears.clear(); }),
-              Contains(AllOf(HasSubstr("rank 150, step 77: compute"), HasSubstr("which is undefined"))));
+  EXPECT_THAT(
+      found_in_many(Pass::backward, [](Step& step) { step.clears.clear(); }),
+      Contains(AllOf(HasSubstr("rank 150, step 77: compute"), HasSubstr("in slot 1, which holds dk[75]"))));
 }
 
 // --- 4096 ranks
