@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <annulus/plan/validate.hpp>
 #include <annulus/trace/recorder.hpp>
 
 #include "bench/dump.hpp"
@@ -190,11 +189,6 @@ std::string kernel_warning(const Case& c) {
 }
 
 Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
-  constexpr int cheap_to_validate = 64;  // ranks
-  if (c.options.check != Check::none || communicator.size() <= cheap_to_validate) {
-    plan::validate(c.forward);
-    plan::validate(c.backward);
-  }
   return with_type(c, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -24,11 +23,6 @@ class Fingerprint {
   void add(std::string_view text) {
     for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   }
-  void add(std::int64_t number) {
-    std::array<char, sizeof number> bytes{};
-    std::memcpy(bytes.data(), &number, sizeof number);
-    add(std::string_view(bytes.data(), bytes.size()));
-  }
   std::uint64_t value() const { return value_; }
 
  private:
@@ -37,18 +31,6 @@ class Fingerprint {
 
 std::string numbers(std::span<const std::int64_t> values) {
   return fmt::format("{}", fmt::join(values, ","));
-}
-
-/// One side of a message as the other side sees it too: home and landing places differ, the data does not.
-void add(Fingerprint& fingerprint, const Message& message) {
-  const plan::Piece& piece = message.piece;
-  for (const std::int64_t number :
-       {static_cast<std::int64_t>(piece.tensor), static_cast<std::int64_t>(piece.owner), piece.rows.begin,
-        piece.rows.end, static_cast<std::int64_t>(piece.heads.begin),
-        static_cast<std::int64_t>(piece.heads.end), static_cast<std::int64_t>(message.wire),
-        static_cast<std::int64_t>(message.bytes)}) {
-    fingerprint.add(number);
-  }
 }
 
 }  // namespace
@@ -92,34 +74,6 @@ void require_equal(comm::Communicator& communicator, const std::string& text, co
     problem = fmt::format(
         "ranks disagree about {}: rank {} has '{}', rank 0 another; give every rank the same configuration",
         what, communicator.rank(), text);
-  }
-  throw_together(communicator, problem);
-}
-
-void require_matching(comm::Communicator& communicator, const Program& program) {
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  std::vector<Fingerprint> sends(ranks), receives(ranks);
-  std::vector<std::uint64_t> sent(ranks), announced(ranks);
-  for (int channel = 0; channel < plan::channel_count; ++channel) {
-    for (auto& fingerprint : sends) fingerprint.add(channel);
-    for (auto& fingerprint : receives) fingerprint.add(channel);
-    for (const Exchange& exchange : program.exchanges) {
-      if (static_cast<int>(exchange.channel) != channel) continue;
-      for (const Message& m : exchange.sends) add(sends[static_cast<std::size_t>(m.peer)], m);
-      for (const Message& m : exchange.receives) add(receives[static_cast<std::size_t>(m.peer)], m);
-    }
-  }
-  for (std::size_t r = 0; r < ranks; ++r) sent[r] = sends[r].value();
-  communicator.all_to_all(host(), sent.data(), announced.data(), sizeof(std::uint64_t));
-  std::string problem;
-  for (std::size_t r = 0; r < ranks && problem.empty(); ++r) {
-    if (announced[r] != receives[r].value()) {
-      problem = fmt::format(
-          "the plans of the {} pass do not fit together: what rank {} sends is not what rank {} expects; "
-          "validate the plan "
-          "(annulus::plan::validate)",
-          plan::name_of(program.pass), r, communicator.rank());
-    }
   }
   throw_together(communicator, problem);
 }

@@ -6,8 +6,6 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/plan/plan.hpp>
 
-#include "distributed/program.hpp"
-
 /// What all ranks make sure of together before the first message of a plan. Every function here is
 /// collective.
 namespace annulus::distributed {
@@ -21,9 +19,5 @@ void throw_together(comm::Communicator& communicator, const std::string& problem
 
 /// Throws Error on all ranks unless all have the same `text`; `what` names it in the message.
 void require_equal(comm::Communicator& communicator, const std::string& text, const char* what);
-
-/// Throws Error on all ranks unless, for every pair of ranks and channel, what one is about to send (sizes,
-/// pieces, wire types, in order) is what the other is about to receive.
-void require_matching(comm::Communicator& communicator, const Program& program);
 
 }  // namespace annulus::distributed

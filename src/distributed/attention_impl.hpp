@@ -18,6 +18,7 @@
 #include "distributed/buffers.hpp"
 #include "distributed/executor.hpp"
 #include "distributed/program.hpp"
+#include "distributed/proof.hpp"
 
 /// The definition of Attention, instantiated by one translation unit for each element type.
 namespace annulus::distributed {
@@ -52,8 +53,7 @@ class Attention<Exec, T>::Impl {
       problem = error.what();  // told on all ranks: the others are about to wait for this one
     }
     throw_together(communicator_, problem);
-    require_matching(communicator_, forward_program);
-    require_matching(communicator_, backward_program);
+    prove_together(communicator_, {&forward_program, &backward_program});
 
     Capacity capacity = forward_program.capacity;
     capacity.cover(backward_program.capacity);

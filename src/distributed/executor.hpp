@@ -55,7 +55,7 @@ class Executor {
       watch.enter(number, PlanWatch::Phase::accepts);
       travelling -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
-      for (const Block& block : step.clears) clear(block);
+      for (const Cleared& cleared : step.clears) clear(cleared.block);
       if (!step.posts.empty()) {
         const Region post_region(step.names.post);
         for (const int e : step.posts) {

@@ -34,7 +34,7 @@ class Compiler {
       complete(now);
       for (const plan::Clear& clear : step.clears) {
         site_.check(clear.slot != home, "clears the caller's {}", text(clear.piece));
-        now.clears.push_back(slots_.hold(clear.piece, clear.slot));
+        now.clears.push_back({clear.piece, slots_.hold(clear.piece, clear.slot)});
       }
       post(now, step);
       for (const plan::Compute& compute : step.computes) add_compute(now, compute);

@@ -45,11 +45,17 @@ struct Action {
   int staging = Message::none;
 };
 
+/// A block that is set to the neutral element of its sum, and the piece that it stands for from then on.
+struct Cleared {
+  plan::Piece piece;
+  Block block;
+};
+
 struct ProgramStep {
   StepNames names;         ///< of profiling regions
   std::vector<int> waits;  ///< indices into Program::exchanges
   std::vector<Action> actions;
-  std::vector<Block> clears;
+  std::vector<Cleared> clears;
   std::vector<int> posts;  ///< indices into Program::exchanges
   std::vector<LocalCall> computes;
 };

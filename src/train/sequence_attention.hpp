@@ -2,12 +2,10 @@
 
 #include <Kokkos_Core.hpp>
 #include <span>
-#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/distributed/attention.hpp>
-#include <annulus/plan/validate.hpp>
 #include <annulus/train/config.hpp>
 
 #include "train/sequence_plans.hpp"
@@ -33,7 +31,8 @@ attention::Kernel kernel_of(const Config& config) {
   return kernel;
 }
 
-/// The distributed attention of a run. Its plans are made anew where the documents of a sequence change them.
+/// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
+/// of a sequence change them: wrong plans end the run before the update that they are for.
 template <class Exec, class T>
 class SequenceAttention {
  public:
@@ -71,20 +70,17 @@ class SequenceAttention {
     planning_seconds_ = 0;
   }
   double waiting_seconds() const { return attention_.times().waiting; }
-  /// Spent by for_sequence on new masks and plans. They count on every rank alike: all agree on the plans
-  /// before they go on.
+  /// Spent by for_sequence on new masks and plans, and on their proof. They count on every rank alike: all
+  /// agree on the plans before they go on.
   double planning_seconds() const { return planning_seconds_; }
 
  private:
-  // The first plans are proved before anything runs; those of later sequences come from the same builders.
   Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
-    plan::Plan forward = plans_.make(plan::Pass::forward), backward = plans_.make(plan::Pass::backward);
-    plan::validate(forward);
-    plan::validate(backward);
     distributed::Settings settings;
     settings.kernel = kernel_;
     settings.stall_limit = config.stall_limit();
-    return Attention(exec, context, std::move(forward), std::move(backward), settings);
+    return Attention(exec, context, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward),
+                     settings);
   }
 
   attention::Kernel kernel_, runs_;

@@ -75,16 +75,16 @@ TEST(DistributedFailures, OneRankWithOtherDocuments) {
 }
 
 TEST(DistributedFailures, OneRankWithAnotherPlanOfTheSameName) {
-  EXPECT_THAT(
-      messages([](int rank, Plans& plans) {
-        if (rank != 1) return;
-        plans.backward.step = [inner = plans.backward.step](int r, int number) {
-          plan::Step step = inner(r, number);
-          for (auto& send : step.sends) send.wire = DType::bf16;
-          return step;
-        };
-      }),
-      Each(AllOf(HasSubstr("do not fit together"), HasSubstr("backward"), HasSubstr("what rank 1 sends"))));
+  EXPECT_THAT(messages([](int rank, Plans& plans) {
+                if (rank != 1) return;
+                plans.backward.step = [inner = plans.backward.step](int r, int number) {
+                  plan::Step step = inner(r, number);
+                  for (auto& send : step.sends) send.wire = DType::bf16;
+                  return step;
+                };
+              }),
+              Each(AllOf(HasSubstr("do not fit together"), HasSubstr("backward"),
+                         HasSubstr("messages from rank 1"), HasSubstr("is sent as bf16"))));
 }
 
 TEST(DistributedFailures, PlanForAnotherNumberOfRanks) {

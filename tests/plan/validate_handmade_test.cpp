@@ -56,7 +56,7 @@ TEST(HandmadePlans, OutputAndLseMustStemFromTheSameComputes) {
   EditedPlan plan = helper_worker();
   Clear stale = plan.at(0, 1).clears.back();
   plan.at(0, 2).clears = {stale};  // forgets what lse has
-  EXPECT_THAT(found(plan), Contains(HasSubstr("o and lse hold different contributions")));
+  EXPECT_THAT(found(plan), Contains(HasSubstr("o and lse in slot 1 hold different contributions")));
 }
 
 TEST(HandmadePlans, ComputesNeedOutputAndLseOfTheSameComputes) {
@@ -85,18 +85,32 @@ TEST(HandmadePlans, ReturningTwiceIsFound) {
   for (const Tensor tensor : {Tensor::o, Tensor::lse}) {
     plan.message(0, 1, {tensor, 1, {2, 4}, heads}, 3, 1, 1, Arrival::merge, home, Channel::gradients);
   }
-  EXPECT_THAT(
-      found(plan),
-      Contains(AllOf(HasSubstr("rank 1, step 4: receive o[1]"),
-                     HasSubstr("the contribution of rank 0, step 1: compute q[1] rows 2:4 x kv[0]"))));
+  EXPECT_THAT(found(plan), testing::ElementsAre(
+                               AllOf(HasSubstr("rank 0, step 3: send o[1]"), HasSubstr("count twice")),
+                               AllOf(HasSubstr("rank 0, step 3: send lse[1]"), HasSubstr("count twice"))));
+}
+
+TEST(HandmadePlans, OutputAndLseLeaveTogether) {
+  EditedPlan plan = helper_worker();
+  plan.add_step();
+  for (int rank = 0; rank < 2; ++rank) {  // lse a step later
+    auto& early = rank == 0 ? plan.at(rank, 2).sends : plan.at(rank, 2).receives;
+    auto& late = rank == 0 ? plan.at(rank, 3).sends : plan.at(rank, 3).receives;
+    late.push_back(early.back());
+    early.pop_back();
+    late.back().post = 3;
+    late.back().wait = 4;
+  }
+  EXPECT_THAT(found(plan),
+              Contains(AllOf(HasSubstr("rank 0, step 2: send o[1]"), HasSubstr("no lse leaves with it"))));
 }
 
 TEST(HandmadePlans, AForgottenReturnIsFound) {
   EditedPlan plan = helper_worker();
   plan.at(0, 2) = plan.at(1, 2) = {};
   EXPECT_THAT(found(plan),
-              testing::ElementsAre(AllOf(HasSubstr("o[1] at home lacks"), HasSubstr("(0 of 8 rows x heads")),
-                                   HasSubstr("lse[1] at home lacks")));
+              testing::ElementsAre(HasSubstr("the sum o[1] rows 2:4 heads 0:4 in slot 1 is lost"),
+                                   HasSubstr("the sum lse[1] rows 2:4 heads 0:4 in slot 1 is lost")));
 }
 
 /// All ranks send K and V to all others at once, in two halves of the rows each.

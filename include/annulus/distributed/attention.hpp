@@ -19,8 +19,9 @@ namespace annulus::distributed {
 template <class Exec, class T>
 class Attention {
  public:
-  /// The plans' problem must fit the communicator (ranks), and both plans the same problem. Throws Error on
-  /// every rank when ranks disagree.
+  /// The plans' problem must fit the communicator (ranks), and both plans the same problem. What is to run is
+  /// proved before the first message (docs/schedules.md). Throws Error on every rank when ranks disagree, or
+  /// when what one of them, or all together, would run is wrong.
   Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward, plan::Plan backward,
             const Settings& settings = {});
   ~Attention();
@@ -50,6 +51,7 @@ class Attention {
   void backward(const Exec& exec, const Backward& arrays);
 
   /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
+  /// Proves and throws like the constructor.
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
 
   /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes

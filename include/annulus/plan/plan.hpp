@@ -161,7 +161,7 @@ struct Plan {
   Pass pass = Pass::forward;
   Problem problem;
   int steps = 0;  ///< the same on every rank
-  std::function<Step(int rank, int step)> step;
+  std::function<Step(int rank, int step)> step;  ///< may be called by several threads at once
   /// Above 0: a divisor of the number of ranks G by which the plan repeats itself. Rank (r + period) mod G
   /// does what rank r does with all rank numbers (peers, owners of shards) raised by `period`, modulo G, and
   /// with whole shards in the place of whole shards, whose rows may differ by one. 0: no such period is

@@ -1,6 +1,7 @@
 #include "plan/needs/attended.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "plan/needs/hop_search.hpp"
 
@@ -28,17 +29,20 @@ RowRange smallest_range(std::int64_t count, const NothingIn& nothing_in) {
   return {before, count - behind};
 }
 
-/// What meets, of two sides that do, under a band with or without documents. The ends of the keys of a row,
-/// and of the queries of a key, do not decrease, so two fingers that leap over what the other one's row
-/// cannot meet find the first pair, which has the first row of either side; and the last pair likewise.
+/// What meets under a band with or without documents. The ends of the keys of a row, and of the queries of a
+/// key, do not decrease, so two fingers that leap over what the other one's row cannot meet find the first
+/// pair, which has the first row of either side, or run past an end where there is none; and the last pair
+/// likewise.
 Meeting meeting_of_band(const MaskRule& rule, const PositionMap& q, const PositionMap& k) {
   const auto keys = [&](std::int64_t i) { return rule.reach(q(i), rule.left, rule.right); };
   const auto queries = [&](std::int64_t j) { return rule.reach(k(j), rule.right, rule.left); };
   std::int64_t i = 0, j = k.rows_below(keys(0).begin);
-  while (k(j) >= keys(i).end) {
+  while (j < k.count && k(j) >= keys(i).end) {
     i = q.rows_below(queries(j).begin);
+    if (i == q.count) return {};
     j = k.rows_below(keys(i).begin);
   }
+  if (j == k.count) return {};
   Meeting meeting{{i, q.count}, {j, k.count}};
   i = q.count - 1, j = k.rows_below(keys(i).end) - 1;
   while (k(j) < keys(i).begin) {
@@ -50,30 +54,34 @@ Meeting meeting_of_band(const MaskRule& rule, const PositionMap& q, const Positi
   return meeting;
 }
 
-/// Calls the first function that can tell what meets: for nothing, everything, bands, other masks.
-template <class Search>
-RowRange meeting_rows(const Mask& mask, const PositionMap& q, const PositionMap& k, RowRange Meeting::*side,
-                      const Search& search) {
+/// What meets, where that is known without a search: nothing, everything, under bands.
+std::optional<Meeting> known_meeting(const Mask& mask, const PositionMap& q, const PositionMap& k) {
   const MaskRule rule = mask.rule();
   const Coverage coverage = rule.classify(q, k);
-  if (coverage == Coverage::full) return Meeting{{0, q.count}, {0, k.count}}.*side;
-  if (coverage == Coverage::empty || mask.is_empty(q, k)) return {};
-  const bool band = rule.dilation == 1 && rule.block_row_starts == nullptr;
-  return band ? meeting_of_band(rule, q, k).*side : search();
+  if (coverage == Coverage::full) return Meeting{{0, q.count}, {0, k.count}};
+  if (coverage == Coverage::empty) return Meeting{};
+  if (rule.dilation == 1 && rule.block_row_starts == nullptr) return meeting_of_band(rule, q, k);
+  return mask.is_empty(q, k) ? std::optional(Meeting{}) : std::nullopt;
+}
+
+RowRange search_keys(const Mask& mask, const PositionMap& q, const PositionMap& k) {
+  return smallest_range(k.count, [&](RowRange rows) { return mask.is_empty(q, k.slice(rows)); });
+}
+
+RowRange search_queries(const Mask& mask, const PositionMap& q, const PositionMap& k) {
+  return smallest_range(q.count, [&](RowRange rows) { return mask.is_empty(q.slice(rows), k); });
 }
 
 }  // namespace
 
 RowRange attended_keys(const Mask& mask, const PositionMap& q, const PositionMap& k) {
-  return meeting_rows(mask, q, k, &Meeting::kv, [&] {
-    return smallest_range(k.count, [&](RowRange rows) { return mask.is_empty(q, k.slice(rows)); });
-  });
+  const auto known = known_meeting(mask, q, k);
+  return known ? known->kv : search_keys(mask, q, k);
 }
 
 RowRange attending_queries(const Mask& mask, const PositionMap& q, const PositionMap& k) {
-  return meeting_rows(mask, q, k, &Meeting::q, [&] {
-    return smallest_range(q.count, [&](RowRange rows) { return mask.is_empty(q.slice(rows), k); });
-  });
+  const auto known = known_meeting(mask, q, k);
+  return known ? known->q : search_queries(mask, q, k);
 }
 
 RowRange hull(RowRange a, RowRange b) {
@@ -113,8 +121,9 @@ bool Meetings::any(int q, int kv) const {
 }
 
 Meeting Meetings::of(int q, int kv) const {
-  return {attending_queries(problem_.mask, shard(q), shard(kv)),
-          attended_keys(problem_.mask, shard(q), shard(kv))};
+  const Mask& mask = problem_.mask;
+  if (const auto known = known_meeting(mask, shard(q), shard(kv))) return *known;
+  return {search_queries(mask, shard(q), shard(kv)), search_keys(mask, shard(q), shard(kv))};
 }
 
 /// Shows `visit` the rows of the ranks, together or, on grids, rank by rank, until it returns true.

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <mutex>
 #include <span>
 #include <tuple>
 
 #include "plan/describe.hpp"
 #include "plan/rectangle.hpp"
+#include "plan/validate/for_ranks.hpp"
 #include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
@@ -12,29 +14,27 @@ namespace {
 /// A compute of a walked rank; or, raised by `by`, of the rank in whose place one stands.
 struct Placed {
   int q, kv;  // shards, so raised that the queries' owner is walked
-  int rank, step;
-  const Compute* compute;
+  int rank, step, entry;
+  Compute compute;
   int by;
 };
 
+/// Owners of queries that are walked.
+using Owners = std::vector<bool>;
+
 class Coverage {
  public:
-  Coverage(const Script& script, Findings& findings) : script_(script), findings_(findings) {
-    for (int rank = 0; rank < script.walked(); ++rank) {
-      for (int step = 0; step < script.plan.steps; ++step) {
-        for (const Compute& compute : script.at(rank, step).computes) {
-          const int by = -script.distance(compute.q_shard);
-          computes_.push_back({compute.q_shard + by, script.translation.rank(compute.kv_shard, by), rank,
-                               step, &compute, by});
-        }
-      }
-    }
-    std::ranges::stable_sort(computes_, {}, [](const Placed& p) { return std::pair(p.q, p.kv); });
+  Coverage(const Scope& scope, std::vector<Placed> computes, Findings& findings)
+      : scope_(scope), findings_(findings), computes_(std::move(computes)) {
+    std::ranges::sort(computes_, {},
+                      [](const Placed& p) { return std::tuple(p.q, p.kv, p.rank, p.step, p.entry); });
   }
 
-  void check() {
+  /// The computes with the queries of these owners, which are all that there are of them.
+  void check(const Owners& owners) {
     auto next = computes_.begin();
-    for (int q = 0; q < script_.walked(); ++q) {
+    for (int q = 0; q < scope_.walked(); ++q) {
+      if (!owners[static_cast<std::size_t>(q)]) continue;
       const auto first = next;
       int computed = 0;  // shards of keys
       while (next != computes_.end() && next->q == q) {
@@ -43,18 +43,18 @@ class Coverage {
         check_computed({begin, next});
         ++computed;
       }
-      if (computed < script_.ranks()) check_others(q, {first, next});
+      if (computed < scope_.ranks()) check_others(q, {first, next});
     }
   }
 
  private:
   using Computes = std::span<const Placed>;
 
-  const PositionMap& shard(int rank) const { return script_.shards[static_cast<std::size_t>(rank)]; }
+  const PositionMap& shard(int rank) const { return scope_.premises.shard(rank); }
 
   std::int64_t pairs(int q, RowRange q_rows, int kv, RowRange kv_rows) const {
     if (q_rows.empty() || kv_rows.empty()) return 0;
-    return script_.problem().mask.pairs(shard(q).slice(q_rows), shard(kv).slice(kv_rows));
+    return scope_.problem().mask.pairs(shard(q).slice(q_rows), shard(kv).slice(kv_rows));
   }
 
   bool has_all_rows(const Compute& compute) const {
@@ -64,43 +64,43 @@ class Coverage {
 
   /// Whole shards, of which each compute does other heads: exact whatever the mask.
   bool is_split_by_heads(Computes computes) {
-    if (!std::ranges::all_of(computes, [this](const Placed& p) { return has_all_rows(*p.compute); }))
+    if (!std::ranges::all_of(computes, [this](const Placed& p) { return has_all_rows(p.compute); }))
       return false;
     heads_.clear();
-    for (const Placed& placed : computes) heads_.push_back(placed.compute->heads);
+    for (const Placed& placed : computes) heads_.push_back(placed.compute.heads);
     std::ranges::sort(heads_, {}, &HeadRange::begin);
     int end = 0;
     for (const HeadRange& heads : heads_) {
       if (heads.begin != end) return false;
       end = heads.end;
     }
-    return end == script_.problem().heads;
+    return end == scope_.problem().heads;
   }
 
   /// The computes of one shard pair, and of those for which it stands, since a mask does not repeat itself.
   void check_computed(Computes computes) {
     if (is_split_by_heads(computes)) return;
-    for (int by = 0; by < script_.ranks(); by += script_.walked()) {
-      check_pairs(computes.front().q + by, script_.translation.rank(computes.front().kv, by), by, computes);
+    for (int by = 0; by < scope_.ranks(); by += scope_.walked()) {
+      check_pairs(computes.front().q + by, scope_.translation.rank(computes.front().kv, by), by, computes);
     }
   }
 
   /// Keys with which nobody computes the queries of a shard, given all computes of these: the mask leaves
   /// none of them. Looked for shard by shard only where the numbers of pairs say that there are some.
   void check_others(int q, Computes computes) {
-    const Mask& mask = script_.problem().mask;
+    const Mask& mask = scope_.problem().mask;
     const PositionMap all = Layout().shard(mask.tokens(), 1, 0);
-    for (int by = 0; by < script_.ranks(); by += script_.walked()) {
+    for (int by = 0; by < scope_.ranks(); by += scope_.walked()) {
       const PositionMap& queries = shard(q + by);
-      std::vector<bool> computed(static_cast<std::size_t>(script_.ranks()));
+      std::vector<bool> computed(static_cast<std::size_t>(scope_.ranks()));
       std::int64_t missing = mask.pairs(queries, all);
       for (const Placed& placed : computes) {
-        const int kv = script_.translation.rank(placed.kv, by);
+        const int kv = scope_.translation.rank(placed.kv, by);
         if (computed[static_cast<std::size_t>(kv)]) continue;
         computed[static_cast<std::size_t>(kv)] = true;
         missing -= mask.pairs(queries, shard(kv));
       }
-      for (int kv = 0; kv < script_.ranks() && missing > 0; ++kv) {
+      for (int kv = 0; kv < scope_.ranks() && missing > 0; ++kv) {
         if (computed[static_cast<std::size_t>(kv)] || mask.is_empty(queries, shard(kv))) continue;
         findings_.add("q[{}] x kv[{}] is never computed", q + by, kv);
         missing -= mask.pairs(queries, shard(kv));
@@ -112,7 +112,7 @@ class Coverage {
   void check_pairs(int q, int kv, int by, Computes computes) {
     std::vector<Compute> here;
     for (const Placed& placed : computes)
-      here.push_back(script_.translation.compute(*placed.compute, placed.by + by));
+      here.push_back(scope_.translation.compute(placed.compute, placed.by + by));
     bool disjoint = true;
     for (std::size_t a = 0; a < here.size(); ++a) {
       for (std::size_t b = 0; b < a; ++b) {
@@ -132,7 +132,7 @@ class Coverage {
     std::int64_t computed = 0;
     for (const Compute& compute : here)
       computed += compute.heads.size() * pairs(q, compute.q_rows, kv, compute.kv_rows);
-    const std::int64_t all = script_.problem().heads * script_.problem().mask.pairs(shard(q), shard(kv));
+    const std::int64_t all = scope_.problem().heads * scope_.problem().mask.pairs(shard(q), shard(kv));
     if (computed != all) {
       findings_.add("q[{}] x kv[{}]: {} of {} (query, key, head) are never computed", q, kv, all - computed,
                     all);
@@ -140,20 +140,64 @@ class Coverage {
   }
 
   std::string describe(const Placed& placed, const Compute& compute, int by) const {
-    return fmt::format("rank {}, step {}: {}", script_.translation.rank(placed.rank, placed.by + by),
+    return fmt::format("rank {}, step {}: {}", scope_.translation.rank(placed.rank, placed.by + by),
                        placed.step, plan::describe(compute));
   }
 
-  const Script& script_;
+  const Scope& scope_;
   Findings& findings_;
   std::vector<Placed> computes_;  // by shards, then in the order of ranks and steps
   std::vector<HeadRange> heads_;
 };
 
+/// All computes with the queries of some owners.
+std::vector<Placed> computes_of(const Scope& scope, const Owners& owners) {
+  std::vector<Placed> all;
+  std::mutex mutex;
+  for_ranks(scope.walked(), scope.workers, [&](int, int rank) {
+    std::vector<Placed> here;
+    for (int number = 0; number < scope.plan.steps; ++number) {
+      const Step step = scope.plan.step(rank, number);
+      for (int entry = 0; const Compute& compute : step.computes) {
+        const int by = -scope.distance(compute.q_shard), q = compute.q_shard + by, e = entry++;
+        if (!owners[static_cast<std::size_t>(q)]) continue;
+        here.push_back({q, scope.translation.rank(compute.kv_shard, by), rank, number, e, compute, by});
+      }
+    }
+    const std::lock_guard lock(mutex);
+    all.insert(all.end(), here.begin(), here.end());
+  });
+  return all;
+}
+
+/// Owners whose sums do not show that their queries are computed as they should.
+std::vector<int> undecided(const Scope& scope, const std::vector<ComputeSum>& computed) {
+  std::vector<char> shown(computed.size());  // not bits, which threads could not write side by side
+  for_ranks(scope.walked(), scope.workers, [&](int, int owner) {
+    const auto o = static_cast<std::size_t>(owner);
+    shown[o] = computed[o].partial == 0 && computed[o].weight == expected_weight(scope.premises, owner);
+  });
+  std::vector<int> owners;
+  for (int owner = 0; owner < scope.walked(); ++owner)
+    if (shown[static_cast<std::size_t>(owner)] == 0) owners.push_back(owner);
+  return owners;
+}
+
 }  // namespace
 
-void check_coverage(const Script& script, Findings& findings) {
-  Coverage(script, findings).check();
+void check_coverage(const Scope& scope, const std::vector<ComputeSum>& computed, Findings& findings) {
+  constexpr std::int64_t most_computes = 500'000;  // at a time: some 80 MB
+  const std::vector<int> rest = undecided(scope, computed);
+  for (auto next = rest.begin(); next != rest.end() && !findings.full();) {
+    Owners owners(computed.size());
+    std::int64_t count = 0;
+    do {
+      owners[static_cast<std::size_t>(*next)] = true;
+      count += computed[static_cast<std::size_t>(*next++)].computes;
+    } while (next != rest.end() &&
+             count + computed[static_cast<std::size_t>(*next)].computes <= most_computes);
+    Coverage(scope, computes_of(scope, owners), findings).check(owners);
+  }
 }
 
 }  // namespace annulus::plan::validation

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "plan/describe.hpp"
@@ -7,86 +8,130 @@
 namespace annulus::plan::validation {
 namespace {
 
-struct Ends {
-  std::vector<End> sends, receives;
+struct PostedEnd {
+  End end;
+  const Transfer* transfer;
 };
+struct LaneEnds {
+  std::vector<PostedEnd> sends, receives;
+};
+using Lanes = std::map<Lane, LaneEnds>;
 
-const Transfer& send_at(const Script& script, const End& end) {
-  return script.at(end.rank, end.step).sends[static_cast<std::size_t>(end.index)];
+Lane sending(int rank, const Transfer& send) {
+  return {rank, send.peer, send.channel};
 }
-const Transfer& receive_at(const Script& script, const End& end) {
-  return script.at(end.rank, end.step).receives[static_cast<std::size_t>(end.index)];
+
+Lane receiving(const Scope& scope, int rank, const Transfer& receive) {
+  const int from = scope.standing_for(receive.peer);
+  return {from, scope.translation.rank(rank, from - receive.peer), receive.channel};
 }
 
 std::string place(const End& end) {
   return fmt::format("rank {}, step {}", end.rank, end.step);
 }
 
+/// The messages of a lane, in order.
+void compare(const Scope& scope, const Lane& lane, const LaneEnds& ends, Findings& findings) {
+  const auto name = [&] {
+    return fmt::format("messages from rank {} to rank {} on channel {}", lane.from, lane.to,
+                       name_of(lane.channel));
+  };
+  const int distance = scope.distance(lane.to);
+  const std::size_t common = std::min(ends.sends.size(), ends.receives.size());
+  for (std::size_t k = 0; k < common; ++k) {
+    const End &sender = ends.sends[k].end, &receiver = ends.receives[k].end;
+    const Transfer &send = *ends.sends[k].transfer, &receive = *ends.receives[k].transfer;
+    if (send.piece != scope.translation.piece(receive.piece, distance)) {
+      findings.add("{}: number {} is sent as {} ({}), but received as {} ({})", name(), k,
+                   describe(send.piece), place(sender), describe(receive.piece), place(receiver));
+    } else if (send.wire != receive.wire) {
+      findings.add("{}: number {}, {}, is sent as {} ({}), but received as {} ({})", name(), k,
+                   describe(send.piece), name_of(send.wire), place(sender), name_of(receive.wire),
+                   place(receiver));
+    }
+  }
+  for (std::size_t k = common; k < ends.sends.size(); ++k) {
+    findings.add("{}: {}: {} has no receive", name(), place(ends.sends[k].end),
+                 describe_send(*ends.sends[k].transfer));
+  }
+  for (std::size_t k = common; k < ends.receives.size(); ++k) {
+    findings.add("{}: {}: {} has no send", name(), place(ends.receives[k].end),
+                 describe_receive(*ends.receives[k].transfer));
+  }
+}
+
 }  // namespace
 
 const Transfer& Matching::send(const Script& script, int message) const {
-  return send_at(script, messages[static_cast<std::size_t>(message)].sender);
+  const End& end = messages[static_cast<std::size_t>(message)].sender;
+  return script.at(end.rank, end.step).sends[static_cast<std::size_t>(end.index)];
 }
 const Transfer& Matching::receive(const Script& script, int message) const {
-  return receive_at(script, messages[static_cast<std::size_t>(message)].receiver);
+  const End& end = messages[static_cast<std::size_t>(message)].receiver;
+  return script.at(end.rank, end.step).receives[static_cast<std::size_t>(end.index)];
 }
 
 Matching match(const Script& script, Findings& findings) {
+  const Scope& scope = script.scope;
   Matching matching;
-  std::map<Lane, Ends> lanes;
-  matching.sends.resize(static_cast<std::size_t>(script.walked()));
-  matching.receives.resize(static_cast<std::size_t>(script.walked()));
-  for (int rank = 0; rank < script.walked(); ++rank) {
-    for (int step = 0; step < script.plan.steps; ++step) {
+  Lanes lanes;
+  matching.sends.resize(static_cast<std::size_t>(scope.walked()));
+  matching.receives.resize(matching.sends.size());
+  for (int rank = 0; rank < scope.walked(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    for (int step = 0; step < scope.plan.steps; ++step) {
       const Step& at = script.at(rank, step);
-      matching.sends[static_cast<std::size_t>(rank)].emplace_back(at.sends.size(), -1);
-      matching.receives[static_cast<std::size_t>(rank)].emplace_back(at.receives.size(), -1);
-      for (int i = 0; i < static_cast<int>(at.sends.size()); ++i) {
-        const Transfer& send = at.sends[static_cast<std::size_t>(i)];
-        lanes[script.sending(rank, send)].sends.push_back({rank, step, i});
-      }
-      for (int i = 0; i < static_cast<int>(at.receives.size()); ++i) {
-        const Transfer& receive = at.receives[static_cast<std::size_t>(i)];
-        lanes[script.receiving(rank, receive)].receives.push_back({rank, step, i});
-      }
+      matching.sends[r].emplace_back(at.sends.size(), -1);
+      matching.receives[r].emplace_back(at.receives.size(), -1);
+      for (int i = 0; const Transfer& send : at.sends)
+        lanes[sending(rank, send)].sends.push_back({{rank, step, i++}, &send});
+      for (int i = 0; const Transfer& receive : at.receives)
+        lanes[receiving(scope, rank, receive)].receives.push_back({{rank, step, i++}, &receive});
     }
   }
-
+  const auto number = [](auto& numbers, const End& end) -> int& {
+    return numbers[static_cast<std::size_t>(end.rank)][static_cast<std::size_t>(end.step)]
+                  [static_cast<std::size_t>(end.index)];
+  };
   for (const auto& [lane, ends] : lanes) {
-    const auto name = [&lane = lane] {
-      return fmt::format("messages from rank {} to rank {} on channel {}", lane.from, lane.to,
-                         name_of(lane.channel));
-    };
-    const int distance = script.distance(lane.to);
-    const std::size_t common = std::min(ends.sends.size(), ends.receives.size());
-    for (std::size_t k = 0; k < common; ++k) {
-      const End &sender = ends.sends[k], &receiver = ends.receives[k];
-      const Transfer &send = send_at(script, sender), &receive = receive_at(script, receiver);
-      const int number = static_cast<int>(matching.messages.size());
-      matching.messages.push_back({sender, receiver});
-      matching.sends[static_cast<std::size_t>(sender.rank)][static_cast<std::size_t>(sender.step)]
-                    [static_cast<std::size_t>(sender.index)] = number;
-      matching.receives[static_cast<std::size_t>(receiver.rank)][static_cast<std::size_t>(receiver.step)]
-                       [static_cast<std::size_t>(receiver.index)] = number;
-      if (send.piece != script.translation.piece(receive.piece, distance)) {
-        findings.add("{}: number {} is sent as {} ({}), but received as {} ({})", name(), k,
-                     describe(send.piece), place(sender), describe(receive.piece), place(receiver));
-      } else if (send.wire != receive.wire) {
-        findings.add("{}: number {}, {}, is sent as {} ({}), but received as {} ({})", name(), k,
-                     describe(send.piece), name_of(send.wire), place(sender), name_of(receive.wire),
-                     place(receiver));
-      }
-    }
-    for (std::size_t k = common; k < ends.sends.size(); ++k) {
-      findings.add("{}: {}: {} has no receive", name(), place(ends.sends[k]),
-                   describe_send(send_at(script, ends.sends[k])));
-    }
-    for (std::size_t k = common; k < ends.receives.size(); ++k) {
-      findings.add("{}: {}: {} has no send", name(), place(ends.receives[k]),
-                   describe_receive(receive_at(script, ends.receives[k])));
+    compare(scope, lane, ends, findings);
+    for (std::size_t k = 0; k < std::min(ends.sends.size(), ends.receives.size()); ++k) {
+      const Message message{ends.sends[k].end, ends.receives[k].end};
+      number(matching.sends, message.sender) = number(matching.receives, message.receiver) =
+          static_cast<int>(matching.messages.size());
+      matching.messages.push_back(message);
     }
   }
   return matching;
+}
+
+void explain_messages(const Scope& scope, const std::vector<MessageSum>& unanswered, Findings& findings) {
+  constexpr int most_senders = 8;  // of so many at a time the messages fit into memory
+  std::vector<bool> explained(unanswered.size());
+  int senders = 0;
+  for (std::size_t rank = 0; rank < unanswered.size() && senders < most_senders; ++rank) {
+    explained[rank] = unanswered[rank].contents != 0;
+    if (explained[rank]) ++senders;
+  }
+  const auto wanted = [&](const Lane& lane) { return explained[static_cast<std::size_t>(lane.from)]; };
+  std::deque<Transfer> transfers;
+  Lanes lanes;
+  for (int rank = 0; rank < scope.walked(); ++rank) {
+    for (int number = 0; number < scope.plan.steps; ++number) {
+      const Step step = scope.plan.step(rank, number);
+      for (int i = 0; const Transfer& send : step.sends) {
+        const End end{rank, number, i++};
+        if (const Lane lane = sending(rank, send); wanted(lane))
+          lanes[lane].sends.push_back({end, &transfers.emplace_back(send)});
+      }
+      for (int i = 0; const Transfer& receive : step.receives) {
+        const End end{rank, number, i++};
+        if (const Lane lane = receiving(scope, rank, receive); wanted(lane))
+          lanes[lane].receives.push_back({end, &transfers.emplace_back(receive)});
+      }
+    }
+  }
+  for (const auto& [lane, ends] : lanes) compare(scope, lane, ends, findings);
 }
 
 }  // namespace annulus::plan::validation

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "plan/validate/validation.hpp"
 
@@ -9,64 +10,57 @@ namespace {
 /// are.
 constexpr std::int64_t most_entries = 1'000'000;
 
+std::int64_t size(const Step& step) {
+  return 1 + std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
+         std::ssize(step.computes);
+}
+
 class Repetition {
  public:
-  Repetition(const Script& script, Findings& findings)
-      : script_(script), findings_(findings), periods_(script.ranks() / script.walked()) {}
+  Repetition(const Scope& scope, std::int64_t entries, Findings& findings)
+      : scope_(scope), entries_(entries), findings_(findings), periods_(scope.ranks() / scope.walked()) {}
 
   void check() {
-    if (periods_ == 1 || script_.plan.steps == 0) return;
-    std::int64_t entries = 0;
-    for (const auto& rank : script_.steps) {
-      for (const Step& step : rank) entries += size(step);
-    }
-    if (entries * (periods_ - 1) <= most_entries) {
-      for (int period = 1; period < periods_; ++period) check_steps(period);
+    const int steps = scope_.plan.steps;
+    if (periods_ == 1 || steps == 0) return;
+    if (entries_ * (periods_ - 1) <= most_entries) {
+      for (int step = 0; step < steps; ++step) check(step, 1, 1);
       return;
     }
-    for (const int period : {1, periods_ - 1}) check_steps(period);
+    for (int step = 0; step < steps; ++step) check(step, 1, std::max(1, periods_ - 2));
     // The first and the last steps, and one in between, of as many ranks as possible.
-    for (const int step : {0, script_.plan.steps / 2, script_.plan.steps - 1}) check_ranks(step);
+    for (const int step : {0, steps / 2, steps - 1}) {
+      std::int64_t entries = 0;
+      for (int rank = 0; rank < scope_.walked(); ++rank) entries += size(scope_.plan.step(rank, step));
+      check(step, 1, static_cast<int>(entries * periods_ * 3 / most_entries + 1));
+    }
   }
 
  private:
-  static std::int64_t size(const Step& step) {
-    return 1 + std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
-           std::ssize(step.computes);
-  }
-
-  void check_steps(int period) {
-    for (int rank = 0; rank < script_.walked(); ++rank) {
-      for (int step = 0; step < script_.plan.steps; ++step) check(rank, period, step);
+  /// A step of the ranks of every `stride`-th period from `first` on.
+  void check(int step, int first, int stride) {
+    for (int rank = 0; rank < scope_.walked(); ++rank) {
+      const Step walked = scope_.plan.step(rank, step);
+      for (int period = first; period < periods_; period += stride) {
+        const int by = period * scope_.walked();
+        if (scope_.plan.step(rank + by, step) == scope_.translation.step(walked, by)) continue;
+        findings_.add(
+            "rank {}, step {}: is not what rank {} does, {} ranks on, though the plan has a period of {}",
+            rank + by, step, rank, by, scope_.plan.period);
+      }
     }
   }
 
-  void check_ranks(int step) {
-    std::int64_t entries = 0;
-    for (int rank = 0; rank < script_.walked(); ++rank) entries += size(script_.at(rank, step));
-    const auto stride = static_cast<int>(entries * periods_ * 3 / most_entries + 1);
-    for (int period = 1; period < periods_; period += stride) {
-      for (int rank = 0; rank < script_.walked(); ++rank) check(rank, period, step);
-    }
-  }
-
-  void check(int rank, int period, int step) {
-    const int by = period * script_.walked();
-    if (script_.plan.step(rank + by, step) == script_.translation.step(script_.at(rank, step), by)) return;
-    findings_.add(
-        "rank {}, step {}: is not what rank {} does, {} ranks on, though the plan has a period of {}",
-        rank + by, step, rank, by, script_.plan.period);
-  }
-
-  const Script& script_;
+  const Scope& scope_;
+  std::int64_t entries_;
   Findings& findings_;
   int periods_;
 };
 
 }  // namespace
 
-void check_period(const Script& script, Findings& findings) {
-  Repetition(script, findings).check();
+void check_period(const Scope& scope, std::int64_t entries, Findings& findings) {
+  Repetition(scope, entries, findings).check();
 }
 
 }  // namespace annulus::plan::validation

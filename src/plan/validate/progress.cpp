@@ -16,15 +16,13 @@ struct Group {
 
 class Progress {
  public:
-  Progress(const Script& script, const Matching& matching, Issue issue,
-           const std::function<void(int, int)>& on_step)
+  Progress(const Script& script, const Matching& matching, Issue issue)
       : script_(script),
         matching_(matching),
         issue_(issue),
-        on_step_(on_step),
-        ranks_(static_cast<std::size_t>(script.walked())),
+        ranks_(script.steps.size()),
         messages_(matching.messages.size()) {
-    for (auto& rank : ranks_) rank.waits.resize(static_cast<std::size_t>(script.plan.steps));
+    for (auto& rank : ranks_) rank.waits.resize(static_cast<std::size_t>(script.scope.plan.steps));
     for (int message = 0; message < static_cast<int>(messages_.size()); ++message) {
       const Message& ends = matching.messages[static_cast<std::size_t>(message)];
       waits(ends.sender.rank, matching.send(script, message).wait).push_back(message);
@@ -32,20 +30,17 @@ class Progress {
     }
   }
 
-  bool run(Findings& findings) {
-    for (int rank = 0; rank < script_.walked(); ++rank) awake_.push_back(rank);
+  void run(Findings& findings) {
+    for (int rank = 0; rank < script_.scope.walked(); ++rank) awake_.push_back(rank);
     while (!awake_.empty()) {
       const int rank = awake_.front();
       awake_.pop_front();
       advance(rank);
     }
-    bool finished = true;
-    for (int rank = 0; rank < script_.walked(); ++rank) {
-      if (ranks_[static_cast<std::size_t>(rank)].next_step == script_.plan.steps) continue;
-      finished = false;
+    for (int rank = 0; rank < script_.scope.walked(); ++rank) {
+      if (ranks_[static_cast<std::size_t>(rank)].next_step == script_.scope.plan.steps) continue;
       report(rank, findings);
     }
-    return finished;
   }
 
  private:
@@ -74,10 +69,8 @@ class Progress {
 
   void advance(int rank) {
     RankState& self = ranks_[static_cast<std::size_t>(rank)];
-    while (self.next_step < script_.plan.steps && blocker(rank) < 0) {
-      const int step = self.next_step++;
-      if (on_step_) on_step_(rank, step);
-      post(rank, step);
+    while (self.next_step < script_.scope.plan.steps && blocker(rank) < 0) {
+      post(rank, self.next_step++);
     }
   }
 
@@ -164,7 +157,6 @@ class Progress {
   const Script& script_;
   const Matching& matching_;
   Issue issue_;
-  const std::function<void(int, int)>& on_step_;
   std::vector<RankState> ranks_;
   std::vector<MessageState> messages_;
   std::deque<int> awake_;     // ranks that may be able to enter a step
@@ -173,9 +165,8 @@ class Progress {
 
 }  // namespace
 
-bool check_progress(const Script& script, const Matching& matching, Issue issue,
-                    const std::function<void(int, int)>& on_step, Findings& findings) {
-  return Progress(script, matching, issue, on_step).run(findings);
+void check_progress(const Script& script, const Matching& matching, Issue issue, Findings& findings) {
+  Progress(script, matching, issue).run(findings);
 }
 
 }  // namespace annulus::plan::validation

@@ -1,42 +1,35 @@
-#include <functional>
+#include "plan/validate/structure.hpp"
 
 #include "plan/describe.hpp"
-#include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {
 
 class Structure {
  public:
-  Structure(const Script& script, Findings& findings) : script_(script), findings_(findings) {}
+  Structure(const Premises& premises, int rank, int number, Findings& findings)
+      : premises_(premises), rank_(rank), step_(number), findings_(findings) {}
 
-  void check() {
-    for (rank_ = 0; rank_ < script_.walked(); ++rank_) {
-      for (step_ = 0; step_ < script_.plan.steps; ++step_) {
-        const Step& step = script_.at(rank_, step_);
-        for (const Clear& clear : step.clears) check(clear);
-        for (const Transfer& send : step.sends) check(send, [&] { return describe_send(send); });
-        for (const Transfer& receive : step.receives) {
-          check(receive, [&] { return describe_receive(receive); });
-          check_arrival(receive);
-        }
-        for (const Compute& compute : step.computes) check(compute);
-      }
+  void check(const Step& step) {
+    for (const Clear& clear : step.clears) check(clear);
+    for (const Transfer& send : step.sends) check(send, [&] { return describe_send(send); });
+    for (const Transfer& receive : step.receives) {
+      check(receive, [&] { return describe_receive(receive); });
+      check_arrival(receive);
     }
+    for (const Compute& compute : step.computes) check(compute);
   }
 
  private:
-  using Subject = std::function<std::string()>;  // describes an entry, when something is wrong with it
-
   template <class... Args>
-  void fault(const Subject& subject, fmt::format_string<Args...> text, Args&&... args) {
+  void fault(const auto& subject, fmt::format_string<Args...> text, Args&&... args) {
     findings_.add("rank {}, step {}: {}: {}", rank_, step_, subject(),
                   fmt::format(text, std::forward<Args>(args)...));
   }
 
-  bool is_rank(int rank) const { return rank >= 0 && rank < script_.ranks(); }
+  bool is_rank(int rank) const { return rank >= 0 && rank < premises_.ranks(); }
 
-  void check_slot(Slot slot, const Subject& subject) {
+  void check_slot(Slot slot, const auto& subject) {
     if (slot < 0) fault(subject, "slot {} does not exist", slot);
   }
 
@@ -45,48 +38,48 @@ class Structure {
     return begin >= 0 && begin < end && end <= size;
   }
 
-  void check_rows(RowRange rows, int owner, const Subject& subject) {
-    const std::int64_t count = script_.shards[static_cast<std::size_t>(owner)].count;
+  void check_rows(RowRange rows, int owner, const auto& subject) {
+    const std::int64_t count = premises_.shard(owner).count;
     if (!inside(rows.begin, rows.end, count)) {
       fault(subject, "rows {}:{} are no rows of shard {}, which has {}", rows.begin, rows.end, owner, count);
     }
   }
 
-  void check_heads(HeadRange heads, int count, const Subject& subject) {
+  void check_heads(HeadRange heads, int count, const auto& subject) {
     if (!inside(heads.begin, heads.end, count)) {
       fault(subject, "heads {}:{} are not among the {} heads", heads.begin, heads.end, count);
     }
   }
 
-  void check(const Piece& piece, const Subject& subject) {
+  void check(const Piece& piece, const auto& subject) {
     if (!is_rank(piece.owner)) return fault(subject, "rank {} does not exist", piece.owner);
     check_rows(piece.rows, piece.owner, subject);
     check_heads(piece.heads,
-                is_query_side(piece.tensor) ? script_.problem().heads : script_.problem().kv_heads, subject);
+                is_query_side(piece.tensor) ? premises_.problem.heads : premises_.problem.kv_heads, subject);
   }
 
   void check(const Clear& clear) {
-    const Subject subject = [&] { return describe(clear); };
+    const auto subject = [&] { return describe(clear); };
     check(clear.piece, subject);
     check_slot(clear.slot, subject);
     if (clear.slot == home) fault(subject, "home is the caller's; only exchange slots are cleared");
   }
 
-  void check(const Transfer& transfer, const Subject& subject) {
+  void check(const Transfer& transfer, const auto& subject) {
     check(transfer.piece, subject);
     check_slot(transfer.slot, subject);
     check_slot(transfer.target, subject);
     if (!is_rank(transfer.peer)) fault(subject, "rank {} does not exist", transfer.peer);
     if (transfer.post != step_) fault(subject, "says that it is posted in step {}", transfer.post);
     if (transfer.wait <= step_) fault(subject, "waits in step {}, before it travels", transfer.wait);
-    if (transfer.wait >= script_.plan.steps) {
-      fault(subject, "is never waited for: it names step {} of {}", transfer.wait, script_.plan.steps);
+    if (transfer.wait >= premises_.steps) {
+      fault(subject, "is never waited for: it names step {} of {}", transfer.wait, premises_.steps);
     }
   }
 
   void check_arrival(const Transfer& receive) {
     const Tensor tensor = receive.piece.tensor;
-    const Subject subject = [&] { return describe_receive(receive); };
+    const auto subject = [&] { return describe_receive(receive); };
     if (receive.arrival == Arrival::add && !is_gradient(tensor)) {
       fault(subject, "only gradients are added on arrival");
     }
@@ -99,26 +92,26 @@ class Structure {
   }
 
   void check(const Compute& compute) {
-    const Subject subject = [&] { return describe(compute); };
+    const auto subject = [&] { return describe(compute); };
     if (!is_rank(compute.q_shard)) return fault(subject, "rank {} does not exist", compute.q_shard);
     if (!is_rank(compute.kv_shard)) return fault(subject, "rank {} does not exist", compute.kv_shard);
     check_rows(compute.q_rows, compute.q_shard, subject);
     check_rows(compute.kv_rows, compute.kv_shard, subject);
-    check_heads(compute.heads, script_.problem().heads, subject);
+    check_heads(compute.heads, premises_.problem.heads, subject);
     for (const Slot slot : {compute.q_slot, compute.kv_slot, compute.out_slot, compute.kv_grad_slot}) {
       check_slot(slot, subject);
     }
   }
 
-  const Script& script_;
+  const Premises& premises_;
+  int rank_, step_;
   Findings& findings_;
-  int rank_ = 0, step_ = 0;
 };
 
 }  // namespace
 
-void check_structure(const Script& script, Findings& findings) {
-  Structure(script, findings).check();
+void check_structure(const Premises& premises, int rank, int number, const Step& step, Findings& findings) {
+  Structure(premises, rank, number, findings).check(step);
 }
 
 }  // namespace annulus::plan::validation

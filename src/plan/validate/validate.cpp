@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <thread>
 
 #include <annulus/base/error.hpp>
 
@@ -13,60 +14,54 @@ namespace annulus::plan {
 namespace validation {
 namespace {
 
-/// Bytes that the validator may take, and what it needs of them: measured, rounded up.
-constexpr std::int64_t most_bytes = 1'700'000'000, bytes_of_step = 400, bytes_of_entry = 250;
+/// Fewer ranks are not worth a second thread.
+constexpr int few_ranks_for_threads = 128;
 
-std::int64_t bytes_of(const Step& step) {
-  const auto entries = std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
-                       std::ssize(step.computes);
-  return bytes_of_step + bytes_of_entry * entries;
-}
-
-/// Refuses a plan that does not fit, before it is made: by the size of a few of its ranks.
-void check_size(const Plan& plan, int walked) {
-  std::int64_t most = 0;
-  for (const int rank : {0, walked / 2, walked - 1}) {
-    std::int64_t bytes = 0;
-    for (int step = 0; step < plan.steps && bytes * walked <= most_bytes; ++step)
-      bytes += bytes_of(plan.step(rank, step));
-    most = std::max(most, bytes);
-  }
-  require(
-      most * walked <= most_bytes,
-      "plan '{}' ({}): {} steps on each of {} ranks are too many to validate in memory, and ranks do not "
-      "repeat one another: prove the schedule on fewer ranks, or take one that does with this mask (rings on "
-      "zigzag or striped layouts under causal masks)",
-      plan.schedule, name_of(plan.pass), plan.steps, walked);
+int workers_for(int walked) {
+  if (walked < few_ranks_for_threads) return 1;
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace
 
-Script::Script(const Plan& plan, Walk walk) : plan(plan), translation(plan.problem) {
-  const int walked = walked_ranks(plan, walk);
-  check_size(plan, walked);
-  steps.reserve(static_cast<std::size_t>(walked));
-  for (int rank = 0; rank < walked; ++rank) steps.push_back(plan.rank_steps(rank));
-  for (int rank = 0; rank < plan.problem.ranks(); ++rank) shards.push_back(plan.problem.shard(rank));
-}
+Scope::Scope(const Plan& plan, Walk walk)
+    : plan(plan),
+      premises(plan.problem, plan.pass, plan.steps, walked_ranks(plan, walk)),
+      translation(plan.problem),
+      workers(workers_for(premises.walked)) {}
 
 }  // namespace validation
 
 std::vector<std::string> violations(const Plan& plan, Walk walk) {
+  using namespace validation;
   plan.problem.check();
-  const validation::Script script(plan, walk);
-  validation::Findings findings;
-  check_structure(script, findings);
-  if (!findings.empty()) return findings.take();
-  check_period(script, findings);
-  check_coverage(script, findings);
+  const Scope scope(plan, walk);
+  Walked walked = walk_ranks(scope);
+  if (!walked.malformed.empty()) return walked.malformed.take();
+  Findings findings;
+  check_period(scope, walked.entries, findings);
+  check_coverage(scope, walked.computed, findings);
   // What follows needs partners for all messages, and tells little once contents have gone wrong.
-  validation::Findings flow;
-  const validation::Matching matching = match(script, flow);
-  if (flow.empty()) check_data_flow(script, matching, flow);
-  if (flow.empty()) check_progress(script, matching, validation::Issue::serial, {}, flow);
-  std::vector<std::string> all = findings.take();
-  std::ranges::move(flow.take(), std::back_inserter(all));
-  return all;
+  const auto all_zero = [&](auto member) {
+    return std::ranges::all_of(walked.unanswered,
+                               [member](const MessageSum& sum) { return sum.*member == 0; });
+  };
+  Findings flow;
+  if (!all_zero(&MessageSum::contents)) {
+    explain_messages(scope, walked.unanswered, flow);
+  } else {
+    flow = std::move(walked.flow);
+    // Where both ends of every message are posted in the same step, by step and channel the first group that
+    // is not complete can always be carried out by all its ranks.
+    if (!all_zero(&MessageSum::posts)) {
+      const Script script(scope);
+      const Matching matching = match(script, flow);
+      check_progress(script, matching, Issue::independent, flow);
+      if (flow.empty()) check_progress(script, matching, Issue::serial, flow);
+    }
+  }
+  findings.add(flow.messages());
+  return findings.take();
 }
 
 void validate(const Plan& plan, Walk walk) {

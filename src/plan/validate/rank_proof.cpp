@@ -1,0 +1,183 @@
+#include <annulus/plan/proof.hpp>
+
+#include <array>
+#include <utility>
+
+#include "plan/validate/findings.hpp"
+#include "plan/validate/fingerprint.hpp"
+#include "plan/validate/flow.hpp"
+#include "plan/validate/structure.hpp"
+
+namespace annulus::plan {
+
+using validation::fingerprint;
+using validation::packed;
+using validation::scramble;
+
+Premises::Premises(const Problem& problem, Pass pass, int steps, int walked)
+    : problem(problem), pass(pass), steps(steps), walked(walked) {
+  shards.reserve(static_cast<std::size_t>(problem.ranks()));
+  for (int rank = 0; rank < problem.ranks(); ++rank) shards.push_back(problem.shard(rank));
+  head_weights.push_back(0);
+  for (int head = 0; head < problem.heads; ++head)
+    head_weights.push_back(head_weights.back() + fingerprint({head}));
+}
+
+Piece Premises::whole(Tensor tensor, int owner) const {
+  return {
+      tensor, owner, {0, shard(owner).count}, {0, is_query_side(tensor) ? problem.heads : problem.kv_heads}};
+}
+
+MessageSum& MessageSum::operator+=(const MessageSum& other) {
+  contents += other.contents;
+  posts += other.posts;
+  return *this;
+}
+MessageSum& MessageSum::operator-=(const MessageSum& other) {
+  contents -= other.contents;
+  posts -= other.posts;
+  return *this;
+}
+ComputeSum& ComputeSum::operator+=(const ComputeSum& other) {
+  weight += other.weight;
+  computes += other.computes;
+  partial += other.partial;
+  return *this;
+}
+
+namespace {
+
+int distance(const Premises& premises, int from, int to) {
+  const int d = to - from;
+  return d < 0 ? d + premises.ranks() : d;
+}
+
+/// Of some heads with one shard of keys: a product, so that heads add up.
+std::uint64_t weight_of(const Premises& premises, int q, int kv, HeadRange heads) {
+  const auto before = [&](int head) { return premises.head_weights[static_cast<std::size_t>(head)]; };
+  return (before(heads.end) - before(heads.begin)) *
+         scramble(static_cast<std::uint64_t>(distance(premises, q, kv)));
+}
+
+/// Rows of a shard, alike for whole shards of any length, which stand for one another (period.hpp).
+RowRange rows_or_whole(const Premises& premises, RowRange rows, int owner) {
+  const bool whole = rows.begin == 0 && rows.end == premises.shard(owner).count;
+  return whole ? RowRange{-1, -1} : rows;
+}
+
+/// A message as both of its ends see it, with ranks counted from the sender.
+MessageSum sum_of(const Premises& premises, int from, int to, const Transfer& transfer, std::int64_t index) {
+  const Piece& piece = transfer.piece;
+  const RowRange rows = rows_or_whole(premises, piece.rows, piece.owner);
+  const std::int64_t kind =
+      (static_cast<std::int64_t>(piece.tensor) * 256 + static_cast<std::int64_t>(transfer.wire)) *
+          channel_count +
+      static_cast<std::int64_t>(transfer.channel);
+  const std::uint64_t contents =
+      fingerprint({distance(premises, from, to), distance(premises, from, piece.owner), kind, index,
+                   rows.begin, rows.end, packed(piece.heads)});
+  return {contents, scramble(contents ^ static_cast<std::uint64_t>(transfer.post))};
+}
+
+/// Some unmasked pair of the compute's shards is not the compute's.
+bool is_partial(const Premises& premises, const Compute& compute) {
+  const PositionMap &q = premises.shard(compute.q_shard), &kv = premises.shard(compute.kv_shard);
+  const RowRange &queries = compute.q_rows, &keys = compute.kv_rows;
+  if (queries.size() == q.count && keys.size() == kv.count) return false;
+  if (premises.walked < premises.ranks()) return true;  // a mask does not repeat itself
+  const Mask& mask = premises.problem.mask;
+  const auto some = [&](RowRange rows, RowRange columns) {
+    return !rows.empty() && !columns.empty() && !mask.is_empty(q.slice(rows), kv.slice(columns));
+  };
+  const RowRange all_keys = {0, kv.count};
+  return some({0, queries.begin}, all_keys) || some({queries.end, q.count}, all_keys) ||
+         some(queries, {0, keys.begin}) || some(queries, {keys.end, kv.count});
+}
+
+}  // namespace
+
+std::uint64_t expected_weight(const Premises& premises, int owner) {
+  const HeadRange heads{0, premises.problem.heads};
+  std::uint64_t weight = 0;
+  const bool repeats = premises.walked < premises.ranks();
+  for (int kv = 0; kv < premises.ranks(); ++kv) {
+    if (repeats || !premises.problem.mask.is_empty(premises.shard(owner), premises.shard(kv)))
+      weight += weight_of(premises, owner, kv, heads);
+  }
+  return weight;
+}
+
+struct RankProof::State {
+  State(const Premises& premises, int rank)
+      : premises(premises),
+        rank(rank),
+        flow(premises, rank, found),
+        sent(static_cast<std::size_t>(premises.ranks())),
+        received(sent.size()),
+        computed(sent.size()),
+        sends(sent.size()),
+        receives(sent.size()) {}
+
+  using ByChannel = std::array<std::int64_t, channel_count>;
+
+  const Premises& premises;
+  int rank, step = 0;
+  validation::Findings malformed, found;
+  validation::Flow flow;
+  std::vector<MessageSum> sent, received;
+  std::vector<ComputeSum> computed;
+  std::vector<ByChannel> sends, receives;  // [peer]: messages so far
+
+  void count(const Transfer& transfer, bool sending) {
+    const auto peer = static_cast<std::size_t>(transfer.peer);
+    const std::int64_t index =
+        (sending ? sends : receives)[peer][static_cast<std::size_t>(transfer.channel)]++;
+    if (sending)
+      sent[peer] += sum_of(premises, rank, transfer.peer, transfer, index);
+    else
+      received[peer] += sum_of(premises, transfer.peer, rank, transfer, index);
+  }
+
+  void count(const Compute& compute) {
+    computed[static_cast<std::size_t>(compute.q_shard)] +=
+        {weight_of(premises, compute.q_shard, compute.kv_shard, compute.heads), 1,
+         is_partial(premises, compute) ? 1 : 0};
+  }
+};
+
+RankProof::RankProof(const Premises& premises, int rank) : state_(std::make_unique<State>(premises, rank)) {}
+RankProof::~RankProof() = default;
+
+void RankProof::add(const Step& step) {
+  State& s = *state_;
+  check_structure(s.premises, s.rank, s.step, step, s.malformed);
+  if (s.malformed.empty()) {
+    for (const Transfer& send : step.sends) s.count(send, true);
+    for (const Transfer& receive : step.receives) s.count(receive, false);
+    for (const Compute& compute : step.computes) s.count(compute);
+    s.flow.enter(s.step, step);
+  }
+  ++s.step;
+}
+
+void RankProof::finish() {
+  if (state_->malformed.empty()) state_->flow.finish();
+}
+
+const std::vector<std::string>& RankProof::malformed() const {
+  return state_->malformed.messages();
+}
+const std::vector<std::string>& RankProof::violations() const {
+  return state_->found.messages();
+}
+const std::vector<MessageSum>& RankProof::sent() const {
+  return state_->sent;
+}
+const std::vector<MessageSum>& RankProof::received() const {
+  return state_->received;
+}
+const std::vector<ComputeSum>& RankProof::computed() const {
+  return state_->computed;
+}
+
+}  // namespace annulus::plan

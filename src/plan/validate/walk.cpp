@@ -1,0 +1,73 @@
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "plan/validate/for_ranks.hpp"
+#include "plan/validate/validation.hpp"
+
+namespace annulus::plan::validation {
+namespace {
+
+std::int64_t entries_of(const Step& step) {
+  return 1 + std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
+         std::ssize(step.computes);
+}
+
+/// What one thread has seen.
+struct Share {
+  std::vector<MessageSum> unanswered;
+  std::vector<ComputeSum> computed;
+  std::int64_t entries = 0;
+
+  explicit Share(int walked)
+      : unanswered(static_cast<std::size_t>(walked)), computed(static_cast<std::size_t>(walked)) {}
+
+  void take(const Scope& scope, int rank, const RankProof& proof) {
+    for (int peer = 0; peer < scope.ranks(); ++peer) {
+      const auto p = static_cast<std::size_t>(peer);
+      const auto walked = static_cast<std::size_t>(scope.standing_for(peer));
+      unanswered[static_cast<std::size_t>(rank)] += proof.sent()[p];
+      unanswered[walked] -= proof.received()[p];
+      computed[walked] += proof.computed()[p];
+    }
+  }
+};
+
+}  // namespace
+
+Walked walk_ranks(const Scope& scope) {
+  std::vector<Share> shares(static_cast<std::size_t>(scope.workers), Share(scope.walked()));
+  std::mutex mutex;
+  std::map<int, std::vector<std::string>> malformed, flow;  // by rank
+  for_ranks(scope.walked(), scope.workers, [&](int worker, int rank) {
+    Share& share = shares[static_cast<std::size_t>(worker)];
+    RankProof proof(scope.premises, rank);
+    for (int number = 0; number < scope.plan.steps; ++number) {
+      const Step step = scope.plan.step(rank, number);
+      share.entries += entries_of(step);
+      proof.add(step);
+    }
+    proof.finish();
+    share.take(scope, rank, proof);
+    if (proof.malformed().empty() && proof.violations().empty()) return;
+    const std::lock_guard lock(mutex);
+    // The first ranks are enough: whoever has hundreds of findings wants to see the first.
+    if (malformed.size() < Findings::limit) malformed[rank] = proof.malformed();
+    if (flow.size() < Findings::limit) flow[rank] = proof.violations();
+  });
+  Walked all;
+  for (const auto& [rank, messages] : malformed) all.malformed.add(messages);
+  for (const auto& [rank, messages] : flow) all.flow.add(messages);
+  all.unanswered.resize(static_cast<std::size_t>(scope.walked()));
+  all.computed.resize(all.unanswered.size());
+  for (const Share& share : shares) {
+    for (std::size_t rank = 0; rank < all.unanswered.size(); ++rank) {
+      all.unanswered[rank] += share.unanswered[rank];
+      all.computed[rank] += share.computed[rank];
+    }
+    all.entries += share.entries;
+  }
+  return all;
+}
+
+}  // namespace annulus::plan::validation
