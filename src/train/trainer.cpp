@@ -251,7 +251,7 @@ class Run {
     StepResult result;
     trace::record(
         dump_.file, world_, {update_sequences(), config_.data.sequence_length},
-        [&](io::File& file) {
+        [&](io::FileWriter& file) {
           file.set_attribute("program", "annulus-train");
           file.set_attribute("step", step);
           file.set_attribute("config", config_.to_toml());

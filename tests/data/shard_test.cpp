@@ -109,7 +109,7 @@ TEST(BadShard, MissingForeignAndTruncated) {
   EXPECT_THAT(open_error(folder.file("none.h5")), AllOf(HasSubstr("none.h5"), HasSubstr("check the path")));
   EXPECT_THAT(open_error(folder.write("text.h5", "no shard")), HasSubstr("text.h5' is not an HDF5 file"));
   io::write_hdf5_atomically(folder.file("other.h5"),
-                            [](io::File& file) { file.set_attribute("version", 1); });
+                            [](io::FileWriter& file) { file.set_attribute("version", 1); });
   EXPECT_THAT(open_error(folder.file("other.h5")),
               AllOf(HasSubstr("no token shard"), HasSubstr("annulus-tokens pack")));
   RawShard{}.write(folder.file("good.h5"));
@@ -157,7 +157,7 @@ TEST(BadShard, TypesAndShapes) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.h5");
   const auto write = [&](auto tokens, const io::Extents& extents, auto documents) {
-    io::write_hdf5_atomically(path, [&](io::File& file) {
+    io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
       file.set_attribute("format", "annulus-tokens");
       file.set_attribute("version", 1);
       file.set_attribute("tokenizer", "byte");

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
@@ -36,14 +36,14 @@ class Diff : public testing::Test {
       const std::string& name, const std::function<void(Tensors&)>& change = [](Tensors&) {}) {
     Tensors tensors;
     change(tensors);
-    io::File file = io::File::create(folder_.file(name));
+    io::FileWriter file = io::FileWriter::create(folder_.file(name));
     file.set_attribute("format", "annulus-tensors");
     file.set_attribute("version", 1);
     file.set_attribute("dtype", tensors.dtype);
     file.set_attribute("step", 7);
     file.set_attribute("complete", tensors.complete);
     std::int64_t order = 0;
-    const auto describe = [&](io::Dataset dataset, const std::string& dtype, const char* dimensions) {
+    const auto describe = [&](io::DatasetWriter dataset, const std::string& dtype, const char* dimensions) {
       dataset.set_attribute("order", order++);
       dataset.set_attribute("dtype", dtype);
       dataset.set_attribute("dimensions", dimensions);
@@ -176,7 +176,7 @@ TEST_F(Diff, WhatCannotBeReadEndsWithStatusTwo) {
   const auto missing = diff(a, folder_.file("none.h5"));
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.output, HasSubstr("none.h5"));
-  io::File::create(folder_.file("other.h5")).close();
+  io::FileWriter::create(folder_.file("other.h5")).close();
   EXPECT_THAT(diff(a, folder_.file("other.h5")).output, HasSubstr("is no tensor dump"));
   EXPECT_EQ(diff(a, "", "").status, 2);
   EXPECT_EQ(diff(a, a, "--tolerance -1").status, 2);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <annulus/io/atomic.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -168,14 +168,14 @@ TEST_F(CheckpointTest, ForeignFilesAndVersionsAreRefused) {
   const fs::path text = folder_.write("text.h5", "no HDF5 at all");
   EXPECT_THAT(load_error(text), HasSubstr(text.string()));
   const fs::path foreign = folder_.path() / "foreign.h5";
-  io::write_hdf5_atomically(foreign, [](io::File& file) { file.set_attribute("format", "other"); });
+  io::write_hdf5_atomically(foreign, [](io::FileWriter& file) { file.set_attribute("format", "other"); });
   EXPECT_THAT(load_error(foreign), AllOf(HasSubstr(foreign.string()), HasSubstr("no checkpoint of Annulus")));
   seal_checkpoint(foreign);
   EXPECT_THAT(load_error(foreign), HasSubstr("its attribute 'format'"));
-  io::write_hdf5_atomically(foreign, [](io::File&) {});
+  io::write_hdf5_atomically(foreign, [](io::FileWriter&) {});
   seal_checkpoint(foreign);
   EXPECT_THAT(load_error(foreign), HasSubstr("no checkpoint of Annulus"));
-  io::write_hdf5_atomically(foreign, [](io::File& file) {
+  io::write_hdf5_atomically(foreign, [](io::FileWriter& file) {
     file.set_attribute("format", checkpoint_format);
     file.set_attribute("version", 2);
   });
@@ -201,19 +201,19 @@ TEST_F(CheckpointTest, MissingAndExtraDatasetsAreFound) {
   for (const bool group : {false, true}) {
     const fs::path broken = folder_.path() / "broken.h5";
     const io::File from = io::File::open(file_);
-    io::write_hdf5_atomically(broken, [&](io::File& to) {
+    io::write_hdf5_atomically(broken, [&](io::FileWriter& to) {
       for (const char* name : {"format", "config"}) to.set_attribute(name, from.string_attribute(name));
       for (const char* name :
            {"version", "step", "epoch", "sequences_read", "update_sequences", "data_fingerprint"})
         to.set_attribute(name, from.integer_attribute(name));
       for (const char* part : {"parameters", "first_moment", "second_moment"}) {
         if (group && part == std::string("second_moment")) continue;
-        io::Group out = to.create_group(part);
+        io::GroupWriter out = to.create_group(part);
         const io::Group in = from.group(part);
         for (const std::string& name : in.names()) {
           if (part == std::string("second_moment") && name == "lm_head") continue;
           const io::Dataset source = in.dataset(name);
-          io::Dataset copy = out.create_dataset(name, source.type(), source.extents());
+          io::DatasetWriter copy = out.create_dataset(name, source.type(), source.extents());
           std::vector<float> values(source.elements());
           source.read(std::span<float>(values));
           copy.write(std::span<const float>(values));
