@@ -1,5 +1,7 @@
 #include <annulus/data/verify.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -29,37 +31,53 @@ double TokenHistogram::entropy() const {
   return sum;
 }
 
-namespace {
-
-/// Reads and checks all ids of a shard, piece by piece.
-template <class Use>
-void for_each_piece(const TokenShard& shard, const Use& use) {
+void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {
   std::vector<std::int32_t> ids;
   const std::int64_t tokens = shard.header().tokens;
   for (std::int64_t at = 0; at < tokens; at += piece_tokens) {
     ids.resize(static_cast<std::size_t>(std::min(piece_tokens, tokens - at)));
     shard.read(at, ids);
-    use(std::span<const std::int32_t>(ids));
+    histogram.add(ids);
   }
 }
 
-}  // namespace
-
-void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {
-  for_each_piece(shard, [&](std::span<const std::int32_t> ids) { histogram.add(ids); });
-}
-
-void verify_shard(const TokenShard& shard, TokenHistogram* histogram) {
-  const std::uint32_t checksum = shard.compute_checksum();
+void verify_shard(const TokenShard& shard, const std::stop_token& stop) {
+  std::exception_ptr bad_id;  // comes behind a wrong checksum, which may be why
+  const std::uint32_t checksum =
+      shard.compute_checksum([&](std::int64_t start, std::span<const std::int32_t> ids) {
+        try {
+          if (!bad_id) shard.require_ids(start, ids);
+        } catch (const Error&) {
+          bad_id = std::current_exception();
+        }
+        return !stop.stop_requested();
+      });
+  if (stop.stop_requested()) return;
   require(checksum == shard.header().checksum,
           "'{}': the checksum of the contents is {:08x}, the header says {:08x}: the shard is damaged; copy "
-          "or write it "
-          "again",
+          "or write it again",
           shard.header().path, checksum, shard.header().checksum);
-  for_each_piece(shard, [&](std::span<const std::int32_t> ids) {
-    if (histogram != nullptr) histogram->add(ids);
-  });
+  if (bad_id) std::rethrow_exception(bad_id);
   if (shard.header().tokenizer.name == "sentencepiece") shard.tokenizer();
+}
+
+BackgroundVerification::BackgroundVerification(std::vector<std::string> shards) {
+  thread_ = std::jthread([this, shards = std::move(shards)](const std::stop_token& stop) {
+    [[maybe_unused]] const int priority = ::nice(19);  // of this thread: computation goes first
+    try {
+      for (const std::string& path : shards) {
+        if (stop.stop_requested()) return;
+        verify_shard(TokenShard::open(path), stop);
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    done_ = true;
+  });
+}
+
+void BackgroundVerification::check() const {
+  if (done_ && failure_) std::rethrow_exception(failure_);
 }
 
 }  // namespace annulus::data

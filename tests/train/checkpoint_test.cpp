@@ -10,6 +10,7 @@
 #include <random>
 
 #include "support/error_text.hpp"
+#include "support/foreign_hdf5.hpp"
 #include "support/full_disk.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/arrays.hpp"
@@ -225,6 +226,28 @@ TEST_F(CheckpointTest, MissingAndExtraDatasetsAreFound) {
     EXPECT_THAT(load_error(broken), AllOf(HasSubstr(broken.string()), HasSubstr("second_moment")));
   }
 }
+
+/// A last line that fits tells nothing of where the tensors lie.
+class CheckpointRefused : public CheckpointTest,
+                          public testing::WithParamInterface<annulus::test::RefusedDataset> {};
+
+TEST_P(CheckpointRefused, NamesFileTensorAndRemedy) {
+  fs::resize_file(file_, fs::file_size(file_) - seal_size);
+  const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  ASSERT_GE(file, 0);
+  H5Ldelete(file, "first_moment/final_norm", H5P_DEFAULT);
+  GetParam().write(file, "first_moment/final_norm", H5T_IEEE_F32LE, {8});
+  // The number of tensors stays, whatever else was written beside.
+  for (const char* more : {"first_moment/final_norm_itself", "first_moment/final_norm_type"})
+    if (H5Lexists(file, more, H5P_DEFAULT) > 0) H5Lmove(file, more, file, "/more", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  seal_checkpoint(file_);
+  EXPECT_THAT(load_error(file_), AllOf(HasSubstr(file_.string()), HasSubstr("'/first_moment/final_norm'"),
+                                       HasSubstr(GetParam().problem), HasSubstr(GetParam().remedy)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CheckpointRefused, testing::ValuesIn(annulus::test::refused_datasets()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(CheckpointTest, AFailedSaveLeavesTheOldFileAndNothingElse) {
   const std::string before = io::read_text(file_);

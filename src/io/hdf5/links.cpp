@@ -10,6 +10,9 @@ namespace annulus::io::hdf5 {
 namespace {
 
 void add_link(const Walk& walk, Links& links, std::string name, const Link& link) {
+  // An empty name would stand for the group itself.
+  if (name.empty() || name.find('/') != std::string::npos)
+    walk.damaged("a member has a name that none can have");
   walk.spend(name.size() + sizeof(Link));
   if (!links.emplace(std::move(name), link).second) walk.damaged("two members have one name");
 }
