@@ -150,13 +150,17 @@ void read_chunked(const Walk& walk, const StoredDataset& dataset, const std::vec
 
 View ChunkCache::chunk(const Walk& walk, const Layout& layout, std::uint32_t element_bytes,
                        std::uint64_t index) {
-  const auto known = std::ranges::find(entries_, index, &Entry::index);
-  if (known != entries_.end()) {
-    entries_.splice(entries_.begin(), entries_, known);
-  } else {
-    while (!entries_.empty() && (entries_.size() + 1) * layout.chunk_bytes > cache_bytes) entries_.pop_back();
-    entries_.push_front({index, unpack(walk, layout, element_bytes, layout.chunks[index])});
+  if (const auto known = places_.find(index); known != places_.end()) {
+    entries_.splice(entries_.begin(), entries_, known->second);
+    return entries_.front().bytes;
   }
+  const std::uint64_t entry_bytes = layout.chunk_bytes + 128;  // with what keeps it
+  while (!entries_.empty() && (entries_.size() + 1) * entry_bytes > cache_bytes) {
+    places_.erase(entries_.back().index);
+    entries_.pop_back();
+  }
+  entries_.push_front({index, unpack(walk, layout, element_bytes, layout.chunks[index])});
+  places_[index] = entries_.begin();
   return entries_.front().bytes;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <list>
+#include <unordered_map>
 
 #include "layout.hpp"
 
@@ -18,6 +19,7 @@ class ChunkCache {
     Bytes bytes;
   };
   std::list<Entry> entries_;
+  std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
 };
 
 /// Reads the elements of `part` (all of them when it is null), which lies inside the dataset, in row-major
