@@ -11,9 +11,21 @@
 
 namespace annulus::data {
 
+namespace {
+
+/// Ids below this are counted in a table. A shard may claim a vocabulary of 2^31, whose table no memory
+/// holds.
+constexpr std::size_t largest_vocabulary = std::size_t{1} << 24;
+
+}  // namespace
+
 void TokenHistogram::add(std::span<const std::int32_t> ids) {
   for (const std::int32_t id : ids) {
     const auto slot = static_cast<std::size_t>(id);
+    if (slot >= largest_vocabulary) {
+      ++others_[id];
+      continue;
+    }
     if (slot >= counts_.size()) counts_.resize(slot + 1);
     ++counts_[slot];
   }
@@ -22,13 +34,20 @@ void TokenHistogram::add(std::span<const std::int32_t> ids) {
 
 double TokenHistogram::entropy() const {
   double sum = 0;
-  for (const std::int64_t count : counts_) {
-    if (count > 0) {
-      const double p = static_cast<double>(count) / static_cast<double>(total_);
-      sum -= p * std::log(p);
-    }
-  }
+  const auto add = [&](std::int64_t count) {
+    const double p = static_cast<double>(count) / static_cast<double>(total_);
+    if (count > 0) sum -= p * std::log(p);
+  };
+  for (const std::int64_t count : counts_) add(count);
+  for (const auto& [id, count] : others_) add(count);
   return sum;
+}
+
+std::int64_t TokenHistogram::count(std::int32_t id) const {
+  const auto slot = static_cast<std::size_t>(id);
+  if (slot < counts_.size()) return counts_[slot];
+  const auto found = others_.find(id);
+  return found == others_.end() ? 0 : found->second;
 }
 
 void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {

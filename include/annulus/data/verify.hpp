@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <annulus/data/shard.hpp>
@@ -17,14 +18,15 @@ class TokenHistogram {
  public:
   void add(std::span<const std::int32_t> ids);
   std::int64_t total() const { return total_; }
-  const std::vector<std::int64_t>& counts() const { return counts_; }
+  std::int64_t count(std::int32_t id) const;
 
   /// Entropy of the ids taken one by one, −Σ p·ln p, in nats per token: the loss of the best model that knows
   /// nothing but how frequent each id is.
   double entropy() const;
 
  private:
-  std::vector<std::int64_t> counts_;
+  std::vector<std::int64_t> counts_;                       // of ids below 2^24
+  std::unordered_map<std::int32_t, std::int64_t> others_;  // few: vocabularies that large are made up
   std::int64_t total_ = 0;
 };
 
