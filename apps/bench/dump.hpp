@@ -1,6 +1,6 @@
 #pragma once
 
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 #include "bench/case.hpp"
 #include "bench/report.hpp"
@@ -8,6 +8,6 @@
 namespace annulus::bench {
 
 /// Sets the attributes that tell what a tensor dump was computed with (docs/formats/tensor-dump.md).
-void describe_dump(io::File& file, const Case& c, double scale, const Machinery& on);
+void describe_dump(io::FileWriter& file, const Case& c, double scale, const Machinery& on);
 
 }  // namespace annulus::bench

@@ -37,7 +37,7 @@ std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator
   if (!o.dump.empty()) {
     trace::record(
         o.dump, communicator, {c.problem.batch, c.problem.mask.tokens()},
-        [&](io::File& file) { describe_dump(file, c, run.scale(), machinery_of(c, communicator)); },
+        [&](io::FileWriter& file) { describe_dump(file, c, run.scale(), machinery_of(c, communicator)); },
         [&](trace::Recorder& recorder) { run.record(recorder); });
   }
   if (o.check == Check::none) return std::nullopt;

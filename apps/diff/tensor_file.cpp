@@ -55,12 +55,15 @@ void TensorFile::list(const io::Group& group, const std::string& prefix) {
       continue;
     }
     const io::Dataset dataset = group.dataset(name);
-    tensors_.push_back({prefix + name, dataset.integer_attribute(format::order_attribute),
-                        parse_dtype(dataset.string_attribute(format::dtype_attribute), prefix + name),
-                        dataset.extents(), words_of(dataset.string_attribute(format::dimensions_attribute))});
+    require(!dataset.extents().empty(), "'{}': the tensor '{}' is a scalar: write it with one dimension",
+            path(), prefix + name);
+    tensors_.push_back(
+        {prefix + name, dataset.integer_attribute(format::order_attribute),
+         parse_dtype(dataset.string_attribute(format::dtype_attribute), path() + "/" + prefix + name),
+         dataset.extents(), words_of(dataset.string_attribute(format::dimensions_attribute))});
     require(tensors_.back().dimensions.size() == dataset.extents().size(),
-            "'{}': the tensor '{}' has {} dimensions and names for {}: the file is damaged", path(), name,
-            dataset.extents().size(), tensors_.back().dimensions.size());
+            "'{}': the tensor '{}' has {} dimensions and names for {}: the file is damaged; write it again",
+            path(), prefix + name, dataset.extents().size(), tensors_.back().dimensions.size());
   }
 }
 
@@ -117,7 +120,8 @@ std::vector<double> TensorFile::read(const Tensor& tensor, const io::Hyperslab& 
     case DType::f16:
       break;
   }
-  fail("'{}': the tensor '{}' has elements of a type that dumps do not have", path(), tensor.name);
+  fail("'{}': the tensor '{}' has elements of a type that dumps do not have: write it as f32 or f64", path(),
+       tensor.name);
 }
 
 }  // namespace annulus::diff

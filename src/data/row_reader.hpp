@@ -12,9 +12,8 @@ namespace annulus::data {
 /// shard's token origin + p; all rows lie inside the shard. Where the shard ends behind a row its target is
 /// ignored_target: a document never goes on in the next shard.
 ///
-/// Stripes are read as one strided hyperslab, however close together they stand: HDF5 reads pieces of 64 KiB
-/// behind the scenes, and picks faster (4 to 10 ns a stripe) than we could by reading the whole range, which
-/// loses by up to a factor of 20 as stripes move apart.
+/// Stripes are read as one strided hyperslab, however close together they stand: io reads pieces of 64 KiB
+/// behind the scenes, and picks out of these (10 ns a stripe), which reading the whole range could not beat.
 void read_rows(const TokenShard& shard, std::int64_t origin, const PositionMap& rows,
                std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/data/shard.hpp>
@@ -13,6 +14,9 @@ namespace annulus::data {
 static_assert(std::endian::native == std::endian::little, "checksums are over little-endian bytes");
 
 namespace {
+
+// A model of a million pieces has some 20 MB.
+constexpr std::int64_t largest_model = std::int64_t{1} << 28;
 
 void require_format(const io::File& file) {
   require(file.has_attribute("format") && file.string_attribute("format") == shard_format,
@@ -59,21 +63,34 @@ std::int64_t length_of(const io::Dataset& dataset) {
   return static_cast<std::int64_t>(dataset.elements());
 }
 
-std::vector<std::int64_t> read_documents(const io::File& file, const ShardHeader& header) {
-  const auto stored = file.read<std::uint64_t>("documents");
-  const auto check = [&](bool good, std::size_t i) {
-    require(good,
-            "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
-            "tokens, {}: write the shard again",
-            header.path, i, stored[i], header.tokens);
-  };
-  std::vector<std::int64_t> starts;
-  starts.reserve(stored.size());
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    check(i == 0 ? stored[0] == 0 : stored[i] > stored[i - 1], i);
-    check(stored[i] < static_cast<std::uint64_t>(header.tokens), i);
-    starts.push_back(static_cast<std::int64_t>(stored[i]));
+/// Calls `use` with one piece of a dataset of one dimension after the other, until it returns false: memory
+/// stays small, whatever the file says.
+template <class T, class Use>
+void for_each_piece(const io::Dataset& dataset, const Use& use) {
+  std::vector<T> piece;
+  const std::uint64_t elements = dataset.elements();
+  for (std::uint64_t at = 0; at < elements; at += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(piece_tokens, elements - at));
+    dataset.read({{at}, {piece.size()}}, std::span<T>(piece));
+    if (!use(std::span<const T>(piece))) return;
   }
+}
+
+std::vector<std::int64_t> read_documents(const io::Dataset& documents, const ShardHeader& header) {
+  std::vector<std::int64_t> starts;
+  starts.reserve(static_cast<std::size_t>(header.documents));
+  for_each_piece<std::uint64_t>(documents, [&](std::span<const std::uint64_t> stored) {
+    for (const std::uint64_t start : stored) {
+      const bool increases = starts.empty() ? start == 0 : start > static_cast<std::uint64_t>(starts.back());
+      require(
+          increases && start < static_cast<std::uint64_t>(header.tokens),
+          "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
+          "tokens, {}: write the shard again",
+          header.path, starts.size(), start, header.tokens);
+      starts.push_back(static_cast<std::int64_t>(start));
+    }
+    return true;
+  });
   return starts;
 }
 
@@ -111,7 +128,10 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
   header.documents = length_of(documents);
   require(header.documents <= header.tokens, "'{}' has {} documents but {} tokens: write the shard again",
           header.path, header.documents, header.tokens);
-  std::vector<std::int64_t> starts = read_documents(file, header);
+  require(header.documents <= most_documents,
+          "'{}' has {} documents, a shard has at most {}: write several shards", header.path,
+          header.documents, most_documents);
+  std::vector<std::int64_t> starts = read_documents(documents, header);
   return TokenShard(std::move(file), std::move(tokens), std::move(header), std::move(starts));
 }
 
@@ -147,18 +167,24 @@ void TokenShard::read(std::int64_t start, std::span<std::int32_t> out) const {
   require_ids(start, out);
 }
 
-std::uint32_t TokenShard::compute_checksum() const {
+std::uint32_t TokenShard::compute_checksum(
+    const std::function<bool(std::int64_t, std::span<const std::int32_t>)>& use) const {
   std::uint32_t crc = 0;
   with_token_type(header_.type, [&]<class T>(T) {
-    std::vector<T> piece;
-    for (std::int64_t at = 0; at < header_.tokens; at += piece_tokens) {
-      piece.resize(static_cast<std::size_t>(std::min(piece_tokens, header_.tokens - at)));
-      tokens_.read({{static_cast<std::uint64_t>(at)}, {piece.size()}}, std::span<T>(piece));
-      crc = io::crc32_of(std::span<const T>(piece), crc);
-    }
+    std::vector<std::int32_t> ids;
+    std::int64_t start = 0;
+    for_each_piece<T>(tokens_, [&](std::span<const T> piece) {
+      crc = io::crc32_of(piece, crc);
+      ids.assign(piece.begin(), piece.end());
+      const std::int64_t at = std::exchange(start, start + static_cast<std::int64_t>(piece.size()));
+      return use(at, ids);
+    });
   });
-  const auto documents = file_.read<std::uint64_t>("documents");
-  return io::crc32_of(std::span<const std::uint64_t>(documents), crc);
+  for_each_piece<std::uint64_t>(file_.dataset("documents"), [&](std::span<const std::uint64_t> piece) {
+    crc = io::crc32_of(piece, crc);
+    return true;
+  });
+  return crc;
 }
 
 std::unique_ptr<const Tokenizer> TokenShard::tokenizer() const {
@@ -167,7 +193,16 @@ std::unique_ptr<const Tokenizer> TokenShard::tokenizer() const {
   require(identity.name == "sentencepiece",
           "'{}': the tokenizer '{}' is not known here: decode its ids with the program that wrote them",
           header_.path, identity.name);
+  const io::Dataset model = file_.dataset("tokenizer_model");
+  require(length_of(model) <= largest_model,
+          "'{}': the dataset tokenizer_model has {} bytes, more than {}: {}", header_.path, model.elements(),
+          largest_model, "write the shard again");
   const auto bytes = file_.read<std::uint8_t>("tokenizer_model");
+  const std::string stored = fmt::format("crc32:{:08x}", io::crc32_of(std::span<const std::uint8_t>(bytes)));
+  require(stored == identity.fingerprint,
+          "'{}': the embedded SentencePiece model has the fingerprint {}, the header says {}: the shard is "
+          "damaged; copy or write it again",
+          header_.path, stored, identity.fingerprint);
   auto tokenizer = make_sentencepiece_tokenizer(std::string(bytes.begin(), bytes.end()), header_.path);
   require(tokenizer->identity() == identity,
           "'{}': the embedded SentencePiece model ({}, {} pieces) is not the one of the header ({}, {} "

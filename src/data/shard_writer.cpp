@@ -4,6 +4,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/data/shard.hpp>
 #include <annulus/io/crc32.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 #include "token_type.hpp"
 
@@ -30,8 +31,8 @@ void require_contents(const std::string& path, const TokenizerIdentity& identity
 }
 
 /// Writes the ids in their stored type, piece by piece; returns the CRC-32 of the stored bytes.
-std::uint32_t write_tokens(io::File& file, DType type, std::span<const std::int32_t> tokens) {
-  io::Dataset dataset = file.create_dataset("tokens", type, {tokens.size()});
+std::uint32_t write_tokens(io::FileWriter& file, DType type, std::span<const std::int32_t> tokens) {
+  io::DatasetWriter dataset = file.create_dataset("tokens", type, {tokens.size()});
   std::uint32_t crc = 0;
   with_token_type(type, [&]<class T>(T) {
     std::vector<T> piece;
@@ -60,7 +61,7 @@ ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& toke
   header.tokens = static_cast<std::int64_t>(tokens.size());
   header.documents = static_cast<std::int64_t>(documents.size());
   header.creator = fmt::format("annulus {}", version());
-  io::write_hdf5_atomically(path, [&](io::File& file) {
+  io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
     const std::vector<std::uint64_t> starts(documents.begin(), documents.end());
     header.checksum = write_tokens(file, header.type, tokens);
     header.checksum = io::crc32_of(std::span<const std::uint64_t>(starts), header.checksum);

@@ -1,5 +1,7 @@
 #include <annulus/data/verify.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -9,9 +11,21 @@
 
 namespace annulus::data {
 
+namespace {
+
+/// Ids below this are counted in a table. A shard may claim a vocabulary of 2^31, whose table no memory
+/// holds.
+constexpr std::size_t largest_vocabulary = std::size_t{1} << 24;
+
+}  // namespace
+
 void TokenHistogram::add(std::span<const std::int32_t> ids) {
   for (const std::int32_t id : ids) {
     const auto slot = static_cast<std::size_t>(id);
+    if (slot >= largest_vocabulary) {
+      ++others_[id];
+      continue;
+    }
     if (slot >= counts_.size()) counts_.resize(slot + 1);
     ++counts_[slot];
   }
@@ -20,46 +34,69 @@ void TokenHistogram::add(std::span<const std::int32_t> ids) {
 
 double TokenHistogram::entropy() const {
   double sum = 0;
-  for (const std::int64_t count : counts_) {
-    if (count > 0) {
-      const double p = static_cast<double>(count) / static_cast<double>(total_);
-      sum -= p * std::log(p);
-    }
-  }
+  const auto add = [&](std::int64_t count) {
+    const double p = static_cast<double>(count) / static_cast<double>(total_);
+    if (count > 0) sum -= p * std::log(p);
+  };
+  for (const std::int64_t count : counts_) add(count);
+  for (const auto& [id, count] : others_) add(count);
   return sum;
 }
 
-namespace {
+std::int64_t TokenHistogram::count(std::int32_t id) const {
+  const auto slot = static_cast<std::size_t>(id);
+  if (slot < counts_.size()) return counts_[slot];
+  const auto found = others_.find(id);
+  return found == others_.end() ? 0 : found->second;
+}
 
-/// Reads and checks all ids of a shard, piece by piece.
-template <class Use>
-void for_each_piece(const TokenShard& shard, const Use& use) {
+void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {
   std::vector<std::int32_t> ids;
   const std::int64_t tokens = shard.header().tokens;
   for (std::int64_t at = 0; at < tokens; at += piece_tokens) {
     ids.resize(static_cast<std::size_t>(std::min(piece_tokens, tokens - at)));
     shard.read(at, ids);
-    use(std::span<const std::int32_t>(ids));
+    histogram.add(ids);
   }
 }
 
-}  // namespace
-
-void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {
-  for_each_piece(shard, [&](std::span<const std::int32_t> ids) { histogram.add(ids); });
-}
-
-void verify_shard(const TokenShard& shard, TokenHistogram* histogram) {
-  const std::uint32_t checksum = shard.compute_checksum();
+void verify_shard(const TokenShard& shard, const std::stop_token& stop) {
+  std::exception_ptr bad_id;  // comes behind a wrong checksum, which may be why
+  const std::uint32_t checksum =
+      shard.compute_checksum([&](std::int64_t start, std::span<const std::int32_t> ids) {
+        try {
+          if (!bad_id) shard.require_ids(start, ids);
+        } catch (const Error&) {
+          bad_id = std::current_exception();
+        }
+        return !stop.stop_requested();
+      });
+  if (stop.stop_requested()) return;
   require(checksum == shard.header().checksum,
           "'{}': the checksum of the contents is {:08x}, the header says {:08x}: the shard is damaged; copy "
-          "or write it "
-          "again",
+          "or write it again",
           shard.header().path, checksum, shard.header().checksum);
-  for_each_piece(shard, [&](std::span<const std::int32_t> ids) {
-    if (histogram != nullptr) histogram->add(ids);
-  });
+  if (bad_id) std::rethrow_exception(bad_id);
   if (shard.header().tokenizer.name == "sentencepiece") shard.tokenizer();
+}
+
+BackgroundVerification::BackgroundVerification(std::vector<std::string> shards) {
+  thread_ = std::jthread([this, shards = std::move(shards)](const std::stop_token& stop) {
+    [[maybe_unused]] const int priority = ::nice(19);  // of this thread: computation goes first
+    try {
+      for (const std::string& path : shards) {
+        if (stop.stop_requested()) return;
+        verify_shard(TokenShard::open(path), stop);
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    done_ = true;
+  });
+}
+
+void BackgroundVerification::check() const {
+  if (done_ && failure_) std::rethrow_exception(failure_);
 }
 
 }  // namespace annulus::data

@@ -1,20 +1,11 @@
 #include "hdf5_detail.hpp"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
 #include "system_error.hpp"
 
 namespace annulus::io {
-
-std::uint64_t Hyperslab::elements() const {
-  std::uint64_t product = 1;
-  for (std::size_t i = 0; i < count.size(); ++i) product *= count[i] * (block.empty() ? 1 : block[i]);
-  return product;
-}
 
 namespace detail {
 
@@ -61,9 +52,6 @@ std::string hdf5_failure() {
   // What the operating system said stands as "errno = 28" among much else.
   if (const auto at = message.find("errno = "); at != std::string::npos) {
     return explain(std::atoi(message.c_str() + at + 8));
-  }
-  if (message.find("truncated") != std::string::npos) {
-    return "HDF5 says '" + message + "': the file is incomplete; copy or write it again";
   }
   return "HDF5 says '" + (message.empty() ? "no reason" : message) + "'";
 }
@@ -126,8 +114,19 @@ Handle make_space(const Extents& extents, std::string_view object, std::string_v
   return hdf5_own(id, "describe the extents of", object, file);
 }
 
-std::string text_of(const Extents& extents) {
-  return fmt::format("[{}]", fmt::join(extents, ", "));
+Handle make_group(hid_t owner, const std::string& name, const std::string& full, const std::string& file) {
+  const auto step = [&](auto result) { return hdf5_check(result, "make the group", full, file); };
+  const Handle properties(step(H5Pcreate(H5P_GROUP_CREATE)));
+  step(H5Pset_obj_track_times(properties.get(), false));
+  return Handle(step(H5Gcreate2(owner, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT)));
+}
+
+void make_groups(hid_t owner, const std::string& name, const std::string& full, const std::string& file) {
+  for (std::size_t end = name.find('/', 1); end != std::string::npos; end = name.find('/', end + 1)) {
+    const std::string path = name.substr(0, end);
+    if (hdf5_check(H5Lexists(owner, path.c_str(), H5P_DEFAULT), "look for", full, file) == 0)
+      make_group(owner, path, path, file);
+  }
 }
 
 }  // namespace detail

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 namespace annulus::io::detail {
 
@@ -54,7 +54,10 @@ hid_t memory_type(DType type);
 /// "3-dimensional" dataspace of these extents (a scalar for none).
 Handle make_space(const Extents& extents, std::string_view object, std::string_view file);
 
-/// "[2, 3]"
-std::string text_of(const Extents& extents);
+/// Makes the group `name` of the group `owner`, without times; `full` is its whole name.
+Handle make_group(hid_t owner, const std::string& name, const std::string& full, const std::string& file);
+
+/// Makes the groups on the way to `name` that are missing.
+void make_groups(hid_t owner, const std::string& name, const std::string& full, const std::string& file);
 
 }  // namespace annulus::io::detail

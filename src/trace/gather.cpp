@@ -99,7 +99,7 @@ void Gather::send() {
   }
 }
 
-void Gather::receive(io::Dataset& to) {
+void Gather::receive(io::DatasetWriter& to) {
   std::map<std::int64_t, std::vector<int>> ranks_of;  // those that share sequences, by the first of these
   for (int rank = 0; rank < world_.size(); ++rank)
     ranks_of[shards_[static_cast<std::size_t>(rank)].first_sequence].push_back(rank);

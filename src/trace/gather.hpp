@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 #include <annulus/trace/recorder.hpp>
 
 namespace annulus::trace {
@@ -25,7 +25,7 @@ class Gather {
   /// On ranks other than 0.
   void send();
   /// On rank 0: its own rows and those of all other ranks.
-  void receive(io::Dataset& to);
+  void receive(io::DatasetWriter& to);
 
  private:
   /// Of one sequence: some heads, some tokens, all channels.

@@ -36,12 +36,12 @@ void Recorder::add_rows(const std::string& name, const detail::Rows& mine) {
   Gather gather(world_, shards_, sequences_.tokens, mine);
   if (file_ == nullptr) return gather.send();
   const FileShape shape = file_shape(mine, sequences_);
-  io::Dataset to = dataset(name, mine.type, shape.extents, shape.dimensions);
+  io::DatasetWriter& to = dataset(name, mine.type, shape.extents, shape.dimensions);
   gather.receive(to);
 }
 
 void Recorder::add_whole(const std::string& name, DType type, const io::Extents& extents, const void* data) {
-  io::Dataset to = dataset(name, type, extents, extents.size() == 1 ? "element" : "row column");
+  io::DatasetWriter& to = dataset(name, type, extents, extents.size() == 1 ? "element" : "row column");
   const auto* from = static_cast<const std::byte*>(data);
   io::for_pieces(extents, piece_bytes / size_of(type), [&](const io::Hyperslab& piece) {
     write_piece(to, piece, type, from);
@@ -54,15 +54,16 @@ void Recorder::number(const std::string& name, double value) {
 }
 
 /// A new tensor, or one of which other sequences are there.
-io::Dataset Recorder::dataset(const std::string& name, DType type, const io::Extents& extents,
-                              const std::string& dimensions) {
-  if (file_->has(name)) {
-    io::Dataset known = file_->dataset(name);
+io::DatasetWriter& Recorder::dataset(const std::string& name, DType type, const io::Extents& extents,
+                                     const std::string& dimensions) {
+  if (const auto found = datasets_.find(name); found != datasets_.end()) {
+    io::DatasetWriter& known = found->second;
     require(known.extents() == extents && known.type() == stored_type(type),
             "the tensor '{}' was recorded before with another shape or type", name);
     return known;
   }
-  io::Dataset made = file_->create_dataset(name, stored_type(type), extents);
+  io::DatasetWriter& made =
+      datasets_.emplace(name, file_->create_dataset(name, stored_type(type), extents)).first->second;
   made.set_attribute(format::order_attribute, order_++);
   made.set_attribute(format::dtype_attribute, name_of(type));
   made.set_attribute(format::dimensions_attribute, dimensions);
@@ -70,14 +71,15 @@ io::Dataset Recorder::dataset(const std::string& name, DType type, const io::Ext
 }
 
 void record(const std::filesystem::path& path, comm::Communicator& world, const Sequences& sequences,
-            const std::function<void(io::File&)>& describe, const std::function<void(Recorder&)>& body) {
-  const auto run = [&](io::File* file) {
+            const std::function<void(io::FileWriter&)>& describe,
+            const std::function<void(Recorder&)>& body) {
+  const auto run = [&](io::FileWriter* file) {
     Recorder recorder(world, sequences, file);
     body(recorder);
   };
   if (world.rank() != 0) return run(nullptr);
   std::exception_ptr failure;
-  io::write_hdf5_atomically(path, [&](io::File& file) {
+  io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
     file.set_attribute(format::format_attribute, format::name);
     file.set_attribute(format::version_attribute, format::version);
     file.set_attribute("git_hash", git_hash());

@@ -8,12 +8,12 @@ namespace annulus::trace {
 namespace {
 
 template <class T>
-void write_as_it_is(io::Dataset& dataset, const io::Hyperslab& piece, const std::byte* data) {
+void write_as_it_is(io::DatasetWriter& dataset, const io::Hyperslab& piece, const std::byte* data) {
   dataset.write(piece, std::span(reinterpret_cast<const T*>(data), piece.elements()));
 }
 
 template <class T>
-void write_as_floats(io::Dataset& dataset, const io::Hyperslab& piece, const std::byte* data) {
+void write_as_floats(io::DatasetWriter& dataset, const io::Hyperslab& piece, const std::byte* data) {
   const std::span values(reinterpret_cast<const T*>(data), piece.elements());
   const std::vector<float> floats(values.begin(), values.end());
   dataset.write(piece, std::span(floats));
@@ -25,7 +25,7 @@ DType stored_type(DType type) {
   return type == DType::bf16 || type == DType::f16 ? DType::f32 : type;
 }
 
-void write_piece(io::Dataset& dataset, const io::Hyperslab& piece, DType type, const std::byte* data) {
+void write_piece(io::DatasetWriter& dataset, const io::Hyperslab& piece, DType type, const std::byte* data) {
   switch (type) {
     case DType::bf16:
       return write_as_floats<bfloat16>(dataset, piece, data);

@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include <annulus/base/dtype.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 namespace annulus::trace {
 
@@ -14,6 +14,6 @@ inline constexpr std::size_t piece_bytes = std::size_t{16} << 20;
 DType stored_type(DType type);
 
 /// Writes a part of a tensor whose elements of `type` lie in memory one after the other.
-void write_piece(io::Dataset& dataset, const io::Hyperslab& piece, DType type, const std::byte* data);
+void write_piece(io::DatasetWriter& dataset, const io::Hyperslab& piece, DType type, const std::byte* data);
 
 }  // namespace annulus::trace

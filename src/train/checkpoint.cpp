@@ -12,7 +12,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 #include "train/checkpoint_seal.hpp"
 
@@ -92,7 +92,7 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
   require(!error, "the checkpoint folder {} cannot be made ({}): check its permissions or set run.folder",
           path.parent_path().string(), error.message());
   io::write_atomically(path, [&](const fs::path& temporary) {
-    io::File file = io::File::create(temporary);
+    io::FileWriter file = io::FileWriter::create(temporary);
     file.set_attribute("format", checkpoint_format);
     file.set_attribute("version", checkpoint_version);
     file.set_attribute("creator", fmt::format("annulus {} {}", version(), git_hash()));
@@ -104,11 +104,11 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
     file.set_attribute("config", progress.config);
     std::vector<float> values;
     for (const Part& part : parts_of(buffers)) {
-      io::Group group = file.create_group(part.group);
+      io::GroupWriter group = file.create_group(part.group);
       for (const model::Parameter& parameter : map.all()) {
         values.resize(static_cast<std::size_t>(parameter.size()));
         part.buffer.read(parameter.offset, values);
-        io::Dataset dataset = group.create_dataset(parameter.name, DType::f32, extents_of(parameter));
+        io::DatasetWriter dataset = group.create_dataset(parameter.name, DType::f32, extents_of(parameter));
         dataset.write(std::span<const float>(values));
         dataset.set_attribute(checksum_attribute, io::crc32_of(std::span<const float>(values)));
       }

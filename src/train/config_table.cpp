@@ -49,6 +49,8 @@ const std::vector<Key>& table() {
       {"data.seed", "from which the order of the sequences is drawn", ANNULUS_MEMBER(data.seed), in_lineage,
        0},
       {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
+      {"data.verify", "compares the shards with their checksums while training runs",
+       ANNULUS_MEMBER(data.verify), never},
 
       {"attention.schedule",
        "how shards travel: ring, burst, topology-burst and others (docs/schedules.md), or auto",

@@ -10,6 +10,7 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
+#include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/trace/recorder.hpp>
 #include <annulus/train/checkpoint.hpp>
@@ -52,6 +53,15 @@ std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, c
     few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
   std::ranges::stable_sort(few, {}, [](const auto& starts) { return starts.size(); });
   return few[few.size() / 2];
+}
+
+// The shards that this rank compares with their checksums: ranks share them out.
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
+  std::vector<std::string> paths;
+  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
+       i += static_cast<std::size_t>(ranks))
+    paths.push_back(dataset.shards()[i].path);
+  return paths;
 }
 
 double mean(const std::deque<double>& values) {
@@ -123,6 +133,10 @@ class Run {
 
  private:
   void conclude(const Outcome& outcome) const {
+    if (verification_ && !verification_->done())
+      spdlog::info(
+          "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
+          "that");
     if (outcome.last_step == outcome.first_step)
       spdlog::info("nothing was left to do: {} updates are made, train.steps = {} asks for no more",
                    outcome.last_step, config_.train.steps);
@@ -178,6 +192,7 @@ class Run {
     options.shuffle = config_.data.shuffle;
     options.start = progress_.stream;
     loader_.emplace(dataset_, options);
+    if (config_.data.verify) verification_.emplace(shards_of_rank(*dataset_, world_.rank(), world_.size()));
     // What the loader may have read ahead and what a step holds, an id and a target a row.
     data_charge_ =
         annulus::detail::MemoryCharge(MemoryPlace::host, MemoryCategory::data,
@@ -251,7 +266,7 @@ class Run {
     StepResult result;
     trace::record(
         dump_.file, world_, {update_sequences(), config_.data.sequence_length},
-        [&](io::File& file) {
+        [&](io::FileWriter& file) {
           file.set_attribute("program", "annulus-train");
           file.set_attribute("step", step);
           file.set_attribute("config", config_.to_toml());
@@ -270,6 +285,7 @@ class Run {
   std::vector<data::Sequence> next_sequences() {
     const Region region("annulus::train::data");
     std::vector<data::Sequence> sequences;
+    if (verification_) verification_->check();
     for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
     return sequences;
   }
@@ -347,6 +363,7 @@ class Run {
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;
+  std::optional<data::BackgroundVerification> verification_;  // stops with the run
   annulus::detail::MemoryCharge data_charge_;
 };
 

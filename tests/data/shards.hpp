@@ -10,7 +10,7 @@
 
 #include <annulus/data/shard.hpp>
 #include <annulus/io/crc32.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 namespace annulus::data::test {
 
@@ -27,7 +27,7 @@ struct RawShard {
   std::optional<std::int64_t> checksum;
 
   void write(const std::filesystem::path& path) const {
-    io::write_hdf5_atomically(path, [&](io::File& file) {
+    io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
       const std::span<const T> ids(tokens);
       const std::span<const std::uint64_t> starts(documents);
       if (format) file.set_attribute("format", *format);

@@ -9,7 +9,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
@@ -36,7 +36,9 @@ TYPED_TEST(Hdf5Types, RoundTrip) {
   const test::TemporaryFolder folder;
   const std::vector<T> values{T(0), T(1), std::numeric_limits<T>::max(), std::numeric_limits<T>::lowest(),
                               T(7), T(42)};
-  write_hdf5_atomically(folder.file("a.h5"), [&](File& file) { file.write("x", view(values), {2, 3}); });
+  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+    file.write("x", view(values), {2, 3});
+  });
   const File file = File::open(folder.file("a.h5"));
   const Dataset x = file.dataset("x");
   EXPECT_EQ(x.type(), dtype_of<T>);
@@ -47,7 +49,7 @@ TYPED_TEST(Hdf5Types, RoundTrip) {
 
 TEST(Hdf5, RefusesTypesThatFilesDoNotHold) {
   const test::TemporaryFolder folder;
-  File file = File::create(folder.file("a.h5"));
+  FileWriter file = FileWriter::create(folder.file("a.h5"));
   EXPECT_THAT(test::error_text([&] { file.create_dataset("x", DType::bf16, {2}); }),
               AllOf(HasSubstr("bf16"), HasSubstr("u16")));
 }
@@ -56,9 +58,9 @@ TEST(Hdf5, HyperslabsOfThreeDimensions) {
   const test::TemporaryFolder folder;
   std::vector<std::int32_t> values(4 * 5 * 6);
   std::iota(values.begin(), values.end(), 0);
-  File file = File::create(folder.file("a.h5"));
+  FileWriter file = FileWriter::create(folder.file("a.h5"));
   {
-    Dataset x = file.create_dataset("x", DType::i32, {4, 5, 6});
+    DatasetWriter x = file.create_dataset("x", DType::i32, {4, 5, 6});
     for (std::uint64_t plane = 0; plane < 4; ++plane) {  // written plane by plane
       x.write({{plane, 0, 0}, {1, 5, 6}}, std::span<const std::int32_t>(values).subspan(plane * 30, 30));
     }
@@ -81,7 +83,7 @@ TEST(Hdf5, HyperslabsOfThreeDimensions) {
 
 TEST(Hdf5, EmptyDatasetsAndScalars) {
   const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](File& file) {
+  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
     file.write("empty", std::span<const float>(), {0, 3});
     file.write("scalar", view(std::vector<double>{2.5}), {});
   });
@@ -94,8 +96,8 @@ TEST(Hdf5, EmptyDatasetsAndScalars) {
 
 TEST(Hdf5, GroupsAndPaths) {
   const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](File& file) {
-    Group layer = file.create_group("model/layer1");
+  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
+    GroupWriter layer = file.create_group("model/layer1");
     layer.write("weight", view(std::vector<float>{1, 2}), {2});
     file.write("model/layer0/weight", view(std::vector<float>{3}), {1});
   });
@@ -111,15 +113,15 @@ TEST(Hdf5, GroupsAndPaths) {
 
 TEST(Hdf5, Attributes) {
   const test::TemporaryFolder folder;
-  write_hdf5_atomically(folder.file("a.h5"), [&](File& file) {
+  write_hdf5_atomically(folder.file("a.h5"), [&](FileWriter& file) {
     file.set_attribute("text", "Grüße");
     file.set_attribute("empty", "");
     file.set_attribute("int", -3);
     file.set_attribute("large", std::numeric_limits<std::int64_t>::max());
     file.set_attribute("real", 0.1);
     file.set_attribute("int", 5u);  // replaces
-    file.write("x", view(std::vector<float>{1}), {1});
-    Dataset x = file.dataset("x");
+    DatasetWriter x = file.create_dataset("x", DType::f32, {1});
+    x.write(view(std::vector<float>{1}));
     x.set_attribute("unit", "nats");
   });
   const File file = File::open(folder.file("a.h5"));
@@ -137,7 +139,7 @@ TEST(Hdf5, Attributes) {
 TEST(Hdf5, EqualContentsGiveEqualBytes) {
   const test::TemporaryFolder folder;
   const auto write = [&](const std::string& name) {
-    write_hdf5_atomically(folder.file(name), [&](File& file) {
+    write_hdf5_atomically(folder.file(name), [&](FileWriter& file) {
       file.set_attribute("text", "some text");
       file.create_group("g").write("x", view(std::vector<float>(1000, 1.5f)), {10, 100});
     });
@@ -150,13 +152,13 @@ TEST(Hdf5, EqualContentsGiveEqualBytes) {
 
 TEST(Hdf5, ObjectsMayOutliveTheirFile) {
   const test::TemporaryFolder folder;
-  Dataset x = [&] {
-    File file = File::create(folder.file("a.h5"));
+  DatasetWriter x = [&] {
+    FileWriter file = FileWriter::create(folder.file("a.h5"));
     return file.create_dataset("x", DType::f32, {2});
   }();
   x.write(view(std::vector<float>{1, 2}));
   x = [&] {
-    File file = File::create(folder.file("b.h5"));
+    FileWriter file = FileWriter::create(folder.file("b.h5"));
     return file.create_dataset("x", DType::f32, {1});
   }();
   x.write(view(std::vector<float>{3}));
@@ -164,9 +166,9 @@ TEST(Hdf5, ObjectsMayOutliveTheirFile) {
 
 TEST(Hdf5, CloseWantsObjectsGone) {
   const test::TemporaryFolder folder;
-  File file = File::create(folder.file("a.h5"));
+  FileWriter file = FileWriter::create(folder.file("a.h5"));
   {
-    const Group group = file.create_group("g");
+    const GroupWriter group = file.create_group("g");
     EXPECT_THAT(test::error_text([&] { file.close(); }), HasSubstr("still open"));
   }
   file.close();
@@ -176,9 +178,9 @@ TEST(Hdf5, CloseWantsObjectsGone) {
 
 TEST(Hdf5, MoveAssignmentClosesTheOldFile) {
   const test::TemporaryFolder folder;
-  File file = File::create(folder.file("a.h5"));
+  FileWriter file = FileWriter::create(folder.file("a.h5"));
   file.set_attribute("n", 1);
-  file = File::create(folder.file("b.h5"));
+  file = FileWriter::create(folder.file("b.h5"));
   file.set_attribute("n", 2);
   EXPECT_EQ(file.file(), folder.file("b.h5"));
   EXPECT_EQ(File::open(folder.file("a.h5")).integer_attribute("n"), 1);
@@ -196,7 +198,7 @@ TEST(Hdf5, ThreadsTakeTurns) {
       for (int round = 0; round < 20; ++round) {
         const std::vector<std::int32_t> values(1000, t * 100 + round);
         write_hdf5_atomically(name + std::to_string(round),
-                              [&](File& file) { file.write("x", view(values), {1000}); });
+                              [&](FileWriter& file) { file.write("x", view(values), {1000}); });
         good[t] += File::open(name + std::to_string(round)).read<std::int32_t>("x") == values;
         try {
           File::open(name + "missing");

@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
+#include "support/foreign_hdf5.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -36,28 +37,27 @@ class Diff : public testing::Test {
       const std::string& name, const std::function<void(Tensors&)>& change = [](Tensors&) {}) {
     Tensors tensors;
     change(tensors);
-    io::File file = io::File::create(folder_.file(name));
+    io::FileWriter file = io::FileWriter::create(folder_.file(name));
     file.set_attribute("format", "annulus-tensors");
     file.set_attribute("version", 1);
     file.set_attribute("dtype", tensors.dtype);
     file.set_attribute("step", 7);
     file.set_attribute("complete", tensors.complete);
     std::int64_t order = 0;
-    const auto describe = [&](io::Dataset dataset, const std::string& dtype, const char* dimensions) {
+    const auto add = [&](const char* name, const auto& values, const io::Extents& extents,
+                         const std::string& dtype, const char* dimensions) {
+      using T = typename std::decay_t<decltype(values)>::value_type;
+      io::DatasetWriter dataset = file.create_dataset(name, dtype_of<T>, extents);
+      dataset.write(std::span<const T>(values));
       dataset.set_attribute("order", order++);
       dataset.set_attribute("dtype", dtype);
       dataset.set_attribute("dimensions", dimensions);
     };
-    if (tensors.has_tokens) {
-      file.write<std::int32_t>("tokens", tensors.tokens, {1, 3});
-      describe(file.dataset("tokens"), "i32", "sequence token");
-    }
+    if (tensors.has_tokens) add("tokens", tensors.tokens, {1, 3}, "i32", "sequence token");
     // By name, gradients come before q; in order of computation behind it.
-    file.write<float>("q", tensors.q, {1, 2, 3, 4});
-    describe(file.dataset("q"), tensors.dtype, "sequence head token channel");
-    file.write<float>("gradients/w", tensors.gradient, tensors.gradient_extents);
-    describe(file.dataset("gradients/w"), "f32",
-             tensors.gradient_extents.size() == 1 ? "element" : "row column");
+    add("q", tensors.q, {1, 2, 3, 4}, tensors.dtype, "sequence head token channel");
+    add("gradients/w", tensors.gradient, tensors.gradient_extents, "f32",
+        tensors.gradient_extents.size() == 1 ? "element" : "row column");
     file.close();
     return folder_.file(name);
   }
@@ -176,10 +176,42 @@ TEST_F(Diff, WhatCannotBeReadEndsWithStatusTwo) {
   const auto missing = diff(a, folder_.file("none.h5"));
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.output, HasSubstr("none.h5"));
-  io::File::create(folder_.file("other.h5")).close();
+  io::FileWriter::create(folder_.file("other.h5")).close();
   EXPECT_THAT(diff(a, folder_.file("other.h5")).output, HasSubstr("is no tensor dump"));
   EXPECT_EQ(diff(a, "", "").status, 2);
   EXPECT_EQ(diff(a, a, "--tolerance -1").status, 2);
+}
+
+/// Tensors that lie elsewhere, or of which the file holds less than it says, are named.
+class DiffRefused : public Diff, public testing::WithParamInterface<RefusedDataset> {};
+
+TEST_P(DiffRefused, NamesFileTensorAndRemedy) {
+  const std::string path = write("bad.h5");
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  GetParam().write(file, "gradients/z", H5T_IEEE_F32LE, {5});
+  H5Fclose(file);
+  const auto result = diff(write("good.h5"), path);
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("annulus-diff: '" + path + "'"), HasSubstr("'/gradients/z'"),
+                                   HasSubstr(GetParam().problem), HasSubstr(GetParam().remedy)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DiffRefused, testing::ValuesIn(refused_datasets()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(Diff, RefusesScalars) {
+  io::FileWriter file = io::FileWriter::create(folder_.file("scalar.h5"));
+  file.set_attribute("format", "annulus-tensors");
+  file.set_attribute("version", 1);
+  {
+    io::DatasetWriter x = file.create_dataset("x", DType::f64, {});
+    x.set_attribute("order", 0);
+    x.set_attribute("dtype", "f64");
+    x.set_attribute("dimensions", "");
+  }
+  file.close();
+  EXPECT_THAT(diff(folder_.file("scalar.h5"), folder_.file("scalar.h5")).output,
+              AllOf(HasSubstr("scalar.h5"), HasSubstr("'x' is a scalar"), HasSubstr("one dimension")));
 }
 
 }  // namespace

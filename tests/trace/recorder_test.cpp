@@ -70,7 +70,7 @@ void record_everything(const std::string& path, comm::Communicator& world, int c
   const int groups = world.size() / context, group = world.rank() / context;
   const PositionMap rows = layout.shard(tokens, context, world.rank() % context);
   trace::record(
-      path, world, {4 * groups, tokens}, [](io::File& file) { file.set_attribute("step", 3); },
+      path, world, {4 * groups, tokens}, [](io::FileWriter& file) { file.set_attribute("step", 3); },
       [&](Recorder& recorder) {
         for (std::int64_t batch = 0; batch < 2; ++batch) {
           const std::int64_t first = 2 * (batch * groups + group);
@@ -124,7 +124,7 @@ TEST(Recorder, RowsWithoutHeads) {
     const TestExec exec = rank_instance();
     const PositionMap rows = Layout::parse("striped").shard(tokens, 2, world.rank());
     trace::record(
-        folder.file("dump.h5"), world, {1, tokens}, [](io::File&) {},
+        folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
           recorder.set_rows(0, rows);
           const auto two = make<float>(0, 1, 1, rows, 4);
@@ -149,7 +149,7 @@ TEST(Recorder, TensorsBeyondAPieceGoInParts) {
   comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
     const PositionMap rows = Layout::parse("zigzag").shard(tokens, 2, world.rank());
     trace::record(
-        folder.file("dump.h5"), world, {1, tokens}, [](io::File&) {},
+        folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
           recorder.set_rows(0, rows);
           recorder.rows(rank_instance(), "large", make<float>(0, 1, heads, rows, channels));
@@ -166,7 +166,7 @@ TEST(Recorder, WhatFailsLeavesWhatItHadRecorded) {
   const auto record = [&](const std::function<void(Recorder&)>& body) {
     return error_text([&] {
       trace::record(
-          path, *alone, {1, 8}, [](io::File&) {}, body);
+          path, *alone, {1, 8}, [](io::FileWriter&) {}, body);
     });
   };
   const Array2<float, TestExec> tensor("tensor", 8, 3), smaller("smaller", 5, 3);
@@ -200,12 +200,12 @@ TEST(Recorder, AFileThatCannotBeWrittenIsAnError) {
   const auto alone = comm::make_null();
   EXPECT_THAT(error_text([&] {
                 trace::record(
-                    folder.file("none/dump.h5"), *alone, {1, 8}, [](io::File&) {}, [](Recorder&) {});
+                    folder.file("none/dump.h5"), *alone, {1, 8}, [](io::FileWriter&) {}, [](Recorder&) {});
               }),
               HasSubstr("none/dump.h5"));
   EXPECT_THAT(error_text([&] {
                 trace::record(
-                    folder.file("dump.h5"), *alone, {1, 8}, [](io::File&) { fail("before"); },
+                    folder.file("dump.h5"), *alone, {1, 8}, [](io::FileWriter&) { fail("before"); },
                     [](Recorder&) {});
               }),
               HasSubstr("before"));

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <annulus/io/atomic.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include <random>
 
 #include "support/error_text.hpp"
+#include "support/foreign_hdf5.hpp"
 #include "support/full_disk.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/arrays.hpp"
@@ -168,14 +169,14 @@ TEST_F(CheckpointTest, ForeignFilesAndVersionsAreRefused) {
   const fs::path text = folder_.write("text.h5", "no HDF5 at all");
   EXPECT_THAT(load_error(text), HasSubstr(text.string()));
   const fs::path foreign = folder_.path() / "foreign.h5";
-  io::write_hdf5_atomically(foreign, [](io::File& file) { file.set_attribute("format", "other"); });
+  io::write_hdf5_atomically(foreign, [](io::FileWriter& file) { file.set_attribute("format", "other"); });
   EXPECT_THAT(load_error(foreign), AllOf(HasSubstr(foreign.string()), HasSubstr("no checkpoint of Annulus")));
   seal_checkpoint(foreign);
   EXPECT_THAT(load_error(foreign), HasSubstr("its attribute 'format'"));
-  io::write_hdf5_atomically(foreign, [](io::File&) {});
+  io::write_hdf5_atomically(foreign, [](io::FileWriter&) {});
   seal_checkpoint(foreign);
   EXPECT_THAT(load_error(foreign), HasSubstr("no checkpoint of Annulus"));
-  io::write_hdf5_atomically(foreign, [](io::File& file) {
+  io::write_hdf5_atomically(foreign, [](io::FileWriter& file) {
     file.set_attribute("format", checkpoint_format);
     file.set_attribute("version", 2);
   });
@@ -201,19 +202,19 @@ TEST_F(CheckpointTest, MissingAndExtraDatasetsAreFound) {
   for (const bool group : {false, true}) {
     const fs::path broken = folder_.path() / "broken.h5";
     const io::File from = io::File::open(file_);
-    io::write_hdf5_atomically(broken, [&](io::File& to) {
+    io::write_hdf5_atomically(broken, [&](io::FileWriter& to) {
       for (const char* name : {"format", "config"}) to.set_attribute(name, from.string_attribute(name));
       for (const char* name :
            {"version", "step", "epoch", "sequences_read", "update_sequences", "data_fingerprint"})
         to.set_attribute(name, from.integer_attribute(name));
       for (const char* part : {"parameters", "first_moment", "second_moment"}) {
         if (group && part == std::string("second_moment")) continue;
-        io::Group out = to.create_group(part);
+        io::GroupWriter out = to.create_group(part);
         const io::Group in = from.group(part);
         for (const std::string& name : in.names()) {
           if (part == std::string("second_moment") && name == "lm_head") continue;
           const io::Dataset source = in.dataset(name);
-          io::Dataset copy = out.create_dataset(name, source.type(), source.extents());
+          io::DatasetWriter copy = out.create_dataset(name, source.type(), source.extents());
           std::vector<float> values(source.elements());
           source.read(std::span<float>(values));
           copy.write(std::span<const float>(values));
@@ -225,6 +226,28 @@ TEST_F(CheckpointTest, MissingAndExtraDatasetsAreFound) {
     EXPECT_THAT(load_error(broken), AllOf(HasSubstr(broken.string()), HasSubstr("second_moment")));
   }
 }
+
+/// A last line that fits tells nothing of where the tensors lie.
+class CheckpointRefused : public CheckpointTest,
+                          public testing::WithParamInterface<annulus::test::RefusedDataset> {};
+
+TEST_P(CheckpointRefused, NamesFileTensorAndRemedy) {
+  fs::resize_file(file_, fs::file_size(file_) - seal_size);
+  const hid_t file = H5Fopen(file_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+  ASSERT_GE(file, 0);
+  H5Ldelete(file, "first_moment/final_norm", H5P_DEFAULT);
+  GetParam().write(file, "first_moment/final_norm", H5T_IEEE_F32LE, {8});
+  // The number of tensors stays, whatever else was written beside.
+  for (const char* more : {"first_moment/final_norm_itself", "first_moment/final_norm_type"})
+    if (H5Lexists(file, more, H5P_DEFAULT) > 0) H5Lmove(file, more, file, "/more", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  seal_checkpoint(file_);
+  EXPECT_THAT(load_error(file_), AllOf(HasSubstr(file_.string()), HasSubstr("'/first_moment/final_norm'"),
+                                       HasSubstr(GetParam().problem), HasSubstr(GetParam().remedy)));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CheckpointRefused, testing::ValuesIn(annulus::test::refused_datasets()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(CheckpointTest, AFailedSaveLeavesTheOldFileAndNothingElse) {
   const std::string before = io::read_text(file_);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,9 @@ namespace annulus::data {
 
 inline constexpr const char* shard_format = "annulus-tokens";
 inline constexpr std::int64_t shard_version = 1;
+
+/// Documents of one shard: their offsets are kept in memory.
+inline constexpr std::int64_t most_documents = std::int64_t{1} << 26;
 
 /// What the header of a shard says.
 struct ShardHeader {
@@ -50,8 +54,11 @@ class TokenShard {
   /// Start offsets of the documents: increasing from 0, below the number of tokens.
   const std::vector<std::int64_t>& documents() const { return documents_; }
 
-  /// CRC-32 over the bytes of the tokens and the documents as they should lie in the file. Reads everything.
-  std::uint32_t compute_checksum() const;
+  /// CRC-32 over the bytes of the tokens and the documents as they should lie in the file. Reads everything,
+  /// in pieces, and calls `use` with the offset and the ids of each, unchecked. Where `use` returns false it
+  /// ends early, and the result means nothing.
+  std::uint32_t compute_checksum(
+      const std::function<bool(std::int64_t start, std::span<const std::int32_t> ids)>& use) const;
 
   /// The tokenizer that made the ids. Throws Error when it is neither "byte" nor "sentencepiece".
   std::unique_ptr<const Tokenizer> tokenizer() const;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -11,7 +12,7 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/comm/communicator.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 #include <annulus/sequence/position_map.hpp>
 
 /// Named tensors of a computation in one file, in global token order, whatever the device, the layout and the
@@ -88,10 +89,10 @@ class Recorder {
 
  private:
   friend void record(const std::filesystem::path&, comm::Communicator&, const Sequences&,
-                     const std::function<void(io::File&)>&, const std::function<void(Recorder&)>&);
+                     const std::function<void(io::FileWriter&)>&, const std::function<void(Recorder&)>&);
 
   /// `file` is null on ranks other than 0.
-  Recorder(comm::Communicator& world, const Sequences& sequences, io::File* file)
+  Recorder(comm::Communicator& world, const Sequences& sequences, io::FileWriter* file)
       : world_(world), sequences_(sequences), file_(file) {}
 
   template <class Exec, class ViewType>
@@ -104,14 +105,15 @@ class Recorder {
 
   void add_rows(const std::string& name, const detail::Rows& mine);
   void add_whole(const std::string& name, DType type, const io::Extents& extents, const void* data);
-  io::Dataset dataset(const std::string& name, DType type, const io::Extents& extents,
-                      const std::string& dimensions);
+  io::DatasetWriter& dataset(const std::string& name, DType type, const io::Extents& extents,
+                             const std::string& dimensions);
 
   comm::Communicator& world_;
   Sequences sequences_;
-  io::File* file_;
-  std::vector<detail::Shard> shards_;  // of all ranks
-  std::int64_t order_ = 0;             // of the next new tensor
+  io::FileWriter* file_;
+  std::map<std::string, io::DatasetWriter> datasets_;  // of the tensors recorded
+  std::vector<detail::Shard> shards_;                  // of all ranks
+  std::int64_t order_ = 0;                             // of the next new tensor
 };
 
 /// Runs `body` and keeps what it records in the file `path`, which rank 0 writes atomically: it appears when
@@ -119,7 +121,7 @@ class Recorder {
 /// recorded until then, with the attribute complete = 0. `describe` adds attributes to the root group.
 /// Collective over `world`, whose rank 0 takes pieces of tensors of 16 MiB at a time from the others.
 void record(const std::filesystem::path& path, comm::Communicator& world, const Sequences& sequences,
-            const std::function<void(io::File& file)>& describe,
+            const std::function<void(io::FileWriter& file)>& describe,
             const std::function<void(Recorder& recorder)>& body);
 
 }  // namespace annulus::trace

@@ -35,6 +35,7 @@ struct Config {
     std::int64_t sequence_length = 1024;
     std::int64_t seed = 1;
     bool shuffle = true;
+    bool verify = true;
   } data;
 
   struct Attention {

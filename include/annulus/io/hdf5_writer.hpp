@@ -1,0 +1,179 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/io/hdf5.hpp>
+
+/// Writing HDF5 files, through the C interface of the HDF5 library and without its types.
+///
+/// Debian's and Ubuntu's serial HDF5 is all that is needed; it need not be thread safe, because one mutex of
+/// this process is held by every call below: one thread is inside HDF5 at a time. Each object may move
+/// between threads, but one object is not to be used by two threads at once.
+///
+/// Metadata has checksums (superblock 2, object headers 2: HDF5 1.8 and later, and h5py, read them), and each
+/// object with strings the attribute strings_crc32: CRC-32 over its strings in order of their names, of each
+/// the name, a NUL, the value, a NUL.
+///
+/// Every failure is an Error that names the file, the dataset or attribute, HDF5's own innermost message, and
+/// what to do. HDF5 prints nothing itself.
+namespace annulus::io {
+
+namespace detail {
+
+/// Owns one HDF5 identifier (hid_t, which is 64 bits since HDF5 1.10).
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(std::int64_t id) : id_(id) {}
+  Handle(Handle&& other) noexcept : id_(other.release()) {}
+  Handle& operator=(Handle&& other) noexcept;
+  ~Handle() { reset(); }
+  std::int64_t get() const { return id_; }
+  std::int64_t release() noexcept {
+    const std::int64_t id = id_;
+    id_ = -1;
+    return id;
+  }
+  void reset() noexcept;
+
+ private:
+  std::int64_t id_ = -1;
+};
+
+/// What all objects of a file share: its path, and the first error (errno) that writing to it met.
+struct FileState {
+  explicit FileState(std::string file) : path(std::move(file)) {}
+  std::string path;
+  int write_error = 0;
+};
+
+}  // namespace detail
+
+/// What groups and datasets that are being written share: a place in a file, and attributes.
+class ObjectWriter {
+ public:
+  /// Path of the file, as it was made.
+  const std::string& file() const { return state_->path; }
+
+  /// Path inside the file, "/" for the root group.
+  const std::string& name() const { return name_; }
+
+  /// Sets an attribute, replacing one of that name. Strings are stored as variable-length UTF-8, integers as
+  /// 64-bit signed, the rest as 64-bit floats: what h5py reads as str, int64 and float64.
+  void set_attribute(const std::string& name, std::string_view value);
+  void set_attribute(const std::string& name, double value);
+  template <std::integral I>
+  void set_attribute(const std::string& name, I value) {
+    set_integer(name, static_cast<std::int64_t>(value));
+  }
+
+ protected:
+  ObjectWriter() = default;
+  ObjectWriter(ObjectWriter&&) noexcept = default;
+  ObjectWriter& operator=(ObjectWriter&& other) noexcept {
+    std::swap(state_, other.state_);  // the old handle goes before the state that it needs
+    std::swap(handle_, other.handle_);
+    std::swap(name_, other.name_);
+    return *this;
+  }
+  ~ObjectWriter() = default;
+  ObjectWriter(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name);
+  std::int64_t id() const { return handle_.get(); }
+  std::string child_name(const std::string& name) const;
+
+  /// Throws Error when writing to the file has failed.
+  void require_written() const;
+
+  std::shared_ptr<detail::FileState> state_;  // before the handle, which needs it until it is closed
+  detail::Handle handle_;
+  std::string name_;
+
+ private:
+  void set_integer(const std::string& name, std::int64_t value);
+};
+
+/// An n-dimensional array that is being written.
+class DatasetWriter : public ObjectWriter {
+ public:
+  DType type() const { return type_; }
+  const Extents& extents() const { return extents_; }
+
+  /// Writes all elements, in row-major order.
+  template <class T>
+  void write(std::span<const T> values) {
+    write_selection(dtype_of<T>, values.data(), values.size(), nullptr);
+  }
+  /// Writes a part.
+  template <class T>
+  void write(const Hyperslab& part, std::span<const T> values) {
+    write_selection(dtype_of<T>, values.data(), values.size(), &part);
+  }
+
+ private:
+  friend class GroupWriter;
+  DatasetWriter(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name, DType type,
+                Extents extents);
+  void write_selection(DType type, const void* values, std::size_t size, const Hyperslab* part);
+  DType type_;
+  Extents extents_;
+};
+
+/// A group that is being filled. Names may be paths ("layer/3/weight").
+class GroupWriter : public ObjectWriter {
+ public:
+  /// Makes a group; groups on the way are made too.
+  GroupWriter create_group(const std::string& name);
+
+  /// Makes a dataset of a type other than bf16 and f16 (stored in one piece, without times, so that equal
+  /// contents give equal bytes); groups on the way are made too. Its elements are to be written before the
+  /// file is closed.
+  DatasetWriter create_dataset(const std::string& name, DType type, const Extents& extents);
+
+  /// Makes a dataset and writes it whole.
+  template <class T>
+  void write(const std::string& name, std::span<const T> values, const Extents& extents) {
+    create_dataset(name, dtype_of<T>, extents).write(values);
+  }
+
+ protected:
+  using ObjectWriter::ObjectWriter;
+};
+
+/// A new HDF5 file; as a GroupWriter it is its root group.
+class FileWriter : public GroupWriter {
+ public:
+  /// Starts a new file, in place of one of that name. Files that others may read are written with
+  /// write_hdf5_atomically.
+  static FileWriter create(const std::filesystem::path& path);
+
+  FileWriter(FileWriter&& other) noexcept;
+  FileWriter& operator=(FileWriter&& other) noexcept;
+
+  /// Closes without throwing; a file that was not closed by close() is not to be trusted.
+  ~FileWriter();
+
+  /// Brings everything to the file and closes it. Throws Error when that fails (disk full). Groups and
+  /// datasets of the file must be gone before.
+  void close();
+
+ private:
+  FileWriter(detail::Handle file, detail::Handle root, std::shared_ptr<detail::FileState> state);
+  detail::Handle file_handle_;
+};
+
+/// write_atomically for an HDF5 file: `write` fills the new file, which is closed for it.
+void write_hdf5_atomically(const std::filesystem::path& path,
+                           const std::function<void(FileWriter& file)>& write);
+
+}  // namespace annulus::io

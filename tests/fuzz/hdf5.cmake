@@ -1,0 +1,17 @@
+# Fuzz targets of the files in HDF5: tests/fuzz/CMakeLists.txt includes this.
+annulus_add_fuzz_target(token_shard DEPENDS annulus_data)
+
+annulus_add_fuzz_target(tensor_dump
+  SOURCES ${PROJECT_SOURCE_DIR}/apps/diff/compare.cpp ${PROJECT_SOURCE_DIR}/apps/diff/report.cpp
+          ${PROJECT_SOURCE_DIR}/apps/diff/tensor_file.cpp
+  DEPENDS annulus_io fmt::fmt)
+
+# What reads checkpoints needs little of the modules that it is a part of.
+set(checkpoint train/checkpoint.cpp train/checkpoint_seal.cpp train/flat_buffer.cpp model/parameters.cpp)
+list(TRANSFORM checkpoint PREPEND ${PROJECT_SOURCE_DIR}/src/)
+annulus_add_fuzz_target(checkpoint SOURCES ${checkpoint} DEPENDS annulus_core annulus_io spdlog::spdlog)
+
+# Changed metadata is to get past its checksum: this preset does not check any.
+if(ANNULUS_FUZZ)
+  target_compile_definitions(annulus_io PRIVATE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)
+endif()
