@@ -79,14 +79,13 @@ class Attention<Exec, T>::Impl {
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
-    attention::start_forward<Exec>(exec, out, lse);
     Homes homes{};
     set(homes, plan::Tensor::q, q);
     set(homes, plan::Tensor::k, k);
     set(homes, plan::Tensor::v, v);
     set(homes, plan::Tensor::o, out);
     set(homes, plan::Tensor::lse, lse);
-    run(exec, forward_, homes, scale);
+    run(exec, forward_, homes, scale, {plan::Tensor::o, plan::Tensor::lse});
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -100,7 +99,6 @@ class Attention<Exec, T>::Impl {
     check_shape("dk", dk, problem_.kv_heads);
     check_shape("dv", dv, problem_.kv_heads);
     attention::row_dot<Exec, T>(exec, out, d_out, d_.view());
-    for (const auto& gradient : {dq, dk, dv}) Kokkos::deep_copy(exec, gradient, 0.0f);
     Homes homes{};
     set(homes, plan::Tensor::q, q);
     set(homes, plan::Tensor::k, k);
@@ -112,7 +110,7 @@ class Attention<Exec, T>::Impl {
     set(homes, plan::Tensor::dq, dq);
     set(homes, plan::Tensor::dk, dk);
     set(homes, plan::Tensor::dv, dv);
-    run(exec, backward_, homes, scale);
+    run(exec, backward_, homes, scale, {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
   }
 
   void set_transfers(bool transfers) { transfers_ = transfers; }
@@ -181,10 +179,15 @@ class Attention<Exec, T>::Impl {
     homes[static_cast<std::size_t>(tensor)] = const_cast<typename View::non_const_value_type*>(view.data());
   }
 
-  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const Homes& homes,
-           float scale) {
-    Executor<Exec, T>(exec, communicator_, buffers_, homes, mask_.rule(), scale, settings_)
-        .run(program, transfers_, waiting_, computing_);
+  /// `results` hold nothing yet.
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const Homes& homes, float scale,
+           std::initializer_list<plan::Tensor> results) {
+    Executor<Exec, T> executor(exec, communicator_, buffers_, homes, mask_.rule(), scale, settings_);
+    for (const plan::Tensor tensor : results) {
+      const plan::Piece whole = problem_.whole(tensor, communicator_.rank());
+      executor.start_from_nothing(block_of(whole, whole, plan::home, problem_.batch, problem_.head_dim));
+    }
+    executor.run(program, transfers_, waiting_, computing_);
   }
 
   comm::Communicator& communicator_;

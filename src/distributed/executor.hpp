@@ -18,6 +18,7 @@
 #include "distributed/plan_watch.hpp"
 #include "distributed/program.hpp"
 #include "distributed/stopwatch.hpp"
+#include "distributed/unwritten.hpp"
 
 namespace annulus::distributed {
 
@@ -39,6 +40,9 @@ class Executor {
         scale_(scale),
         settings_(settings) {}
 
+  /// The array at home of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
+  void start_from_nothing(const Block& home) { unwritten_.add(home, clearing()); }
+
   /// What waits and local kernels take is added to `waiting` and `computing`. Without `transfers` nothing is
   /// sent, and nobody waited for.
   void run(const std::shared_ptr<const PlanText>& text, bool transfers, Stopwatch<Exec>& waiting,
@@ -55,7 +59,7 @@ class Executor {
       watch.enter(number, PlanWatch::Phase::accepts);
       travelling -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
-      for (const Cleared& cleared : step.clears) clear(cleared.block);
+      for (const Cleared& cleared : step.clears) unwritten_.add(cleared.block, clearing());
       if (!step.posts.empty()) {
         const Region post_region(step.names.post);
         for (const int e : step.posts) {
@@ -77,6 +81,7 @@ class Executor {
         computing.end(exec_);
       }
     }
+    unwritten_.settle_all(clearing());
   }
 
  private:
@@ -112,7 +117,14 @@ class Executor {
     fill(exec_, block, sums(block), logarithm ? -std::numeric_limits<float>::infinity() : 0.0f);
   }
 
-  void act(const Action& action) const {
+  auto clearing() const {
+    return [this](const Block& block) { clear(block); };
+  }
+
+  void act(const Action& action) {
+    for (const Block* block : {&action.from, &action.to, &action.from_lse, &action.to_lse}) {
+      unwritten_.settle(*block, clearing());
+    }
     switch (action.kind) {
       case Action::Kind::unpack:
         unpack(exec_, buffers_.staging(action.staging), action.wire, action.to, base(action.to),
@@ -136,7 +148,12 @@ class Executor {
            static_cast<std::size_t>(m.block.offset) * size_of(stored(m.block));
   }
 
-  comm::Request post(const Exchange& exchange) const {
+  comm::Request post(const Exchange& exchange) {
+    for (const auto* messages : {&exchange.sends, &exchange.receives}) {
+      for (const Message& m : *messages) {
+        if (m.bytes > 0) unwritten_.settle(m.block, clearing());
+      }
+    }
     std::vector<comm::Send> sends;
     std::vector<comm::Receive> receives;
     for (const Message& m : exchange.sends) {
@@ -149,19 +166,31 @@ class Executor {
     return communicator_.exchange(queue_, sends, receives, static_cast<int>(exchange.channel));
   }
 
-  void local(plan::Pass pass, const LocalCall& c) const {
+  void local(plan::Pass pass, const LocalCall& c) {
     if (settings_.stand_in) {
       settings_.stand_in({pass, c.pairs, c.q.rows, c.k.rows, &queue_});
       return;
     }
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
                                           c.kv_positions, mask_,      scale_};
+    attention::KernelOptions options = settings_.kernel;
     if (pass == plan::Pass::forward) {
-      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), settings_.kernel);
+      options.fresh_out = take(c.o, c.lse);
+      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), options);
     } else {
+      options.fresh_dq = unwritten_.take(c.dq, clearing());
+      options.fresh_dkv = take(c.dk, c.dv);
       attention::backward<Exec, T>(exec_, in, input(c.d_o), statistic(c.lse), statistic(c.d), sum(c.dq),
-                                   sum(c.dk), sum(c.dv), settings_.kernel);
+                                   sum(c.dk), sum(c.dv), options);
     }
+  }
+
+  /// Whether nothing has been written to either; otherwise both hold what they ought to.
+  bool take(const Block& a, const Block& b) {
+    const bool first = unwritten_.take(a, clearing()), second = unwritten_.take(b, clearing());
+    if (first && !second) clear(a);
+    if (second && !first) clear(b);
+    return first && second;
   }
 
   const Exec& exec_;
@@ -172,6 +201,7 @@ class Executor {
   MaskRule mask_;
   float scale_;
   const Settings& settings_;
+  Unwritten unwritten_;
 };
 
 }  // namespace annulus::distributed
