@@ -20,7 +20,7 @@ model::ParameterMap tiny_model() {
   shape.layers = 1;
   shape.heads = 1;
   shape.kv_heads = 1;
-  shape.head_dim = 4;
+  shape.head_dim = 16;
   shape.ffn = 4;
   return model::ParameterMap(shape);
 }
