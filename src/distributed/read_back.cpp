@@ -25,6 +25,7 @@ ReadBack::ReadBack(const Program& program)
     : program_(program),
       problem_(program.plan.problem),
       site_{program.plan, program.rank},
+      places_(site_, program.capacity),
       waits_(program.exchanges.size(), Message::none),
       posted_(program.exchanges.size()),
       arrivals_(program.exchanges.size()),
@@ -43,9 +44,9 @@ plan::Step ReadBack::step() {
   take_waits(now);
   take_actions(now);
   for (const Cleared& clear : now.clears) {
-    check_landing(clear.piece, clear.block);
+    places_.check_landing(clear.piece, clear.block);
     site_.check(clear.block.slot != home, "clears the caller's {}", text(clear.piece));
-    held(clear.piece.tensor, clear.block.slot) = clear.piece;
+    places_.held(clear.piece.tensor, clear.block.slot) = clear.piece;
     step.clears.push_back({clear.piece, clear.block.slot});
   }
   take_posts(now, step);
@@ -107,7 +108,7 @@ void ReadBack::take_waits(const ProgramStep& now) {
       if (m.block.slot == home)
         check_target(m.block, m.piece);
       else
-        held(m.piece.tensor, m.block.slot) = m.piece;
+        places_.held(m.piece.tensor, m.block.slot) = m.piece;
     }
   }
 }
@@ -147,7 +148,7 @@ void ReadBack::take_actions(const ProgramStep& now) {
 
 /// What is written is where the piece that arrives belongs.
 void ReadBack::check_target(const Block& target, const Piece& landed) {
-  const Piece piece = piece_of(target);
+  const Piece piece = places_.piece_of(target);
   site_.check(piece == landed, "puts {} where {} belongs", text(landed), text(piece));
 }
 
@@ -163,7 +164,7 @@ void ReadBack::take_posts(const ProgramStep& now, plan::Step& step) {
     const Exchange& exchange = program_.exchanges[number];
     const int wait = waits_[number] == Message::none ? program_.plan.steps : waits_[number];
     for (const Message& m : exchange.sends) {
-      const Piece piece = piece_of(m.block);
+      const Piece piece = places_.piece_of(m.block);
       site_.check(piece == m.piece, "sends {} as {}", text(piece), text(m.piece));
       occupy(m, e);
       step.sends.push_back(transfer(m, exchange, wait));
@@ -174,8 +175,8 @@ void ReadBack::take_posts(const ProgramStep& now, plan::Step& step) {
       if (m.block.slot == home) {
         check_target(m.block, m.piece);
       } else {
-        check_landing(m.piece, m.block);
-        held(m.piece.tensor, m.block.slot).reset();
+        places_.check_landing(m.piece, m.block);
+        places_.held(m.piece.tensor, m.block.slot).reset();
       }
       occupy(m, e);
       plan::Transfer& receive = step.receives.emplace_back(transfer(m, exchange, wait));
@@ -265,7 +266,7 @@ void ReadBack::add_joined(const std::vector<Call>& calls, plan::Step& step) cons
 }
 
 ReadBack::Call ReadBack::read(const LocalCall& call) {
-  const Part q = part_of(call.q), k = part_of(call.k);
+  const HeldPieces::Part q = places_.part_of(call.q), k = places_.part_of(call.k);
   plan::Compute compute;
   compute.q_shard = q.piece.owner;
   compute.kv_shard = k.piece.owner;
@@ -279,8 +280,8 @@ ReadBack::Call ReadBack::read(const LocalCall& call) {
       k.piece.heads == plan::HeadRange{compute.heads.begin / group, (compute.heads.end - 1) / group + 1},
       "computes heads [{}, {}) with kv heads [{}, {})", compute.heads.begin, compute.heads.end,
       k.piece.heads.begin, k.piece.heads.end);
-  const auto check = [&](const Block& block, Tensor tensor, const Part& like, plan::Slot slot) {
-    const Part part = part_of(block);
+  const auto check = [&](const Block& block, Tensor tensor, const HeldPieces::Part& like, plan::Slot slot) {
+    const HeldPieces::Part part = places_.part_of(block);
     Piece piece = like.piece;
     piece.tensor = tensor;
     site_.check(part.piece == piece && part.first_batch == like.first_batch && part.batches == like.batches,
@@ -312,68 +313,6 @@ ReadBack::Call ReadBack::read(const LocalCall& call) {
               "masks q of shard {} with k of shard {} by other positions than theirs", compute.q_shard,
               compute.kv_shard);
   return {compute, q.first_batch, q.batches};
-}
-
-// --- Places in memory
-// ----------------------------------------------------------------------------------------
-
-std::optional<Piece>& ReadBack::held(Tensor tensor, plan::Slot slot) {
-  site_.check(slot >= 0, "uses slot {}", slot);
-  auto& slots = held_[static_cast<std::size_t>(tensor)];
-  const auto index = static_cast<std::size_t>(slot);
-  if (slots.size() <= index) slots.resize(index + 1);
-  if (slot == home && !slots[index]) slots[index] = problem_.whole(tensor, site_.rank);
-  return slots[index];
-}
-
-/// The inverse of block_of.
-ReadBack::Part ReadBack::part_of(const Block& block) {
-  const std::optional<Piece>& holds = held(block.tensor, block.slot);
-  site_.check(holds.has_value(), "uses {} at slot {}, which holds nothing", plan::name_of(block.tensor),
-              block.slot);
-  const std::int64_t width = plan::is_row_statistic(block.tensor) ? 1 : problem_.head_dim;
-  const std::int64_t head_stride = holds->rows.size() * width,
-                     batch_stride = holds->heads.size() * head_stride;
-  const bool fits = batch_stride > 0 && block.width == width && block.head_stride == head_stride &&
-                    block.batch_stride == batch_stride && block.offset >= 0 && block.batch >= 0 &&
-                    block.heads >= 0 && block.rows >= 0;
-  Part part;
-  if (fits) {
-    part.first_batch = block.offset / batch_stride;
-    part.batches = block.batch;
-    const std::int64_t head = block.offset % batch_stride / head_stride,
-                       row = block.offset % head_stride / width;
-    part.piece = {block.tensor,
-                  holds->owner,
-                  {holds->rows.begin + row, holds->rows.begin + row + block.rows},
-                  {holds->heads.begin + static_cast<int>(head),
-                   holds->heads.begin + static_cast<int>(head + block.heads)}};
-  }
-  site_.check(fits && block.offset % width == 0 && part.first_batch + part.batches <= problem_.batch &&
-                  part.piece.rows.end <= holds->rows.end && part.piece.heads.end <= holds->heads.end,
-              "uses a block of {} at slot {} that is no piece of {}", plan::name_of(block.tensor), block.slot,
-              text(*holds));
-  return part;
-}
-
-/// Of the whole batch.
-Piece ReadBack::piece_of(const Block& block) {
-  const Part part = part_of(block);
-  site_.check(part.batches == problem_.batch, "uses {} of {} batches of {}", part.batches, problem_.batch,
-              text(part.piece));
-  return part.piece;
-}
-
-/// The block is the compact array of the piece at the beginning of its slot, which is large enough.
-void ReadBack::check_landing(const Piece& piece, const Block& block) {
-  site_.check(
-      block.slot >= 0 && block == block_of(piece, piece, block.slot, problem_.batch, problem_.head_dim),
-      "lands {} in a block of {} at slot {} of another shape", text(piece), plan::name_of(block.tensor),
-      block.slot);
-  const auto& slots = program_.capacity.slots[static_cast<std::size_t>(piece.tensor)];
-  const auto slot = static_cast<std::size_t>(block.slot);
-  site_.check(slot < slots.size() && block.elements() <= slots[slot],
-              "lands {} in slot {}, which is too small", text(piece), block.slot);
 }
 
 }  // namespace annulus::distributed

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
 
+#include "distributed/held_pieces.hpp"
 #include "distributed/program.hpp"
 
 namespace annulus::distributed {
@@ -18,6 +17,8 @@ class ReadBack {
  public:
   /// Throws Error as `step` does. The program outlives this.
   explicit ReadBack(const Program& program);
+  ReadBack(const ReadBack&) = delete;
+  ReadBack& operator=(const ReadBack&) = delete;
 
   /// The next step. Throws Error naming schedule, rank and step where the program does what no step can say:
   /// a block that is no piece of what its slot holds, a message or an action that is lost, a buffer that is
@@ -30,11 +31,6 @@ class ReadBack {
     plan::Arrival arrival = plan::Arrival::store;
     plan::Slot target = plan::home;
     bool acted = false, unpacked = false;
-  };
-  /// A piece of some of the batch.
-  struct Part {
-    plan::Piece piece;
-    std::int64_t first_batch = 0, batches = 0;
   };
   struct Call {
     plan::Compute compute;
@@ -54,19 +50,14 @@ class ReadBack {
   void add_joined(const std::vector<Call>& calls, plan::Step& step) const;
   Call read(const LocalCall& call);
 
-  Part part_of(const Block& block);
-  plan::Piece piece_of(const Block& block);
-  void check_landing(const plan::Piece& piece, const Block& block);
-  std::optional<plan::Piece>& held(plan::Tensor tensor, plan::Slot slot);
-
   const Program& program_;
   const plan::Problem& problem_;
   Site site_;
+  HeldPieces places_;
   std::vector<int> waits_;                      // [exchange]: the step that waits for it
   std::vector<bool> posted_;                    // [exchange]
   std::vector<std::vector<Arrived>> arrivals_;  // [exchange][receive]
-  std::array<std::vector<std::optional<plan::Piece>>, plan::tensor_count> held_;
-  std::vector<int> staging_users_;  // [staging buffer]: exchange that uses it, or Message::none
+  std::vector<int> staging_users_;              // [staging buffer]: exchange that uses it, or Message::none
 };
 
 }  // namespace annulus::distributed
