@@ -162,11 +162,6 @@ std::string to_text(const T& value) {
   return out.str();
 }
 
-std::string value_text(const Key& key, const Config& config) {
-  // The table's functions give pointers for reading and writing alike; here they are only read.
-  return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
-}
-
 Config defaults() {
   Config config;
   config.model.vocabulary = 0;
@@ -204,6 +199,11 @@ void drop_unknown(toml::table& table, std::string_view origin) {
 }
 
 }  // namespace
+
+std::string value_text(const Key& key, const Config& config) {
+  // The table's functions give pointers for reading and writing alike; here they are only read.
+  return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
+}
 
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
   return parse(io::read_text(file), file.string(), overrides);
