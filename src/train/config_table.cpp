@@ -63,8 +63,11 @@ const std::vector<Key>& table() {
       {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
        ANNULUS_MEMBER(attention.mask), in_run},
       {"attention.kernel",
-       "automatic, portable, host_simd (CPU), mma (NVIDIA), or tensor_cores: a kernel on them or an error",
+       "automatic, portable, host_simd (CPU), mma, hopper (NVIDIA), or tensor_cores: a kernel on them or an error",
        ANNULUS_MEMBER(attention.kernel), never},
+      {"attention.deterministic",
+       "false lets the kernel hopper sum dQ in any order: somewhat faster, not the same bits each time",
+       ANNULUS_MEMBER(attention.deterministic), never},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},
@@ -80,6 +83,9 @@ const std::vector<Key>& table() {
        "multiprocessors that each channel of NCCL may take from compute, twice on several nodes; 0: what "
        "NCCL takes",
        ANNULUS_MEMBER(parallel.nccl_blocks), never, 0},
+      {"parallel.mixed_hardware",
+       "true lets ranks compute on different GPU models or CPUs, whose results differ in their last bits",
+       ANNULUS_MEMBER(parallel.mixed_hardware), never},
 
       {"train.steps", "optimizer updates", ANNULUS_MEMBER(train.steps), never, 1},
       {"train.micro_batches", "sequences of a data-parallel group in one update (gradient accumulation)",
@@ -99,6 +105,10 @@ const std::vector<Key>& table() {
       {"train.epsilon", "added to the root of AdamW's mean square", ANNULUS_MEMBER(train.epsilon), in_run, 0},
       {"train.clip_norm", "bound of the global gradient norm", ANNULUS_MEMBER(train.clip_norm), in_run, 0},
       {"train.log_every", "updates between progress lines", ANNULUS_MEMBER(train.log_every), never, 1},
+      {"train.check_replicas",
+       "updates between comparisons of all ranks' parameters and moments; 0: only when the run starts and "
+       "saves",
+       ANNULUS_MEMBER(train.check_replicas), never, 0},
 
       {"checkpoint.every", "updates between checkpoints; 0 saves at the end and on signals alone",
        ANNULUS_MEMBER(checkpoint.every), never, 0},

@@ -78,6 +78,7 @@ class SequenceAttention {
   Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
     distributed::Settings settings;
     settings.kernel = kernel_;
+    settings.kernel.deterministic = config.attention.deterministic;
     settings.stall_limit = config.stall_limit();
     return Attention(exec, context, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward),
                      settings);

@@ -20,7 +20,7 @@ struct Work {
 
 /// How passes are run. Nothing here changes results, but a stand-in leaves none.
 struct Settings {
-  attention::Kernel kernel = attention::Kernel::automatic;
+  attention::KernelOptions kernel;
 
   /// false: a rank waits for the transfers that it has just posted before it computes. Shows what overlap is
   /// worth. (A valid plan cannot deadlock by it: validate proves plans for transports that run one group of
