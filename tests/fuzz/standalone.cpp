@@ -37,7 +37,7 @@ namespace {
 using annulus::fuzz::Input;
 
 struct Options {
-  std::uint64_t runs = 0, seconds = 0, seed = 1, max_size = 4096, timeout = 10;
+  std::uint64_t runs = 0, seconds = 0, seed = 1, max_size = 0, timeout = 10;
   std::string artifact_prefix = "./";
   std::vector<std::filesystem::path> paths;
 };
@@ -147,7 +147,11 @@ int main(int argc, char** argv) {
   const auto timeout = static_cast<unsigned>(options.timeout);
   std::uint64_t runs = 0;
   for (const Input& input : corpus) run(input, timeout), ++runs;
-  annulus::fuzz::Mutator mutator(corpus, options.seed, options.max_size);
+  // Without -max_len: as long as the longest file, as libFuzzer has it.
+  std::size_t max_size = options.max_size > 0 ? options.max_size : 4096;
+  for (const Input& input : corpus)
+    if (options.max_size == 0) max_size = std::max(max_size, input.size());
+  annulus::fuzz::Mutator mutator(corpus, options.seed, max_size);
   while (!corpus.empty() && (options.runs > 0 ? runs < options.runs : options.seconds > 0)) {
     if (options.seconds > 0 && over()) break;
     run(mutator.next(), timeout);
