@@ -11,7 +11,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
@@ -74,7 +74,7 @@ TEST(WriteAtomically, FollowsNoLinkInPlaceOfTheTemporaryFile) {
           std::filesystem::create_symlink("victim", temporary);
         };
         if (before) plant();
-        File::create(temporary).close();
+        FileWriter::create(temporary).close();
         if (!before) plant();
       });
     };
