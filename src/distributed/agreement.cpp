@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/fingerprint.hpp>
-#include <annulus/core/tensor.hpp>
 
 namespace annulus::distributed {
 

@@ -4,7 +4,8 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/plan/plan.hpp>
 
-/// What all ranks make sure of together before the first message of a plan. comm/agreement.hpp has the means.
+/// What all ranks make sure of together before the first message of a plan, beside its proof.
+/// comm/agreement.hpp has the means.
 namespace annulus::distributed {
 
 /// Everything a problem is made of: two problems are the same exactly when these facts are. Takes no longer

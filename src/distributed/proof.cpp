@@ -10,10 +10,10 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/comm/agreement.hpp>
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/validate.hpp>
 
-#include "distributed/agreement.hpp"
 #include "distributed/read_back.hpp"
 
 namespace annulus::distributed {

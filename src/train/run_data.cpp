@@ -88,4 +88,12 @@ std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, c
   return few[few.size() / 2];
 }
 
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
+  std::vector<std::string> paths;
+  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
+       i += static_cast<std::size_t>(ranks))
+    paths.push_back(dataset.shards()[i].path);
+  return paths;
+}
+
 }  // namespace annulus::train

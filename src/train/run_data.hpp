@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
@@ -22,5 +23,8 @@ Config complete(Config config, const data::TokenDataset& dataset);
 /// Document starts of a sequence that stands for the others: of a few, spread over the data, the one with the
 /// median number of documents. Where nothing depends on it: one document.
 std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config);
+
+/// The shards that this rank compares with their checksums: ranks share them out.
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks);
 
 }  // namespace annulus::train

@@ -30,15 +30,6 @@ namespace annulus::train {
 
 namespace {
 
-// The shards that this rank compares with their checksums: ranks share them out.
-std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
-  std::vector<std::string> paths;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
-       i += static_cast<std::size_t>(ranks))
-    paths.push_back(dataset.shards()[i].path);
-  return paths;
-}
-
 double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
