@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
+#include <span>
+#include <string>
 #include <string_view>
-#include <vector>
 
 #include <annulus/base/error.hpp>
 
@@ -13,69 +12,47 @@ namespace annulus::distributed {
 
 namespace {
 
-comm::Queue host() {
-  return comm::Queue(Kokkos::DefaultHostExecutionSpace());
-}
-
-/// FNV-1a, 64 bits.
-class Fingerprint {
- public:
-  void add(std::string_view text) {
-    for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325u;
-};
-
-std::string numbers(std::span<const std::int64_t> values) {
-  return fmt::format("{}", fmt::join(values, ","));
-}
+constexpr std::string_view remedy = "give every rank the same configuration and data";
 
 }  // namespace
 
-std::string describe(const plan::Problem& p) {
-  std::string topology;
-  for (int rank = 0; rank < p.topology.ranks(); ++rank) topology += fmt::format("{} ", p.topology.node(rank));
-  return fmt::format(
-      "ranks on nodes {}, context groups of {} {}, layout {}, {} tokens, mask {}, documents at {}, block "
-      "rows {}, block columns {}, "
-      "{} heads, "
-      "{} kv heads, head_dim {}, batch {}, {}",
-      topology, p.grid.heads, name_of(p.grid.placement), p.layout.to_string(), p.mask.tokens(),
-      p.mask.to_string(), numbers(p.mask.document_starts()), numbers(p.mask.block_row_starts()),
-      numbers(p.mask.block_columns()), p.heads, p.kv_heads, p.head_dim, p.batch, name_of(p.activation));
+comm::Facts facts_of(const plan::Problem& p) {
+  comm::Facts facts;
+  const auto list = [](std::span<const std::int64_t> numbers, std::uint64_t fingerprint) {
+    return numbers.empty() ? std::string("none")
+                           : fmt::format("{} of them, fingerprint {:016x}", numbers.size(), fingerprint);
+  };
+  facts.add("the nodes of the ranks", p.topology.to_string(), remedy);
+  facts.add("the context groups", fmt::format("of {}, {}", p.grid.heads, name_of(p.grid.placement)), remedy);
+  facts.add("the layout", p.layout.to_string(), remedy);
+  facts.add("the sequence length", p.mask.tokens(), remedy);
+  facts.add("the mask", p.mask.outline(), remedy);
+  facts.add("the mask's document starts", list(p.mask.document_starts(), p.mask.documents_fingerprint()),
+            remedy);
+  facts.add("the mask's blocks", list(p.mask.block_columns(), p.mask.blocks_fingerprint()), remedy);
+  facts.add("the query heads", p.heads, remedy);
+  facts.add("the kv heads", p.kv_heads, remedy);
+  facts.add("head_dim", p.head_dim, remedy);
+  facts.add("the batch", p.batch, remedy);
+  facts.add("the type of activations", name_of(p.activation), remedy);
+  return facts;
 }
 
-void throw_together(comm::Communicator& communicator, const std::string& problem) {
-  const auto failed =
-      communicator.all_reduce_value<std::int64_t>(problem.empty() ? 0 : 1, comm::ReduceOp::max);
-  if (failed == 0) return;
-  constexpr std::size_t length = 2048;  // of a message; longer ones are cut
-  std::array<char, length> mine{};
-  std::copy_n(problem.begin(), std::min(problem.size(), length - 1), mine.begin());
-  std::vector<char> all(length * static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(host(), mine.data(), all.data(), length);
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    const char* text = all.data() + length * static_cast<std::size_t>(rank);
-    if (*text != '\0') fail("{} (found on rank {})", text, rank);
-  }
+comm::Facts facts_of(const plan::Plan& forward, const plan::Plan& backward) {
+  comm::Facts facts;
+  for (const plan::Plan* const plan : {&forward, &backward})
+    facts.add(fmt::format("the plan of the {} pass", name_of(plan->pass)),
+              fmt::format("{} in {} steps", plan->schedule, plan->steps), remedy);
+  facts.add(facts_of(forward.problem));
+  return facts;
 }
 
-void require_equal(comm::Communicator& communicator, const std::string& text, const char* what) {
-  Fingerprint fingerprint;
-  fingerprint.add(text);
-  const std::uint64_t mine = fingerprint.value();
-  std::vector<std::uint64_t> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(host(), &mine, all.data(), sizeof mine);
-  std::string problem;
-  if (all.front() != mine) {
-    problem = fmt::format(
-        "ranks disagree about {}: rank {} has '{}', rank 0 another; give every rank the same configuration",
-        what, communicator.rank(), text);
-  }
-  throw_together(communicator, problem);
+void require_one_problem(const plan::Plan& forward, const plan::Plan& backward) {
+  const comm::Facts a = facts_of(forward.problem), b = facts_of(backward.problem);
+  for (std::size_t i = 0; i < a.all().size(); ++i)
+    require(a.all()[i].value == b.all()[i].value,
+            "the forward and the backward plan solve different problems: {} is {} and {}", a.all()[i].key,
+            a.all()[i].value, b.all()[i].value);
 }
 
 }  // namespace annulus::distributed

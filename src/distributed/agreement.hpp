@@ -1,23 +1,21 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-
+#include <annulus/comm/agreement.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/plan/plan.hpp>
 
-/// What all ranks make sure of together before the first message of a plan. Every function here is
-/// collective.
+/// What all ranks make sure of together before the first message of a plan, beside its proof.
+/// comm/agreement.hpp has the means.
 namespace annulus::distributed {
 
-/// Everything a problem is made of, as text: two problems are the same exactly when their texts are.
-std::string describe(const plan::Problem& problem);
+/// Everything a problem is made of: two problems are the same exactly when these facts are. Takes no longer
+/// where the mask has many documents or blocks.
+comm::Facts facts_of(const plan::Problem& problem);
 
-/// Throws Error on all ranks when `problem` (a message, or nothing) is not empty on one: the message of the
-/// lowest such rank.
-void throw_together(comm::Communicator& communicator, const std::string& problem);
+/// Everything that the ranks of a pair of plans must have alike.
+comm::Facts facts_of(const plan::Plan& forward, const plan::Plan& backward);
 
-/// Throws Error on all ranks unless all have the same `text`; `what` names it in the message.
-void require_equal(comm::Communicator& communicator, const std::string& text, const char* what);
+/// Throws Error naming what differs unless the plans solve one problem.
+void require_one_problem(const plan::Plan& forward, const plan::Plan& backward);
 
 }  // namespace annulus::distributed

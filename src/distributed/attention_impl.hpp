@@ -2,8 +2,6 @@
 
 #include <annulus/distributed/attention.hpp>
 
-#include <fmt/format.h>
-
 #include <Kokkos_Core.hpp>
 #include <memory>
 #include <string>
@@ -33,10 +31,7 @@ class Attention<Exec, T>::Impl {
   }
 
   void set_plans(const Exec& exec, const plan::Plan& forward, const plan::Plan& backward) {
-    require_equal(communicator_,
-                  fmt::format("{} forward in {} steps, {} backward in {} steps, {}", forward.schedule,
-                              forward.steps, backward.schedule, backward.steps, describe(forward.problem)),
-                  "distributed attention");
+    comm::require_agreement(communicator_, facts_of(forward, backward));
     Program forward_program, backward_program;
     std::string problem;
     try {
@@ -52,7 +47,7 @@ class Attention<Exec, T>::Impl {
     } catch (const Error& error) {
       problem = error.what();  // told on all ranks: the others are about to wait for this one
     }
-    throw_together(communicator_, problem);
+    comm::throw_together(communicator_, problem);
     prove_together(communicator_, {&forward_program, &backward_program});
 
     Capacity capacity = forward_program.capacity;
@@ -136,9 +131,7 @@ class Attention<Exec, T>::Impl {
             "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
             "topology",
             forward.schedule, forward.problem.ranks(), communicator_.size());
-    require(describe(forward.problem) == describe(backward.problem),
-            "the forward and the backward plan solve different problems: {} and {}",
-            describe(forward.problem), describe(backward.problem));
+    require_one_problem(forward, backward);
     require(forward.problem.activation == dtype_of<T>,
             "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::activation",
             name_of(forward.problem.activation), name_of(dtype_of<T>));

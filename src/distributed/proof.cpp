@@ -10,10 +10,10 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/comm/agreement.hpp>
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/validate.hpp>
 
-#include "distributed/agreement.hpp"
 #include "distributed/read_back.hpp"
 
 namespace annulus::distributed {
@@ -165,7 +165,7 @@ void prove_gathered(comm::Communicator& communicator, const Program& program) {
       problem = error.what();
     }
   }
-  throw_together(communicator, problem);
+  comm::throw_together(communicator, problem);
 }
 
 }  // namespace
@@ -178,7 +178,7 @@ void prove_together(comm::Communicator& communicator, const std::vector<const Pr
   } catch (const Error& error) {
     problem = error.what();
   }
-  throw_together(communicator, problem);
+  comm::throw_together(communicator, problem);
 
   const auto ranks = static_cast<std::size_t>(communicator.size()), count = proofs.size();
   std::vector<Told> tells, told(count * ranks);

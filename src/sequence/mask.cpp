@@ -8,6 +8,7 @@
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/fingerprint.hpp>
 
 #include "block_list.hpp"
 #include "mask_terms.hpp"
@@ -67,7 +68,7 @@ Mask Mask::with_documents(std::string_view text, std::int64_t tokens, std::span<
 }
 
 Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field)
-    : text_(std::move(text)) {
+    : text_(std::move(text)), outline_(detail::outline(terms)) {
   const std::string context = fmt::format("{} = '{}'", field, detail::abbreviated(text_));
   require(tokens >= 0 && tokens <= max_tokens,
           "{}: a sequence of {} tokens: lengths from 0 to {} are possible", context, tokens, max_tokens);
@@ -98,6 +99,12 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
     block_row_starts_ = std::move(list.row_starts);
     block_columns_ = std::move(list.columns);
   }
+  Fingerprint documents, blocks;
+  documents.add(document_starts_);
+  blocks.add(block_row_starts_);
+  blocks.add(block_columns_);
+  documents_fingerprint_ = documents.value();
+  blocks_fingerprint_ = blocks.value();
 }
 
 MaskRule Mask::rule() const {

@@ -145,6 +145,14 @@ std::string to_string(const MaskTerms& terms) {
   return text;
 }
 
+std::string outline(MaskTerms terms) {
+  if (terms.documents) terms.documents->starts.clear();
+  const auto blocks = std::exchange(terms.blocks, std::nullopt);
+  std::string text = to_string(terms);
+  if (blocks) text += fmt::format("{}blocks:{}", text.empty() ? "" : "+", blocks->size);
+  return text;
+}
+
 std::string abbreviated(std::string_view text) {
   constexpr std::size_t most = 120;
   if (text.size() <= most) return std::string(text);

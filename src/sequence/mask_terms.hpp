@@ -37,6 +37,9 @@ MaskTerms parse_mask_terms(std::string_view text, std::string_view field);
 /// The inverse of parse_mask_terms: joined terms in a fixed order.
 std::string to_string(const MaskTerms& terms);
 
+/// to_string without start offsets of documents and without the file of the block list.
+std::string outline(MaskTerms terms);
+
 /// `text` as error messages quote it: lists of a thousand documents are cut.
 std::string abbreviated(std::string_view text);
 

@@ -40,6 +40,12 @@ class Mask {
   const std::string& to_string() const { return text_; }
   std::int64_t tokens() const { return rule_.tokens; }
 
+  /// The text without start offsets and the name of the block list's file: "causal+documents+blocks:128".
+  const std::string& outline() const { return outline_; }
+  /// Of the start offsets of the documents and of the block list (Fingerprint); made with the mask.
+  std::uint64_t documents_fingerprint() const { return documents_fingerprint_; }
+  std::uint64_t blocks_fingerprint() const { return blocks_fingerprint_; }
+
   /// Rule for host code; its pointers live as long as this mask is neither changed nor destroyed.
   MaskRule rule() const;
 
@@ -57,7 +63,8 @@ class Mask {
   Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field);
 
   MaskRule rule_;  // its pointers stay null; rule() fills them in
-  std::string text_ = "full";
+  std::string text_ = "full", outline_ = "full";
+  std::uint64_t documents_fingerprint_ = 0, blocks_fingerprint_ = 0;
   std::vector<std::int64_t> document_starts_, block_row_starts_, block_columns_;
 };
 
