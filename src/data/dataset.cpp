@@ -52,9 +52,11 @@ struct TokenDataset::State {
     }
     TokenShard shard = TokenShard::open(shards[index].path);
     const ShardHeader &known = shards[index], &now = shard.header();
-    require(now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
-            "'{}' has changed since it was opened first: leave token shards alone while they are read",
-            known.path);
+    require(
+        now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
+        "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
+        "alone while they are read, and give every machine the same ones",
+        known.path);
     if (open.size() == open_shards) open.erase(open.begin());
     open.push_back({index, std::move(shard)});
     return open.back();
@@ -62,16 +64,20 @@ struct TokenDataset::State {
 };
 
 TokenDataset::TokenDataset(std::span<const std::filesystem::path> paths, std::int64_t sequence_tokens)
+    : TokenDataset(read_headers(paths), sequence_tokens) {}
+
+TokenDataset::TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequence_tokens)
     : state_(std::make_unique<State>()) {
   State& state = *state_;
   require(sequence_tokens > 0, "a sequence length of {} was asked for: it must be at least 1",
           sequence_tokens);
   state.sequence_tokens = sequence_tokens;
-  for (const auto& path : find_shards(paths)) {
-    state.shards.push_back(TokenShard::open(path).header());
-    require_same_tokenizer(state.shards.front(), state.shards.back());
-    state.starts.push_back(state.starts.back() + state.shards.back().tokens);
-    state.documents += state.shards.back().documents;
+  require(!shards.empty(), "no token shards were given: name files or folders of them");
+  state.shards = std::move(shards);
+  for (const ShardHeader& shard : state.shards) {
+    require_same_tokenizer(state.shards.front(), shard);
+    state.starts.push_back(state.starts.back() + shard.tokens);
+    state.documents += shard.documents;
   }
   require(state.sequences() > 0,
           "a sequence of {} tokens (and the target of its last one) is longer than the data: {} tokens in {} "

@@ -242,5 +242,34 @@ TEST(DatasetErrors, PositionsAndSequencesOutside) {
   EXPECT_THAT(error_text([&] { dataset.read(0, {0, 0, 1, 3, 0, 3}); }), HasSubstr("positions 0 to 2"));
 }
 
+TEST(Dataset, OfHeadersOpensShardsOnlyForTheirTokens) {
+  const TemporaryFolder folder;
+  const RandomStream stream = RandomStream::write<std::uint16_t>(folder.path(), {50, 60, 70}, 1000, 9, 1);
+  const std::vector<ShardHeader> headers = headers_from_bytes(to_bytes(read_headers(stream.files)));
+  const TokenDataset whole(stream.files, 40);
+  for (const ShardHeader& header : headers) std::filesystem::rename(header.path, header.path + ".away");
+  const TokenDataset dataset(headers, 40);
+  EXPECT_EQ(dataset.tokens(), whole.tokens());
+  EXPECT_EQ(dataset.documents(), whole.documents());
+  EXPECT_EQ(dataset.sequences(), whole.sequences());
+  EXPECT_EQ(dataset.fingerprint(), whole.fingerprint());
+  EXPECT_EQ(dataset.tokenizer(), whole.tokenizer());
+  std::filesystem::rename(headers[0].path + ".away", headers[0].path);
+  const PositionMap rows = Layout().shard(40, 1, 0);
+  expect_equal(dataset.read(0, rows), brute_force(stream, 40, 0, rows));
+  // Another shard in the place of one whose header is known.
+  std::filesystem::copy(headers[0].path, headers[1].path);
+  EXPECT_THAT(error_text([&] { dataset.read(2, rows); }),
+              AllOf(HasSubstr(headers[1].path),
+                    HasSubstr("has changed since its header was read, or is another file")));
+}
+
+TEST(Dataset, BytesThatAreNoHeadersAreRefused) {
+  EXPECT_THAT(error_text([] { headers_from_bytes("no headers"); }), HasSubstr("headers of token shards"));
+  EXPECT_THAT(error_text([] { headers_from_bytes(to_bytes({}) + "more"); }),
+              HasSubstr("headers of token shards"));
+  EXPECT_THAT(error_text([] { TokenDataset(std::vector<ShardHeader>(), 7); }), HasSubstr("no token shards"));
+}
+
 }  // namespace
 }  // namespace annulus::data

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <annulus/data/headers.hpp>
 #include <annulus/data/shard.hpp>
 #include <annulus/sequence/position_map.hpp>
 
@@ -35,6 +36,10 @@ class TokenDataset {
   /// disagree on the tokenizer or vocabulary, or when the stream is shorter than a sequence and its last
   /// target.
   TokenDataset(std::span<const std::filesystem::path> paths, std::int64_t sequence_tokens);
+
+  /// The same without opening a shard: `shards` are the headers that read_headers has given, here or in
+  /// another process. A shard is opened when read wants tokens of it.
+  TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequence_tokens);
   ~TokenDataset();
   TokenDataset(TokenDataset&&) noexcept;
   TokenDataset& operator=(TokenDataset&&) noexcept;
