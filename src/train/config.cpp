@@ -185,11 +185,6 @@ std::string to_text(const T& value) {
   return out.str();
 }
 
-std::string value_text(const Key& key, const Config& config) {
-  // The table's functions give pointers for reading and writing alike; here they are only read.
-  return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
-}
-
 Config defaults() {
   Config config;
   config.model.vocabulary = 0;
@@ -227,6 +222,11 @@ void drop_unknown(toml::table& table, std::string_view origin) {
 }
 
 }  // namespace
+
+std::string value_text(const Key& key, const Config& config) {
+  // The table's functions give pointers for reading and writing alike; here they are only read.
+  return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
+}
 
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
   return parse(config::read_text(file), file.string(), overrides);

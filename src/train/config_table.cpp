@@ -80,6 +80,9 @@ const std::vector<Key>& table() {
        "multiprocessors that each channel of NCCL may take from compute, twice on several nodes; 0: what "
        "NCCL takes",
        ANNULUS_MEMBER(parallel.nccl_blocks), never, 0},
+      {"parallel.mixed_hardware",
+       "true lets ranks compute on different GPU models or CPUs, whose results differ in their last bits",
+       ANNULUS_MEMBER(parallel.mixed_hardware), never},
 
       {"train.steps", "optimizer updates", ANNULUS_MEMBER(train.steps), never, 1},
       {"train.micro_batches", "sequences of a data-parallel group in one update (gradient accumulation)",
@@ -99,6 +102,10 @@ const std::vector<Key>& table() {
       {"train.epsilon", "added to the root of AdamW's mean square", ANNULUS_MEMBER(train.epsilon), in_run, 0},
       {"train.clip_norm", "bound of the global gradient norm", ANNULUS_MEMBER(train.clip_norm), in_run, 0},
       {"train.log_every", "updates between progress lines", ANNULUS_MEMBER(train.log_every), never, 1},
+      {"train.check_replicas",
+       "updates between comparisons of all ranks' parameters and moments; 0: only when the run starts and "
+       "saves",
+       ANNULUS_MEMBER(train.check_replicas), never, 0},
 
       {"checkpoint.every", "updates between checkpoints; 0 saves at the end and on signals alone",
        ANNULUS_MEMBER(checkpoint.every), never, 0},

@@ -33,6 +33,9 @@ struct Key {
 /// All keys, section by section.
 const std::vector<Key>& config_table();
 
+/// The value of a key as TOML.
+std::string value_text(const Key& key, const Config& config);
+
 /// The known key nearest to `name` by edit distance, sections counted.
 const Key& nearest_key(const std::string& name);
 

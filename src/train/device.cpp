@@ -4,6 +4,8 @@
 #include <annulus/comm/transport.hpp>
 #include <annulus/core/tensor.hpp>
 
+#include "train/agreement.hpp"
+
 namespace annulus::train {
 
 Device device_of(const Config& config) {
@@ -15,6 +17,11 @@ Device device_of(const Config& config) {
 }
 
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config) {
+  mpi.limit_waits(config.stall_limit());
+  // Before ranks take different ways to each other: over MPI, whatever the transport is to be.
+  comm::Facts facts = comm::program_facts();
+  facts.add(config_facts(config));
+  comm::require_agreement(*mpi.world(1), facts);
   auto transport = comm::parse_transport(config.parallel.transport, "parallel.transport =");
   if (device_of(config) == Device::cpu) {
     require(
@@ -26,7 +33,6 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
   }
   const comm::NcclOptions nccl{.most_blocks = config.parallel.nccl_blocks,
                                .multicast = config.parallel.nvlink_multicast};
-  mpi.limit_waits(config.stall_limit());
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/communicator.hpp>
@@ -39,6 +40,9 @@ class Learner {
   virtual Buffers buffers() const = 0;
   /// Gives all ranks what rank 0's buffers hold, the state after `steps` updates. Collective.
   virtual void restored(std::int64_t steps) = 0;
+
+  /// Of what buffers() holds (TensorHashes): by which replicas are compared.
+  virtual std::vector<std::uint64_t> tensor_hashes() const = 0;
 
   /// One update at `learning_rate` from these sequences, the micro-batches of this rank, as number `step`
   /// (from 1). Collective.

@@ -14,6 +14,7 @@
 
 #include "train/learner.hpp"
 #include "train/sequence_attention.hpp"
+#include "train/tensor_hashes.hpp"
 #include "train/weights.hpp"
 
 namespace annulus::train {
@@ -29,6 +30,7 @@ class LearnerOn final : public Learner {
         attention_(exec_, context, config, documents),
         llama_(exec_, config.model, attention_.plans().rows()),
         weights_(exec_, llama_.parameter_map(), config.adamw()),
+        hashes_(exec_, llama_.parameter_map()),
         clipper_(config.train.clip_norm) {}
 
   const model::ParameterMap& map() const override { return llama_.parameter_map(); }
@@ -47,6 +49,8 @@ class LearnerOn final : public Learner {
   }
   Buffers buffers() const override { return weights_.buffers(exec_); }
   void restored(std::int64_t steps) override { weights_.restored(exec_, world_, steps); }
+
+  std::vector<std::uint64_t> tensor_hashes() const override { return hashes_.of(exec_, weights_.state()); }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     trace::Recorder* recorder) override {
@@ -163,6 +167,7 @@ class LearnerOn final : public Learner {
   SequenceAttention<Exec, T> attention_;
   model::Llama<Exec, T> llama_;
   Weights<Exec, T> weights_;
+  TensorHashes<Exec> hashes_;
   optim::GradientClipper<Exec> clipper_;
 };
 

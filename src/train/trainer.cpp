@@ -14,55 +14,21 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/trace/recorder.hpp>
 #include <annulus/train/checkpoint.hpp>
+#include <annulus/train/device.hpp>
 #include <annulus/train/stop_signal.hpp>
 
+#include "train/agreement.hpp"
 #include "train/groups.hpp"
+#include "train/hooks.hpp"
 #include "train/learner.hpp"
+#include "train/replicas.hpp"
 #include "train/report.hpp"
+#include "train/run_data.hpp"
 #include "train/run_folder.hpp"
 
 namespace annulus::train {
 
 namespace {
-
-std::shared_ptr<const data::TokenDataset> open_data(const Config& config) {
-  require(!config.data.shards.empty(),
-          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
-  const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
-  return std::make_shared<const data::TokenDataset>(paths, config.data.sequence_length);
-}
-
-// The configuration with what the data decides filled in.
-Config complete(Config config, const data::TokenDataset& dataset) {
-  if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
-  require(config.model.vocabulary >= dataset.vocabulary(),
-          "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
-          "which takes the data's",
-          config.model.vocabulary, dataset.vocabulary(), dataset.vocabulary());
-  return config;
-}
-
-// Document starts of a sequence that stands for the others: of a few, spread over the data, the one with the
-// median number of documents. Where nothing depends on it: one document.
-std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
-  if (!SequencePlans::chooses_by_documents(config)) return {0};
-  const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
-  std::vector<std::vector<std::int64_t>> few;
-  const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());
-  for (std::int64_t i = 0; i < count; ++i)
-    few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
-  std::ranges::stable_sort(few, {}, [](const auto& starts) { return starts.size(); });
-  return few[few.size() / 2];
-}
-
-// The shards that this rank compares with their checksums: ranks share them out.
-std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
-  std::vector<std::string> paths;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
-       i += static_cast<std::size_t>(ranks))
-    paths.push_back(dataset.shards()[i].path);
-  return paths;
-}
 
 double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
@@ -73,16 +39,20 @@ constexpr std::size_t averaged_updates = 10;
 
 class Run {
  public:
-  Run(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump)
+  Run(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
+      const Hooks& hooks)
       : world_(world),
         dump_(dump),
-        dataset_(open_data(config)),
+        hooks_(hooks),
+        dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
         groups_(Groups::make(world, config_.parallel.context)),
         learner_(make_learner(world, *groups_.context, config_, typical_documents(*dataset_, config_))) {
+    agree();
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
     check_dump();
+    check_replicas("before the first update");
   }
 
   Outcome run() {
@@ -99,6 +69,12 @@ class Run {
         resumed_ && folder_ ? folder_->resume_from()->file().string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
       const StepResult result = step();
+      const std::int64_t every = config_.train.check_replicas;
+      const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
+      const bool due =
+          last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
+      if (due || (every > 0 && progress_.step % every == 0))
+        check_replicas(fmt::format("after update {}", progress_.step));
       if (first_losses.size() < averaged_updates) first_losses.push_back(result.loss);
       last_losses.push_back(result.loss);
       if (last_losses.size() > averaged_updates) last_losses.pop_front();
@@ -109,8 +85,7 @@ class Run {
       report(result, outcome);
       outcome.stop_signal = result.stop_signal;
       outcome.memory = result.memory;
-      const bool due = config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0;
-      if (due || outcome.stop_signal != 0 || progress_.step >= config_.train.steps) {
+      if (due) {
         outcome.last_save_failed = !save();
         if (outcome.last_save_failed)
           ++outcome.failed_saves;
@@ -157,6 +132,26 @@ class Run {
 
   std::int64_t update_sequences() const { return groups_.data_groups * config_.train.micro_batches; }
   std::int64_t tokens_per_step() const { return update_sequences() * config_.data.sequence_length; }
+
+  // What is known only now that plans are made. Ranks of one context-parallel group have compared these.
+  void agree() {
+    const comm::Facts kernel = kernel_facts(learner_->kernel());
+    comm::Facts hardware = hooks_.hardware.value_or(hardware_facts(config_));
+    hardware.add(kernel);
+    comm::Facts facts = mask_facts(learner_->plans().problem().mask);
+    if (!config_.parallel.mixed_hardware) facts.add(kernel);
+    comm::require_agreement(world_, facts);
+    hardware_ = hardware.fingerprint();
+  }
+
+  // Ends the run when this rank's parameters and moments are not those of the others.
+  void check_replicas(const std::string& when) const {
+    if (world_.size() == 1) return;
+    const Region region("annulus::train::check_replicas");
+    const std::vector<std::uint64_t> hashes = learner_->tensor_hashes();
+    require_same_replicas(world_, learner_->map(), {hashes, hardware_, device_of(config_) == Device::gpu},
+                          when);
+  }
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
@@ -235,6 +230,7 @@ class Run {
     const std::vector<data::Sequence> sequences = next_sequences();
     StepResult result = !dump_.file.empty() && step == dump_.step ? recorded_update(step, sequences)
                                                                   : update(step, sequences, nullptr);
+    if (hooks_.updated) hooks_.updated(step, learner_->buffers());
     progress_.step = step;
     progress_.stream = loader_->state();
     result.tokens = tokens_per_step();
@@ -354,11 +350,13 @@ class Run {
 
   comm::Communicator& world_;
   DumpRequest dump_;
+  const Hooks& hooks_;
   const StopSignal stop_;
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
   Groups groups_;
   std::unique_ptr<Learner> learner_;
+  std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on
   Progress progress_;
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
@@ -370,7 +368,17 @@ class Run {
 }  // namespace
 
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump) {
-  return Run(world, std::move(config), resume, dump).run();
+  return train(world, std::move(config), resume, dump, Hooks());
+}
+
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
+              const Hooks& hooks) {
+  comm::Facts facts = hooks.program;
+  facts.add(config_facts(config));
+  facts.add(dump_facts(dump));
+  if (!config.parallel.mixed_hardware) facts.add(hooks.hardware.value_or(hardware_facts(config)));
+  comm::require_agreement(world, facts);
+  return Run(world, std::move(config), resume, dump, hooks).run();
 }
 
 }  // namespace annulus::train

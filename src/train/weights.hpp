@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -38,6 +39,10 @@ class Weights {
   /// For checkpoints. Whoever writes to them calls restored.
   Buffers buffers(const Exec& exec) const {
     return {{exec, *master_}, {exec, optimizer_.first_moment()}, {exec, optimizer_.second_moment()}};
+  }
+  /// The same: master, first and second moment.
+  std::array<Array1<const float, Exec>, 3> state() const {
+    return {*master_, optimizer_.first_moment(), optimizer_.second_moment()};
   }
   /// Gives all ranks the buffers of rank 0 as they are after `steps` updates.
   void restored(const Exec& exec, comm::Communicator& world, std::int64_t steps) {

@@ -236,6 +236,39 @@ TEST_F(Program, WhatIsWrongIsSaidOnceWithTheRemedy) {
                 HasSubstr("run.folder = '" + where + "'"));
 }
 
+// Ranks 0 and 2 beside rank 1, which has arguments of its own.
+TEST_F(Program, RanksThatWereStartedDifferentlyEndTogetherInOneLine) {
+  data::PackOptions options;
+  options.inputs = {ANNULUS_FIXTURE_TEXT};
+  options.output = folder_.path() / "other";
+  options.shard_tokens = 3000;
+  options.tokenizer = data::make_byte_tokenizer();
+  data::pack(options);
+  const auto mixed = [&](const std::string& other) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string line = failure(command(1, "run") + " : -n 1 " + arguments_of("run", other) +
+                                     " : -n 1 " + arguments_of("run", ""));
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 20);
+    return line;
+  };
+  EXPECT_EQ(
+      mixed("--set train.lr=0.01"),
+      "annulus: rank 0: ranks disagree about train.lr: 0.01 on rank 1, 0.0003 on ranks 0, 2; give every rank "
+      "the same configuration\n");
+  EXPECT_THAT(mixed("--set data.shards=" + folder_.file("other")),
+              AllOf(HasSubstr("rank 0: ranks disagree about the data: "), HasSubstr(" on rank 1, "),
+                    HasSubstr(" on ranks 0, 2; give every rank the same shards")));
+  EXPECT_THAT(mixed("--set parallel.ranks_per_node=1"),
+              HasSubstr("ranks disagree about parallel.ranks_per_node: 1 on rank 1, 0 on ranks 0, 2; "));
+  EXPECT_FALSE(fs::exists(path("run")));
+  // And when the run goes on.
+  EXPECT_EQ(run(command(3, "run")), 0) << output();
+  EXPECT_THAT(
+      mixed("--set attention.mask=window:9,0"),
+      HasSubstr("ranks disagree about attention.mask: 'window:9,0' on rank 1, 'causal' on ranks 0, 2; "));
+  EXPECT_EQ(records("run"), 12);
+}
+
 TEST_F(Program, ALossThatIsNotFiniteEndsTheRun) {
   EXPECT_THAT(
       failure(command(2, "run", "--set train.lr=1e30 --set train.warmup_steps=0 --set checkpoint.every=1")),

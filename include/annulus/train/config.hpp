@@ -51,7 +51,8 @@ struct Config {
     int ranks_per_node = 0;               ///< 0: what the machine says
     std::string transport = "automatic";  ///< see comm::Transport
     bool nvlink_multicast = false;
-    int nccl_blocks = 0;  ///< see comm::NcclOptions::most_blocks
+    int nccl_blocks = 0;          ///< see comm::NcclOptions::most_blocks
+    bool mixed_hardware = false;  ///< GPU models, CPU instruction sets and kernels may differ between ranks
   } parallel;
 
   struct Train {
@@ -64,6 +65,7 @@ struct Config {
     double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
     double clip_norm = 1.0;
     std::int64_t log_every = 10;
+    std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
   } train;
 
   struct Checkpoint {

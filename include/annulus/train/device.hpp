@@ -15,7 +15,7 @@ enum class Device : std::uint8_t { cpu, gpu };
 Device device_of(const Config& config);
 
 /// The ranks of the job, as the section parallel says, and none of them to wait longer than run.stall_limit.
-/// Collective. Throws Error naming the key.
+/// Collective. Throws Error naming the key; on all ranks when program or configuration are not the same.
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config);
 
 }  // namespace annulus::train

@@ -1,0 +1,104 @@
+#include "train/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <annulus/core/processor.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/io/crc32.hpp>
+#include <annulus/linalg/host_blas.hpp>
+#include <annulus/train/device.hpp>
+
+#include "sequence/mask_terms.hpp"
+#include "train/config_table.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+constexpr std::string_view same_config = "give every rank the same configuration";
+constexpr std::string_view same_data =
+    "give every rank the same shards (data.shards), whole and in one order";
+constexpr std::string_view same_hardware =
+    "start the ranks on machines of one kind, or set parallel.mixed_hardware = true (docs/running.md tells "
+    "what that costs)";
+
+bool is_path(std::string_view key) {
+  constexpr std::array<std::string_view, 3> paths = {"run.folder", "data.shards", "attention.cluster"};
+  return std::ranges::find(paths, key) != paths.end();
+}
+
+/// As the configuration has it, but without the file of a block list.
+std::string text_of(const Key& key, const Config& config) {
+  if (std::string_view(key.name) == "attention.mask") {
+    const detail::MaskTerms terms = detail::parse_mask_terms(config.attention.mask, key.name);
+    if (terms.blocks) return fmt::format("'{}'", detail::outline(terms));
+  }
+  return value_text(key, config);
+}
+
+}  // namespace
+
+comm::Facts config_facts(const Config& config) {
+  comm::Facts facts;
+  for (const Key& key : config_table())
+    if (!is_path(key.name)) facts.add(key.name, text_of(key, config), same_config);
+  facts.add("what run.device stands for", device_of(config) == Device::gpu ? "gpu" : "cpu", same_config);
+  if (!config.attention.cluster.empty()) {
+    const std::string text = io::read_text(config.attention.cluster);
+    facts.add("the contents of attention.cluster",
+              fmt::format("crc32:{:08x}", io::crc32_of(std::span<const char>(text))),
+              "give every rank the same file");
+  }
+  return facts;
+}
+
+comm::Facts dump_facts(const DumpRequest& dump) {
+  constexpr std::string_view remedy = "start every rank with the same arguments";
+  comm::Facts facts;
+  facts.add("--dump", dump.file.empty() ? "not given" : "given", remedy);
+  facts.add("--dump-step", dump.step, remedy);
+  return facts;
+}
+
+comm::Facts hardware_facts(const Config& config) {
+  comm::Facts facts;
+  if (device_of(config) == Device::gpu) {
+    facts.add("the GPU model", gpu_model(), same_hardware);
+  } else {
+    facts.add("the CPU's instruction sets", cpu_instruction_sets(), same_hardware);
+    facts.add("the kernels of BLAS", linalg::host_blas_kernels(), same_hardware);
+  }
+  return facts;
+}
+
+comm::Facts data_facts(const data::TokenDataset& dataset) {
+  const data::TokenizerIdentity& t = dataset.tokenizer();
+  comm::Facts facts;
+  facts.add("the tokenizer of the data", fmt::format("{} {} of {} ids", t.name, t.fingerprint, t.vocabulary),
+            same_data);
+  facts.add("the data",
+            fmt::format("{} tokens in {} shards, fingerprint {:08x}", dataset.tokens(),
+                        dataset.shards().size(), dataset.fingerprint()),
+            same_data);
+  return facts;
+}
+
+comm::Facts kernel_facts(attention::Kernel kernel) {
+  comm::Facts facts;
+  facts.add("the kernel of attention that runs", attention::name_of(kernel), same_hardware);
+  return facts;
+}
+
+comm::Facts mask_facts(const Mask& mask) {
+  comm::Facts facts;
+  facts.add("the contents of the mask's block list", fmt::format("{:016x}", mask.blocks_fingerprint()),
+            "give every rank the same file");
+  facts.add("the documents of the mask", fmt::format("{:016x}", mask.documents_fingerprint()), same_data);
+  return facts;
+}
+
+}  // namespace annulus::train

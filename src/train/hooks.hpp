@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include <annulus/comm/agreement.hpp>
+#include <annulus/train/flat_buffer.hpp>
+#include <annulus/train/trainer.hpp>
+
+namespace annulus::train {
+
+/// What tests put in the place of a rank's own program and hardware, and do to its state.
+struct Hooks {
+  comm::Facts program = comm::program_facts();
+  std::optional<comm::Facts> hardware;  ///< without it hardware_facts
+  /// Called behind each update, before anything looks at its result.
+  std::function<void(std::int64_t step, const Buffers&)> updated;
+};
+
+/// As train, with hooks; no program can reach this.
+Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
+              const Hooks& hooks);
+
+}  // namespace annulus::train

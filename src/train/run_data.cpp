@@ -1,0 +1,99 @@
+#include "train/run_data.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/data/headers.hpp>
+#include <annulus/sequence/layout.hpp>
+
+#include "train/agreement.hpp"
+#include "train/sequence_plans.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+std::vector<data::ShardHeader> headers_of(const Config& config) {
+  const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
+  return data::read_headers(paths);
+}
+
+/// The bytes that the first rank of each node gives, on all ranks of the node.
+std::string from_first_of_node(comm::Communicator& world, std::string bytes) {
+  const comm::Queue host{HostExec()};
+  const Topology& topology = world.topology();
+  const int node = topology.node(world.rank()), first = topology.first_rank(node);
+  auto size = static_cast<std::int64_t>(bytes.size());
+  if (world.rank() == first) {
+    std::vector<comm::Send> sizes, contents;
+    for (int rank = first + 1; rank < first + topology.ranks_on(node); ++rank) {
+      sizes.push_back({&size, sizeof size, rank});
+      contents.push_back({bytes.data(), bytes.size(), rank});
+    }
+    world.exchange(host, sizes, {}).wait();
+    world.exchange(host, contents, {}).wait();
+  } else {
+    world.exchange(host, {}, std::array{comm::Receive{&size, sizeof size, first}}).wait();
+    bytes.resize(static_cast<std::size_t>(size));
+    world.exchange(host, {}, std::array{comm::Receive{bytes.data(), bytes.size(), first}}).wait();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
+  require(!config.data.shards.empty(),
+          "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
+  const comm::Watch::Doing doing(world.watch(),
+                                 "the start of the run, for which one rank of each node opens the shards",
+                                 config.file_stall_limit());
+  const bool reads = world.topology().local_rank(world.rank()) == 0;
+  // Paths and headers; what is behind the last path is for those who have the same paths.
+  const std::string paths = fmt::format("{}\n\n", fmt::join(config.data.shards, "\n"));
+  std::vector<data::ShardHeader> headers;
+  if (reads) headers = headers_of(config);
+  const std::string given = from_first_of_node(world, reads ? paths + data::to_bytes(headers) : "");
+  if (!reads)
+    headers =
+        given.starts_with(paths) ? data::headers_from_bytes(given.substr(paths.size())) : headers_of(config);
+  auto dataset = std::make_shared<const data::TokenDataset>(std::move(headers), config.data.sequence_length);
+  comm::require_agreement(world, data_facts(*dataset));
+  return dataset;
+}
+
+Config complete(Config config, const data::TokenDataset& dataset) {
+  if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
+  require(config.model.vocabulary >= dataset.vocabulary(),
+          "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
+          "which takes the data's",
+          config.model.vocabulary, dataset.vocabulary(), dataset.vocabulary());
+  return config;
+}
+
+std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config) {
+  if (!SequencePlans::chooses_by_documents(config)) return {0};
+  const PositionMap no_rows = Layout().shard(dataset.sequence_tokens(), 1, 0).slice({0, 0});
+  std::vector<std::vector<std::int64_t>> few;
+  const std::int64_t count = std::min<std::int64_t>(7, dataset.sequences());
+  for (std::int64_t i = 0; i < count; ++i)
+    few.push_back(dataset.read(i * dataset.sequences() / count, no_rows).document_starts);
+  std::ranges::stable_sort(few, {}, [](const auto& starts) { return starts.size(); });
+  return few[few.size() / 2];
+}
+
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
+  std::vector<std::string> paths;
+  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
+       i += static_cast<std::size_t>(ranks))
+    paths.push_back(dataset.shards()[i].path);
+  return paths;
+}
+
+}  // namespace annulus::train

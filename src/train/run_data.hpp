@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/data/dataset.hpp>
+#include <annulus/train/config.hpp>
+
+namespace annulus::train {
+
+/// The token shards of the configuration, the same on every rank. The first rank of each node opens them and
+/// hands their headers on to its node; a rank that names other paths reads for itself. From then on ranks
+/// open the shards of which they want tokens. Collective. Throws Error naming key and file, and on all ranks
+/// when they have different data.
+std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config);
+
+/// The configuration with what the data decides filled in. Throws Error naming the key that does not fit.
+Config complete(Config config, const data::TokenDataset& dataset);
+
+/// Document starts of a sequence that stands for the others: of a few, spread over the data, the one with the
+/// median number of documents. Where nothing depends on it: one document.
+std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config);
+
+/// The shards that this rank compares with their checksums: ranks share them out.
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks);
+
+}  // namespace annulus::train

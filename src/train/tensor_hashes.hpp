@@ -1,0 +1,107 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <annulus/base/fingerprint.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/core/pack.hpp>
+#include <annulus/core/region.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/model/parameters.hpp>
+
+namespace annulus::train {
+
+namespace detail {
+
+/// Elements [begin, end) of one tensor: what a team hashes.
+struct TensorPiece {
+  std::int64_t begin, end, tensor;
+};
+
+/// One to one in `pair`, whatever the place.
+KOKKOS_FORCEINLINE_FUNCTION std::uint64_t hash_at(std::int64_t place, std::uint64_t pair) {
+  return Fingerprint::mixed(pair + static_cast<std::uint64_t>(place + 1) * 0x9e3779b97f4a7c15u);
+}
+
+}  // namespace detail
+
+/// 64 bits for each tensor of a flat buffer, by which ranks find out whether they hold the same bits of it.
+/// A hash is the sum, modulo 2^64, of a one-to-one function of each pair of neighbours and its place: a
+/// difference in one pair always shows, one in several but for chance, and neither threads nor their order
+/// count.
+template <class Exec>
+class TensorHashes {
+ public:
+  TensorHashes(const Exec& exec, const model::ParameterMap& map) : tensors_(map.all().size()) {
+    std::vector<detail::TensorPiece> pieces;
+    for (std::size_t tensor = 0; tensor < tensors_; ++tensor) {
+      const model::Parameter& p = map.all()[tensor];
+      const std::int64_t end = p.offset + p.size();
+      for (std::int64_t begin = p.offset; begin < end; begin += piece_size)
+        pieces.push_back({begin, std::min(begin + piece_size, end), static_cast<std::int64_t>(tensor)});
+    }
+    pieces_ = Owned<Array1<detail::TensorPiece, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::train::pieces_of_tensors", pieces.size());
+    sums_ = Owned<Array1<std::uint64_t, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::train::tensor_hashes", buffers * tensors_);
+    const Kokkos::View<const detail::TensorPiece*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(
+        pieces.data(), pieces.size());
+    Kokkos::deep_copy(exec, *pieces_, on_host);
+    exec.fence("annulus::train::TensorHashes: the list of pieces on the host goes out of scope");
+  }
+
+  static constexpr std::size_t buffers = 3;
+
+  /// Those of the first buffer, tensor by tensor, then those of the next; (buffers · tensors).
+  std::vector<std::uint64_t> of(const Exec& exec,
+                                const std::array<Array1<const float, Exec>, buffers>& flat) const {
+    const Region region("annulus::train::hash_tensors");
+    Kokkos::deep_copy(exec, *sums_, std::uint64_t{0});
+    for (std::size_t b = 0; b < buffers; ++b) add(exec, flat[b], b * tensors_);
+    std::vector<std::uint64_t> hashes(buffers * tensors_);
+    const Kokkos::View<std::uint64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(hashes.data(),
+                                                                                           hashes.size());
+    Kokkos::deep_copy(exec, on_host, *sums_);
+    exec.fence("annulus::train::TensorHashes: the host reads the hashes");
+    return hashes;
+  }
+
+  /// Public for nvcc, which wants to see the class that a kernel is written in.
+  void add(const Exec& exec, const Array1<const float, Exec>& values, std::size_t first) const {
+    using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+    const auto pieces = *pieces_;
+    const auto sums = *sums_;
+    const int threads = annulus::detail::host_memory<Exec> ? 1 : 256;
+    Kokkos::parallel_for(
+        "annulus::train::hash_tensors",
+        Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), threads),
+        KOKKOS_LAMBDA(const Member& team) {
+          const detail::TensorPiece piece = pieces(team.league_rank());
+          const auto bits = [&](std::int64_t i) {
+            return std::uint64_t{Kokkos::bit_cast<std::uint32_t>(values(i))};
+          };
+          const std::int64_t paired = piece.begin + (piece.end - piece.begin) / 2 * 2;
+          std::uint64_t sum = 0;
+          for (std::int64_t i = piece.begin + 2 * team.team_rank(); i < paired; i += 2 * team.team_size())
+            sum += detail::hash_at(i, bits(i) | bits(i + 1) << 32);
+          if (paired < piece.end && team.team_rank() == 0) sum += detail::hash_at(paired, bits(paired));
+          team.team_reduce(Kokkos::Sum<std::uint64_t>(sum));
+          if (team.team_rank() == 0)
+            Kokkos::atomic_add(&sums(first + static_cast<std::size_t>(piece.tensor)), sum);
+        });
+  }
+
+ private:
+  // Enough work for a team to hide its start.
+  static constexpr std::int64_t piece_size = 16384;
+
+  std::size_t tensors_;
+  Owned<Array1<detail::TensorPiece, Exec>> pieces_;
+  Owned<Array1<std::uint64_t, Exec>> sums_;
+};
+
+}  // namespace annulus::train
