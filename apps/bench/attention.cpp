@@ -24,6 +24,7 @@
 #include "bench/local_attention.hpp"
 #include "bench/measure.hpp"
 #include "bench/results.hpp"
+#include "common/command_line.hpp"
 
 namespace annulus::bench {
 
@@ -265,7 +266,7 @@ class Sweep {
 
 }  // namespace
 
-int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) {
+int run_attention(const CLI::App& command, const SweepOptions& options, const comm::MpiEnvironment& mpi) {
   check_options(options, mpi.size());
   if (mpi.rank() == 0) {
     for (const std::string& file : {options.json, options.csv, options.html, options.common.dump})
@@ -273,6 +274,13 @@ int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) 
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
   mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
+  constexpr std::array<std::string_view, 6> files = {"--json", "--csv",  "--html",
+                                                     "--dump", "--data", "--topology"};
+  comm::Facts facts = app::command_facts(command, files);
+  const bool is_file = options.topology != "measure" && options.topology != "none";
+  facts.add("what --topology stands for", is_file ? "a file" : options.topology,
+            "start every rank with the same arguments");
+  comm::require_agreement(*mpi.world(1), facts);
   const auto world = options.common.transport.connect(mpi, options.ranks_per_node);
   return Sweep(options, *world).run();
 }

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
                              fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
         app.require_subcommand(1);
         annulus::bench::SweepOptions options;
-        annulus::bench::add_attention_command(app, options);
+        const CLI::App* const attention_command = annulus::bench::add_attention_command(app, options);
         annulus::bench::LinksOptions links;
         const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
         annulus::bench::KernelsOptions kernels;
@@ -47,6 +47,6 @@ int main(int argc, char** argv) {
         if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
         if (lm_head_command->parsed()) return annulus::bench::run_lm_head(lm_head, mpi);
         if (matmul_command->parsed()) return annulus::bench::run_matmul(matmul, mpi);
-        return annulus::bench::run_attention(options, mpi);
+        return annulus::bench::run_attention(*attention_command, options, mpi);
       });
 }

@@ -1,5 +1,8 @@
 #include "common/command_line.hpp"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <iostream>
 #include <sstream>
 
@@ -18,6 +21,20 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, int rank) {
     }
     return code == 0 ? 0 : 1;
   }
+}
+
+comm::Facts command_facts(const CLI::App& command, std::span<const std::string_view> files) {
+  comm::Facts facts = comm::program_facts();
+  for (const CLI::Option* const option : command.get_options()) {
+    const std::string name = option->get_name();
+    const bool is_file = std::ranges::find(files, name) != files.end();
+    facts.add(name,
+              option->count() == 0 ? "not given"
+              : is_file            ? "given"
+                                   : fmt::format("{}", fmt::join(option->results(), " ")),
+              "start every rank with the same arguments");
+  }
+  return facts;
 }
 
 }  // namespace annulus::app

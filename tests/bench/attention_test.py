@@ -4,6 +4,7 @@ usage: attention_test.py PROGRAM MPIRUN [MPIRUN FLAG...]. Exit status 77 means s
 """
 
 import json
+import subprocess
 import sys
 import unittest
 
@@ -228,6 +229,15 @@ class Bench(support.InFolder):
                 result = run(arguments, ranks=3)
                 self.assertNotEqual(result.returncode, 0)
                 self.assertEqual(result.stderr.count(text), 1, result.stderr)
+
+    def test_ranks_that_were_started_differently_end_together(self):
+        here, other = ([*map(str, ["--tokens", tokens, "--heads", 2, "--head-dim", 16])] for tokens in (64, 96))
+        start = [*support.command(here, ranks=1), ":", "-np", "1", *support.command(other, ranks=0)]
+        result = subprocess.run(start, capture_output=True, text=True, timeout=60, env=support.environment())
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("annulus: rank 0: ranks disagree about --tokens: 96 on rank 1, 64 on rank 0; start every rank with the same",
+                      result.stderr)
+        self.assertEqual(result.stdout, "")
 
 
 if __name__ == "__main__":

@@ -40,13 +40,6 @@ class Fingerprint {
 
   std::uint64_t value() const { return value_; }
 
-  /// SplitMix64's output function: one to one, and every bit of `x` decides about every bit of the result.
-  static constexpr std::uint64_t mixed(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
-
  private:
   /// One to one in each argument.
   static constexpr std::uint64_t joined(std::uint64_t value, std::uint64_t word) {
