@@ -40,6 +40,24 @@ std::string text_of(const Key& key, const Config& config) {
   return value_text(key, config);
 }
 
+comm::Facts processor_facts(const Config& config, const Hooks& hooks) {
+  if (hooks.hardware) return *hooks.hardware;
+  comm::Facts facts;
+  if (device_of(config) == Device::gpu) {
+    facts.add("the GPU model", gpu_model(), same_hardware);
+  } else {
+    facts.add("the CPU's instruction sets", cpu_instruction_sets(), same_hardware);
+    facts.add("the kernels of BLAS", linalg::host_blas_kernels(), same_hardware);
+  }
+  return facts;
+}
+
+comm::Facts kernel_facts(attention::Kernel kernel) {
+  comm::Facts facts;
+  facts.add("the kernel of attention that runs", attention::name_of(kernel), same_hardware);
+  return facts;
+}
+
 }  // namespace
 
 comm::Facts config_facts(const Config& config) {
@@ -56,25 +74,6 @@ comm::Facts config_facts(const Config& config) {
   return facts;
 }
 
-comm::Facts dump_facts(const DumpRequest& dump) {
-  constexpr std::string_view remedy = "start every rank with the same arguments";
-  comm::Facts facts;
-  facts.add("--dump", dump.file.empty() ? "not given" : "given", remedy);
-  facts.add("--dump-step", dump.step, remedy);
-  return facts;
-}
-
-comm::Facts hardware_facts(const Config& config) {
-  comm::Facts facts;
-  if (device_of(config) == Device::gpu) {
-    facts.add("the GPU model", gpu_model(), same_hardware);
-  } else {
-    facts.add("the CPU's instruction sets", cpu_instruction_sets(), same_hardware);
-    facts.add("the kernels of BLAS", linalg::host_blas_kernels(), same_hardware);
-  }
-  return facts;
-}
-
 comm::Facts data_facts(const data::TokenDataset& dataset) {
   const data::TokenizerIdentity& t = dataset.tokenizer();
   comm::Facts facts;
@@ -87,18 +86,32 @@ comm::Facts data_facts(const data::TokenDataset& dataset) {
   return facts;
 }
 
-comm::Facts kernel_facts(attention::Kernel kernel) {
-  comm::Facts facts;
-  facts.add("the kernel of attention that runs", attention::name_of(kernel), same_hardware);
+comm::Facts hardware_of(const Config& config, const Hooks& hooks, attention::Kernel kernel) {
+  comm::Facts facts = processor_facts(config, hooks);
+  facts.add(kernel_facts(kernel));
   return facts;
 }
 
-comm::Facts mask_facts(const Mask& mask) {
+void agree_to_start(comm::Communicator& world, const Config& config, const DumpRequest& dump,
+                    const Hooks& hooks) {
+  // Every rank takes part in a dump.
+  constexpr std::string_view remedy = "start every rank with the same arguments";
+  comm::Facts facts = hooks.program;
+  facts.add(config_facts(config));
+  facts.add("--dump", dump.file.empty() ? "not given" : "given", remedy);
+  facts.add("--dump-step", dump.step, remedy);
+  if (!config.parallel.mixed_hardware) facts.add(processor_facts(config, hooks));
+  comm::require_agreement(world, facts);
+}
+
+void agree_on_kernels(comm::Communicator& world, const Config& config, attention::Kernel kernel,
+                      const Mask& mask) {
   comm::Facts facts;
   facts.add("the contents of the mask's block list", fmt::format("{:016x}", mask.blocks_fingerprint()),
             "give every rank the same file");
   facts.add("the documents of the mask", fmt::format("{:016x}", mask.documents_fingerprint()), same_data);
-  return facts;
+  if (!config.parallel.mixed_hardware) facts.add(kernel_facts(kernel));
+  comm::require_agreement(world, facts);
 }
 
 }  // namespace annulus::train

@@ -3,32 +3,35 @@
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/data/dataset.hpp>
-#include <annulus/plan/plan.hpp>
+#include <annulus/sequence/mask.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
 
-/// What the ranks of a run must have alike (comm::require_agreement compares it), in the order in which it
-/// becomes known.
+#include "train/hooks.hpp"
+
+/// What the ranks of a run must have alike, compared as soon as it is known (comm::require_agreement). What
+/// is called agree… is collective and throws Error on all ranks.
 namespace annulus::train {
+
+/// Before anything else: program, configuration, what is to be dumped, hardware.
+void agree_to_start(comm::Communicator& world, const Config& config, const DumpRequest& dump,
+                    const Hooks& hooks);
+
+/// Once plans are made: what the mask has read, and the kernel of local attention that runs. The ranks of a
+/// context-parallel group have compared their plans then.
+void agree_on_kernels(comm::Communicator& world, const Config& config, attention::Kernel kernel,
+                      const Mask& mask);
 
 /// Every key of the configuration but paths, which may lead to the same elsewhere on every machine; of the
 /// cluster file that attention.schedule or attention.layout = 'auto' reads, its contents. Throws Error where
 /// that file cannot be read.
 comm::Facts config_facts(const Config& config);
 
-/// Whether, and of which update, the tensors are to be written: every rank takes part in that.
-comm::Facts dump_facts(const DumpRequest& dump);
-
-/// On what this rank computes: replicas on other hardware need not be the same bits.
-comm::Facts hardware_facts(const Config& config);
-
 /// The shards, wherever they lie.
 comm::Facts data_facts(const data::TokenDataset& dataset);
 
-/// The kernel of local attention that runs here, a matter of hardware like hardware_facts.
-comm::Facts kernel_facts(attention::Kernel kernel);
-
-/// What the mask has read: block lists, document starts.
-comm::Facts mask_facts(const Mask& mask);
+/// On what this rank computes, and with which kernel of local attention: replicas on other hardware need not
+/// be the same bits.
+comm::Facts hardware_of(const Config& config, const Hooks& hooks, attention::Kernel kernel);
 
 }  // namespace annulus::train

@@ -13,7 +13,7 @@ namespace annulus::train {
 /// What tests put in the place of a rank's own program and hardware, and do to its state.
 struct Hooks {
   comm::Facts program = comm::program_facts();
-  std::optional<comm::Facts> hardware;  ///< without it hardware_facts
+  std::optional<comm::Facts> hardware;  ///< in the place of the processor; without it what the machine says
   /// Called behind each update, before anything looks at its result.
   std::function<void(std::int64_t step, const Buffers&)> updated;
 };

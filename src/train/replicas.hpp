@@ -12,7 +12,7 @@ namespace annulus::train {
 /// What a rank's replica is compared by.
 struct Replica {
   std::span<const std::uint64_t> hashes;  ///< of all tensors of the parameters, then of either moment
-  std::uint64_t hardware = 0;  ///< ranks on the same hardware alone hold the same bits (hardware_facts)
+  std::uint64_t hardware = 0;  ///< ranks on the same hardware alone hold the same bits (hardware_of)
   bool on_gpu = false;
 };
 

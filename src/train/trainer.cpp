@@ -48,7 +48,8 @@ class Run {
         config_(complete(std::move(config), *dataset_)),
         groups_(Groups::make(world, config_.parallel.context)),
         learner_(make_learner(world, *groups_.context, config_, typical_documents(*dataset_, config_))) {
-    agree();
+    agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
+    hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
     check_dump();
@@ -132,17 +133,6 @@ class Run {
 
   std::int64_t update_sequences() const { return groups_.data_groups * config_.train.micro_batches; }
   std::int64_t tokens_per_step() const { return update_sequences() * config_.data.sequence_length; }
-
-  // What is known only now that plans are made. Ranks of one context-parallel group have compared these.
-  void agree() {
-    const comm::Facts kernel = kernel_facts(learner_->kernel());
-    comm::Facts hardware = hooks_.hardware.value_or(hardware_facts(config_));
-    hardware.add(kernel);
-    comm::Facts facts = mask_facts(learner_->plans().problem().mask);
-    if (!config_.parallel.mixed_hardware) facts.add(kernel);
-    comm::require_agreement(world_, facts);
-    hardware_ = hardware.fingerprint();
-  }
 
   // Ends the run when this rank's parameters and moments are not those of the others.
   void check_replicas(const std::string& when) const {
@@ -373,11 +363,7 @@ Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resu
 
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
               const Hooks& hooks) {
-  comm::Facts facts = hooks.program;
-  facts.add(config_facts(config));
-  facts.add(dump_facts(dump));
-  if (!config.parallel.mixed_hardware) facts.add(hooks.hardware.value_or(hardware_facts(config)));
-  comm::require_agreement(world, facts);
+  agree_to_start(world, config, dump, hooks);
   return Run(world, std::move(config), resume, dump, hooks).run();
 }
 

@@ -10,6 +10,7 @@
 #include <annulus/comm/loopback.hpp>
 #include <annulus/comm/null.hpp>
 
+#include "comm/difference.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::comm {
@@ -99,6 +100,19 @@ TEST(Agreement, LongValuesAreComparedWholeAndToldShort) {
 TEST(Agreement, OfManyValuesAFewAreTold) {
   EXPECT_THAT(messages(12, [](int rank) { return facts(rank); }),
               Each(AllOf(HasSubstr("and 9 other values; "), Not(HasSubstr("on rank 0")))));
+}
+
+TEST(Agreement, OfManyMachinesThoseOfTheFewAreNamed) {
+  std::vector<Told> ranks;
+  for (int rank = 0; rank < 32; ++rank) {
+    Facts mine;
+    mine.add("the program's git hash", rank / 8 == 1 ? "0123abc" : "4567def", remedy);
+    ranks.push_back({"node" + std::to_string(rank / 4), mine.all()});
+  }
+  EXPECT_EQ(
+      difference_text(ranks),
+      "ranks disagree about the program's git hash: 0123abc on ranks 8-15 (node2, node3), 4567def on ranks "
+      "0-7, 16-31; give every rank the same configuration");
 }
 
 TEST(Agreement, TheProblemOfOneRankIsThatOfAll) {

@@ -53,7 +53,8 @@ struct Outcome {
 /// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
 /// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
 /// gradients stop being finite (naming the step and the lowest rank that saw it; no update is made and no
-/// checkpoint touched).
+/// checkpoint touched). Before the first update the ranks make sure that they go by the same, and at times
+/// that they hold the same parameters and moments (docs/running.md); else Error, the same on all of them.
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
               const DumpRequest& dump = {});
 
