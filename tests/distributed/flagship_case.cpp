@@ -58,7 +58,9 @@ void check_flagship(const std::function<std::unique_ptr<comm::Communicator>(int)
                 "{} {} {} head_dim {} kernel {} on {}, {}", schedule, layout.to_string(), mask, head_dim,
                 name_of(kernel), communicator->topology().to_string(), communicator->description());
             const KernelsSeen kernels;
-            const Errors errors = run(*communicator, *sample, schedule, layout, {.kernel = kernel});
+            distributed::Settings settings;
+            settings.kernel = kernel;
+            const Errors errors = run(*communicator, *sample, schedule, layout, settings);
             expect_flagship_kernels(kernels, what);
             expect_correct(errors, what, flagship_tolerance);
             EXPECT_LE(errors.lse, tolerance) << what;
