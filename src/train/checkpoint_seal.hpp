@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-/// The last line of a checkpoint, behind the end of the HDF5 file: the CRC-32 of all bytes before it. It tells a
-/// damaged or truncated checkpoint before anything of it is used.
+/// The last line of a checkpoint, behind the end of the HDF5 file: the CRC-32 of all bytes before it. It
+/// tells a damaged or truncated checkpoint before anything of it is used.
 namespace annulus::train {
 
 /// What to do about a checkpoint that is damaged: the end of every message about one.

@@ -63,7 +63,8 @@ const std::vector<Key>& table() {
       {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
        ANNULUS_MEMBER(attention.mask), in_run},
       {"attention.kernel",
-       "automatic, portable, host_simd (CPU), mma, hopper (NVIDIA), or tensor_cores: a kernel on them or an error",
+       "automatic, portable, host_simd (CPU), mma, hopper (NVIDIA), or tensor_cores: a kernel on them or an "
+       "error",
        ANNULUS_MEMBER(attention.kernel), never},
       {"attention.deterministic",
        "false lets the kernel hopper sum dQ in any order: somewhat faster, not the same bits each time",

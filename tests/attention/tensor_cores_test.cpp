@@ -88,7 +88,8 @@ TEST_P(TensorCores, MasksLayoutsAndStorages) {
     }
     check(whole, expected, {.storage = Storage::tokens_first});
     check(whole, expected, {.layout = layouts[1], .shards = 2, .order = 2, .fresh = true});
-    check(whole, expected, {.layout = layouts[2], .shards = 3, .storage = Storage::tokens_first, .fresh = true});
+    check(whole, expected,
+          {.layout = layouts[2], .shards = 3, .storage = Storage::tokens_first, .fresh = true});
   }
 }
 

@@ -77,7 +77,8 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel);
 /// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
 /// §3.1):
 ///   lse' = log(exp(lse) + exp(block lse)),  out' = exp(lse − lse')·out + exp(block lse − lse')·block out.
-/// Start from out = 0, lse = −inf (start_forward), or with KernelOptions::fresh_out. A row without any key keeps 0 and −inf, never NaN.
+/// Start from out = 0, lse = −inf (start_forward), or with KernelOptions::fresh_out. A row without any key
+/// keeps 0 and −inf, never NaN.
 ///   out (batch, heads, q_rows, head_dim), lse (batch, heads, q_rows).
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,

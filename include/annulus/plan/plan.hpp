@@ -160,7 +160,7 @@ struct Plan {
   std::string schedule;  ///< "ring", "burst", …
   Pass pass = Pass::forward;
   Problem problem;
-  int steps = 0;  ///< the same on every rank
+  int steps = 0;                                 ///< the same on every rank
   std::function<Step(int rank, int step)> step;  ///< may be called by several threads at once
   /// Above 0: a divisor of the number of ranks G by which the plan repeats itself. Rank (r + period) mod G
   /// does what rank r does with all rank numbers (peers, owners of shards) raised by `period`, modulo G, and

@@ -24,7 +24,8 @@ Workspace workspace(const Kokkos::Cuda& exec, std::size_t bytes) {
 }
 
 LaunchOptions launch_options(const KernelOptions& options) {
-  return {options.free_multiprocessors, options.deterministic, options.fresh_out, options.fresh_dq, options.fresh_dkv};
+  return {options.free_multiprocessors, options.deterministic, options.fresh_out, options.fresh_dq,
+          options.fresh_dkv};
 }
 
 template <int head_dim, class T>

@@ -32,10 +32,12 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   if constexpr (std::same_as<T, float>) {
     return false;
   } else {
-    constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;  // rows are counted in int; heads are y of a grid
+    constexpr std::size_t most_rows = 1u << 30,
+                          most_heads = 65535;  // rows are counted in int; heads are y of a grid
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
     return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
-           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && in.q.extent(0) * in.q.extent(1) <= most_heads && in.mask.dilation <= 1 &&
+           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows &&
+           in.q.extent(0) * in.q.extent(1) <= most_heads && in.mask.dilation <= 1 &&
            in.mask.block_row_starts == nullptr && fits(in.q) && fits(in.k) && fits(in.v) &&
            (fits(others) && ...);
   }
