@@ -82,7 +82,7 @@ TEST(MpiStall, RankThatLeavesEarly) {
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   EXPECT_LT(outcome.seconds, soon);
   EXPECT_THAT(outcome.output, ContainsRegex("rank 1: .*the end of the program: has waited"));
-  EXPECT_THAT(outcome.output, ContainsRegex("rank 0: .*an all_gather of 8 bytes a rank: has waited"));
+  EXPECT_THAT(outcome.output, ContainsRegex("rank 0: .*an all_gather of 16 bytes a rank: has waited"));
 }
 
 TEST(MpiStall, RankThatIsMissingInACollective) {
