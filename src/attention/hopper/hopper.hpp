@@ -19,8 +19,7 @@ namespace annulus::attention::hopper {
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64 and 128, a positive scale, rows that start at multiples of 16 bytes, masks "
-    "without dilation "
-    "and blocks, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "without dilation and blocks, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -32,8 +31,8 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   if constexpr (std::same_as<T, float>) {
     return false;
   } else {
-    constexpr std::size_t most_rows = 1u << 30,
-                          most_heads = 65535;  // rows are counted in int; heads are y of a grid
+    // Rows are counted in int; heads are y of a grid.
+    constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
     return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
            in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows &&

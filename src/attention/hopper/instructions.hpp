@@ -117,14 +117,6 @@ __device__ __forceinline__ float2 load_shared_pair(std::uint32_t address) {
 __device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
-__device__ __forceinline__ int load_shared_int(std::uint32_t address) {
-  int value;
-  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_shared(std::uint32_t address, int value) {
-  asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
 __device__ __forceinline__ int4 load_shared_int4(std::uint32_t address) {
   int4 v;
   asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"

@@ -20,13 +20,14 @@ struct LaunchOptions {
 };
 
 /// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
+/// `heads`: batch × heads.
 template <int head_dim>
 std::size_t forward_workspace(std::int64_t q_rows, std::int64_t kv_rows);
 template <int head_dim>
 std::size_t backward_workspace(std::int64_t q_rows, std::int64_t kv_rows, int heads,
                                const LaunchOptions& options);
 
-/// T is bfloat16 or float16, head_dim 64 or 128. `heads` above counts those of all sequences of the batch.
+/// T is bfloat16 or float16, head_dim 64 or 128.
 template <int head_dim, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOptions& options,
                            void* workspace, cudaStream_t stream);

@@ -14,11 +14,10 @@ inline constexpr int warpgroup = 128;  // threads
 
 /// Forward: a block holds q_rows = 64 · consumers queries, and keys pass by in tiles of kv_rows.
 ///
-///   head_dim 64:  192 × 128, three consumers of 160 registers. A tile's exponentials take as long as its
-///   products, so a
-///                 third warpgroup is what keeps the tensor cores busy (two consumers: 430 TFLOP/s against
-///                 510).
-///   head_dim 128: 128 × 128, two consumers of 240 registers: S, P and O take 160 of them.
+/// head_dim 64: 192 × 128, three consumers of 160 registers. The exponentials of a tile take as long as its
+/// products; a third warpgroup keeps the tensor cores busy (in our prototype 510 TFLOP/s, 430 with two).
+///
+/// head_dim 128: 128 × 128, two consumers of 240 registers, of which S, P and O take 160.
 template <int head_dim_>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
@@ -33,8 +32,9 @@ struct ForwardTile {
 /// Backward: a block holds kv_rows keys, two consumers with 64 of them each, and queries pass by in tiles of
 /// q_rows.
 ///
-///   head_dim 64:  128 × 128.
-///   head_dim 128: 64 × 128: dK and dV take 128 registers of 240, so that S and dP can have 32 each.
+/// head_dim 64: 128 × 128.
+///
+/// head_dim 128: 64 × 128. dK and dV take 128 registers of 240, so that S and dP can have 32 each.
 template <int head_dim_>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
@@ -49,8 +49,8 @@ struct BackwardTile {
   static constexpr int heads_in_section = head_dim <= 64 ? 8 : 4;
 };
 
-/// Forward: heads run in sections whose tensors stay in the L2 cache (50 MB). Sections of 5 to 80 MB were
-/// within 1 %.
+/// Forward: heads run in sections whose tensors stay in the L2 cache (50 MB). In our prototype
+/// sections of 5 to 80 MB were within 1 to 2 % of each other.
 inline constexpr std::int64_t section_bytes = std::int64_t{40} << 20;
 
 }  // namespace annulus::attention::hopper
