@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include <annulus/base/error.hpp>
 
@@ -88,15 +89,11 @@ BackgroundVerification::BackgroundVerification(std::vector<std::string> shards) 
         if (stop.stop_requested()) return;
         verify_shard(TokenShard::open(path), stop);
       }
-    } catch (...) {
-      failure_ = std::current_exception();
+    } catch (const std::exception& error) {
+      problem_ = error.what();
     }
     done_ = true;
   });
-}
-
-void BackgroundVerification::check() const {
-  if (done_ && failure_) std::rethrow_exception(failure_);
 }
 
 }  // namespace annulus::data

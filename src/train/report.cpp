@@ -27,6 +27,7 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.waiting_seconds);
   visit(result.planning_seconds);
   visit(result.stop_signal);
+  visit(result.damaged_data);
   visit(result.memory.resident);
   for (MemoryUse* use : {&result.memory.host, &result.memory.device}) {
     visit(use->total_peak);

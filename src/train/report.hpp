@@ -25,6 +25,7 @@ struct StepResult {
   double flops = 0;             ///< operations of the model, all ranks together (model/flops.hpp)
   PeakMemory memory;            ///< of the rank that needs most, category by category
   int stop_signal = 0;          ///< one that any rank has received, 0 if none has
+  int damaged_data = 0;         ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// Of one of `ranks` ranks.
@@ -34,8 +35,8 @@ struct StepResult {
 /// Peaks of this process so far.
 PeakMemory peak_memory();
 
-/// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory and stop_signal by
-/// the maximum over all ranks, in one reduction.
+/// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory, stop_signal
+/// and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
 /// What the report of a run needs to know of it.

@@ -46,6 +46,14 @@ std::string from_first_of_node(comm::Communicator& world, std::string bytes) {
   return bytes;
 }
 
+std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
+  std::vector<std::string> paths;
+  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
+       i += static_cast<std::size_t>(ranks))
+    paths.push_back(dataset.shards()[i].path);
+  return paths;
+}
+
 }  // namespace
 
 std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
@@ -88,12 +96,27 @@ std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, c
   return few[few.size() / 2];
 }
 
-std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks) {
-  std::vector<std::string> paths;
-  for (std::size_t i = static_cast<std::size_t>(rank); i < dataset.shards().size();
-       i += static_cast<std::size_t>(ranks))
-    paths.push_back(dataset.shards()[i].path);
-  return paths;
+DataVerification::DataVerification(comm::Communicator& world, const data::TokenDataset& dataset)
+    : world_(world), shards_(shards_of_rank(dataset, world.rank(), world.size())) {}
+
+bool DataVerification::complete(std::int64_t first, std::int64_t last) const {
+  enum State : std::int32_t { compared, under_way, damaged };
+  const bool done = shards_.done();  // before problem, which is not known earlier
+  const std::string problem = shards_.problem();
+  const auto worst = world_.all_reduce_value<std::int32_t>(!problem.empty() ? damaged
+                                                           : done           ? compared
+                                                                            : under_way,
+                                                           comm::ReduceOp::max);
+  if (worst == damaged)
+    comm::throw_together(
+        world_,
+        problem.empty() || last < first
+            ? problem
+            : fmt::format("{}. The updates {} to {} of this run, and checkpoints of them, may have learned "
+                          "from it: with the shard mended, branch off an earlier checkpoint (--resume FILE "
+                          "--set run.folder=NEW), or accept that and run the same command again",
+                          problem, first, last));
+  return worst == compared;
 }
 
 }  // namespace annulus::train

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/data/dataset.hpp>
+#include <annulus/data/verify.hpp>
 #include <annulus/train/config.hpp>
 
 namespace annulus::train {
@@ -24,7 +24,22 @@ Config complete(Config config, const data::TokenDataset& dataset);
 /// median number of documents. Where nothing depends on it: one document.
 std::vector<std::int64_t> typical_documents(const data::TokenDataset& dataset, const Config& config);
 
-/// The shards that this rank compares with their checksums: ranks share them out.
-std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int rank, int ranks);
+/// Compares the shards with their checksums while a run goes on (data.verify). The ranks share them out.
+class DataVerification {
+ public:
+  DataVerification(comm::Communicator& world, const data::TokenDataset& dataset);
+
+  /// This rank has found a damaged shard.
+  bool found_damage() const { return !shards_.problem().empty(); }
+
+  /// True when every rank has compared all its shards. Throws Error on all ranks where one has found a
+  /// damaged shard, naming it and, as what may have learned from it, the updates `first` to `last` that this
+  /// run has made. Collective.
+  bool complete(std::int64_t first, std::int64_t last) const;
+
+ private:
+  comm::Communicator& world_;
+  data::BackgroundVerification shards_;
+};
 
 }  // namespace annulus::train

@@ -10,7 +10,6 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
-#include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/trace/recorder.hpp>
 #include <annulus/train/checkpoint.hpp>
@@ -70,6 +69,7 @@ class Run {
         resumed_ && folder_ ? folder_->resume_from()->file().string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
       const StepResult result = step();
+      if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
       const std::int64_t every = config_.train.check_replicas;
       const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
       const bool due =
@@ -103,13 +103,14 @@ class Run {
       outcome.tflops = flops / outcome.seconds / world_.size() * 1e-12;
     }
     outcome.last_checkpoint = last_checkpoint;
-    if (world_.rank() == 0) conclude(outcome);
+    const bool verified = !verification_ || verification_->complete(outcome.first_step + 1, progress_.step);
+    if (world_.rank() == 0) conclude(outcome, verified);
     return outcome;
   }
 
  private:
-  void conclude(const Outcome& outcome) const {
-    if (verification_ && !verification_->done())
+  void conclude(const Outcome& outcome, bool verified) const {
+    if (!verified)
       spdlog::info(
           "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
           "that");
@@ -177,7 +178,7 @@ class Run {
     options.shuffle = config_.data.shuffle;
     options.start = progress_.stream;
     loader_.emplace(dataset_, options);
-    if (config_.data.verify) verification_.emplace(shards_of_rank(*dataset_, world_.rank(), world_.size()));
+    if (config_.data.verify) verification_.emplace(world_, *dataset_);
     // What the loader may have read ahead and what a step holds, an id and a target a row.
     data_charge_ =
         annulus::detail::MemoryCharge(MemoryPlace::host, MemoryCategory::data,
@@ -227,6 +228,7 @@ class Run {
     result.seconds = timer.seconds();
     result.memory = peak_memory();
     result.stop_signal = stop_.received();
+    result.damaged_data = verification_ && verification_->found_damage() ? 1 : 0;
     take_maxima(world_, result);
     return result;
   }
@@ -271,7 +273,6 @@ class Run {
   std::vector<data::Sequence> next_sequences() {
     const Region region("annulus::train::data");
     std::vector<data::Sequence> sequences;
-    if (verification_) verification_->check();
     for (std::int64_t i = 0; i < config_.train.micro_batches; ++i) sequences.push_back(loader_->next());
     return sequences;
   }
@@ -351,7 +352,7 @@ class Run {
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;
-  std::optional<data::BackgroundVerification> verification_;  // stops with the run
+  std::optional<DataVerification> verification_;  // stops with the run
   annulus::detail::MemoryCharge data_charge_;
 };
 

@@ -10,13 +10,11 @@
 #include <annulus/io/atomic.hpp>
 
 #include "data/shards.hpp"
-#include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace annulus::data {
 namespace {
 
-using annulus::test::error_text;
 using annulus::test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -37,7 +35,7 @@ TEST(BackgroundVerification, FindsAChangedToken) {
   {
     const BackgroundVerification verification(paths);
     wait_for(verification);
-    verification.check();
+    EXPECT_EQ(verification.problem(), "");
   }
   std::string bytes = io::read_text(paths[1]);
   const auto at = bytes.find(std::string("a\0b\0\0\1c\0", 8));
@@ -46,8 +44,8 @@ TEST(BackgroundVerification, FindsAChangedToken) {
   folder.write("b.h5", bytes);
   const BackgroundVerification verification(paths);
   wait_for(verification);
-  for (int i = 0; i < 2; ++i)  // every check tells, not the first alone
-    EXPECT_THAT(error_text([&] { verification.check(); }),
+  for (int i = 0; i < 2; ++i)  // it stays known
+    EXPECT_THAT(verification.problem(),
                 AllOf(HasSubstr(paths[1]), HasSubstr("checksum"), HasSubstr("copy or write it again")));
 }
 
@@ -73,7 +71,7 @@ TEST(BackgroundVerification, ABadIdIsToldWhereTheChecksumIsRight) {
   shard.write(folder.file("a.h5"));
   const BackgroundVerification verification({folder.file("a.h5")});
   wait_for(verification);
-  EXPECT_THAT(error_text([&] { verification.check(); }), AllOf(HasSubstr("offset 3"), HasSubstr("id 300")));
+  EXPECT_THAT(verification.problem(), AllOf(HasSubstr("offset 3"), HasSubstr("id 300")));
 }
 
 }  // namespace

@@ -236,6 +236,19 @@ TEST_F(Program, WhatIsWrongIsSaidOnceWithTheRemedy) {
                 HasSubstr("run.folder = '" + where + "'"));
 }
 
+TEST_F(Program, ADamagedShardEndsTheRunWhileItTrains) {
+  ASSERT_EQ(run(command(2, "run")), 0) << output();
+  const auto before = files(path("run") / "checkpoints");
+  const std::string shard = folder_.file("shards/tokens-000000.h5");
+  std::string bytes = io::read_text(shard);
+  bytes.at(bytes.find(std::string("t\0h\0e\0", 6))) = 'T';  // ids have 16 bits
+  folder_.write("shards/tokens-000000.h5", bytes);
+  EXPECT_THAT(failure(command(2, "run", long_run)),
+              AllOf(HasSubstr("rank 0: '" + shard + "': the checksum of the contents is "),
+                    HasSubstr("the shard is damaged"), HasSubstr("The updates 13 to ")));
+  EXPECT_EQ(files(path("run") / "checkpoints"), before);
+}
+
 // Ranks 0 and 2 beside rank 1, which has arguments of its own.
 TEST_F(Program, RanksThatWereStartedDifferentlyEndTogetherInOneLine) {
   data::PackOptions options;

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -48,14 +47,14 @@ class BackgroundVerification {
   BackgroundVerification(const BackgroundVerification&) = delete;
   BackgroundVerification& operator=(const BackgroundVerification&) = delete;
 
-  /// Throws what verifying has found: Error naming the first bad shard. Does not wait.
-  void check() const;
+  /// What is wrong with the first bad shard, by name; empty while none was found. Does not wait.
+  std::string problem() const { return done_ ? problem_ : std::string(); }
 
   /// True when all shards were verified, or one was found bad.
   bool done() const { return done_; }
 
  private:
-  std::exception_ptr failure_;  // written before done_
+  std::string problem_;  // written before done_
   std::atomic<bool> done_ = false;
   std::jthread thread_;  // ends before what it writes to goes
 };
