@@ -43,6 +43,11 @@ std::vector<std::int64_t> closed_starts(std::vector<std::int64_t> starts, std::i
   return starts;
 }
 
+void require_no_full(const detail::MaskTerms& terms, std::string_view text, std::string_view field) {
+  require(!terms.full, "{} = '{}': documents are causal and do not join with 'full': write 'documents'",
+          field, detail::abbreviated(text));
+}
+
 }  // namespace
 
 Mask Mask::parse(std::string_view text, std::int64_t tokens, std::string_view field) {
@@ -57,8 +62,7 @@ Mask Mask::parse(std::string_view text, std::int64_t tokens, std::string_view fi
 Mask Mask::with_documents(std::string_view text, std::int64_t tokens, std::span<const std::int64_t> starts,
                           std::string_view field) {
   detail::MaskTerms terms = detail::parse_mask_terms(text, field);
-  require(!terms.full, "{} = '{}': documents are causal and do not join with 'full': write 'documents'",
-          field, detail::abbreviated(text));
+  require_no_full(terms, text, field);
   require(
       !terms.documents || terms.documents->starts.empty(),
       "{} = '{}': the term 'documents' lists start offsets, but the data give them: write 'documents' alone",
@@ -67,7 +71,15 @@ Mask Mask::with_documents(std::string_view text, std::int64_t tokens, std::span<
   return Mask(terms, detail::to_string(terms), tokens, field);
 }
 
-Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field)
+Mask Mask::with_other_documents(std::span<const std::int64_t> starts, std::string_view field) const {
+  detail::MaskTerms terms = detail::parse_mask_terms(text_, field);
+  require_no_full(terms, text_, field);
+  terms.documents = detail::MaskTerms::Documents{{starts.begin(), starts.end()}};
+  return Mask(terms, detail::to_string(terms), tokens(), field, this);
+}
+
+Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field,
+           const Mask* with_blocks)
     : text_(std::move(text)), outline_(detail::outline(terms)) {
   const std::string context = fmt::format("{} = '{}'", field, detail::abbreviated(text_));
   require(tokens >= 0 && tokens <= max_tokens,
@@ -94,17 +106,27 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
   }
   if (terms.blocks) {
     rule_.block_size = std::min(terms.blocks->size, std::max<std::int64_t>(tokens, 1));
-    const std::int64_t blocks = ceil_divide(tokens, rule_.block_size);
-    detail::BlockList list = detail::read_block_list(terms.blocks->file, blocks, context);
-    block_row_starts_ = std::move(list.row_starts);
-    block_columns_ = std::move(list.columns);
+    if (with_blocks != nullptr) {
+      block_row_starts_ = with_blocks->block_row_starts_;
+      block_columns_ = with_blocks->block_columns_;
+    } else {
+      const std::int64_t blocks = ceil_divide(tokens, rule_.block_size);
+      detail::BlockList list = detail::read_block_list(terms.blocks->file, blocks, context);
+      block_row_starts_ = std::move(list.row_starts);
+      block_columns_ = std::move(list.columns);
+    }
   }
-  Fingerprint documents, blocks;
+  Fingerprint documents;
   documents.add(document_starts_);
-  blocks.add(block_row_starts_);
-  blocks.add(block_columns_);
   documents_fingerprint_ = documents.value();
-  blocks_fingerprint_ = blocks.value();
+  if (with_blocks != nullptr) {
+    blocks_fingerprint_ = with_blocks->blocks_fingerprint_;
+  } else {
+    Fingerprint blocks;
+    blocks.add(block_row_starts_);
+    blocks.add(block_columns_);
+    blocks_fingerprint_ = blocks.value();
+  }
 }
 
 MaskRule Mask::rule() const {

@@ -6,9 +6,8 @@
 #include <array>
 #include <string_view>
 
+#include <annulus/base/error.hpp>
 #include <annulus/core/processor.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/io/crc32.hpp>
 #include <annulus/linalg/host_blas.hpp>
 #include <annulus/train/device.hpp>
 
@@ -65,12 +64,6 @@ comm::Facts config_facts(const Config& config) {
   for (const Key& key : config_table())
     if (!is_path(key.name)) facts.add(key.name, text_of(key, config), same_config);
   facts.add("what run.device stands for", device_of(config) == Device::gpu ? "gpu" : "cpu", same_config);
-  if (!config.attention.cluster.empty()) {
-    const std::string text = io::read_text(config.attention.cluster);
-    facts.add("the contents of attention.cluster",
-              fmt::format("crc32:{:08x}", io::crc32_of(std::span<const char>(text))),
-              "give every rank the same file");
-  }
   return facts;
 }
 
@@ -104,11 +97,28 @@ void agree_to_start(comm::Communicator& world, const Config& config, const DumpR
   comm::require_agreement(world, facts);
 }
 
+AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config) {
+  constexpr std::string_view remedy = "give every rank the same file";
+  AttentionInputs inputs;
+  std::string problem;
+  try {
+    inputs = read_attention_inputs(config);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  comm::throw_together(world, problem);
+  comm::Facts facts;
+  facts.add("the contents of attention.cluster", fmt::format("crc32:{:08x}", inputs.cluster_checksum),
+            remedy);
+  facts.add("the contents of the mask's block list", fmt::format("{:016x}", inputs.mask.blocks_fingerprint()),
+            remedy);
+  comm::require_agreement(world, facts);
+  return inputs;
+}
+
 void agree_on_kernels(comm::Communicator& world, const Config& config, attention::Kernel kernel,
                       const Mask& mask) {
   comm::Facts facts;
-  facts.add("the contents of the mask's block list", fmt::format("{:016x}", mask.blocks_fingerprint()),
-            "give every rank the same file");
   facts.add("the documents of the mask", fmt::format("{:016x}", mask.documents_fingerprint()), same_data);
   if (!config.parallel.mixed_hardware) facts.add(kernel_facts(kernel));
   comm::require_agreement(world, facts);

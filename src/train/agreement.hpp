@@ -7,6 +7,7 @@
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
 
+#include "train/attention_inputs.hpp"
 #include "train/hooks.hpp"
 
 /// What the ranks of a run must have alike, compared as soon as it is known (comm::require_agreement). What
@@ -17,14 +18,16 @@ namespace annulus::train {
 void agree_to_start(comm::Communicator& world, const Config& config, const DumpRequest& dump,
                     const Hooks& hooks);
 
-/// Once plans are made: what the mask has read, and the kernel of local attention that runs. The ranks of a
-/// context-parallel group have compared their plans then.
+/// Reads the files of attention (read_attention_inputs), once for the whole run, and compares what they hold.
+/// A file that one rank cannot read is an error of all.
+AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config);
+
+/// Once plans are made: the documents of the first sequence, and the kernel of local attention that runs. The
+/// ranks of a context-parallel group have compared their plans then.
 void agree_on_kernels(comm::Communicator& world, const Config& config, attention::Kernel kernel,
                       const Mask& mask);
 
-/// Every key of the configuration but paths, which may lead to the same elsewhere on every machine; of the
-/// cluster file that attention.schedule or attention.layout = 'auto' reads, its contents. Throws Error where
-/// that file cannot be read.
+/// Every key of the configuration but paths, which may lead to the same elsewhere on every machine.
 comm::Facts config_facts(const Config& config);
 
 /// The shards, wherever they lie.

@@ -8,12 +8,15 @@
 #include <annulus/train/flat_buffer.hpp>
 #include <annulus/train/trainer.hpp>
 
+#include "train/attention_inputs.hpp"
+
 namespace annulus::train {
 
-/// What tests put in the place of a rank's own program and hardware, and do to its state.
+/// What tests put in the place of a rank's own program, hardware and plans, and do to its state.
 struct Hooks {
   comm::Facts program = comm::program_facts();
   std::optional<comm::Facts> hardware;  ///< in the place of the processor; without it what the machine says
+  MakePlan make_plan;                   ///< in the place of plan::make_plan; without it that
   /// Called behind each update, before anything looks at its result.
   std::function<void(std::int64_t step, const Buffers&)> updated;
 };

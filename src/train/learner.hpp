@@ -55,8 +55,8 @@ class Learner {
 };
 
 /// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`; both
-/// outlive it. `documents`: see SequencePlans. Collective. Throws Error naming the key.
+/// outlive it. Collective. Throws Error naming the key.
 std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
-                                      const Config& config, std::span<const std::int64_t> documents);
+                                      const Config& config, const AttentionInputs& inputs);
 
 }  // namespace annulus::train

@@ -3,9 +3,9 @@
 
 namespace annulus::train {
 
-#define ANNULUS_INSTANTIATE(Exec)                                 \
-  template std::unique_ptr<Learner> make_learner_on<Exec, float>( \
-      comm::Communicator&, comm::Communicator&, const Config&, std::span<const std::int64_t>);
+#define ANNULUS_INSTANTIATE(Exec)                                                                          \
+  template std::unique_ptr<Learner> make_learner_on<Exec, float>(comm::Communicator&, comm::Communicator&, \
+                                                                 const Config&, const AttentionInputs&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

@@ -23,11 +23,11 @@ template <class Exec, class T>
 class LearnerOn final : public Learner {
  public:
   LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config,
-            std::span<const std::int64_t> documents)
+            const AttentionInputs& inputs)
       : world_(world),
         context_(context),
         config_(config),
-        attention_(exec_, context, config, documents),
+        attention_(exec_, context, config, inputs),
         llama_(exec_, config.model, attention_.plans().rows()),
         weights_(exec_, llama_.parameter_map(), config.adamw()),
         hashes_(exec_, llama_.parameter_map()),
@@ -173,8 +173,8 @@ class LearnerOn final : public Learner {
 
 template <class Exec, class T>
 std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
-                                         const Config& config, std::span<const std::int64_t> documents) {
-  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, documents);
+                                         const Config& config, const AttentionInputs& inputs) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, inputs);
 }
 
 }  // namespace annulus::train

@@ -5,6 +5,7 @@
 #include <Kokkos_Core.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -13,6 +14,13 @@
 namespace annulus::train {
 
 namespace {
+
+// Losses that an outcome tells: means over so many updates at either end.
+constexpr std::size_t averaged_updates = 10;
+
+double mean(const std::deque<double>& values) {
+  return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
 
 std::string clock_text(double seconds) {
   const auto s = static_cast<long>(std::lround(seconds));
@@ -60,6 +68,33 @@ void take_maxima(comm::Communicator& world, StepResult& result) {
                    comm::ReduceOp::max);
   auto next = values.begin();
   visit_maxima(result, [&](auto& value) { value = static_cast<std::decay_t<decltype(value)>>(*next++); });
+}
+
+void Tally::add(const StepResult& result) {
+  if (first_losses_.size() < averaged_updates) first_losses_.push_back(result.loss);
+  last_losses_.push_back(result.loss);
+  if (last_losses_.size() > averaged_updates) last_losses_.pop_front();
+  if (updates_++ > 0) {
+    tokens_ += result.tokens;
+    seconds_ += result.seconds;
+    flops_ += result.flops;
+  }
+  last_ = result;
+}
+
+double Tally::seconds_per_update() const {
+  return updates_ > 1 ? seconds_ / double(updates_ - 1) : last_.seconds;
+}
+
+void Tally::write(Outcome& outcome, int ranks) const {
+  outcome.first_loss = mean(first_losses_);
+  outcome.last_loss = mean(last_losses_);
+  outcome.seconds = seconds_;
+  if (seconds_ > 0) {
+    outcome.tokens_per_second = double(tokens_) / seconds_;
+    outcome.tflops = flops_ / seconds_ / ranks * 1e-12;
+  }
+  outcome.memory = last_.memory;
 }
 
 nlohmann::json to_json(const PeakMemory& peaks) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/peak_memory.hpp>
+#include <annulus/train/trainer.hpp>
 
 namespace annulus::train {
 
@@ -38,6 +40,24 @@ PeakMemory peak_memory();
 /// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory, stop_signal
 /// and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
+
+/// What a run sums up of its updates.
+class Tally {
+ public:
+  void add(const StepResult& result);
+
+  /// Of the updates but the first, which warms up; of this one while it is the only one.
+  double seconds_per_update() const;
+
+  /// Losses, rates and memory, for `ranks` ranks.
+  void write(Outcome& outcome, int ranks) const;
+
+ private:
+  std::deque<double> first_losses_, last_losses_;
+  std::int64_t updates_ = 0, tokens_ = 0;  // tokens, seconds and operations: of updates but the first
+  double seconds_ = 0, flops_ = 0;
+  StepResult last_;
+};
 
 /// What the report of a run needs to know of it.
 struct ReportOptions {

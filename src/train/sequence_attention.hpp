@@ -38,13 +38,12 @@ class SequenceAttention {
  public:
   using Attention = distributed::Attention<Exec, T>;
 
-  /// `documents`: see SequencePlans.
   SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config,
-                    std::span<const std::int64_t> documents)
+                    const AttentionInputs& inputs)
       : kernel_(kernel_of<Exec, T>(config)),
         runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_)),
         warning_(attention::slow_kernel_warning<Exec, T>(config.model.head_dim, kernel_)),
-        plans_(context.topology(), context.rank(), config, documents),
+        plans_(context.topology(), context.rank(), config, inputs),
         attention_(make(exec, context, config)) {}
 
   /// For a sequence whose documents start at `document_starts`.

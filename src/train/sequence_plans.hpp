@@ -8,6 +8,8 @@
 #include <annulus/plan/plan.hpp>
 #include <annulus/train/config.hpp>
 
+#include "train/attention_inputs.hpp"
+
 namespace annulus::train {
 
 /// What the attention of a run computes, and by which plans. The mask may follow the documents of each
@@ -18,10 +20,8 @@ class SequencePlans {
   static bool chooses_by_documents(const Config& config);
 
   /// For this rank of the context-parallel group of `topology`. Chooses where the configuration says auto:
-  /// every rank alike, from the same numbers; for a sequence whose documents start at `documents` where the
-  /// mask follows them.
-  SequencePlans(const Topology& topology, int rank, const Config& config,
-                std::span<const std::int64_t> documents);
+  /// every rank alike, from the same numbers.
+  SequencePlans(const Topology& topology, int rank, const Config& config, const AttentionInputs& inputs);
 
   /// This rank's rows of every sequence.
   PositionMap rows() const { return problem_.shard(rank_); }
@@ -41,14 +41,15 @@ class SequencePlans {
   std::int64_t pairs() const { return pairs_; }
 
  private:
-  void choose(const Config& config);
+  void choose(const Config& config, const simulate::Cluster& cluster);
   void set_mask(Mask mask);
 
   int rank_;
-  std::string schedule_, mask_text_;
+  std::string schedule_;
   bool follows_documents_, chosen_;
   std::vector<std::int64_t> starts_;  // of the sequence whose mask is set
   plan::Problem problem_;
+  MakePlan make_plan_;
   std::int64_t pairs_ = 0;
 };
 

@@ -2,21 +2,18 @@
 
 #include <spdlog/spdlog.h>
 
-#include <deque>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
-#include <annulus/io/atomic.hpp>
-#include <annulus/trace/recorder.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/device.hpp>
 #include <annulus/train/stop_signal.hpp>
 
 #include "train/agreement.hpp"
+#include "train/dump.hpp"
 #include "train/groups.hpp"
 #include "train/hooks.hpp"
 #include "train/learner.hpp"
@@ -29,29 +26,22 @@ namespace annulus::train {
 
 namespace {
 
-double mean(const std::deque<double>& values) {
-  return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
-}
-
-// Losses that the summary is told: means over so many updates at either end.
-constexpr std::size_t averaged_updates = 10;
-
 class Run {
  public:
-  Run(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
-      const Hooks& hooks)
+  Run(comm::Communicator& world, Config config, AttentionInputs inputs, const ResumePolicy& resume,
+      const DumpRequest& dump, const Hooks& hooks)
       : world_(world),
         dump_(dump),
         hooks_(hooks),
         dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
         groups_(Groups::make(world, config_.parallel.context)),
-        learner_(make_learner(world, *groups_.context, config_, typical_documents(*dataset_, config_))) {
+        learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
     hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
-    check_dump();
+    dump_.check(progress_.step + 1, config_.train.steps, folder_.has_value());
     check_replicas("before the first update");
   }
 
@@ -63,8 +53,7 @@ class Run {
     outcome.layout = learner_->plans().layout().to_string();
     outcome.device = learner_->description();
     outcome.transport = world_.description();
-    std::deque<double> first_losses, last_losses;
-    double flops = 0;
+    Tally tally;
     std::string last_checkpoint =
         resumed_ && folder_ ? folder_->resume_from()->file().string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
@@ -76,16 +65,9 @@ class Run {
           last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
       if (due || (every > 0 && progress_.step % every == 0))
         check_replicas(fmt::format("after update {}", progress_.step));
-      if (first_losses.size() < averaged_updates) first_losses.push_back(result.loss);
-      last_losses.push_back(result.loss);
-      if (last_losses.size() > averaged_updates) last_losses.pop_front();
-      if (progress_.step > outcome.first_step + 1) {  // the first one warms up
-        outcome.seconds += result.seconds;
-        flops += result.flops;
-      }
-      report(result, outcome);
+      tally.add(result);
+      report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_update());
       outcome.stop_signal = result.stop_signal;
-      outcome.memory = result.memory;
       if (due) {
         outcome.last_save_failed = !save();
         if (outcome.last_save_failed)
@@ -95,13 +77,7 @@ class Run {
       }
     }
     outcome.last_step = progress_.step;
-    outcome.first_loss = mean(first_losses);
-    outcome.last_loss = mean(last_losses);
-    const auto timed = outcome.last_step - outcome.first_step - 1;
-    if (timed > 0 && outcome.seconds > 0) {
-      outcome.tokens_per_second = double(timed) * double(tokens_per_step()) / outcome.seconds;
-      outcome.tflops = flops / outcome.seconds / world_.size() * 1e-12;
-    }
+    tally.write(outcome, world_.size());
     outcome.last_checkpoint = last_checkpoint;
     const bool verified = !verification_ || verification_->complete(outcome.first_step + 1, progress_.step);
     if (world_.rank() == 0) conclude(outcome, verified);
@@ -109,6 +85,12 @@ class Run {
   }
 
  private:
+  std::unique_ptr<Learner> make_learner(AttentionInputs inputs) const {
+    inputs.documents = typical_documents(*dataset_, config_);
+    if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
+    return train::make_learner(world_, *groups_.context, config_, inputs);
+  }
+
   void conclude(const Outcome& outcome, bool verified) const {
     if (!verified)
       spdlog::info(
@@ -219,8 +201,11 @@ class Run {
     const std::int64_t step = progress_.step + 1;
     const comm::Watch::Doing doing(world_.watch(), fmt::format("update {}", step));
     const std::vector<data::Sequence> sequences = next_sequences();
-    StepResult result = !dump_.file.empty() && step == dump_.step ? recorded_update(step, sequences)
-                                                                  : update(step, sequences, nullptr);
+    StepResult result =
+        dump_.is_of(step)
+            ? dump_.record(world_, config_, *learner_, update_sequences(),
+                           [&](trace::Recorder& recorder) { return update(step, sequences, &recorder); })
+            : update(step, sequences, nullptr);
     if (hooks_.updated) hooks_.updated(step, learner_->buffers());
     progress_.step = step;
     progress_.stream = loader_->state();
@@ -237,39 +222,6 @@ class Run {
     return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder);
   }
 
-  // Which update is meant, and whether it comes and its file can be written, is known before the first.
-  void check_dump() {
-    if (dump_.file.empty()) return;
-    const std::int64_t first = progress_.step + 1;
-    if (dump_.step == 0) dump_.step = first;
-    require(
-        dump_.step >= first && dump_.step <= config_.train.steps,
-        "--dump-step {}: this run makes the updates {} to {}: name one of these, raise train.steps, or start "
-        "from an earlier checkpoint (--resume)",
-        dump_.step, first, config_.train.steps);
-    if (folder_) io::require_writable(dump_.file);
-  }
-
-  StepResult recorded_update(std::int64_t step, std::span<const data::Sequence> sequences) {
-    StepResult result;
-    trace::record(
-        dump_.file, world_, {update_sequences(), config_.data.sequence_length},
-        [&](io::FileWriter& file) {
-          file.set_attribute("program", "annulus-train");
-          file.set_attribute("step", step);
-          file.set_attribute("config", config_.to_toml());
-          file.set_attribute("dtype", config_.train.dtype);
-          file.set_attribute("device", learner_->description());
-          file.set_attribute("ranks", world_.size());
-          file.set_attribute("schedule", learner_->plans().schedule());
-          file.set_attribute("layout", learner_->plans().layout().to_string());
-          file.set_attribute("kernel", std::string(name_of(learner_->kernel())));
-        },
-        [&](trace::Recorder& recorder) { result = update(step, sequences, &recorder); });
-    if (folder_) spdlog::info("the tensors of step {} are in {}", step, dump_.file.string());
-    return result;
-  }
-
   std::vector<data::Sequence> next_sequences() {
     const Region region("annulus::train::data");
     std::vector<data::Sequence> sequences;
@@ -277,17 +229,14 @@ class Run {
     return sequences;
   }
 
-  void report(const StepResult& result, const Outcome& outcome) {
+  void report(const StepResult& result, bool first, double seconds_per_update) {
     if (!folder_) return;
     const ReportOptions options{world_.size(), config_.run.peak_tflops};
     folder_->write_metrics(metrics_record(result, options, progress_.step, progress_.step * result.tokens,
                                           progress_.stream.epoch));
-    if (progress_.step % config_.train.log_every != 0 && progress_.step != outcome.first_step + 1 &&
-        progress_.step != config_.train.steps)
-      return;
-    const auto timed = progress_.step - outcome.first_step - 1;
-    spdlog::info("{}", progress_line(result, options, progress_.step, config_.train.steps,
-                                     timed > 0 ? outcome.seconds / double(timed) : result.seconds));
+    if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
+      spdlog::info("{}",
+                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_update));
   }
 
   // False, on every rank, when the checkpoint could not be written: training goes on without it.
@@ -340,7 +289,7 @@ class Run {
   }
 
   comm::Communicator& world_;
-  DumpRequest dump_;
+  Dump dump_;
   const Hooks& hooks_;
   const StopSignal stop_;
   std::shared_ptr<const data::TokenDataset> dataset_;
@@ -365,7 +314,8 @@ Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resu
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
               const Hooks& hooks) {
   agree_to_start(world, config, dump, hooks);
-  return Run(world, std::move(config), resume, dump, hooks).run();
+  AttentionInputs inputs = agree_on_inputs(world, config);
+  return Run(world, std::move(config), std::move(inputs), resume, dump, hooks).run();
 }
 
 }  // namespace annulus::train

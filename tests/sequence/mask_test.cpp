@@ -91,6 +91,28 @@ TEST(Mask, DocumentsFromData) {
             matrix(Mask::parse("documents:0,4,6+dilated:2,2", 10)));
 }
 
+TEST(Mask, OtherDocumentsLeaveTheRestAsItIs) {
+  const TemporaryFolder folder;
+  const std::string blocks = "annulus-block-mask 1\nblocks 5\n0: 0\n1: 1\n2: 0-2\n3: 3\n4: 1 4\nend\n";
+  const std::string list = folder.file("list.txt");
+  const std::vector<std::int64_t> one{0}, three{0, 4, 6}, two{0, 3};
+  for (const std::string& text : {std::string("documents"), std::string("window:2,0"), "blocks:2," + list,
+                                  "dilated:2,2+documents+blocks:2," + list}) {
+    folder.write("list.txt", blocks);
+    const Mask first = Mask::with_documents(text, 10, one), expected = Mask::with_documents(text, 10, three);
+    folder.write("list.txt", "no block list");  // which is not read again
+    for (const Mask& mask :
+         {first.with_other_documents(three), first.with_other_documents(two).with_other_documents(three)}) {
+      EXPECT_EQ(mask.to_string(), expected.to_string());
+      EXPECT_EQ(matrix(mask), matrix(expected));
+      EXPECT_EQ(mask.documents_fingerprint(), expected.documents_fingerprint());
+      EXPECT_EQ(mask.blocks_fingerprint(), expected.blocks_fingerprint());
+    }
+  }
+  EXPECT_THAT(error_text([&] { Mask::parse("full", 10).with_other_documents(three, "train.mask"); }),
+              HasSubstr("train.mask = 'full'"));
+}
+
 TEST(Mask, CopiesShareNothing) {
   const TemporaryFolder folder;
   const std::string text = "documents:0,2+blocks:2," +

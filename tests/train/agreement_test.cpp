@@ -5,10 +5,12 @@
 #include <annulus/io/atomic.hpp>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <variant>
 
 #include "train/agreement.hpp"
 #include "train/config_table.hpp"
+#include "train/opens.hpp"
 #include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
@@ -19,11 +21,14 @@ namespace fs = std::filesystem;
 using annulus::train::test::checkpoint_of;
 using annulus::train::test::losses;
 using annulus::train::test::messages;
+using annulus::train::test::Opens;
 using annulus::train::test::TinyRun;
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing::Pair;
 using testing::StartsWith;
+using testing::UnorderedElementsAre;
 
 class Agreement : public testing::Test {
  protected:
@@ -63,9 +68,6 @@ TEST_F(Agreement, ARunThatGoesOnIsComparedToo) {
 // So that a new key cannot be forgotten.
 TEST_F(Agreement, EveryKeyButPathsIsCompared) {
   Config config = tiny_.config("run");
-  config.attention.schedule = "auto";
-  config.attention.cluster = tiny_.file("cluster.toml").string();
-  io::write_text_atomically(config.attention.cluster, "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
   const std::uint64_t all = config_facts(config).fingerprint();
   for (const Key& key : config_table()) {
     Config other = config;
@@ -84,11 +86,9 @@ TEST_F(Agreement, EveryKeyButPathsIsCompared) {
             *value += 1;
         },
         key.reference(other));
-    const bool path = std::string(key.name) == "run.folder" || std::string(key.name) == "data.shards";
-    if (std::string(key.name) == "attention.cluster")
-      fs::copy(config.attention.cluster, other.attention.cluster);
-    const bool same = path || std::string(key.name) == "attention.cluster";  // a copy of the file
-    EXPECT_EQ(config_facts(other).fingerprint() == all, same) << key.name;
+    const bool path =
+        std::set<std::string>{"run.folder", "data.shards", "attention.cluster"}.contains(key.name);
+    EXPECT_EQ(config_facts(other).fingerprint() == all, path) << key.name;
   }
 }
 
@@ -117,6 +117,35 @@ TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
         with_other(2, blocks, [&](Config& c) { c.attention.mask = list("other", "1"); }),
         Each(AllOf(StartsWith("ranks disagree about "), HasSubstr("block"), HasSubstr(" on rank 1, "))));
   }
+}
+
+/// Sequences whose documents differ bring new masks and plans, but no new look at the block list.
+TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
+  fs::create_directory(tiny_.file("inputs"));
+  const std::string cluster = tiny_.file("inputs/cluster.toml").string(),
+                    list = tiny_.file("inputs/list").string();
+  io::write_text_atomically(cluster, "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
+  io::write_text_atomically(list, "annulus-block-mask 1\nblocks 2\n0: 0\n1: 0-1\nend\n");
+  Config config = tiny_.config("run");
+  config.data.sequence_length = 700;
+  config.train.micro_batches = 4;
+  config.attention.schedule = "auto";
+  config.attention.cluster = cluster;
+  config.attention.mask = "documents+blocks:350," + list;
+  Opens opens(tiny_.file("inputs"));
+  test::run(2, config);
+  EXPECT_THAT(opens.count(), UnorderedElementsAre(Pair("cluster.toml", 2), Pair("list", 2)));
+}
+
+TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
+  Config config = tiny_.config("run");
+  config.attention.schedule = "auto";
+  config.attention.cluster = tiny_.file("cluster.toml").string();
+  io::write_text_atomically(config.attention.cluster, "");
+  EXPECT_THAT(with_other(3, config, [&](Config& c) { c.attention.cluster = tiny_.file("none").string(); }),
+              Each(AllOf(HasSubstr(tiny_.file("none").string()), HasSubstr("check the path"),
+                         HasSubstr("(found on rank 1)"))));
+  EXPECT_FALSE(fs::exists(config.run.folder));
 }
 
 TEST_F(Agreement, OtherShardsAreNamedAndCopiesAreNot) {

@@ -30,6 +30,13 @@ std::vector<std::int64_t> short_documents(std::int64_t tokens) {
   return starts;
 }
 
+SequencePlans plans_of(const Topology& topology, int rank, const Config& config,
+                       const std::vector<std::int64_t>& documents) {
+  AttentionInputs inputs = read_attention_inputs(config);
+  inputs.documents = documents;
+  return SequencePlans(topology, rank, config, inputs);
+}
+
 std::int64_t pairs_of(const SequencePlans& plans, int rank) {
   const plan::Problem& problem = plans.problem();
   const PositionMap whole = Layout().shard(problem.mask.tokens(), 1, 0);
@@ -41,8 +48,8 @@ TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
   ASSERT_TRUE(SequencePlans::chooses_by_documents(config));
   const Topology node({4});
   const std::vector<std::int64_t> one = {0}, many = short_documents(65536);
-  EXPECT_EQ(SequencePlans(node, 0, config, one).layout().to_string(), "zigzag");
-  const SequencePlans plans(node, 0, config, many);
+  EXPECT_EQ(plans_of(node, 0, config, one).layout().to_string(), "zigzag");
+  const SequencePlans plans = plans_of(node, 0, config, many);
   EXPECT_TRUE(plans.chosen());
   std::vector<std::int64_t> pairs;
   for (int rank = 0; rank < 4; ++rank) pairs.push_back(pairs_of(plans, rank));
@@ -52,7 +59,7 @@ TEST(SequencePlans, LayoutIsChosenForTheDocumentsOfTheData) {
 
 TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
   const std::vector<std::int64_t> many = short_documents(65536), one = {0};
-  SequencePlans plans(Topology({4}), 1, long_sequences("causal+documents"), many);
+  SequencePlans plans = plans_of(Topology({4}), 1, long_sequences("causal+documents"), many);
   const std::int64_t pairs = plans.pairs();
   EXPECT_FALSE(plans.follow(many));
   EXPECT_TRUE(plans.follow(one));

@@ -36,6 +36,10 @@ class Mask {
   static Mask with_documents(std::string_view text, std::int64_t tokens, std::span<const std::int64_t> starts,
                              std::string_view field = "mask");
 
+  /// This mask with documents that start at `starts`, in the place of its own where it has some. The block
+  /// list is this mask's: no file is read. Throws Error like with_documents.
+  Mask with_other_documents(std::span<const std::int64_t> starts, std::string_view field = "mask") const;
+
   /// The text that was parsed; with_documents puts in the start offsets, so that parse reads it again.
   const std::string& to_string() const { return text_; }
   std::int64_t tokens() const { return rule_.tokens; }
@@ -60,7 +64,9 @@ class Mask {
   bool is_empty(const PositionMap& q, const PositionMap& k) const;
 
  private:
-  Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field);
+  /// Without `with_blocks` the block list is read from its file, else it is that of `with_blocks`.
+  Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens, std::string_view field,
+       const Mask* with_blocks = nullptr);
 
   MaskRule rule_;  // its pointers stay null; rule() fills them in
   std::string text_ = "full", outline_ = "full";
