@@ -119,7 +119,7 @@ def measure(torch, case):
     for name, prepare in passes.items():
         try:
             time(name, prepare())
-        except (RuntimeError, NotImplementedError, AssertionError, TypeError) as error:  # torch.OutOfMemoryError is one
+        except Exception as error:  # noqa: BLE001: compilers of kernels have exceptions of their own
             results[name] = {"error": short(error)}
     return results
 
@@ -135,7 +135,7 @@ def flash_attention():
     """The version of FlashAttention-4, or None where it cannot be imported."""
     try:
         from flash_attn import cute  # noqa: F401
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001: what it stands on looks for a GPU and a driver when it is imported
         print(f"FlashAttention-4 is left out: {error}", file=sys.stderr)
         return None
     return version("flash-attn-4") or "unknown version"
