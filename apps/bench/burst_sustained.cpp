@@ -5,7 +5,6 @@
 #include <cmath>
 #include <thread>
 
-#include <annulus/base/error.hpp>
 #include <annulus/core/stopwatch.hpp>
 
 namespace annulus::bench {
@@ -17,12 +16,16 @@ void sleep(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-/// What is enqueued next starts some milliseconds later.
+/// What is enqueued next starts some milliseconds later: a thread of the GPU waits, as in torch.cuda._sleep,
+/// by which apps/compare/gpu_rates.py holds other programs as long. A host that waited would let the GPU rest
+/// on, and its clock may need time to come back.
 void hold([[maybe_unused]] const Exec& exec) {
 #ifdef KOKKOS_ENABLE_CUDA
-  const cudaError_t code = cudaLaunchHostFunc(
-      exec.cuda_stream(), [](void*) { sleep(2e-3); }, nullptr);
-  require(code == cudaSuccess, "cudaLaunchHostFunc failed: {}", cudaGetErrorString(code));
+  Kokkos::parallel_for(
+      "annulus::bench::hold", Kokkos::RangePolicy<Exec>(exec, 0, 1), KOKKOS_LAMBDA(int) {
+        KOKKOS_IF_ON_DEVICE((constexpr long long cycles = 4'000'000; const long long start = clock64();
+                             while (clock64() - start < cycles){}))
+      });
 #endif
 }
 
