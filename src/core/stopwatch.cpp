@@ -65,7 +65,7 @@ void StreamIntervals::collect(bool all) {
     require_success(state, "cudaEventQuery");
     float milliseconds = 0;
     require_success(cudaEventElapsedTime(&milliseconds, event_of(pair.begin), event_of(pair.end)),
-          "cudaEventElapsedTime");
+                    "cudaEventElapsedTime");
     seconds_ += 1e-3 * static_cast<double>(milliseconds);
     spare_.insert(spare_.end(), {pair.begin, pair.end});
     open_.pop_front();
