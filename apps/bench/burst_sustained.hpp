@@ -23,8 +23,8 @@ struct BurstSustained {
 
 /// Times `work`, which enqueues work on `exec`; a first call is not timed. The time is the device's: of all
 /// that it does for a call, the gaps between kernels included. Launches happen while the device is held back
-/// by some milliseconds or works on earlier calls, so that the host is ahead; on the host's own execution space
-/// the time is that until the call returns.
+/// by some milliseconds or works on earlier calls, so that the host is ahead; on the host's own execution
+/// space the time is that until the call returns.
 BurstSustained measure_rates(const Kokkos::DefaultExecutionSpace& exec, const RateOptions& options,
                              const std::function<void()>& work);
 
