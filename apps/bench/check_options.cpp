@@ -9,6 +9,7 @@
 
 #include "bench/case.hpp"
 #include "bench/options.hpp"
+#include "bench/ring_steps.hpp"
 #include "common/checks.hpp"
 
 namespace annulus::bench {
@@ -89,6 +90,18 @@ void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
           "--local measures random inputs and writes no tensors: leave --data and --dump out");
   require(cases == 1 && o.csv.empty() && o.html.empty(),
           "--local measures one case and writes --json alone: give one value each");
+  const std::vector<std::string>& names = ring_step_names();
+  for (const std::string& step : o.common.steps) {
+    require(step == "all" ? o.common.steps.size() == 1 : std::ranges::find(names, step) != names.end(),
+            "--steps {}: give all, or some of {}", step, fmt::join(names, ", "));
+  }
+}
+
+void check_steps(const AttentionOptions& o) {
+  require(o.steps.empty() || o.local, "--steps is of use with --local only");
+  require(o.pause >= 0 && o.pause <= 60, "--pause is {}: give seconds from 0 to 60", o.pause);
+  require(o.sustained > 0 && o.sustained <= 60, "--sustained is {}: give seconds above 0, at most 60",
+          o.sustained);
 }
 
 }  // namespace
@@ -105,6 +118,7 @@ void check_options(const SweepOptions& o, int ranks) {
   attention::parse_kernel(o.common.kernel, "--kernel");
   o.common.transport.check();
   check_spin(o);
+  check_steps(o.common);
   require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
           "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
           "the machine says",

@@ -2,17 +2,40 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <annulus/core/memory.hpp>
+#include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::bench {
 
-/// About normally distributed (mean 0, variance 1), a pure function of its arguments: every number of ranks
-/// and every layout has the same problem. `place` is a global position, or a token id for embeddings.
-float seeded_value(std::uint64_t seed, plan::Tensor tensor, int batch, int head, std::int64_t place, int dim);
+/// The finalizer of splitmix64 (Steele, Lea, Flood 2014).
+KOKKOS_INLINE_FUNCTION std::uint64_t mix_bits(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+/// About normally distributed (mean 0, variance 1), a pure function of its arguments: every number of ranks,
+/// every layout and every device has the same problem. `place` is a global position, or a token id for
+/// embeddings.
+KOKKOS_INLINE_FUNCTION float seeded_value(std::uint64_t seed, plan::Tensor tensor, std::int64_t batch,
+                                          std::int64_t head, std::int64_t place, int dim) {
+  constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
+  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(tensor), static_cast<std::uint64_t>(batch),
+                                   static_cast<std::uint64_t>(head), static_cast<std::uint64_t>(place),
+                                   static_cast<std::uint64_t>(dim)};
+  std::uint64_t bits = mix_bits(seed + golden);
+  for (const std::uint64_t number : numbers) bits = mix_bits(bits + golden * (number + 1));
+  // The sum of four uniform 16-bit numbers, brought to mean 0 and variance 1.
+  std::int32_t sum = 0;
+  for (int part = 0; part < 4; ++part) sum += static_cast<std::int32_t>((bits >> (16 * part)) & 0xffffu);
+  constexpr float scale = 2.6429e-5f;  // 1 / √(4 · (2^32 − 1) / 12)
+  return (static_cast<float>(sum) - 131070.0f) * scale;
+}
 
 /// Values of one tensor for the rows of one rank.
 struct InputSource {
@@ -22,7 +45,22 @@ struct InputSource {
       tokens;  ///< (batch, rows); empty: values by position instead of embeddings
 };
 
-/// One of q, k, v, d_o: (batch, heads, rows, head_dim), rounded to T.
+/// The token ids of `source`, (batch, rows), in the memory of `exec`; without any where it has none.
+template <class Exec>
+Array2<std::int32_t, Exec> tokens_on(const Exec& exec, const InputSource& source) {
+  if (source.tokens.empty()) return {};
+  const Array2<std::int32_t, Exec> tokens(
+      Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "annulus::bench::tokens"), source.tokens.size(),
+      static_cast<std::size_t>(source.positions.count));
+  const auto host = Kokkos::create_mirror_view(tokens);
+  for (std::size_t b = 0; b < host.extent(0); ++b)
+    for (std::size_t row = 0; row < host.extent(1); ++row) host(b, row) = source.tokens[b][row];
+  Kokkos::deep_copy(exec, tokens, host);
+  exec.fence("annulus::bench::tokens_on: the host copy goes away");
+  return tokens;
+}
+
+/// One of q, k, v, d_o: (batch, heads, rows, head_dim), rounded to T. Made where `exec` computes.
 template <class Exec, class T>
 Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem, plan::Tensor tensor,
                                   const InputSource& source) {
@@ -30,25 +68,23 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
   const std::string label = "annulus::bench::" + std::string(plan::name_of(tensor));
   auto input = Owned<Array4<T, Exec>>::uninitialized(exec, MemoryCategory::activations, label, problem.batch,
                                                      heads, source.positions.count, problem.head_dim);
-  const auto host = Kokkos::create_mirror_view(input.view());
-  const bool embedded = !source.tokens.empty();
+  const Array4<T, Exec> values = input.view();
+  const auto tokens = tokens_on(exec, source);
+  const PositionMap positions = source.positions;
+  const std::uint64_t seed = source.seed;
+  const std::int64_t rows = positions.count;
+  const int head_dim = problem.head_dim;
   Kokkos::parallel_for(
-      "annulus::bench::make_input",
-      Kokkos::MDRangePolicy<HostExec, Kokkos::Rank<3, Kokkos::Iterate::Right, Kokkos::Iterate::Right>,
-                            Kokkos::IndexType<std::int64_t>>(HostExec(), {0, 0, 0},
-                                                             {problem.batch, heads, source.positions.count}),
-      [&](const std::int64_t b, const std::int64_t h, const std::int64_t row) {
-        const std::int64_t place =
-            embedded ? source.tokens[static_cast<std::size_t>(b)][static_cast<std::size_t>(row)]
-                     : source.positions(row);
-        for (int i = 0; i < problem.head_dim; ++i) {
-          // One token has one embedding, in whatever sequence of the batch it stands.
-          host(b, h, row, i) = T(seeded_value(source.seed, tensor, embedded ? 0 : static_cast<int>(b),
-                                              static_cast<int>(h), place, i));
-        }
+      "annulus::bench::make_input", ElementRange<Exec>(exec, 0, std::int64_t{problem.batch} * heads * rows),
+      KOKKOS_LAMBDA(const std::int64_t n) {
+        const std::int64_t row = n % rows, h = n / rows % heads, b = n / rows / heads;
+        const bool embedded = tokens.data() != nullptr;
+        const std::int64_t place = embedded ? tokens(b, row) : positions(row);
+        // One token has one embedding, in whatever sequence of the batch it stands.
+        for (int i = 0; i < head_dim; ++i)
+          values(b, h, row, i) = T(seeded_value(seed, tensor, embedded ? 0 : b, h, place, i));
       });
-  Kokkos::deep_copy(exec, input.view(), host);
-  exec.fence("annulus::bench::make_input: the host copy goes away");
+  exec.fence("annulus::bench::make_input: the tokens go away");
   return input;
 }
 

@@ -8,10 +8,13 @@
 #include <vector>
 
 #include <annulus/base/version.hpp>
+#include <annulus/core/processor.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "bench/local_check.hpp"
+#include "bench/ring_steps.hpp"
 #include "bench/statistics.hpp"
+#include "bench/step_check.hpp"
 #include "common/checks.hpp"
 
 namespace annulus::bench {
@@ -45,6 +48,11 @@ class Sgemm {
   std::vector<float> a_, b_, c_;
 };
 
+/// A GPU has no OpenBLAS beside it.
+bool times_steps(const AttentionOptions& o) {
+  return has_device || !o.steps.empty();
+}
+
 json rate(const Times& times, double flops) {
   return {{"seconds", times.median()},
           {"seconds_min", times.least()},
@@ -72,35 +80,44 @@ plan::Problem make_problem(const AttentionOptions& o) {
   return problem;
 }
 
+/// sgemm and both passes in turns.
 template <class T>
-json measure(const AttentionOptions& o, const plan::Problem& problem) {
-  const attention::Kernel kernel = attention::parse_kernel(o.kernel, "--kernel");
-  LocalPasses<T> passes(problem, o.seed, kernel);
-  const json check = check_local(passes, o.seed, kernel);
-
+void measure_beside_sgemm(LocalPasses<T>& passes, int repetitions, double pairs, json& report) {
   Sgemm multiply;
   Times sgemm, forward, backward;
-  for (int round = 0; round <= o.repetitions; ++round) {
+  for (int round = 0; round <= repetitions; ++round) {
     const bool timed = round > 0;  // the first round warms up
     time(timed ? &sgemm : nullptr, [&] { multiply(); });
     time(timed ? &forward : nullptr, [&] { passes.forward(); });
     time(timed ? &sgemm : nullptr, [&] { multiply(); });
     time(timed ? &backward : nullptr, [&] { passes.backward(); });
   }
+  const double flops = 4.0 * pairs * passes.problem().head_dim;
+  report["forward"] = pass(forward, flops, sgemm);
+  report["backward"] = pass(backward, 2.5 * flops, sgemm);
+  report["sgemm"] = rate(sgemm, Sgemm::flops);
+  report["sgemm_gflops"] = Sgemm::flops / sgemm.median() * 1e-9;
+  report["openblas_core"] = openblas_get_corename();
+  report["sgemm"]["size"] = Sgemm::size;
+  if (const char* core = std::getenv("OPENBLAS_CORETYPE")) {
+    report["sgemm"]["note"] =
+        std::string("OPENBLAS_CORETYPE=") + core +
+        " in the environment chose OpenBLAS' kernels; unset, it takes those for this processor";
+  }
+}
 
+template <class T>
+json measure(const AttentionOptions& o, const plan::Problem& problem) {
+  const attention::Kernel kernel = attention::parse_kernel(o.kernel, "--kernel");
+  LocalPasses<T> passes(problem, o.seed, kernel);
   const double pairs = static_cast<double>(problem.mask.pairs(passes.positions(), passes.positions())) *
                        problem.heads * problem.batch;
-  const double flops = 4.0 * pairs * problem.head_dim;
-  json report = {{"forward", pass(forward, flops, sgemm)},
-                 {"backward", pass(backward, 2.5 * flops, sgemm)},
-                 {"sgemm", rate(sgemm, Sgemm::flops)},
-                 {"sgemm_gflops", Sgemm::flops / sgemm.median() * 1e-9},
-                 {"openblas_core", openblas_get_corename()},
+  json report = {{"check", check_local(passes, o.seed, kernel)},
                  {"pairs", pairs},
-                 {"check", check},
                  {"threads", HostExec().concurrency()},
-                 {"execution_space", HostExec::name()},
-                 {"attention_kernel", name_of(attention::kernel_for<HostExec, T>(o.head_dim, kernel))},
+                 {"execution_space", LocalPasses<T>::Exec::name()},
+                 {"device", gpu_model()},
+                 {"attention_kernel", name_of(passes.kernel())},
                  {"git_hash", git_hash()},
                  {"config",
                   {{"tokens", o.tokens},
@@ -113,13 +130,44 @@ json measure(const AttentionOptions& o, const plan::Problem& problem) {
                    {"kernel", o.kernel},
                    {"seed", o.seed},
                    {"repetitions", o.repetitions}}}};
-  report["sgemm"]["size"] = Sgemm::size;
-  if (const char* core = std::getenv("OPENBLAS_CORETYPE")) {
-    report["sgemm"]["note"] =
-        std::string("OPENBLAS_CORETYPE=") + core +
-        " in the environment chose OpenBLAS' kernels; unset, it takes those for this processor";
+  if (times_steps(o)) {
+    const typename LocalPasses<T>::Results running(passes.exec(), problem);
+    report["check"]["steps"] = check_steps(passes, running);
+    report["config"]["pause"] = o.pause;
+    report["config"]["sustained"] = o.sustained;
+    const bool all = o.steps.empty() || o.steps == std::vector<std::string>{"all"};
+    report["steps"] =
+        measure_ring_steps(passes, running, all ? ring_step_names() : o.steps,
+                           {.repetitions = o.repetitions, .pause = o.pause, .sustained = o.sustained}, pairs);
+  } else {
+    measure_beside_sgemm(passes, o.repetitions, pairs, report);
   }
   return report;
+}
+
+void print_beside_sgemm(const json& report) {
+  fmt::print("  {:<9} {:>8.1f} GFLOP/s  (OpenBLAS {}, {}³)\n", "sgemm", report["sgemm_gflops"].get<double>(),
+             report["openblas_core"].get<std::string>(), Sgemm::size);
+  for (const char* name : {"forward", "backward"}) {
+    const json& entry = report[name];
+    fmt::print("  {:<9} {:>8.1f} GFLOP/s  {:.3f} of sgemm  ({:.2f} ms, {:.2f} to {:.2f})\n", name,
+               entry["gflops"].get<double>(), entry["share_of_sgemm"].get<double>(),
+               1e3 * entry["seconds"].get<double>(), 1e3 * entry["seconds_min"].get<double>(),
+               1e3 * entry["seconds_max"].get<double>());
+  }
+  if (report["sgemm"].contains("note")) fmt::print("  {}\n", report["sgemm"]["note"].get<std::string>());
+}
+
+void print_steps(const json& report) {
+  fmt::print("  {:<28} {:>10} {:>9} {:>12} {:>9}\n", "step", "burst ms", "TFLOP/s", "sustained ms",
+             "TFLOP/s");
+  for (const std::string& name : ring_step_names()) {
+    if (!report["steps"].contains(name)) continue;
+    const json &burst = report["steps"][name]["burst"], &sustained = report["steps"][name]["sustained"];
+    fmt::print("  {:<28} {:>10.3f} {:>9.3f} {:>12.3f} {:>9.3f}\n", name, 1e3 * burst["seconds"].get<double>(),
+               burst["tflops"].get<double>(), 1e3 * sustained["seconds"].get<double>(),
+               sustained["tflops"].get<double>());
+  }
 }
 
 }  // namespace
@@ -138,19 +186,12 @@ json measure_local_attention(const AttentionOptions& options) {
 
 int run_local_attention(const AttentionOptions& options, const std::string& json_file) {
   const json report = measure_local_attention(options);
-  fmt::print("{} tokens, {} heads over {} kv heads, head dimension {}, {}, {}; {} threads\n", options.tokens,
-             options.heads, options.key_value_heads(), options.head_dim, options.mask, options.dtype,
-             report["threads"].get<int>());
-  fmt::print("  {:<9} {:>8.1f} GFLOP/s  (OpenBLAS {}, {}³)\n", "sgemm", report["sgemm_gflops"].get<double>(),
-             report["openblas_core"].get<std::string>(), Sgemm::size);
-  for (const char* name : {"forward", "backward"}) {
-    const json& entry = report[name];
-    fmt::print("  {:<9} {:>8.1f} GFLOP/s  {:.3f} of sgemm  ({:.2f} ms, {:.2f} to {:.2f})\n", name,
-               entry["gflops"].get<double>(), entry["share_of_sgemm"].get<double>(),
-               1e3 * entry["seconds"].get<double>(), 1e3 * entry["seconds_min"].get<double>(),
-               1e3 * entry["seconds_max"].get<double>());
-  }
-  if (report["sgemm"].contains("note")) fmt::print("  {}\n", report["sgemm"]["note"].get<std::string>());
+  const std::string device = report["device"].get<std::string>();
+  fmt::print("{} tokens, {} heads over {} kv heads, head dimension {}, batch {}, {}, {}; kernel {} on {}\n",
+             options.tokens, options.heads, options.key_value_heads(), options.head_dim, options.batch,
+             options.mask, options.dtype, report["attention_kernel"].get<std::string>(),
+             device.empty() ? fmt::format("{} threads", report["threads"].get<int>()) : device);
+  report.contains("steps") ? print_steps(report) : print_beside_sgemm(report);
   if (!json_file.empty()) io::write_text_atomically(json_file, report.dump(2) + "\n");
   return 0;
 }

@@ -38,6 +38,9 @@ std::map<std::string, double> check_small(const plan::Problem& problem, std::uin
   plan::Problem small = problem;
   small.mask = Mask::parse(mask_of_any_length(problem.mask.to_string()),
                            std::min(small_tokens, problem.mask.tokens()));
+  small.batch = 1;
+  small.kv_heads = std::min(problem.kv_heads, 2);
+  small.heads = small.kv_heads * problem.group();
   LocalPasses<T> passes(small, seed, kernel);
   passes.forward();
   passes.backward();
@@ -45,47 +48,42 @@ std::map<std::string, double> check_small(const plan::Problem& problem, std::uin
     return GlobalTensor{small.batch, heads, small.mask.tokens(), width, to_floats(view)};
   };
   const int d = small.head_dim;
-  return compare(small, passes.scale(), tolerance(DType::f32),
-                 {{Tensor::q, global(passes.q(), small.heads, d)},
-                  {Tensor::k, global(passes.k(), small.kv_heads, d)},
-                  {Tensor::v, global(passes.v(), small.kv_heads, d)},
-                  {Tensor::d_o, global(passes.d_out(), small.heads, d)},
-                  {Tensor::o, global(passes.out(), small.heads, d)},
-                  {Tensor::lse, global(passes.lse(), small.heads, 1)},
-                  {Tensor::dq, global(passes.dq(), small.heads, d)},
-                  {Tensor::dk, global(passes.dk(), small.kv_heads, d)},
-                  {Tensor::dv, global(passes.dv(), small.kv_heads, d)}})
+  const HostTensors<T> t = passes.tensors();
+  return compare(small, passes.scale(), tolerance(dtype_of<T>),
+                 {{Tensor::q, global(t.q, small.heads, d)},
+                  {Tensor::k, global(t.k, small.kv_heads, d)},
+                  {Tensor::v, global(t.v, small.kv_heads, d)},
+                  {Tensor::d_o, global(t.d_out, small.heads, d)},
+                  {Tensor::o, global(t.out, small.heads, d)},
+                  {Tensor::lse, global(t.lse, small.heads, 1)},
+                  {Tensor::dq, global(t.dq, small.heads, d)},
+                  {Tensor::dk, global(t.dk, small.kv_heads, d)},
+                  {Tensor::dv, global(t.dv, small.kv_heads, d)}})
       .errors;
-}
-
-/// Kernels alone, without ranks between them, widen what they read and sum in fp32: the tolerance of fp32
-/// serves every storage type.
-double limit() {
-  return tolerance(DType::f32);
-}
-
-void require_small(const std::map<std::string, double>& errors, const char* what) {
-  for (const auto& [name, error] : errors) {
-    require(error <= limit(),
-            "--local: {} of {} differs from double precision by a relative error of {:.2e}, more than "
-            "{:.0e}: the kernel is "
-            "wrong, so it is not timed; try --kernel portable and report this",
-            name, what, error, limit());
-  }
 }
 
 }  // namespace
 
+void require_small(const std::map<std::string, double>& errors, const std::string& what, double limit) {
+  for (const auto& [name, error] : errors) {
+    require(error <= limit,
+            "--local: {} of {} differs by a relative error of {:.2e}, more than {:.0e}: the kernel is wrong, "
+            "so it is not timed; try --kernel portable and report this",
+            name, what, error, limit);
+  }
+}
+
 template <class T>
 nlohmann::json check_local(LocalPasses<T>& passes, std::uint64_t seed, attention::Kernel kernel) {
+  const double limit = tolerance(dtype_of<T>);
   const auto small = check_small<T>(passes.problem(), seed, kernel);
-  require_small(small, "a short sequence");
+  require_small(small, "a short sequence, beside double precision,", limit);
   passes.forward();
   passes.backward();
   const auto samples =
       sampled_errors<T>(*comm::make_null(), passes.problem(), passes.scale(), passes.tensors(), true);
-  require_small(samples, "sampled rows");
-  return {{"tolerance", limit()},
+  require_small(samples, "sampled rows, beside double precision,", limit);
+  return {{"tolerance", limit},
           {"short_sequence",
            {{"tokens", std::min(small_tokens, passes.problem().mask.tokens())}, {"errors", small}}},
           {"sampled_rows", {{"of_a_head", sampled_rows_of(passes.positions().count)}, {"errors", samples}}}};

@@ -4,6 +4,7 @@
 
 #include <annulus/plan/schedules.hpp>
 
+#include "bench/ring_steps.hpp"
 #include "bench/verify.hpp"
 
 namespace annulus::bench {
@@ -56,6 +57,24 @@ void add_files(CLI::App& command, SweepOptions& o) {
       "order, (batch, heads, tokens, head_dim)");
 }
 
+void add_local(CLI::App& command, AttentionOptions& o) {
+  command.add_flag("--local", o.local,
+                   "Instead: the local kernel alone, without ranks, always checked first. On a GPU the steps "
+                   "of a ring, on the host whole passes beside OpenBLAS' sgemm on the same cores");
+  command
+      .add_option("--steps", o.steps,
+                  fmt::format("Of --local: which steps of a ring to time: {} or all; on the host instead of "
+                              "sgemm and whole passes. Without it: all on a GPU, none on the host",
+                              fmt::join(ring_step_names(), ", ")))
+      ->expected(1, -1)
+      ->default_str("");
+  command.add_option(
+      "--pause", o.pause,
+      "Of --steps: seconds without work before each of the --repetitions of a single call, and "
+      "seconds of the same work before the sustained rate is taken");
+  command.add_option("--sustained", o.sustained, "Of --steps: seconds of calls for the sustained rate");
+}
+
 }  // namespace
 
 CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
@@ -73,8 +92,9 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
       "Of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside "
       "a node where it fits, context-first the ring");
   command->add_option("--pass", o.pass, "forward (the latency of a first token) or both");
-  command->add_option("--kernel", o.common.kernel,
-                      "automatic, portable, host_simd, mma, or tensor_cores: a kernel on them or an error");
+  command->add_option(
+      "--kernel", o.common.kernel,
+      "automatic, portable, host_simd, mma, hopper, or tensor_cores: a kernel on them or an error");
   command
       ->add_option(
           "--seed", o.common.seed,
@@ -118,9 +138,7 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
       ->add_option("--vocabulary-embedding-seed", o.common.embedding_seed,
                    "Of the embedding of --data; else --seed")
       ->check(without_sign);
-  command->add_flag("--local", o.common.local,
-                    "Instead: the local kernel alone, without ranks, beside OpenBLAS' sgemm on the same "
-                    "cores; always checked first");
+  add_local(*command, o.common);
   return command;
 }
 

@@ -22,6 +22,8 @@ enum class Check : std::uint8_t {
 /// One case.
 struct AttentionOptions {
   bool local = false;
+  std::vector<std::string> steps;       ///< of --local: names of ring_steps.hpp, or "all"
+  double pause = 0.5, sustained = 0.2;  ///< of --local: RateOptions
   std::string schedule = "ring", layout = "zigzag", mask = "causal", dtype = "f32", kernel = "automatic";
   std::int64_t tokens = 4096;
   int ranks = 0;  ///< the first of the job; 0: all

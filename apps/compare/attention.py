@@ -20,14 +20,12 @@ backward.
 import argparse
 import csv
 import datetime
-import importlib.util
 import itertools
 import json
 import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 
 import launch
@@ -39,22 +37,9 @@ COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "rounds",
 HEADINGS = ("nodes × ranks", "tokens", "", "forward ms", "TFLOP/s a GPU", "exposed ms", "backward ms", "TFLOP/s a GPU", "exposed ms")
 
 
-def gpus_here():
-    """How many GPUs programs see; 0 where nvidia-smi finds none."""
-    try:
-        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
-    except FileNotFoundError:
-        return 0
-    found = len([line for line in listed.stdout.splitlines() if line.startswith("GPU ")]) if listed.returncode == 0 else 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return found if visible is None else min(found, len([name for name in visible.split(",") if name.strip()]))
-
-
 def check(parser, options):
     """Ends the program with what is missing, before anything runs."""
-    here = gpus_here()
-    if here == 0:
-        parser.error("this machine shows no NVIDIA GPU (nvidia-smi --list-gpus, CUDA_VISIBLE_DEVICES): run it where there are some")
+    here = launch.check_gpus(parser)
     options.gpus = options.gpus or here
     if not 1 <= options.gpus <= here:
         parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
@@ -74,9 +59,7 @@ def check(parser, options):
     if options.gpus < here:  # programs deal their ranks over all GPUs that they see
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(here)))).split(",")
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:options.gpus])
-    if not options.without_pytorch and importlib.util.find_spec("torch") is None:
-        parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
-                     "measure Annulus alone (--without-pytorch)")
+    launch.check_torch(parser, options)
 
 
 def parse():

@@ -1,5 +1,6 @@
 """How the scripts of this folder start programs on the ranks of one machine, which may stand for several."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,11 +16,42 @@ def check(parser, options, ranks, what, how):
     for nodes in options.nodes:
         if nodes < 1 or ranks % nodes:
             parser.error(f"{ranks} {what} cannot be dealt to --nodes {nodes}: give divisors of it")
+    check_bench(parser, options, how)
+    if not options.mpirun or shutil.which(options.mpirun[0]) is None:
+        parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
+
+
+def check_bench(parser, options, how):
+    """Ends the program where --bench is no program; `how` makes one."""
     if not os.access(options.bench, os.X_OK):
         parser.error(f"--bench {options.bench} is no program: {how}")
     options.bench = options.bench.resolve()
-    if not options.mpirun or shutil.which(options.mpirun[0]) is None:
-        parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
+
+
+def gpus_here():
+    """How many GPUs programs see; 0 where nvidia-smi finds none."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return 0
+    found = len([line for line in listed.stdout.splitlines() if line.startswith("GPU ")]) if listed.returncode == 0 else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, len([name for name in visible.split(",") if name.strip()]))
+
+
+def check_gpus(parser):
+    """Ends the program where there is no GPU; returns how many there are."""
+    here = gpus_here()
+    if here == 0:
+        parser.error("this machine shows no NVIDIA GPU (nvidia-smi --list-gpus, CUDA_VISIBLE_DEVICES): run it where there are some")
+    return here
+
+
+def check_torch(parser, options):
+    """Ends the program where PyTorch is wanted and missing."""
+    if not options.without_pytorch and importlib.util.find_spec("torch") is None:
+        parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
+                     "measure Annulus alone (--without-pytorch)")
 
 
 class Results:

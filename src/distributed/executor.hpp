@@ -11,13 +11,13 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/core/stopwatch.hpp>
 #include <annulus/distributed/settings.hpp>
 
 #include "distributed/block_kernels.hpp"
 #include "distributed/buffers.hpp"
 #include "distributed/plan_watch.hpp"
 #include "distributed/program.hpp"
-#include "distributed/stopwatch.hpp"
 #include "distributed/unwritten.hpp"
 
 namespace annulus::distributed {

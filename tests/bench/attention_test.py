@@ -153,6 +153,34 @@ class Bench(support.InFolder):
                     self.assertEqual(set(report["check"][part]["errors"]), {"out", "lse", "dq", "dk", "dv"})
                 self.assertIn("of sgemm", result.stdout)
 
+    def test_local_steps_are_checked_and_timed_at_two_rates(self):
+        options = ["--local", "--tokens", 300, "--heads", 4, "--kv-heads", 2, "--head-dim", 32, "--batch", 2, "--mask", "window:40,0",
+                   "--dtype", "bf16", "--repetitions", 3, "--pause", 0.02, "--sustained", 0.01]
+        result = run([*options, "--steps", "all", "--json", self.path("all.json")], ranks=0)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = self.read_json("all.json")
+        passes = {"forward_first": 4, "forward_merging": 4, "backward_running": 10, "backward_finished": 10}
+        self.assertEqual(set(report["steps"]), set(passes), "kernels of the host have one order")
+        self.assertNotIn("forward", report)
+        pairs = (41 * 300 - 40 * 41 // 2) * 4 * 2
+        self.assertEqual(report["pairs"], pairs)
+        for name, factor in passes.items():
+            step = report["steps"][name]
+            self.assertEqual(step["flops"], factor * 32 * pairs)
+            for rate in ("burst", "sustained"):
+                self.assertAlmostEqual(step[rate]["tflops"] * step[rate]["seconds"], step["flops"] * 1e-12)
+            self.assertLessEqual(step["burst"]["seconds_min"], step["burst"]["seconds"])
+            self.assertGreaterEqual(step["sustained"]["calls"], 1)
+            errors = report["check"]["steps"][name]
+            self.assertEqual(set(errors), {"out", "lse"} if factor == 4 else {"dq", "dk", "dv"})
+            self.assertLessEqual(max(errors.values()), report["check"]["steps"]["tolerance"])
+            self.assertIn(name, result.stdout)
+        self.assertEqual({name: report["config"][name] for name in ("pause", "sustained", "repetitions", "mask", "batch")},
+                         {"pause": 0.02, "sustained": 0.01, "repetitions": 3, "mask": "window:40,0", "batch": 2})
+        self.assertEqual(report["attention_kernel"], "host_simd")
+        result = run([*options, "--steps", "backward_finished", "forward_first", "--json", self.path("two.json")], ranks=0)
+        self.assertEqual(set(self.read_json("two.json")["steps"]), {"forward_first", "backward_finished"})
+
     def test_rows_with_one_key_pass_the_check(self):
         for arguments in (["--tokens", 1], ["--tokens", 50, "--mask", "dilated:5,100"], ["--tokens", 50, "--mask", "window:0,0"]):
             for dtype in ("f32", "bf16"):
@@ -182,6 +210,11 @@ class Bench(support.InFolder):
             (["--dtype", "f64"], "--dtype", "bf16"),
             (["--dtype", "int8"], "--dtype", "int8"),
             (["--local", "--dump", "x.h5"], "--local", "--dump"),
+            (["--local", "--steps", "forward_last"], "--steps", "forward_merging"),
+            (["--local", "--steps", "all", "forward_first"], "--steps", "give all, or some"),
+            (["--steps", "all"], "--steps", "--local"),
+            (["--local", "--pause", -1], "--pause", "0 to 60"),
+            (["--local", "--sustained", 0], "--sustained", "above 0"),
             (["--kernel", "magic"], "--kernel", "portable"),
             (["--tokens", 0], "--tokens", "at least 1"),
             (["--tokens", "many"], "--tokens", "many"),

@@ -5,19 +5,14 @@ import csv
 import importlib.util
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
-import textwrap
 import unittest
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "apps" / "compare" / "attention.py"
+import support
 
-NVIDIA_SMI = """\
-    #!/bin/sh
-    i=0; while [ $i -lt "$FAKE_GPUS" ]; do echo "GPU $i: a GPU (UUID: GPU-$i)"; i=$((i + 1)); done
-"""
+SCRIPT = support.SCRIPTS / "attention.py"
+
 # mpirun FLAGS -n N COMMAND…: one process stands for all ranks.
 MPIRUN = """\
     #!/bin/sh
@@ -57,26 +52,15 @@ TORCH_RUN = """\
 """
 
 
-class Compare(unittest.TestCase):
+class Compare(support.InFolder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        for name, text in (("nvidia-smi", NVIDIA_SMI), ("mpirun", MPIRUN), ("bench", f"#!{sys.executable}\n" + textwrap.dedent(BENCH))):
-            self.program(name, text)
-
-    def program(self, name, text):
-        path = self.folder / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-        path.chmod(0o755)
+        super().setUp()
+        self.program("mpirun", MPIRUN)
+        self.python_program("bench", BENCH)
 
     def with_torch(self):
-        folder = self.folder / "python" / "torch" / "distributed"
-        folder.mkdir(parents=True)
-        for file in (folder.parent / "__init__.py", folder / "__init__.py"):
-            file.touch()
-        (folder / "run.py").write_text(textwrap.dedent(TORCH_RUN))
+        for name, text in (("__init__.py", ""), ("distributed/__init__.py", ""), ("distributed/run.py", TORCH_RUN)):
+            self.module(f"torch/{name}", text)
 
     def run_script(self, *arguments, gpus=4, **environment):
         inherited = {k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")}

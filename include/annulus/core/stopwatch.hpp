@@ -4,7 +4,7 @@
 #include <deque>
 #include <vector>
 
-namespace annulus::distributed {
+namespace annulus {
 
 namespace detail {
 
@@ -72,4 +72,4 @@ class Stopwatch {
   double seconds_ = 0;
 };
 
-}  // namespace annulus::distributed
+}  // namespace annulus

@@ -1,4 +1,4 @@
-#include "distributed/stopwatch.hpp"
+#include <annulus/core/stopwatch.hpp>
 
 #include <annulus/base/error.hpp>
 
@@ -6,13 +6,13 @@
 #include <cuda_runtime.h>
 #endif
 
-namespace annulus::distributed::detail {
+namespace annulus::detail {
 
 #ifdef KOKKOS_ENABLE_CUDA
 
 namespace {
 
-void check(cudaError_t code, const char* call) {
+void require_success(cudaError_t code, const char* call) {
   require(code == cudaSuccess, "{} failed: {}", call, cudaGetErrorString(code));
 }
 
@@ -21,7 +21,7 @@ cudaEvent_t event_of(void* handle) {
 }
 
 void record(void* event, void* stream) {
-  check(cudaEventRecord(event_of(event), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+  require_success(cudaEventRecord(event_of(event), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ StreamIntervals::~StreamIntervals() {
 void* StreamIntervals::take() {
   if (spare_.empty()) {
     cudaEvent_t event = nullptr;
-    check(cudaEventCreate(&event), "cudaEventCreate");
+    require_success(cudaEventCreate(&event), "cudaEventCreate");
     return event;
   }
   void* const event = spare_.back();
@@ -59,13 +59,13 @@ void StreamIntervals::end(void* stream) {
 void StreamIntervals::collect(bool all) {
   while (!open_.empty() && open_.front().end != nullptr) {
     const Pair pair = open_.front();
-    if (all) check(cudaEventSynchronize(event_of(pair.end)), "cudaEventSynchronize");
+    if (all) require_success(cudaEventSynchronize(event_of(pair.end)), "cudaEventSynchronize");
     const cudaError_t state = cudaEventQuery(event_of(pair.end));
     if (state == cudaErrorNotReady) return;
-    check(state, "cudaEventQuery");
+    require_success(state, "cudaEventQuery");
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, event_of(pair.begin), event_of(pair.end)),
-          "cudaEventElapsedTime");
+    require_success(cudaEventElapsedTime(&milliseconds, event_of(pair.begin), event_of(pair.end)),
+                    "cudaEventElapsedTime");
     seconds_ += 1e-3 * static_cast<double>(milliseconds);
     spare_.insert(spare_.end(), {pair.begin, pair.end});
     open_.pop_front();
@@ -91,4 +91,4 @@ void StreamIntervals::reset() {
   seconds_ = 0;
 }
 
-}  // namespace annulus::distributed::detail
+}  // namespace annulus::detail

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""The local attention kernel on one GPU beside cuDNN and FlashAttention-4, in one go and in one table.
+
+usage: local_attention.py --bench build/cuda/bin/annulus-bench [--cases 128:16384:causal …] [--kv-heads 32 8] [--out local]
+
+Each case runs with `annulus-bench attention --local`, then with PyTorch's cuDNN and, where the package flash-attn-4 can be
+imported, with FlashAttention-4, in turns; --rounds repeats that. A case is HEAD_DIM:TOKENS:MASK, with a mask of annulus-bench. All
+programs are timed by one method (docs/attention-benchmark.md): burst, a single call after a pause, and sustained, calls
+behind as long a time of the same work. Without --cases: those of the table in docs/benchmarks/gpu-hopper-attention.md and others.
+
+Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its cells are TFLOP/s, burst / sustained, and ours
+over theirs: 4 · head_dim operations for each unmasked pair and head forward, 10 · head_dim backward. Forward: fp32 O and LSE, written
+(first step of a ring) or merged into running ones. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
+the kernel alone, which adds to running fp32 gradients (running); in the order that gives the same bits each time, or in any.
+cuDNN and FlashAttention-4 do all of a backward. The exit status is 1 when a program failed; the table then has what the others gave.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import launch
+import local_peers
+
+HERE = pathlib.Path(__file__).resolve().parent
+DOCUMENTS = "documents:0,1000,8000,28000,28300,40300,42800"
+CASES = [f"{head_dim}:{tokens}:causal" for head_dim in (128, 64) for tokens in (8192, 16384, 65536) if (head_dim, tokens) != (64, 8192)]
+CASES += ["128:16384:full", "128:65536:full", "128:65536:window:4096,0", "64:65536:window:4096,0", f"128:65536:{DOCUMENTS}"]
+# What we time, what it is called in the table, and what the others have for it.
+STEPS = {"forward_first": ("forward, first step", {"cudnn": "forward", "fa4": "forward"}),
+         "forward_merging": ("forward, merging", {"cudnn": "forward", "fa4": "forward"}),
+         "backward_finished": ("backward, finished", {"cudnn": "backward", "fa4": "backward_deterministic"}),
+         "backward_finished_any_order": ("backward, finished, any order", {"cudnn": "backward", "fa4": "backward"}),
+         "backward_running": ("backward, running", {"cudnn": "backward", "fa4": "backward_deterministic"}),
+         "backward_running_any_order": ("backward, running, any order", {"cudnn": "backward", "fa4": "backward"})}
+PEERS = {"cudnn": "cuDNN", "fa4": "FlashAttention-4"}
+RATES = ("burst", "sustained")
+HEADINGS = ("case", "", "Annulus", "cuDNN", ": cuDNN", "FlashAttention-4", ": FlashAttention-4")
+
+
+def case_of(text, options, kv_heads):
+    """What HEAD_DIM:TOKENS:MASK says, with what is common to all cases."""
+    head_dim, tokens, mask = text.split(":", 2)
+    return {"name": text, "head_dim": int(head_dim), "tokens": int(tokens), "mask": mask, "heads": options.heads, "kv_heads": kv_heads,
+            "batch": options.batch, "dtype": options.dtype}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program annulus-bench of a build for GPUs")
+    parser.add_argument("--cases", nargs="+", default=CASES, metavar="HEAD_DIM:TOKENS:MASK")
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--kv-heads", type=int, nargs="+", help="several: every case with each; as many as --heads by default")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
+    parser.add_argument("--kernel", default="automatic")
+    parser.add_argument("--steps", nargs="+", default=list(STEPS), choices=list(STEPS), metavar="STEP", help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
+    parser.add_argument("--repetitions", type=int, default=5, help="single calls, each after --pause, of which burst is the median")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds")
+    parser.add_argument("--sustained", type=float, default=0.2, help="seconds of calls, behind --pause seconds of the same work")
+    parser.add_argument("--seconds-per-case", type=float, help="about how long the timed part of a case may take with all programs: lowers "
+                        "--repetitions, down to 3")
+    parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns; medians count")
+    parser.add_argument("--limit", type=float, help="start no case after so many seconds, counted from the first")
+    parser.add_argument("--time-limit", type=float, default=600, help="seconds for annulus-bench on one case")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("local-attention"), help="files without their ending")
+    options = parser.parse_args()
+    options.kv_heads = options.kv_heads or [options.heads]
+    for name in ("repetitions", "rounds", "batch", "heads"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: give 1 or more")
+    for kv_heads in options.kv_heads:
+        if kv_heads < 1 or options.heads % kv_heads:
+            parser.error(f"--kv-heads {kv_heads}: give divisors of --heads {options.heads}")
+    try:
+        options.cases = [case_of(text, options, kv_heads) for kv_heads in options.kv_heads for text in options.cases]
+    except ValueError:
+        parser.error(f"--cases {' '.join(options.cases)}: give HEAD_DIM:TOKENS:MASK, as in 128:16384:causal")
+    launch.check_bench(parser, options, "./annulus build cuda makes build/cuda/bin/annulus-bench")
+    launch.check_gpus(parser)
+    launch.check_torch(parser, options)
+    return options
+
+
+def pairs_of(case):
+    """Unmasked pairs of a query and a key of one head, of the masks that the others have."""
+    tokens = case["tokens"]
+    causal, window, documents = local_peers.mask_of(case["mask"], tokens)
+    if not causal:
+        return tokens * tokens
+    if window is not None and window < tokens:
+        return (window + 1) * tokens - window * (window + 1) // 2
+    return sum(length * (length + 1) // 2 for length in documents or [tokens])
+
+
+def repetitions_in(options, measurements):
+    """Of single calls, so that so many measurements fit into --seconds-per-case."""
+    if options.seconds_per_case is None:
+        return options.repetitions
+    others = options.pause + options.sustained  # of each measurement
+    fitting = (options.seconds_per_case / measurements - others) / max(options.pause, 1e-3)
+    return max(min(3, options.repetitions), min(options.repetitions, int(fitting)))
+
+
+class Peers:
+    """The process that times the others; it lives for all cases, since importing and compiling take longer than measuring."""
+
+    def __init__(self, log):
+        self.log = log
+        with open(log, "w") as file:
+            self.process = subprocess.Popen([sys.executable, HERE / "local_peers.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=file, text=True)
+        self.about = self.answer()
+        self.programs = [name for name in PEERS if self.about and (name != "fa4" or self.about["flash_attn"])]
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        print(f"FAILED: {self.log} says why", file=sys.stderr, flush=True)
+        return None
+
+    def measure(self, case):
+        """Results by pass, or {"error"}; None once the process has ended."""
+        if self.process.poll() is not None:
+            return None
+        try:
+            print(json.dumps(case), file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            return None
+        return self.answer()
+
+    def end(self):
+        if not self.process.stdin.closed:
+            self.process.stdin.close()
+        self.process.wait()
+
+
+def tflops(seconds, case, backward, pairs):
+    return (10 if backward else 4) * case["head_dim"] * pairs * case["heads"] * case["batch"] / seconds * 1e-12
+
+
+def ours(options, case, repetitions, number):
+    """The row of annulus-bench, its JSON, and whether it ended well."""
+    result = options.out.with_name(f"{options.out.name}-case-{number}.json")
+    result.unlink(missing_ok=True)
+    command = [options.bench, "attention", "--local", "--tokens", case["tokens"], "--heads", case["heads"], "--kv-heads", case["kv_heads"],
+               "--head-dim", case["head_dim"], "--batch", case["batch"], "--mask", case["mask"], "--dtype", case["dtype"],
+               "--kernel", options.kernel, "--repetitions", repetitions, "--pause", options.pause, "--sustained", options.sustained,
+               "--steps", *options.steps, "--json", result]
+    ended = launch.run(command, result.with_suffix(".log"), options.time_limit)
+    if not result.exists():
+        return {"case": case, "program": "annulus", "error": "failed"}, None, False
+    report = json.loads(result.read_text())
+    rates = {name: {rate: step[rate]["tflops"] for rate in RATES} for name, step in report["steps"].items()}
+    return {"case": case, "program": "annulus", "rates": rates}, report, ended
+
+
+def theirs(options, peers, program, case, repetitions):
+    answer = peers.measure({**case, "program": program, "repetitions": repetitions, "pause": options.pause, "sustained": options.sustained})
+    row = {"case": case, "program": program}
+    if answer is None:
+        return {**row, "error": "failed"}, None, False
+    if "error" in answer:
+        return {**row, "error": answer["error"]}, answer, answer["error"] == local_peers.NOT_SUPPORTED
+    pairs = pairs_of(case)
+    rates = {name: {"error": of["error"]} if "error" in of else {rate: tflops(of[rate], case, name != "forward", pairs) for rate in RATES}
+             for name, of in answer.items()}
+    return {**row, "rates": rates}, answer, not any("error" in of for of in answer.values())
+
+
+def joined(rows, case, program, name):
+    """What all rounds gave of a pass: medians by rate, or the error as text; None where it was not measured."""
+    of_case = [row for row in rows if row["case"] == case and row["program"] == program]
+    each = [row["rates"][name] for row in of_case if name in row.get("rates", {})]
+    good = [rates for rates in each if "error" not in rates]
+    if good:
+        return {rate: statistics.median(rates[rate] for rates in good) for rate in RATES}
+    errors = [rates["error"] for rates in each] + [row["error"] for row in of_case if "error" in row]
+    return errors[0] if errors else None
+
+
+def cells(rows, case, step):
+    """Of a line of the table behind its case."""
+    label, counterparts = STEPS[step]
+    mine = joined(rows, case, "annulus", step)
+    text = lambda rates, digits: "" if rates is None else rates if isinstance(rates, str) else " / ".join(f"{rates[rate]:.{digits}f}" for rate in RATES)  # noqa: E731
+    line = [label, text(mine, 0)]
+    for program, name in counterparts.items():
+        other = joined(rows, case, program, name)
+        both = isinstance(mine, dict) and isinstance(other, dict)
+        line += [text(other, 0), text({rate: mine[rate] / other[rate] for rate in RATES}, 2) if both else ""]
+    return line
+
+
+def markdown(options, rows, reports):
+    mine = next((report for program, report in reports if program == "annulus" and report), {})
+    about = next((report for program, report in reports if program == "peers" and report), {})
+    versions = f"; PyTorch {about['torch']}, cuDNN {about['cudnn']}, FlashAttention-4 {about['flash_attn'] or 'not there'}" if about else ""
+    lines = [f"{mine.get('device') or about.get('gpu', 'GPU')}, {options.dtype}, {options.heads} heads, batch {options.batch}; TFLOP/s burst / sustained "
+             f"(pause {options.pause:g} s, sustained {options.sustained:g} s), {options.rounds} round{'s' if options.rounds > 1 else ''}; "
+             f"Annulus git {mine.get('git_hash', '?')}, kernel {mine.get('attention_kernel', '?')}{versions}; {datetime.date.today()}", "",
+             "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    measured = []
+    for row in rows:
+        if row["case"] not in measured:
+            measured.append(row["case"])
+    for case in measured:
+        heads = "" if case["kv_heads"] == case["heads"] else f", {case['kv_heads']} kv heads"
+        name = f"d {case['head_dim']}, {case['tokens']}, {case['mask'].partition(':')[0] if case['mask'].startswith('documents') else case['mask']}{heads}"
+        for step in options.steps:
+            if joined(rows, case, "annulus", step) is not None:
+                lines.append("| " + " | ".join([name, *cells(rows, case, step)]) + " |")
+    left = [case["name"] for case in options.cases if case not in measured]
+    if left:
+        lines += ["", f"not measured: {', '.join(left)}"]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    options = parse()
+    results = launch.Results(options, markdown)
+    peers = None if options.without_pytorch else Peers(options.out.with_name(f"{options.out.name}-peers.log"))
+    if peers is not None:
+        results.add([], ("peers", peers.about), peers.about is not None)
+    programs = peers.programs if peers else []
+    modes = {"cudnn": 2, "fa4": 3}  # measurements: forward, backward and its deterministic mode
+    repetitions = repetitions_in(options, options.rounds * (len(options.steps) + sum(modes[name] for name in programs)))
+    start = time.monotonic()
+    try:
+        for number, case in enumerate(options.cases):
+            if options.limit is not None and time.monotonic() - start > options.limit:
+                print(f"# --limit {options.limit:g} s: {len(options.cases) - number} cases are left out", file=sys.stderr, flush=True)
+                results.add([], ("limit", None), True)  # the table names them
+                break
+            for _ in range(options.rounds):
+                row, report, ended = ours(options, case, repetitions, number)
+                results.add([row], ("annulus", report), ended)
+                for program in programs:
+                    row, report, ended = theirs(options, peers, program, case, repetitions)
+                    results.add([row], (program, report), ended)
+    finally:
+        if peers is not None:
+            peers.end()
+    print(results.text, end="")
+    return 0 if results.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

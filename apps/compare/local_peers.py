@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Attention of PyTorch's cuDNN and of FlashAttention-4 on one GPU, timed case by case: what local_attention.py puts beside ours.
+
+Reads cases from standard input, a JSON object a line, and answers each on standard output with a line of JSON. The first
+line says what is there: {"gpu", "torch", "cudnn", "flash_attn"}. A case has tokens, heads, kv_heads, head_dim, batch, mask, dtype (bf16
+or f16), program (cudnn or fa4), repetitions, pause and sustained (gpu_rates.measure); the answer has, by the names "forward",
+"backward" and, where the program has a mode for it, "backward_deterministic", what gpu_rates.measure returns or {"error"}; where
+the program does not have the mask, the answer is {"error"} alone.
+
+The forward writes O and LSE as in training; the backward is one call of autograd on a kept graph: everything from O, dO, Q, K and
+V to finished dQ, dK and dV in 16 bits.
+"""
+
+import importlib.metadata
+import json
+import sys
+
+import gpu_rates
+
+NOT_SUPPORTED = "not supported"
+
+
+def mask_of(text, tokens):
+    """causal, the left end of a window (or None), and the lengths of packed documents (or None); ValueError where `text` is more."""
+    if text in ("full", "causal"):
+        return text == "causal", None, None
+    kind, _, numbers = text.partition(":")
+    values = [int(number) for number in numbers.split(",")] if "+" not in text and numbers.replace(",", "").isdigit() else []
+    if kind == "window" and len(values) == 2 and values[1] == 0:
+        return True, values[0], None
+    if kind == "documents" and values:
+        starts = [start for start in values if start < tokens] + [tokens]
+        return True, None, [end - start for start, end in zip(starts, starts[1:])]
+    raise ValueError(NOT_SUPPORTED)
+
+
+class Cudnn:
+    """(batch, heads, tokens, head_dim)"""
+
+    modes = {"backward": {}}
+
+    def __init__(self, torch, case):
+        self.torch, self.case = torch, case
+        self.causal, window, documents = mask_of(case["mask"], case["tokens"])
+        if window is not None or documents is not None:
+            raise ValueError(NOT_SUPPORTED)
+
+    def shape(self, heads):
+        return self.case["batch"], heads, self.case["tokens"], self.case["head_dim"]
+
+    def forward(self, q, k, v):
+        attention = self.torch.nn.attention
+        with attention.sdpa_kernel(attention.SDPBackend.CUDNN_ATTENTION):
+            return self.torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal,
+                                                                         enable_gqa=self.case["heads"] != self.case["kv_heads"])
+
+
+class FlashAttention4:
+    """(batch, tokens, heads, head_dim); packed documents without a batch"""
+
+    modes = {"backward": {"deterministic": False}, "backward_deterministic": {"deterministic": True}}
+
+    def __init__(self, torch, case):
+        self.causal, window, self.documents = mask_of(case["mask"], case["tokens"])
+        self.window = (None, None) if window is None else (window, 0)
+        self.case = case
+        if self.documents is None:
+            return
+        if case["batch"] != 1:
+            raise ValueError(NOT_SUPPORTED)
+        ends = [sum(self.documents[:count]) for count in range(len(self.documents) + 1)]
+        self.ends = torch.tensor(ends, dtype=torch.int32, device="cuda")
+
+    def shape(self, heads):
+        rows = (self.case["batch"], self.case["tokens"]) if self.documents is None else (self.case["tokens"],)
+        return *rows, heads, self.case["head_dim"]
+
+    def forward(self, q, k, v, deterministic=False):
+        from flash_attn import cute
+        options = {"causal": self.causal, "window_size": self.window, "deterministic": deterministic}
+        if self.documents is None:
+            result = cute.flash_attn_func(q, k, v, **options)
+        else:
+            most = max(self.documents)
+            result = cute.flash_attn_varlen_func(q, k, v, cu_seqlens_q=self.ends, cu_seqlens_k=self.ends, max_seqlen_q=most,
+                                                 max_seqlen_k=most, **options)
+        return result[0] if isinstance(result, tuple) else result
+
+
+PROGRAMS = {"cudnn": Cudnn, "fa4": FlashAttention4}
+
+
+def short(error):
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def measure(torch, case):
+    try:
+        program = PROGRAMS[case["program"]](torch, case)
+    except ValueError as error:
+        return {"error": str(error)}
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[case["dtype"]]
+    torch.manual_seed(0)
+    make = lambda heads: torch.randn(program.shape(heads), device="cuda", dtype=dtype)  # noqa: E731
+    q, k, v = (make(heads).requires_grad_() for heads in (case["heads"], case["kv_heads"], case["kv_heads"]))
+    d_out = make(case["heads"])
+    results = {}
+
+    def time(name, work):
+        rates = gpu_rates.measure(gpu_rates.Clock(torch), work, case["repetitions"], case["pause"], case["sustained"])
+        results[name] = rates
+
+    def backward(options):
+        out = program.forward(q, k, v, **options)
+        return lambda: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True)
+
+    passes = {"forward": lambda: (lambda: program.forward(q, k, v))}
+    passes |= {name: (lambda options=options: backward(options)) for name, options in program.modes.items()}
+    for name, prepare in passes.items():
+        try:
+            time(name, prepare())
+        except Exception as error:  # noqa: BLE001: compilers of kernels have exceptions of their own
+            results[name] = {"error": short(error)}
+    return results
+
+
+def version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def flash_attention():
+    """The version of FlashAttention-4, or None where it cannot be imported."""
+    try:
+        from flash_attn import cute  # noqa: F401
+    except Exception as error:  # noqa: BLE001: what it stands on looks for a GPU and a driver when it is imported
+        print(f"FlashAttention-4 is left out: {error}", file=sys.stderr)
+        return None
+    return version("flash-attn-4") or "unknown version"
+
+
+def main():
+    answers, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    say = lambda answer: print(json.dumps(answer), file=answers, flush=True)  # noqa: E731
+    import torch
+    import torch.nn.attention
+    say({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+         "flash_attn": flash_attention()})
+    for line in sys.stdin:
+        say(measure(torch, json.loads(line)))
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # the next program on this GPU gets all of its memory
+
+
+if __name__ == "__main__":
+    main()
