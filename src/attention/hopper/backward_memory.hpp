@@ -4,7 +4,9 @@
 #include <type_traits>
 
 #include "attention/gpu/problem.hpp"
+#include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/ring_position.hpp"
+#include "attention/hopper/tensor_map.hpp"
 #include "attention/hopper/tuning.hpp"
 #include "attention/hopper/work.hpp"
 
@@ -16,19 +18,18 @@ template <class T>
 inline constexpr bool scaled_probabilities = std::is_same_v<T, bfloat16>;
 
 struct BackwardParameters {
-  CUtensorMap q, d_out, k,
-      v;  ///< boxes of 64 columns × q_rows (q, d_out) or kv_rows (k, v), 128-byte swizzle
+  RowMaps q, d_out, k, v;  ///< boxes of q_rows (q, d_out) or kv_rows (k, v)
   gpu::Rows<const float> lse, d;
   gpu::Rows<float> dq, dk, dv;
   WalkTables walk;
   WorkOrder order;  ///< of key tiles
   int* tickets;     ///< 0 at the start
-  /// (batch × heads, query tiles): how many key tiles have added to dQ, 0 at the start. Null: additions in
-  /// any order.
+  /// (batch × heads, classes, query tiles): which key tile adds to dQ next. Null: additions in any order.
   int* turns;
-  int q_tiles;
+  int q_tiles;  ///< of a class
   bool fresh_dkv;  ///< dK and dV hold nothing yet and are written
   int heads, kv_heads, q_rows, kv_rows;
+  ResidueClasses classes;
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
   float log2_shift, dq_factor, dk_factor, dv_factor;
