@@ -8,10 +8,11 @@
 /// The backward pass (BurstEngine, Algorithm 2): P = exp(S − LSE), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − D), dQ +=
 /// scale·dS·K, dK += scale·dSᵀ·Q.
 ///
-/// A block owns 128 keys (64 at head_dim 256) of a kv head and walks over the queries of all heads that read it, so that dK and dV
-/// stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ then
-/// feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. dQ leaves the
-/// registers as additions to device memory, whose order the key tiles keep (query_gradient.hpp).
+/// A block owns 128 keys (64 at head_dim 256) of a kv head and walks over the queries of all heads that read
+/// it, so that dK and dV stay in registers and are added once. Scores are computed transposed (keys ×
+/// queries): Pᵀ and dSᵀ then feed dV and dK straight from registers, and only dS passes through shared
+/// memory, for dQ. dQ leaves the registers as additions to device memory, whose order the key tiles keep
+/// (query_gradient.hpp).
 namespace annulus::attention::hopper {
 
 /// The copying thread. K comes with the first Q, V with the first dO.
@@ -32,6 +33,8 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
     wait(memory.kv_empty(), (n & 1) ^ 1);
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
+      // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
+      // others, not for their whole walk through another head.
       for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
                               std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
@@ -60,7 +63,8 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   }
 }
 
-/// The warp that brings what a query row says to its probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k
+/// The warp that brings what a query tile is to the computing warps, and what a query row says to its
+/// probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k
 /// − lse2). Rows without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their
 /// probabilities zero.
 template <class Tile>
@@ -93,6 +97,12 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
 #pragma unroll
         for (int i = 0; i < rows_of_lane; ++i)
           store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
+        if (lane == 0) {
+          const int in_group = head - kv_head * group;
+          const int rows = min(Tile::q_rows, q_rows - cursor.tile() * Tile::q_rows);
+          Visit{cursor.tile(), cursor.how(), in_group, rows, cursor.more() || in_group + 1 < group}.put(
+              memory.visit(at.stage));
+        }
         __syncwarp();
         if (lane == 0) arrive(memory.q_full(at.stage));
         wait(memory.d_out_empty(at.stage), at.parity ^ 1);
@@ -156,15 +166,18 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  Gradient gradient(p, memory, group, warp_row, lane);
+  Gradient gradient(p, memory, group, lane);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
+    RowSpan spans[2];
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.kv_rows,
+               work.tile * Tile::kv_rows + key_in_tile);
     float dk[C / 2], dv[C / 2];
 #pragma unroll
     for (int i = 0; i < C / 2; ++i) dk[i] = dv[i] = 0.0f;
 
-    const auto step = [&](int tile, bool partial, int sums) {
+    const auto step = [&] {
       float s[M / 2], dp[M / 2];
       const Descriptor q_stage = q + at.stage * Memory::q_bytes,
                        d_out_stage = d_out + at.stage * Memory::q_bytes;
@@ -183,6 +196,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 #pragma unroll
         for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_address + 32 * j);
       }
+      const bool partial = TileRun::partial(Visit::get(memory.visit(at.stage)).how);
       products_wait<1>();
       pin(s);
 #pragma unroll
@@ -197,9 +211,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
       // ptxas moves the wait up, and they no longer overlap that product.
       if (partial) {
-        RowSpan spans[2];
-        load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count, p.kv_rows,
-                   anew(work.tile) * Tile::kv_rows + key_in_tile);
+        const int tile = Visit::get(memory.visit(at.stage)).tile;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int begin = spans[i].begin - tile * M - own_column,
@@ -213,7 +225,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           }
         }
         if (p.walk.bits.words != nullptr) {
-          for_each_missing_bit<M>(p.walk.bits, spans, tile, own_column, [&](int at) { s[at] = 0.0f; });
+          for_each_missing_bit<M>(p.walk.bits, anew(work.tile) * Tile::kv_rows + key_in_tile, p.kv_rows, tile,
+                                  own_column, [&](int at) { s[at] = 0.0f; });
         }
       }
       std::uint32_t probabilities[M / 4];
@@ -273,10 +286,11 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
       products_begin();
       issue_gradient(dk, ds, q_stage);
+      const Visit visit = Visit::get(memory.visit(at.stage));  // asked for late, to save registers
       products_wait<1>();
       pin(dq);
       gradient.await_turn();
-      gradient.add(dq, 0, tile, sums);
+      gradient.add(dq, 0, visit);
 #pragma unroll
       for (int chunk = 1; chunk < Gradient::chunks; ++chunk) {
         pin(dq);
@@ -284,7 +298,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         issue_dq(chunk);
         products_wait<0>();
         pin(dq);
-        gradient.add(dq, chunk, tile, sums);
+        gradient.add(dq, chunk, visit);
       }
       gradient.end_turn();
       products_wait<0>();
@@ -292,21 +306,16 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       pin(ds);
       release(memory.q_empty(at.stage));
       at.advance();
+      return visit.more;
     };
 
-    // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
-    // others, not for their whole walk through another head.
     {
       const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
       gradient.set_head(batch, kv_head * heads_in_group, p.classes.queries_of(residue));
     }
-    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    while (cursor.next()) {
-      for (int g = 0; g < heads_in_group; ++g) {
-        step(cursor.tile(), cursor.partial(), cursor.sums());
-        gradient.move_heads(1);
+    if (work.runs > 0) {
+      while (step()) {
       }
-      gradient.move_heads(-heads_in_group);
     }
     release(memory.kv_empty());
 

@@ -50,7 +50,8 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.dv = problem.dv;
   p.walk = workspace.tables(size);
   p.classes = classes;
-  p.order = work_order(in.batch * in.kv_heads * classes.count, size.own_tiles, Tile::heads_in_section, false);
+  p.order = work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
+                       size.lists() ? 1 : Tile::heads_in_section, false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
@@ -86,12 +87,13 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
 }  // namespace annulus::attention::hopper
 
 /// Compiles the pass for an element type and a head dimension.
-#define ANNULUS_HOPPER_BACKWARD(T, head_dim)                                                              \
-  template cudaError_t annulus::attention::hopper::launch_backward<head_dim, T>(                          \
+#define ANNULUS_HOPPER_BACKWARD(T, head_dim)                                                                 \
+  template cudaError_t annulus::attention::hopper::launch_backward<head_dim, T>(                             \
       const annulus::attention::gpu::BackwardProblem<T>&, const annulus::attention::hopper::ResidueClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
 
-#define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                                       \
-  template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                          \
-      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                 \
-      const annulus::attention::hopper::ResidueClasses&, int, const annulus::attention::hopper::LaunchOptions&);
+#define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                       \
+  template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(          \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
+      const annulus::attention::hopper::ResidueClasses&, int,                             \
+      const annulus::attention::hopper::LaunchOptions&);

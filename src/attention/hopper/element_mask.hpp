@@ -3,32 +3,32 @@
 #include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/walk.hpp"
 
-/// What spans and bits leave of the elements of a tile that a thread holds: rows `row` and `row` + 8 of the own
-/// side, columns 8j + `own_column` + e of the other, at place 4j + 2i + e (wgmma.hpp).
+/// What spans and bits leave of the elements of a tile that a thread holds: rows `row` and `row` + 8 of the
+/// own side, columns 8j + `own_column` + e of the other, at place 4j + 2i + e (wgmma.hpp).
 namespace annulus::attention::hopper {
 
 /// Spans of own rows `own_row` and `own_row` + 8 of a class; rows behind its end see nothing. `own_rows`: of
-/// the shard. Partial tiles are few: they load spans anew, and the registers serve the products.
+/// the shard.
 __device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const WalkTables& walk,
                                            const ResidueClasses& classes, int residue, int own_rows,
                                            int own_row) {
   const RowSpan* const from = walk.spans + residue * classes.most_rows(own_rows);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    int4 v = {};
-    if (own_row + 8 * i < classes.rows(own_rows, residue))
-      v = *reinterpret_cast<const int4*>(from + own_row + 8 * i);
-    spans[i] = {v.x, v.y, v.z, 0};
+    spans[i] = own_row + 8 * i < classes.rows(own_rows, residue) ? from[own_row + 8 * i] : RowSpan{0, 0};
   }
 }
 
-/// Calls action(place) for each element of a tile of `columns` whose bit is not set.
+/// Calls action(place) for each element of a tile of `columns` whose bit is not set. Rows behind `own_rows`
+/// have none.
 template <int columns, class Action>
-__device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, const RowSpan (&spans)[2], int tile,
-                                                     int own_column, const Action& action) {
+__device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, int own_row, int own_rows,
+                                                     int tile, int own_column, const Action& action) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const unsigned* const from = bits.words + spans[i].bits * bits.words_of_row + tile * (columns / 32);
+    if (own_row + 8 * i >= own_rows) continue;
+    const unsigned* const from =
+        bits.words + bits.rows[own_row + 8 * i] * bits.words_of_row + tile * (columns / 32);
 #pragma unroll
     for (int w = 0; w < columns / 32; ++w) {
       const unsigned word = from[w] >> own_column;

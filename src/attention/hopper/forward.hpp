@@ -1,8 +1,8 @@
 #pragma once
 
 #include "attention/gpu/problem.hpp"
-#include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/element_mask.hpp"
+#include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/ring_position.hpp"
 #include "attention/hopper/softmax.hpp"
 #include "attention/hopper/tensor_map.hpp"
@@ -153,6 +153,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   float(&o)[D / 2] = state.out;
   std::uint32_t probabilities[N / 4];
   Work work{};
+  RowSpan spans[2];
 
   const auto issue_scores = [&](int stage) {  // S = Q · Kᵀ
     const Descriptor k_stage = k + stage * Memory::kv_bytes;
@@ -179,9 +180,6 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto mask = [&](int tile) {
-    RowSpan spans[2];
-    load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count, p.q_rows,
-               anew(work.tile) * Tile::q_rows + row_in_tile);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int begin = spans[i].begin - tile * N - own_column, end = spans[i].end - tile * N - own_column;
@@ -195,8 +193,8 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       }
     }
     if (p.walk.bits.words == nullptr) return;
-    for_each_missing_bit<N>(p.walk.bits, spans, tile, own_column,
-                            [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
+    for_each_missing_bit<N>(p.walk.bits, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile,
+                            own_column, [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -212,6 +210,8 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   for (int n = 0;; ++n) {
     work = memory.work().get(n);
     if (work.head < 0) return;
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.q_rows,
+               work.tile * Tile::q_rows + row_in_tile);
     // Calls action with where O and LSE of this tile are.
     const auto with_rows = [&](const auto& action) {
       const auto [batch, head, residue] = HeadAndClass::of(anew(work.head), p.heads, p.classes.count);

@@ -10,17 +10,27 @@ WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, con
   return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes};
 }
 
+/// Calls action(the tile shape for this mask).
+template <int head_dim, class Action>
+auto with_forward_tile(const MaskRule& mask, const Action& action) {
+  if constexpr (head_dim <= 64) {
+    if (mask.block_row_starts != nullptr) return action(ForwardTile<head_dim, 2>{});
+  }
+  return action(ForwardTile<head_dim>{});
+}
+
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                               const ResidueClasses& classes) {
-  const WalkSides sides = forward_sides<ForwardTile<head_dim>>(queries, keys, classes);
-  return Workspace(nullptr, sides.size(mask, 0)).bytes;
+  return with_forward_tile<head_dim>(mask, [&]<class Tile>(Tile) {
+    return Workspace(nullptr, forward_sides<Tile>(queries, keys, classes).size(mask, 0)).bytes;
+  });
 }
 
-template <int head_dim, class T>
-cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
-                           const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  using Tile = ForwardTile<head_dim>;
+template <class Tile, class T>
+cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
+                                const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  constexpr int head_dim = Tile::head_dim;
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const WalkSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, classes);
@@ -54,15 +64,23 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueC
                            stream);
 }
 
+template <int head_dim, class T>
+cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
+                           const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  return with_forward_tile<head_dim>(problem.in.mask, [&]<class Tile>(Tile) {
+    return launch_forward_tile<Tile>(problem, classes, options, memory, stream);
+  });
+}
+
 }  // namespace annulus::attention::hopper
 
 /// Compiles the pass for an element type and a head dimension.
-#define ANNULUS_HOPPER_FORWARD(T, head_dim)                                                                \
-  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, T>(                            \
+#define ANNULUS_HOPPER_FORWARD(T, head_dim)                                                                 \
+  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, T>(                             \
       const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::ResidueClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
 
-#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                                        \
-  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(                           \
-      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                 \
+#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                        \
+  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(           \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
       const annulus::attention::hopper::ResidueClasses&);

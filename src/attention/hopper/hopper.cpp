@@ -91,9 +91,9 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   const ResidueClasses classes = classes_of(problem.in);
   const LaunchOptions launch = launch_options(options);
   with_head_dim(problem.in.head_dim, [&](auto head_dim) {
-    const auto memory = workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions,
-                                                                     classes, problem.in.batch * problem.in.heads,
-                                                                     launch));
+    const auto memory =
+        workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes,
+                                                     problem.in.batch * problem.in.heads, launch));
     check(launch_backward<head_dim, T>(problem, classes, launch, memory.view().data(), exec.cuda_stream()),
           "start the backward pass");
   });

@@ -11,8 +11,8 @@
 /// compute capability 9.0, head_dim 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows
 /// and strides. All masks, but for dilation together with a block list, dilation where rows of one residue
 /// are not evenly spaced (residue_classes.hpp), and block lists whose tables would be large. P and dS are
-/// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a fixed
-/// order unless KernelOptions frees that of dQ.
+/// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a
+/// fixed order unless KernelOptions frees that of dQ.
 ///
 /// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
 /// send no gradients, but their q and d_out are read and must be finite.
@@ -21,7 +21,8 @@ namespace annulus::attention::hopper {
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
-    "dilation without blocks and in layouts where keys of one residue are evenly spaced, blocks of up to some "
+    "dilation without blocks and in layouts where keys of one residue are evenly spaced, blocks of up to "
+    "some "
     "300 thousand rows a rank, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether tables of a block list fit: own rows × other rows in tiles, and rows of bits.
@@ -45,7 +46,8 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   } else {
     // Rows are counted in int; heads are y of a grid.
     constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
-    constexpr std::size_t most_tiles = std::size_t{1} << 30;  // of 64 rows, of all heads: tickets are int, too
+    constexpr std::size_t most_tiles = std::size_t{1}
+                                       << 30;  // of 64 rows, of all heads: tickets are int, too
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
     const std::size_t heads = in.q.extent(0) * in.q.extent(1), head_dim = in.q.extent(3);
     const auto classes = residue_classes(in.mask, in.q_positions, in.kv_positions);

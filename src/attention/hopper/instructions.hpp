@@ -50,14 +50,14 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/// A box of a (batch, heads, rows, classes, columns) tensor to shared memory; rows and columns past the end
+/// A box of a (batch, heads, classes, rows, columns) tensor to shared memory; rows and columns past the end
 /// become zeros.
 __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
                                          int column, int residue, int row, int head, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
       "%6, %7}], [%2];" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(column), "r"(residue), "r"(row), "r"(head), "r"(batch)
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(residue), "r"(head), "r"(batch)
       : "memory");
 }
 

@@ -29,8 +29,8 @@ template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ResidueClasses& classes, int heads, const LaunchOptions& options);
 
-/// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: residue_classes() of mask and
-/// positions.
+/// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: residue_classes() of mask
+/// and positions.
 template <int head_dim, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
                            const LaunchOptions& options, void* workspace, cudaStream_t stream);

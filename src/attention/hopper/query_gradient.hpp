@@ -14,7 +14,8 @@
 /// after the other.
 namespace annulus::attention::hopper {
 
-/// Calls action(place in p.turns, own key tile, the one behind it) for all query tiles that this block visits.
+/// Calls action(place in p.turns, own key tile, the one behind it) for all query tiles that this block
+/// visits.
 template <class Tile, class Action>
 __device__ __forceinline__ void for_each_visit(const BackwardParameters& p,
                                                const BackwardMemory<Tile>& memory, const Action& action) {
@@ -63,13 +64,13 @@ __device__ __forceinline__ void pass_turns(const BackwardParameters& p, const Ba
 ///
 /// A warp adds fastest where the numbers of its lanes lie side by side, 512 bytes an instruction. While a
 /// launch runs, the block therefore holds its sums in the order of lanes: number i of lane l at place (i / 4,
-/// l, i mod 4), where every `columns` places are a row of the block. A kernel beforehand brings them into this
-/// order; the last key tile that adds brings them back. Tiles of queries with fewer rows, arrays with gaps
-/// between rows and residue classes keep the order of rows.
+/// l, i mod 4), where every `columns` places are a row of the block. A kernel beforehand brings them into
+/// this order; the last key tile that adds brings them back. Tiles of queries with fewer rows, arrays with
+/// gaps between rows and residue classes keep the order of rows.
 template <int head_dim, int columns>
 struct QueryGradientBlock {
-  static constexpr int count = columns / 2;                       ///< numbers of a lane
-  static constexpr int lanes_step = 128 / columns * head_dim;     ///< to the next four numbers
+  static constexpr int count = columns / 2;                    ///< numbers of a lane
+  static constexpr int lanes_step = 128 / columns * head_dim;  ///< to the next four numbers
   float* start;
 
   __device__ __forceinline__ float* in_lanes(int lane) const {
@@ -166,38 +167,35 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
  public:
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const BackwardMemory<Tile>& memory,
-                                           int group, int warp_row, int lane)
+                                           int group, int lane)
       : p_(p),
         memory_(memory),
-        first_row_(Share::first_row(group) + warp_row),
+        start_(p.dq.data),
         first_column_(Share::first_column(group, 0)),
         lane_(lane) {}
 
   __device__ __forceinline__ void set_head(int batch, int head, int residue) {
-    rows_ = static_cast<int>(p_.classes.rows(p_.q_rows, residue)) - first_row_;
-    start_ = p_.dq.at(batch, head, p_.classes.row(first_row_, residue)) + first_column_;
+    start_ = p_.dq.at(batch, head, p_.classes.row(first_row(), residue)) + first_column_;
   }
-  /// Moves on to the next head, or back by some.
-  __device__ __forceinline__ void move_heads(int heads) { start_ += heads * p_.dq.head_stride; }
-
   __device__ __forceinline__ void await_turn() {
     if (p_.turns == nullptr) return;
     wait(memory_.turn(), parity_);
     parity_ ^= 1;
   }
-  /// dQ of query tile `tile` += r. What stands between the product that gives r and its additions is time
+  /// dQ of the visited tile += r. What stands between the product that gives r and its additions is time
   /// that the tensor cores wait for: hardly more than one multiplication for the address.
-  __device__ __forceinline__ void add(float (&r)[32], int chunk, int tile, int sums) {
+  __device__ __forceinline__ void add(float (&r)[32], int chunk, const Visit& visit) {
     if constexpr (!scaled_probabilities<T>) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) r[i] *= p_.dq_factor;
     }
     Share::with_columns(first_column_ + chunk * 64, [&](auto columns) {
-      if (sums == in_order_of_lanes) {
-        Block<columns>{start_ + chunk * 64 + std::int64_t{tile} * (Tile::q_rows * Tile::head_dim)}
+      if (TileRun::sums(visit.how) == in_order_of_lanes) {
+        Block<columns>{of_head(visit.head) + chunk * 64 +
+                       std::int64_t{visit.tile} * (Tile::q_rows * Tile::head_dim)}
             .add_in_order_of_lanes(r, lane_);
       } else {
-        add_otherwise<columns>(r, chunk, tile, sums);
+        add_otherwise<columns>(r, chunk, visit);
       }
     });
   }
@@ -208,12 +206,22 @@ class QueryGradient : public QueryGradientShare<Tile> {
   }
 
  private:
+  /// Of this warp in a tile.
+  __device__ __forceinline__ static int first_row() {
+    const int thread = anew(static_cast<int>(threadIdx.x)) - warpgroup;
+    return Share::first_row(thread / warpgroup) + thread % warpgroup / 32 * 16;
+  }
+  __device__ __forceinline__ float* of_head(int in_group) const {
+    return start_ + in_group * p_.dq.head_stride;
+  }
   template <int columns>
-  __device__ __forceinline__ void add_otherwise(const float (&r)[32], int chunk, int tile, int sums) const {
-    const int first = tile * Tile::q_rows;
+  __device__ __forceinline__ void add_otherwise(const float (&r)[32], int chunk, const Visit& visit) const {
+    const int first = visit.tile * Tile::q_rows, sums = TileRun::sums(visit.how);
     const std::int64_t row_stride = p_.classes.count * p_.dq.row_stride;
-    const Block<columns> block{start_ + chunk * 64 + first * row_stride};
-    if (sums == in_order_of_rows) return block.add_in_order_of_rows(r, lane_, row_stride, rows_ - first);
+    const Block<columns> block{of_head(visit.head) + chunk * 64 + first * row_stride};
+    if (sums == in_order_of_rows) {
+      return block.add_in_order_of_rows(r, lane_, row_stride, visit.rows - first_row());
+    }
     if (sums == first_of_lanes) return block.store_in_order_of_lanes(r, lane_);
     if (sums == only_one) return block.store_in_order_of_rows(r, lane_);
     float sum[32];
@@ -226,9 +234,8 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
   const BackwardParameters& p_;
   const BackwardMemory<Tile>& memory_;
-  int first_row_, first_column_, lane_, parity_ = 0;
-  int rows_ = 0;  ///< of the class, from first_row_ on
-  float* start_ = nullptr;
+  float* start_;  ///< of this warp's rows and columns of tile 0
+  int first_column_, lane_, parity_ = 0;
 };
 
 enum class Prepare {
@@ -263,8 +270,8 @@ __global__ void prepare_query_gradient(const __grid_constant__ BackwardParameter
     for (int chunk = 0; chunk < Share::chunks; ++chunk) {
       const int column = Share::first_column(group, chunk);
       Share::with_columns(column, [&](auto columns) {
-        const QueryGradientBlock<Tile::head_dim, columns> block{
-            p.dq.at(head / p.heads, head % p.heads, row) + column};
+        const QueryGradientBlock<Tile::head_dim, columns> block{p.dq.at(head / p.heads, head % p.heads, row) +
+                                                                column};
         float r[32];
         action == Prepare::order_of_rows ? block.load_in_order_of_lanes(r, lane)
                                          : block.load_in_order_of_rows(r, lane);

@@ -12,8 +12,8 @@ inline constexpr int panel_columns = 64, panel_row_bytes = 128;
 /// Warpgroup 0 copies, the others compute.
 inline constexpr int warpgroup = 128;  // threads
 
-/// A block starts with equal shares of the registers, in steps of eight, and can only move those around: who asks
-/// for more waits for ever.
+/// A block starts with equal shares of the registers, in steps of eight, and can only move those around: who
+/// asks for more waits for ever.
 constexpr bool registers_suffice(int consumers, int of_consumers, int of_producers) {
   const int threads = warpgroup * (consumers + 1), at_start = 65536 / threads / 8 * 8 * threads;
   return warpgroup * (consumers * of_consumers + of_producers) <= at_start;
@@ -23,14 +23,16 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
 ///
 /// head_dim 64: 192 × 128, three consumers of 160 registers. The exponentials of a tile take as long as its
 /// products; a third warpgroup keeps the tensor cores busy (in our prototype 510 TFLOP/s, 430 with two).
+/// Block lists have 128 × 128: their blocks are multiples of 64 or 128, and a tile across two rows of blocks
+/// visits what either of them lists.
 ///
 /// head_dim 96 and 128: 128 × 128, two consumers of 232 registers, of which S, P and O take 144 and 160.
 ///
 /// head_dim 256: 128 × 64. O takes 128 registers, and Q with two stages of 64 keys 192 KB.
-template <int head_dim_>
+template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
-  static constexpr int consumers = head_dim <= 64 ? 3 : 2, stages = 2;
+  static constexpr int consumers = consumers_, stages = 2;
   static constexpr int q_rows = 64 * consumers, kv_rows = head_dim <= 128 ? 128 : 64;
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);

@@ -9,16 +9,15 @@
 namespace annulus::attention::hopper {
 
 /// Rows [begin, end) of the other side that a row attends to or is attended by.
-struct alignas(16) RowSpan {
+struct RowSpan {
   int begin, end;
-  int bits;  ///< the row of MaskBits that narrows the span down
-  int unused;
 };
 
 /// A bit for each row of the other side: what a block list allows within the spans. A row of bits serves all
 /// own rows of one block.
 struct MaskBits {
   const unsigned* words = nullptr;  ///< (rows of bits, words_of_row); null: spans say all
+  const int* rows = nullptr;        ///< of each own row
   std::int64_t words_of_row = 0;
 };
 
@@ -31,6 +30,8 @@ struct alignas(16) TileRun {
   /// partial: spans and bits have to be applied to elements; otherwise every row sees all of them. sums: what
   /// adding to the gradients of visited rows takes (Sums).
   ANNULUS_FUNCTION static constexpr int pack(bool partial, int sums) { return sums * 2 + (partial ? 1 : 0); }
+  ANNULUS_FUNCTION static constexpr bool partial(int how) { return (how & 1) != 0; }
+  ANNULUS_FUNCTION static constexpr int sums(int how) { return how >> 1; }
 };
 
 /// How an own tile adds to the gradients of the rows it visits (query_gradient.hpp).
@@ -70,8 +71,8 @@ class Cursor {
   }
 
   __device__ __forceinline__ int tile() const { return tile_; }
-  __device__ __forceinline__ bool partial() const { return (how_ & 1) != 0; }
-  __device__ __forceinline__ int sums() const { return how_ >> 1; }
+  __device__ __forceinline__ int how() const { return how_; }
+  __device__ __forceinline__ bool partial() const { return TileRun::partial(how_); }
   __device__ __forceinline__ int next_own_tile() const { return next_own_tile_; }
   /// To the next tile of this run; false at its end.
   __device__ __forceinline__ bool next_in_run() { return --tile_ >= begin_; }
@@ -87,6 +88,8 @@ class Cursor {
     prefetch();
     return true;
   }
+  /// Whether a tile follows this one.
+  __device__ __forceinline__ bool more() const { return left_ > 0 || tile_ > begin_; }
   /// To the next tile; false behind the last one.
   __device__ __forceinline__ bool next() { return next_in_run() || (next_run() && next_in_run()); }
 

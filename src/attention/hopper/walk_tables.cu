@@ -19,7 +19,7 @@ struct WalkProblem {
 __device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row) {
   const WalkSides& sides = p.sides;
   const ResidueClasses& classes = sides.classes;
-  if (!classes.some) return {0, 0, 0, 0};
+  if (!classes.some) return {0, 0};
   const std::int64_t position = sides.own(classes.row(row, own_class));
   const KeyRange reach = sides.own_is_query ? p.mask.reach(position, p.mask.left, p.mask.right)
                                             : p.mask.reach(position, p.mask.right, p.mask.left);
@@ -27,10 +27,7 @@ __device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row
   const auto below = [&](std::int64_t end) {
     return static_cast<int>(classes.rows(sides.other.rows_below(end), other_class));
   };
-  const int bits = p.size.lists() ? static_cast<int>(position / p.mask.block_size -
-                                                     sides.own.front() / p.mask.block_size)
-                                  : 0;
-  return {below(reach.begin), below(reach.end), bits, 0};
+  return {below(reach.begin), below(reach.end)};
 }
 
 /// How the gradients of visited rows are added to, `first` and `last` of all own tiles.
@@ -62,7 +59,12 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   for (std::int64_t i = thread; i < p.size.classes * p.size.own_rows; i += threads) {
     const int own_class = static_cast<int>(i / p.size.own_rows);
     const std::int64_t row = i % p.size.own_rows;
-    if (row < classes.rows(sides.own.count, own_class)) p.out.spans[i] = span_of(p, own_class, row);
+    if (row >= classes.rows(sides.own.count, own_class)) continue;
+    p.out.spans[i] = span_of(p, own_class, row);
+    if (p.size.lists()) {
+      const std::int64_t block = p.mask.block_size;
+      p.out.bit_rows[i] = static_cast<int>(sides.own(row) / block - sides.own.front() / block);
+    }
   }
   if (p.size.lists()) return;  // the other kernels make the walks
 
@@ -91,7 +93,7 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   const RowSpan lanes_span = span_of(p, own_class, min(wanted, rows - 1));
   const auto span_from = [&](int from) {
     return RowSpan{__shfl_sync(0xffffffffu, lanes_span.begin, from),
-                   __shfl_sync(0xffffffffu, lanes_span.end, from), 0, 0};
+                   __shfl_sync(0xffffffffu, lanes_span.end, from)};
   };
   const RowSpan first_span = span_from(0), last_span = span_from(1), before = span_from(2),
                 behind = span_from(3);
@@ -159,7 +161,7 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
   if (first_span.begin < column + columns && column < last_span.end) {
     int before = -1;
     for (std::int64_t row = first; row <= last; ++row) {
-      const int bits = p.out.spans[row].bits;
+      const int bits = p.out.bit_rows[row];
       if (bits == before) continue;
       before = bits;
       const unsigned* const words = p.out.bits + bits * p.size.words_of_row + column / 32;
@@ -169,8 +171,9 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
       }
     }
   }
-  p.out.coverage[thread] =
-      static_cast<std::uint8_t>(!some ? Coverage::empty : all ? Coverage::full : Coverage::partial);
+  p.out.coverage[thread] = static_cast<std::uint8_t>(!some ? Coverage::empty
+                                                     : all ? Coverage::full
+                                                           : Coverage::partial);
 }
 
 /// From coverage to walks: one warp for each own tile.
@@ -226,12 +229,12 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
     return cudaGetLastError();
   };
   const std::int64_t rows = size.classes * size.own_rows, tiles = size.classes * size.own_tiles;
-  cudaError_t error = launch(span_tables_kernel,
-                             std::max(tiles * 32, std::min<std::int64_t>(rows, std::int64_t{1} << 17)));
+  cudaError_t error =
+      launch(span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(rows, std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
-  for (const auto& [kernel, wanted] :
-       {std::pair{+block_bits_kernel, size.bit_rows * size.words_of_row},
-        std::pair{+block_coverage_kernel, tiles * size.other_tiles}, std::pair{+block_walks_kernel, tiles * 32}}) {
+  for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.bit_rows * size.words_of_row},
+                                       std::pair{+block_coverage_kernel, tiles * size.other_tiles},
+                                       std::pair{+block_walks_kernel, tiles * 32}}) {
     error = launch(kernel, wanted);
     if (error != cudaSuccess) return error;
   }

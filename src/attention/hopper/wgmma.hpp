@@ -71,39 +71,41 @@ __device__ __forceinline__ void pin(std::uint32_t (&r)[count]) {
 template <class T, int columns>
 struct Product;
 
-#define ANNULUS_REGISTERS_0 \
+#define ANNULUS_REGISTERS_0          \
   "%0, %1, %2, %3, %4, %5, %6, %7, " \
   "%8, %9, %10, %11, %12, %13, %14, %15"
-#define ANNULUS_REGISTERS_1 \
+#define ANNULUS_REGISTERS_1                  \
   "%16, %17, %18, %19, %20, %21, %22, %23, " \
   "%24, %25, %26, %27, %28, %29, %30, %31"
-#define ANNULUS_REGISTERS_2 \
+#define ANNULUS_REGISTERS_2                  \
   "%32, %33, %34, %35, %36, %37, %38, %39, " \
   "%40, %41, %42, %43, %44, %45, %46, %47"
-#define ANNULUS_REGISTERS_3 \
+#define ANNULUS_REGISTERS_3                  \
   "%48, %49, %50, %51, %52, %53, %54, %55, " \
   "%56, %57, %58, %59, %60, %61, %62, %63"
-#define ANNULUS_REGISTERS_4 \
+#define ANNULUS_REGISTERS_4                  \
   "%64, %65, %66, %67, %68, %69, %70, %71, " \
   "%72, %73, %74, %75, %76, %77, %78, %79"
-#define ANNULUS_REGISTERS_5 \
+#define ANNULUS_REGISTERS_5                  \
   "%80, %81, %82, %83, %84, %85, %86, %87, " \
   "%88, %89, %90, %91, %92, %93, %94, %95"
-#define ANNULUS_REGISTERS_6 \
+#define ANNULUS_REGISTERS_6                      \
   "%96, %97, %98, %99, %100, %101, %102, %103, " \
   "%104, %105, %106, %107, %108, %109, %110, %111"
-#define ANNULUS_REGISTERS_7 \
+#define ANNULUS_REGISTERS_7                          \
   "%112, %113, %114, %115, %116, %117, %118, %119, " \
   "%120, %121, %122, %123, %124, %125, %126, %127"
 #define ANNULUS_OUT_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define ANNULUS_OUT_16(i) ANNULUS_OUT_4(i), ANNULUS_OUT_4((i) + 4), ANNULUS_OUT_4((i) + 8), ANNULUS_OUT_4((i) + 12)
+#define ANNULUS_OUT_16(i) \
+  ANNULUS_OUT_4(i), ANNULUS_OUT_4((i) + 4), ANNULUS_OUT_4((i) + 8), ANNULUS_OUT_4((i) + 12)
 #define ANNULUS_OUT_32(i) ANNULUS_OUT_16(i), ANNULUS_OUT_16((i) + 16)
 #define ANNULUS_OUT_64(i) ANNULUS_OUT_32(i), ANNULUS_OUT_32((i) + 32)
 #define ANNULUS_D64 ANNULUS_REGISTERS_0 ", " ANNULUS_REGISTERS_1
 #define ANNULUS_D96 ANNULUS_D64 ", " ANNULUS_REGISTERS_2
 #define ANNULUS_D128 ANNULUS_D96 ", " ANNULUS_REGISTERS_3
-#define ANNULUS_D256 \
-  ANNULUS_D128 ", " ANNULUS_REGISTERS_4 ", " ANNULUS_REGISTERS_5 ", " ANNULUS_REGISTERS_6 ", " ANNULUS_REGISTERS_7
+#define ANNULUS_D256                                                                      \
+  ANNULUS_D128 ", " ANNULUS_REGISTERS_4 ", " ANNULUS_REGISTERS_5 ", " ANNULUS_REGISTERS_6 \
+               ", " ANNULUS_REGISTERS_7
 #define ANNULUS_D64_OUT ANNULUS_OUT_32(0)
 #define ANNULUS_D96_OUT ANNULUS_OUT_32(0), ANNULUS_OUT_16(32)
 #define ANNULUS_D128_OUT ANNULUS_OUT_64(0)

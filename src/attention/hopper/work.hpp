@@ -38,8 +38,8 @@ struct HeadAndClass {
   }
 };
 
-/// The same number, of which the compiler knows nothing: what is computed from it is computed again instead of
-/// being kept in registers for the length of a walk.
+/// The same number, of which the compiler knows nothing: what is computed from it is computed again instead
+/// of being kept in registers for the length of a walk.
 __device__ __forceinline__ int anew(int number) {
   asm volatile("" : "+r"(number));
   return number;

@@ -44,7 +44,7 @@ struct Workspace {
   RowSpan* spans;
   TileRun* runs;
   TileWalk* walks;
-  int *first_visitors, *tickets, *turns;
+  int *first_visitors, *tickets, *turns, *bit_rows;
   unsigned* bits;
   std::uint8_t* coverage;  ///< of block lists: (own tiles, other tiles)
   std::size_t bytes;
@@ -59,12 +59,13 @@ struct Workspace {
     first_visitors = carver.take<int>(other_tiles);
     tickets = carver.take<int>(1);
     turns = size.heads_with_turns > 0 ? carver.take<int>(size.heads_with_turns * other_tiles) : nullptr;
+    bit_rows = size.lists() ? carver.take<int>(size.own_rows) : nullptr;
     bits = size.lists() ? carver.take<unsigned>(size.bit_rows * size.words_of_row) : nullptr;
     coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * other_tiles) : nullptr;
     bytes = carver.bytes();
   }
   WalkTables tables(const WalkSize& size) const {
-    return {spans, {bits, size.words_of_row}, runs, walks, first_visitors};
+    return {spans, {bits, bit_rows, size.words_of_row}, runs, walks, first_visitors};
   }
 };
 
