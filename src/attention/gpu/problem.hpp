@@ -15,6 +15,10 @@ struct Rows {
   ANNULUS_FUNCTION T* at(int batch, int head, std::int64_t row) const {
     return data + batch * batch_stride + head * head_stride + row * row_stride;
   }
+  /// Rows first, first + step, …
+  ANNULUS_FUNCTION Rows every(std::int64_t step, std::int64_t first) const {
+    return {data + first * row_stride, batch_stride, head_stride, step * row_stride};
+  }
 };
 
 template <class T>

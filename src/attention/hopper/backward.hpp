@@ -2,15 +2,17 @@
 
 #include "attention/gpu/problem.hpp"
 #include "attention/hopper/backward_memory.hpp"
+#include "attention/hopper/element_mask.hpp"
 #include "attention/hopper/query_gradient.hpp"
 
 /// The backward pass (BurstEngine, Algorithm 2): P = exp(S − LSE), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − D), dQ +=
 /// scale·dS·K, dK += scale·dSᵀ·Q.
 ///
-/// A block owns 128 keys of a kv head and walks over the queries of all heads that read it, so that dK and dV
-/// stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ then
-/// feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. dQ leaves the
-/// registers as additions to device memory, whose order the key tiles keep (query_gradient.hpp).
+/// A block owns 128 keys (64 at head_dim 256) of a kv head and walks over the queries of all heads that read
+/// it, so that dK and dV stay in registers and are added once. Scores are computed transposed (keys ×
+/// queries): Pᵀ and dSᵀ then feed dV and dK straight from registers, and only dS passes through shared
+/// memory, for dQ. dQ leaves the registers as additions to device memory, whose order the key tiles keep
+/// (query_gradient.hpp).
 namespace annulus::attention::hopper {
 
 /// The copying thread. K comes with the first Q, V with the first dO.
@@ -19,33 +21,36 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                               const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
   const int group = p.heads / p.kv_heads;
-  WorkQueue queue(p.order, p.walk, p.tickets, p.fresh_dkv);
+  WorkQueue queue(p.order, p.classes.count, p.walk, p.tickets, p.fresh_dkv);
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     const Work work = queue.next();
     memory.work().put(n, work);
     if (work.head < 0) return;
-    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
+    const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
+    const int q_residue = p.classes.queries_of(residue);
     bool first = true;
     wait(memory.kv_empty(), (n & 1) ^ 1);
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
+      // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
+      // others, not for their whole walk through another head.
       for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const auto load = [&](const CUtensorMap& queries, std::uint32_t to, const CUtensorMap& keys,
+        const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
                               std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
           wait(empty, at.parity ^ 1);
           arrive_expecting(full, Memory::q_bytes + (first ? Memory::kv_bytes : 0));
           if (first) {
 #pragma unroll
             for (int panel = 0; panel < Tile::panels; ++panel) {
-              load_box(keys_to + panel * Memory::kv_panel, keys, full, panel * panel_columns,
-                       work.tile * Tile::kv_rows, kv_head, batch);
+              keys.load(keys_to + panel * Memory::kv_panel, full, panel * panel_columns, residue,
+                        work.tile * Tile::kv_rows, kv_head, batch);
             }
           }
 #pragma unroll
           for (int panel = 0; panel < Tile::panels; ++panel) {
-            load_box(to + panel * Memory::q_panel, queries, full, panel * panel_columns,
-                     cursor.tile() * Tile::q_rows, head, batch);
+            queries.load(to + panel * Memory::q_panel, full, panel * panel_columns, q_residue,
+                         cursor.tile() * Tile::q_rows, head, batch);
           }
         };
         load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage));
@@ -58,7 +63,8 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   }
 }
 
-/// The warp that brings what a query row says to its probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k
+/// The warp that brings what a query tile is to the computing warps, and what a query row says to its
+/// probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k
 /// − lse2). Rows without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their
 /// probabilities zero.
 template <class Tile>
@@ -71,7 +77,9 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
-    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
+    const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
+    const int q_residue = p.classes.queries_of(residue),
+              q_rows = static_cast<int>(p.classes.rows(p.q_rows, q_residue));
     Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
       for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -79,8 +87,9 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
 #pragma unroll
         for (int i = 0; i < rows_of_lane; ++i) {
           const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
-          const float lse = row < p.q_rows ? *p.lse.at(batch, head, row) : -infinity;
-          d[i] = row < p.q_rows ? *p.d.at(batch, head, row) : 0.0f;
+          const std::int64_t at_row = p.classes.row(row, q_residue);
+          const float lse = row < q_rows ? *p.lse.at(batch, head, at_row) : -infinity;
+          d[i] = row < q_rows ? *p.d.at(batch, head, at_row) : 0.0f;
           lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
           if (lse == -infinity) d[i] = 0.0f;
         }
@@ -88,6 +97,12 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
 #pragma unroll
         for (int i = 0; i < rows_of_lane; ++i)
           store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
+        if (lane == 0) {
+          const int in_group = head - kv_head * group;
+          const int rows = min(Tile::q_rows, q_rows - cursor.tile() * Tile::q_rows);
+          Visit{cursor.tile(), cursor.how(), in_group, rows, cursor.more() || in_group + 1 < group}.put(
+              memory.visit(at.stage));
+        }
         __syncwarp();
         if (lane == 0) arrive(memory.q_full(at.stage));
         wait(memory.d_out_empty(at.stage), at.parity ^ 1);
@@ -101,28 +116,29 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
   }
 }
 
-/// A warpgroup that computes 64 keys.
+/// A warpgroup that computes 64 keys, or half of the columns of dK and dV of 64 keys.
 template <class T, class Tile>
 __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
   using Gradient = QueryGradient<T, Tile>;
-  constexpr int D = Tile::head_dim, M = Tile::q_rows;
+  constexpr int D = Tile::head_dim, M = Tile::q_rows, C = Tile::gradient_columns;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
   const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
-  const int key_in_tile = group * 64 + warp_row + lane / 4;
+  const int first_key = Tile::shares_keys ? 0 : group * 64, key_in_tile = first_key + warp_row + lane / 4;
+  const int first_column = Tile::shares_keys ? group * C : 0;
   const int heads_in_group = p.heads / p.kv_heads;
 
   const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
                    v = Descriptor::of(memory.v(), Memory::kv_panel);
-  const Descriptor k_rows = k + group * 64 * panel_row_bytes, v_rows = v + group * 64 * panel_row_bytes;
-  const Descriptor k_for_dq = k + (Gradient::splits_columns ? group * Memory::kv_panel : 0);
+  const Descriptor k_rows = k + first_key * panel_row_bytes, v_rows = v + first_key * panel_row_bytes;
+  const Descriptor k_for_dq = k + Gradient::first_column(group, 0) / panel_columns * Memory::kv_panel;
   const Descriptor q = Descriptor::of(memory.q(0), Memory::q_panel),
                    d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
   const Descriptor ds_for_dq = Descriptor::of(memory.ds(0), Memory::ds_panel) +
                                (Gradient::splits_columns ? 0 : group * Memory::ds_panel);
-  const int ds_row = group * 64 + warp_row + lane % 16, ds_chunk = lane / 16;
+  const int ds_row = first_key + warp_row + lane % 16, ds_chunk = lane / 16;
 
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
@@ -137,33 +153,31 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     }
     products_commit();
   };
-  // r (64 keys × D) += weights (64 keys × M queries) · (dO or Q)
-  const auto issue_gradient = [&](float(&r)[D / 2], const std::uint32_t(&weights)[M / 4],
+  // r (64 keys × C) += weights (64 keys × M queries) · (dO or Q)
+  const auto issue_gradient = [&](float(&r)[C / 2], const std::uint32_t(&weights)[M / 4],
                                   Descriptor queries) {
+    const Descriptor columns = queries + first_column / panel_columns * Memory::q_panel;
 #pragma unroll
     for (int step = 0; step < M / 16; ++step) {
-      Product<T, D>::template registers<true>(r, weights + 4 * step, queries + step * 16 * panel_row_bytes,
+      Product<T, C>::template registers<true>(r, weights + 4 * step, columns + step * 16 * panel_row_bytes,
                                               true);
     }
     products_commit();
   };
 
   RingPosition<Tile::stages> at;
-  Gradient gradient(p, memory, group, warp_row, lane);
+  Gradient gradient(p, memory, group, lane);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
-    const int kv_head = work.head % p.kv_heads, batch = work.head / p.kv_heads;
-    const int own_key = work.tile * Tile::kv_rows + key_in_tile;
     RowSpan spans[2];
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.kv_rows,
+               work.tile * Tile::kv_rows + key_in_tile);
+    float dk[C / 2], dv[C / 2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      spans[i] = own_key + 8 * i < p.kv_rows ? p.walk.spans[own_key + 8 * i] : RowSpan{0, 0};
-    float dk[D / 2], dv[D / 2];
-#pragma unroll
-    for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
+    for (int i = 0; i < C / 2; ++i) dk[i] = dv[i] = 0.0f;
 
-    const auto step = [&](int tile, bool partial, int sums) {
+    const auto step = [&] {
       float s[M / 2], dp[M / 2];
       const Descriptor q_stage = q + at.stage * Memory::q_bytes,
                        d_out_stage = d_out + at.stage * Memory::q_bytes;
@@ -182,6 +196,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 #pragma unroll
         for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_address + 32 * j);
       }
+      const bool partial = TileRun::partial(Visit::get(memory.visit(at.stage)).how);
       products_wait<1>();
       pin(s);
 #pragma unroll
@@ -196,6 +211,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
       // ptxas moves the wait up, and they no longer overlap that product.
       if (partial) {
+        const int tile = Visit::get(memory.visit(at.stage)).tile;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int begin = spans[i].begin - tile * M - own_column,
@@ -207,6 +223,10 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
               if (8 * j + e < begin || 8 * j + e >= end) s[4 * j + 2 * i + e] = 0.0f;
             }
           }
+        }
+        if (p.walk.bits.words != nullptr) {
+          for_each_missing_bit<M>(p.walk.bits, anew(work.tile) * Tile::kv_rows + key_in_tile, p.kv_rows, tile,
+                                  own_column, [&](int at) { s[at] = 0.0f; });
         }
       }
       std::uint32_t probabilities[M / 4];
@@ -239,6 +259,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       // before wrote.
 #pragma unroll
       for (int j = 0; j < M / 16; ++j) {
+        if (Tile::shares_keys && j % 2 != group) continue;  // both have all of it
         store_matrices(swizzled(memory.ds(at.stage) + j / 4 * Memory::ds_panel, ds_row, j % 4 * 2 + ds_chunk),
                        ds + 4 * j);
       }
@@ -246,14 +267,18 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       named_sync(1, 2 * warpgroup);
 
       float dq[32];  // its additions to device memory run beside dK
-      products_begin();
-      const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
+      const auto issue_dq = [&](int chunk) {
+        const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes,
+                         keys = k_for_dq + chunk * Memory::kv_panel;
 #pragma unroll
-      for (int i = 0; i < Tile::kv_rows / 16; ++i) {
-        Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
-                                                    k_for_dq + i * 16 * panel_row_bytes, i > 0);
-      }
-      products_commit();
+        for (int i = 0; i < Tile::kv_rows / 16; ++i) {
+          Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
+                                                      keys + i * 16 * panel_row_bytes, i > 0);
+        }
+        products_commit();
+      };
+      products_begin();
+      issue_dq(0);
       products_wait<1>();
       pin(dv);
       pin(probabilities);
@@ -261,29 +286,41 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
       products_begin();
       issue_gradient(dk, ds, q_stage);
+      const Visit visit = Visit::get(memory.visit(at.stage));  // asked for late, to save registers
       products_wait<1>();
       pin(dq);
-      gradient.add(dq, tile, sums);
+      gradient.await_turn();
+      gradient.add(dq, 0, visit);
+#pragma unroll
+      for (int chunk = 1; chunk < Gradient::chunks; ++chunk) {
+        pin(dq);
+        products_begin();
+        issue_dq(chunk);
+        products_wait<0>();
+        pin(dq);
+        gradient.add(dq, chunk, visit);
+      }
+      gradient.end_turn();
       products_wait<0>();
       pin(dk);
       pin(ds);
       release(memory.q_empty(at.stage));
       at.advance();
+      return visit.more;
     };
 
-    // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
-    // others, not for their whole walk through another head.
-    gradient.set_head(batch, kv_head * heads_in_group);
-    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    while (cursor.next()) {
-      for (int g = 0; g < heads_in_group; ++g) {
-        step(cursor.tile(), cursor.partial(), cursor.sums());
-        gradient.move_heads(1);
+    {
+      const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
+      gradient.set_head(batch, kv_head * heads_in_group, p.classes.queries_of(residue));
+    }
+    if (work.runs > 0) {
+      while (step()) {
       }
-      gradient.move_heads(-heads_in_group);
     }
     release(memory.kv_empty());
 
+    const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
+    const int own_key = anew(work.tile) * Tile::kv_rows + key_in_tile;
     // No other block adds to these rows.
     const auto put = [&](float* to, float x, float y) {
       if (p.fresh_dkv) {
@@ -294,11 +331,12 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     };
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (own_key + 8 * i >= p.kv_rows) continue;
-      float* const dk_row = p.dk.at(batch, kv_head, own_key + 8 * i) + own_column;
-      float* const dv_row = p.dv.at(batch, kv_head, own_key + 8 * i) + own_column;
+      if (own_key + 8 * i >= p.classes.rows(p.kv_rows, residue)) continue;
+      const std::int64_t row = p.classes.row(own_key + 8 * i, residue);
+      float* const dk_row = p.dk.at(batch, kv_head, row) + first_column + own_column;
+      float* const dv_row = p.dv.at(batch, kv_head, row) + first_column + own_column;
 #pragma unroll
-      for (int j = 0; j < D / 8; ++j) {
+      for (int j = 0; j < C / 8; ++j) {
         put(dk_row + 8 * j, p.dk_factor * dk[4 * j + 2 * i], p.dk_factor * dk[4 * j + 2 * i + 1]);
         put(dv_row + 8 * j, p.dv_factor * dv[4 * j + 2 * i], p.dv_factor * dv[4 * j + 2 * i + 1]);
       }
@@ -312,7 +350,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   extern __shared__ unsigned char dynamic[];
   const BackwardMemory<Tile> memory(dynamic);
   if (threadIdx.x == 0) {
-    for (const CUtensorMap* map : {&p.q, &p.d_out, &p.k, &p.v}) prefetch_tensor_map(*map);
+    for (const RowMaps* maps : {&p.q, &p.d_out, &p.k, &p.v}) maps->prefetch();
     memory.init(p.turns != nullptr);
   }
   __syncthreads();

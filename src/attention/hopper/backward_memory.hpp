@@ -4,7 +4,9 @@
 #include <type_traits>
 
 #include "attention/gpu/problem.hpp"
+#include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/ring_position.hpp"
+#include "attention/hopper/tensor_map.hpp"
 #include "attention/hopper/tuning.hpp"
 #include "attention/hopper/work.hpp"
 
@@ -16,22 +18,38 @@ template <class T>
 inline constexpr bool scaled_probabilities = std::is_same_v<T, bfloat16>;
 
 struct BackwardParameters {
-  CUtensorMap q, d_out, k,
-      v;  ///< boxes of 64 columns × q_rows (q, d_out) or kv_rows (k, v), 128-byte swizzle
+  RowMaps q, d_out, k, v;  ///< boxes of q_rows (q, d_out) or kv_rows (k, v)
   gpu::Rows<const float> lse, d;
   gpu::Rows<float> dq, dk, dv;
   WalkTables walk;
   WorkOrder order;  ///< of key tiles
   int* tickets;     ///< 0 at the start
-  /// (batch × heads, query tiles): how many key tiles have added to dQ, 0 at the start. Null: additions in
-  /// any order.
+  /// (batch × heads, classes, query tiles): which key tile adds to dQ next. Null: additions in any order.
   int* turns;
-  int q_tiles;
+  int q_tiles;     ///< of a class
   bool fresh_dkv;  ///< dK and dV hold nothing yet and are written
   int heads, kv_heads, q_rows, kv_rows;
+  ResidueClasses classes;
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
   float log2_shift, dq_factor, dk_factor, dv_factor;
+};
+
+/// What the computing warps are told about the queries of a stage, so that they need not walk themselves.
+struct Visit {
+  int tile, how;  ///< how: as in TileRun
+  int head;       ///< of the group
+  int rows;       ///< of the tile that the class has
+  bool more;      ///< false: the last one of this work
+
+  __device__ __forceinline__ void put(std::uint32_t address) const {
+    store_shared(address, make_int4(tile, how, head, rows * 2 + (more ? 1 : 0)));
+  }
+  __device__ __forceinline__ static Visit get(std::uint32_t address) {
+    const int4 v = load_shared_int4(address);
+    const int rows_and_more = uniform(v.w);
+    return {uniform(v.x), uniform(v.y), uniform(v.z), rows_and_more / 2, rows_and_more % 2 != 0};
+  }
 };
 
 /// Shared memory: K and V, stages of Q and dO with their LSE and D, two stages of dS, barriers, what to work
@@ -46,7 +64,8 @@ struct BackwardMemory {
   static constexpr int ds_offset = d_out_offset + Tile::stages * q_bytes;
   static constexpr int lse2_offset = ds_offset + 2 * ds_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
-  static constexpr int work_offset = d_offset + Tile::stages * Tile::q_rows * 4;
+  static constexpr int visit_offset = d_offset + Tile::stages * Tile::q_rows * 4;
+  static constexpr int work_offset = visit_offset + Tile::stages * 16;
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
   static constexpr int bytes =
       barrier_offset + 8 * (4 + 4 * Tile::stages) + 1024;  // 1024: to align the start
@@ -70,6 +89,9 @@ struct BackwardMemory {
   }
   __device__ __forceinline__ std::uint32_t d(int stage) const {
     return start + d_offset + stage * Tile::q_rows * 4;
+  }
+  __device__ __forceinline__ std::uint32_t visit(int stage) const {
+    return start + visit_offset + stage * 16;
   }
   __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
 

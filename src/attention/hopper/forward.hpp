@@ -1,8 +1,11 @@
 #pragma once
 
 #include "attention/gpu/problem.hpp"
+#include "attention/hopper/element_mask.hpp"
+#include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/ring_position.hpp"
 #include "attention/hopper/softmax.hpp"
+#include "attention/hopper/tensor_map.hpp"
 #include "attention/hopper/tuning.hpp"
 #include "attention/hopper/work.hpp"
 
@@ -11,13 +14,14 @@
 namespace annulus::attention::hopper {
 
 struct ForwardParameters {
-  CUtensorMap q, k, v;  ///< boxes of 64 columns × 64 rows (q) or kv_rows (k, v), 128-byte swizzle
+  RowMaps q, k, v;  ///< boxes of 64 rows (q) or kv_rows (k, v)
   gpu::Rows<float> out, lse;
   WalkTables walk;
   WorkOrder order;
   int* tickets;  ///< 0 at the start
   bool fresh;    ///< O and LSE hold nothing yet and are not read
   int heads, kv_heads, q_rows;
+  ResidueClasses classes;
   float scale, inverse_scale;
 };
 
@@ -74,20 +78,20 @@ struct ForwardMemory {
 template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
-  WorkQueue queue(p.order, p.walk, p.tickets, p.fresh);
+  WorkQueue queue(p.order, p.classes.count, p.walk, p.tickets, p.fresh);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
   memory.work().put(0, work);
   for (int n = 0; work.head >= 0; ++n) {
-    const int head = work.head % p.heads, batch = work.head / p.heads;
-    const int kv_head = head / (p.heads / p.kv_heads);
-    const auto load = [&](const CUtensorMap& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
+    const auto [batch, head, residue] = HeadAndClass::of(work.head, p.heads, p.classes.count);
+    const int kv_head = head / (p.heads / p.kv_heads), kv_residue = p.classes.keys_of(residue);
+    const auto load = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
                           RingPosition<Tile::stages>& at, int tile) {
       wait(empty, at.parity ^ 1);
       arrive_expecting(full, Memory::kv_bytes);
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel) {
-        load_box(to + panel * Memory::kv_panel, map, full, panel * panel_columns, tile * Tile::kv_rows,
+        map.load(to + panel * Memory::kv_panel, full, panel * panel_columns, kv_residue, tile * Tile::kv_rows,
                  kv_head, batch);
       }
       at.advance();
@@ -112,8 +116,8 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     for (int panel = 0; panel < Tile::panels; ++panel) {
 #pragma unroll
       for (int group = 0; group < Tile::consumers; ++group) {
-        load_box(memory.start + panel * Memory::q_panel + group * 64 * panel_row_bytes, p.q, memory.q_full(),
-                 panel * panel_columns, work.tile * Tile::q_rows + group * 64, head, batch);
+        p.q.load(memory.start + panel * Memory::q_panel + group * 64 * panel_row_bytes, memory.q_full(),
+                 panel * panel_columns, residue, work.tile * Tile::q_rows + group * 64, head, batch);
       }
     }
     int before = cursor.tile();
@@ -148,6 +152,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   float(&s)[N / 2] = state.scores;
   float(&o)[D / 2] = state.out;
   std::uint32_t probabilities[N / 4];
+  Work work{};
   RowSpan spans[2];
 
   const auto issue_scores = [&](int stage) {  // S = Q · Kᵀ
@@ -187,6 +192,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
         }
       }
     }
+    if (p.walk.bits.words == nullptr) return;
+    for_each_missing_bit<N>(p.walk.bits, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile,
+                            own_column, [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -200,26 +208,42 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   RingPosition<Tile::stages> k_at, v_at;
   int q_parity = 0;
   for (int n = 0;; ++n) {
-    const Work work = memory.work().get(n);
+    work = memory.work().get(n);
     if (work.head < 0) return;
-    const int batch = work.head / p.heads, head = work.head % p.heads,
-              own_row = work.tile * Tile::q_rows + row_in_tile;
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      spans[i] = own_row + 8 * i < p.q_rows ? p.walk.spans[own_row + 8 * i] : RowSpan{0, 0};
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.q_rows,
+               work.tile * Tile::q_rows + row_in_tile);
+    // Calls action with where O and LSE of this tile are.
+    const auto with_rows = [&](const auto& action) {
+      const auto [batch, head, residue] = HeadAndClass::of(anew(work.head), p.heads, p.classes.count);
+      action(p.out.every(p.classes.count, residue), p.lse.every(p.classes.count, residue), batch, head,
+             anew(work.tile) * Tile::q_rows + row_in_tile,
+             static_cast<int>(p.classes.rows(p.q_rows, residue)));
+    };
+    const auto finish = [&] {
+      with_rows([&](const auto& out, const auto& lse, int batch, int head, int row, int rows) {
+        state.finish(out, lse, batch, head, row, rows, p.scale);
+      });
+    };
+    const auto start_out = [&] {
+      with_rows([&](const auto& out, const auto&, int batch, int head, int row, int) {
+        state.start_out(out, batch, head, row);
+      });
+    };
+    with_rows([&](const auto&, const auto& lse, int batch, int head, int row, int rows) {
+      state.start_rows(lse, batch, head, row, p.fresh ? 0 : rows, p.inverse_scale);
+    });
     Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    state.start_rows(p.lse, batch, head, own_row, p.fresh ? 0 : p.q_rows, p.inverse_scale);
     if (!cursor.next_in_run()) {
       release(memory.q_empty());
-      state.start_out(p.out, batch, head, own_row);
-      state.finish(p.out, p.lse, batch, head, own_row, p.q_rows, p.scale);
+      start_out();
+      finish();
       continue;
     }
     wait(memory.q_full(), q_parity);
     q_parity ^= 1;
     wait(memory.k_full(k_at.stage), k_at.parity);
     issue_scores(k_at.stage);
-    state.start_out(p.out, batch, head, own_row);  // arrives while the first scores are computed
+    start_out();  // arrives while the first scores are computed
     products_wait<0>();
     pin(s);
     release(memory.k_empty(k_at.stage));
@@ -268,7 +292,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     pin(o);
     release(memory.v_empty(v_at.stage));
     v_at.advance();
-    state.finish(p.out, p.lse, batch, head, own_row, p.q_rows, p.scale);
+    finish();
   }
 }
 
@@ -278,7 +302,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   extern __shared__ unsigned char dynamic[];
   const ForwardMemory<Tile> memory(dynamic);
   if (threadIdx.x == 0) {
-    for (const CUtensorMap* map : {&p.q, &p.k, &p.v}) prefetch_tensor_map(*map);
+    for (const RowMaps* maps : {&p.q, &p.k, &p.v}) maps->prefetch();
     memory.init();
   }
   __syncthreads();

@@ -6,39 +6,53 @@
 namespace annulus::attention::hopper {
 
 template <class Tile>
-Workspace forward_tables(void* memory, std::int64_t q_rows, std::int64_t kv_rows) {
-  return Workspace(memory, q_rows, kv_rows, Tile::q_rows, Tile::kv_rows, 0);
+WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, const ResidueClasses& classes) {
+  return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes};
+}
+
+/// Calls action(the tile shape for this mask).
+template <int head_dim, class Action>
+auto with_forward_tile(const MaskRule& mask, const Action& action) {
+  if constexpr (head_dim <= 64) {
+    if (mask.block_row_starts != nullptr) return action(ForwardTile<head_dim, 2>{});
+  }
+  return action(ForwardTile<head_dim>{});
 }
 
 template <int head_dim>
-std::size_t forward_workspace(std::int64_t q_rows, std::int64_t kv_rows) {
-  return forward_tables<ForwardTile<head_dim>>(nullptr, q_rows, kv_rows).bytes;
+std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                              const ResidueClasses& classes) {
+  return with_forward_tile<head_dim>(mask, [&]<class Tile>(Tile) {
+    return Workspace(nullptr, forward_sides<Tile>(queries, keys, classes).size(mask, 0)).bytes;
+  });
 }
 
-template <int head_dim, class T>
-cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOptions& options, void* memory,
-                           cudaStream_t stream) {
-  using Tile = ForwardTile<head_dim>;
+template <class Tile, class T>
+cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
+                                const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  constexpr int head_dim = Tile::head_dim;
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
-  const Workspace workspace = forward_tables<Tile>(memory, q_rows, kv_rows);
-  ANNULUS_RETURN_ON_ERROR(
-      fill_walk_tables(in.mask, {in.q_positions, in.kv_positions, Tile::q_rows, Tile::kv_rows, true},
-                       GradientOrder{}, workspace, stream));
+  const WalkSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, classes);
+  const WalkSize size = sides.size(in.mask, 0);
+  const Workspace workspace(memory, size);
+  ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, GradientOrder{}, size, workspace, stream));
 
   ForwardParameters p;
-  ANNULUS_RETURN_ON_ERROR(make_tensor_map(p.q, in.q, in.batch, in.heads, q_rows, head_dim, 64));
-  ANNULUS_RETURN_ON_ERROR(
-      make_tensor_map(p.k, in.k, in.batch, in.kv_heads, kv_rows, head_dim, Tile::kv_rows));
-  ANNULUS_RETURN_ON_ERROR(
-      make_tensor_map(p.v, in.v, in.batch, in.kv_heads, kv_rows, head_dim, Tile::kv_rows));
+  const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, head_dim, box);
+  };
+  ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, 64));
+  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::kv_rows));
   p.out = problem.out;
   p.lse = problem.lse;
-  p.walk = {workspace.spans, workspace.runs, workspace.walks, nullptr};
+  p.walk = workspace.tables(size);
+  p.classes = classes;
   // K and V of a kv head serve all heads of its group.
   const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * head_dim * 2 * in.kv_heads, in.heads);
-  p.order =
-      work_order(in.batch * in.heads, ceil_divide(q_rows, Tile::q_rows), section_bytes / bytes_of_head, true);
+  p.order = work_order(in.batch * in.heads * classes.count, size.own_tiles,
+                       section_bytes * classes.count / bytes_of_head, true);
   p.tickets = workspace.tickets;
   p.fresh = options.fresh_out;
   p.heads = in.heads;
@@ -50,10 +64,23 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOp
                            stream);
 }
 
+template <int head_dim, class T>
+cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
+                           const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  return with_forward_tile<head_dim>(problem.in.mask, [&]<class Tile>(Tile) {
+    return launch_forward_tile<Tile>(problem, classes, options, memory, stream);
+  });
+}
+
 }  // namespace annulus::attention::hopper
 
 /// Compiles the pass for an element type and a head dimension.
-#define ANNULUS_HOPPER_FORWARD(T, head_dim)                                                                \
-  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, T>(                            \
-      const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::LaunchOptions&, \
-      void*, cudaStream_t);
+#define ANNULUS_HOPPER_FORWARD(T, head_dim)                                                                 \
+  template cudaError_t annulus::attention::hopper::launch_forward<head_dim, T>(                             \
+      const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::ResidueClasses&, \
+      const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
+
+#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                        \
+  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(           \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
+      const annulus::attention::hopper::ResidueClasses&);

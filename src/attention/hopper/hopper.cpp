@@ -5,6 +5,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
+#include <type_traits>
 
 #include "attention/hopper/launch.hpp"
 
@@ -28,24 +29,26 @@ LaunchOptions launch_options(const KernelOptions& options) {
           options.fresh_dkv};
 }
 
-template <int head_dim, class T>
-void forward(const Kokkos::Cuda& exec, const gpu::ForwardProblem<T>& problem, const LaunchOptions& options) {
-  const gpu::Input<T>& in = problem.in;
-  const auto memory =
-      workspace(exec, forward_workspace<head_dim>(in.q_positions.count, in.kv_positions.count));
-  check(launch_forward<head_dim, T>(problem, options, memory.view().data(), exec.cuda_stream()),
-        "start the forward pass");
+/// Calls action(head_dim, an integral constant).
+template <class Action>
+void with_head_dim(int head_dim, const Action& action) {
+  switch (head_dim) {
+    case 64:
+      return action(std::integral_constant<int, 64>{});
+    case 96:
+      return action(std::integral_constant<int, 96>{});
+    case 128:
+      return action(std::integral_constant<int, 128>{});
+    case 256:
+      return action(std::integral_constant<int, 256>{});
+    default:
+      fail("Attention: the kernel hopper has no head_dim {}", head_dim);
+  }
 }
 
-template <int head_dim, class T>
-void backward(const Kokkos::Cuda& exec, const gpu::BackwardProblem<T>& problem,
-              const LaunchOptions& options) {
-  const gpu::Input<T>& in = problem.in;
-  const auto memory =
-      workspace(exec, backward_workspace<head_dim>(in.q_positions.count, in.kv_positions.count,
-                                                   in.batch * in.heads, options));
-  check(launch_backward<head_dim, T>(problem, options, memory.view().data(), exec.cuda_stream()),
-        "start the backward pass");
+template <class T>
+ResidueClasses classes_of(const gpu::Input<T>& in) {
+  return residue_classes(in.mask, in.q_positions, in.kv_positions).value();  // applies() has looked
 }
 
 }  // namespace
@@ -66,8 +69,14 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
              const Strided3<float, Exec>& lse, const KernelOptions& options) {
   const Region region("annulus::attention::hopper::forward");
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(out), gpu::rows_of(lse)};
-  problem.in.head_dim == 64 ? forward<64>(exec, problem, launch_options(options))
-                            : forward<128>(exec, problem, launch_options(options));
+  const ResidueClasses classes = classes_of(problem.in);
+  with_head_dim(problem.in.head_dim, [&](auto head_dim) {
+    const auto memory =
+        workspace(exec, forward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes));
+    check(launch_forward<head_dim, T>(problem, classes, launch_options(options), memory.view().data(),
+                                      exec.cuda_stream()),
+          "start the forward pass");
+  });
 }
 
 template <class Exec, class T>
@@ -79,8 +88,15 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   const gpu::BackwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(d_out), gpu::rows_of(lse),
                                         gpu::rows_of(d),   gpu::rows_of(dq),    gpu::rows_of(dk),
                                         gpu::rows_of(dv)};
-  problem.in.head_dim == 64 ? backward<64>(exec, problem, launch_options(options))
-                            : backward<128>(exec, problem, launch_options(options));
+  const ResidueClasses classes = classes_of(problem.in);
+  const LaunchOptions launch = launch_options(options);
+  with_head_dim(problem.in.head_dim, [&](auto head_dim) {
+    const auto memory =
+        workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes,
+                                                     problem.in.batch * problem.in.heads, launch));
+    check(launch_backward<head_dim, T>(problem, classes, launch, memory.view().data(), exec.cuda_stream()),
+          "start the backward pass");
+  });
 }
 
 #define ANNULUS_ATTENTION_HOPPER(T)                                                                   \

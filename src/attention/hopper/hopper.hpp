@@ -4,13 +4,15 @@
 #include <concepts>
 
 #include "attention/gpu/views.hpp"
+#include "attention/hopper/residue_classes.hpp"
 
 /// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by the copy engine (TMA),
 /// warpgroups that copy and warpgroups that compute (FlashAttention-3). bfloat16 and float16 on GPUs of
-/// compute capability 9.0, head_dim 64 and 128, any position maps, grouped heads, numbers of rows and
-/// strides; all masks but dilation and block lists. P and dS are rounded to the inputs' type before they are
-/// multiplied, as every tensor-core kernel does. Sums have a fixed order unless KernelOptions frees that of
-/// dQ.
+/// compute capability 9.0, head_dim 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows
+/// and strides. All masks, but for dilation together with a block list, dilation where rows of one residue
+/// are not evenly spaced (residue_classes.hpp), and block lists whose tables would be large. P and dS are
+/// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a
+/// fixed order unless KernelOptions frees that of dQ.
 ///
 /// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
 /// send no gradients, but their q and d_out are read and must be finite.
@@ -18,8 +20,19 @@ namespace annulus::attention::hopper {
 
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
-    "bf16 and f16, head_dim 64 and 128, a positive scale, rows that start at multiples of 16 bytes, masks "
-    "without dilation and blocks, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
+    "dilation without blocks and in layouts where keys of one residue are evenly spaced, blocks of up to "
+    "some "
+    "300 thousand rows a rank, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+
+/// Whether tables of a block list fit: own rows × other rows in tiles, and rows of bits.
+inline bool block_tables_fit(const MaskRule& mask, const PositionMap& own, const PositionMap& other) {
+  constexpr std::int64_t most_pairs = std::int64_t{1} << 37;  // 285 MB of runs and coverage
+  constexpr std::int64_t most_bits = std::int64_t{1} << 31;   // 256 MB
+  if (mask.block_row_starts == nullptr || own.empty() || other.empty()) return true;
+  const std::int64_t rows_of_bits = (own.back() - own.front()) / mask.block_size + 2;
+  return own.count <= most_pairs / other.count && rows_of_bits <= most_bits / (other.count + 128);
+}
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -33,12 +46,21 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   } else {
     // Rows are counted in int; heads are y of a grid.
     constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
+    constexpr std::size_t most_tiles = std::size_t{1}
+                                       << 30;  // of 64 rows, of all heads: tickets are int, too
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
-    return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
-           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows &&
-           in.q.extent(0) * in.q.extent(1) <= most_heads && in.mask.dilation <= 1 &&
-           in.mask.block_row_starts == nullptr && fits(in.q) && fits(in.k) && fits(in.v) &&
-           (fits(others) && ...);
+    const std::size_t heads = in.q.extent(0) * in.q.extent(1), head_dim = in.q.extent(3);
+    const auto classes = residue_classes(in.mask, in.q_positions, in.kv_positions);
+    if (!classes || (classes->count > 1 && in.mask.block_row_starts != nullptr)) return false;
+    const auto tiles = [&](std::size_t rows) {
+      return heads * classes->count * (rows / classes->count / 64 + 1);
+    };
+    return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) && in.scale > 0.0f &&
+           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
+           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles &&
+           block_tables_fit(in.mask, in.q_positions, in.kv_positions) &&
+           block_tables_fit(in.mask, in.kv_positions, in.q_positions) && fits(in.q) && fits(in.k) &&
+           fits(in.v) && (fits(others) && ...);
   }
 }
 

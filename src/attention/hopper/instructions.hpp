@@ -50,14 +50,14 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-/// A box of a (batch, heads, rows, columns) tensor to shared memory; rows and columns past the end become
-/// zeros.
+/// A box of a (batch, heads, classes, rows, columns) tensor to shared memory; rows and columns past the end
+/// become zeros.
 __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap& map, std::uint32_t barrier,
-                                         int column, int row, int head, int batch) {
+                                         int column, int residue, int row, int head, int batch) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
-      "%6}], [%2];" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+      "%6, %7}], [%2];" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(residue), "r"(head), "r"(batch)
       : "memory");
 }
 
@@ -79,9 +79,9 @@ __device__ __forceinline__ int load_acquire(const int* from) {
   return value;
 }
 
-/// Adds 1; whoever acquires the sum sees what this thread, and those it has synchronised with, wrote before.
-__device__ __forceinline__ void increment_release(int* counter) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+/// Whoever acquires the value sees what this thread, and those it has synchronised with, wrote before.
+__device__ __forceinline__ void store_release(int* to, int value) {
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
 // --- Fences, named barriers, registers --------------------------------------------------------------------

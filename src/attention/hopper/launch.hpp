@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "attention/gpu/problem.hpp"
+#include "attention/hopper/residue_classes.hpp"
 
 /// Starts the kernels on a stream. Functions return what CUDA says to it.
 namespace annulus::attention::hopper {
@@ -22,17 +23,19 @@ struct LaunchOptions {
 /// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
 /// `heads`: batch × heads.
 template <int head_dim>
-std::size_t forward_workspace(std::int64_t q_rows, std::int64_t kv_rows);
+std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                              const ResidueClasses& classes);
 template <int head_dim>
-std::size_t backward_workspace(std::int64_t q_rows, std::int64_t kv_rows, int heads,
-                               const LaunchOptions& options);
+std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
+                               const ResidueClasses& classes, int heads, const LaunchOptions& options);
 
-/// T is bfloat16 or float16, head_dim 64 or 128.
+/// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: residue_classes() of mask
+/// and positions.
 template <int head_dim, class T>
-cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const LaunchOptions& options,
-                           void* workspace, cudaStream_t stream);
+cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
+                           const LaunchOptions& options, void* workspace, cudaStream_t stream);
 template <int head_dim, class T>
-cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const LaunchOptions& options,
-                            void* workspace, cudaStream_t stream);
+cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
+                            const LaunchOptions& options, void* workspace, cudaStream_t stream);
 
 }  // namespace annulus::attention::hopper

@@ -12,40 +12,57 @@ inline constexpr int panel_columns = 64, panel_row_bytes = 128;
 /// Warpgroup 0 copies, the others compute.
 inline constexpr int warpgroup = 128;  // threads
 
+/// A block starts with equal shares of the registers, in steps of eight, and can only move those around: who
+/// asks for more waits for ever.
+constexpr bool registers_suffice(int consumers, int of_consumers, int of_producers) {
+  const int threads = warpgroup * (consumers + 1), at_start = 65536 / threads / 8 * 8 * threads;
+  return warpgroup * (consumers * of_consumers + of_producers) <= at_start;
+}
+
 /// Forward: a block holds q_rows = 64 · consumers queries, and keys pass by in tiles of kv_rows.
 ///
 /// head_dim 64: 192 × 128, three consumers of 160 registers. The exponentials of a tile take as long as its
 /// products; a third warpgroup keeps the tensor cores busy (in our prototype 510 TFLOP/s, 430 with two).
+/// Block lists have 128 × 128: their blocks are multiples of 64 or 128, and a tile across two rows of blocks
+/// visits what either of them lists.
 ///
-/// head_dim 128: 128 × 128, two consumers of 240 registers, of which S, P and O take 160.
-template <int head_dim_>
+/// head_dim 96 and 128: 128 × 128, two consumers of 232 registers, of which S, P and O take 144 and 160.
+///
+/// head_dim 256: 128 × 64. O takes 128 registers, and Q with two stages of 64 keys 192 KB.
+template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
-  static constexpr int consumers = head_dim <= 64 ? 3 : 2, stages = 2;
-  static constexpr int q_rows = 64 * consumers, kv_rows = 128;
+  static constexpr int consumers = consumers_, stages = 2;
+  static constexpr int q_rows = 64 * consumers, kv_rows = head_dim <= 128 ? 128 : 64;
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
-  static constexpr int consumer_registers = consumers == 2 ? 240 : 160;
-  static constexpr int producer_registers = consumers == 2 ? 24 : 32;
+  static constexpr int consumer_registers = consumers == 2 ? 232 : 160;
+  static constexpr int producer_registers = consumers == 2 ? 40 : 32;
+  static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
 };
 
-/// Backward: a block holds kv_rows keys, two consumers with 64 of them each, and queries pass by in tiles of
-/// q_rows.
+/// Backward: a block holds kv_rows keys, and queries pass by in tiles of q_rows.
 ///
-/// head_dim 64: 128 × 128.
+/// head_dim 64: 128 × 128, each of two consumers has 64 keys.
 ///
-/// head_dim 128: 64 × 128. dK and dV take 128 registers of 240, so that S and dP can have 32 each.
+/// head_dim 96 and 128: 64 × 128. dK and dV take 128 registers of 232, so that S and dP can have 32 each.
+///
+/// head_dim 256: 64 × 64. dK and dV of 64 keys fill the registers of two consumers, which have half of the
+/// columns each; both compute all of S and dP, seven products where five would do.
 template <int head_dim_>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr int consumers = 2, stages = 2;
-  static constexpr int q_rows = head_dim <= 64 ? 128 : 64, kv_rows = 64 * consumers;
+  static constexpr bool shares_keys = head_dim > 128;  ///< consumers have the same keys, other columns
+  static constexpr int q_rows = head_dim <= 64 ? 128 : 64, kv_rows = shares_keys ? 64 : 64 * consumers;
+  static constexpr int gradient_columns = shares_keys ? head_dim / 2 : head_dim;  ///< of dK, dV: a consumer's
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
-  static constexpr int consumer_registers = 240, producer_registers = 24;
+  static constexpr int consumer_registers = 232, producer_registers = 40;
+  static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
   /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
   /// more heads at once they wait less and read more. Measured with 1 to 12 (132 multiprocessors, 8192 to
-  /// 65536 rows).
+  /// 65536 rows; head_dim 64 and 128).
   static constexpr int heads_in_section = head_dim <= 64 ? 8 : 4;
 };
 

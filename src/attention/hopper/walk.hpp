@@ -1,5 +1,6 @@
 #pragma once
 
+#include <annulus/base/macros.hpp>
 #include <cstdint>
 
 /// What a mask leaves of the other side for the rows and tiles of one side, as numbers in device memory.
@@ -12,11 +13,25 @@ struct RowSpan {
   int begin, end;
 };
 
+/// A bit for each row of the other side: what a block list allows within the spans. A row of bits serves all
+/// own rows of one block.
+struct MaskBits {
+  const unsigned* words = nullptr;  ///< (rows of bits, words_of_row); null: spans say all
+  const int* rows = nullptr;        ///< of each own row
+  std::int64_t words_of_row = 0;
+};
+
 /// Tiles [begin, end) of the other side, visited from the last to the first.
 struct alignas(16) TileRun {
   int begin, end;
-  int partial;  ///< 1: spans of rows have to be applied to their elements; 0: every row sees all of them
-  int sums;     ///< backward: what adding to the gradients of visited rows takes (Sums)
+  int how;   ///< `partial` and `sums`, packed by TileRun::pack
+  int next;  ///< backward: the own tile that adds to the gradients of these visited rows behind this one
+
+  /// partial: spans and bits have to be applied to elements; otherwise every row sees all of them. sums: what
+  /// adding to the gradients of visited rows takes (Sums).
+  ANNULUS_FUNCTION static constexpr int pack(bool partial, int sums) { return sums * 2 + (partial ? 1 : 0); }
+  ANNULUS_FUNCTION static constexpr bool partial(int how) { return (how & 1) != 0; }
+  ANNULUS_FUNCTION static constexpr int sums(int how) { return how >> 1; }
 };
 
 /// How an own tile adds to the gradients of the rows it visits (query_gradient.hpp).
@@ -35,12 +50,13 @@ struct alignas(16) TileWalk {
   int unused;
 };
 
+/// One table for each residue class (residue_classes.hpp), one behind the other.
 struct WalkTables {
-  const RowSpan* spans = nullptr;  ///< of each own row
+  const RowSpan* spans = nullptr;  ///< (classes, own rows of the largest class)
+  MaskBits bits;
   const TileRun* runs = nullptr;
-  const TileWalk* walks = nullptr;  ///< of each own tile
-  /// Backward: of each visited tile, the first own tile that visits it, or −1. Own tiles behind it, up to the
-  /// last one that visits it, leave no gap.
+  const TileWalk* walks = nullptr;  ///< (classes, own tiles of the largest class)
+  /// Backward: of each visited tile of each class, the first own tile that visits it, or −1.
   const int* first_visitors = nullptr;
 };
 
@@ -50,32 +66,37 @@ template <bool whole_warps>
 class Cursor {
  public:
   __device__ __forceinline__ Cursor(const TileRun* runs, int count) : next_(runs), left_(count) {
+    prefetch();
     next_run();
   }
 
   __device__ __forceinline__ int tile() const { return tile_; }
-  __device__ __forceinline__ bool partial() const { return partial_; }
-  __device__ __forceinline__ int sums() const { return sums_; }
+  __device__ __forceinline__ int how() const { return how_; }
+  __device__ __forceinline__ bool partial() const { return TileRun::partial(how_); }
+  __device__ __forceinline__ int next_own_tile() const { return next_own_tile_; }
   /// To the next tile of this run; false at its end.
   __device__ __forceinline__ bool next_in_run() { return --tile_ >= begin_; }
   /// In front of the first tile of the next run; false behind the last one.
   __device__ __forceinline__ bool next_run() {
     if (left_ == 0) return false;
-    take(*next_);
+    begin_ = agreed(ahead_.x);
+    tile_ = agreed(ahead_.y);
+    how_ = agreed(ahead_.z);
+    next_own_tile_ = agreed(ahead_.w);
     ++next_;
     --left_;
+    prefetch();
     return true;
   }
+  /// Whether a tile follows this one.
+  __device__ __forceinline__ bool more() const { return left_ > 0 || tile_ > begin_; }
   /// To the next tile; false behind the last one.
   __device__ __forceinline__ bool next() { return next_in_run() || (next_run() && next_in_run()); }
 
  private:
-  __device__ __forceinline__ void take(const TileRun& run) {
-    const int4 v = *reinterpret_cast<const int4*>(&run);
-    begin_ = agreed(v.x);
-    tile_ = agreed(v.y);
-    partial_ = agreed(v.z) != 0;
-    sums_ = agreed(v.w);
+  /// Block lists have a run for each tile: the next one is under way while this one is computed.
+  __device__ __forceinline__ void prefetch() {
+    if (left_ > 0) ahead_ = *reinterpret_cast<const int4*>(next_);
   }
 
   __device__ __forceinline__ static int agreed(int value) {
@@ -84,8 +105,8 @@ class Cursor {
   }
 
   const TileRun* next_;
-  int left_, begin_ = 0, tile_ = 0, sums_ = 0;
-  bool partial_ = false;
+  int4 ahead_ = {};
+  int left_, begin_ = 0, tile_ = 0, how_ = 0, next_own_tile_ = 0;
 };
 
 }  // namespace annulus::attention::hopper

@@ -1,9 +1,8 @@
-// The kernel that turns positions and a mask into the tables of a walk.
-
-#include <algorithm>
-#include <annulus/base/division.hpp>
+// The kernels that turn positions and a mask into the tables of a walk.
 
 #include "attention/hopper/walk_tables.hpp"
+
+#include <algorithm>
 
 namespace annulus::attention::hopper {
 namespace {
@@ -12,119 +11,234 @@ namespace {
 struct WalkProblem {
   MaskRule mask;
   WalkSides sides;
-  RowSpan* spans;       ///< (own rows)
-  TileRun* runs;        ///< (own tiles, runs_of_interval)
-  TileWalk* walks;      ///< (own tiles)
-  int* first_visitors;  ///< (other tiles), or null where no gradients are added
+  WalkSize size;
   GradientOrder gradients;
-  int* zeros;  ///< counters that the kernel behind this one wants to find at 0
-  std::int64_t zero_count;
+  Workspace out;
 };
 
-__device__ RowSpan span_of(const WalkProblem& p, std::int64_t row) {
-  const std::int64_t position = p.sides.own(row);
-  const KeyRange reach = p.sides.own_is_query ? p.mask.reach(position, p.mask.left, p.mask.right)
-                                              : p.mask.reach(position, p.mask.right, p.mask.left);
-  return {static_cast<int>(p.sides.other.rows_below(reach.begin)),
-          static_cast<int>(p.sides.other.rows_below(reach.end))};
+__device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row) {
+  const WalkSides& sides = p.sides;
+  const ResidueClasses& classes = sides.classes;
+  if (!classes.some) return {0, 0};
+  const std::int64_t position = sides.own(classes.row(row, own_class));
+  const KeyRange reach = sides.own_is_query ? p.mask.reach(position, p.mask.left, p.mask.right)
+                                            : p.mask.reach(position, p.mask.right, p.mask.left);
+  const int other_class = sides.other_class(own_class);
+  const auto below = [&](std::int64_t end) {
+    return static_cast<int>(classes.rows(sides.other.rows_below(end), other_class));
+  };
+  return {below(reach.begin), below(reach.end)};
 }
 
-/// One warp for each own tile.
-__global__ void walk_tables_kernel(const __grid_constant__ WalkProblem p) {
+/// How the gradients of visited rows are added to, `first` and `last` of all own tiles.
+__device__ int sums_of(const WalkProblem& p, int other, bool first, bool last) {
+  const auto kind = p.gradients.kind;
+  if (kind == GradientOrder::none) return in_order_of_lanes;
+  if (kind == GradientOrder::rows || other >= p.sides.other.count / p.sides.other_tile)
+    return in_order_of_rows;
+  if (kind == GradientOrder::lanes) return in_order_of_lanes;
+  if (first && p.gradients.fresh) return last ? only_one : first_of_lanes;
+  return last ? last_of_lanes : in_order_of_lanes;
+}
+
+/// The own tile whose turn is the first one at a tile of the other side, or −1; by one thread.
+__device__ void start_turns(const WalkProblem& p, int other_class, int other, int first_visitor) {
+  const std::int64_t tile = std::int64_t{other_class} * p.size.other_tiles + other;
+  p.out.first_visitors[tile] = first_visitor;
+  for (std::int64_t head = 0; head < p.size.heads_with_turns; ++head)
+    p.out.turns[head * p.size.classes * p.size.other_tiles + tile] = first_visitor;
+}
+
+/// Spans, and the walks that they make: one warp for each own tile.
+__global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
+  const WalkSides& sides = p.sides;
+  const ResidueClasses& classes = sides.classes;
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = thread; i < p.zero_count; i += threads) p.zeros[i] = 0;
-  for (std::int64_t row = thread; row < p.sides.own.count; row += threads) p.spans[row] = span_of(p, row);
+  if (thread == 0) *p.out.tickets = 0;
+  for (std::int64_t i = thread; i < p.size.classes * p.size.own_rows; i += threads) {
+    const int own_class = static_cast<int>(i / p.size.own_rows);
+    const std::int64_t row = i % p.size.own_rows;
+    if (row >= classes.rows(sides.own.count, own_class)) continue;
+    p.out.spans[i] = span_of(p, own_class, row);
+    if (p.size.lists()) {
+      const std::int64_t block = p.mask.block_size;
+      p.out.bit_rows[i] = static_cast<int>(sides.own(row) / block - sides.own.front() / block);
+    }
+  }
+  if (p.size.lists()) return;  // the other kernels make the walks
 
-  const int tile = static_cast<int>(thread / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int tiles = static_cast<int>(ceil_divide(p.sides.own.count, p.sides.own_tile));
-  if (tile >= tiles) return;
-  const std::int64_t first = std::int64_t{tile} * p.sides.own_tile;
-  const std::int64_t last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
+  const int warp = static_cast<int>(thread / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int tiles = static_cast<int>(p.size.own_tiles), others = static_cast<int>(p.size.other_tiles);
+  if (warp >= p.size.classes * tiles) return;
+  const int own_class = warp / tiles, tile = warp % tiles, other_class = sides.other_class(own_class);
+  const std::int64_t rows = classes.rows(sides.own.count, own_class);
+  const int tiles_with_rows = static_cast<int>(ceil_divide(rows, std::int64_t{sides.own_tile}));
+  const std::int64_t first = std::int64_t{tile} * sides.own_tile;
+  const std::int64_t last = min(first + sides.own_tile, rows) - 1;
+  const bool gradients = p.gradients.kind != GradientOrder::none;
+  if (tile >= tiles_with_rows) {
+    if (lane == 0) p.out.walks[warp] = {0, 0, 0, 0};
+    if (gradients && tile == 0) {
+      for (int other = lane; other < others; other += 32) start_turns(p, other_class, other, -1);
+    }
+    return;
+  }
   // Divisions in 64 bits take long: a lane each for the first and the last row, the row before and the row
   // behind.
   const std::int64_t wanted = lane == 1   ? last
                               : lane == 2 ? max(first - 1, std::int64_t{0})
                               : lane == 3 ? last + 1
                                           : first;
-  const RowSpan lanes_span = span_of(p, min(wanted, p.sides.own.count - 1));
+  const RowSpan lanes_span = span_of(p, own_class, min(wanted, rows - 1));
   const auto span_from = [&](int from) {
     return RowSpan{__shfl_sync(0xffffffffu, lanes_span.begin, from),
                    __shfl_sync(0xffffffffu, lanes_span.end, from)};
   };
   const RowSpan first_span = span_from(0), last_span = span_from(1), before = span_from(2),
                 behind = span_from(3);
-  const int begin = first_span.begin / p.sides.other_tile,
-            end = ceil_divide(last_span.end, p.sides.other_tile);
+  const int begin = first_span.begin / sides.other_tile, end = ceil_divide(last_span.end, sides.other_tile);
   // Both ends of walks never decrease. This tile is the first visitor of what lies behind the end of the walk
   // before it, and the last one of what lies in front of the beginning of the walk behind it.
-  const bool is_last = tile == tiles - 1;
-  const int others = static_cast<int>(ceil_divide(p.sides.other.count, p.sides.other_tile));
-  if (p.first_visitors != nullptr) {
-    const int from = tile == 0 ? 0 : ceil_divide(before.end, p.sides.other_tile);
-    for (int other = from + lane; other < (is_last ? others : end); other += 32) {
-      p.first_visitors[other] = begin <= other && other < end ? tile : -1;
-    }
+  const bool is_last = tile == tiles_with_rows - 1;
+  const int first_begin = tile == 0 ? 0 : ceil_divide(before.end, sides.other_tile),
+            last_end = is_last ? end : behind.begin / sides.other_tile;
+  if (gradients) {
+    for (int other = first_begin + lane; other < (is_last ? others : end); other += 32)
+      start_turns(p, other_class, other, begin <= other && other < end ? tile : -1);
   }
   if (lane != 0) return;
   // Rows only ever see more on the right and less on the left, so what the first and the last row see is seen
   // by all.
-  const int whole_begin = ceil_divide(last_span.begin, p.sides.other_tile),
-            whole_end = first_span.end / p.sides.other_tile;
-  // Tiles from rows_begin on are added to in the order of rows, from first_begin on for the first time, up to
-  // last_end for the last time.
-  int rows_begin = end, first_begin = end, last_end = begin;
-  if (p.gradients.kind != GradientOrder::none) {
-    const bool all = p.gradients.kind == GradientOrder::rows;
-    rows_begin = all ? 0 : static_cast<int>(p.sides.other.count / p.sides.other_tile);
-  }
-  if (p.gradients.kind == GradientOrder::lanes_in_turn) {
-    if (p.gradients.fresh) first_begin = tile == 0 ? begin : ceil_divide(before.end, p.sides.other_tile);
-    last_end = is_last ? end : behind.begin / p.sides.other_tile;
-  }
-  const auto sums_of = [&](int other) {
-    if (other >= rows_begin) return in_order_of_rows;
-    if (other >= first_begin) return other < last_end ? only_one : first_of_lanes;
-    return other < last_end ? last_of_lanes : in_order_of_lanes;
-  };
-  const auto run_of = [&](int other) {
-    const bool whole = whole_begin <= other && other < whole_end;
-    return TileRun{other, other + 1, whole ? 0 : 1, sums_of(other)};
-  };
-  TileWalk walk{tile * runs_of_interval, 0, max(end - begin, 0), 0};
+  const int whole_begin = ceil_divide(last_span.begin, sides.other_tile),
+            whole_end = first_span.end / sides.other_tile;
+  const int rows_begin = gradients ? static_cast<int>(sides.other.count / sides.other_tile) : end;
+  TileWalk walk{static_cast<int>(warp * p.size.runs_of_tile()), 0, max(end - begin, 0), 0};
   for (int run_end = end; run_end > begin;) {
-    TileRun run = run_of(run_end - 1);
-    run.end = run_end;
-    run.begin = begin;
+    const int other = run_end - 1;
+    const bool whole = whole_begin <= other && other < whole_end;
+    TileRun run{begin, run_end,
+                TileRun::pack(!whole, sums_of(p, other, other >= first_begin, other < last_end)), tile + 1};
     for (const int cut : {whole_begin, whole_end, rows_begin, first_begin, last_end}) {
       if (cut < run_end) run.begin = max(run.begin, cut);
     }
-    p.runs[walk.first_run + walk.runs++] = run;
+    p.out.runs[walk.first_run + walk.runs++] = run;
     run_end = run.begin;
   }
-  p.walks[tile] = walk;
+  p.out.walks[warp] = walk;
+}
+
+/// A word of bits for each thread: what the block list leaves of 32 rows of the other side.
+__global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (thread >= p.size.bit_rows * p.size.words_of_row) return;
+  const PositionMap& other = p.sides.other;
+  const std::int64_t size = p.mask.block_size,
+                     own = (p.sides.own.front() / size + thread / p.size.words_of_row) * size;
+  const std::int64_t first = thread % p.size.words_of_row * 32, last = min(first + 32, other.count);
+  unsigned word = 0;
+  for (std::int64_t row = first; row < last;) {
+    const std::int64_t block = other(row) / size;
+    const std::int64_t end = min(other.rows_below((block + 1) * size), last);
+    const bool listed = p.sides.own_is_query ? p.mask.block_allows(own, block * size)
+                                             : p.mask.block_allows(block * size, own);
+    if (listed) word |= (0xffffffffu >> (32 - (end - row))) << (row - first);
+    row = end;
+  }
+  p.out.bits[thread] = word;
+}
+
+/// Coverage of each pair of tiles, by a thread.
+__global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (thread >= p.size.own_tiles * p.size.other_tiles) return;
+  const std::int64_t tile = thread / p.size.other_tiles, other = thread % p.size.other_tiles;
+  const std::int64_t first = tile * p.sides.own_tile,
+                     last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
+  const std::int64_t columns = p.sides.other_tile, column = other * columns;
+  const RowSpan first_span = p.out.spans[first], last_span = p.out.spans[last];
+  bool some = false, all = last_span.begin <= column && column + columns <= first_span.end;
+  if (first_span.begin < column + columns && column < last_span.end) {
+    int before = -1;
+    for (std::int64_t row = first; row <= last; ++row) {
+      const int bits = p.out.bit_rows[row];
+      if (bits == before) continue;
+      before = bits;
+      const unsigned* const words = p.out.bits + bits * p.size.words_of_row + column / 32;
+      for (int i = 0; i < columns / 32; ++i) {
+        some = some || words[i] != 0;
+        all = all && words[i] == 0xffffffffu;
+      }
+    }
+  }
+  p.out.coverage[thread] = static_cast<std::uint8_t>(!some ? Coverage::empty
+                                                     : all ? Coverage::full
+                                                           : Coverage::partial);
+}
+
+/// From coverage to walks: one warp for each own tile.
+__global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int tile = static_cast<int>(thread / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int tiles = static_cast<int>(p.size.own_tiles), others = static_cast<int>(p.size.other_tiles);
+  if (tile >= tiles) return;
+  const auto coverage = [&](int own, int other) {
+    return static_cast<Coverage>(p.out.coverage[std::int64_t{own} * others + other]);
+  };
+  /// The next own tile from `own` on, in steps of `step`, that visits `other`; outside of all if none does.
+  const auto visitor = [&](int own, int step, int other) {
+    while (0 <= own && own < tiles && coverage(own, other) == Coverage::empty) own += step;
+    return own;
+  };
+  const bool gradients = p.gradients.kind != GradientOrder::none;
+  if (gradients && tile == 0) {
+    for (int other = lane; other < others; other += 32) {
+      const int first = visitor(0, 1, other);
+      start_turns(p, 0, other, first < tiles ? first : -1);
+    }
+  }
+  const int first_run = static_cast<int>(tile * p.size.runs_of_tile());
+  int count = 0;
+  for (int end = others; end > 0; end -= 32) {
+    const int other = end - 1 - lane;
+    const Coverage covered = other >= 0 ? coverage(tile, other) : Coverage::empty;
+    const unsigned visited = __ballot_sync(0xffffffffu, covered != Coverage::empty);
+    if (covered != Coverage::empty) {
+      int next = tiles, sums = in_order_of_lanes;
+      if (gradients) {
+        next = visitor(tile + 1, 1, other);
+        sums = sums_of(p, other, visitor(tile - 1, -1, other) < 0, next >= tiles);
+      }
+      p.out.runs[first_run + count + __popc(visited & ((1u << lane) - 1))] = {
+          other, other + 1, TileRun::pack(covered == Coverage::partial, sums), next};
+    }
+    count += __popc(visited);
+  }
+  if (lane == 0) p.out.walks[tile] = {first_run, count, count, 0};
 }
 
 }  // namespace
 
 cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientOrder gradients,
-                             const Workspace& workspace, cudaStream_t stream) {
-  WalkProblem p{};
-  p.mask = mask;
-  p.sides = sides;
-  p.spans = workspace.spans;
-  p.runs = workspace.runs;
-  p.walks = workspace.walks;
-  p.first_visitors = gradients.kind == GradientOrder::none ? nullptr : workspace.first_visitors;
-  p.gradients = gradients;
-  p.zeros = workspace.tickets;
-  p.zero_count = workspace.counters;
+                             const WalkSize& size, const Workspace& workspace, cudaStream_t stream) {
+  const WalkProblem p{mask, sides, size, gradients, workspace};
   constexpr int threads = 128;
-  const std::int64_t rows = sides.own.count, tiles = ceil_divide(rows, sides.own_tile);
-  const std::int64_t blocks =
-      std::max(ceil_divide(tiles * 32, threads), std::min<std::int64_t>(ceil_divide(rows, threads), 1024));
-  walk_tables_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>(p);
-  return cudaGetLastError();
+  const auto launch = [&](auto kernel, std::int64_t wanted_threads) {
+    kernel<<<static_cast<unsigned>(ceil_divide(wanted_threads, std::int64_t{threads})), threads, 0, stream>>>(
+        p);
+    return cudaGetLastError();
+  };
+  const std::int64_t rows = size.classes * size.own_rows, tiles = size.classes * size.own_tiles;
+  cudaError_t error =
+      launch(span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(rows, std::int64_t{1} << 17)));
+  if (error != cudaSuccess || !size.lists()) return error;
+  for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.bit_rows * size.words_of_row},
+                                       std::pair{+block_coverage_kernel, tiles * size.other_tiles},
+                                       std::pair{+block_walks_kernel, tiles * 32}}) {
+    error = launch(kernel, wanted);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace annulus::attention::hopper

@@ -2,8 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <annulus/sequence/mask_rule.hpp>
-
+#include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/workspace.hpp"
 
 namespace annulus::attention::hopper {
@@ -18,11 +17,34 @@ struct WalkSides {
   PositionMap own, other;
   int own_tile, other_tile;  ///< rows of a tile
   bool own_is_query;
+  ResidueClasses classes;
+
+  /// The class of the other side that sees `own_class`.
+  ANNULUS_FUNCTION int other_class(int own_class) const {
+    return own_is_query ? classes.keys_of(own_class) : classes.queries_of(own_class);
+  }
+  WalkSize size(const MaskRule& mask, std::int64_t heads_with_turns) const;
 };
 
-/// Fills the tables of a walk in `workspace`, and its counters with zeros. Masks without dilation and block
-/// list alone: their rows see intervals, whose ends never decrease from row to row.
+/// Fills the tables of a walk in `workspace`, of this size, and what counters start from. A block list goes
+/// without dilation.
 cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientOrder gradients,
-                             const Workspace& workspace, cudaStream_t stream);
+                             const WalkSize& size, const Workspace& workspace, cudaStream_t stream);
+
+inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_turns) const {
+  const std::int64_t own_rows = classes.most_rows(own.count), other_rows = classes.most_rows(other.count);
+  WalkSize size{classes.count,
+                own_rows,
+                ceil_divide(own_rows, std::int64_t{own_tile}),
+                ceil_divide(other_rows, std::int64_t{other_tile}),
+                0,
+                0,
+                heads_with_turns};
+  if (mask.block_row_starts != nullptr) {
+    size.bit_rows = own.back() / mask.block_size - own.front() / mask.block_size + 1;
+    size.words_of_row = size.other_tiles * other_tile / 32;
+  }
+  return size;
+}
 
 }  // namespace annulus::attention::hopper

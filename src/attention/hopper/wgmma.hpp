@@ -71,30 +71,45 @@ __device__ __forceinline__ void pin(std::uint32_t (&r)[count]) {
 template <class T, int columns>
 struct Product;
 
-#define ANNULUS_D64                                                        \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define ANNULUS_D64_OUT                                                                                     \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),           \
-      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
-      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),            \
-      "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),            \
-      "+f"(d[30]), "+f"(d[31])
-#define ANNULUS_D128                                                                 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define ANNULUS_D128_OUT                                                                                    \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),           \
-      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
-      "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),            \
-      "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),            \
-      "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),            \
-      "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),            \
-      "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),            \
-      "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),            \
-      "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+#define ANNULUS_REGISTERS_0          \
+  "%0, %1, %2, %3, %4, %5, %6, %7, " \
+  "%8, %9, %10, %11, %12, %13, %14, %15"
+#define ANNULUS_REGISTERS_1                  \
+  "%16, %17, %18, %19, %20, %21, %22, %23, " \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ANNULUS_REGISTERS_2                  \
+  "%32, %33, %34, %35, %36, %37, %38, %39, " \
+  "%40, %41, %42, %43, %44, %45, %46, %47"
+#define ANNULUS_REGISTERS_3                  \
+  "%48, %49, %50, %51, %52, %53, %54, %55, " \
+  "%56, %57, %58, %59, %60, %61, %62, %63"
+#define ANNULUS_REGISTERS_4                  \
+  "%64, %65, %66, %67, %68, %69, %70, %71, " \
+  "%72, %73, %74, %75, %76, %77, %78, %79"
+#define ANNULUS_REGISTERS_5                  \
+  "%80, %81, %82, %83, %84, %85, %86, %87, " \
+  "%88, %89, %90, %91, %92, %93, %94, %95"
+#define ANNULUS_REGISTERS_6                      \
+  "%96, %97, %98, %99, %100, %101, %102, %103, " \
+  "%104, %105, %106, %107, %108, %109, %110, %111"
+#define ANNULUS_REGISTERS_7                          \
+  "%112, %113, %114, %115, %116, %117, %118, %119, " \
+  "%120, %121, %122, %123, %124, %125, %126, %127"
+#define ANNULUS_OUT_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define ANNULUS_OUT_16(i) \
+  ANNULUS_OUT_4(i), ANNULUS_OUT_4((i) + 4), ANNULUS_OUT_4((i) + 8), ANNULUS_OUT_4((i) + 12)
+#define ANNULUS_OUT_32(i) ANNULUS_OUT_16(i), ANNULUS_OUT_16((i) + 16)
+#define ANNULUS_OUT_64(i) ANNULUS_OUT_32(i), ANNULUS_OUT_32((i) + 32)
+#define ANNULUS_D64 ANNULUS_REGISTERS_0 ", " ANNULUS_REGISTERS_1
+#define ANNULUS_D96 ANNULUS_D64 ", " ANNULUS_REGISTERS_2
+#define ANNULUS_D128 ANNULUS_D96 ", " ANNULUS_REGISTERS_3
+#define ANNULUS_D256                                                                      \
+  ANNULUS_D128 ", " ANNULUS_REGISTERS_4 ", " ANNULUS_REGISTERS_5 ", " ANNULUS_REGISTERS_6 \
+               ", " ANNULUS_REGISTERS_7
+#define ANNULUS_D64_OUT ANNULUS_OUT_32(0)
+#define ANNULUS_D96_OUT ANNULUS_OUT_32(0), ANNULUS_OUT_16(32)
+#define ANNULUS_D128_OUT ANNULUS_OUT_64(0)
+#define ANNULUS_D256_OUT ANNULUS_OUT_64(0), ANNULUS_OUT_64(64)
 
 #define ANNULUS_PRODUCT(T, NAME, COLUMNS, D, OUT, A, B, C, E, F, G, H)                                     \
   template <>                                                                                              \
@@ -127,13 +142,33 @@ struct Product;
 
 ANNULUS_PRODUCT(bfloat16, "bf16", 64, ANNULUS_D64, ANNULUS_D64_OUT, 32, 33, 34, 35, 36, 37, 38)
 ANNULUS_PRODUCT(float16, "f16", 64, ANNULUS_D64, ANNULUS_D64_OUT, 32, 33, 34, 35, 36, 37, 38)
+ANNULUS_PRODUCT(bfloat16, "bf16", 96, ANNULUS_D96, ANNULUS_D96_OUT, 48, 49, 50, 51, 52, 53, 54)
+ANNULUS_PRODUCT(float16, "f16", 96, ANNULUS_D96, ANNULUS_D96_OUT, 48, 49, 50, 51, 52, 53, 54)
 ANNULUS_PRODUCT(bfloat16, "bf16", 128, ANNULUS_D128, ANNULUS_D128_OUT, 64, 65, 66, 67, 68, 69, 70)
 ANNULUS_PRODUCT(float16, "f16", 128, ANNULUS_D128, ANNULUS_D128_OUT, 64, 65, 66, 67, 68, 69, 70)
+ANNULUS_PRODUCT(bfloat16, "bf16", 256, ANNULUS_D256, ANNULUS_D256_OUT, 128, 129, 130, 131, 132, 133, 134)
+ANNULUS_PRODUCT(float16, "f16", 256, ANNULUS_D256, ANNULUS_D256_OUT, 128, 129, 130, 131, 132, 133, 134)
 
+#undef ANNULUS_PRODUCT
 #undef ANNULUS_D64
 #undef ANNULUS_D64_OUT
+#undef ANNULUS_D96
+#undef ANNULUS_D96_OUT
 #undef ANNULUS_D128
 #undef ANNULUS_D128_OUT
-#undef ANNULUS_PRODUCT
+#undef ANNULUS_D256
+#undef ANNULUS_D256_OUT
+#undef ANNULUS_OUT_4
+#undef ANNULUS_OUT_16
+#undef ANNULUS_OUT_32
+#undef ANNULUS_OUT_64
+#undef ANNULUS_REGISTERS_0
+#undef ANNULUS_REGISTERS_1
+#undef ANNULUS_REGISTERS_2
+#undef ANNULUS_REGISTERS_3
+#undef ANNULUS_REGISTERS_4
+#undef ANNULUS_REGISTERS_5
+#undef ANNULUS_REGISTERS_6
+#undef ANNULUS_REGISTERS_7
 
 }  // namespace annulus::attention::hopper

@@ -11,8 +11,8 @@ namespace annulus::attention::hopper {
 /// Ticket to tile. Heads run in sections that fit the L2 cache; within one, all heads of a tile come before
 /// the next tile.
 struct WorkOrder {
-  int heads;  ///< batch × heads
-  int tiles;  ///< of a head
+  int heads;  ///< batch × heads × residue classes
+  int tiles;  ///< of a head and class
   int heads_in_section;
   bool last_tile_first;
 
@@ -28,10 +28,27 @@ struct WorkOrder {
   __device__ __forceinline__ int count() const { return heads * tiles; }
 };
 
+/// A head of batch × heads × residue classes, the last index running fastest.
+struct HeadAndClass {
+  int batch, head, residue;
+
+  __device__ __forceinline__ static HeadAndClass of(int number, int heads, int classes) {
+    const int head = number / classes;
+    return {head / heads, head % heads, number % classes};
+  }
+};
+
+/// The same number, of which the compiler knows nothing: what is computed from it is computed again instead
+/// of being kept in registers for the length of a walk.
+__device__ __forceinline__ int anew(int number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 /// What a block works on: the copying thread takes it, all others read it. Two places, so that the next one
 /// can be prepared meanwhile.
 struct Work {
-  int head, tile;  ///< head of batch × heads; −1: there is no more work
+  int head, tile;  ///< head of batch × heads × residue classes; −1: there is no more work
   int first_run, runs;
 };
 
@@ -76,9 +93,9 @@ class WorkPlaces {
 class WorkQueue {
  public:
   /// `idle`: work without tiles is given out, too, because somebody has to write what nothing adds to.
-  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int* tickets,
-                                       bool idle)
-      : order_(order), tables_(tables), tickets_(tickets), idle_(idle) {}
+  __device__ __forceinline__ WorkQueue(const WorkOrder& order, int classes, const WalkTables& tables,
+                                       int* tickets, bool idle)
+      : order_(order), tables_(tables), tickets_(tickets), classes_(classes), idle_(idle) {}
 
   /// The next work; head −1 behind the last.
   __device__ __forceinline__ Work next() {
@@ -86,7 +103,8 @@ class WorkQueue {
       const int ticket = atomicAdd(tickets_, 1);
       if (ticket >= order_.count()) break;
       const auto place = order_.place(ticket);
-      const int4 walk = *reinterpret_cast<const int4*>(&tables_.walks[place.tile]);
+      const int walk_at = place.head % classes_ * order_.tiles + place.tile;
+      const int4 walk = *reinterpret_cast<const int4*>(&tables_.walks[walk_at]);
       if (walk.z > 0 || idle_) return {place.head, place.tile, walk.x, walk.y};
     }
     return {-1, 0, 0, 0};
@@ -96,6 +114,7 @@ class WorkQueue {
   const WorkOrder& order_;
   const WalkTables& tables_;
   int* tickets_;
+  int classes_;
   bool idle_;
 };
 

@@ -7,9 +7,6 @@
 
 namespace annulus::attention::hopper {
 
-/// An own tile visits at most so many runs: partial, whole, partial, cut where the way of adding changes.
-inline constexpr int runs_of_interval = 6;
-
 /// Cuts a workspace into arrays that start at multiples of 256 bytes. Without memory it only counts.
 class Carver {
  public:
@@ -28,30 +25,47 @@ class Carver {
   std::size_t bytes_ = 0;
 };
 
+/// How large the tables of a walk are. Rows are those of the largest residue class.
+struct WalkSize {
+  int classes = 1;
+  std::int64_t own_rows = 0, own_tiles = 0, other_tiles = 0;
+  std::int64_t bit_rows = 0, words_of_row = 0;  ///< 0 without block list
+  /// Batch × heads where sums of visited rows keep an order, else 0.
+  std::int64_t heads_with_turns = 0;
+
+  ANNULUS_FUNCTION bool lists() const { return bit_rows > 0; }
+  /// Spans make a few runs of a tile: partial, whole, partial, cut where the way of adding changes. Of block
+  /// lists each visited tile is a run.
+  ANNULUS_FUNCTION std::int64_t runs_of_tile() const { return lists() ? other_tiles : 6; }
+};
+
 /// The tables of one walk and the counters behind it.
 struct Workspace {
   RowSpan* spans;
   TileRun* runs;
   TileWalk* walks;
-  int *first_visitors, *tickets, *turns;
-  std::int64_t counters;  ///< at tickets: one, and the turns
+  int *first_visitors, *tickets, *turns, *bit_rows;
+  unsigned* bits;
+  std::uint8_t* coverage;  ///< of block lists: (own tiles, other tiles)
   std::size_t bytes;
 
-  /// `turns`: counters for each visited tile of each of as many heads; 0 where the order of additions is
-  /// free.
-  Workspace(void* memory, std::int64_t own_rows, std::int64_t other_rows, int own_tile, int other_tile,
-            std::int64_t heads_with_turns) {
+  Workspace(void* memory, const WalkSize& size) {
     Carver carver(memory);
-    const std::int64_t own_tiles = ceil_divide(own_rows, own_tile),
-                       other_tiles = ceil_divide(other_rows, other_tile);
-    spans = carver.take<RowSpan>(own_rows);
-    runs = carver.take<TileRun>(own_tiles * runs_of_interval);
+    const std::int64_t own_tiles = size.classes * size.own_tiles,
+                       other_tiles = size.classes * size.other_tiles;
+    spans = carver.take<RowSpan>(size.classes * size.own_rows);
+    runs = carver.take<TileRun>(own_tiles * size.runs_of_tile());
     walks = carver.take<TileWalk>(own_tiles);
     first_visitors = carver.take<int>(other_tiles);
-    counters = 64 + heads_with_turns * other_tiles;  // the ticket has a cache line of its own
-    tickets = carver.take<int>(counters);
-    turns = heads_with_turns > 0 ? tickets + 64 : nullptr;
+    tickets = carver.take<int>(1);
+    turns = size.heads_with_turns > 0 ? carver.take<int>(size.heads_with_turns * other_tiles) : nullptr;
+    bit_rows = size.lists() ? carver.take<int>(size.own_rows) : nullptr;
+    bits = size.lists() ? carver.take<unsigned>(size.bit_rows * size.words_of_row) : nullptr;
+    coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * other_tiles) : nullptr;
     bytes = carver.bytes();
+  }
+  WalkTables tables(const WalkSize& size) const {
+    return {spans, {bits, bit_rows, size.words_of_row}, runs, walks, first_visitors};
   }
 };
 
