@@ -49,8 +49,12 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
           shape_of(in.q), Exec::name());
   const Kernel fastest = tensor_core_kernel<Exec, T>(in, others...);
   if (kernel == Kernel::automatic) return fastest;
-  const bool others_too = kernel == Kernel::mma && fastest == Kernel::hopper;  // what hopper takes, mma takes
-  if (fastest == kernel || others_too) return kernel;
+  if (fastest == kernel) return kernel;
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+    if (kernel == Kernel::mma && mma::applies(in, others...)) return kernel;
+  }
+#endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
   fail(
       "Attention: the kernel {} takes {}, not q {} of {} bytes an element on the execution space {}: use "

@@ -145,7 +145,11 @@ TEST(Launch, KernelForNamesTheKernelThatRuns) {
   if (!on_host) {
     const Kernel fastest = attention::kernel_for<TestExec, bfloat16>(128);
     EXPECT_TRUE(fastest == Kernel::mma || fastest == Kernel::hopper);
-    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(96)), Kernel::portable);
+    for (const int only_hopper : {96, 256}) {
+      EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(only_hopper)),
+                fastest == Kernel::hopper ? Kernel::hopper : Kernel::portable);
+    }
+    EXPECT_EQ((attention::kernel_for<TestExec, bfloat16>(112)), Kernel::portable);
   }
 #endif
   EXPECT_THAT(error_text([] { attention::kernel_for<TestExec, float>(128, Kernel::mma); }),
