@@ -68,7 +68,8 @@ class TensorCores : public testing::TestWithParam<std::tuple<Kernel, DType, int>
 
 INSTANTIATE_TEST_SUITE_P(Types, TensorCores,
                          testing::Combine(testing::Values(Kernel::mma, Kernel::hopper),
-                                          testing::Values(DType::bf16, DType::f16), testing::Values(64, 96, 128, 256)),
+                                          testing::Values(DType::bf16, DType::f16),
+                                          testing::Values(64, 96, 128, 256)),
                          [](const auto& info) {
                            return fmt::format("{}_{}_{}", name_of(std::get<0>(info.param)),
                                               name_of(std::get<1>(info.param)), std::get<2>(info.param));
