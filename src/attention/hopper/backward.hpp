@@ -116,8 +116,9 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
   }
 }
 
-/// A warpgroup that computes 64 keys, or half of the columns of dK and dV of 64 keys.
-template <class T, class Tile>
+/// A warpgroup that computes 64 keys, or half of the columns of dK and dV of 64 keys. `lists`: of a block
+/// list. Its code for bits, even where it is passed over, takes registers from the products of all others.
+template <class T, class Tile, bool lists>
 __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
@@ -224,7 +225,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
             }
           }
         }
-        if (p.walk.bits.words != nullptr) {
+        if constexpr (lists) {
           for_each_missing_bit<M>(p.walk.bits, anew(work.tile) * Tile::kv_rows + key_in_tile, p.kv_rows, tile,
                                   own_column, [&](int at) { s[at] = 0.0f; });
         }
@@ -235,16 +236,18 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
       float2 d[M / 8];
       const std::uint32_t d_address = memory.d(at.stage) + own_column * 4;
-      if constexpr (ahead) {
+      // D comes a few pairs ahead of its use: registers for all of it would be taken from others.
+      constexpr int pairs_ahead = ahead ? 4 : 0;
 #pragma unroll
-        for (int j = 0; j < M / 8; ++j) d[j] = load_shared_pair(d_address + 32 * j);
-      }
+      for (int j = 0; j < pairs_ahead; ++j) d[j] = load_shared_pair(d_address + 32 * j);
       products_wait<0>();
       pin(dp);
       std::uint32_t ds[M / 4];
 #pragma unroll
       for (int j = 0; j < M / 8; ++j) {
-        if constexpr (!ahead) d[j] = load_shared_pair(d_address + 32 * j);
+        if (j + pairs_ahead < M / 8) {
+          d[j + pairs_ahead] = load_shared_pair(d_address + 32 * (j + pairs_ahead));
+        }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           ds[2 * j + i] = gpu::pack<T>(s[4 * j + 2 * i] * (dp[4 * j + 2 * i] - d[j].x),
@@ -344,7 +347,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   }
 }
 
-template <class T, class Tile>
+template <class T, class Tile, bool lists>
 __global__ void __launch_bounds__(Tile::threads, 1)
     backward_kernel(const __grid_constant__ BackwardParameters p) {
   extern __shared__ unsigned char dynamic[];
@@ -366,7 +369,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     }
   } else {
     raise_registers<Tile::consumer_registers>();
-    compute_backward<T, Tile>(p, memory);
+    compute_backward<T, Tile, lists>(p, memory);
   }
 }
 

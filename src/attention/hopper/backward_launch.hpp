@@ -79,8 +79,9 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   } else if (contiguous) {
     ANNULUS_RETURN_ON_ERROR(prepare(prepare_query_gradient<Tile, Prepare::order_of_lanes>));
   }
-  ANNULUS_RETURN_ON_ERROR(launch_persistent(backward_kernel<T, Tile>, Tile::threads,
-                                            BackwardMemory<Tile>::bytes, p, options, stream));
+  ANNULUS_RETURN_ON_ERROR(
+      launch_persistent(size.lists() ? backward_kernel<T, Tile, true> : backward_kernel<T, Tile, false>,
+                        Tile::threads, BackwardMemory<Tile>::bytes, p, options, stream));
   return free ? prepare(prepare_query_gradient<Tile, Prepare::order_of_rows>) : cudaSuccess;
 }
 
