@@ -11,8 +11,7 @@
 /// A block owns 128 keys (64 at head_dim 256) of a kv head and walks over the queries of all heads that read
 /// it, so that dK and dV stay in registers and are added once. Scores are computed transposed (keys ×
 /// queries): Pᵀ and dSᵀ then feed dV and dK straight from registers, and only dS passes through shared
-/// memory, for dQ. dQ leaves the registers as additions to device memory, whose order the key tiles keep
-/// (query_gradient.hpp).
+/// memory, for dQ. The copy engine adds dQ to device memory (query_gradient.hpp).
 namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys, or half of the columns of dK and dV of 64 keys. `lists`: of a block
@@ -28,7 +27,6 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
   const int first_key = Tile::shares_keys ? 0 : group * 64, key_in_tile = first_key + warp_row + lane / 4;
   const int first_column = Tile::shares_keys ? group * C : 0;
-  const int heads_in_group = p.heads / p.kv_heads;
 
   const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
                    v = Descriptor::of(memory.v(), Memory::kv_panel);
@@ -66,7 +64,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  Gradient gradient(p, memory, group, lane);
+  Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
@@ -82,12 +80,10 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       const Descriptor q_stage = q + at.stage * Memory::q_bytes,
                        d_out_stage = d_out + at.stage * Memory::q_bytes;
       wait(memory.q_full(at.stage), at.parity);
+      // Loads from shared memory take long while products read it, so these are under way before.
+      const int flags = Visit::flags(memory.visit(at.stage));
       products_begin();
       issue_scores(s, k_rows, q_stage);
-      wait(memory.d_out_full(at.stage), at.parity);
-      products_begin();
-      issue_scores(dp, v_rows, d_out_stage);
-
       // With few queries LSE and D of all of them fit into registers while the products run.
       constexpr bool ahead = M == 64;
       float2 lse2[M / 8];
@@ -96,7 +92,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 #pragma unroll
         for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_address + 32 * j);
       }
-      const bool partial = TileRun::partial(Visit::get(memory.visit(at.stage)).how);
+      wait(memory.d_out_full(at.stage), at.parity);
+      products_begin();
+      issue_scores(dp, v_rows, d_out_stage);
       products_wait<1>();
       pin(s);
 #pragma unroll
@@ -110,8 +108,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       }
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
       // ptxas moves the wait up, and they no longer overlap that product.
-      if (partial) {
-        const int tile = Visit::get(memory.visit(at.stage)).tile;
+      if ((uniform(flags) & Visit::partial) != 0) {
+        const int tile = uniform(Visit::tile(memory.visit(at.stage)));
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int begin = spans[i].begin - tile * M - own_column,
@@ -165,13 +163,13 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         store_matrices(swizzled(memory.ds(at.stage) + j / 4 * Memory::ds_panel, ds_row, j % 4 * 2 + ds_chunk),
                        ds + 4 * j);
       }
-      fence_shared_for_products();
+      fence_shared_for_engines();
       named_sync(1, 2 * warpgroup);
 
-      float dq[32];  // its additions to device memory run beside dK
-      const auto issue_dq = [&](int chunk) {
+      float dq[32];  // leaves while dK is computed
+      const auto issue_dq = [&](int product) {
         const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes,
-                         keys = k_for_dq + chunk * Memory::kv_panel;
+                         keys = k_for_dq + product * Memory::kv_panel;
 #pragma unroll
         for (int i = 0; i < Tile::kv_rows / 16; ++i) {
           Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
@@ -188,33 +186,26 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
       products_begin();
       issue_gradient(dk, ds, q_stage);
-      const Visit visit = Visit::get(memory.visit(at.stage));  // asked for late, to save registers
       products_wait<1>();
       pin(dq);
-      gradient.await_turn();
-      gradient.add(dq, 0, visit);
+      gradient.put(dq, 0, at.stage);
 #pragma unroll
-      for (int chunk = 1; chunk < Gradient::chunks; ++chunk) {
+      for (int product = 1; product < Gradient::products; ++product) {
         pin(dq);
         products_begin();
-        issue_dq(chunk);
+        issue_dq(product);
         products_wait<0>();
         pin(dq);
-        gradient.add(dq, chunk, visit);
+        gradient.put(dq, product, at.stage);
       }
-      gradient.end_turn();
       products_wait<0>();
       pin(dk);
       pin(ds);
       release(memory.q_empty(at.stage));
       at.advance();
-      return visit.more;
+      return (uniform(flags) & Visit::last) == 0;
     };
 
-    {
-      const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
-      gradient.set_head(batch, kv_head * heads_in_group, p.classes.queries_of(residue));
-    }
     if (work.runs > 0) {
       while (step()) {
       }
@@ -252,8 +243,8 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   extern __shared__ unsigned char dynamic[];
   const BackwardMemory<Tile> memory(dynamic);
   if (threadIdx.x == 0) {
-    for (const RowMaps* maps : {&p.q, &p.d_out, &p.k, &p.v}) maps->prefetch();
-    memory.init(p.turns != nullptr);
+    for (const RowMaps* maps : {&p.q, &p.d_out, &p.k, &p.v, &p.dq_maps}) maps->prefetch();
+    memory.init();
   }
   __syncthreads();
   if (threadIdx.x < warpgroup) {
@@ -263,8 +254,8 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       if (threadIdx.x == 0) copy_backward<Tile>(p, memory);
     } else if (warp == 1) {
       bring_statistics<Tile>(p, memory);
-    } else if (p.turns != nullptr) {
-      warp == 2 ? wait_for_turns<Tile>(p, memory) : pass_turns<Tile>(p, memory);
+    } else {
+      add_query_gradients<Tile>(p, memory, warp - 2);
     }
   } else {
     raise_registers<Tile::consumer_registers>();
