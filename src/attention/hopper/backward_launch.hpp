@@ -48,8 +48,9 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.dv = problem.dv;
   p.walk = workspace.tables(size);
   p.classes = classes;
-  p.order = work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
-                       size.lists() ? 1 : Tile::heads_in_section, false);
+  p.order =
+      work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
+                 size.lists() ? 1 : Tile::heads_in_section(size.own_tiles, options.deterministic), false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);

@@ -62,19 +62,19 @@ struct BackwardMemory {
   static constexpr int gradient_box = Tile::q_rows * 128,
                        gradient_bytes = gradient_box * (Tile::gradient_part / gradient_box_columns) *
                                         (Tile::q_rows == 64 ? Tile::consumers : 1);
-  static constexpr int lse2_offset = gradient_offset + gradient_bytes,
+  static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int visit_offset = d_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int work_offset = visit_offset + Tile::stages * 8;
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
-  static constexpr int bytes =
-      barrier_offset + 8 * (2 + 5 * Tile::stages) + 1024;  // 1024: to align the start
+  static constexpr int bytes = barrier_offset + 8 * (1 + 6 * Tile::stages);
   static_assert(bytes <= 227 * 1024);
   static_assert(Tile::stages == 2, "dS has as many stages as Q");
 
   std::uint32_t start;
+  /// `dynamic`: aligned to 1024 bytes.
   __device__ __forceinline__ explicit BackwardMemory(const void* dynamic)
-      : start((gpu::shared_address(dynamic) + 1023) & ~1023u) {}
+      : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t k() const { return start; }
   __device__ __forceinline__ std::uint32_t v() const { return start + v_offset; }
@@ -85,7 +85,9 @@ struct BackwardMemory {
   __device__ __forceinline__ std::uint32_t ds(int stage) const {
     return start + ds_offset + stage * ds_bytes;
   }
-  __device__ __forceinline__ std::uint32_t gradient() const { return start + gradient_offset; }
+  __device__ __forceinline__ std::uint32_t gradient(int stage) const {
+    return start + gradient_offset + (Tile::gradient_stages > 1 ? stage * gradient_bytes : 0);
+  }
   __device__ __forceinline__ std::uint32_t lse2(int stage) const {
     return start + lse2_offset + stage * Tile::q_rows * 4;
   }
@@ -96,31 +98,33 @@ struct BackwardMemory {
   __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
 
   __device__ __forceinline__ std::uint32_t kv_empty() const { return barrier(0); }
-  __device__ __forceinline__ std::uint32_t gradient_empty() const { return barrier(1); }
-  __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(2 + stage); }
+  __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(1 + stage); }
   __device__ __forceinline__ std::uint32_t q_empty(int stage) const {
-    return barrier(2 + Tile::stages + stage);
+    return barrier(1 + Tile::stages + stage);
   }
   __device__ __forceinline__ std::uint32_t d_out_full(int stage) const {
-    return barrier(2 + 2 * Tile::stages + stage);
+    return barrier(1 + 2 * Tile::stages + stage);
   }
   __device__ __forceinline__ std::uint32_t d_out_empty(int stage) const {
-    return barrier(2 + 3 * Tile::stages + stage);
+    return barrier(1 + 3 * Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t gradient_empty(int stage) const {
+    return barrier(1 + 5 * Tile::stages + (Tile::gradient_stages > 1 ? stage : 0));
   }
   __device__ __forceinline__ std::uint32_t gradient_full(int stage) const {
-    return barrier(2 + 4 * Tile::stages + stage);
+    return barrier(1 + 4 * Tile::stages + stage);
   }
 
   __device__ void init() const {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
     barrier_init(kv_empty(), computing);
-    barrier_init(gradient_empty(), 1);
     for (int stage = 0; stage < Tile::stages; ++stage) {
       barrier_init(q_full(stage), 2);  // the copying thread and the warp that brings LSE, D
       barrier_init(d_out_full(stage), 2);
       barrier_init(q_empty(stage), computing);
       barrier_init(d_out_empty(stage), computing);
       barrier_init(gradient_full(stage), computing);
+      if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
     }
     work().init(computing + 3);
     barrier_init_fence();

@@ -49,12 +49,12 @@ class QueryGradient : public QueryGradientShare<Tile> {
     // Odd rows have groups of eight columns in another order (put): so the rows that a store serves at once
     // lie in different banks.
     const int chunk = (lane % 4 / 2) ^ (row % 8) ^ (row % 2 * 4);
-    address_ = memory.gradient() + (Share::splits_columns ? group * Share::boxes_of_group : 0) * box_bytes +
+    address_ = memory.gradient(0) + (Share::splits_columns ? group * Share::boxes_of_group : 0) * box_bytes +
                row * 128 + chunk * 16 + lane % 2 * 8;
   }
 
   /// Hands over a product (64 rows × 64 columns of a warpgroup) to the warp of this stage.
-  __device__ __forceinline__ void put(float (&r)[32], int product, int stage) {
+  __device__ __forceinline__ void put(float (&r)[32], int product, const RingPosition<Tile::stages>& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool odd_row = lane / 4 % 2 != 0;
     if constexpr (!scaled_probabilities<T>) {
@@ -63,7 +63,14 @@ class QueryGradient : public QueryGradientShare<Tile> {
     }
 #pragma unroll
     for (int part = 0; part < Share::parts; ++part) {
-      wait(memory_.gradient_empty(), parity_ ^ 1);
+      if constexpr (Tile::gradient_stages > 1) {
+        static_assert(Share::products * Share::parts == 1, "a stage of the buffer holds all of dQ");
+        wait(memory_.gradient_empty(at.stage), at.parity ^ 1);
+      } else {
+        wait(memory_.gradient_empty(0), parity_ ^ 1);
+        parity_ ^= 1;
+      }
+      const auto start = static_cast<std::uint32_t>(anew(address_));
 #pragma unroll
       for (int box = 0; box < Share::boxes_of_group; ++box) {
         if (Tile::head_dim % 64 != 0 && Share::first_column(group_, product) + box * 32 >= Tile::head_dim)
@@ -73,18 +80,18 @@ class QueryGradient : public QueryGradientShare<Tile> {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // row, and the one 8 further
             const int one = 4 * ((part * Share::boxes_of_group + box) * 4 + j) + 2 * half, other = one + 8;
-            const std::uint32_t to = box * box_bytes + half * 1024;
-            store_shared(to + (address_ ^ j * 32),
+            const std::uint32_t to =
+                memory_.gradient(at.stage) - memory_.gradient(0) + box * box_bytes + half * 1024;
+            store_shared(to + (start ^ j * 32),
                          odd_row ? make_float2(r[other], r[other + 1]) : make_float2(r[one], r[one + 1]));
-            store_shared(to + (address_ ^ (j + 2) * 32),
+            store_shared(to + (start ^ (j + 2) * 32),
                          odd_row ? make_float2(r[one], r[one + 1]) : make_float2(r[other], r[other + 1]));
           }
         }
       }
       fence_shared_for_engines();
       __syncwarp();
-      if (lane == 0) arrive(memory_.gradient_full(stage));
-      parity_ ^= 1;
+      if (lane == 0) arrive(memory_.gradient_full(at.stage));
     }
   }
 
@@ -94,12 +101,12 @@ class QueryGradient : public QueryGradientShare<Tile> {
   const BackwardParameters& p_;
   const Memory& memory_;
   int group_;
-  std::uint32_t address_;  ///< of this lane's first pair
+  int address_;  ///< of this lane's first pair
   int parity_ = 0;
 };
 
-/// The warp that has dQ of every other query tile, those of `stage`, added to device memory. There are two: while
-/// one waits until its additions are done, the other waits for its turn.
+/// The warp that has dQ of every other query tile, those of `stage`, added to device memory. There are two:
+/// while one waits until its additions are done, the other waits for its turn.
 template <class Tile>
 __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
                                                     const BackwardMemory<Tile>& memory, int stage) {
@@ -135,7 +142,7 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
             for (int box = 0; box < Share::boxes; ++box) {
               const int column = Share::column_of_box(handover / Share::parts, handover % Share::parts, box);
               if (column >= Tile::head_dim) continue;
-              const std::uint32_t from = memory.gradient() + box * BackwardMemory<Tile>::gradient_box;
+              const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
               const int row = cursor.tile() * Tile::q_rows;
               if (TileRun::first(cursor.how())) {
                 p.dq_maps.store(from, column, q_residue, row, head, batch);
@@ -145,7 +152,7 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
             }
             stores_commit();
             stores_wait_for_reads();
-            arrive(memory.gradient_empty());
+            arrive(memory.gradient_empty(stage));
             if (handover == Share::products * Share::parts - 1 && turn != nullptr) {
               stores_wait();
               store_release(turn, cursor.next_own_tile());
