@@ -11,8 +11,7 @@
 /// A block owns 128 keys (64 at head_dim 256) of a kv head and walks over the queries of all heads that read
 /// it, so that dK and dV stay in registers and are added once. Scores are computed transposed (keys ×
 /// queries): Pᵀ and dSᵀ then feed dV and dK straight from registers, and only dS passes through shared
-/// memory, for dQ. dQ leaves the registers as additions to device memory, whose order the key tiles keep
-/// (query_gradient.hpp).
+/// memory, for dQ. The copy engine adds dQ to device memory (query_gradient.hpp).
 namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys, or half of the columns of dK and dV of 64 keys. `lists`: of a block
@@ -24,11 +23,16 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   using Gradient = QueryGradient<T, Tile>;
   constexpr int D = Tile::head_dim, M = Tile::q_rows, C = Tile::gradient_columns;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
-  const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
-  const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
-  const int first_key = Tile::shares_keys ? 0 : group * 64, key_in_tile = first_key + warp_row + lane / 4;
+  // What few places ask for is computed there again: registers for it would be taken from the products.
+  const auto thread = [] { return anew(static_cast<int>(threadIdx.x)); };
+  const int first_key = Tile::shares_keys ? 0 : group * 64;
+  const auto key_in_tile = [&] {
+    const int here = thread();
+    return first_key + here % warpgroup / 32 * 16 + here % 32 / 4;
+  };
+  const auto own_column = [&] { return thread() % 4 * 2; };
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_column = Tile::shares_keys ? group * C : 0;
-  const int heads_in_group = p.heads / p.kv_heads;
 
   const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
                    v = Descriptor::of(memory.v(), Memory::kv_panel);
@@ -38,7 +42,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                    d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
   const Descriptor ds_for_dq = Descriptor::of(memory.ds(0), Memory::ds_panel) +
                                (Gradient::splits_columns ? 0 : group * Memory::ds_panel);
-  const int ds_row = first_key + warp_row + lane % 16, ds_chunk = lane / 16;
+  const int ds_place = static_cast<int>(
+      swizzled(memory.ds(0), first_key + thread() % warpgroup / 32 * 16 + lane % 16, lane / 16));
+  const int statistics_place = static_cast<int>(memory.lse2(0)) + own_column() * 4;
 
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
@@ -66,13 +72,13 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  Gradient gradient(p, memory, group, lane);
+  Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     RowSpan spans[2];
     load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.kv_rows,
-               work.tile * Tile::kv_rows + key_in_tile);
+               work.tile * Tile::kv_rows + key_in_tile());
     float dk[C / 2], dv[C / 2];
 #pragma unroll
     for (int i = 0; i < C / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -82,26 +88,27 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       const Descriptor q_stage = q + at.stage * Memory::q_bytes,
                        d_out_stage = d_out + at.stage * Memory::q_bytes;
       wait(memory.q_full(at.stage), at.parity);
+      // Loads from shared memory take long while products read it, so the first ones of a tile are under way
+      // before. With few queries LSE and D of all of them fit into registers.
+      constexpr bool ahead = M == 64;
+      const int flags = Visit::flags(memory.visit(at.stage));
+      const int lse2_place = statistics_place + at.stage * (M * 4);
+      const int d_place = lse2_place + (Memory::d_offset - Memory::lse2_offset);
+      float2 lse2[M / 8];
+      if constexpr (ahead) {
+#pragma unroll
+        for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_place + 32 * j);
+      }
       products_begin();
       issue_scores(s, k_rows, q_stage);
       wait(memory.d_out_full(at.stage), at.parity);
       products_begin();
       issue_scores(dp, v_rows, d_out_stage);
-
-      // With few queries LSE and D of all of them fit into registers while the products run.
-      constexpr bool ahead = M == 64;
-      float2 lse2[M / 8];
-      const std::uint32_t lse2_address = memory.lse2(at.stage) + own_column * 4;
-      if constexpr (ahead) {
-#pragma unroll
-        for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_address + 32 * j);
-      }
-      const bool partial = TileRun::partial(Visit::get(memory.visit(at.stage)).how);
       products_wait<1>();
       pin(s);
 #pragma unroll
       for (int j = 0; j < M / 8; ++j) {
-        if constexpr (!ahead) lse2[j] = load_shared_pair(lse2_address + 32 * j);
+        if constexpr (!ahead) lse2[j] = load_shared_pair(lse2_place + 32 * j);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           s[4 * j + 2 * i] = gpu::power_of_two(fmaf(s[4 * j + 2 * i], p.factor, -lse2[j].x));
@@ -110,12 +117,12 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       }
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
       // ptxas moves the wait up, and they no longer overlap that product.
-      if (partial) {
-        const int tile = Visit::get(memory.visit(at.stage)).tile;
+      if ((uniform(flags) & Visit::partial) != 0) {
+        const int tile = uniform(Visit::tile(memory.visit(at.stage)));
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const int begin = spans[i].begin - tile * M - own_column,
-                    end = spans[i].end - tile * M - own_column;
+          const int first = tile * M + own_column(), begin = spans[i].begin - first,
+                    end = spans[i].end - first;
 #pragma unroll
           for (int j = 0; j < M / 8; ++j) {
 #pragma unroll
@@ -125,8 +132,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           }
         }
         if constexpr (lists) {
-          for_each_missing_bit<M>(p.walk.bits, anew(work.tile) * Tile::kv_rows + key_in_tile, p.kv_rows, tile,
-                                  own_column, [&](int at) { s[at] = 0.0f; });
+          for_each_missing_bit<M>(p.walk.bits, anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows,
+                                  tile, own_column(), [&](int at) { s[at] = 0.0f; });
         }
       }
       std::uint32_t probabilities[M / 4];
@@ -134,19 +141,16 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
 
       float2 d[M / 8];
-      const std::uint32_t d_address = memory.d(at.stage) + own_column * 4;
-      // D comes a few pairs ahead of its use: registers for all of it would be taken from others.
-      constexpr int pairs_ahead = ahead ? 4 : 0;
+      if constexpr (ahead) {
 #pragma unroll
-      for (int j = 0; j < pairs_ahead; ++j) d[j] = load_shared_pair(d_address + 32 * j);
+        for (int j = 0; j < M / 8; ++j) d[j] = load_shared_pair(d_place + 32 * j);
+      }
       products_wait<0>();
       pin(dp);
       std::uint32_t ds[M / 4];
 #pragma unroll
       for (int j = 0; j < M / 8; ++j) {
-        if (j + pairs_ahead < M / 8) {
-          d[j + pairs_ahead] = load_shared_pair(d_address + 32 * (j + pairs_ahead));
-        }
+        if constexpr (!ahead) d[j] = load_shared_pair(d_place + 32 * j);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           ds[2 * j + i] = gpu::pack<T>(s[4 * j + 2 * i] * (dp[4 * j + 2 * i] - d[j].x),
@@ -159,19 +163,20 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       // dSᵀ as it stands: rows are keys. The product reads it transposed as the left factor of dQ. Two
       // stages: whoever has passed the barrier of one iteration has finished reading what the iteration
       // before wrote.
+      const int ds_start = anew(ds_place);
 #pragma unroll
       for (int j = 0; j < M / 16; ++j) {
         if (Tile::shares_keys && j % 2 != group) continue;  // both have all of it
-        store_matrices(swizzled(memory.ds(at.stage) + j / 4 * Memory::ds_panel, ds_row, j % 4 * 2 + ds_chunk),
+        store_matrices((ds_start ^ j % 4 * 32) + at.stage * Memory::ds_bytes + j / 4 * Memory::ds_panel,
                        ds + 4 * j);
       }
-      fence_shared_for_products();
+      fence_shared_for_engines();
       named_sync(1, 2 * warpgroup);
 
-      float dq[32];  // its additions to device memory run beside dK
-      const auto issue_dq = [&](int chunk) {
+      float dq[32];  // leaves while dK is computed
+      const auto issue_dq = [&](int product) {
         const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes,
-                         keys = k_for_dq + chunk * Memory::kv_panel;
+                         keys = k_for_dq + product * Memory::kv_panel;
 #pragma unroll
         for (int i = 0; i < Tile::kv_rows / 16; ++i) {
           Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
@@ -188,33 +193,26 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
       products_begin();
       issue_gradient(dk, ds, q_stage);
-      const Visit visit = Visit::get(memory.visit(at.stage));  // asked for late, to save registers
       products_wait<1>();
       pin(dq);
-      gradient.await_turn();
-      gradient.add(dq, 0, visit);
+      gradient.put(dq, 0, at);
 #pragma unroll
-      for (int chunk = 1; chunk < Gradient::chunks; ++chunk) {
+      for (int product = 1; product < Gradient::products; ++product) {
         pin(dq);
         products_begin();
-        issue_dq(chunk);
+        issue_dq(product);
         products_wait<0>();
         pin(dq);
-        gradient.add(dq, chunk, visit);
+        gradient.put(dq, product, at);
       }
-      gradient.end_turn();
       products_wait<0>();
       pin(dk);
       pin(ds);
       release(memory.q_empty(at.stage));
       at.advance();
-      return visit.more;
+      return (uniform(flags) & Visit::last) == 0;
     };
 
-    {
-      const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
-      gradient.set_head(batch, kv_head * heads_in_group, p.classes.queries_of(residue));
-    }
     if (work.runs > 0) {
       while (step()) {
       }
@@ -222,7 +220,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     release(memory.kv_empty());
 
     const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
-    const int own_key = anew(work.tile) * Tile::kv_rows + key_in_tile;
+    const int own_key = anew(work.tile) * Tile::kv_rows + key_in_tile();
     // No other block adds to these rows.
     const auto put = [&](float* to, float x, float y) {
       if (p.fresh_dkv) {
@@ -235,8 +233,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     for (int i = 0; i < 2; ++i) {
       if (own_key + 8 * i >= p.classes.rows(p.kv_rows, residue)) continue;
       const std::int64_t row = p.classes.row(own_key + 8 * i, residue);
-      float* const dk_row = p.dk.at(batch, kv_head, row) + first_column + own_column;
-      float* const dv_row = p.dv.at(batch, kv_head, row) + first_column + own_column;
+      float* const dk_row = p.dk.at(batch, kv_head, row) + first_column + own_column();
+      float* const dv_row = p.dv.at(batch, kv_head, row) + first_column + own_column();
 #pragma unroll
       for (int j = 0; j < C / 8; ++j) {
         put(dk_row + 8 * j, p.dk_factor * dk[4 * j + 2 * i], p.dk_factor * dk[4 * j + 2 * i + 1]);
@@ -249,11 +247,11 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 template <class T, class Tile, bool lists>
 __global__ void __launch_bounds__(Tile::threads, 1)
     backward_kernel(const __grid_constant__ BackwardParameters p) {
-  extern __shared__ unsigned char dynamic[];
+  extern __shared__ __align__(1024) unsigned char dynamic[];
   const BackwardMemory<Tile> memory(dynamic);
   if (threadIdx.x == 0) {
-    for (const RowMaps* maps : {&p.q, &p.d_out, &p.k, &p.v}) maps->prefetch();
-    memory.init(p.turns != nullptr);
+    for (const RowMaps* maps : {&p.q, &p.d_out, &p.k, &p.v, &p.dq_maps}) maps->prefetch();
+    memory.init();
   }
   __syncthreads();
   if (threadIdx.x < warpgroup) {
@@ -263,8 +261,8 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       if (threadIdx.x == 0) copy_backward<Tile>(p, memory);
     } else if (warp == 1) {
       bring_statistics<Tile>(p, memory);
-    } else if (p.turns != nullptr) {
-      warp == 2 ? wait_for_turns<Tile>(p, memory) : pass_turns<Tile>(p, memory);
+    } else {
+      add_query_gradients<Tile>(p, memory, warp - 2);
     }
   } else {
     raise_registers<Tile::consumer_registers>();

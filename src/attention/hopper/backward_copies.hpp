@@ -88,10 +88,9 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
         for (int i = 0; i < rows_of_lane; ++i)
           store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
         if (lane == 0) {
-          const int in_group = head - kv_head * group;
-          const int rows = min(Tile::q_rows, q_rows - cursor.tile() * Tile::q_rows);
-          Visit{cursor.tile(), cursor.how(), in_group, rows, cursor.more() || in_group + 1 < group}.put(
-              memory.visit(at.stage));
+          const bool last = !cursor.more() && head + 1 == (kv_head + 1) * group;
+          Visit::put(memory.visit(at.stage), cursor.tile(),
+                     (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
         }
         __syncwarp();
         if (lane == 0) arrive(memory.q_full(at.stage));

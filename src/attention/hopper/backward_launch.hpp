@@ -28,21 +28,19 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   const WalkSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, classes);
   const WalkSize size = sides.size(in.mask, options.deterministic ? in.batch * in.heads : 0);
   const Workspace workspace(memory, size);
-  const bool contiguous = problem.dq.row_stride == head_dim && classes.count == 1;
-  const GradientOrder order{!contiguous             ? GradientOrder::rows
-                            : options.deterministic ? GradientOrder::lanes_in_turn
-                                                    : GradientOrder::lanes,
-                            options.fresh_dq};
-  ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, order, size, workspace, stream));
+  const GradientSums sums =
+      options.deterministic && options.fresh_dq ? GradientSums::first_sets : GradientSums::any;
+  ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, sums, size, workspace, stream));
 
   BackwardParameters p;
-  const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
+  const auto maps = [&](RowMaps& to, const auto& rows, std::int64_t count, int heads, int box) {
     return make_row_maps(to, rows, classes.count, count, in.batch, heads, head_dim, box);
   };
   ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::q_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.d_out, problem.d_out, q_rows, in.heads, Tile::q_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::kv_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.dq_maps, problem.dq, q_rows, in.heads, Tile::q_rows));
   p.lse = problem.lse;
   p.d = problem.d;
   p.dq = problem.dq;
@@ -50,8 +48,9 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.dv = problem.dv;
   p.walk = workspace.tables(size);
   p.classes = classes;
-  p.order = work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
-                       size.lists() ? 1 : Tile::heads_in_section, false);
+  p.order =
+      work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
+                 size.lists() ? 1 : Tile::heads_in_section(size.own_tiles, options.deterministic), false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
@@ -65,24 +64,13 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.dq_factor = p.dk_factor = scaled ? 1.0f : in.scale;
   p.dv_factor = scaled ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
-  const auto prepare = [&](auto kernel) {
-    const dim3 blocks(static_cast<unsigned>(ceil_divide(q_rows, std::int64_t{Tile::q_rows})),
-                      static_cast<unsigned>(in.batch * in.heads));
-    kernel<<<blocks, 2 * warpgroup, 0, stream>>>(p, contiguous);
-    return cudaGetLastError();
-  };
-  const bool free = order.kind == GradientOrder::lanes;
   if (options.fresh_dq) {
-    ANNULUS_RETURN_ON_ERROR(order.kind == GradientOrder::lanes_in_turn
-                                ? prepare(prepare_query_gradient<Tile, Prepare::zero>)
-                                : prepare(prepare_query_gradient<Tile, Prepare::zero_all>));
-  } else if (contiguous) {
-    ANNULUS_RETURN_ON_ERROR(prepare(prepare_query_gradient<Tile, Prepare::order_of_lanes>));
+    const auto tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
+    clear_query_gradient<Tile><<<tiles, 256, 0, stream>>>(p, sums != GradientSums::first_sets);
+    ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
   }
-  ANNULUS_RETURN_ON_ERROR(
-      launch_persistent(size.lists() ? backward_kernel<T, Tile, true> : backward_kernel<T, Tile, false>,
-                        Tile::threads, BackwardMemory<Tile>::bytes, p, options, stream));
-  return free ? prepare(prepare_query_gradient<Tile, Prepare::order_of_rows>) : cudaSuccess;
+  return launch_persistent(size.lists() ? backward_kernel<T, Tile, true> : backward_kernel<T, Tile, false>,
+                           Tile::threads, BackwardMemory<Tile>::bytes, p, options, stream);
 }
 
 }  // namespace annulus::attention::hopper

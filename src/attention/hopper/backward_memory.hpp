@@ -18,7 +18,7 @@ template <class T>
 inline constexpr bool scaled_probabilities = std::is_same_v<T, bfloat16>;
 
 struct BackwardParameters {
-  RowMaps q, d_out, k, v;  ///< boxes of q_rows (q, d_out) or kv_rows (k, v)
+  RowMaps q, d_out, k, v, dq_maps;  ///< boxes of q_rows (q, d_out, dq) or kv_rows (k, v)
   gpu::Rows<const float> lse, d;
   gpu::Rows<float> dq, dk, dv;
   WalkTables walk;
@@ -37,23 +37,18 @@ struct BackwardParameters {
 
 /// What the computing warps are told about the queries of a stage, so that they need not walk themselves.
 struct Visit {
-  int tile, how;  ///< how: as in TileRun
-  int head;       ///< of the group
-  int rows;       ///< of the tile that the class has
-  bool more;      ///< false: the last one of this work
+  static constexpr int partial = 1,  ///< as in TileRun
+      last = 2;                      ///< of this work
 
-  __device__ __forceinline__ void put(std::uint32_t address) const {
-    store_shared(address, make_int4(tile, how, head, rows * 2 + (more ? 1 : 0)));
+  __device__ __forceinline__ static void put(std::uint32_t address, int tile, int flags) {
+    store_shared(address, make_int2(tile, flags));
   }
-  __device__ __forceinline__ static Visit get(std::uint32_t address) {
-    const int4 v = load_shared_int4(address);
-    const int rows_and_more = uniform(v.w);
-    return {uniform(v.x), uniform(v.y), uniform(v.z), rows_and_more / 2, rows_and_more % 2 != 0};
-  }
+  __device__ __forceinline__ static int tile(std::uint32_t address) { return load_shared_int(address); }
+  __device__ __forceinline__ static int flags(std::uint32_t address) { return load_shared_int(address + 4); }
 };
 
-/// Shared memory: K and V, stages of Q and dO with their LSE and D, two stages of dS, barriers, what to work
-/// on.
+/// Shared memory: K and V, stages of Q and dO with their LSE and D, two stages of dS, dQ, barriers, what to
+/// work on.
 template <class Tile>
 struct BackwardMemory {
   static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
@@ -62,18 +57,24 @@ struct BackwardMemory {
   static constexpr int v_offset = kv_bytes, q_offset = 2 * kv_bytes;
   static constexpr int d_out_offset = q_offset + Tile::stages * q_bytes;
   static constexpr int ds_offset = d_out_offset + Tile::stages * q_bytes;
-  static constexpr int lse2_offset = ds_offset + 2 * ds_bytes,
+  static constexpr int gradient_offset = ds_offset + 2 * ds_bytes;
+  /// A box of dQ, and all of them: of both consumers, or of the rows of both.
+  static constexpr int gradient_box = Tile::q_rows * 128,
+                       gradient_bytes = gradient_box * (Tile::gradient_part / gradient_box_columns) *
+                                        (Tile::q_rows == 64 ? Tile::consumers : 1);
+  static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int visit_offset = d_offset + Tile::stages * Tile::q_rows * 4;
-  static constexpr int work_offset = visit_offset + Tile::stages * 16;
+  static constexpr int work_offset = visit_offset + Tile::stages * 8;
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
-  static constexpr int bytes =
-      barrier_offset + 8 * (4 + 4 * Tile::stages) + 1024;  // 1024: to align the start
+  static constexpr int bytes = barrier_offset + 8 * (1 + 6 * Tile::stages);
+  static_assert(bytes <= 227 * 1024);
   static_assert(Tile::stages == 2, "dS has as many stages as Q");
 
   std::uint32_t start;
+  /// `dynamic`: aligned to 1024 bytes.
   __device__ __forceinline__ explicit BackwardMemory(const void* dynamic)
-      : start((gpu::shared_address(dynamic) + 1023) & ~1023u) {}
+      : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t k() const { return start; }
   __device__ __forceinline__ std::uint32_t v() const { return start + v_offset; }
@@ -84,47 +85,48 @@ struct BackwardMemory {
   __device__ __forceinline__ std::uint32_t ds(int stage) const {
     return start + ds_offset + stage * ds_bytes;
   }
+  __device__ __forceinline__ std::uint32_t gradient(int stage) const {
+    return start + gradient_offset + (Tile::gradient_stages > 1 ? stage * gradient_bytes : 0);
+  }
   __device__ __forceinline__ std::uint32_t lse2(int stage) const {
     return start + lse2_offset + stage * Tile::q_rows * 4;
   }
   __device__ __forceinline__ std::uint32_t d(int stage) const {
     return start + d_offset + stage * Tile::q_rows * 4;
   }
-  __device__ __forceinline__ std::uint32_t visit(int stage) const {
-    return start + visit_offset + stage * 16;
-  }
+  __device__ __forceinline__ std::uint32_t visit(int stage) const { return start + visit_offset + stage * 8; }
   __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
 
   __device__ __forceinline__ std::uint32_t kv_empty() const { return barrier(0); }
-  __device__ __forceinline__ std::uint32_t turn() const { return barrier(1); }   ///< dQ may be added to
-  __device__ __forceinline__ std::uint32_t added() const { return barrier(2); }  ///< dQ has been added to
-  __device__ __forceinline__ std::uint32_t seen() const {
-    return barrier(3);
-  }  ///< who passes turns has seen it
-  __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(4 + stage); }
+  __device__ __forceinline__ std::uint32_t q_full(int stage) const { return barrier(1 + stage); }
   __device__ __forceinline__ std::uint32_t q_empty(int stage) const {
-    return barrier(4 + Tile::stages + stage);
+    return barrier(1 + Tile::stages + stage);
   }
   __device__ __forceinline__ std::uint32_t d_out_full(int stage) const {
-    return barrier(4 + 2 * Tile::stages + stage);
+    return barrier(1 + 2 * Tile::stages + stage);
   }
   __device__ __forceinline__ std::uint32_t d_out_empty(int stage) const {
-    return barrier(4 + 3 * Tile::stages + stage);
+    return barrier(1 + 3 * Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t gradient_empty(int stage) const {
+    return barrier(1 + 5 * Tile::stages + (Tile::gradient_stages > 1 ? stage : 0));
+  }
+  __device__ __forceinline__ std::uint32_t gradient_full(int stage) const {
+    return barrier(1 + 4 * Tile::stages + stage);
   }
 
-  __device__ void init(bool ordered) const {
+  __device__ void init() const {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
     barrier_init(kv_empty(), computing);
-    barrier_init(turn(), 1);
-    barrier_init(added(), computing);
-    barrier_init(seen(), 1);
     for (int stage = 0; stage < Tile::stages; ++stage) {
       barrier_init(q_full(stage), 2);  // the copying thread and the warp that brings LSE, D
       barrier_init(d_out_full(stage), 2);
       barrier_init(q_empty(stage), computing);
       barrier_init(d_out_empty(stage), computing);
+      barrier_init(gradient_full(stage), computing);
+      if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
     }
-    work().init(computing + (ordered ? 3 : 1));
+    work().init(computing + 3);
     barrier_init_fence();
   }
 

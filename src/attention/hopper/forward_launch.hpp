@@ -36,7 +36,7 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Res
   const WalkSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, classes);
   const WalkSize size = sides.size(in.mask, 0);
   const Workspace workspace(memory, size);
-  ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, GradientOrder{}, size, workspace, stream));
+  ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
 
   ForwardParameters p;
   const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {

@@ -61,14 +61,38 @@ __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap& ma
       : "memory");
 }
 
+/// A box of shared memory to a tensor, or added to it, fp32; rows and columns past the end are left out.
+__device__ __forceinline__ void store_box(std::uint32_t from, const CUtensorMap& map, int column, int residue,
+                                          int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
+      "r"(from), "r"(column), "r"(row), "r"(residue), "r"(head), "r"(batch)
+      : "memory");
+}
+__device__ __forceinline__ void add_box(std::uint32_t from, const CUtensorMap& map, int column, int residue,
+                                        int row, int head, int batch) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::
+          "l"(&map),
+      "r"(from), "r"(column), "r"(row), "r"(residue), "r"(head), "r"(batch)
+      : "memory");
+}
+/// Ends a group of such stores of this thread.
+__device__ __forceinline__ void stores_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// Waits until shared memory has been read for all groups.
+__device__ __forceinline__ void stores_wait_for_reads() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+/// Waits until device memory has been written for all groups.
+__device__ __forceinline__ void stores_wait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 // --- Device memory that other blocks write meanwhile ------------------------------------------------------
 
-/// Four additions to 16 aligned bytes; nothing waits for them.
-__device__ __forceinline__ void add_to(float* to, float a, float b, float c, float d) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c),
-               "f"(d)
-               : "memory");
-}
+/// Two additions to 8 aligned bytes; nothing waits for them.
 __device__ __forceinline__ void add_to(float* to, float a, float b) {
   asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(a), "f"(b) : "memory");
 }
@@ -86,9 +110,14 @@ __device__ __forceinline__ void store_release(int* to, int value) {
 
 // --- Fences, named barriers, registers --------------------------------------------------------------------
 
-/// Ordinary stores to shared memory become visible to wgmma behind the barrier that follows.
-__device__ __forceinline__ void fence_shared_for_products() {
+/// Ordinary stores to shared memory become visible to wgmma and to the copy engine, behind the barrier that
+/// follows.
+__device__ __forceinline__ void fence_shared_for_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// What this thread has seen of device memory comes before what it asks the copy engine for from here on.
+__device__ __forceinline__ void fence_device_for_engines() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 __device__ __forceinline__ void named_sync(int id, int threads) {
@@ -116,6 +145,17 @@ __device__ __forceinline__ float2 load_shared_pair(std::uint32_t address) {
 }
 __device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+__device__ __forceinline__ void store_shared(std::uint32_t address, float2 pair) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(pair.x), "f"(pair.y) : "memory");
+}
+__device__ __forceinline__ int load_shared_int(std::uint32_t address) {
+  int value;
+  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_shared(std::uint32_t address, int2 v) {
+  asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
 }
 __device__ __forceinline__ int4 load_shared_int4(std::uint32_t address) {
   int4 v;

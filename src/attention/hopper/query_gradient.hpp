@@ -1,285 +1,186 @@
 #pragma once
 
-#include <type_traits>
-
 #include "attention/hopper/backward_memory.hpp"
 
-/// How dQ leaves the registers: by additions to device memory that nobody waits for. Blocks that own
-/// different keys add to the same rows. In the deterministic mode they do so in the order of their key tiles:
-/// each tile of queries says whose turn it is; that block adds, waits until its additions are done, and names
-/// the next one. Two warps beside the computing ones do the waiting.
+/// How dQ leaves a block. The computing warps put the dQ of a query tile into a buffer in shared memory and
+/// compute on; one thread has the copy engine add the buffer to device memory. Blocks that own different keys
+/// add to the same rows. In the deterministic mode they do so in the order of their key tiles: each query
+/// tile says whose turn it is; that block adds, waits until its additions are done, and names the next one.
+/// Computing warps wait for a turn only when the buffer is still full a whole query tile later.
 ///
 /// Nobody waits for ever: tickets are given out in the order of key tiles, and a block waits for lower
 /// tickets alone. Nobody waits long: all blocks visit queries from the last tile to the first, and start one
 /// after the other.
 namespace annulus::attention::hopper {
 
-/// Calls action(place in p.turns, own key tile, the one behind it) for all query tiles that this block
-/// visits.
-template <class Tile, class Action>
-__device__ __forceinline__ void for_each_visit(const BackwardParameters& p,
-                                               const BackwardMemory<Tile>& memory, const Action& action) {
-  const int group = p.heads / p.kv_heads;
-  for (int n = 0;; ++n) {
-    const Work work = memory.work().get(n);
-    if (work.head < 0) return;
-    const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
-    const std::int64_t head_turns = std::int64_t{p.classes.count} * p.q_tiles;
-    int* const turns = p.turns + (batch * p.heads + kv_head * group) * head_turns +
-                       p.classes.queries_of(residue) * p.q_tiles;
-    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    while (cursor.next()) {
-      for (int g = 0; g < group; ++g)
-        action(turns + g * head_turns + cursor.tile(), work.tile, cursor.next_own_tile());
-    }
-  }
-}
-
-template <class Tile>
-__device__ __forceinline__ void wait_for_turns(const BackwardParameters& p,
-                                               const BackwardMemory<Tile>& memory) {
-  int parity = 0;
-  for_each_visit(p, memory, [&](const int* turn, int own_tile, int) {
-    while (load_acquire(turn) != own_tile) {
-    }
-    wait(memory.seen(), parity ^ 1);  // phases that others have still to see must not be overtaken
-    if (threadIdx.x % 32 == 0) arrive(memory.turn());
-    parity ^= 1;
-  });
-}
-
-template <class Tile>
-__device__ __forceinline__ void pass_turns(const BackwardParameters& p, const BackwardMemory<Tile>& memory) {
-  int parity = 0;
-  for_each_visit(p, memory, [&](int* turn, int, int next) {
-    wait(memory.added(), parity);
-    if (threadIdx.x % 32 == 0) arrive(memory.seen());
-    if (threadIdx.x % 32 == 0) store_release(turn, next);
-    parity ^= 1;
-  });
-}
-
-/// A warp's block of dQ: 16 rows × `columns` (64 or 32), of which each lane has columns / 2 numbers, as in an
-/// accumulator (wgmma.hpp).
-///
-/// A warp adds fastest where the numbers of its lanes lie side by side, 512 bytes an instruction. While a
-/// launch runs, the block therefore holds its sums in the order of lanes: number i of lane l at place (i / 4,
-/// l, i mod 4), where every `columns` places are a row of the block. A kernel beforehand brings them into
-/// this order; the last key tile that adds brings them back. Tiles of queries with fewer rows, arrays with
-/// gaps between rows and residue classes keep the order of rows.
-template <int head_dim, int columns>
-struct QueryGradientBlock {
-  static constexpr int count = columns / 2;                    ///< numbers of a lane
-  static constexpr int lanes_step = 128 / columns * head_dim;  ///< to the next four numbers
-  float* start;
-
-  __device__ __forceinline__ float* in_lanes(int lane) const {
-    constexpr int lanes_of_row = columns / 4;
-    return start + lane / lanes_of_row * head_dim + lane % lanes_of_row * 4;
-  }
-  /// The row of numbers 0, 1 of each four; the others belong to the row 8 further.
-  __device__ __forceinline__ float* in_rows(int lane, std::int64_t row_stride) const {
-    return start + lane / 4 * row_stride + lane % 4 * 2;
-  }
-
-  __device__ __forceinline__ void add_in_order_of_lanes(const float (&r)[32], int lane) const {
-    float* const to = in_lanes(lane);
-#pragma unroll
-    for (int i = 0; i < count / 4; ++i)
-      add_to(to + i * lanes_step, r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
-  }
-  __device__ __forceinline__ void add_in_order_of_rows(const float (&r)[32], int lane,
-                                                       std::int64_t row_stride, int rows) const {
-    float* const to = in_rows(lane, row_stride);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (lane / 4 + 8 * half >= rows) continue;
-#pragma unroll
-      for (int j = 0; j < columns / 8; ++j)
-        add_to(to + 8 * half * row_stride + 8 * j, r[4 * j + 2 * half], r[4 * j + 2 * half + 1]);
-    }
-  }
-  /// Other blocks have written what is read here, so it is read past the L1 cache.
-  __device__ __forceinline__ void load_in_order_of_lanes(float (&r)[32], int lane) const {
-    const float* const from = in_lanes(lane);
-#pragma unroll
-    for (int i = 0; i < count / 4; ++i) {
-      const float4 four = __ldcg(reinterpret_cast<const float4*>(from + i * lanes_step));
-      r[4 * i] = four.x, r[4 * i + 1] = four.y, r[4 * i + 2] = four.z, r[4 * i + 3] = four.w;
-    }
-  }
-  __device__ __forceinline__ void store_in_order_of_lanes(const float (&r)[32], int lane) const {
-    float* const to = in_lanes(lane);
-#pragma unroll
-    for (int i = 0; i < count / 4; ++i) {
-      *reinterpret_cast<float4*>(to + i * lanes_step) =
-          make_float4(r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]);
-    }
-  }
-  __device__ __forceinline__ void load_in_order_of_rows(float (&r)[32], int lane) const {
-    const float* const from = in_rows(lane, head_dim);
-#pragma unroll
-    for (int i = 0; i < count / 2; ++i) {
-      const float2 pair = __ldcg(reinterpret_cast<const float2*>(from + i % 2 * 8 * head_dim + i / 2 * 8));
-      r[2 * i] = pair.x, r[2 * i + 1] = pair.y;
-    }
-  }
-  __device__ __forceinline__ void store_in_order_of_rows(const float (&r)[32], int lane) const {
-    float* const to = in_rows(lane, head_dim);
-#pragma unroll
-    for (int i = 0; i < count / 2; ++i) {
-      *reinterpret_cast<float2*>(to + i % 2 * 8 * head_dim + i / 2 * 8) = make_float2(r[2 * i], r[2 * i + 1]);
-    }
-  }
-};
-
-/// How the computing warpgroups share dQ of a tile of queries: 64 columns each of the same rows (the last one
-/// what is left of them), in `chunks` times; or 64 rows each of all columns.
+/// How the computing warpgroups share dQ of a query tile: 64 columns each of the same rows in each of
+/// `products` products, or 64 rows each of all columns. A product fills the buffer `parts` times.
 template <class Tile>
 struct QueryGradientShare {
   static constexpr bool splits_columns = Tile::q_rows == 64;
-  static constexpr int chunks = Tile::head_dim > 128 ? 2 : 1;
+  static constexpr int products = Tile::head_dim > 128 ? 2 : 1;
+  static constexpr int parts = 64 / Tile::gradient_part;
+  /// Boxes in the buffer: 32 columns of fp32, with the 128-byte swizzle.
+  static constexpr int boxes_of_group = Tile::gradient_part / gradient_box_columns;
+  static constexpr int boxes = (splits_columns ? Tile::consumers : 1) * boxes_of_group;
 
-  ANNULUS_FUNCTION static constexpr int first_column(int group, int chunk) {
-    return splits_columns ? (group * chunks + chunk) * 64 : 0;
+  ANNULUS_FUNCTION static constexpr int first_column(int group, int product) {
+    return splits_columns ? (group * products + product) * 64 : 0;
   }
   ANNULUS_FUNCTION static constexpr int first_row(int group) { return splits_columns ? 0 : group * 64; }
-
-  /// Calls action(columns, an integral constant) for those of a share that starts at `first_column`.
-  template <class Action>
-  __device__ __forceinline__ static void with_columns(int first_column, const Action& action) {
-    if constexpr (Tile::head_dim % 64 == 0) {
-      action(std::integral_constant<int, 64>{});
-    } else if (first_column + 64 <= Tile::head_dim) {
-      action(std::integral_constant<int, 64>{});
-    } else {
-      action(std::integral_constant<int, Tile::head_dim % 64>{});
-    }
+  /// Where box `box` of part `part` of a product lies in dQ. At head_dim 96 the last one lies behind it.
+  ANNULUS_FUNCTION static constexpr int column_of_box(int product, int part, int box) {
+    return first_column(box / boxes_of_group, product) + part * Tile::gradient_part +
+           box % boxes_of_group * gradient_box_columns;
   }
 };
 
-/// A computing warpgroup's share.
+/// A computing warp's side: 16 rows of its warpgroup's share.
 template <class T, class Tile>
 class QueryGradient : public QueryGradientShare<Tile> {
   using Share = QueryGradientShare<Tile>;
-  template <int columns>
-  using Block = QueryGradientBlock<Tile::head_dim, columns>;
+  using Memory = BackwardMemory<Tile>;
 
  public:
-  __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const BackwardMemory<Tile>& memory,
-                                           int group, int lane)
-      : p_(p),
-        memory_(memory),
-        start_(p.dq.data),
-        first_column_(Share::first_column(group, 0)),
-        lane_(lane) {}
+  __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const Memory& memory, int group)
+      : p_(p), memory_(memory), group_(group) {
+    const int thread = static_cast<int>(threadIdx.x) % warpgroup, lane = thread % 32;
+    const int row = Share::first_row(group) + thread / 32 * 16 + lane / 4;
+    // Odd rows have groups of eight columns in another order (put): so the rows that a store serves at once
+    // lie in different banks.
+    const int chunk = (lane % 4 / 2) ^ (row % 8) ^ (row % 2 * 4);
+    address_ = memory.gradient(0) + (Share::splits_columns ? group * Share::boxes_of_group : 0) * box_bytes +
+               row * 128 + chunk * 16 + lane % 2 * 8;
+  }
 
-  __device__ __forceinline__ void set_head(int batch, int head, int residue) {
-    start_ = p_.dq.at(batch, head, p_.classes.row(first_row(), residue)) + first_column_;
-  }
-  __device__ __forceinline__ void await_turn() {
-    if (p_.turns == nullptr) return;
-    wait(memory_.turn(), parity_);
-    parity_ ^= 1;
-  }
-  /// dQ of the visited tile += r. What stands between the product that gives r and its additions is time
-  /// that the tensor cores wait for: hardly more than one multiplication for the address.
-  __device__ __forceinline__ void add(float (&r)[32], int chunk, const Visit& visit) {
+  /// Hands over a product (64 rows × 64 columns of a warpgroup) to the warp of this stage.
+  __device__ __forceinline__ void put(float (&r)[32], int product, const RingPosition<Tile::stages>& at) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool odd_row = lane / 4 % 2 != 0;
     if constexpr (!scaled_probabilities<T>) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) r[i] *= p_.dq_factor;
     }
-    Share::with_columns(first_column_ + chunk * 64, [&](auto columns) {
-      if (TileRun::sums(visit.how) == in_order_of_lanes) {
-        Block<columns>{of_head(visit.head) + chunk * 64 +
-                       std::int64_t{visit.tile} * (Tile::q_rows * Tile::head_dim)}
-            .add_in_order_of_lanes(r, lane_);
+#pragma unroll
+    for (int part = 0; part < Share::parts; ++part) {
+      if constexpr (Tile::gradient_stages > 1) {
+        static_assert(Share::products * Share::parts == 1, "a stage of the buffer holds all of dQ");
+        wait(memory_.gradient_empty(at.stage), at.parity ^ 1);
       } else {
-        add_otherwise<columns>(r, chunk, visit);
+        wait(memory_.gradient_empty(0), parity_ ^ 1);
+        parity_ ^= 1;
       }
-    });
-  }
-  __device__ __forceinline__ void end_turn() const {
-    if (p_.turns == nullptr) return;
-    __syncwarp();
-    if (lane_ == 0) arrive(memory_.added());
+      const auto start = static_cast<std::uint32_t>(anew(address_));
+#pragma unroll
+      for (int box = 0; box < Share::boxes_of_group; ++box) {
+        if (Tile::head_dim % 64 != 0 && Share::first_column(group_, product) + box * 32 >= Tile::head_dim)
+          break;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {  // row, and the one 8 further
+            const int one = 4 * ((part * Share::boxes_of_group + box) * 4 + j) + 2 * half, other = one + 8;
+            const std::uint32_t to =
+                memory_.gradient(at.stage) - memory_.gradient(0) + box * box_bytes + half * 1024;
+            store_shared(to + (start ^ j * 32),
+                         odd_row ? make_float2(r[other], r[other + 1]) : make_float2(r[one], r[one + 1]));
+            store_shared(to + (start ^ (j + 2) * 32),
+                         odd_row ? make_float2(r[one], r[one + 1]) : make_float2(r[other], r[other + 1]));
+          }
+        }
+      }
+      fence_shared_for_engines();
+      __syncwarp();
+      if (lane == 0) arrive(memory_.gradient_full(at.stage));
+    }
   }
 
  private:
-  /// Of this warp in a tile.
-  __device__ __forceinline__ static int first_row() {
-    const int thread = anew(static_cast<int>(threadIdx.x)) - warpgroup;
-    return Share::first_row(thread / warpgroup) + thread % warpgroup / 32 * 16;
-  }
-  __device__ __forceinline__ float* of_head(int in_group) const {
-    return start_ + in_group * p_.dq.head_stride;
-  }
-  template <int columns>
-  __device__ __forceinline__ void add_otherwise(const float (&r)[32], int chunk, const Visit& visit) const {
-    const int first = visit.tile * Tile::q_rows, sums = TileRun::sums(visit.how);
-    const std::int64_t row_stride = p_.classes.count * p_.dq.row_stride;
-    const Block<columns> block{of_head(visit.head) + chunk * 64 + first * row_stride};
-    if (sums == in_order_of_rows) {
-      return block.add_in_order_of_rows(r, lane_, row_stride, visit.rows - first_row());
-    }
-    if (sums == first_of_lanes) return block.store_in_order_of_lanes(r, lane_);
-    if (sums == only_one) return block.store_in_order_of_rows(r, lane_);
-    float sum[32];
-    block.load_in_order_of_lanes(sum, lane_);
-#pragma unroll
-    for (int i = 0; i < Block<columns>::count; ++i) sum[i] += r[i];
-    __syncwarp();  // all lanes have read
-    block.store_in_order_of_rows(sum, lane_);
-  }
+  static constexpr int box_bytes = Memory::gradient_box;
 
   const BackwardParameters& p_;
-  const BackwardMemory<Tile>& memory_;
-  float* start_;  ///< of this warp's rows and columns of tile 0
-  int first_column_, lane_, parity_ = 0;
+  const Memory& memory_;
+  int group_;
+  int address_;  ///< of this lane's first pair
+  int parity_ = 0;
 };
 
-enum class Prepare {
-  order_of_lanes,  ///< brings dQ of whole tiles that somebody visits into the order of lanes
-  order_of_rows,   ///< and back
-  zero,            ///< clears what the launch adds to, or nobody visits
-  zero_all,        ///< clears everything
-};
+/// The warp that has dQ of every other query tile, those of `stage`, added to device memory. There are two:
+/// while one waits until its additions are done, the other waits for its turn.
+template <class Tile>
+__device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
+                                                    const BackwardMemory<Tile>& memory, int stage) {
+  using Share = QueryGradientShare<Tile>;
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = p.heads / p.kv_heads;
+  int parity = 0, next_stage = 0;
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
+    const int q_residue = p.classes.queries_of(residue);
+    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
+    while (cursor.next()) {
+      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        const bool other = next_stage != stage;
+        next_stage ^= 1;
+        if (other) continue;
+        int* turn = nullptr;
+        if (p.turns != nullptr) {
+          turn = p.turns +
+                 ((batch * p.heads + head) * std::int64_t{p.classes.count} + q_residue) * p.q_tiles +
+                 cursor.tile();
+          while (load_acquire(turn) != work.tile) {
+          }
+          fence_device_for_engines();
+        }
+#pragma unroll
+        for (int handover = 0; handover < Share::products * Share::parts; ++handover) {
+          wait(memory.gradient_full(stage), parity);
+          parity ^= 1;
+          if (lane == 0) {
+#pragma unroll
+            for (int box = 0; box < Share::boxes; ++box) {
+              const int column = Share::column_of_box(handover / Share::parts, handover % Share::parts, box);
+              if (column >= Tile::head_dim) continue;
+              const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
+              const int row = cursor.tile() * Tile::q_rows;
+              if (TileRun::first(cursor.how())) {
+                p.dq_maps.store(from, column, q_residue, row, head, batch);
+              } else {
+                p.dq_maps.add(from, column, q_residue, row, head, batch);
+              }
+            }
+            stores_commit();
+            stores_wait_for_reads();
+            arrive(memory.gradient_empty(stage));
+            if (handover == Share::products * Share::parts - 1 && turn != nullptr) {
+              stores_wait();
+              store_release(turn, cursor.next_own_tile());
+            }
+          }
+          __syncwarp();
+        }
+      }
+    }
+  }
+}
 
-/// Works on dQ before or behind a launch. A block has the warps that compute a tile: blockIdx.x is the tile,
-/// blockIdx.y the head.
-template <class Tile, Prepare action>
-__global__ void prepare_query_gradient(const __grid_constant__ BackwardParameters p, bool contiguous) {
-  const int tile = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
-  const bool visited = action != Prepare::zero_all && p.walk.first_visitors[tile] >= 0;
-  const int first = tile * Tile::q_rows, rows = min(Tile::q_rows, p.q_rows - first);
-  const bool whole = contiguous && rows == Tile::q_rows;
-  if constexpr (action == Prepare::zero || action == Prepare::zero_all) {
-    if (action == Prepare::zero && visited && whole) return;
-    for (int i = static_cast<int>(threadIdx.x); i < rows * (Tile::head_dim / 4);
-         i += static_cast<int>(blockDim.x)) {
-      const int row = i / (Tile::head_dim / 4), column = i % (Tile::head_dim / 4) * 4;
-      *reinterpret_cast<float4*>(p.dq.at(head / p.heads, head % p.heads, first + row) + column) =
-          make_float4(0, 0, 0, 0);
-    }
-  } else {
-    if (!visited || !whole) return;
-    using Share = QueryGradientShare<Tile>;
-    const int lane = static_cast<int>(threadIdx.x) % 32, group = static_cast<int>(threadIdx.x) / warpgroup;
-    const int warp_row = static_cast<int>(threadIdx.x) % warpgroup / 32 * 16;
-    const std::int64_t row = std::int64_t{first} + Share::first_row(group) + warp_row;
-    for (int chunk = 0; chunk < Share::chunks; ++chunk) {
-      const int column = Share::first_column(group, chunk);
-      Share::with_columns(column, [&](auto columns) {
-        const QueryGradientBlock<Tile::head_dim, columns> block{p.dq.at(head / p.heads, head % p.heads, row) +
-                                                                column};
-        float r[32];
-        action == Prepare::order_of_rows ? block.load_in_order_of_lanes(r, lane)
-                                         : block.load_in_order_of_rows(r, lane);
-        __syncwarp();  // all lanes have read
-        action == Prepare::order_of_rows ? block.store_in_order_of_rows(r, lane)
-                                         : block.store_in_order_of_lanes(r, lane);
-      });
-    }
+/// Clears rows of dQ that hold nothing yet: all of them, or those of tiles that nobody visits. A block has a
+/// tile of queries of a head and class.
+template <class Tile>
+__global__ void clear_query_gradient(const __grid_constant__ BackwardParameters p, bool all) {
+  const auto [batch, head, residue] =
+      HeadAndClass::of(static_cast<int>(blockIdx.x) / p.q_tiles, p.heads, p.classes.count);
+  const int tile = static_cast<int>(blockIdx.x) % p.q_tiles;
+  if (!all && p.walk.first_visitors[residue * p.q_tiles + tile] >= 0) return;
+  const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
+  const std::int64_t rows =
+      min(static_cast<std::int64_t>(Tile::q_rows), p.classes.rows(p.q_rows, residue) - first);
+  for (int i = static_cast<int>(threadIdx.x); i < rows * (Tile::head_dim / 4);
+       i += static_cast<int>(blockDim.x)) {
+    const std::int64_t row = p.classes.row(first + i / (Tile::head_dim / 4), residue);
+    *reinterpret_cast<float4*>(p.dq.at(batch, head, row) + i % (Tile::head_dim / 4) * 4) =
+        make_float4(0, 0, 0, 0);
   }
 }
 

@@ -27,7 +27,7 @@ inline PFN_cuTensorMapEncodeTiled_v12000 encode_tensor_map() {
   return function;
 }
 
-/// A 16-bit tensor for the copy engine, which brings boxes of 64 columns × some rows of one residue class
+/// A tensor for the copy engine, which moves boxes of 128 bytes of columns × some rows of one residue class
 /// with the 128-byte swizzle. The first (rows mod classes) classes have one row more than the others, so that
 /// no one map fits all without reaching behind the end.
 struct RowMaps {
@@ -40,25 +40,48 @@ struct RowMaps {
   }
   __device__ __forceinline__ void load(std::uint32_t to, std::uint32_t barrier, int column, int residue,
                                        int row, int head, int batch) const {
-    if (residue < longer_classes) {
-      load_box(to, longer, barrier, column, residue, row, head, batch);
-    } else {
-      load_box(to, shorter, barrier, column, residue - longer_classes, row, head, batch);
-    }
+    of_class(residue, [&](const CUtensorMap& map, int in_map) {
+      load_box(to, map, barrier, column, in_map, row, head, batch);
+    });
+  }
+  __device__ __forceinline__ void store(std::uint32_t from, int column, int residue, int row, int head,
+                                        int batch) const {
+    of_class(residue, [&](const CUtensorMap& map, int in_map) {
+      store_box(from, map, column, in_map, row, head, batch);
+    });
+  }
+  __device__ __forceinline__ void add(std::uint32_t from, int column, int residue, int row, int head,
+                                      int batch) const {
+    of_class(residue, [&](const CUtensorMap& map, int in_map) {
+      add_box(from, map, column, in_map, row, head, batch);
+    });
+  }
+
+ private:
+  template <class Action>
+  __device__ __forceinline__ void of_class(int residue, const Action& action) const {
+    residue < longer_classes ? action(longer, residue) : action(shorter, residue - longer_classes);
   }
 };
 
+template <class T>
+inline constexpr CUtensorMapDataType tensor_map_type =
+    std::is_same_v<T, float>      ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    : std::is_same_v<T, bfloat16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+
 /// Describes (batch, heads, classes, rows, columns) to the copy engine. Rows start at multiples of 16 bytes.
 template <class T>
-cudaError_t make_tensor_map(CUtensorMap& map, const gpu::Rows<const T>& tensor, std::int64_t first_class,
+cudaError_t make_tensor_map(CUtensorMap& map, const gpu::Rows<T>& tensor, std::int64_t first_class,
                             int classes, std::int64_t of_classes, std::int64_t rows, int batch, int heads,
                             int columns, int box_rows) {
   const auto encode = encode_tensor_map();
   if (encode == nullptr) return cudaErrorInsufficientDriver;
   // A dimension of one element is never stepped over: its stride may be anything, and the engine wants a
   // multiple of 16.
+  constexpr std::int64_t bytes = sizeof(T);
   const auto stride = [](std::int64_t extent, std::int64_t elements) {
-    return static_cast<cuuint64_t>(extent > 1 ? elements * 2 : 16);
+    return static_cast<cuuint64_t>(extent > 1 ? elements * bytes : 16);
   };
   const cuuint64_t extents[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows),
                                 static_cast<cuuint64_t>(classes), static_cast<cuuint64_t>(heads),
@@ -67,18 +90,19 @@ cudaError_t make_tensor_map(CUtensorMap& map, const gpu::Rows<const T>& tensor, 
   const cuuint64_t strides[] = {stride(rows, of_classes * tensor.row_stride),
                                 stride(classes, tensor.row_stride), stride(heads, tensor.head_stride),
                                 stride(batch, tensor.batch_stride)};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1, 1, 1}, steps[] = {1, 1, 1, 1, 1};
-  const CUresult result = encode(
-      &map, std::is_same_v<T, bfloat16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      5, const_cast<T*>(tensor.at(0, 0, first_class)), extents, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const cuuint32_t box[] = {128 / bytes, static_cast<cuuint32_t>(box_rows), 1, 1, 1},
+                   steps[] = {1, 1, 1, 1, 1};
+  const CUresult result =
+      encode(&map, tensor_map_type<std::remove_const_t<T>>, 5,
+             const_cast<std::remove_const_t<T>*>(tensor.at(0, 0, first_class)), extents, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 /// `rows`: of the shard.
 template <class T>
-cudaError_t make_row_maps(RowMaps& maps, const gpu::Rows<const T>& tensor, int classes, std::int64_t rows,
+cudaError_t make_row_maps(RowMaps& maps, const gpu::Rows<T>& tensor, int classes, std::int64_t rows,
                           int batch, int heads, int columns, int box_rows) {
   const int longer = static_cast<int>(rows % classes);
   const std::int64_t whole = rows / classes;

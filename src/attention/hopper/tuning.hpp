@@ -9,6 +9,9 @@ namespace annulus::attention::hopper {
 /// Tiles in shared memory are panels of 64 columns of 16 bits (wgmma.hpp).
 inline constexpr int panel_columns = 64, panel_row_bytes = 128;
 
+/// dQ passes through shared memory in boxes of 32 columns of 32 bits.
+inline constexpr int gradient_box_columns = 32;
+
 /// Warpgroup 0 copies, the others compute.
 inline constexpr int warpgroup = 128;  // threads
 
@@ -46,9 +49,11 @@ struct ForwardTile {
 /// head_dim 64: 128 × 128, each of two consumers has 64 keys.
 ///
 /// head_dim 96 and 128: 64 × 128. dK and dV take 128 registers of 232, so that S and dP can have 32 each.
+/// The two buffers that dQ leaves through take 64 KB.
 ///
 /// head_dim 256: 64 × 64. dK and dV of 64 keys fill the registers of two consumers, which have half of the
-/// columns each; both compute all of S and dP, seven products where five would do.
+/// columns each; both compute all of S and dP, seven products where five would do. Shared memory has room
+/// for a quarter of dQ.
 template <int head_dim_>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
@@ -56,14 +61,18 @@ struct BackwardTile {
   static constexpr bool shares_keys = head_dim > 128;  ///< consumers have the same keys, other columns
   static constexpr int q_rows = head_dim <= 64 ? 128 : 64, kv_rows = shares_keys ? 64 : 64 * consumers;
   static constexpr int gradient_columns = shares_keys ? head_dim / 2 : head_dim;  ///< of dK, dV: a consumer's
+  static constexpr int gradient_part = head_dim <= 128 ? 64 : 32;  ///< columns of dQ: a consumer's at a time
+  static constexpr int gradient_stages = head_dim > 64 && head_dim <= 128 ? 2 : 1;
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
   static constexpr int consumer_registers = 232, producer_registers = 40;
   static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
   /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
-  /// more heads at once they wait less and read more. Measured with 1 to 12 (132 multiprocessors, 8192 to
-  /// 65536 rows; head_dim 64 and 128).
-  static constexpr int heads_in_section = head_dim <= 64 ? 8 : 4;
+  /// more heads at once they wait less and read more. Measured with 2 to 16 (132 multiprocessors, 8192 to
+  /// 65536 rows; head_dim 64 and 128): waiting for the start weighs more where walks are short.
+  static constexpr std::int64_t heads_in_section(std::int64_t key_tiles, bool ordered) {
+    return head_dim <= 64 || (ordered && key_tiles <= 64) ? 8 : 4;
+  }
 };
 
 /// Forward: heads run in sections whose tensors stay in the L2 cache (50 MB). In our prototype

@@ -24,23 +24,16 @@ struct MaskBits {
 /// Tiles [begin, end) of the other side, visited from the last to the first.
 struct alignas(16) TileRun {
   int begin, end;
-  int how;   ///< `partial` and `sums`, packed by TileRun::pack
+  int how;   ///< `partial` and `first`, packed by TileRun::pack
   int next;  ///< backward: the own tile that adds to the gradients of these visited rows behind this one
 
-  /// partial: spans and bits have to be applied to elements; otherwise every row sees all of them. sums: what
-  /// adding to the gradients of visited rows takes (Sums).
-  ANNULUS_FUNCTION static constexpr int pack(bool partial, int sums) { return sums * 2 + (partial ? 1 : 0); }
+  /// partial: spans and bits have to be applied to elements; otherwise every row sees all of them. first: the
+  /// gradients of visited rows hold nothing yet and are written instead of added to.
+  ANNULUS_FUNCTION static constexpr int pack(bool partial, bool first) {
+    return (first ? 2 : 0) + (partial ? 1 : 0);
+  }
   ANNULUS_FUNCTION static constexpr bool partial(int how) { return (how & 1) != 0; }
-  ANNULUS_FUNCTION static constexpr int sums(int how) { return how >> 1; }
-};
-
-/// How an own tile adds to the gradients of the rows it visits (query_gradient.hpp).
-enum Sums : int {
-  in_order_of_lanes,  ///< the fast way, which all but a few tiles go
-  first_of_lanes,     ///< the first own tile writes the sums, where nothing was there before
-  last_of_lanes,      ///< the last own tile that adds brings the sums back into the order of rows
-  only_one,           ///< the first and the last, where nothing was there before
-  in_order_of_rows,
+  ANNULUS_FUNCTION static constexpr bool first(int how) { return (how & 2) != 0; }
 };
 
 /// What an own tile visits.

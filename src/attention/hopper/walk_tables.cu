@@ -12,7 +12,7 @@ struct WalkProblem {
   MaskRule mask;
   WalkSides sides;
   WalkSize size;
-  GradientOrder gradients;
+  GradientSums gradients;
   Workspace out;
 };
 
@@ -28,17 +28,6 @@ __device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row
     return static_cast<int>(classes.rows(sides.other.rows_below(end), other_class));
   };
   return {below(reach.begin), below(reach.end)};
-}
-
-/// How the gradients of visited rows are added to, `first` and `last` of all own tiles.
-__device__ int sums_of(const WalkProblem& p, int other, bool first, bool last) {
-  const auto kind = p.gradients.kind;
-  if (kind == GradientOrder::none) return in_order_of_lanes;
-  if (kind == GradientOrder::rows || other >= p.sides.other.count / p.sides.other_tile)
-    return in_order_of_rows;
-  if (kind == GradientOrder::lanes) return in_order_of_lanes;
-  if (first && p.gradients.fresh) return last ? only_one : first_of_lanes;
-  return last ? last_of_lanes : in_order_of_lanes;
 }
 
 /// The own tile whose turn is the first one at a tile of the other side, or −1; by one thread.
@@ -76,7 +65,7 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   const int tiles_with_rows = static_cast<int>(ceil_divide(rows, std::int64_t{sides.own_tile}));
   const std::int64_t first = std::int64_t{tile} * sides.own_tile;
   const std::int64_t last = min(first + sides.own_tile, rows) - 1;
-  const bool gradients = p.gradients.kind != GradientOrder::none;
+  const bool gradients = p.gradients != GradientSums::none;
   if (tile >= tiles_with_rows) {
     if (lane == 0) p.out.walks[warp] = {0, 0, 0, 0};
     if (gradients && tile == 0) {
@@ -84,25 +73,19 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
     }
     return;
   }
-  // Divisions in 64 bits take long: a lane each for the first and the last row, the row before and the row
-  // behind.
-  const std::int64_t wanted = lane == 1   ? last
-                              : lane == 2 ? max(first - 1, std::int64_t{0})
-                              : lane == 3 ? last + 1
-                                          : first;
-  const RowSpan lanes_span = span_of(p, own_class, min(wanted, rows - 1));
+  // Divisions in 64 bits take long: a lane each for the first and the last row, and the row before.
+  const std::int64_t wanted = lane == 1 ? last : lane == 2 ? max(first - 1, std::int64_t{0}) : first;
+  const RowSpan lanes_span = span_of(p, own_class, wanted);
   const auto span_from = [&](int from) {
     return RowSpan{__shfl_sync(0xffffffffu, lanes_span.begin, from),
                    __shfl_sync(0xffffffffu, lanes_span.end, from)};
   };
-  const RowSpan first_span = span_from(0), last_span = span_from(1), before = span_from(2),
-                behind = span_from(3);
+  const RowSpan first_span = span_from(0), last_span = span_from(1), before = span_from(2);
   const int begin = first_span.begin / sides.other_tile, end = ceil_divide(last_span.end, sides.other_tile);
   // Both ends of walks never decrease. This tile is the first visitor of what lies behind the end of the walk
-  // before it, and the last one of what lies in front of the beginning of the walk behind it.
+  // before it.
   const bool is_last = tile == tiles_with_rows - 1;
-  const int first_begin = tile == 0 ? 0 : ceil_divide(before.end, sides.other_tile),
-            last_end = is_last ? end : behind.begin / sides.other_tile;
+  const int first_begin = tile == 0 ? 0 : ceil_divide(before.end, sides.other_tile);
   if (gradients) {
     for (int other = first_begin + lane; other < (is_last ? others : end); other += 32)
       start_turns(p, other_class, other, begin <= other && other < end ? tile : -1);
@@ -112,14 +95,13 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   // by all.
   const int whole_begin = ceil_divide(last_span.begin, sides.other_tile),
             whole_end = first_span.end / sides.other_tile;
-  const int rows_begin = gradients ? static_cast<int>(sides.other.count / sides.other_tile) : end;
+  const bool first_sets = p.gradients == GradientSums::first_sets;
   TileWalk walk{static_cast<int>(warp * p.size.runs_of_tile()), 0, max(end - begin, 0), 0};
   for (int run_end = end; run_end > begin;) {
     const int other = run_end - 1;
     const bool whole = whole_begin <= other && other < whole_end;
-    TileRun run{begin, run_end,
-                TileRun::pack(!whole, sums_of(p, other, other >= first_begin, other < last_end)), tile + 1};
-    for (const int cut : {whole_begin, whole_end, rows_begin, first_begin, last_end}) {
+    TileRun run{begin, run_end, TileRun::pack(!whole, first_sets && other >= first_begin), tile + 1};
+    for (const int cut : {whole_begin, whole_end, first_sets ? first_begin : 0}) {
       if (cut < run_end) run.begin = max(run.begin, cut);
     }
     p.out.runs[walk.first_run + walk.runs++] = run;
@@ -190,7 +172,7 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
     while (0 <= own && own < tiles && coverage(own, other) == Coverage::empty) own += step;
     return own;
   };
-  const bool gradients = p.gradients.kind != GradientOrder::none;
+  const bool gradients = p.gradients != GradientSums::none;
   if (gradients && tile == 0) {
     for (int other = lane; other < others; other += 32) {
       const int first = visitor(0, 1, other);
@@ -204,13 +186,10 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
     const Coverage covered = other >= 0 ? coverage(tile, other) : Coverage::empty;
     const unsigned visited = __ballot_sync(0xffffffffu, covered != Coverage::empty);
     if (covered != Coverage::empty) {
-      int next = tiles, sums = in_order_of_lanes;
-      if (gradients) {
-        next = visitor(tile + 1, 1, other);
-        sums = sums_of(p, other, visitor(tile - 1, -1, other) < 0, next >= tiles);
-      }
+      const int next = gradients ? visitor(tile + 1, 1, other) : tiles;
+      const bool first = p.gradients == GradientSums::first_sets && visitor(tile - 1, -1, other) < 0;
       p.out.runs[first_run + count + __popc(visited & ((1u << lane) - 1))] = {
-          other, other + 1, TileRun::pack(covered == Coverage::partial, sums), next};
+          other, other + 1, TileRun::pack(covered == Coverage::partial, first), next};
     }
     count += __popc(visited);
   }
@@ -219,7 +198,7 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
 
 }  // namespace
 
-cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientOrder gradients,
+cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientSums gradients,
                              const WalkSize& size, const Workspace& workspace, cudaStream_t stream) {
   const WalkProblem p{mask, sides, size, gradients, workspace};
   constexpr int threads = 128;

@@ -7,10 +7,11 @@
 
 namespace annulus::attention::hopper {
 
-/// How the sums of dQ are ordered while a launch runs (query_gradient.hpp).
-struct GradientOrder {
-  enum Kind { none, rows, lanes, lanes_in_turn } kind = none;
-  bool fresh = false;  ///< nothing was there before
+/// Whether own tiles add to the gradients of what they visit, and how (query_gradient.hpp).
+enum class GradientSums {
+  none,
+  any,         ///< they add
+  first_sets,  ///< the first own tile that visits a tile writes, the others add
 };
 
 struct WalkSides {
@@ -28,7 +29,7 @@ struct WalkSides {
 
 /// Fills the tables of a walk in `workspace`, of this size, and what counters start from. A block list goes
 /// without dilation.
-cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientOrder gradients,
+cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, GradientSums gradients,
                              const WalkSize& size, const Workspace& workspace, cudaStream_t stream);
 
 inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_turns) const {

@@ -34,9 +34,9 @@ struct WalkSize {
   std::int64_t heads_with_turns = 0;
 
   ANNULUS_FUNCTION bool lists() const { return bit_rows > 0; }
-  /// Spans make a few runs of a tile: partial, whole, partial, cut where the way of adding changes. Of block
+  /// Spans make a few runs of a tile: partial, whole, partial, cut where the first visits begin. Of block
   /// lists each visited tile is a run.
-  ANNULUS_FUNCTION std::int64_t runs_of_tile() const { return lists() ? other_tiles : 6; }
+  ANNULUS_FUNCTION std::int64_t runs_of_tile() const { return lists() ? other_tiles : 4; }
 };
 
 /// The tables of one walk and the counters behind it.
