@@ -121,20 +121,28 @@ TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
 
 /// Sequences whose documents differ bring new masks and plans, but no new look at the block list.
 TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
-  fs::create_directory(tiny_.file("inputs"));
-  const std::string cluster = tiny_.file("inputs/cluster.toml").string(),
-                    list = tiny_.file("inputs/list").string();
-  io::write_text_atomically(cluster, "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
-  io::write_text_atomically(list, "annulus-block-mask 1\nblocks 2\n0: 0\n1: 0-1\nend\n");
   Config config = tiny_.config("run");
   config.data.sequence_length = 700;
   config.train.micro_batches = 4;
   config.attention.schedule = "auto";
-  config.attention.cluster = cluster;
-  config.attention.mask = "documents+blocks:350," + list;
-  Opens opens(tiny_.file("inputs"));
-  test::run(2, config);
-  EXPECT_THAT(opens.count(), UnorderedElementsAre(Pair("cluster.toml", 2), Pair("list", 2)));
+  // A folder per rank: the kernel reports two ranks that open one file at the same time as one event.
+  const auto folder = [&](int rank) { return tiny_.file("inputs-" + std::to_string(rank)); };
+  for (int rank = 0; rank < 2; ++rank) {
+    fs::create_directory(folder(rank));
+    io::write_text_atomically(folder(rank) / "cluster.toml", "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
+    io::write_text_atomically(folder(rank) / "list", "annulus-block-mask 1\nblocks 2\n0: 0\n1: 0-1\nend\n");
+  }
+  Opens of_rank_0(folder(0)), of_rank_1(folder(1));
+  EXPECT_THAT(messages(2,
+                       [&](int rank) {
+                         Config mine = config;
+                         mine.attention.cluster = (folder(rank) / "cluster.toml").string();
+                         mine.attention.mask = "documents+blocks:350," + (folder(rank) / "list").string();
+                         return std::pair(mine, Hooks());
+                       }),
+              Each(std::string("no error")));
+  for (Opens* opens : {&of_rank_0, &of_rank_1})
+    EXPECT_THAT(opens->count(), UnorderedElementsAre(Pair("cluster.toml", 1), Pair("list", 1)));
 }
 
 TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
