@@ -211,7 +211,7 @@ class Sweep {
   }
 
   void refuse(std::size_t i, const std::string& reason) {
-    tell(i, fmt::format("{}: refused: {}", name_of(cases_[i]), reason));
+    tell(i, fmt::format("{}: unsupported: {}", name_of(cases_[i]), reason));
     results_->refuse(cases_[i], reason);
   }
 
@@ -244,10 +244,10 @@ class Sweep {
     int failed = 0;
     for (const nlohmann::json& c : results_->cases())
       failed += c["check"].is_object() && c["check"]["passed"] == false ? 1 : 0;
-    fmt::print("{} cases, {} refused, {} failed their check\n", results_->cases().size(),
-               results_->refused().size(), failed);
-    for (const nlohmann::json& r : results_->refused()) {
-      fmt::print("refused: {} {} {}, {} tokens, {} ranks: {}\n", r["schedule"].get<std::string>(),
+    fmt::print("{} cases, {} unsupported, {} failed their check\n", results_->cases().size(),
+               results_->unsupported().size(), failed);
+    for (const nlohmann::json& r : results_->unsupported()) {
+      fmt::print("unsupported: {} {} {}, {} tokens, {} ranks: {}\n", r["schedule"].get<std::string>(),
                  r["layout"].get<std::string>(), r["mask"].get<std::string>(),
                  r["tokens"].get<std::int64_t>(), r["ranks"].get<int>(), r["reason"].get<std::string>());
     }
@@ -273,12 +273,12 @@ int run_attention(const CLI::App& command, const SweepOptions& options, const co
       if (!file.empty()) io::require_writable(file);
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
-  mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
+  mpi.limit_waits(std::chrono::seconds(options.common.stall_timeout));
   constexpr std::array<std::string_view, 6> files = {"--json", "--csv",  "--html",
-                                                     "--dump", "--data", "--topology"};
+                                                     "--dump", "--data", "--cluster"};
   comm::Facts facts = app::command_facts(command, files);
   const bool is_file = options.topology != "measure" && options.topology != "none";
-  facts.add("what --topology stands for", is_file ? "a file" : options.topology,
+  facts.add("what --cluster stands for", is_file ? "a file" : options.topology,
             "start every rank with the same arguments");
   comm::require_agreement(*mpi.world(1), facts);
   const auto world = options.common.transport.connect(mpi, options.ranks_per_node);

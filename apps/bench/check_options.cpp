@@ -71,7 +71,7 @@ void check_values(const SweepOptions& o, int ranks) {
     return std::find(values.begin(), values.end(), simulate::automatic) != values.end();
   };
   require(o.topology != "none" || !(planned(o.schedules) || planned(o.layouts)),
-          "--topology none: auto chooses for a machine; give a file, or measure");
+          "--cluster none: auto chooses for a machine; give a file, or measure");
   const bool hybrid = std::any_of(o.schedules.begin(), o.schedules.end(), app::has_placement);
   require(o.placement.empty() || hybrid, "--placement is of use with --schedule hybrid:HxC only");
 }
@@ -111,8 +111,8 @@ void check_options(const SweepOptions& o, int ranks) {
   check_passes(o);
   app::require_positive("--batch", o.common.batch);
   app::require_positive("--repetitions", o.common.repetitions);
-  require(o.common.stall_limit >= 0, "--stall-limit is {}: give seconds, or 0 to wait for ever",
-          o.common.stall_limit);
+  require(o.common.stall_timeout >= 0, "--stall-timeout is {}: give seconds, or 0 to wait for ever",
+          o.common.stall_timeout);
   require(o.common.warm_up >= 0, "--warm-up is {}: it must not be negative", o.common.warm_up);
   attention::check_head_dim(o.common.head_dim, "--head-dim");
   attention::parse_kernel(o.common.kernel, "--kernel");

@@ -17,6 +17,7 @@
 
 #include "bench/emulate_report.hpp"
 #include "common/checks.hpp"
+#include "common/output_json.hpp"
 #include "common/topology.hpp"
 
 namespace annulus::bench {
@@ -31,9 +32,9 @@ CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
       "kernels sleep as long as its kernels take. Shows what the simulator predicts beside it "
       "(docs/emulation.md).");
   command->option_defaults()->always_capture_default();
-  command->add_option("--ranks", o.ranks, "Ranks; 0: those of the topology file, else 8");
+  command->add_option("--ranks", o.ranks, "Ranks; 0: those of the cluster file, else 8");
   command->add_option("--ranks-per-node", o.ranks_per_node,
-                      "Of them on one node; 0: as the topology file says, else 8");
+                      "Of them on one node; 0: as the cluster file says, else 8");
   command
       ->add_option("--schedule", o.schedules,
                    fmt::format("One or more of {}", fmt::join(plan::schedule_names(), ", ")))
@@ -50,7 +51,7 @@ CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
   command->add_option("--batch", o.batch, "Sequences");
   command->add_option("--dtype", o.dtype, "Storage of Q, K, V and dO: f32, bf16 or f16");
   command->add_option(
-      "--topology", o.topology,
+      "--cluster", o.topology,
       "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
       "H100's class");
   command->add_option(
@@ -58,9 +59,9 @@ CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
       "Everything takes so many times as long; 0: so long that the shortest pass takes half a "
       "second");
   command->add_option("--repetitions", o.repetitions, "Of each schedule; the fastest counts");
-  command->add_flag("--no-stand-in", o.no_stand_in, "Kernels compute, at this machine's speed");
+  command->add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
   command->add_option("--kernel", o.kernel,
-                      "Of --no-stand-in: automatic, portable, host_simd, mma or tensor_cores");
+                      "Of --real-kernels: automatic, portable, host_simd, mma or tensor_cores");
   command->add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
   command->add_option("--json", o.json, "Write the results to this file");
   return command;
@@ -117,7 +118,7 @@ std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationRepo
         EmulatedPass& pass = plan->pass == Pass::forward ? row.forward : row.backward;
         pass.predicted = s.time;
         for (const auto& rank : s.ranks)
-          pass.predicted_exposed = std::max(pass.predicted_exposed, rank.waiting);
+          pass.predicted_exposed = std::max(pass.predicted_exposed, rank.exposed_communication);
       }
     }
   }
@@ -137,7 +138,9 @@ double scale_of(const EmulateOptions& o, const EmulationReport& report) {
 
 void add(EmulatedPass& pass, const emulate::Measured& measured, double scale) {
   pass.seconds.push_back(measured.time / scale);
-  pass.exposed.push_back(*std::max_element(measured.waiting.begin(), measured.waiting.end()) / scale);
+  pass.exposed.push_back(
+      *std::max_element(measured.exposed_communication.begin(), measured.exposed_communication.end()) /
+      scale);
 }
 
 }  // namespace
@@ -152,7 +155,7 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   report.origin = o.topology.empty() ? "default" : o.topology.string();
   report.cluster = o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
   report.problem = problem_of(o, report.cluster);
-  report.stand_in = !o.no_stand_in;
+  report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;
   const std::vector<std::optional<Plans>> plans = predict(o, report);
   report.time_scale = scale_of(o, report);
@@ -162,8 +165,8 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   options.repetitions = o.repetitions;
   options.settings.overlap = report.overlap;
   options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
-  if (report.stand_in) {
-    options.settings.stand_in =
+  if (report.synthetic_kernel) {
+    options.settings.synthetic_kernel =
         emulate::sleeping_kernel(slow, report.problem.head_dim, report.problem.activation);
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
@@ -175,7 +178,7 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
     }
   }
   fmt::print("{}", to_table(report));
-  if (!o.json.empty()) io::write_text_atomically(o.json, to_json(report).dump(2) + "\n");
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report), "emulate"));
   return 0;
 }
 

@@ -12,7 +12,7 @@ namespace annulus::bench {
 
 /// The command line of `annulus-bench emulate`.
 struct EmulateOptions {
-  int ranks = 0, ranks_per_node = 0;  ///< 0: as the topology file says
+  int ranks = 0, ranks_per_node = 0;  ///< 0: as the cluster file says
   std::vector<std::string> schedules = {"ring", "double-ring", "topology-burst"}, layouts = {"zigzag"};
   std::string mask = "causal", dtype = "f32", kernel = "automatic";
   std::int64_t tokens = 512;
@@ -20,7 +20,7 @@ struct EmulateOptions {
   std::filesystem::path topology;
   double time_scale = 0;  ///< 0: chosen
   int repetitions = 3;
-  bool no_stand_in = false, no_overlap = false;
+  bool real_kernels = false, no_overlap = false;
   std::filesystem::path json;
 };
 

@@ -45,30 +45,32 @@ std::string text_of(const EmulationReport& report) {
       "{}; {} tokens, {} heads ({} kv) of {}, batch {}, {}, mask {}; {}, {}; cluster {}, times {:g} times as "
       "long\n",
       p.topology.to_string(), p.mask.tokens(), p.heads, p.kv_heads, p.head_dim, p.batch,
-      name_of(p.activation), p.mask.to_string(), report.stand_in ? "kernels sleep" : "kernels compute",
+      name_of(p.activation), p.mask.to_string(),
+      report.synthetic_kernel ? "kernels sleep" : "kernels compute",
       report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale);
 }
 
 json pass_json(const EmulatedPass& pass) {
-  return {{"seconds", pass.best()},
-          {"seconds_each", pass.seconds},
-          {"exposed_seconds", pass.best_exposed()},
-          {"predicted", {{"seconds", pass.predicted}, {"exposed_seconds", pass.predicted_exposed}}},
-          {"measured_over_predicted", pass.best() / pass.predicted}};
+  return {
+      {"seconds", pass.best()},
+      {"seconds_each", pass.seconds},
+      {"exposed_communication_seconds", pass.best_exposed()},
+      {"predicted", {{"seconds", pass.predicted}, {"exposed_communication_seconds", pass.predicted_exposed}}},
+      {"measured_over_predicted", pass.best() / pass.predicted}};
 }
 
 json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
   json j = {{"schedule", s.schedule}, {"layout", s.layout}};
   if (!s.reason.empty()) {
-    j["refused"] = s.reason;
+    j["unsupported"] = s.reason;
     return j;
   }
   j["forward"] = pass_json(s.forward);
   j["backward"] = pass_json(s.backward);
   j["seconds"] = s.best();
   j["predicted_seconds"] = s.predicted();
-  j["factor_of_first"] = {{"measured", first.best() / s.best()},
-                          {"predicted", first.predicted() / s.predicted()}};
+  j["speedup_over_first"] = {{"measured", first.best() / s.best()},
+                             {"predicted", first.predicted() / s.predicted()}};
   return j;
 }
 
@@ -126,7 +128,7 @@ json to_json(const EmulationReport& report) {
               {"batch", p.batch},
               {"dtype", name_of(p.activation)},
               {"mask", p.mask.to_string()},
-              {"stand_in", report.stand_in},
+              {"synthetic_kernels", report.synthetic_kernel},
               {"overlap", report.overlap},
               {"time_scale", report.time_scale}}},
             {"cluster", app::to_json(report.cluster)},

@@ -35,7 +35,7 @@ struct EmulationReport {
   plan::Problem problem;      ///< its layout is that of the first schedule
   simulate::Cluster cluster;  ///< not slowed down
   double time_scale = 1;
-  bool stand_in = true, overlap = true;
+  bool synthetic_kernel = true, overlap = true;
   std::string origin;  ///< of the cluster
   std::vector<EmulatedSchedule> schedules;
 };

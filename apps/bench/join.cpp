@@ -33,9 +33,9 @@ CLI::App* add_join_command(CLI::App& app, JoinOptions& o) {
 
 namespace {
 
-/// Cases and refused combinations, each once.
+/// Cases and unsupported combinations, each once.
 struct Joined {
-  std::vector<json> cases, refused;
+  std::vector<json> cases, unsupported;
   std::string build;
 
   void add(const std::filesystem::path& file) {
@@ -50,8 +50,8 @@ struct Joined {
             file.string(), hash, build);
     if (!content.contains("cases")) return put(content);  // a single case
     for (const json& of_case : content.at("cases")) put(of_case);
-    for (const json& some : content.value("refused", json::array()))
-      if (std::find(refused.begin(), refused.end(), some) == refused.end()) refused.push_back(some);
+    for (const json& some : content.value("unsupported", json::array()))
+      if (std::find(unsupported.begin(), unsupported.end(), some) == unsupported.end()) unsupported.push_back(some);
   }
 
  private:
@@ -77,9 +77,9 @@ int run_join(const JoinOptions& o) {
   std::set<int> nodes;
   for (const json& of_case : joined.cases) nodes.insert(of_case["topology"]["nodes"].get<int>());
   if (!o.csv.empty()) io::write_text_atomically(o.csv, to_csv(joined.cases));
-  if (!o.html.empty()) io::write_text_atomically(o.html, to_html(joined.cases, joined.refused));
-  fmt::print("{} cases of {} files, {} refused, on {} numbers of nodes\n", joined.cases.size(),
-             o.files.size(), joined.refused.size(), nodes.size());
+  if (!o.html.empty()) io::write_text_atomically(o.html, to_html(joined.cases, joined.unsupported));
+  fmt::print("{} cases of {} files, {} unsupported, on {} numbers of nodes\n", joined.cases.size(),
+             o.files.size(), joined.unsupported.size(), nodes.size());
   return 0;
 }
 

@@ -8,10 +8,12 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/config/renamed.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "bench/kernels_report.hpp"
+#include "common/output_json.hpp"
 
 namespace annulus::bench {
 
@@ -76,7 +78,7 @@ class Session {
     const ReadyKernel kernel = each.prepare();
     r.bytes = kernel.bytes;
     // Rounding to eight significant bits, and what fp32 arithmetic loses.
-    r.most_error = (std::is_same_v<T, float> ? 0.0 : 0x1p-8) + 2e-5;
+    r.tolerance = (std::is_same_v<T, float> ? 0.0 : 0x1p-8) + 2e-5;
     kernel.run();
     finish_kernels();
     r.error = communicator_.all_reduce_value(kernel.error(), comm::ReduceOp::max);
@@ -112,9 +114,14 @@ void check(KernelsOptions& o) {
   require(o.sampling.repetitions >= 1, "--repetitions is {}: it must be at least 1", o.sampling.repetitions);
   require(o.sampling.seconds > 0, "--seconds is {}: it must be positive", o.sampling.seconds);
   const std::vector<std::string> names = all_names(o.sizes);
-  for (const std::string& name : o.only)
+  for (std::string& name : o.only) {
+    if (const auto now = config::new_name(config::Names::bench_kernels, name)) {
+      config::warn_old_name("--kernel", name, *now);
+      name = *now;
+    }
     require(std::ranges::find(names, name) != names.end(), "--kernel '{}': the kernels are {}", name,
             fmt::join(names, ", "));
+  }
   for (const std::string& name : o.dtypes) {
     const DType type = parse_dtype(name, "--dtype");
     require(type == DType::f32 || type == DType::bf16, "--dtype {}: training computes in f32 or bf16", name);
@@ -153,7 +160,7 @@ int run_kernels(KernelsOptions o, const comm::MpiEnvironment& mpi) {
   const bool passed = std::ranges::all_of(report.results, &KernelResult::passed);
   if (mpi.rank() == 0) {
     fmt::print("{}", to_table(report));
-    if (!o.json.empty()) io::write_text_atomically(o.json, to_json(report).dump(2) + "\n");
+    if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report), "kernels"));
   }
   return passed ? 0 : 1;
 }

@@ -54,7 +54,7 @@ class Rope {
                v = by_head<T>("v", s_.kv_heads);
     return {
         .bytes = 2.0 * sizeof(T) * elements() + table_bytes(),
-        .run = [*this, qkv, q, k, v] { model::split_rotate<Exec, T>(exec_, qkv, cosine_, sine_, q, k, v); },
+        .run = [*this, qkv, q, k, v] { model::split_qkv_rope<Exec, T>(exec_, qkv, cosine_, sine_, q, k, v); },
         .error =
             [*this, q, k, v] {
               Difference all;
@@ -159,7 +159,7 @@ ReadyKernel split_heads(const KernelSizes& s) {
 
 template <class T>
 std::vector<KernelCase> head_kernels(const KernelSizes& s) {
-  return {{"split_rotate", [s] { return Rope<T>(s).forward(); }},
+  return {{"split_qkv_rope", [s] { return Rope<T>(s).forward(); }},
           {"split_rotate_backward", [s] { return Rope<T>(s).backward(); }},
           {"join_heads", [s] { return join_heads<T>(s); }},
           {"split_heads", [s] { return split_heads<T>(s); }}};

@@ -21,7 +21,7 @@ std::string to_table(const KernelsReport& report) {
     text += fmt::format("{:<22} {:>5} {:>9.1f} {:>10.4f} {:>8.1f} {:>10.1f} {:>5.0f}% {:>9.1e}{}\n", r.name,
                         r.dtype, r.bytes * 1e-6, r.seconds.median * 1e3, r.bandwidth() * 1e-9,
                         r.copy_bandwidth() * 1e-9, 100 * r.share(), r.error,
-                        r.passed() ? "" : fmt::format("  WRONG: at most {:.1e} is rounding", r.most_error));
+                        r.passed() ? "" : fmt::format("  WRONG: at most {:.1e} is rounding", r.tolerance));
   }
   return text;
 }
@@ -38,7 +38,7 @@ json to_json(const KernelsReport& report) {
                        {"copy_bandwidth", r.copy_bandwidth()},
                        {"share", r.share()},
                        {"error", r.error},
-                       {"most_error", r.most_error},
+                       {"tolerance", r.tolerance},
                        {"passed", r.passed()}});
   }
   const KernelSizes& s = report.sizes;

@@ -15,12 +15,12 @@ struct KernelResult {
   std::string name, dtype;
   double bytes = 0;
   measure::Sample seconds, copy_seconds;  ///< of the kernel, and of the faster copy of as many bytes
-  double error = 0, most_error = 0;       ///< found, and what rounding explains
+  double error = 0, tolerance = 0;        ///< found, and what rounding explains
 
   double bandwidth() const { return bytes / seconds.median; }            ///< bytes/s
   double copy_bandwidth() const { return bytes / copy_seconds.median; }  ///< bytes/s, read and written
   double share() const { return copy_seconds.median / seconds.median; }  ///< of the copy's bandwidth
-  bool passed() const { return error <= most_error; }
+  bool passed() const { return error <= tolerance; }
 };
 
 struct KernelsReport {

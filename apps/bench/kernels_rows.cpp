@@ -61,7 +61,7 @@ class Norm {
             .run =
                 [*this, out, again] {
                   if (again) {
-                    model::rms_norm_again<Exec, T>(exec_, x_, gain_, inverse_rms_, out);
+                    model::rms_norm_recompute<Exec, T>(exec_, x_, gain_, inverse_rms_, out);
                   } else {
                     norm(out);
                   }
@@ -254,7 +254,7 @@ std::vector<KernelCase> row_kernels(const KernelSizes& s) {
   return {{"embed", [s] { return embed<T>(s); }},
           {"embed_backward", [s] { return embed_backward<T>(s); }},
           {"rms_norm", [s] { return Norm<T>(s).forward(false); }},
-          {"rms_norm_again", [s] { return Norm<T>(s).forward(true); }},
+          {"rms_norm_recompute", [s] { return Norm<T>(s).forward(true); }},
           {"rms_norm_backward", [s] { return Norm<T>(s).backward(); }},
           {"swiglu", [s] { return swiglu<T>(s, false); }},
           {"swiglu_backward", [s] { return swiglu<T>(s, true); }}};

@@ -11,6 +11,7 @@
 #include <annulus/io/atomic.hpp>
 
 #include "bench/links_report.hpp"
+#include "common/output_json.hpp"
 
 namespace annulus::bench {
 
@@ -30,8 +31,8 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
   command->add_option("--ranks-per-node", o.ranks_per_node,
                       "Pretend that this many consecutive ranks share a node; 0: what the machine says");
   o.transport.add_to(*command);
-  command->add_option("--least-bytes", o.links.least_bytes, "Shortest message; the next are 4 times as long");
-  command->add_option("--most-bytes", o.links.most_bytes, "No message is longer");
+  command->add_option("--min-bytes", o.links.min_bytes, "Shortest message; the next are 4 times as long");
+  command->add_option("--max-bytes", o.links.max_bytes, "No message is longer");
   command->add_option("--repetitions", o.links.sampling.repetitions, "Of each point, after a warm-up");
   command->add_option("--seconds", o.links.sampling.seconds,
                       "Of each point: no further repetition, and no message or kernel that takes longer");
@@ -91,7 +92,7 @@ int run_links(LinksOptions o, const comm::MpiEnvironment& mpi) {
   if (mpi.rank() != 0) return 0;
   report.result = measure::to_cluster(report.topology, report.links, report.kernels, base);
   fmt::print("{}", to_table(report));
-  if (!o.json.empty()) io::write_text_atomically(o.json, to_json(report).dump(2) + "\n");
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report), "links"));
   if (!o.output.empty())
     io::write_text_atomically(o.output, simulate::to_text(report.result.cluster, comments(report)));
   return 0;

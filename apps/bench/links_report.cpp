@@ -9,6 +9,7 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/sample_json.hpp"
+#include "common/cluster_json.hpp"
 
 namespace annulus::bench {
 
@@ -20,7 +21,7 @@ using simulate::LinkClass;
 
 namespace {
 
-constexpr std::array both_classes = {LinkClass::intra, LinkClass::inter};
+constexpr std::array both_classes = {LinkClass::intra_node, LinkClass::inter_node};
 constexpr std::array all_patterns = {Pattern::one_way, Pattern::both_ways, Pattern::all, Pattern::ring};
 
 /// Half of the range of the repetitions over their median, in percent.
@@ -69,11 +70,11 @@ std::string source_of_the_rest(const LinksReport& report) {
                              : fmt::format("not measured: as in {}", report.base);
 }
 
-std::string rails_text(const LinksReport& report) {
-  const int rails = report.result.cluster.rails;
+std::string nics_text(const LinksReport& report) {
+  const int nics = report.result.cluster.nics_per_node;
   const std::string shared =
-      rails == 0 ? "every rank has its own rail"
-                 : fmt::format("the ranks of a node share {} rail{}", rails, rails == 1 ? "" : "s");
+      nics == 0 ? "every rank has its own NIC"
+                 : fmt::format("the ranks of a node share {} NIC{}", nics, nics == 1 ? "" : "s");
   const double most = report.result.cluster.rank_bandwidth;
   return most == 0 ? shared : fmt::format("{}, of which one alone reaches {:.4g} GB/s", shared, 1e-9 * most);
 }
@@ -96,7 +97,7 @@ std::string link_table(const LinksReport& report, LinkClass link) {
   }
   if (patterns.empty()) return "";
   std::string text = fmt::format("\n{}: µs of a message, GB/s of a sender, spread\n{:>10}",
-                                 link == LinkClass::intra ? "inside nodes" : "between nodes", "bytes");
+                                 link == LinkClass::intra_node ? "inside nodes" : "between nodes", "bytes");
   for (const Pattern pattern : patterns) text += fmt::format("  {:>26}", name_of(pattern));
   for (const std::int64_t bytes : sizes) {
     text += fmt::format("\n{:>10}", size_text(bytes));
@@ -138,12 +139,13 @@ std::string to_table(const LinksReport& report) {
   std::string text = fmt::format("{}\n{}\n", place(report), with(report));
   for (const LinkClass link : both_classes) text += link_table(report, link);
   text += kernel_table(report) + "\n";
-  if (report.result.inside)
-    text += fmt::format("inside a node: {:.4g} GB/s, {:.4g} µs; {}\n", 1e-9 * c.inside.bandwidth,
-                        1e6 * c.inside.latency, fit_text(*report.result.inside));
-  if (report.result.between)
-    text += fmt::format("between nodes: {:.4g} GB/s a rail, {:.4g} µs, {}; {}\n", 1e-9 * c.between.bandwidth,
-                        1e6 * c.between.latency, rails_text(report), fit_text(*report.result.between));
+  if (report.result.intra_node)
+    text += fmt::format("inside a node: {:.4g} GB/s, {:.4g} µs; {}\n", 1e-9 * c.intra_node.bandwidth,
+                        1e6 * c.intra_node.latency, fit_text(*report.result.intra_node));
+  if (report.result.inter_node)
+    text +=
+        fmt::format("between nodes: {:.4g} GB/s per NIC, {:.4g} µs, {}; {}\n", 1e-9 * c.inter_node.bandwidth,
+                    1e6 * c.inter_node.latency, nics_text(report), fit_text(*report.result.inter_node));
   for (const auto* notes : {&report.links.notes, &report.kernels.notes})
     for (const std::string& note : *notes) text += fmt::format("note: {}\n", note);
   return text;
@@ -153,14 +155,15 @@ simulate::ClusterComments comments(const LinksReport& report) {
   simulate::ClusterComments c;
   c.file = fmt::format("Measured by annulus-bench links, annulus {} ({}).\n{}.\n{}.", version(), git_hash(),
                        place(report), with(report));
-  c.inside = report.result.inside
-                 ? fmt::format("{}, all ranks of all nodes at once; {}.",
-                               sizes_text(report, LinkClass::intra), fit_text(*report.result.inside))
-                 : "No node has two ranks; " + source_of_the_rest(report) + ".";
-  c.between = report.result.between
-                  ? fmt::format("{}, all ranks at once; {}; {}.", sizes_text(report, LinkClass::inter),
-                                rails_text(report), fit_text(*report.result.between))
-                  : "There is one node; " + source_of_the_rest(report) + ".";
+  c.intra_node = report.result.intra_node ? fmt::format("{}, all ranks of all nodes at once; {}.",
+                                                        sizes_text(report, LinkClass::intra_node),
+                                                        fit_text(*report.result.intra_node))
+                                          : "No node has two ranks; " + source_of_the_rest(report) + ".";
+  c.inter_node =
+      report.result.inter_node
+          ? fmt::format("{}, all ranks at once; {}; {}.", sizes_text(report, LinkClass::inter_node),
+                        nics_text(report), fit_text(*report.result.inter_node))
+          : "There is one node; " + source_of_the_rest(report) + ".";
   c.kernels = report.kernels.points.empty() ? "Kernels: " + source_of_the_rest(report) + "."
                                             : fmt::format("Kernels: {} blocks, all ranks at once.",
                                                           name_of(report.kernels.points.front().mask));
@@ -170,7 +173,8 @@ simulate::ClusterComments comments(const LinksReport& report) {
 json to_json(const LinksReport& report) {
   json links = json::array(), kernels = json::array(), nodes = json::array();
   for (const LinkPoint& p : report.links.points) {
-    links.push_back({{"link", simulate::name_of(p.link)},
+    links.push_back({{"link", app::old_name_of(p.link)},
+                     {"link_class", simulate::name_of(p.link)},
                      {"pattern", name_of(p.pattern)},
                      {"bytes", p.bytes},
                      {"seconds", to_json(p.seconds)},
@@ -187,24 +191,25 @@ json to_json(const LinksReport& report) {
                        {"rate", p.rate()}});
   }
   for (int node = 0; node < report.topology.nodes(); ++node) nodes.push_back(report.topology.ranks_on(node));
-  return {
-      {"program", "annulus-bench links"},
-      {"version", version()},
-      {"git_hash", git_hash()},
-      {"topology",
-       {{"ranks", report.topology.ranks()},
-        {"ranks_per_node", nodes},
-        {"hosts", report.hosts},
-        {"communicator", report.transport},
-        {"execution_space", report.execution_space},
-        {"threads_per_rank", report.threads}}},
-      {"links", links},
-      {"kernels", kernels},
-      {"fits", {{"inside", fit_json(report.result.inside)}, {"between", fit_json(report.result.between)}}},
-      {"rails", report.result.cluster.rails},
-      {"rank_bandwidth", report.result.cluster.rank_bandwidth},
-      {"notes", {{"links", report.links.notes}, {"kernels", report.kernels.notes}}},
-      {"cluster", simulate::to_text(report.result.cluster)}};
+  return {{"program", "annulus-bench links"},
+          {"version", version()},
+          {"git_hash", git_hash()},
+          {"topology",
+           {{"ranks", report.topology.ranks()},
+            {"ranks_per_node", nodes},
+            {"hosts", report.hosts},
+            {"communicator", report.transport},
+            {"execution_space", report.execution_space},
+            {"threads_per_rank", report.threads}}},
+          {"links", links},
+          {"kernels", kernels},
+          {"fits",
+           {{"intra_node", fit_json(report.result.intra_node)},
+            {"inter_node", fit_json(report.result.inter_node)}}},
+          {"nics_per_node", report.result.cluster.nics_per_node},
+          {"rank_bandwidth", report.result.cluster.rank_bandwidth},
+          {"notes", {{"links", report.links.notes}, {"kernels", report.kernels.notes}}},
+          {"cluster", simulate::to_text(report.result.cluster)}};
 }
 
 }  // namespace annulus::bench

@@ -22,7 +22,7 @@ namespace annulus::bench {
 CLI::App* add_lm_head_command(CLI::App& app, LmHeadCommand& o) {
   CLI::App* command = app.add_subcommand(
       "lm-head",
-      "The LM head with its loss and all gradients, beside its three matrix products alone "
+      "The LM head with its loss and all gradients, compared with its three GEMMs alone "
       "(docs/products-benchmark.md). Results are checked against double precision on sampled rows "
       "first.");
   command->option_defaults()->always_capture_default();
@@ -99,7 +99,7 @@ class HeadCase {
   void pass() {
     head_.forward_backward(exec_, *hidden_, *weight_, targets_, grad_scale(), *d_hidden_, *d_weight_);
   }
-  /// The products of a pass alone, whole.
+  /// The GEMMs of a pass alone, whole.
   void logits() {
     make_product_operands();
     matmul<Exec, T, float>(exec_, Op::none, Op::transpose, 1.0f, *hidden_, *weight_, 0.0f, *logits_);
@@ -140,7 +140,7 @@ class HeadCase {
   Owned<Array2<T, Exec>> hidden_, weight_, d_hidden_;
   Owned<Array2<float, Exec>> d_weight_;
   Array1<std::int32_t, Exec> targets_;
-  Owned<Array2<float, Exec>> logits_;  // (tokens, vocabulary), of the products alone
+  Owned<Array2<float, Exec>> logits_;  // (tokens, vocabulary), of the GEMMs alone
   Owned<Array2<T, Exec>> d_logits_;    // like logits_
   loss::LmHeadLoss<Exec, T> head_;
 };
@@ -157,7 +157,7 @@ json measure(const LmHeadCommand& o) {
   HeadCase<T> test(o);
   json report = {{"check", test.check()}};
   test.set_all_targets();
-  Times head, products, logits, d_hidden, d_weight;
+  Times head, gemms, logits, d_hidden, d_weight;
   const auto time = [&test](const auto& work) {
     test.fence();
     const Kokkos::Timer timer;
@@ -171,7 +171,7 @@ json measure(const LmHeadCommand& o) {
                             time([&] { test.d_weight(); })};
     if (round == 0) continue;  // warms up
     head.add(pass);
-    products.add(parts[0] + parts[1] + parts[2]);
+    gemms.add(parts[0] + parts[1] + parts[2]);
     logits.add(parts[0]);
     d_hidden.add(parts[1]);
     d_weight.add(parts[2]);
@@ -179,11 +179,11 @@ json measure(const LmHeadCommand& o) {
   const double flops =
       2.0 * static_cast<double>(o.tokens) * static_cast<double>(o.vocabulary) * static_cast<double>(o.hidden);
   report["head"] = times_of(head, 3 * flops);
-  report["products"] = times_of(products, 3 * flops);
-  report["products"]["logits"] = times_of(logits, flops);
-  report["products"]["d_hidden"] = times_of(d_hidden, flops);
-  report["products"]["d_weight"] = times_of(d_weight, flops);
-  report["ratio"] = head.median() / products.median();
+  report["gemms"] = times_of(gemms, 3 * flops);
+  report["gemms"]["logits"] = times_of(logits, flops);
+  report["gemms"]["d_hidden"] = times_of(d_hidden, flops);
+  report["gemms"]["d_weight"] = times_of(d_weight, flops);
+  report["ratio"] = head.median() / gemms.median();
   report["workspace_bytes"] = test.workspace_bytes();
   return report;
 }
@@ -197,10 +197,10 @@ void print(const LmHeadCommand& o, const json& report) {
                1e3 * entry["seconds_min"].get<double>(), 1e3 * entry["seconds_max"].get<double>());
   };
   line("head", report["head"]);
-  line("products", report["products"]);
-  for (const char* name : {"logits", "d_hidden", "d_weight"}) line(name, report["products"][name]);
+  line("GEMMs", report["gemms"]);
+  for (const char* name : {"logits", "d_hidden", "d_weight"}) line(name, report["gemms"][name]);
   fmt::print(
-      "  head over products {:.3f}; workspace {:.1f} MiB; errors: loss {:.1e}, d_hidden {:.1e}, d_weight "
+      "  head over GEMMs {:.3f}; workspace {:.1f} MiB; errors: loss {:.1e}, d_hidden {:.1e}, d_weight "
       "{:.1e}\n",
       report["ratio"].get<double>(), report["workspace_bytes"].get<double>() / (1 << 20),
       report["check"]["loss"].get<double>(), report["check"]["d_hidden"].get<double>(),
@@ -237,7 +237,7 @@ int run_lm_head(const LmHeadCommand& o, const comm::MpiEnvironment& mpi) {
   report["threads"] = HostExec().concurrency();
   report["git_hash"] = git_hash();
   print(o, report);
-  if (!o.json.empty()) io::write_text_atomically(o.json, report.dump(2) + "\n");
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report, "lm-head"));
   return 0;
 }
 

@@ -13,12 +13,13 @@
 
 #include "bench/random_matrix.hpp"
 #include "bench/statistics.hpp"
+#include "common/output_json.hpp"
 
 namespace annulus::bench {
 
 CLI::App* add_matmul_command(CLI::App& app, MatmulCommand& o) {
   CLI::App* command = app.add_subcommand(
-      "matmul", "Rates of the three products of a linear layer: y = x w', dx = dy w, dw += dy' x.");
+      "matmul", "Rates of the three GEMMs of a linear layer: y = x w', dx = dy w, dw += dy' x.");
   command->option_defaults()->always_capture_default();
   command
       ->add_option("--shape", o.shapes,
@@ -26,7 +27,7 @@ CLI::App* add_matmul_command(CLI::App& app, MatmulCommand& o) {
       ->expected(1, -1);
   command->add_option("--tokens", o.tokens, "Of the shapes that are taken without --shape");
   command->add_option("--dtype", o.dtype, "Of x, w, y and dx: f32 or bf16; dw is f32");
-  command->add_option("--repetitions", o.repetitions, "Of each product, after one that warms up");
+  command->add_option("--repetitions", o.repetitions, "Of each GEMM, after one that warms up");
   command->add_option("--json", o.json, "Write the measurements to this file");
   return command;
 }
@@ -99,7 +100,7 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
   require(o.tokens >= 1, "--tokens is {}: give a number from 1 on", o.tokens);
   require(o.repetitions >= 1, "--repetitions is {}: give a number from 1 on", o.repetitions);
   const DType dtype = parse_dtype(o.dtype, "--dtype");
-  require(dtype == DType::f32 || dtype == DType::bf16, "--dtype is {}: products take f32 or bf16", o.dtype);
+  require(dtype == DType::f32 || dtype == DType::bf16, "--dtype is {}: GEMMs take f32 or bf16", o.dtype);
   std::vector<Shape> shapes;
   for (const std::string& text : o.shapes) shapes.push_back(parse_shape(text));
   if (shapes.empty()) shapes = llama_shapes(o.tokens);
@@ -109,18 +110,18 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
                  {"execution_space", Exec::name()},
                  {"threads", HostExec().concurrency()},
                  {"git_hash", git_hash()},
-                 {"products", json::array()}};
+                 {"gemms", json::array()}};
   fmt::print("{}, TFLOP/s on {}\n{:>8} {:>7} {:>7} {:>9} {:>9} {:>9}\n", o.dtype, Exec::name(), "tokens",
              "out", "in", "y", "dx", "dw");
   for (const Shape& shape : shapes) {
     json entry =
         dtype == DType::f32 ? measure<float>(shape, o.repetitions) : measure<bfloat16>(shape, o.repetitions);
-    const auto rate = [&entry](const char* product) { return entry[product]["tflops"].get<double>(); };
+    const auto rate = [&entry](const char* gemm) { return entry[gemm]["tflops"].get<double>(); };
     fmt::print("{:>8} {:>7} {:>7} {:>9.3f} {:>9.3f} {:>9.3f}\n", shape.tokens, shape.out, shape.in, rate("y"),
                rate("dx"), rate("dw"));
-    report["products"].push_back(std::move(entry));
+    report["gemms"].push_back(std::move(entry));
   }
-  if (!o.json.empty()) io::write_text_atomically(o.json, report.dump(2) + "\n");
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report, "matmul"));
   return 0;
 }
 

@@ -16,7 +16,7 @@ namespace {
 template <class T>
 CheckResult check_whole(const Case& c, comm::Communicator& communicator, Run<T>& run, double limit) {
   // The reference is slow: whoever limits waits gives it an hour.
-  const comm::Watch::Limit limited = std::chrono::seconds(c.options.stall_limit);
+  const comm::Watch::Limit limited = std::chrono::seconds(c.options.stall_timeout);
   const comm::Watch::Doing doing(
       communicator.watch(), "the check, for which rank 0 computes the reference",
       limited.count() == 0 ? limited : std::max<comm::Watch::Limit>(limited, std::chrono::hours(1)));
@@ -87,8 +87,8 @@ void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, R
     rank.least_seconds = mine[p].least();
     rank.median_seconds = mine[p].median();
     rank.most_seconds = mine[p].most();
-    rank.waiting_seconds = waiting[p].median();
-    rank.waiting_share = waited[p] / all[p];
+    rank.exposed_communication_seconds = waiting[p].median();
+    rank.exposed_communication_share = waited[p] / all[p];
     rank.kernel_pairs = run.kernel_pairs();
   }
 }
@@ -111,7 +111,7 @@ void add_traffic(const plan::Plan& plan, int rank, PassRecord& record) {
   const plan::Traffic traffic = plan::traffic(plan, rank);
   record.sent_bytes = traffic.sent_bytes;
   record.received_bytes = traffic.received_bytes;
-  record.sent_bytes_between_nodes = traffic.sent_bytes_between_nodes;
+  record.sent_bytes_inter_node = traffic.sent_bytes_inter_node;
   record.pairs = traffic.pairs * plan.problem.batch;
 }
 
@@ -121,7 +121,7 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   Report report{.of = c,
                 .on = machinery_of(c, communicator),
                 .passes = {},
-                .predicted_on = {},
+                .prediction_source = {},
                 .ranks = {},
                 .check = {}};
   Run<T> run(exec, communicator, c);

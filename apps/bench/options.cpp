@@ -102,7 +102,7 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
       ->check(without_sign);
   command->add_option("--warm-up", o.common.warm_up, "Runs before those that are timed");
   command->add_option("--repetitions", o.common.repetitions, "Timed runs");
-  command->add_option("--stall-limit", o.common.stall_limit,
+  command->add_option("--stall-timeout", o.common.stall_timeout,
                       "Seconds that a rank may wait for others at a time: then all say in which step of "
                       "which plan they are, and end; 0: for ever");
   command->add_option("--ranks-per-node", o.ranks_per_node,
@@ -112,12 +112,12 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
                       "Instead of computing, local kernels take the time of F,B TFLOP/s in the forward and "
                       "backward pass: what transfers cost beside kernels of that speed");
   command->add_option("--spin-free", o.common.spin_free,
-                      "Multiprocessors that the kernels of --spin leave to transfers; bound NCCL to them by "
-                      "--nccl-blocks, or the kernels wait for it");
+                      "SMs that the kernels of --spin leave to transfers; bound NCCL to them by "
+                      "--max-ctas, or the kernels wait for it");
   command->add_flag("--compute-only", o.common.compute_only,
                     "Also time every pass without its transfers: what the rest of the time is spent on");
-  command->add_option("--topology", o.topology,
-                      "For predictions and auto: a file with links and kernels (docs/formats/cluster.md), "
+  command->add_option("--cluster", o.topology,
+                      "Cluster file (docs/formats/cluster.md) for predictions and auto, "
                       "measure (takes a second for each number of ranks) or none");
   command
       ->add_option("--check", o.check,

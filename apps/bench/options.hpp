@@ -37,10 +37,10 @@ struct AttentionOptions {
   bool overlap = true;
   Check check = Check::none;
   std::optional<double> tolerance;  ///< of the check, instead of the type's
-  int stall_limit = 1800;           ///< seconds that a rank may wait for others at a time; 0: for ever
+  int stall_timeout = 1800;         ///< seconds that a rank may wait for others at a time; 0: for ever
   TransportOptions transport;
   std::string spin;           ///< "F,B" in TFLOP/s: kernels that only take their time; empty: kernels compute
-  int spin_free = 16;         ///< multiprocessors that those leave free
+  int spin_free = 16;         ///< SMs that those leave free
   bool compute_only = false;  ///< also times passes without their transfers
   std::string dump;           ///< file; empty: none
   std::vector<std::filesystem::path> data;

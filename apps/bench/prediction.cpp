@@ -35,7 +35,7 @@ double ring_rounds(const plan::Problem& problem, const Layout& layout) {
 }  // namespace
 
 Machine read_machine(const std::string& topology) {
-  if (topology == "none") return {std::nullopt, false, "none, as --topology says"};
+  if (topology == "none") return {std::nullopt, false, "none, as --cluster says"};
   Machine machine;
   machine.cluster = simulate::read_cluster(topology);
   // A file without kernels gets those of default_cluster, which are no kernels of this machine.
@@ -73,8 +73,9 @@ void predict(Report& report, const Machine& machine) {
     std::erase_if(cluster.kernels, [pass](const simulate::KernelRate& k) { return k.pass == pass; });
     cluster.kernels.push_back({pass, report.of.problem.head_dim, 0, rate, {}});
   }
-  report.predicted_on = machine.source;
-  if (!has_rates) report.predicted_on += "; the local kernel has nothing to compute on a block of one shard";
+  report.prediction_source = machine.source;
+  if (!has_rates)
+    report.prediction_source += "; the local kernel has nothing to compute on a block of one shard";
   for (const Pass pass : passes_of(report.of.options)) {
     const plan::Plan& plan = pass == Pass::forward ? report.of.forward : report.of.backward;
     const simulate::Simulation simulation =
@@ -84,7 +85,8 @@ void predict(Report& report, const Machine& machine) {
     if (!machine.cluster || !has_rates) continue;
     p.prediction = Prediction{simulation.time, 0};
     for (const simulate::RankSummary& rank : simulation.ranks)
-      p.prediction->exposed_seconds += rank.waiting / static_cast<double>(simulation.ranks.size());
+      p.prediction->exposed_communication_seconds +=
+          rank.exposed_communication / static_cast<double>(simulation.ranks.size());
   }
 }
 

@@ -17,10 +17,10 @@ struct Machine {
   std::string source;                        ///< where this comes from
 };
 
-/// --topology FILE, or "none". Throws Error as simulate::read_cluster does.
+/// --cluster FILE, or "none". Throws Error as simulate::read_cluster does.
 Machine read_machine(const std::string& topology);
 
-/// --topology measure: links between the ranks of the communicator and, with `kernels`, rates of the local
+/// --cluster measure: links between the ranks of the communicator and, with `kernels`, rates of the local
 /// kernel for the shape of the case, in a second or so. Collective; all ranks get the same.
 simulate::Cluster measure_machine(comm::Communicator& communicator, const AttentionOptions& options,
                                   bool kernels);

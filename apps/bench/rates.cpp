@@ -23,17 +23,18 @@ Rates rates_of(const Report& report, Pass pass) {
     const PassRecord& r = rank.passes[index_of(pass)];
     rates.pairs += r.pairs;
     kernel_pairs += r.kernel_pairs;
-    rates.inside_bytes += r.sent_bytes - r.sent_bytes_between_nodes;
-    rates.between_bytes += r.sent_bytes_between_nodes;
-    rates.waiting_seconds += r.waiting_seconds / ranks;
-    rates.most_waiting_seconds = std::max(rates.most_waiting_seconds, r.waiting_seconds);
+    rates.intra_node_bytes += r.sent_bytes - r.sent_bytes_inter_node;
+    rates.inter_node_bytes += r.sent_bytes_inter_node;
+    rates.exposed_communication_seconds += r.exposed_communication_seconds / ranks;
+    rates.exposed_communication_seconds_max =
+        std::max(rates.exposed_communication_seconds_max, r.exposed_communication_seconds);
   }
   rates.flops = flops(report.of.problem, pass, rates.pairs);
   rates.gflops = over(rates.flops * 1e-9, p.seconds.median());
   rates.gflops_per_rank = rates.gflops / ranks;
   rates.kernel_gflops_per_rank =
       over(flops(report.of.problem, pass, kernel_pairs) * 1e-9, p.kernel_seconds.median()) / ranks;
-  rates.waiting_share = over(rates.waiting_seconds, p.seconds.median());
+  rates.exposed_communication_share = over(rates.exposed_communication_seconds, p.seconds.median());
   return rates;
 }
 

@@ -10,14 +10,14 @@ double flops(const plan::Problem& problem, plan::Pass pass, std::int64_t pairs);
 /// What the records of all ranks give of one pass together.
 struct Rates {
   std::int64_t pairs = 0;
-  double flops = 0;                                  ///< of the pairs
-  double gflops = 0;                                 ///< by the median time
-  double gflops_per_rank = 0;                        ///< their mean
-  double kernel_gflops_per_rank = 0;                 ///< of the local kernel alone
-  std::int64_t inside_bytes = 0, between_bytes = 0;  ///< sent
-  double waiting_seconds = 0;                        ///< the mean of the ranks
-  double most_waiting_seconds = 0;                   ///< of the rank with the most
-  double waiting_share = 0;                          ///< waiting_seconds of the time of the pass
+  double flops = 0;                                         ///< of the pairs
+  double gflops = 0;                                        ///< by the median time
+  double gflops_per_rank = 0;                               ///< their mean
+  double kernel_gflops_per_rank = 0;                        ///< of the local kernel alone
+  std::int64_t intra_node_bytes = 0, inter_node_bytes = 0;  ///< sent
+  double exposed_communication_seconds = 0;                 ///< the mean of the ranks
+  double exposed_communication_seconds_max = 0;             ///< of the rank with the most
+  double exposed_communication_share = 0;  ///< exposed_communication_seconds of the time of the pass
 };
 Rates rates_of(const Report& report, plan::Pass pass);
 

@@ -1,6 +1,7 @@
 #include "bench/report.hpp"
 
 #include <annulus/base/version.hpp>
+#include <annulus/config/old_keys.hpp>
 
 #include "bench/rates.hpp"
 
@@ -13,18 +14,18 @@ namespace {
 
 json rank_pass_json(const PassRecord& r) {
   return {{"seconds", {{"min", r.least_seconds}, {"median", r.median_seconds}, {"max", r.most_seconds}}},
-          {"waiting_share", r.waiting_share},
-          {"waiting_seconds", r.waiting_seconds},
+          {"exposed_communication_share", r.exposed_communication_share},
+          {"exposed_communication_seconds", r.exposed_communication_seconds},
           {"sent_bytes", r.sent_bytes},
           {"received_bytes", r.received_bytes},
-          {"sent_bytes_between_nodes", r.sent_bytes_between_nodes},
+          {"sent_bytes_inter_node", r.sent_bytes_inter_node},
           {"pairs", r.pairs}};
 }
 
 json predicted_json(const PassReport& pass) {
   if (!pass.prediction) return nullptr;
   return {{"seconds", pass.prediction->seconds},
-          {"exposed_seconds", pass.prediction->exposed_seconds},
+          {"exposed_communication_seconds", pass.prediction->exposed_communication_seconds},
           {"measured_over_predicted", over(pass.seconds.median(), pass.prediction->seconds)}};
 }
 
@@ -50,17 +51,17 @@ json pass_json(const Report& report, Pass pass) {
           {"efficiency", rates.kernel_gflops_per_rank > 0
                              ? json(rates.gflops_per_rank / rates.kernel_gflops_per_rank)
                              : json()},
-          {"sent_bytes", {{"inside_nodes", rates.inside_bytes}, {"between_nodes", rates.between_bytes}}},
+          {"sent_bytes", {{"intra_node", rates.intra_node_bytes}, {"inter_node", rates.inter_node_bytes}}},
           {"exposed_communication",
-           {{"seconds", rates.waiting_seconds},
-            {"seconds_max", rates.most_waiting_seconds},
-            {"share", rates.waiting_share},
+           {{"seconds", rates.exposed_communication_seconds},
+            {"seconds_max", rates.exposed_communication_seconds_max},
+            {"share", rates.exposed_communication_share},
             {"compute_only_seconds", p.compute_seconds.empty() ? json() : json(p.compute_seconds.median())},
-            {"beyond_compute_share", p.compute_seconds.empty()
-                                         ? json()
-                                         : json(1 - over(p.compute_seconds.median(), p.seconds.median()))}}},
+            {"communication_overhead_share",
+             p.compute_seconds.empty() ? json()
+                                       : json(1 - over(p.compute_seconds.median(), p.seconds.median()))}}},
           {"predicted", predicted_json(p)},
-          {"predicted_on", report.predicted_on},
+          {"prediction_source", report.prediction_source},
           {"striped_attention", {{"theoretical_maximum_speedup", report.theoretical_speedup}}}};
 }
 
@@ -115,24 +116,27 @@ json config_json(const Case& c, const Machinery& on) {
                  {"pass", o.backward ? "both" : "forward"},
                  {"overlap", o.overlap},
                  {"transport", o.transport.name},
-                 {"nccl_blocks", o.transport.nccl_blocks},
+                 {"max_ctas", o.transport.max_ctas},
                  {"nccl_multicast", o.transport.nccl_multicast},
                  {"repetitions", o.repetitions},
                  {"warm_up", o.warm_up},
                  {"data", data},
                  {"vocabulary_embedding_seed", o.embedding_seed.value_or(o.seed)}};
-  if (!o.spin.empty()) config["spin"] = {{"tflops", o.spin}, {"free_multiprocessors", o.spin_free}};
+  if (!o.spin.empty()) config["spin"] = {{"tflops", o.spin}, {"free_sms", o.spin_free}};
   if (c.asked_schedule != o.schedule) config["asked_schedule"] = c.asked_schedule;
   if (c.asked_layout != o.layout) config["asked_layout"] = c.asked_layout;
-  return {{"config", config},
-          {"topology",
-           {{"ranks", problem.ranks()},
-            {"nodes", problem.topology.nodes()},
-            {"text", problem.topology.to_string()},
-            {"communicator", on.communicator},
-            {"execution_space", on.execution_space},
-            {"attention_kernel", on.kernel},
-            {"threads_per_rank", on.threads}}}};
+  json result = {{"config", config},
+                 {"topology",
+                  {{"ranks", problem.ranks()},
+                   {"nodes", problem.topology.nodes()},
+                   {"text", problem.topology.to_string()},
+                   {"communicator", on.communicator},
+                   {"execution_space", on.execution_space},
+                   {"attention_kernel", on.kernel},
+                   {"threads_per_rank", on.threads}}}};
+  // Here and not only in files: the cases of an earlier one are compared with this.
+  config::add_old_keys(result, "attention");
+  return result;
 }
 
 json to_json(const Report& report) {

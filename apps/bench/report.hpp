@@ -20,9 +20,9 @@ namespace annulus::bench {
 /// One pass on one rank. Plain numbers: ranks send it as bytes.
 struct PassRecord {
   double least_seconds = 0, median_seconds = 0, most_seconds = 0;  ///< over the repetitions
-  double waiting_seconds = 0;  ///< the median: transfers that compute did not hide
-  double waiting_share = 0;    ///< of the time of all repetitions
-  std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_between_nodes = 0;
+  double exposed_communication_seconds = 0;  ///< the median: transfers that compute did not hide
+  double exposed_communication_share = 0;    ///< of the time of all repetitions
+  std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;         ///< unmasked (query, key, head) of the whole batch
   std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (Run::run_kernel)
 };
@@ -37,7 +37,7 @@ struct RankRecord {
 /// What the simulator says of a pass.
 struct Prediction {
   double seconds = 0;
-  double exposed_seconds = 0;  ///< the mean of the ranks
+  double exposed_communication_seconds = 0;  ///< the mean of the ranks
 };
 
 /// A pass of all ranks.
@@ -61,7 +61,7 @@ struct Report {
   const Case& of;
   Machinery on;
   std::array<PassReport, 2> passes;  ///< forward, backward
-  std::string predicted_on;        ///< where links and kernel rates come from, or why there is no prediction
+  std::string prediction_source;   ///< where links and kernel rates come from, or why there is no prediction
   double theoretical_speedup = 1;  ///< Striped Attention's maximum (prediction.hpp)
   std::vector<RankRecord> ranks;
   std::optional<CheckResult> check;

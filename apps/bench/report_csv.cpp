@@ -1,5 +1,7 @@
 #include "bench/report_csv.hpp"
 
+#include <annulus/config/old_keys.hpp>
+
 #include "bench/columns.hpp"
 
 namespace annulus::bench {
@@ -20,18 +22,22 @@ std::string field(const nlohmann::json& value) {
 
 std::string to_csv(const std::vector<nlohmann::json>& cases) {
   std::string text;
+  // The columns, then those with an old name once more under that one.
   const auto line = [&](const auto& field_of) {
     const char* separator = "";
-    for (const Column& column : columns()) {
+    const auto add = [&](const Column& column, std::string_view name) {
       text += separator;
-      text += field_of(column);
+      text += field_of(column, name);
       separator = ",";
-    }
+    };
+    for (const Column& column : columns()) add(column, column.name);
+    for (const Column& column : columns())
+      if (const auto before = config::old_key("attention.csv", "", column.name)) add(column, *before);
     text += "\n";
   };
-  line([](const Column& column) { return std::string(column.name); });
+  line([](const Column&, std::string_view name) { return std::string(name); });
   for_passes(cases, [&](const nlohmann::json& of_case, const std::string& pass) {
-    line([&](const Column& column) { return field(value_of(column, of_case, pass)); });
+    line([&](const Column& column, std::string_view) { return field(value_of(column, of_case, pass)); });
   });
   return text;
 }

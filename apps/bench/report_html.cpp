@@ -134,12 +134,12 @@ std::string case_table(const std::vector<json>& cases) {
   return text + "</table>\n";
 }
 
-std::string refused_table(const std::vector<json>& refused) {
-  if (refused.empty()) return "";
+std::string unsupported_table(const std::vector<json>& unsupported) {
+  if (unsupported.empty()) return "";
   std::string text =
-      "<h2>Refused</h2>\n<table>\n<tr><th>schedule</th><th>layout</th><th>mask</th><th>tokens</th>"
+      "<h2>Unsupported</h2>\n<table>\n<tr><th>schedule</th><th>layout</th><th>mask</th><th>tokens</th>"
       "<th>ranks</th><th>reason</th></tr>\n";
-  for (const json& r : refused) {
+  for (const json& r : unsupported) {
     fmt::format_to(
         std::back_inserter(text),
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n",
@@ -164,12 +164,12 @@ std::string machine_of(const std::vector<json>& cases) {
 
 }  // namespace
 
-std::string to_html(const std::vector<json>& cases, const std::vector<json>& refused) {
+std::string to_html(const std::vector<json>& cases, const std::vector<json>& unsupported) {
   const std::string body = fmt::format(
       "<h1>Attention</h1>\n<p class=\"case\">{}</p>\n<h2>Strong scaling</h2>\n{}<h2>Weak scaling</h2>\n{}"
       "<h2>All cases</h2>\n<figure>\n{}</figure>\n{}",
       machine_of(cases), scaling(cases, false), scaling(cases, true), case_table(cases),
-      refused_table(refused));
+      unsupported_table(unsupported));
   return app::html_page("annulus-bench attention", body,
                         fmt::format("annulus-bench {} ({}), measured", version(), git_hash()));
 }

@@ -19,13 +19,13 @@ std::string pass_rows(const Report& report, Pass pass) {
     const PassRecord& r = report.ranks[i].passes[index_of(pass)];
     const RankRecord::Peaks& exchanged =
         has_device ? report.ranks[i].peak_device_bytes : report.ranks[i].peak_bytes;
-    text += fmt::format("{:>5} {:>8} {:>32} {:>9.2f} {:>7.1f}% {:>12.3f} {:>14.3f} {:>12.3f}\n", i,
-                        plan::name_of(pass),
-                        fmt::format("{:.2f} / {:.2f} / {:.2f}", 1e3 * r.least_seconds, 1e3 * r.median_seconds,
-                                    1e3 * r.most_seconds),
-                        over(flops(p, pass, r.pairs) * 1e-9, r.median_seconds), 100 * r.waiting_share,
-                        static_cast<double>(r.sent_bytes) / mib, 1e-6 * static_cast<double>(r.pairs),
-                        static_cast<double>(exchanged[communication]) / mib);
+    text += fmt::format(
+        "{:>5} {:>8} {:>32} {:>9.2f} {:>7.1f}% {:>12.3f} {:>14.3f} {:>12.3f}\n", i, plan::name_of(pass),
+        fmt::format("{:.2f} / {:.2f} / {:.2f}", 1e3 * r.least_seconds, 1e3 * r.median_seconds,
+                    1e3 * r.most_seconds),
+        over(flops(p, pass, r.pairs) * 1e-9, r.median_seconds), 100 * r.exposed_communication_share,
+        static_cast<double>(r.sent_bytes) / mib, 1e-6 * static_cast<double>(r.pairs),
+        static_cast<double>(exchanged[communication]) / mib);
   }
   const Rates rates = rates_of(report, pass);
   text += fmt::format("{:>5} {:>8} {:>32} {:>9.2f}   pairs of the busiest rank: {:.3f} of the mean\n", "all",
@@ -36,8 +36,8 @@ std::string pass_rows(const Report& report, Pass pass) {
   text += fmt::format(
       "      {:.3f} of the local kernel's rate; exposed communication {:.3f} ms, {:.1f}%; imbalance degree "
       "{:.3f} of ranks, {:.3f} of steps\n",
-      over(rates.gflops_per_rank, rates.kernel_gflops_per_rank), 1e3 * rates.waiting_seconds,
-      100 * rates.waiting_share, all.imbalance.worker, all.imbalance.step);
+      over(rates.gflops_per_rank, rates.kernel_gflops_per_rank), 1e3 * rates.exposed_communication_seconds,
+      100 * rates.exposed_communication_share, all.imbalance.worker, all.imbalance.step);
   if (!all.compute_seconds.empty()) {
     text += fmt::format("      without transfers {:.3f} ms: transfers cost {:.2f}% of the pass\n",
                         1e3 * all.compute_seconds.median(),
@@ -64,7 +64,7 @@ std::string to_table(const Report& report) {
       report.on.execution_space, report.on.kernel, "rank", "pass", "ms min / median / max", "GFLOP/s",
       "waiting", "MiB sent", "Mpairs", "exchange MiB");
   for (const Pass pass : passes_of(o)) text += pass_rows(report, pass);
-  text += fmt::format("prediction: {}\n", report.predicted_on);
+  text += fmt::format("prediction: {}\n", report.prediction_source);
   text += fmt::format(
       "layout: at most {:.3f} times as fast as the contiguous ring (Striped Attention's theory)\n",
       report.theoretical_speedup);

@@ -9,6 +9,7 @@
 #include "bench/report.hpp"
 #include "bench/report_csv.hpp"
 #include "bench/report_html.hpp"
+#include "common/output_json.hpp"
 
 namespace annulus::bench {
 
@@ -42,8 +43,8 @@ bool is_checked(const json& check, const Case& c) {
 }
 
 /// A pass of an earlier run holds what this one is to measure.
-bool holds_all(const json& pass, const AttentionOptions& o, const std::string& predicted_on) {
-  if (!pass["predicted_on"].get<std::string>().starts_with(predicted_on)) return false;
+bool holds_all(const json& pass, const AttentionOptions& o, const std::string& prediction_source) {
+  if (!pass["prediction_source"].get<std::string>().starts_with(prediction_source)) return false;
   return !o.compute_only || pass["exposed_communication"]["compute_only_seconds"].is_number();
 }
 
@@ -73,14 +74,14 @@ Results::Results(const SweepOptions& options, bool is_sweep) : options_(options)
   if (options.resume) earlier_ = read_cases(options.json);
 }
 
-const json* Results::earlier(const Case& c, const Machinery& on, const std::string& predicted_on) const {
+const json* Results::earlier(const Case& c, const Machinery& on, const std::string& prediction_source) const {
   if (!c.options.dump.empty()) return nullptr;
   const json wanted = config_json(c, on);
   const auto found = std::find_if(earlier_.begin(), earlier_.end(), [&](const json& some) {
     const std::vector<plan::Pass> passes = passes_of(c.options);
     return is_same(some, wanted) && is_checked(some["check"], c) &&
            std::all_of(passes.begin(), passes.end(), [&](plan::Pass pass) {
-             return holds_all(some[std::string(plan::name_of(pass))], c.options, predicted_on);
+             return holds_all(some[std::string(plan::name_of(pass))], c.options, prediction_source);
            });
   });
   return found == earlier_.end() ? nullptr : &*found;
@@ -93,16 +94,16 @@ void Results::add(json of_case) {
 }
 
 void Results::refuse(const AttentionOptions& o, const std::string& reason) {
-  refused_.push_back({{"schedule", o.schedule},
-                      {"layout", o.layout},
-                      {"mask", o.mask},
-                      {"tokens", o.tokens},
-                      {"ranks", o.ranks},
-                      {"heads", o.heads},
-                      {"kv_heads", o.key_value_heads()},
-                      {"dtype", o.dtype},
-                      {"overlap", o.overlap},
-                      {"reason", reason}});
+  unsupported_.push_back({{"schedule", o.schedule},
+                          {"layout", o.layout},
+                          {"mask", o.mask},
+                          {"tokens", o.tokens},
+                          {"ranks", o.ranks},
+                          {"heads", o.heads},
+                          {"kv_heads", o.key_value_heads()},
+                          {"dtype", o.dtype},
+                          {"overlap", o.overlap},
+                          {"reason", reason}});
   write();
 }
 
@@ -118,12 +119,12 @@ void Results::write() const {
                                        {"version", version()},
                                        {"git_hash", git_hash()},
                                        {"cases", cases},
-                                       {"refused", refused_}}
+                                       {"unsupported", unsupported_}}
                                 : cases.front();
-    io::write_text_atomically(options_.json, file.dump(2) + "\n");
+    io::write_text_atomically(options_.json, app::output_text(file, "attention"));
   }
   if (!options_.csv.empty()) io::write_text_atomically(options_.csv, to_csv(cases_));
-  if (!options_.html.empty()) io::write_text_atomically(options_.html, to_html(cases_, refused_));
+  if (!options_.html.empty()) io::write_text_atomically(options_.html, to_html(cases_, unsupported_));
 }
 
 void relate(std::vector<json>& cases) {
@@ -146,11 +147,11 @@ void relate(std::vector<json>& cases) {
           here["efficiency"].is_number() && ring_efficiency.is_number()
               ? json(here["efficiency"].get<double>() / ring_efficiency.get<double>())
               : json();
-      here["exposed_communication"]["hidden_share"] = nullptr;
+      here["exposed_communication"]["overlapped_share"] = nullptr;
       if (without == nullptr) continue;
       const double exposed = number((*without)[pass], "/exposed_communication/seconds");
       if (exposed > 0) {
-        here["exposed_communication"]["hidden_share"] =
+        here["exposed_communication"]["overlapped_share"] =
             1 - number(here, "/exposed_communication/seconds") / exposed;
       }
     }

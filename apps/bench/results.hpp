@@ -20,27 +20,28 @@ class Results {
   /// The object that --json held of this case; null when it is to be run: where options, machinery or what
   /// predictions stand on were others, where the case was not checked as this run checks or failed its check,
   /// where it lacks what --compute-only measures, and where tensors are to be dumped.
-  const nlohmann::json* earlier(const Case& c, const Machinery& on, const std::string& predicted_on) const;
+  const nlohmann::json* earlier(const Case& c, const Machinery& on,
+                                const std::string& prediction_source) const;
 
   /// Adds a case, or a combination that is refused, and writes all files, each atomically.
   void add(nlohmann::json of_case);
   void refuse(const AttentionOptions& options, const std::string& reason);
 
   const std::vector<nlohmann::json>& cases() const { return cases_; }
-  const std::vector<nlohmann::json>& refused() const { return refused_; }
+  const std::vector<nlohmann::json>& unsupported() const { return unsupported_; }
 
  private:
   void write() const;
 
   const SweepOptions& options_;
   bool is_sweep_;
-  std::vector<nlohmann::json> earlier_, cases_, refused_;
+  std::vector<nlohmann::json> earlier_, cases_, unsupported_;
 };
 
 /// Adds to every pass of every case what follows from other cases: `striped_attention.measured_speedup` over
 /// the contiguous ring and `speedup_at_equal_rate`, the same for the efficiencies, which what else the
 /// machine does between two cases moves less (both null where that was not run), and, where the case was run
-/// with and without overlap, `hidden_share`, the part of the exposed communication without overlap that
+/// with and without overlap, `overlapped_share`, the part of the exposed communication without overlap that
 /// overlap hides.
 void relate(std::vector<nlohmann::json>& cases);
 

@@ -32,7 +32,7 @@ class Run {
         problem_(c.problem),
         has_backward_(c.options.backward),
         kernel_(attention::parse_kernel(c.options.kernel, "--kernel")),
-        stand_in_(stand_in(c.options)),
+        synthetic_kernel_(synthetic_kernel(c.options)),
         source_(inputs_of(c, communicator.rank())),
         rows_(source_.values.positions.count),
         mask_(exec, problem_.mask),
@@ -69,7 +69,7 @@ class Run {
   }
 
   /// Seconds that this rank has waited for transfers since it was made.
-  double waited() const { return attention_.times().waiting; }
+  double waited() const { return attention_.times().exposed_communication; }
 
   /// false: passes leave their transfers out from now on, and their results have no meaning.
   void set_transfers(bool transfers) { attention_.set_transfers(transfers); }
@@ -80,10 +80,10 @@ class Run {
   void run_kernel(plan::Pass pass) {
     const PositionMap block = kernel_block();
     if (block.empty()) return;
-    if (stand_in_) {
+    if (synthetic_kernel_) {
       const comm::Queue queue(exec_);
-      stand_in_({pass, kernel_pairs(), rows_, rows_, &queue});
-      return exec_.fence("annulus::bench: the stand-in of a kernel is done");
+      synthetic_kernel_({pass, kernel_pairs(), rows_, rows_, &queue});
+      return exec_.fence("annulus::bench: the synthetic kernel of a kernel is done");
     }
     const attention::Operands<T, Exec> in{*q_, *k_, *v_, block, block, mask_.rule(), scale()};
     if (pass == plan::Pass::forward) {
@@ -156,26 +156,26 @@ class Run {
   using Result = Owned<Array4<float, Exec>>;
   using Rows = Owned<Array3<float, Exec>>;
 
-  static std::function<void(const distributed::Work&)> stand_in(const AttentionOptions& o) {
+  static std::function<void(const distributed::Work&)> synthetic_kernel(const AttentionOptions& o) {
     if (o.spin.empty()) return {};
     emulate::Spin spin = emulate::parse_spin(o.spin, "--spin");
-    spin.free_multiprocessors = o.spin_free;
+    spin.free_sms = o.spin_free;
     return emulate::spinning_kernel(spin, o.head_dim);
   }
 
   distributed::Settings settings(const Case& c) const {
     distributed::Settings settings;
-    settings.stand_in = stand_in_;
+    settings.synthetic_kernel = synthetic_kernel_;
     settings.kernel = attention::parse_kernel(c.options.kernel, "--kernel");
     settings.overlap = c.options.overlap;
-    settings.stall_limit = std::chrono::seconds(c.options.stall_limit);
+    settings.stall_timeout = std::chrono::seconds(c.options.stall_timeout);
     return settings;
   }
 
   PositionMap kernel_block() const { return Layout().shard(rows_, 1, 0); }
 
   Input input(Tensor tensor) const {
-    if (stand_in_) {  // which reads no values: making them takes the host longer than all else
+    if (synthetic_kernel_) {  // which reads no values: making them takes the host longer than all else
       const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
       return Input::zeroed(exec_, MemoryCategory::activations,
                            "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch, heads,
@@ -202,7 +202,7 @@ class Run {
   const plan::Problem& problem_;
   bool has_backward_;
   attention::Kernel kernel_;
-  std::function<void(const distributed::Work&)> stand_in_;  // of --spin; else empty
+  std::function<void(const distributed::Work&)> synthetic_kernel_;  // of --spin; else empty
   Inputs source_;
   std::int64_t rows_;
   attention::MaskOn<Exec> mask_;

@@ -195,7 +195,7 @@ class SampledCheck {
   template <class F>
   void for_keys(std::int64_t s, const F& f) const {
     const std::int64_t place = places_[static_cast<std::size_t>(s)];
-    for_rows(rule_.reach(place, rule_.left, rule_.right), [&](std::int64_t j) {
+    for_rows(rule_.key_range(place, rule_.left, rule_.right), [&](std::int64_t j) {
       if (rule_.allows(place, t_.positions(j))) f(j);
     });
   }
@@ -204,7 +204,7 @@ class SampledCheck {
   template <class F>
   void for_queries(std::int64_t s, const F& f) const {
     const std::int64_t place = places_[static_cast<std::size_t>(s)];
-    for_rows(rule_.reach(place, rule_.right, rule_.left), [&](std::int64_t i) {
+    for_rows(rule_.key_range(place, rule_.right, rule_.left), [&](std::int64_t i) {
       if (rule_.allows(t_.positions(i), place)) f(i);
     });
   }

@@ -11,7 +11,7 @@ namespace annulus::bench {
 /// How the ranks of a command reach each other.
 struct TransportOptions {
   std::string name = "automatic";  ///< of device memory: automatic, mpi or nccl
-  int nccl_blocks = 0;             ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
+  int max_ctas = 0;                ///< thread blocks that a channel of NCCL may take; 0: NCCL's choice
   bool nccl_multicast = false;
 
   /// Declares the options, which land here when the command line is parsed.

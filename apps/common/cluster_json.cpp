@@ -18,11 +18,15 @@ json to_json(const simulate::Cluster& cluster) {
                        {"rows", k.rows},
                        {"rate", k.rate}});
   }
-  return {{"inside", link(cluster.inside)},
-          {"between", link(cluster.between)},
-          {"rails", cluster.rails},
+  return {{"intra_node", link(cluster.intra_node)},
+          {"inter_node", link(cluster.inter_node)},
+          {"nics_per_node", cluster.nics_per_node},
           {"rank_bandwidth", cluster.rank_bandwidth},
           {"kernel", kernels}};
+}
+
+std::string_view old_name_of(simulate::LinkClass link) {
+  return link == simulate::LinkClass::intra_node ? "intra" : "inter";
 }
 
 }  // namespace annulus::app

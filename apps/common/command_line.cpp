@@ -6,11 +6,14 @@
 #include <iostream>
 #include <sstream>
 
+#include "common/renamed_options.hpp"
+
 namespace annulus::app {
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv, int rank) {
   try {
-    app.parse(argc, argv);
+    Arguments arguments(app, argc, argv);
+    app.parse(arguments.count(), arguments.values());
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include <annulus/config/renamed.hpp>
 #include <annulus/core/device.hpp>
 #include <annulus/core/profile.hpp>
 #include <annulus/core/threads.hpp>
@@ -25,6 +26,9 @@ void start_log(int rank, int ranks) {
                                 : "%H:%M:%S %^%l%$ %v");
   logger->set_level(rank == 0 ? spdlog::level::info : spdlog::level::warn);
   spdlog::set_default_logger(logger);
+  config::set_old_name_warnings([rank](const std::string& text) {
+    if (rank == 0) spdlog::warn("{}", text);
+  });
 }
 
 }  // namespace

@@ -9,9 +9,9 @@ namespace annulus::app {
 Topology topology_of(int ranks, int ranks_per_node, const std::optional<Topology>& file,
                      const std::filesystem::path& origin) {
   constexpr int default_ranks = 8;
-  require(ranks >= 0, "--ranks is {}: it must be positive, or 0 for those of the topology file", ranks);
+  require(ranks >= 0, "--ranks is {}: it must be positive, or 0 for those of the cluster file", ranks);
   require(ranks_per_node >= 0,
-          "--ranks-per-node is {}: it must be positive, or 0 for those of the topology file", ranks_per_node);
+          "--ranks-per-node is {}: it must be positive, or 0 for those of the cluster file", ranks_per_node);
   if (ranks == 0) ranks = file ? file->ranks() : default_ranks;
   if (ranks_per_node > 0) return Topology::uniform(ranks, ranks_per_node);
   if (file && file->ranks() == ranks) return *file;

@@ -128,7 +128,7 @@ def ours(options, nodes, scratch):
     command += [options.bench, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
                 "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
                 "--kernel", options.kernel, "--transport", "nccl", "--ranks-per-node", per_node, "--repetitions", options.repetitions,
-                "--topology", "none", "--json", result]
+                "--cluster", "none", "--json", result]
     ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
     if not result.exists():
         return [row(options, nodes, 0, "Annulus", "", error="failed")], None, False
@@ -138,7 +138,7 @@ def ours(options, nodes, scratch):
         values = {name: (case[name]["seconds_each"], (case[name]["exposed_communication"] or {}).get("seconds")) for name in PASSES}
         label = f"{case['config']['schedule']}, {case['config']['layout']}"
         rows.append(row(options, nodes, case["config"]["tokens"], "Annulus", label, **values))
-    for case in report.get("refused", []):
+    for case in report.get("unsupported", []):
         rows.append(row(options, nodes, case["tokens"], "Annulus", f"{case['schedule']}, {case['layout']}", error=case["reason"]))
     return rows, report, ended
 
@@ -156,7 +156,7 @@ def theirs(options, nodes, scratch):
     report = json.loads(result.read_text())
     rows = []
     for case in report["cases"]:
-        values = {name: (case[name]["seconds_each"], case[name]["exposed_seconds"]) if name in case else None for name in PASSES}
+        values = {name: (case[name]["seconds_each"], case[name]["exposed_communication_seconds"]) if name in case else None for name in PASSES}
         rows.append(row(options, nodes, case["tokens"], "PyTorch", f"{case['rotation']}, {case['backend']}",
                         error=case.get("error", ""), **values))
     return rows, report, ended

@@ -4,7 +4,7 @@
 usage: prediction.py --bench build/cuda/bin/annulus-bench --ranks N [--nodes 1 2] [--dtype bf16] [--out prediction]
 
 For 1 node of N ranks, and for each other number of --nodes that this machine is to stand for: `annulus-bench links`
-measures links and the local kernel and writes a cluster file; `annulus-bench attention --topology` takes that file,
+measures links and the local kernel and writes a cluster file; `annulus-bench attention --cluster` takes that file,
 predicts every case and measures it. Nothing of the measured passes goes into their prediction. Ranks are MPI's; on GPUs
 there are as many as GPUs, and messages go over NCCL. Writes <out>.md and <out>.json (and <out>-N-nodes.toml, the cluster
 files); the table goes to stdout, too. The exit status is 1 when a program failed, and 3 when all ran and a ratio is
@@ -65,7 +65,7 @@ def measure(options, nodes):
                       stem.with_suffix(".links.log"), options.time_limit):
         return None, False
     ended = launch.run([*start, options.bench, "attention", *shape, "--schedule", *options.schedules, "--layout", options.layout,
-                        "--mask", "causal", "--tokens", *options.tokens, "--repetitions", options.repetitions, "--topology", cluster, "--json", result],
+                        "--mask", "causal", "--tokens", *options.tokens, "--repetitions", options.repetitions, "--cluster", cluster, "--json", result],
                        stem.with_suffix(".log"), options.time_limit)
     return (json.loads(result.read_text()) if result.exists() else None), ended
 

@@ -4,26 +4,26 @@
 #include <cmath>
 #include <limits>
 
-#include <annulus/io/pieces.hpp>
+#include <annulus/io/slabs.hpp>
 
 namespace annulus::diff {
 
 namespace {
 
-constexpr std::uint64_t piece_elements = std::uint64_t{1} << 20;
+constexpr std::uint64_t slab_elements = std::uint64_t{1} << 20;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Calls `use(a, b, piece)` with the values of one piece after the other.
+/// Calls `use(a, b, slab)` with the values of one slab after the other.
 template <class Use>
 void for_values(const TensorFile& a, const TensorFile& b, const Difference& of, const Use& use) {
-  io::for_pieces(of.a->extents, piece_elements,
-                 [&](const io::Hyperslab& piece) { use(a.read(*of.a, piece), b.read(*of.b, piece), piece); });
+  io::for_slabs(of.a->extents, slab_elements,
+                [&](const io::Hyperslab& slab) { use(a.read(*of.a, slab), b.read(*of.b, slab), slab); });
 }
 
-/// Index of an element of a piece.
-io::Extents index_of(const io::Hyperslab& piece, std::uint64_t element) {
-  io::Extents index = piece.start;
-  for (std::size_t d = index.size(); d-- > 0; element /= piece.count[d]) index[d] += element % piece.count[d];
+/// Index of an element of a slab.
+io::Extents index_of(const io::Hyperslab& slab, std::uint64_t element) {
+  io::Extents index = slab.start;
+  for (std::size_t d = index.size(); d-- > 0; element /= slab.count[d]) index[d] += element % slab.count[d];
   return index;
 }
 
@@ -48,7 +48,7 @@ void compare_values(const TensorFile& a, const TensorFile& b, Difference& differ
   const double size = count > 0 ? norm / std::sqrt(count) : 0;
   difference.norm_error = squares > 0 ? std::sqrt(squares) / norm : 0;
   difference.worst.assign(difference.a->extents.size(), 0);
-  for_values(a, b, difference, [&](const auto& x, const auto& y, const io::Hyperslab& piece) {
+  for_values(a, b, difference, [&](const auto& x, const auto& y, const io::Hyperslab& slab) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double error = error_of(x[i], y[i], size);
       if (error == 0) continue;
@@ -58,7 +58,7 @@ void compare_values(const TensorFile& a, const TensorFile& b, Difference& differ
       difference.largest_distance = std::max(difference.largest_distance, distance);
       if (error <= difference.largest_error) continue;
       difference.largest_error = error;
-      difference.worst = index_of(piece, i);
+      difference.worst = index_of(slab, i);
       difference.worst_a = x[i];
       difference.worst_b = y[i];
     }

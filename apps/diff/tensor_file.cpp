@@ -23,9 +23,9 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 template <class T>
-std::vector<double> read_as(const io::Dataset& dataset, const io::Hyperslab& piece) {
-  std::vector<T> values(piece.elements());
-  dataset.read(piece, std::span<T>(values));
+std::vector<double> read_as(const io::Dataset& dataset, const io::Hyperslab& slab) {
+  std::vector<T> values(slab.elements());
+  dataset.read(slab, std::span<T>(values));
   return std::vector<double>(values.begin(), values.end());
 }
 
@@ -97,25 +97,25 @@ std::string TensorFile::description() const {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::vector<double> TensorFile::read(const Tensor& tensor, const io::Hyperslab& piece) const {
+std::vector<double> TensorFile::read(const Tensor& tensor, const io::Hyperslab& slab) const {
   const io::Dataset dataset = file_.dataset(tensor.name);
   switch (dataset.type()) {
     case DType::f32:
-      return read_as<float>(dataset, piece);
+      return read_as<float>(dataset, slab);
     case DType::f64:
-      return read_as<double>(dataset, piece);
+      return read_as<double>(dataset, slab);
     case DType::i32:
-      return read_as<std::int32_t>(dataset, piece);
+      return read_as<std::int32_t>(dataset, slab);
     case DType::i64:
-      return read_as<std::int64_t>(dataset, piece);
+      return read_as<std::int64_t>(dataset, slab);
     case DType::u8:
-      return read_as<std::uint8_t>(dataset, piece);
+      return read_as<std::uint8_t>(dataset, slab);
     case DType::u16:
-      return read_as<std::uint16_t>(dataset, piece);
+      return read_as<std::uint16_t>(dataset, slab);
     case DType::u32:
-      return read_as<std::uint32_t>(dataset, piece);
+      return read_as<std::uint32_t>(dataset, slab);
     case DType::u64:
-      return read_as<std::uint64_t>(dataset, piece);
+      return read_as<std::uint64_t>(dataset, slab);
     case DType::bf16:
     case DType::f16:
       break;

@@ -38,7 +38,7 @@ class TensorFile {
   std::string description() const;
 
   /// A part of a tensor, as doubles.
-  std::vector<double> read(const Tensor& tensor, const io::Hyperslab& piece) const;
+  std::vector<double> read(const Tensor& tensor, const io::Hyperslab& slab) const;
 
  private:
   void list(const io::Group& group, const std::string& prefix);

@@ -34,10 +34,10 @@ std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simul
         std::back_inserter(text),
         "<tr><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td><td>{}</td></tr>\n",
-        rank, plan.problem.topology.node(rank), r.computing * 1e3, r.waiting * 1e3, r.pairs,
-        bytes_text(sum(r.sent, LinkClass::intra)), bytes_text(sum(r.sent, LinkClass::inter)),
-        bytes_text(sum(r.received, LinkClass::intra)), bytes_text(sum(r.received, LinkClass::inter)),
-        bytes_text(r.buffer_bytes));
+        rank, plan.problem.topology.node(rank), r.computing * 1e3, r.exposed_communication * 1e3, r.pairs,
+        bytes_text(sum(r.sent, LinkClass::intra_node)), bytes_text(sum(r.sent, LinkClass::inter_node)),
+        bytes_text(sum(r.received, LinkClass::intra_node)),
+        bytes_text(sum(r.received, LinkClass::inter_node)), bytes_text(r.buffer_bytes));
   }
   return text + "</table>\n";
 }

@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
+#include <annulus/config/old_keys.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "common/cluster_json.hpp"
@@ -34,8 +35,8 @@ json bytes_json(const simulate::BytesByLink& bytes) {
   for (int t = 0; t < plan::tensor_count; ++t) {
     const auto& [intra, inter] = bytes[static_cast<std::size_t>(t)];
     if (intra + inter == 0) continue;
-    all[std::string(plan::name_of(static_cast<plan::Tensor>(t)))] = {{name_of(LinkClass::intra), intra},
-                                                                     {name_of(LinkClass::inter), inter}};
+    all[std::string(plan::name_of(static_cast<plan::Tensor>(t)))] = {{name_of(LinkClass::intra_node), intra},
+                                                                     {name_of(LinkClass::inter_node), inter}};
   }
   return all;
 }
@@ -47,7 +48,7 @@ json totals_json(const simulate::Simulation& simulation) {
                       {"sent", bytes_json(r.sent)},
                       {"received", bytes_json(r.received)},
                       {"computing", r.computing},
-                      {"exposed", r.waiting},
+                      {"exposed_communication", r.exposed_communication},
                       {"buffer_bytes", r.buffer_bytes}});
   }
   return totals;
@@ -58,14 +59,14 @@ json comparison_json(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const Summary& s = row.summary;
     if (!row.reason.empty()) {
-      all.push_back({{"schedule", row.schedule}, {"layout", row.layout}, {"refuses", row.reason}});
+      all.push_back({{"schedule", row.schedule}, {"layout", row.layout}, {"unsupported", row.reason}});
     } else {
       all.push_back({{"schedule", row.schedule},
                      {"layout", row.layout},
                      {"time", s.time},
-                     {"exposed", s.exposed},
-                     {"intra_bytes", s.intra_bytes},
-                     {"inter_bytes", s.inter_bytes},
+                     {"exposed_communication", s.exposed},
+                     {"intra_node_bytes", s.intra_bytes},
+                     {"inter_node_bytes", s.inter_bytes},
                      {"imbalance", {{"worker", s.imbalance.worker}, {"step", s.imbalance.step}}},
                      {"buffer_bytes", s.buffer_bytes}});
     }
@@ -74,11 +75,13 @@ json comparison_json(const std::vector<Row>& rows) {
 }
 
 json transfer_json(const plan::Plan& plan, int rank, const plan::Transfer& t, const char* peer) {
-  return {{"what", name_of(t.piece.tensor)},
-          {"of", t.piece.owner},
+  const LinkClass link = simulate::link_between(plan.problem.topology, rank, t.peer);
+  return {{"what", name_of(t.slice.tensor)},
+          {"of", t.slice.owner},
           {peer, t.peer},
           {"bytes", simulate::bytes_of(plan.problem, t)},
-          {"link", name_of(simulate::link_between(plan.problem.topology, rank, t.peer))},
+          {"link", app::old_name_of(link)},
+          {"link_class", name_of(link)},
           {"channel", name_of(t.channel)}};
 }
 
@@ -107,6 +110,8 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};
   if (!comparison.empty()) head["comparison"] = comparison_json(comparison);
+  head["format_version"] = config::output_format_version;
+  config::add_old_keys(head, "plan");
   io::write_atomically(path, [&](const std::filesystem::path& temporary) {
     std::ofstream out(temporary, std::ios::binary);
     std::string text = head.dump();

@@ -14,6 +14,7 @@
 #include <annulus/plan/validate.hpp>
 #include <annulus/simulate/simulate.hpp>
 
+#include "common/renamed_options.hpp"
 #include "plan/comparison.hpp"
 #include "plan/html_report.hpp"
 #include "plan/json_report.hpp"
@@ -78,7 +79,8 @@ int main(int argc, char** argv) {
   annulus::planner::Options options;
   annulus::planner::add_options(app, options);
   try {
-    app.parse(argc, argv);
+    annulus::app::Arguments arguments(app, argc, argv);
+    app.parse(arguments.count(), arguments.values());
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
   }

@@ -23,9 +23,9 @@ plan::Pass parse_pass(const std::string& text) {
 
 void add_options(CLI::App& app, Options& o) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--ranks", o.ranks, "Ranks; 0: those of the topology file, else 8");
+  app.add_option("--ranks", o.ranks, "Ranks; 0: those of the cluster file, else 8");
   app.add_option("--ranks-per-node", o.ranks_per_node,
-                 "Of them on one node; 0: as the topology file says, else 8");
+                 "Of them on one node; 0: as the cluster file says, else 8");
   app.add_option("--tokens", o.tokens, "Length of the whole sequence");
   app.add_option("--heads", o.heads, "Query heads");
   app.add_option("--kv-heads", o.kv_heads, "Key and value heads; 0: as many as query heads");
@@ -42,7 +42,7 @@ void add_options(CLI::App& app, Options& o) {
                  "Of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a "
                  "node where it fits, context-first the ring");
   app.add_option("--pass", o.pass, "forward or backward");
-  app.add_option("--topology", o.topology,
+  app.add_option("--cluster", o.topology,
                  "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
                  "H100's class");
   app.add_option("--memory-limit", o.memory_limit,

@@ -15,8 +15,8 @@ namespace annulus::planner {
 
 /// The command line.
 struct Options {
-  int ranks = 0;           ///< 0: those of the topology file, else 8
-  int ranks_per_node = 0;  ///< 0: those of the topology file, else 8
+  int ranks = 0;           ///< 0: those of the cluster file, else 8
+  int ranks_per_node = 0;  ///< 0: those of the cluster file, else 8
   std::int64_t tokens = 131072;
   int heads = 32;
   int kv_heads = 0;  ///< 0: as many as heads
@@ -44,7 +44,7 @@ struct Case {
   plan::Pass pass = plan::Pass::forward;
 };
 
-/// Reads the topology file and checks the options. Throws Error naming the option that is wrong.
+/// Reads the cluster file and checks the options. Throws Error naming the option that is wrong.
 Case make_case(const Options& options);
 
 }  // namespace annulus::planner

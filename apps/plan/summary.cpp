@@ -15,10 +15,10 @@ Summary summarize(const simulate::Simulation& simulation) {
   s.time = simulation.time;
   s.imbalance = simulation.imbalance;
   for (const simulate::RankSummary& rank : simulation.ranks) {
-    s.exposed = std::max(s.exposed, rank.waiting);
-    s.exposed_mean += rank.waiting / static_cast<double>(simulation.ranks.size());
-    s.intra_bytes += sum(rank.sent, simulate::LinkClass::intra);
-    s.inter_bytes += sum(rank.sent, simulate::LinkClass::inter);
+    s.exposed = std::max(s.exposed, rank.exposed_communication);
+    s.exposed_mean += rank.exposed_communication / static_cast<double>(simulation.ranks.size());
+    s.intra_bytes += sum(rank.sent, simulate::LinkClass::intra_node);
+    s.inter_bytes += sum(rank.sent, simulate::LinkClass::inter_node);
     s.buffer_bytes = std::max(s.buffer_bytes, rank.buffer_bytes);
   }
   return s;

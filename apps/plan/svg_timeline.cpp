@@ -174,8 +174,8 @@ class Drawing {
     }
     for (const ComputeSpan* c : computes_[r]) draw(*c);
     y_ += compute_height + lane_gap;
-    draw_sent("to its node", sent_[r][static_cast<std::size_t>(LinkClass::intra)]);
-    draw_sent("to other nodes", sent_[r][static_cast<std::size_t>(LinkClass::inter)]);
+    draw_sent("to its node", sent_[r][static_cast<std::size_t>(LinkClass::intra_node)]);
+    draw_sent("to other nodes", sent_[r][static_cast<std::size_t>(LinkClass::inter_node)]);
     y_ += rank_gap;
   }
 

@@ -15,9 +15,9 @@ std::string quoted(const std::string& value) {
   return text + "'";
 }
 
-std::string shell_text(const RankScene& scene, const std::vector<machine::Setting>& settings) {
-  std::string text = fmt::format("# local rank {} of {} on {}\n", scene.place.local_rank,
-                                 scene.place.local_ranks, scene.node.machine.host);
+std::string shell_text(const RankInventory& inventory, const std::vector<machine::Setting>& settings) {
+  std::string text = fmt::format("# local rank {} of {} on {}\n", inventory.binding.local_rank,
+                                 inventory.binding.local_ranks, inventory.node.machine.host);
   for (const machine::Setting& setting : settings)
     text += fmt::format("{}export {}={}  # {}\n", setting.kept ? "# " : "", setting.name,
                         quoted(setting.value), setting.why);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "topology/scene.hpp"
+#include "topology/inventory.hpp"
 
 namespace annulus::topology_app {
 
@@ -10,10 +10,10 @@ namespace annulus::topology_app {
 std::string quoted(const std::string& value);
 
 /// --env: lines for a shell, a comment with the reason behind each.
-std::string shell_text(const RankScene& scene, const std::vector<machine::Setting>& settings);
+std::string shell_text(const RankInventory& inventory, const std::vector<machine::Setting>& settings);
 
 /// --exec: sets the environment, binds the process and becomes the command. Returns only by an Error.
-[[noreturn]] void execute(const Options& options, const RankScene& scene,
+[[noreturn]] void execute(const Options& options, const RankInventory& inventory,
                           const std::vector<machine::Setting>& settings);
 
 }  // namespace annulus::topology_app

@@ -13,19 +13,20 @@
 
 namespace annulus::topology_app {
 
-void execute(const Options& options, const RankScene& scene, const std::vector<machine::Setting>& settings) {
-  const bool log = scene.speaks && std::getenv("ANNULUS_TOPOLOGY_QUIET") == nullptr;
+void execute(const Options& options, const RankInventory& inventory,
+             const std::vector<machine::Setting>& settings) {
+  const bool log = inventory.speaks && std::getenv("ANNULUS_TOPOLOGY_QUIET") == nullptr;
   for (const machine::Setting& setting : settings) {
     if (log)
       fmt::print(stderr, "annulus-topology: rank 0: {}={}  # {}\n", setting.name, setting.value, setting.why);
     if (!setting.kept) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
   }
-  const machine::Machine& node = scene.node.machine;
-  if (!scene.bound && !scene.place.cores.empty()) {
+  const machine::Machine& node = inventory.node.machine;
+  if (!inventory.bound && !inventory.binding.cores.empty()) {
     std::vector<int> numa;
-    for (const int index : scene.place.numa)
+    for (const int index : inventory.binding.numa)
       numa.push_back(node.numa[static_cast<std::size_t>(index)].os_index);
-    const std::string failed = machine::bind_this_process(machine::cpus_of(node, scene.place), numa);
+    const std::string failed = machine::bind_this_process(machine::cpus_of(node, inventory.binding), numa);
     if (log && !failed.empty())
       fmt::print(stderr, "annulus-topology: warning: {}: not bound to {}\n", node.host, failed);
   }

@@ -8,16 +8,16 @@ namespace {
 using machine::Machine;
 using nlohmann::json;
 
-json to_json(const machine::Place& place) {
-  return {{"bus", place.bus.empty() ? json() : json(place.bus)},
-          {"numa", place.numa < 0 ? json() : json(place.numa)},
-          {"socket", place.socket < 0 ? json() : json(place.socket)}};
+json to_json(const machine::DeviceLocality& locality) {
+  return {{"bus", locality.bus.empty() ? json() : json(locality.bus)},
+          {"numa", locality.numa < 0 ? json() : json(locality.numa)},
+          {"socket", locality.socket < 0 ? json() : json(locality.socket)}};
 }
 
 json gpus_json(const Machine& machine) {
   json list = json::array();
   for (const machine::Gpu& gpu : machine.gpus) {
-    json entry = to_json(gpu.place);
+    json entry = to_json(gpu.locality);
     entry.update({{"name", gpu.name},
                   {"ordinal", gpu.ordinal < 0 ? json() : json(gpu.ordinal)},
                   {"nvlinks", gpu.nvlinks},
@@ -32,35 +32,36 @@ json nics_json(const Machine& machine) {
   json list = json::array();
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     const machine::Nic& nic = machine.nics[i];
-    json entry = to_json(nic.place);
-    json reach = json::array();
-    for (const auto& of_gpu : machine.reach) reach.push_back(name_of(of_gpu[i]));
+    json entry = to_json(nic.locality);
+    json path = json::array();
+    for (const auto& of_gpu : machine.paths) path.push_back(name_of(of_gpu[i]));
     entry.update({{"device", nic.device.empty() ? json() : json(nic.device)},
                   {"interface", nic.interface.empty() ? json() : json(nic.interface)},
                   {"kind", name_of(nic.kind)},
                   {"rate", nic.rate > 0 ? json(nic.rate) : json()},
                   {"up", nic.up},
                   {"address", nic.address.empty() ? json() : json(nic.address)},
-                  {"reach_of_gpus", reach}});
+                  {"path_types_of_gpus", path}});
     list.push_back(entry);
   }
   return list;
 }
 
-json rank_json(const Machine& machine, const machine::Parts& parts, const machine::RankPlace& rank) {
-  const bool has_card = rank.rail >= 0;
-  const int nic = has_card ? parts.rails[static_cast<std::size_t>(rank.rail)] : -1;
+json rank_json(const Machine& machine, const machine::NodeResources& resources,
+               const machine::RankBinding& rank) {
+  const bool has_card = rank.nic >= 0;
+  const int nic = has_card ? resources.nics[static_cast<std::size_t>(rank.nic)] : -1;
   std::vector<std::string> cards;
-  for (const int rail : rank.rails)
+  for (const int index : rank.nics)
     cards.push_back(
-        machine.nics[static_cast<std::size_t>(parts.rails[static_cast<std::size_t>(rail)])].name());
-  const bool is_known = has_card && !machine.nics[static_cast<std::size_t>(nic)].place.bus.empty();
+        machine.nics[static_cast<std::size_t>(resources.nics[static_cast<std::size_t>(index)])].name());
+  const bool is_known = has_card && !machine.nics[static_cast<std::size_t>(nic)].locality.bus.empty();
   return {{"local_rank", rank.local_rank},
           {"gpu", rank.gpu < 0 ? json() : json(rank.gpu)},
-          {"rail", has_card ? json(rank.rail) : json()},
-          {"card", has_card ? json(machine.nics[static_cast<std::size_t>(nic)].name()) : json()},
-          {"cards", cards},
-          {"reach", is_known ? json(name_of(rank.reach)) : json()},
+          {"nic_index", has_card ? json(rank.nic) : json()},
+          {"nic", has_card ? json(machine.nics[static_cast<std::size_t>(nic)].name()) : json()},
+          {"nics", cards},
+          {"path_type", is_known ? json(name_of(rank.path)) : json()},
           {"cpus", machine::cpus_of(machine, rank)},
           {"numa", rank.numa},
           {"cores_shared", rank.shared}};
@@ -68,12 +69,13 @@ json rank_json(const Machine& machine, const machine::Parts& parts, const machin
 
 json node_json(const Node& node) {
   const Machine& machine = node.machine;
-  json numa = json::array(), rails = json::array(), ranks = json::array();
+  json numa = json::array(), nics = json::array(), ranks = json::array();
   for (const machine::NumaNode& entry : machine.numa)
     numa.push_back({{"os_index", entry.os_index}, {"memory", entry.memory}, {"socket", entry.socket}});
-  for (const int rail : node.parts.rails)
-    rails.push_back(machine.nics[static_cast<std::size_t>(rail)].name());
-  for (const machine::RankPlace& rank : node.ranks) ranks.push_back(rank_json(machine, node.parts, rank));
+  for (const int index : node.resources.nics)
+    nics.push_back(machine.nics[static_cast<std::size_t>(index)].name());
+  for (const machine::RankBinding& rank : node.ranks)
+    ranks.push_back(rank_json(machine, node.resources, rank));
   return {{"host", machine.host},
           {"processor", machine.processor},
           {"sockets", machine.sockets},
@@ -83,14 +85,14 @@ json node_json(const Node& node) {
           {"gpus", gpus_json(machine)},
           {"nics", nics_json(machine)},
           {"software", machine.software},
-          {"rails", rails},
+          {"fabric_nics", nics},
           {"ranks", ranks}};
 }
 
-json findings_json(const std::vector<Finding>& findings) {
+json diagnostics_json(const std::vector<Diagnostic>& diagnostics) {
   json list = json::array();
-  for (const Finding& finding : findings)
-    list.push_back({{"severity", finding.error ? "error" : "warning"}, {"text", finding.text}});
+  for (const Diagnostic& diagnostic : diagnostics)
+    list.push_back({{"severity", diagnostic.error ? "error" : "warning"}, {"text", diagnostic.text}});
   return list;
 }
 
@@ -100,43 +102,43 @@ json head() {
 
 }  // namespace
 
-json to_json(const Scene& scene, const machine::Guess& guess) {
+json to_json(const JobInventory& inventory, const machine::Guess& guess) {
   json all = head();
   json leaves = json::array(), nodes = json::array(), leaf_of = json::array();
-  for (const LeafSwitch& leaf : scene.job.leaves)
+  for (const LeafSwitch& leaf : inventory.job.leaves)
     leaves.push_back({{"name", leaf.name}, {"path", leaf.path}, {"hosts", leaf.hosts}});
-  for (int node = 0; node < scene.job.nodes(); ++node) {
-    const int leaf = scene.job.leaf(node);
-    leaf_of.push_back(leaf < 0 ? json() : json(scene.job.leaves[static_cast<std::size_t>(leaf)].name));
+  for (int node = 0; node < inventory.job.nodes(); ++node) {
+    const int leaf = inventory.job.leaf(node);
+    leaf_of.push_back(leaf < 0 ? json() : json(inventory.job.leaves[static_cast<std::size_t>(leaf)].name));
   }
-  for (const Node& node : scene.nodes) nodes.push_back(node_json(node));
+  for (const Node& node : inventory.nodes) nodes.push_back(node_json(node));
   const auto link = [](const simulate::Link& l) {
     return json{{"bandwidth", l.bandwidth}, {"latency", l.latency}};
   };
-  all["job"] = {{"source", scene.job.source},
-                {"hosts", scene.job.hosts},
+  all["job"] = {{"source", inventory.job.source},
+                {"hosts", inventory.job.hosts},
                 {"switch_of_host", leaf_of},
-                {"host_of_rank", scene.job.node_of_rank},
+                {"host_of_rank", inventory.job.node_of_rank},
                 {"switches", leaves}};
   all["nodes"] = nodes;
-  all["guess"] = {{"inside", link(guess.cluster.inside)},
-                  {"between", link(guess.cluster.between)},
-                  {"rails", guess.cluster.rails},
+  all["guess"] = {{"intra_node", link(guess.cluster.intra_node)},
+                  {"inter_node", link(guess.cluster.inter_node)},
+                  {"nics_per_node", guess.cluster.nics_per_node},
                   {"cluster", simulate::to_text(guess.cluster, guess.comments)}};
-  all["findings"] = findings_json(scene.findings);
+  all["diagnostics"] = diagnostics_json(inventory.diagnostics);
   return all;
 }
 
-json to_json(const RankScene& scene, const std::vector<machine::Setting>& settings) {
+json to_json(const RankInventory& inventory, const std::vector<machine::Setting>& settings) {
   json all = head(), list = json::array();
   for (const machine::Setting& setting : settings)
     list.push_back(
         {{"name", setting.name}, {"value", setting.value}, {"why", setting.why}, {"kept", setting.kept}});
-  all["host"] = scene.node.machine.host;
-  all["rank"] = rank_json(scene.node.machine, scene.node.parts, scene.place);
-  all["bound_by_launcher"] = scene.bound;
+  all["host"] = inventory.node.machine.host;
+  all["rank"] = rank_json(inventory.node.machine, inventory.node.resources, inventory.binding);
+  all["bound_by_launcher"] = inventory.bound;
   all["environment"] = list;
-  all["findings"] = findings_json(scene.findings);
+  all["diagnostics"] = diagnostics_json(inventory.diagnostics);
   return all;
 }
 

@@ -30,10 +30,10 @@ int number(const Variables& variables, const char* name) {
   return std::atoi(variables(name).value_or("0").c_str());
 }
 
-int cpus_on_node(const Scene& scene, const Variables& variables) {
+int cpus_on_node(const JobInventory& inventory, const Variables& variables) {
   if (const int given = number(variables, "SLURM_CPUS_ON_NODE"); given > 0) return given;
   int cpus = 0;
-  for (const machine::Core& core : scene.nodes.front().machine.cores)
+  for (const machine::Core& core : inventory.nodes.front().machine.cores)
     cpus += core.allowed ? static_cast<int>(core.cpus.size()) : 0;
   return cpus;
 }
@@ -59,32 +59,32 @@ std::vector<std::string> leaves_above(const Job& job, const std::vector<int>& no
 
 }  // namespace
 
-Launch plan_launch(const Options& options, const Scene& scene, const Variables& variables) {
+Launch plan_launch(const Options& options, const JobInventory& inventory, const Variables& variables) {
   require_equal(
-      variables, "SLURM_JOB_CPUS_PER_NODE", scene.job, "processors",
+      variables, "SLURM_JOB_CPUS_PER_NODE", inventory.job, "processors",
       "ranks do equal work: ask for whole nodes of one type (--exclusive, --constraint), or for equal parts "
       "(--ntasks-per-node, --cpus-per-task)");
   if (variables("SLURM_NTASKS") && options.ranks_per_node == 0)
-    require_equal(variables, "SLURM_TASKS_PER_NODE", scene.job, "tasks",
+    require_equal(variables, "SLURM_TASKS_PER_NODE", inventory.job, "tasks",
                   "ranks do equal work: give --ntasks-per-node and not only --ntasks");
   Launch launch;
-  launch.ranks_per_node = static_cast<int>(scene.nodes.front().ranks.size());
-  const int cpus = cpus_on_node(scene, variables);
+  launch.ranks_per_node = static_cast<int>(inventory.nodes.front().ranks.size());
+  const int cpus = cpus_on_node(inventory, variables);
   launch.cpus_per_rank = cpus_of_rank(options, variables, cpus, launch.ranks_per_node);
   require(launch.cpus_per_rank > 0 && launch.cpus_per_rank * launch.ranks_per_node <= cpus,
           "{}: the job has {} processors there, and {} ranks are to have {} each: ask for more "
           "(--cpus-per-task, --exclusive), or start fewer ranks (--ntasks-per-node)",
-          scene.job.hosts.front(), cpus, launch.ranks_per_node, std::max(1, launch.cpus_per_rank));
-  require(options.nodes <= scene.job.nodes(), "--nodes {}: the job has {} ({})", options.nodes,
-          scene.job.nodes(), fmt::join(scene.job.hosts, ", "));
-  const std::vector<int> order = switch_order(scene.job);
+          inventory.job.hosts.front(), cpus, launch.ranks_per_node, std::max(1, launch.cpus_per_rank));
+  require(options.nodes <= inventory.job.nodes(), "--nodes {}: the job has {} ({})", options.nodes,
+          inventory.job.nodes(), fmt::join(inventory.job.hosts, ", "));
+  const std::vector<int> order = switch_order(inventory.job);
   const std::size_t nodes = options.nodes > 0 ? static_cast<std::size_t>(options.nodes) : order.size();
   std::vector<int> taken(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(nodes));
   // Without a host file the ranks come in Slurm's order.
   if (options.hostfile.empty()) std::sort(taken.begin(), taken.end());
   launch.arbitrary = !std::is_sorted(taken.begin(), taken.end());
-  for (const int node : taken) launch.hosts.push_back(scene.job.hosts[static_cast<std::size_t>(node)]);
-  launch.switches = leaves_above(scene.job, taken);
+  for (const int node : taken) launch.hosts.push_back(inventory.job.hosts[static_cast<std::size_t>(node)]);
+  launch.switches = leaves_above(inventory.job, taken);
   return launch;
 }
 

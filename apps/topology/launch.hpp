@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/scene.hpp"
+#include "topology/inventory.hpp"
 
 namespace annulus::topology_app {
 
@@ -12,14 +12,14 @@ struct Launch {
   std::vector<std::string> hosts;     ///< in the order of the ranks
   std::vector<std::string> switches;  ///< leaf switches above these, in the same order; empty: not known
   int ranks_per_node = 1;
-  int cpus_per_rank = 1;   ///< logical processors, as --cpus-per-task counts
+  int cpus_per_rank = 1;   ///< logical CPUs, as --cpus-per-task counts
   bool arbitrary = false;  ///< the order is not Slurm's own: it needs a host file
 };
 
 /// Plans the start of the job's ranks, or of a step on `options.nodes` of its nodes. Throws Error that names
 /// the nodes when they were not given equally many tasks or processors, when there are fewer nodes than asked
 /// for, and when a node has fewer processors than ranks.
-Launch plan_launch(const Options& options, const Scene& scene, const Variables& variables);
+Launch plan_launch(const Options& options, const JobInventory& inventory, const Variables& variables);
 
 /// Lines for a shell. Writes --hostfile when the order needs it.
 std::string shell_text(const Options& options, const Launch& launch);

@@ -13,11 +13,12 @@
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "common/output_json.hpp"
 #include "topology/environment_text.hpp"
+#include "topology/inventory.hpp"
 #include "topology/json_report.hpp"
 #include "topology/launch.hpp"
 #include "topology/options.hpp"
-#include "topology/scene.hpp"
 #include "topology/tree.hpp"
 
 namespace annulus::topology_app {
@@ -26,7 +27,7 @@ namespace {
 /// Writes JSON where --json says. Returns whether it went to stdout.
 bool write_json(const Options& options, const nlohmann::json& json) {
   if (options.json.empty()) return false;
-  const std::string text = json.dump(2) + "\n";
+  const std::string text = app::output_text(json, "topology");
   if (options.json == "-")
     fmt::print("{}", text);
   else
@@ -44,7 +45,7 @@ int save(const Options& options, const Variables& variables) {
   // A node of the wrong type says so itself, before all are compared.
   machine::Machine machine = description.machine;
   machine.host = host;
-  report(machine::parts_of(machine, profile_of(options)).findings, options.strict);
+  report(machine::node_resources(machine, profile_of(options)).diagnostics, options.strict);
   return 0;
 }
 
@@ -56,28 +57,29 @@ int where(const Variables& variables) {
 }
 
 int rank(const Options& options, const Variables& variables) {
-  const RankScene scene = make_rank_scene(options, variables);
-  const auto settings =
-      settings_of(scene.node.machine, scene.node.parts, scene.place, scene.profile, variables);
-  const bool printed = write_json(options, to_json(scene, settings));
-  std::vector<Finding> findings = scene.findings;
+  const RankInventory inventory = take_rank_inventory(options, variables);
+  const auto settings = settings_of(inventory.node.machine, inventory.node.resources, inventory.binding,
+                                    inventory.profile, variables);
+  const bool printed = write_json(options, to_json(inventory, settings));
+  std::vector<Diagnostic> diagnostics = inventory.diagnostics;
   // Every rank is refused for itself; the job's first look has warned.
   if (options.execute && !options.strict)
-    std::erase_if(findings, [](const Finding& finding) { return !finding.error; });
-  report(findings, options.strict);
-  if (options.execute) execute(options, scene, settings);
-  if (!printed) fmt::print("{}", shell_text(scene, settings));
+    std::erase_if(diagnostics, [](const Diagnostic& diagnostic) { return !diagnostic.error; });
+  report(diagnostics, options.strict);
+  if (options.execute) execute(options, inventory, settings);
+  if (!printed) fmt::print("{}", shell_text(inventory, settings));
   return 0;
 }
 
-machine::Guess guess_of(const Scene& scene) {
-  const Node& node = scene.nodes.front();
-  machine::Guess guess = machine::guess_cluster(node.machine, node.parts, node.ranks, topology_of(scene.job));
+machine::Guess guess_of(const JobInventory& inventory) {
+  const Node& node = inventory.nodes.front();
+  machine::Guess guess =
+      machine::guess_cluster(node.machine, node.resources, node.ranks, topology_of(inventory.job));
   guess.comments.file = fmt::format(
       "Written by annulus-topology {} ({}) for {}.\nEvery rate is a guess from the class of the device: "
       "measure with "
       "'annulus-bench links --base THIS-FILE --output FILE'.",
-      version(), git_hash(), scene.job.source);
+      version(), git_hash(), inventory.job.source);
   return guess;
 }
 
@@ -88,13 +90,13 @@ int run(const Options& options) {
   if (options.where) return where(variables);
   if (options.env || options.execute) return rank(options, variables);
 
-  const Scene scene = make_scene(options, variables);
-  const machine::Guess guess = guess_of(scene);
-  const bool printed = write_json(options, to_json(scene, guess));
-  if (!options.launch && !printed) fmt::print("{}", tree_text(scene, guess));
+  const JobInventory inventory = take_inventory(options, variables);
+  const machine::Guess guess = guess_of(inventory);
+  const bool printed = write_json(options, to_json(inventory, guess));
+  if (!options.launch && !printed) fmt::print("{}", tree_text(inventory, guess));
   std::fflush(stdout);
-  report(scene.findings, options.strict);
-  if (options.launch) fmt::print("{}", shell_text(options, plan_launch(options, scene, variables)));
+  report(inventory.diagnostics, options.strict);
+  if (options.launch) fmt::print("{}", shell_text(options, plan_launch(options, inventory, variables)));
   if (!options.output.empty())
     io::write_text_atomically(options.output, simulate::to_text(guess.cluster, guess.comments));
   return 0;

@@ -24,15 +24,15 @@ std::string rate_text(double bits) {
 
 std::string gpu_line(const Machine& node, std::size_t index) {
   const Gpu& gpu = node.gpus[index];
-  std::string text = fmt::format("GPU {}  {}  {}", index, gpu.place.bus, gpu.name);
+  std::string text = fmt::format("GPU {}  {}  {}", index, gpu.locality.bus, gpu.name);
   if (gpu.nvlinks > 0) text += fmt::format(", {} NVLinks{}", gpu.nvlinks, gpu.nvswitch ? " to switches" : "");
   return gpu.ordinal < 0 ? text + " (not shown to this process)" : text;
 }
 
-std::string nic_line(const Nic& nic, bool rail) {
-  std::string text = fmt::format("{} {}", rail ? "card" : "other", nic.name());
+std::string nic_line(const Nic& nic, bool index) {
+  std::string text = fmt::format("{} {}", index ? "card" : "other", nic.name());
   if (!nic.device.empty() && !nic.interface.empty()) text += fmt::format(" ({})", nic.interface);
-  if (!nic.place.bus.empty()) text += "  " + nic.place.bus;
+  if (!nic.locality.bus.empty()) text += "  " + nic.locality.bus;
   text += fmt::format("  {}, {}", name_of(nic.kind), rate_text(nic.rate));
   if (!nic.address.empty()) text += ", " + nic.address;
   return nic.up ? text : text + ", down";
@@ -68,11 +68,11 @@ std::string node_text(const Node& node) {
   // Devices under their NUMA node; those of no single one at the end.
   std::map<int, std::vector<std::string>> devices;
   for (std::size_t i = 0; i < machine.gpus.size(); ++i)
-    devices[machine.gpus[i].place.numa].push_back(gpu_line(machine, i));
+    devices[machine.gpus[i].locality.numa].push_back(gpu_line(machine, i));
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
-    const bool rail = std::find(node.parts.rails.begin(), node.parts.rails.end(), static_cast<int>(i)) !=
-                      node.parts.rails.end();
-    devices[machine.nics[i].place.numa].push_back(nic_line(machine.nics[i], rail));
+    const bool index = std::find(node.resources.nics.begin(), node.resources.nics.end(),
+                                 static_cast<int>(i)) != node.resources.nics.end();
+    devices[machine.nics[i].locality.numa].push_back(nic_line(machine.nics[i], index));
   }
   const bool loose = devices.contains(-1);
   for (int numa = 0; numa < static_cast<int>(machine.numa.size()); ++numa) {
@@ -87,15 +87,15 @@ std::string node_text(const Node& node) {
   return text;
 }
 
-std::string reach_text(const Node& node) {
-  if (node.machine.gpus.empty() || node.parts.rails.empty()) return {};
+std::string paths_text(const Node& node) {
+  if (node.machine.gpus.empty() || node.resources.nics.empty()) return {};
   std::string text = fmt::format("\n{:<8}", "");
-  for (const int rail : node.parts.rails)
-    text += fmt::format(" {:<8}", node.machine.nics[static_cast<std::size_t>(rail)].name());
+  for (const int index : node.resources.nics)
+    text += fmt::format(" {:<8}", node.machine.nics[static_cast<std::size_t>(index)].name());
   for (std::size_t gpu = 0; gpu < node.machine.gpus.size(); ++gpu) {
     text += fmt::format("\nGPU {:<4}", gpu);
-    for (const int rail : node.parts.rails)
-      text += fmt::format(" {:<8}", name_of(node.machine.reach[gpu][static_cast<std::size_t>(rail)]));
+    for (const int index : node.resources.nics)
+      text += fmt::format(" {:<8}", name_of(node.machine.paths[gpu][static_cast<std::size_t>(index)]));
   }
   return text +
          "\nPIX: one PCIe switch between, PXB: several, PHB: a host bridge, NODE: a NUMA node, SOCK: a "
@@ -103,37 +103,37 @@ std::string reach_text(const Node& node) {
 }
 
 /// Empty for cards of which it is not known where they hang.
-std::string_view reach_of(const Node& node, const machine::RankPlace& rank) {
-  if (rank.rail < 0) return "";
-  const int nic = node.parts.rails[static_cast<std::size_t>(rank.rail)];
-  return node.machine.nics[static_cast<std::size_t>(nic)].place.bus.empty() ? "" : name_of(rank.reach);
+std::string_view path_of(const Node& node, const machine::RankBinding& rank) {
+  if (rank.nic < 0) return "";
+  const int nic = node.resources.nics[static_cast<std::size_t>(rank.nic)];
+  return node.machine.nics[static_cast<std::size_t>(nic)].locality.bus.empty() ? "" : name_of(rank.path);
 }
 
 std::string ranks_text(const Node& node) {
   std::string text = fmt::format("\n{:<10} {:<5} {:<16} {:<8} {:<24} {}\n", "local rank", "GPU", "card", "",
                                  "processors", "memory of");
-  for (const machine::RankPlace& rank : node.ranks) {
+  for (const machine::RankBinding& rank : node.ranks) {
     std::vector<int> numa;
     for (const int index : rank.numa)
       numa.push_back(node.machine.numa[static_cast<std::size_t>(index)].os_index);
     const std::string card =
-        rank.rail < 0
+        rank.nic < 0
             ? "none"
             : node.machine
-                  .nics[static_cast<std::size_t>(node.parts.rails[static_cast<std::size_t>(rank.rail)])]
+                  .nics[static_cast<std::size_t>(node.resources.nics[static_cast<std::size_t>(rank.nic)])]
                   .name();
     text += fmt::format("{:<10} {:<5} {:<16} {:<8} {:<24} NUMA {}\n", rank.local_rank,
-                        rank.gpu >= 0              ? fmt::to_string(rank.gpu)
-                        : node.parts.gpu_count > 0 ? "(any)"
-                                                   : "none",
-                        card, reach_of(node, rank), machine::list_text(machine::cpus_of(node.machine, rank)),
+                        rank.gpu >= 0                  ? fmt::to_string(rank.gpu)
+                        : node.resources.gpu_count > 0 ? "(any)"
+                                                       : "none",
+                        card, path_of(node, rank), machine::list_text(machine::cpus_of(node.machine, rank)),
                         machine::list_text(numa));
   }
   return text;
 }
 
-std::string job_text(const Scene& scene) {
-  const Job& job = scene.job;
+std::string job_text(const JobInventory& inventory) {
+  const Job& job = inventory.job;
   const auto topology = topology_of(job);
   std::string text = fmt::format(
       "{}: {}\n", job.source,
@@ -157,17 +157,19 @@ std::string link_text(const simulate::Link& link) {
 
 }  // namespace
 
-std::string tree_text(const Scene& scene, const machine::Guess& guess) {
-  std::string text = job_text(scene);
+std::string tree_text(const JobInventory& inventory, const machine::Guess& guess) {
+  std::string text = job_text(inventory);
   // Nodes are alike, or there is an error that says how they differ.
-  const Node& node = scene.nodes.front();
-  text += fmt::format(
-      "\n{}{}: {}", node.machine.host,
-      scene.nodes.size() > 1 ? fmt::format(" (and {} more that were looked at)", scene.nodes.size() - 1) : "",
-      node_text(node));
-  text += reach_text(node) + ranks_text(node);
-  text += fmt::format("\ninside a node   {}   {}\nbetween nodes   {}   {}\n", link_text(guess.cluster.inside),
-                      guess.comments.inside, link_text(guess.cluster.between), guess.comments.between);
+  const Node& node = inventory.nodes.front();
+  text += fmt::format("\n{}{}: {}", node.machine.host,
+                      inventory.nodes.size() > 1
+                          ? fmt::format(" (and {} more that were looked at)", inventory.nodes.size() - 1)
+                          : "",
+                      node_text(node));
+  text += paths_text(node) + ranks_text(node);
+  text +=
+      fmt::format("\ninside a node   {}   {}\nbetween nodes   {}   {}\n", link_text(guess.cluster.intra_node),
+                  guess.comments.intra_node, link_text(guess.cluster.inter_node), guess.comments.inter_node);
   return text + "\nMeasure instead: annulus-bench links --output cluster.toml\n";
 }
 

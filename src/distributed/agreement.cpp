@@ -23,7 +23,8 @@ comm::Facts facts_of(const plan::Problem& p) {
                            : fmt::format("{} of them, fingerprint {:016x}", numbers.size(), fingerprint);
   };
   facts.add("the nodes of the ranks", p.topology.to_string(), remedy);
-  facts.add("the context groups", fmt::format("of {}, {}", p.grid.heads, name_of(p.grid.placement)), remedy);
+  facts.add("the Ulysses groups", fmt::format("of {}, {}", p.grid.ulysses_degree, name_of(p.grid.placement)),
+            remedy);
   facts.add("the layout", p.layout.to_string(), remedy);
   facts.add("the sequence length", p.mask.tokens(), remedy);
   facts.add("the mask", p.mask.outline(), remedy);

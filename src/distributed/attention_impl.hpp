@@ -39,7 +39,7 @@ class Attention<Exec, T>::Impl {
       const Cutting cutting{least_pairs, exec.concurrency()};
       forward_program = make_program(forward, communicator_.rank(), cutting);
       backward_program = make_program(backward, communicator_.rank(), cutting);
-      if (settings_.stand_in) {
+      if (settings_.synthetic_kernel) {
         for (Program* program : {&forward_program, &backward_program}) {
           count_pairs(*program, forward.problem.mask);
         }
@@ -74,13 +74,13 @@ class Attention<Exec, T>::Impl {
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
-    Homes homes{};
-    set(homes, plan::Tensor::q, q);
-    set(homes, plan::Tensor::k, k);
-    set(homes, plan::Tensor::v, v);
-    set(homes, plan::Tensor::o, out);
-    set(homes, plan::Tensor::lse, lse);
-    run(exec, forward_, homes, scale, {plan::Tensor::o, plan::Tensor::lse});
+    LocalArrays local_arrays{};
+    set(local_arrays, plan::Tensor::q, q);
+    set(local_arrays, plan::Tensor::k, k);
+    set(local_arrays, plan::Tensor::v, v);
+    set(local_arrays, plan::Tensor::o, out);
+    set(local_arrays, plan::Tensor::lse, lse);
+    run(exec, forward_, local_arrays, scale, {plan::Tensor::o, plan::Tensor::lse});
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -94,18 +94,18 @@ class Attention<Exec, T>::Impl {
     check_shape("dk", dk, problem_.kv_heads);
     check_shape("dv", dv, problem_.kv_heads);
     attention::row_dot<Exec, T>(exec, out, d_out, d_.view());
-    Homes homes{};
-    set(homes, plan::Tensor::q, q);
-    set(homes, plan::Tensor::k, k);
-    set(homes, plan::Tensor::v, v);
-    set(homes, plan::Tensor::o, out);
-    set(homes, plan::Tensor::lse, lse);
-    set(homes, plan::Tensor::d, d_.view());
-    set(homes, plan::Tensor::d_o, d_out);
-    set(homes, plan::Tensor::dq, dq);
-    set(homes, plan::Tensor::dk, dk);
-    set(homes, plan::Tensor::dv, dv);
-    run(exec, backward_, homes, scale, {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
+    LocalArrays local_arrays{};
+    set(local_arrays, plan::Tensor::q, q);
+    set(local_arrays, plan::Tensor::k, k);
+    set(local_arrays, plan::Tensor::v, v);
+    set(local_arrays, plan::Tensor::o, out);
+    set(local_arrays, plan::Tensor::lse, lse);
+    set(local_arrays, plan::Tensor::d, d_.view());
+    set(local_arrays, plan::Tensor::d_o, d_out);
+    set(local_arrays, plan::Tensor::dq, dq);
+    set(local_arrays, plan::Tensor::dk, dk);
+    set(local_arrays, plan::Tensor::dv, dv);
+    run(exec, backward_, local_arrays, scale, {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
   }
 
   void set_transfers(bool transfers) { transfers_ = transfers; }
@@ -168,17 +168,19 @@ class Attention<Exec, T>::Impl {
 
   /// Programs never write to what is const here: make_program refuses to.
   template <class View>
-  static void set(Homes& homes, plan::Tensor tensor, const View& view) {
-    homes[static_cast<std::size_t>(tensor)] = const_cast<typename View::non_const_value_type*>(view.data());
+  static void set(LocalArrays& local_arrays, plan::Tensor tensor, const View& view) {
+    local_arrays[static_cast<std::size_t>(tensor)] =
+        const_cast<typename View::non_const_value_type*>(view.data());
   }
 
   /// `results` hold nothing yet.
-  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const Homes& homes, float scale,
-           std::initializer_list<plan::Tensor> results) {
-    Executor<Exec, T> executor(exec, communicator_, buffers_, homes, mask_.rule(), scale, settings_);
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const LocalArrays& local_arrays,
+           float scale, std::initializer_list<plan::Tensor> results) {
+    Executor<Exec, T> executor(exec, communicator_, buffers_, local_arrays, mask_.rule(), scale, settings_);
     for (const plan::Tensor tensor : results) {
-      const plan::Piece whole = problem_.whole(tensor, communicator_.rank());
-      executor.start_from_nothing(block_of(whole, whole, plan::home, problem_.batch, problem_.head_dim));
+      const plan::TensorSlice whole = problem_.whole(tensor, communicator_.rank());
+      executor.start_from_nothing(
+          block_of(whole, whole, plan::local_slot, problem_.batch, problem_.head_dim));
     }
     executor.run(program, transfers_, waiting_, computing_);
   }

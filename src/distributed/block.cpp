@@ -2,9 +2,9 @@
 
 namespace annulus::distributed {
 
-using plan::Piece;
 using plan::Slot;
 using plan::Tensor;
+using plan::TensorSlice;
 
 bool Block::contiguous() const {
   if (elements() == 0) return true;
@@ -13,7 +13,7 @@ bool Block::contiguous() const {
   return heads_follow && batches_follow;
 }
 
-Block block_of(const Piece& held, const Piece& part, Slot slot, int batch, int head_dim) {
+Block block_of(const TensorSlice& held, const TensorSlice& part, Slot slot, int batch, int head_dim) {
   Block block;
   block.tensor = part.tensor;
   block.slot = slot;

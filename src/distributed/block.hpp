@@ -6,11 +6,11 @@
 
 namespace annulus::distributed {
 
-/// The elements of a piece inside the compact array that a slot holds: (batch, heads, run), where a run is
-/// the piece's rows of one head, contiguous in memory.
+/// The elements of a slice inside the compact array that a slot holds: (batch, heads, run), where a run is
+/// the slice's rows of one head, contiguous in memory.
 struct Block {
   plan::Tensor tensor = plan::Tensor::q;
-  plan::Slot slot = plan::home;
+  plan::Slot slot = plan::local_slot;
   std::int64_t offset = 0;  ///< elements before the first one
   std::int64_t batch = 0, heads = 0, rows = 0;
   std::int64_t width = 1;  ///< elements of a row: head_dim, or 1 for row statistics
@@ -24,7 +24,8 @@ struct Block {
 };
 
 /// The part `part` of the array of `held` that lies in `slot`. `batch` and `head_dim` as in Problem.
-Block block_of(const plan::Piece& held, const plan::Piece& part, plan::Slot slot, int batch, int head_dim);
+Block block_of(const plan::TensorSlice& held, const plan::TensorSlice& part, plan::Slot slot, int batch,
+               int head_dim);
 
 /// Type in which a tensor lies in memory: q, k, v, d_o like the problem's activations, everything else fp32.
 DType storage(plan::Tensor tensor, DType activation);

@@ -9,7 +9,7 @@ namespace annulus::distributed {
 
 namespace blocks_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// A block as runs of contiguous elements, cut into pieces of a size that keeps all threads busy.
+/// A block as runs of contiguous elements, cut into slices of a size that keeps all threads busy.
 struct Runs {
   std::int64_t batch_stride, head_stride, offset;
 
@@ -33,16 +33,16 @@ template <class Exec, class F>
 void for_each(const Exec& exec, const char* label, const Block& block, const Runs& a, const Runs& b,
               const F& f) {
   if (block.elements() == 0) return;
-  constexpr std::int64_t piece = 4096;  // elements of a team: long against its start, short against a shard
+  constexpr std::int64_t slice = 4096;  // elements of a team: long against its start, short against a shard
   const std::int64_t run = block.run(), heads = block.heads;
-  const std::int64_t pieces = ceil_divide(run, piece);
-  const Kokkos::TeamPolicy<Exec> policy(exec, static_cast<int>(block.batch * heads * pieces), Kokkos::AUTO);
+  const std::int64_t slices = ceil_divide(run, slice);
+  const Kokkos::TeamPolicy<Exec> policy(exec, static_cast<int>(block.batch * heads * slices), Kokkos::AUTO);
   Kokkos::parallel_for(
       label, policy, KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Exec>::member_type& team) {
         const std::int64_t index = team.league_rank();
-        const std::int64_t batch = index / (heads * pieces), head = index / pieces % heads;
-        const std::int64_t begin = index % pieces * piece;
-        const std::int64_t end = begin + piece < run ? begin + piece : run;
+        const std::int64_t batch = index / (heads * slices), head = index / slices % heads;
+        const std::int64_t begin = index % slices * slice;
+        const std::int64_t end = begin + slice < run ? begin + slice : run;
         const std::int64_t at_a = a.start(batch, head), at_b = b.start(batch, head);
         Kokkos::parallel_for(Kokkos::TeamVectorRange(team, begin, end),
                              [&](const std::int64_t i) { f(at_a + i, at_b + i); });

@@ -23,25 +23,25 @@
 namespace annulus::distributed {
 
 /// Arrays of slot 0 by tensor: the caller's inputs and results. Null where a pass has none.
-using Homes = std::array<void*, plan::tensor_count>;
+using LocalArrays = std::array<void*, plan::tensor_count>;
 
 /// Runs programs. Knows no schedule: what it does in which order is in the program.
 template <class Exec, class T>
 class Executor {
  public:
   Executor(const Exec& exec, comm::Communicator& communicator, const Buffers<Exec>& buffers,
-           const Homes& homes, const MaskRule& mask, float scale, const Settings& settings)
+           const LocalArrays& local_arrays, const MaskRule& mask, float scale, const Settings& settings)
       : exec_(exec),
         queue_(exec),
         communicator_(communicator),
         buffers_(buffers),
-        homes_(homes),
+        local_arrays_(local_arrays),
         mask_(mask),
         scale_(scale),
         settings_(settings) {}
 
-  /// The array at home of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
-  void start_from_nothing(const Block& home) { unwritten_.add(home, clearing()); }
+  /// The local buffer of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
+  void start_from_nothing(const Block& block) { unwritten_.add(block, clearing()); }
 
   /// What waits and local kernels take is added to `waiting` and `computing`. Without `transfers` nothing is
   /// sent, and nobody waited for.
@@ -50,14 +50,14 @@ class Executor {
     const Program& program = text->program();
     // Requests live here and nowhere longer: when an exception leaves this function they are given up.
     std::vector<comm::Request> requests(program.exchanges.size());
-    PlanWatch watch(communicator_.watch(), text, settings_.stall_limit);
-    int travelling = 0, number = -1;
+    PlanWatch watch(communicator_.watch(), text, settings_.stall_timeout);
+    int in_flight = 0, number = -1;
     for (const ProgramStep& step : program.steps) {
       ++number;
       const Region region(step.names.step);
       wait(requests, step.waits, step, watch, number, waiting);
       watch.enter(number, PlanWatch::Phase::accepts);
-      travelling -= static_cast<int>(step.waits.size());
+      in_flight -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
       for (const Cleared& cleared : step.clears) unwritten_.add(cleared.block, clearing());
       if (!step.posts.empty()) {
@@ -66,7 +66,7 @@ class Executor {
           watch.enter(number, PlanWatch::Phase::posts, e);
           const Exchange& exchange = program.exchanges[static_cast<std::size_t>(e)];
           if (transfers) requests[static_cast<std::size_t>(e)] = post(exchange);
-          ++travelling;
+          ++in_flight;
         }
       }
       if (!settings_.overlap) wait(requests, step.posts, step, watch, number, waiting);
@@ -76,7 +76,7 @@ class Executor {
         computing.begin(exec_);
         for (const LocalCall& call : step.computes) {
           local(program.pass, call);
-          if (travelling > 0) communicator_.progress();
+          if (in_flight > 0) communicator_.progress();
         }
         computing.end(exec_);
       }
@@ -100,8 +100,8 @@ class Executor {
   }
 
   void* base(const Block& block) const {
-    return block.slot == plan::home ? homes_[static_cast<std::size_t>(block.tensor)]
-                                    : buffers_.slot(block.tensor, block.slot);
+    return block.slot == plan::local_slot ? local_arrays_[static_cast<std::size_t>(block.tensor)]
+                                          : buffers_.slot(block.tensor, block.slot);
   }
   float* sums(const Block& block) const { return static_cast<float*>(base(block)); }
   static DType stored(const Block& block) { return storage(block.tensor, dtype_of<T>); }
@@ -167,8 +167,8 @@ class Executor {
   }
 
   void local(plan::Pass pass, const LocalCall& c) {
-    if (settings_.stand_in) {
-      settings_.stand_in({pass, c.pairs, c.q.rows, c.k.rows, &queue_});
+    if (settings_.synthetic_kernel) {
+      settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_});
       return;
     }
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
@@ -197,7 +197,7 @@ class Executor {
   comm::Queue queue_;
   comm::Communicator& communicator_;
   const Buffers<Exec>& buffers_;
-  Homes homes_;
+  LocalArrays local_arrays_;
   MaskRule mask_;
   float scale_;
   const Settings& settings_;

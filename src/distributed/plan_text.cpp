@@ -11,16 +11,16 @@ namespace annulus::distributed {
 
 namespace {
 
-/// "k, v of shard 2, rows [0, 512), heads [0, 4)"; pieces that differ in their tensor alone are joined.
+/// "k, v of shard 2, rows [0, 512), heads [0, 4)"; slices that differ in their tensor alone are joined.
 std::string names_of(const std::vector<Message>& messages, const std::vector<std::size_t>& which) {
   std::string text;
   for (std::size_t i = 0; i < which.size(); ++i) {
-    const plan::Piece& p = messages[which[i]].piece;
+    const plan::TensorSlice& p = messages[which[i]].slice;
     if (i > 0) text += ", ";
     text += plan::name_of(p.tensor);
-    plan::Piece as_next = p;
-    if (i + 1 < which.size()) as_next.tensor = messages[which[i + 1]].piece.tensor;
-    if (i + 1 == which.size() || as_next != messages[which[i + 1]].piece)
+    plan::TensorSlice as_next = p;
+    if (i + 1 < which.size()) as_next.tensor = messages[which[i + 1]].slice.tensor;
+    if (i + 1 == which.size() || as_next != messages[which[i + 1]].slice)
       text += fmt::format(" {}", place_text(p));
   }
   return text;

@@ -22,7 +22,7 @@ class PlanText {
   /// "ring backward, in step 2 of 0 to 4, ".
   std::string where(int step) const;
 
-  /// For which pieces of an exchange from and to whom the rank waits, and from which step of such a peer the
+  /// For which slices of an exchange from and to whom the rank waits, and from which step of such a peer the
   /// last message has come. `completed`: the exchanges of the program that have.
   std::string wait(int exchange, const std::vector<bool>& completed, const comm::Watch::Wait& wait) const;
 

@@ -12,7 +12,7 @@
 
 namespace annulus::distributed {
 
-/// Tells, whoever asks, where in a pass of a plan this rank is, and for which pieces from and to whom it
+/// Tells, whoever asks, where in a pass of a plan this rank is, and for which slices from and to whom it
 /// waits. What is told is put together when asked for; the executor only leaves marks.
 class PlanWatch {
  public:

@@ -8,12 +8,12 @@
 
 namespace annulus::distributed {
 
-using plan::Arrival;
 using plan::HeadRange;
-using plan::home;
+using plan::local_slot;
+using plan::OnReceive;
 using plan::Pass;
-using plan::Piece;
 using plan::Tensor;
+using plan::TensorSlice;
 
 namespace {
 
@@ -33,8 +33,8 @@ class Compiler {
       ProgramStep& now = program_.steps.emplace_back();
       complete(now);
       for (const plan::Clear& clear : step.clears) {
-        site_.check(clear.slot != home, "clears the caller's {}", text(clear.piece));
-        now.clears.push_back({clear.piece, slots_.hold(clear.piece, clear.slot)});
+        site_.check(clear.slot != local_slot, "clears the caller's {}", text(clear.slice));
+        now.clears.push_back({clear.slice, slots_.hold(clear.slice, clear.slot)});
       }
       post(now, step);
       for (const plan::Compute& compute : step.computes) add_compute(now, compute);
@@ -70,31 +70,31 @@ class Compiler {
         unpack.staging = landed.staging;
         now.actions.push_back(unpack);
       }
-      if (t.arrival == Arrival::store) {
-        if (t.slot != home) slots_.hold(t.piece, t.slot);
-      } else if (t.arrival == Arrival::add) {
+      if (t.on_receive == OnReceive::store) {
+        if (t.slot != local_slot) slots_.hold(t.slice, t.slot);
+      } else if (t.on_receive == OnReceive::add) {
         Action add;
         add.kind = Action::Kind::add;
         add.from = landed.block;
-        add.to = slots_.find_result(t.piece, t.target, "adds to");
+        add.to = slots_.find_result(t.slice, t.target, "adds to");
         now.actions.push_back(add);
       } else {
         const auto partner = std::find_if(half_merges.begin(), half_merges.end(), [&](const Landed* other) {
           const plan::Transfer& u = other->transfer;
-          return u.piece.tensor != t.piece.tensor && u.piece.owner == t.piece.owner && u.peer == t.peer &&
-                 u.piece.rows == t.piece.rows && u.piece.heads == t.piece.heads;
+          return u.slice.tensor != t.slice.tensor && u.slice.owner == t.slice.owner && u.peer == t.peer &&
+                 u.slice.rows == t.slice.rows && u.slice.heads == t.slice.heads;
         });
         if (partner == half_merges.end()) {
           half_merges.push_back(&landed);
         } else {
-          const bool is_out = t.piece.tensor == Tensor::o;
+          const bool is_out = t.slice.tensor == Tensor::o;
           now.actions.push_back(merge(is_out ? landed : **partner, is_out ? **partner : landed));
           half_merges.erase(partner);
         }
       }
     }
     site_.check(half_merges.empty(), "merges {} without the other half of (o, lse)",
-                half_merges.empty() ? std::string() : text(half_merges.front()->transfer.piece));
+                half_merges.empty() ? std::string() : text(half_merges.front()->transfer.slice));
     std::erase_if(landed_, [&](const Landed& landed) { return landed.transfer.wait == site_.step; });
   }
 
@@ -103,8 +103,8 @@ class Compiler {
     merge.kind = Action::Kind::merge;
     merge.from = out.block;
     merge.from_lse = lse.block;
-    merge.to = slots_.find_result(out.transfer.piece, out.transfer.target, "merges into");
-    merge.to_lse = slots_.find_result(lse.transfer.piece, lse.transfer.target, "merges into");
+    merge.to = slots_.find_result(out.transfer.slice, out.transfer.target, "merges into");
+    merge.to_lse = slots_.find_result(lse.transfer.slice, lse.transfer.target, "merges into");
     return merge;
   }
 
@@ -136,36 +136,37 @@ class Compiler {
   }
 
   Message message(const plan::Transfer& t, const Block& block) {
-    site_.check(t.peer >= 0 && t.peer < problem_.ranks(), "exchanges {} with rank {} of {}", text(t.piece),
+    site_.check(t.peer >= 0 && t.peer < problem_.ranks(), "exchanges {} with rank {} of {}", text(t.slice),
                 t.peer, problem_.ranks());
     Message message;
-    message.piece = t.piece;
+    message.slice = t.slice;
     message.block = block;
     message.wire = t.wire;
     message.peer = t.peer;
     message.bytes = static_cast<std::size_t>(block.elements()) * size_of(t.wire);
     if (message.bytes > 0 &&
-        (!block.contiguous() || t.wire != storage(t.piece.tensor, problem_.activation))) {
+        (!block.contiguous() || t.wire != storage(t.slice.tensor, problem_.activation))) {
       message.staging = slots_.take_staging(message.bytes, t.wait);
     }
     return message;
   }
 
-  Message send(const plan::Transfer& t) { return message(t, slots_.find(t.piece, t.slot, "sends")); }
+  Message send(const plan::Transfer& t) { return message(t, slots_.find(t.slice, t.slot, "sends")); }
 
   Message receive(const plan::Transfer& t) {
-    if (t.arrival == Arrival::add)
-      site_.check(plan::is_gradient(t.piece.tensor), "adds up {}", text(t.piece));
-    if (t.arrival == Arrival::merge) {
-      site_.check(t.piece.tensor == Tensor::o || t.piece.tensor == Tensor::lse, "merges {}", text(t.piece));
+    if (t.on_receive == OnReceive::add)
+      site_.check(plan::is_gradient(t.slice.tensor), "adds up {}", text(t.slice));
+    if (t.on_receive == OnReceive::merge) {
+      site_.check(t.slice.tensor == Tensor::o || t.slice.tensor == Tensor::lse, "merges {}", text(t.slice));
     }
     Landed landed{.transfer = t, .block = {}, .staging = Message::none};
-    if (t.slot == home) {
-      site_.check(t.arrival == Arrival::store, "lands {} at home to add or merge it", text(t.piece));
-      landed.block = slots_.find_result(t.piece, home, "overwrites");
+    if (t.slot == local_slot) {
+      site_.check(t.on_receive == OnReceive::store, "lands {} in the local buffer to add or merge it",
+                  text(t.slice));
+      landed.block = slots_.find_result(t.slice, local_slot, "overwrites");
     } else {
-      landed.block = slots_.landing(t.piece, t.slot);
-      slots_.release(t.piece.tensor, t.slot);
+      landed.block = slots_.landing(t.slice, t.slot);
+      slots_.release(t.slice.tensor, t.slot);
     }
     const Message received = message(t, landed.block);
     landed.staging = received.staging;
@@ -199,8 +200,8 @@ class Compiler {
   LocalCall local_call(const plan::Compute& c, HeadRange heads) {
     const int group = problem_.group();
     const HeadRange kv_heads{heads.begin / group, (heads.end - 1) / group + 1};
-    const auto query = [&](Tensor tensor) { return Piece{tensor, c.q_shard, c.q_rows, heads}; };
-    const auto key = [&](Tensor tensor) { return Piece{tensor, c.kv_shard, c.kv_rows, kv_heads}; };
+    const auto query = [&](Tensor tensor) { return TensorSlice{tensor, c.q_shard, c.q_rows, heads}; };
+    const auto key = [&](Tensor tensor) { return TensorSlice{tensor, c.kv_shard, c.kv_rows, kv_heads}; };
     LocalCall call;
     call.q = slots_.find(query(Tensor::q), c.q_slot, "computes with");
     call.k = slots_.find(key(Tensor::k), c.kv_slot, "computes with");

@@ -11,7 +11,7 @@
 #include "distributed/slots.hpp"
 #include "distributed/step_names.hpp"
 
-/// What one rank does in a pass of a plan, with every piece of the plan resolved to a place in memory.
+/// What one rank does in a pass of a plan, with every slice of the plan resolved to a place in memory.
 /// Neither Kokkos nor communication. Made once per plan, so that a plan that reads what a slot does not hold
 /// is an error before the first message and not in the middle of a pass.
 namespace annulus::distributed {
@@ -19,7 +19,7 @@ namespace annulus::distributed {
 /// One side of a message. Bytes leave from (or land in) the block itself, or a staging buffer when the block
 /// is not contiguous or its type is not the wire's.
 struct Message {
-  plan::Piece piece;
+  plan::TensorSlice slice;
   Block block;
   DType wire = DType::f32;
   int peer = 0;
@@ -45,9 +45,9 @@ struct Action {
   int staging = Message::none;
 };
 
-/// A block that is set to the neutral element of its sum, and the piece that it stands for from then on.
+/// A block that is set to the neutral element of its sum, and the slice that it stands for from then on.
 struct Cleared {
-  plan::Piece piece;
+  plan::TensorSlice slice;
   Block block;
 };
 

@@ -25,9 +25,9 @@ constexpr std::size_t shown_findings = 5;
 /// Bytes of the steps of all ranks that one of them can take.
 constexpr std::size_t most_gathered = std::size_t{1} << 30;
 
-std::string first_of(std::vector<std::string> findings) {
-  if (findings.size() > shown_findings) findings.resize(shown_findings);
-  return fmt::format("{}", fmt::join(findings, "\n  "));
+std::string first_of(std::vector<std::string> diagnostics) {
+  if (diagnostics.size() > shown_findings) diagnostics.resize(shown_findings);
+  return fmt::format("{}", fmt::join(diagnostics, "\n  "));
 }
 
 comm::Queue host_queue() {

@@ -5,11 +5,11 @@
 
 namespace annulus::distributed {
 
-using plan::Arrival;
-using plan::home;
+using plan::local_slot;
+using plan::OnReceive;
 using plan::Pass;
-using plan::Piece;
 using plan::Tensor;
+using plan::TensorSlice;
 
 namespace {
 
@@ -44,10 +44,10 @@ plan::Step ReadBack::step() {
   take_waits(now);
   take_actions(now);
   for (const Cleared& clear : now.clears) {
-    places_.check_landing(clear.piece, clear.block);
-    site_.check(clear.block.slot != home, "clears the caller's {}", text(clear.piece));
-    places_.held(clear.piece.tensor, clear.block.slot) = clear.piece;
-    step.clears.push_back({clear.piece, clear.block.slot});
+    places_.check_landing(clear.slice, clear.block);
+    site_.check(clear.block.slot != local_slot, "clears the caller's {}", text(clear.slice));
+    places_.held(clear.slice.tensor, clear.block.slot) = clear.slice;
+    step.clears.push_back({clear.slice, clear.block.slot});
   }
   take_posts(now, step);
   take_computes(now, step);
@@ -80,16 +80,16 @@ ReadBack::Arrived* ReadBack::landed(int step, const Block& block) {
 }
 
 void ReadBack::find_arrivals(int step) {
-  const auto acts = [&](const Block& from, const Block& to, Arrival arrival) {
+  const auto acts = [&](const Block& from, const Block& to, OnReceive on_receive) {
     Arrived* const arrived = landed(step, from);
     site_.check(arrived != nullptr, "adds or merges {} of slot {}, which has not just arrived",
                 plan::name_of(from.tensor), from.slot);
-    *arrived = {arrival, to.slot, true, false};
+    *arrived = {on_receive, to.slot, true, false};
   };
   for (const Action& action : program_.steps[static_cast<std::size_t>(step)].actions) {
     if (action.kind == Action::Kind::unpack) continue;
-    acts(action.from, action.to, action.kind == Action::Kind::add ? Arrival::add : Arrival::merge);
-    if (action.kind == Action::Kind::merge) acts(action.from_lse, action.to_lse, Arrival::merge);
+    acts(action.from, action.to, action.kind == Action::Kind::add ? OnReceive::add : OnReceive::merge);
+    if (action.kind == Action::Kind::merge) acts(action.from_lse, action.to_lse, OnReceive::merge);
   }
 }
 
@@ -104,11 +104,11 @@ void ReadBack::take_waits(const ProgramStep& now) {
       if (user == e) user = Message::none;
     for (std::size_t i = 0; i < arrivals_[number].size(); ++i) {
       const Message& m = program_.exchanges[number].receives[i];
-      if (arrivals_[number][i].arrival != Arrival::store) continue;
-      if (m.block.slot == home)
-        check_target(m.block, m.piece);
+      if (arrivals_[number][i].on_receive != OnReceive::store) continue;
+      if (m.block.slot == local_slot)
+        check_target(m.block, m.slice);
       else
-        places_.held(m.piece.tensor, m.block.slot) = m.piece;
+        places_.held(m.slice.tensor, m.block.slot) = m.slice;
     }
   }
 }
@@ -120,11 +120,11 @@ void ReadBack::take_actions(const ProgramStep& now) {
     for (std::size_t i = 0; i < arrivals_[number].size(); ++i)
       landed.emplace_back(&program_.exchanges[number].receives[i], &arrivals_[number][i]);
   }
-  const auto ready = [&](const Block& block) -> const Piece& {
+  const auto ready = [&](const Block& block) -> const TensorSlice& {
     const auto found = std::ranges::find_if(landed, [&](const auto& l) { return l.first->block == block; });
     site_.check(found->first->staging == Message::none || found->second->unpacked,
-                "uses {} before it is unpacked", text(found->first->piece));
-    return found->first->piece;
+                "uses {} before it is unpacked", text(found->first->slice));
+    return found->first->slice;
   };
   for (const Action& action : now.actions) {
     if (action.kind == Action::Kind::unpack) {
@@ -143,13 +143,13 @@ void ReadBack::take_actions(const ProgramStep& now) {
   }
   for (const auto& [message, arrived] : landed)
     site_.check(message->staging == Message::none || arrived->unpacked, "never unpacks {}",
-                text(message->piece));
+                text(message->slice));
 }
 
-/// What is written is where the piece that arrives belongs.
-void ReadBack::check_target(const Block& target, const Piece& landed) {
-  const Piece piece = places_.piece_of(target);
-  site_.check(piece == landed, "puts {} where {} belongs", text(landed), text(piece));
+/// What is written is where the slice that arrives belongs.
+void ReadBack::check_target(const Block& target, const TensorSlice& landed) {
+  const TensorSlice slice = places_.slice_of(target);
+  site_.check(slice == landed, "puts {} where {} belongs", text(landed), text(slice));
 }
 
 // --- Posts
@@ -164,23 +164,23 @@ void ReadBack::take_posts(const ProgramStep& now, plan::Step& step) {
     const Exchange& exchange = program_.exchanges[number];
     const int wait = waits_[number] == Message::none ? program_.plan.steps : waits_[number];
     for (const Message& m : exchange.sends) {
-      const Piece piece = places_.piece_of(m.block);
-      site_.check(piece == m.piece, "sends {} as {}", text(piece), text(m.piece));
+      const TensorSlice slice = places_.slice_of(m.block);
+      site_.check(slice == m.slice, "sends {} as {}", text(slice), text(m.slice));
       occupy(m, e);
       step.sends.push_back(transfer(m, exchange, wait));
     }
     for (std::size_t i = 0; i < exchange.receives.size(); ++i) {
       const Message& m = exchange.receives[i];
       const Arrived& arrived = arrivals_[number][i];
-      if (m.block.slot == home) {
-        check_target(m.block, m.piece);
+      if (m.block.slot == local_slot) {
+        check_target(m.block, m.slice);
       } else {
-        places_.check_landing(m.piece, m.block);
-        places_.held(m.piece.tensor, m.block.slot).reset();
+        places_.check_landing(m.slice, m.block);
+        places_.held(m.slice.tensor, m.block.slot).reset();
       }
       occupy(m, e);
       plan::Transfer& receive = step.receives.emplace_back(transfer(m, exchange, wait));
-      receive.arrival = arrived.arrival;
+      receive.on_receive = arrived.on_receive;
       receive.target = arrived.target;
     }
   }
@@ -188,7 +188,7 @@ void ReadBack::take_posts(const ProgramStep& now, plan::Step& step) {
 
 plan::Transfer ReadBack::transfer(const Message& message, const Exchange& exchange, int wait) {
   plan::Transfer transfer;
-  transfer.piece = message.piece;
+  transfer.slice = message.slice;
   transfer.wire = message.wire;
   transfer.channel = exchange.channel;
   transfer.peer = message.peer;
@@ -203,17 +203,17 @@ void ReadBack::occupy(const Message& message, int exchange) {
   const Block& block = message.block;
   const auto bytes = static_cast<std::size_t>(block.elements()) * size_of(message.wire);
   site_.check(message.bytes == bytes, "exchanges {} bytes of {}, which has {}", message.bytes,
-              text(message.piece), bytes);
+              text(message.slice), bytes);
   const bool as_stored = block.contiguous() && message.wire == storage(block.tensor, problem_.activation);
   site_.check(as_stored || message.staging != Message::none, "exchanges {} without a staging buffer",
-              text(message.piece));
+              text(message.slice));
   if (message.staging == Message::none) return;
   const auto staging = static_cast<std::size_t>(message.staging);
   site_.check(
       message.staging >= 0 && staging < staging_users_.size() && bytes <= program_.capacity.staging[staging],
-      "stages {} in buffer {}, which is too small", text(message.piece), message.staging);
+      "stages {} in buffer {}, which is too small", text(message.slice), message.staging);
   site_.check(staging_users_[staging] == Message::none, "stages {} in buffer {}, which is in use",
-              text(message.piece), message.staging);
+              text(message.slice), message.staging);
   staging_users_[staging] = exchange;
 }
 
@@ -266,27 +266,27 @@ void ReadBack::add_joined(const std::vector<Call>& calls, plan::Step& step) cons
 }
 
 ReadBack::Call ReadBack::read(const LocalCall& call) {
-  const HeldPieces::Part q = places_.part_of(call.q), k = places_.part_of(call.k);
+  const HeldSlices::Part q = places_.part_of(call.q), k = places_.part_of(call.k);
   plan::Compute compute;
-  compute.q_shard = q.piece.owner;
-  compute.kv_shard = k.piece.owner;
-  compute.q_rows = q.piece.rows;
-  compute.kv_rows = k.piece.rows;
-  compute.heads = q.piece.heads;
+  compute.q_shard = q.slice.owner;
+  compute.kv_shard = k.slice.owner;
+  compute.q_rows = q.slice.rows;
+  compute.kv_rows = k.slice.rows;
+  compute.heads = q.slice.heads;
   compute.q_slot = call.q.slot;
   compute.kv_slot = call.k.slot;
   const int group = problem_.group();
   site_.check(
-      k.piece.heads == plan::HeadRange{compute.heads.begin / group, (compute.heads.end - 1) / group + 1},
+      k.slice.heads == plan::HeadRange{compute.heads.begin / group, (compute.heads.end - 1) / group + 1},
       "computes heads [{}, {}) with kv heads [{}, {})", compute.heads.begin, compute.heads.end,
-      k.piece.heads.begin, k.piece.heads.end);
-  const auto check = [&](const Block& block, Tensor tensor, const HeldPieces::Part& like, plan::Slot slot) {
-    const HeldPieces::Part part = places_.part_of(block);
-    Piece piece = like.piece;
-    piece.tensor = tensor;
-    site_.check(part.piece == piece && part.first_batch == like.first_batch && part.batches == like.batches,
-                "computes with {} in the place of {}", text(part.piece), text(piece));
-    site_.check(block.slot == slot, "computes with {} at slot {} and others at slot {}", text(piece),
+      k.slice.heads.begin, k.slice.heads.end);
+  const auto check = [&](const Block& block, Tensor tensor, const HeldSlices::Part& like, plan::Slot slot) {
+    const HeldSlices::Part part = places_.part_of(block);
+    TensorSlice slice = like.slice;
+    slice.tensor = tensor;
+    site_.check(part.slice == slice && part.first_batch == like.first_batch && part.batches == like.batches,
+                "computes with {} in the place of {}", text(part.slice), text(slice));
+    site_.check(block.slot == slot, "computes with {} at slot {} and others at slot {}", text(slice),
                 block.slot, slot);
   };
   check(call.q, Tensor::q, q, call.q.slot);

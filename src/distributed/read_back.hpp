@@ -5,12 +5,12 @@
 
 #include <annulus/plan/plan.hpp>
 
-#include "distributed/held_pieces.hpp"
+#include "distributed/held_slices.hpp"
 #include "distributed/program.hpp"
 
 namespace annulus::distributed {
 
-/// Steps of a plan, read back from the program that the executor runs: pieces from places in memory, what
+/// Steps of a plan, read back from the program that the executor runs: slices from places in memory, what
 /// becomes of a message from the actions that follow its wait. The plan that the program was made of is not
 /// asked. What a proof of these steps shows is thus true of what runs.
 class ReadBack {
@@ -21,15 +21,15 @@ class ReadBack {
   ReadBack& operator=(const ReadBack&) = delete;
 
   /// The next step. Throws Error naming schedule, rank and step where the program does what no step can say:
-  /// a block that is no piece of what its slot holds, a message or an action that is lost, a buffer that is
+  /// a block that is no slice of what its slot holds, a message or an action that is lost, a buffer that is
   /// too small or in use.
   plan::Step step();
 
  private:
   /// What the program does with a receive when it has been waited for.
   struct Arrived {
-    plan::Arrival arrival = plan::Arrival::store;
-    plan::Slot target = plan::home;
+    plan::OnReceive on_receive = plan::OnReceive::store;
+    plan::Slot target = plan::local_slot;
     bool acted = false, unpacked = false;
   };
   struct Call {
@@ -42,7 +42,7 @@ class ReadBack {
   Arrived* landed(int step, const Block& block);
   void take_waits(const ProgramStep& now);
   void take_actions(const ProgramStep& now);
-  void check_target(const Block& target, const plan::Piece& landed);
+  void check_target(const Block& target, const plan::TensorSlice& landed);
   void take_posts(const ProgramStep& now, plan::Step& step);
   plan::Transfer transfer(const Message& message, const Exchange& exchange, int wait);
   void occupy(const Message& message, int exchange);
@@ -53,7 +53,7 @@ class ReadBack {
   const Program& program_;
   const plan::Problem& problem_;
   Site site_;
-  HeldPieces places_;
+  HeldSlices places_;
   std::vector<int> waits_;                      // [exchange]: the step that waits for it
   std::vector<bool> posted_;                    // [exchange]
   std::vector<std::vector<Arrived>> arrivals_;  // [exchange][receive]

@@ -4,11 +4,11 @@
 
 namespace annulus::distributed {
 
-using plan::home;
+using plan::local_slot;
 using plan::Pass;
-using plan::Piece;
 using plan::Slot;
 using plan::Tensor;
+using plan::TensorSlice;
 
 void Capacity::cover(const Capacity& other) {
   for (std::size_t t = 0; t < slots.size(); ++t) {
@@ -22,7 +22,8 @@ void Capacity::cover(const Capacity& other) {
 
 namespace {
 
-// Tensors that a pass sums up at home; the others at home belong to the caller and are only read.
+// Tensors that a pass sums up in local buffers; the other local buffers belong to the caller and are only
+// read.
 bool is_result(Pass pass, Tensor tensor) {
   return pass == Pass::forward ? tensor == Tensor::o || tensor == Tensor::lse : plan::is_gradient(tensor);
 }
@@ -37,65 +38,66 @@ T& at(std::vector<T>& all, Slot slot) {
 
 }  // namespace
 
-std::string place_text(const Piece& piece) {
-  return fmt::format("of shard {}, rows [{}, {}), heads [{}, {})", piece.owner, piece.rows.begin,
-                     piece.rows.end, piece.heads.begin, piece.heads.end);
+std::string place_text(const TensorSlice& slice) {
+  return fmt::format("of shard {}, rows [{}, {}), heads [{}, {})", slice.owner, slice.rows.begin,
+                     slice.rows.end, slice.heads.begin, slice.heads.end);
 }
 
-std::string text(const Piece& piece) {
-  return fmt::format("{} {}", plan::name_of(piece.tensor), place_text(piece));
+std::string text(const TensorSlice& slice) {
+  return fmt::format("{} {}", plan::name_of(slice.tensor), place_text(slice));
 }
 
-std::optional<Piece>& Slots::contents(Tensor tensor, Slot slot) {
+std::optional<TensorSlice>& Slots::contents(Tensor tensor, Slot slot) {
   return at(contents_[static_cast<std::size_t>(tensor)], slot);
 }
 
-void Slots::check_piece(const Piece& piece) const {
+void Slots::check_slice(const TensorSlice& slice) const {
   const plan::Problem& problem = site_.plan.problem;
-  site_.check(piece.owner >= 0 && piece.owner < problem.ranks(), "names {}, but there are {} ranks",
-              text(piece), problem.ranks());
-  const Piece whole = problem.whole(piece.tensor, piece.owner);
-  site_.check(piece.rows.begin >= 0 && piece.rows.begin <= piece.rows.end &&
-                  piece.rows.end <= whole.rows.end && piece.heads.begin >= 0 &&
-                  piece.heads.begin <= piece.heads.end && piece.heads.end <= whole.heads.end,
-              "names {}, but that shard has {} rows and {} heads", text(piece), whole.rows.end,
+  site_.check(slice.owner >= 0 && slice.owner < problem.ranks(), "names {}, but there are {} ranks",
+              text(slice), problem.ranks());
+  const TensorSlice whole = problem.whole(slice.tensor, slice.owner);
+  site_.check(slice.rows.begin >= 0 && slice.rows.begin <= slice.rows.end &&
+                  slice.rows.end <= whole.rows.end && slice.heads.begin >= 0 &&
+                  slice.heads.begin <= slice.heads.end && slice.heads.end <= whole.heads.end,
+              "names {}, but that shard has {} rows and {} heads", text(slice), whole.rows.end,
               whole.heads.end);
 }
 
-Block Slots::landing(const Piece& piece, Slot slot) {
-  check_piece(piece);
+Block Slots::landing(const TensorSlice& slice, Slot slot) {
+  check_slice(slice);
   site_.check(slot >= 0, "uses slot {}", slot);
   const plan::Problem& problem = site_.plan.problem;
-  const Block block = block_of(piece, piece, slot, problem.batch, problem.head_dim);
-  auto& size = at(capacity_.slots[static_cast<std::size_t>(piece.tensor)], slot);
+  const Block block = block_of(slice, slice, slot, problem.batch, problem.head_dim);
+  auto& size = at(capacity_.slots[static_cast<std::size_t>(slice.tensor)], slot);
   size = std::max(size, block.elements());
   return block;
 }
 
-Block Slots::hold(const Piece& piece, Slot slot) {
-  const Block block = landing(piece, slot);
-  contents(piece.tensor, slot) = piece;
+Block Slots::hold(const TensorSlice& slice, Slot slot) {
+  const Block block = landing(slice, slot);
+  contents(slice.tensor, slot) = slice;
   return block;
 }
 
-Block Slots::find(const Piece& piece, Slot slot, const char* verb) {
-  check_piece(piece);
+Block Slots::find(const TensorSlice& slice, Slot slot, const char* verb) {
+  check_slice(slice);
   site_.check(slot >= 0, "uses slot {}", slot);
   const plan::Problem& problem = site_.plan.problem;
-  const std::optional<Piece> held =
-      slot == home ? std::optional(problem.whole(piece.tensor, site_.rank)) : contents(piece.tensor, slot);
-  site_.check(held.has_value(), "{} {} at slot {}, which holds nothing", verb, text(piece), slot);
-  site_.check(held->owner == piece.owner && held->rows.begin <= piece.rows.begin &&
-                  piece.rows.end <= held->rows.end && held->heads.begin <= piece.heads.begin &&
-                  piece.heads.end <= held->heads.end,
-              "{} {} at slot {}, which holds {}", verb, text(piece), slot, text(*held));
-  return block_of(*held, piece, slot, problem.batch, problem.head_dim);
+  const std::optional<TensorSlice> held = slot == local_slot
+                                              ? std::optional(problem.whole(slice.tensor, site_.rank))
+                                              : contents(slice.tensor, slot);
+  site_.check(held.has_value(), "{} {} at slot {}, which holds nothing", verb, text(slice), slot);
+  site_.check(held->owner == slice.owner && held->rows.begin <= slice.rows.begin &&
+                  slice.rows.end <= held->rows.end && held->heads.begin <= slice.heads.begin &&
+                  slice.heads.end <= held->heads.end,
+              "{} {} at slot {}, which holds {}", verb, text(slice), slot, text(*held));
+  return block_of(*held, slice, slot, problem.batch, problem.head_dim);
 }
 
-Block Slots::find_result(const Piece& piece, Slot slot, const char* verb) {
-  site_.check(slot != home || is_result(site_.plan.pass, piece.tensor), "{} the caller's {}", verb,
-              text(piece));
-  return find(piece, slot, verb);
+Block Slots::find_result(const TensorSlice& slice, Slot slot, const char* verb) {
+  site_.check(slot != local_slot || is_result(site_.plan.pass, slice.tensor), "{} the caller's {}", verb,
+              text(slice));
+  return find(slice, slot, verb);
 }
 
 int Slots::take_staging(std::size_t bytes, int wait) {

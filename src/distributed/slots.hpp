@@ -15,7 +15,7 @@
 
 #include "distributed/block.hpp"
 
-/// What the slots of a rank hold while a plan is walked through, and how much memory they take.
+/// What the slots of a rank hold while a plan is resolved step by step, and how much memory they take.
 namespace annulus::distributed {
 
 /// Bytes of staging buffers and elements of slots that a program needs.
@@ -42,30 +42,30 @@ struct Site {
   }
 };
 
-/// "of shard 3, rows [0, 8), heads [0, 2)": a piece without its tensor.
-std::string place_text(const plan::Piece& piece);
+/// "of shard 3, rows [0, 8), heads [0, 2)": a slice without its tensor.
+std::string place_text(const plan::TensorSlice& slice);
 
 /// "k of shard 3, rows [0, 8), heads [0, 2)".
-std::string text(const plan::Piece& piece);
+std::string text(const plan::TensorSlice& slice);
 
-/// Functions that take a piece throw Error through the site when it is no part of its shard; `verb` is what
+/// Functions that take a slice throw Error through the site when it is no part of its shard; `verb` is what
 /// the rank was about to do with it ("sends").
 class Slots {
  public:
   /// `site` moves on with the steps, and outlives this.
   explicit Slots(const Site& site) : site_(site) {}
 
-  /// The compact array of a piece of this size at the beginning of the slot, which becomes large enough. What
+  /// The compact array of a slice of this size at the beginning of the slot, which becomes large enough. What
   /// the slot is known to hold stays.
-  Block landing(const plan::Piece& piece, plan::Slot slot);
-  /// The same; the slot holds the piece from here on.
-  Block hold(const plan::Piece& piece, plan::Slot slot);
+  Block landing(const plan::TensorSlice& slice, plan::Slot slot);
+  /// The same; the slot holds the slice from here on.
+  Block hold(const plan::TensorSlice& slice, plan::Slot slot);
   /// The slot holds nothing from here on.
   void release(plan::Tensor tensor, plan::Slot slot) { contents(tensor, slot).reset(); }
-  /// Where a piece lies that an earlier step has put into the slot.
-  Block find(const plan::Piece& piece, plan::Slot slot, const char* verb);
-  /// The same of a piece that is written, which at home has to be a result of the pass.
-  Block find_result(const plan::Piece& piece, plan::Slot slot, const char* verb);
+  /// Where a slice lies that an earlier step has put into the slot.
+  Block find(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
+  /// The same of a slice that is written, which in the local slot has to be a result of the pass.
+  Block find_result(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
   /// A staging buffer that is free from this step until step `wait`.
   int take_staging(std::size_t bytes, int wait);
 
@@ -73,11 +73,11 @@ class Slots {
   const Capacity& capacity() const { return capacity_; }
 
  private:
-  std::optional<plan::Piece>& contents(plan::Tensor tensor, plan::Slot slot);
-  void check_piece(const plan::Piece& piece) const;
+  std::optional<plan::TensorSlice>& contents(plan::Tensor tensor, plan::Slot slot);
+  void check_slice(const plan::TensorSlice& slice) const;
 
   const Site& site_;
-  std::array<std::vector<std::optional<plan::Piece>>, plan::tensor_count> contents_;
+  std::array<std::vector<std::optional<plan::TensorSlice>>, plan::tensor_count> contents_;
   std::vector<int> staging_free_from_;  // step
   Capacity capacity_;
 };

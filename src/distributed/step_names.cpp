@@ -16,11 +16,11 @@ std::string name_messages(const Program& program, const std::vector<int>& exchan
   const auto add = [&](const std::vector<Message>& messages, const char* direction) {
     for (std::size_t i = 0; i < messages.size(); ++i) {
       const Message& m = messages[i];
-      const bool joins = i + 1 < messages.size() && messages[i + 1].piece.owner == m.piece.owner &&
+      const bool joins = i + 1 < messages.size() && messages[i + 1].slice.owner == m.slice.owner &&
                          messages[i + 1].peer == m.peer;
-      text += plan::name_of(m.piece.tensor);
+      text += plan::name_of(m.slice.tensor);
       text += joins ? std::string(", ")
-                    : fmt::format(" of shard {} {} rank {}; ", m.piece.owner, direction, m.peer);
+                    : fmt::format(" of shard {} {} rank {}; ", m.slice.owner, direction, m.peer);
     }
   };
   for (const int e : exchanges) {

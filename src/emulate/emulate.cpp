@@ -31,7 +31,7 @@ class StartLine {
   StartLine(const simulate::Cluster& cluster, int rounds)
       // Ranks leave a barrier within some latencies of one another, and within what a busy machine takes to
       // wake their threads.
-      : margin_(duration_of(0.02 + 4 * std::max(cluster.inside.latency, cluster.between.latency))),
+      : margin_(duration_of(0.02 + 4 * std::max(cluster.intra_node.latency, cluster.inter_node.latency))),
         starts_(static_cast<std::size_t>(rounds)) {}
 
   Clock::time_point wait(comm::Communicator& communicator, int round) {
@@ -81,7 +81,7 @@ class Run {
         results_(static_cast<std::size_t>(options.repetitions)) {
     for (Passes& passes : results_) {
       for (Measured* pass : {&passes.forward, &passes.backward}) {
-        pass->waiting.resize(static_cast<std::size_t>(problem_.ranks()));
+        pass->exposed_communication.resize(static_cast<std::size_t>(problem_.ranks()));
       }
     }
   }
@@ -108,7 +108,8 @@ class Run {
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       const std::lock_guard lock(mutex_);
       measured.time = std::max(measured.time, seconds);
-      measured.waiting[static_cast<std::size_t>(communicator.rank())] = attention.times().waiting;
+      measured.exposed_communication[static_cast<std::size_t>(communicator.rank())] =
+          attention.times().exposed_communication;
     };
     for (int i = 0; i < options_.repetitions; ++i) {
       Passes& passes = results_[static_cast<std::size_t>(i)];
@@ -159,7 +160,7 @@ class Run {
 simulate::Cluster slowed(const simulate::Cluster& cluster, double factor) {
   require(std::isfinite(factor) && factor > 0, "the factor of slow motion is {}: it must be above 0", factor);
   simulate::Cluster slow = cluster;
-  for (simulate::Link* link : {&slow.inside, &slow.between}) {
+  for (simulate::Link* link : {&slow.intra_node, &slow.inter_node}) {
     link->bandwidth /= factor;
     link->latency *= factor;
   }

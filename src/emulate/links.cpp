@@ -129,7 +129,7 @@ class Links::Impl {
     if (!stream.empty()) depart(stream, left.time);
     due.push_back(std::move(posted.left));
     const bool inside = topology_.same_node(posted.message.from, posted.message.to);
-    const double latency = (inside ? cluster_.inside : cluster_.between).latency;
+    const double latency = (inside ? cluster_.intra_node : cluster_.inter_node).latency;
     arrivals_.push({left.time + latency, arrivals_pushed_++, std::move(posted.arrived)});
   }
 

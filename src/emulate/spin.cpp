@@ -26,7 +26,7 @@ __device__ inline std::uint64_t nanoseconds() {
 }
 
 /// One thread a block; the shared memory that it is started with keeps everybody else off the
-/// multiprocessor.
+/// SM.
 __global__ void spin(std::uint64_t duration) {
   const std::uint64_t start = nanoseconds();
   while (nanoseconds() - start < duration) __nanosleep(200);
@@ -43,14 +43,14 @@ namespace {
 /// Starts spinning on a stream.
 class Spinner {
  public:
-  explicit Spinner(int free_multiprocessors) {
-    int device = 0, multiprocessors = 0;
+  explicit Spinner(int free_sms) {
+    int device = 0, sms = 0;
     spin_detail::check(cudaGetDevice(&device), "cudaGetDevice");
-    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    blocks_ = multiprocessors - free_multiprocessors;
-    require(blocks_ > 0, "the stand-in leaves {} multiprocessors free, but the device has {}: leave fewer",
-            free_multiprocessors, multiprocessors);
+    blocks_ = sms - free_sms;
+    require(blocks_ > 0, "the synthetic kernel leaves {} SMs free, but the device has {}: leave fewer",
+            free_sms, sms);
     spin_detail::check(
         cudaFuncSetAttribute(spin_detail::spin, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes_),
         "cudaFuncSetAttribute");
@@ -81,12 +81,11 @@ Spin parse_spin(const std::string& text, const std::string& field) {
 }
 
 std::function<void(const distributed::Work&)> spinning_kernel(const Spin& spin, int head_dim) {
-  require(spin.free_multiprocessors >= 0, "the stand-in leaves {} multiprocessors free: give 0 or more",
-          spin.free_multiprocessors);
+  require(spin.free_sms >= 0, "the synthetic kernel leaves {} SMs free: give 0 or more", spin.free_sms);
   plan::Problem problem;
   problem.head_dim = head_dim;
 #ifdef KOKKOS_ENABLE_CUDA
-  const Spinner on_device(spin.free_multiprocessors);
+  const Spinner on_device(spin.free_sms);
 #endif
   return [=](const distributed::Work& work) {
     const double rate = work.pass == plan::Pass::forward ? spin.forward : spin.backward;
@@ -98,7 +97,7 @@ std::function<void(const distributed::Work&)> spinning_kernel(const Spin& spin, 
 #ifdef KOKKOS_ENABLE_CUDA
     on_device(work.queue->stream(), seconds);
 #else
-    fail("there is no stand-in for kernels of this device: compute");
+    fail("there is no synthetic kernel for kernels of this device: compute");
 #endif
   };
 }

@@ -88,7 +88,7 @@ class Plan {
             "cublasLtMatmulPreferenceSetAttribute");
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    // Parts of a sum are added in fp32 and in a fixed order, never in the product's own type.
+    // Parts of a sum are added in fp32 and in a fixed order, never in the GEMM's own type.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.b.alignment);
@@ -178,7 +178,7 @@ Context& context_of(const Kokkos::Cuda& exec) {
       contexts.erase(static_cast<cudaStream_t>(stream));
     });
     Kokkos::push_finalize_hook([] {
-      Kokkos::fence("annulus::linalg: products are done");
+      Kokkos::fence("annulus::linalg: GEMMs are done");
       contexts.clear();
     });
     return true;

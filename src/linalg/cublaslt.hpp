@@ -3,7 +3,7 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/linalg/matmul.hpp>
 
-/// Products on NVIDIA GPUs.
+/// GEMMs on NVIDIA GPUs.
 namespace annulus::linalg::detail {
 
 /// A row-major matrix on the device.
@@ -23,9 +23,9 @@ struct DeviceMatrix {
 };
 
 /// D = alpha · op(A) · op(B) + beta · C through cuBLASLt, summed in fp32. A stream has a handle, a workspace
-/// and the algorithms of the products that it has seen; cuBLASLt's heuristics choose them by shape, without a
+/// and the algorithms of the GEMMs that it has seen; cuBLASLt's heuristics choose them by shape, without a
 /// trial, so that every run takes the same. All three go when an OwnInstance ends with the stream. Sizes fit,
-/// nothing is empty. Throws Error naming the product when cuBLASLt refuses.
+/// nothing is empty. Throws Error naming the GEMM when cuBLASLt refuses.
 void multiply_on_stream(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const DeviceMatrix& a,
                         const DeviceMatrix& b, float beta, const DeviceMatrix& c, const DeviceMatrix& d);
 

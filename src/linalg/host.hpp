@@ -2,7 +2,7 @@
 
 #include <annulus/linalg/matmul.hpp>
 
-/// Products of the host. All take what matmul has checked: sizes that fit, nothing empty, alpha other than 0.
+/// GEMMs of the host. All take what matmul has checked: sizes that fit, nothing empty, alpha other than 0.
 namespace annulus::linalg::detail {
 
 /// Through Kokkos Kernels and BLAS.

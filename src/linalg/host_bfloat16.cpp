@@ -19,7 +19,7 @@ struct Panels {
   Owned<Array1<float, HostExec>> a, b, product;
 };
 
-// Kept from product to product. Ranks that are threads have some each: what a product finds there does not
+// Kept from GEMM to GEMM. Ranks that are threads have some each: what a GEMM finds there does not
 // depend on the others' pace.
 Panels& panels_of_thread() {
   thread_local Panels panels;

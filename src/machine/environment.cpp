@@ -45,68 +45,70 @@ std::string network_of(const std::string& address) {
   return fmt::format("{:x}/{}", bits == 0 ? 0 : all >> (32 - bits), bits);
 }
 
-bool in_networks_of_their_own(const Machine& machine, const std::vector<int>& rails) {
+bool in_networks_of_their_own(const Machine& machine, const std::vector<int>& nics) {
   std::set<std::string> networks;
-  for (const int rail : rails) networks.insert(network_of(card(machine, rail).address));
-  return networks.size() == rails.size() && !networks.contains("");
+  for (const int index : nics) networks.insert(network_of(card(machine, index).address));
+  return networks.size() == nics.size() && !networks.contains("");
 }
 
-void set_gpus(const Machine& machine, const Parts& parts, const RankPlace& rank, Collector& to) {
+void set_gpus(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
+              Collector& to) {
   std::vector<int> ordinals;
   for (int i = 0; i < rank.local_ranks; ++i)
     ordinals.push_back(
-        parts.gpus.empty()
+        resources.gpus.empty()
             ? i
-            : machine.gpus[static_cast<std::size_t>(parts.gpus[static_cast<std::size_t>(i)])].ordinal);
+            : machine.gpus[static_cast<std::size_t>(resources.gpus[static_cast<std::size_t>(i)])].ordinal);
   to.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPUs are numbered as this program and Slurm number them");
   to.set("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(ordinals, ",")),
          fmt::format(
              "local rank i takes entry i; all are shown, as GPUs of one node reach each other directly"));
 }
 
-void set_cross_nic(const Machine& machine, const Parts& parts, const Profile& profile, Collector& to) {
-  if (parts.rails.size() < 2) return;
+void set_cross_nic(const Machine& machine, const NodeResources& resources, const Profile& profile,
+                   Collector& to) {
+  if (resources.nics.size() < 2) return;
   if (profile.fabric == Fabric::rails) {
     to.set("NCCL_CROSS_NIC", "0",
            "card i of a node meets card i of the others on their own switches (fabric = rails)");
   } else if (profile.fabric == Fabric::flat) {
     to.set("NCCL_CROSS_NIC", "1", "every card reaches every other alike (fabric = flat)");
-  } else if (in_networks_of_their_own(machine, parts.rails)) {
+  } else if (in_networks_of_their_own(machine, resources.nics)) {
     to.set("NCCL_CROSS_NIC", "0", "each card is in an IP network of its own");
   }
 }
 
 /// The rank's own cards. Where Ethernet cards are in networks of their own, a rank of another card could not
 /// be reached by these alone.
-void set_ucx_cards(const Machine& machine, const Parts& parts, const RankPlace& rank, const Profile& profile,
-                   Collector& to) {
-  const bool apart = card(machine, parts.rails.front()).kind == NicKind::roce &&
-                     profile.fabric != Fabric::flat && in_networks_of_their_own(machine, parts.rails);
-  std::vector<int> rails = rank.rails;
+void set_ucx_cards(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
+                   const Profile& profile, Collector& to) {
+  const bool apart = card(machine, resources.nics.front()).kind == NicKind::roce &&
+                     profile.fabric != Fabric::flat && in_networks_of_their_own(machine, resources.nics);
+  std::vector<int> nics = rank.nics;
   if (apart) {
-    rails.resize(parts.rails.size());
-    std::iota(rails.begin(), rails.end(), 0);
+    nics.resize(resources.nics.size());
+    std::iota(nics.begin(), nics.end(), 0);
   }
   std::vector<std::string> names;
-  for (const int rail : rails) {
-    const Nic& nic = card(machine, parts.rails[static_cast<std::size_t>(rail)]);
+  for (const int index : nics) {
+    const Nic& nic = card(machine, resources.nics[static_cast<std::size_t>(index)]);
     names.push_back(fmt::format("{}:{}", nic.device, nic.port));
   }
   to.set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(names, ",")),
          apart ? "each card is in a network of its own: UCX takes the one that reaches the other rank"
                : fmt::format("the nearest {} to {} ({})", names.size() == 1 ? "card" : "cards",
-                             rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores", name_of(rank.reach)));
+                             rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores", name_of(rank.path)));
 }
 
-void set_cards(const Machine& machine, const Parts& parts, const RankPlace& rank, const Profile& profile,
-               Collector& to) {
-  const std::vector<std::string> interfaces = tcp_interfaces(machine, parts, profile);
+void set_cards(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
+               const Profile& profile, Collector& to) {
+  const std::vector<std::string> interfaces = tcp_interfaces(machine, resources, profile);
   const std::string tcp = fmt::format("{}", fmt::join(interfaces, ","));
   std::vector<std::string> rdma;
-  for (const int rail : parts.rails) {
-    if (!card(machine, rail).device.empty()) rdma.push_back(card(machine, rail).device);
+  for (const int index : resources.nics) {
+    if (!card(machine, index).device.empty()) rdma.push_back(card(machine, index).device);
   }
-  const bool gpus = parts.gpu_count > 0;
+  const bool gpus = resources.gpu_count > 0;
   if (gpus) {
     if (!tcp.empty())
       to.set("NCCL_SOCKET_IFNAME", "=" + tcp,
@@ -115,18 +117,18 @@ void set_cards(const Machine& machine, const Parts& parts, const RankPlace& rank
     if (!rdma.empty())
       to.set("NCCL_IB_HCA", fmt::format("={}", fmt::join(rdma, ",")),
              "the cards of the compute fabric; NCCL takes the nearest to each GPU");
-    set_cross_nic(machine, parts, profile, to);
+    set_cross_nic(machine, resources, profile, to);
   }
-  if (rdma.empty() || rank.rails.empty())
+  if (rdma.empty() || rank.nics.empty())
     to.set("UCX_NET_DEVICES", tcp,
            "there is no RDMA card: UCX takes the interface that reaches the other rank");
   else
-    set_ucx_cards(machine, parts, rank, profile, to);
+    set_ucx_cards(machine, resources, rank, profile, to);
   to.set("OMPI_MCA_btl_tcp_if_include", tcp,
          "Open MPI's TCP would try every network of the node, the containers' too");
 }
 
-void set_cores(const Machine& machine, const RankPlace& rank, Collector& to) {
+void set_cores(const Machine& machine, const RankBinding& rank, Collector& to) {
   if (rank.cores.empty()) return;
   const std::string of = rank.gpu >= 0 ? "near this rank's GPU" : "of the node";
   to.set("OMP_NUM_THREADS", fmt::to_string(rank.cores.size()),
@@ -138,17 +140,18 @@ void set_cores(const Machine& machine, const RankPlace& rank, Collector& to) {
   }
   std::vector<int> numa;
   for (const int node : rank.numa) numa.push_back(machine.numa[static_cast<std::size_t>(node)].os_index);
-  to.set("ANNULUS_CPUS", list_text(cpus_of(machine, rank)), "this rank is bound to these logical processors");
+  to.set("ANNULUS_CPUS", list_text(cpus_of(machine, rank)), "this rank is bound to these logical CPUs");
   to.set("ANNULUS_MEMORY_NODES", list_text(numa), "its memory comes from these NUMA nodes");
 }
 
 }  // namespace
 
-std::vector<std::string> tcp_interfaces(const Machine& machine, const Parts& parts, const Profile& profile) {
+std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResources& resources,
+                                        const Profile& profile) {
   if (!profile.interfaces.empty()) return profile.interfaces;
   std::vector<std::string> names;
-  for (const int rail : parts.rails) {
-    if (const Nic& nic = card(machine, rail); !nic.interface.empty() && !nic.address.empty())
+  for (const int index : resources.nics) {
+    if (const Nic& nic = card(machine, index); !nic.interface.empty() && !nic.address.empty())
       names.push_back(nic.interface);
   }
   if (!names.empty()) return names;
@@ -162,12 +165,13 @@ std::vector<std::string> tcp_interfaces(const Machine& machine, const Parts& par
   return names;
 }
 
-std::vector<Setting> settings_of(const Machine& machine, const Parts& parts, const RankPlace& rank,
-                                 const Profile& profile, const Variables& variables) {
+std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
+                                 const RankBinding& rank, const Profile& profile,
+                                 const Variables& variables) {
   Collector to(variables);
-  if (parts.gpu_count >= rank.local_ranks) set_gpus(machine, parts, rank, to);
+  if (resources.gpu_count >= rank.local_ranks) set_gpus(machine, resources, rank, to);
   set_cores(machine, rank, to);
-  set_cards(machine, parts, rank, profile, to);
+  set_cards(machine, resources, rank, profile, to);
   for (const auto& [name, value] : profile.environment) {
     // The site's word goes before what was derived, not before the user's.
     std::erase_if(to.settings,

@@ -53,20 +53,20 @@ double rate_of_link(int version) {
 bool reaches_all(const Machine& machine, const Gpu& gpu) {
   if (gpu.nvswitch) return true;
   return std::all_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& other) {
-    return &other == &gpu || std::find(gpu.nvlink_peers.begin(), gpu.nvlink_peers.end(), other.place.bus) !=
-                                 gpu.nvlink_peers.end();
+    return &other == &gpu || std::find(gpu.nvlink_peers.begin(), gpu.nvlink_peers.end(),
+                                       other.locality.bus) != gpu.nvlink_peers.end();
   });
 }
 
-void guess_inside(const Machine& machine, const Parts& parts, Guess& guess) {
-  simulate::Link& link = guess.cluster.inside;
-  std::string& comment = guess.comments.inside;
-  if (parts.gpus.empty()) {
+void guess_inside(const Machine& machine, const NodeResources& resources, Guess& guess) {
+  simulate::Link& link = guess.cluster.intra_node;
+  std::string& comment = guess.comments.intra_node;
+  if (resources.gpus.empty()) {
     link = {.bandwidth = shared_memory, .latency = 2e-6};
     comment = "GUESS: ranks of one node through its memory.";
     return;
   }
-  const Gpu& gpu = machine.gpus[static_cast<std::size_t>(parts.gpus.front())];
+  const Gpu& gpu = machine.gpus[static_cast<std::size_t>(resources.gpus.front())];
   const GpuClass& known = class_of(gpu.name);
   if (gpu.nvlinks > 0 && reaches_all(machine, gpu)) {
     link = {.bandwidth = of_nvlink * gpu.nvlinks * rate_of_link(gpu.nvlink_version), .latency = 5e-6};
@@ -83,17 +83,17 @@ void guess_inside(const Machine& machine, const Parts& parts, Guess& guess) {
   }
 }
 
-void guess_between(const Machine& machine, const Parts& parts, int ranks, Guess& guess) {
-  simulate::Link& link = guess.cluster.between;
-  std::string& comment = guess.comments.between;
-  const bool gpus = parts.gpu_count > 0;
-  guess.cluster.rails =
-      static_cast<int>(parts.rails.size()) < ranks ? static_cast<int>(parts.rails.size()) : 0;
-  if (parts.rails.empty()) {
+void guess_between(const Machine& machine, const NodeResources& resources, int ranks, Guess& guess) {
+  simulate::Link& link = guess.cluster.inter_node;
+  std::string& comment = guess.comments.inter_node;
+  const bool gpus = resources.gpu_count > 0;
+  guess.cluster.nics_per_node =
+      static_cast<int>(resources.nics.size()) < ranks ? static_cast<int>(resources.nics.size()) : 0;
+  if (resources.nics.empty()) {
     comment = "GUESS: no network card was found, so this is the default.";
     return;
   }
-  const Nic& nic = machine.nics[static_cast<std::size_t>(parts.rails.front())];
+  const Nic& nic = machine.nics[static_cast<std::size_t>(resources.nics.front())];
   const bool rdma = !nic.device.empty();
   const double rate = nic.rate > 0 ? nic.rate : rdma ? 100e9 : 10e9, share = rdma ? of_rdma : of_tcp;
   link = {.bandwidth = rate / 8 * share, .latency = !rdma ? 40e-6 : gpus ? 15e-6 : 5e-6};
@@ -102,12 +102,12 @@ void guess_between(const Machine& machine, const Parts& parts, int ranks, Guess&
                         rdma ? "" : " by TCP");
 }
 
-void guess_kernels(const Machine& machine, const Parts& parts, const std::vector<RankPlace>& ranks,
-                   Guess& guess) {
+void guess_kernels(const Machine& machine, const NodeResources& resources,
+                   const std::vector<RankBinding>& ranks, Guess& guess) {
   double forward = 0, backward = 0;  // at head_dim 128
   double small = 1;                  // head_dim 64 by head_dim 128
-  if (!parts.gpus.empty()) {
-    const Gpu& gpu = machine.gpus[static_cast<std::size_t>(parts.gpus.front())];
+  if (!resources.gpus.empty()) {
+    const Gpu& gpu = machine.gpus[static_cast<std::size_t>(resources.gpus.front())];
     const double peak = class_of(gpu.name).peak;
     forward = of_peak_forward * peak;
     backward = of_peak_backward * peak;
@@ -131,13 +131,13 @@ void guess_kernels(const Machine& machine, const Parts& parts, const std::vector
 
 }  // namespace
 
-Guess guess_cluster(const Machine& machine, const Parts& parts, const std::vector<RankPlace>& ranks,
-                    const std::optional<Topology>& topology) {
+Guess guess_cluster(const Machine& machine, const NodeResources& resources,
+                    const std::vector<RankBinding>& ranks, const std::optional<Topology>& topology) {
   Guess guess{.cluster = simulate::default_cluster(), .comments = {}};
   guess.cluster.topology = topology;
-  guess_inside(machine, parts, guess);
-  guess_between(machine, parts, static_cast<int>(ranks.size()), guess);
-  guess_kernels(machine, parts, ranks, guess);
+  guess_inside(machine, resources, guess);
+  guess_between(machine, resources, static_cast<int>(ranks.size()), guess);
+  guess_kernels(machine, resources, ranks, guess);
   return guess;
 }
 

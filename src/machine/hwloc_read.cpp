@@ -45,11 +45,12 @@ class Reader {
     read_cores();
     read_pci();
     read_plain_interfaces();
-    machine_.reach.assign(machine_.gpus.size(), std::vector<Reach>(machine_.nics.size(), Reach::system));
+    machine_.paths.assign(machine_.gpus.size(),
+                          std::vector<PathType>(machine_.nics.size(), PathType::system));
     for (std::size_t gpu = 0; gpu < machine_.gpus.size(); ++gpu) {
       for (std::size_t nic = 0; nic < machine_.nics.size(); ++nic)
-        machine_.reach[gpu][nic] =
-            reach(gpu_objects_[gpu], nic_objects_[nic], machine_.gpus[gpu].place, machine_.nics[nic].place);
+        machine_.paths[gpu][nic] = path(gpu_objects_[gpu], nic_objects_[nic], machine_.gpus[gpu].locality,
+                                        machine_.nics[nic].locality);
     }
     return std::move(machine_);
   }
@@ -112,19 +113,19 @@ class Reader {
     }
   }
 
-  Place place_of(hwloc_obj_t device) const {
-    Place place;
-    if (device->type == HWLOC_OBJ_PCI_DEVICE) place.bus = bus_of(device);
+  DeviceLocality locality_of(hwloc_obj_t device) const {
+    DeviceLocality locality;
+    if (device->type == HWLOC_OBJ_PCI_DEVICE) locality.bus = bus_of(device);
     hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology_, device);
-    if (near == nullptr || near->cpuset == nullptr) return place;
-    place.numa = numa_of(near->cpuset);
-    place.socket = socket_of(near->cpuset);
-    if (place.numa < 0 && place.socket < 0) return place;  // the whole machine: nothing is known
+    if (near == nullptr || near->cpuset == nullptr) return locality;
+    locality.numa = numa_of(near->cpuset);
+    locality.socket = socket_of(near->cpuset);
+    if (locality.numa < 0 && locality.socket < 0) return locality;  // the whole machine: nothing is known
     for (std::size_t core = 0; core < core_sets_.size(); ++core) {
       if (hwloc_bitmap_isincluded(core_sets_[core], near->cpuset))
-        place.cores.push_back(static_cast<int>(core));
+        locality.cores.push_back(static_cast<int>(core));
     }
-    return place;
+    return locality;
   }
 
   void read_pci() {
@@ -153,7 +154,7 @@ class Reader {
     if (gpu.name.empty()) gpu.name = info(pci, "PCIDevice");
     if (gpu.name.empty())
       gpu.name = fmt::format("GPU {:04x}:{:04x}", pci->attr->pcidev.vendor_id, pci->attr->pcidev.device_id);
-    gpu.place = place_of(pci);
+    gpu.locality = locality_of(pci);
     annotated_ = annotated_ || !info(pci, attribute::ordinal).empty();
     gpu.ordinal = number(info(pci, attribute::ordinal), -1);
     gpu.nvlinks = number(info(pci, attribute::nvlinks), 0);
@@ -204,7 +205,7 @@ class Reader {
     }
     if (nic.name().empty()) return;
     if (!nic.device.empty() && infiniband && !link_layer_told) nic.kind = NicKind::infiniband;
-    nic.place = place_of(pci);
+    nic.locality = locality_of(pci);
     machine_.nics.push_back(std::move(nic));
     nic_objects_.push_back(pci);
   }
@@ -239,17 +240,19 @@ class Reader {
     return bridges;
   }
 
-  Reach reach(hwloc_obj_t a, hwloc_obj_t b, const Place& place_a, const Place& place_b) const {
-    if (b == nullptr) return Reach::system;
+  PathType path(hwloc_obj_t a, hwloc_obj_t b, const DeviceLocality& locality_a,
+                const DeviceLocality& locality_b) const {
+    if (b == nullptr) return PathType::system;
     hwloc_obj_t common = common_ancestor(a, b);
     if (common->type == HWLOC_OBJ_BRIDGE) {
-      if (common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) return Reach::host_bridge;
+      if (common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) return PathType::host_bridge;
       // One switch is two bridges: its upstream port, which is common, and a downstream port for each device.
       const bool one_switch = bridges_below(a, common) <= 1 && bridges_below(b, common) <= 1;
-      return one_switch ? Reach::pcie_switch : Reach::pcie_switches;
+      return one_switch ? PathType::pcie_switch : PathType::pcie_switches;
     }
-    if (place_a.numa >= 0 && place_a.numa == place_b.numa) return Reach::numa;
-    return place_a.socket >= 0 && place_a.socket == place_b.socket ? Reach::socket : Reach::system;
+    if (locality_a.numa >= 0 && locality_a.numa == locality_b.numa) return PathType::numa;
+    return locality_a.socket >= 0 && locality_a.socket == locality_b.socket ? PathType::socket
+                                                                            : PathType::system;
   }
 
   hwloc_topology_t topology_;

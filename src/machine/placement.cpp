@@ -37,7 +37,7 @@ std::vector<int> share(const std::vector<int>& list, std::size_t index, std::siz
 }
 
 /// Divides cores among some ranks; with fewer cores than ranks each rank gets one that others use too.
-void divide(const std::vector<int>& cores, const std::vector<RankPlace*>& ranks) {
+void divide(const std::vector<int>& cores, const std::vector<RankBinding*>& ranks) {
   for (std::size_t i = 0; i < ranks.size() && !cores.empty(); ++i) {
     ranks[i]->shared = cores.size() < ranks.size();
     ranks[i]->cores =
@@ -45,19 +45,19 @@ void divide(const std::vector<int>& cores, const std::vector<RankPlace*>& ranks)
   }
 }
 
-void place_memory(const Machine& machine, RankPlace& rank) {
+void place_memory(const Machine& machine, RankBinding& rank) {
   std::set<int> numa;
   for (const int core : rank.cores) numa.insert(machine.cores[static_cast<std::size_t>(core)].numa);
   rank.numa.assign(numa.begin(), numa.end());
 }
 
-void place_cores(const Machine& machine, const std::vector<int>& usable, std::vector<RankPlace>& ranks) {
+void place_cores(const Machine& machine, const std::vector<int>& usable, std::vector<RankBinding>& ranks) {
   // Ranks whose GPUs have the same nearest cores divide these; an empty list stands for all cores.
-  std::map<std::vector<int>, std::vector<RankPlace*>> groups;
-  for (RankPlace& rank : ranks) {
+  std::map<std::vector<int>, std::vector<RankBinding*>> groups;
+  for (RankBinding& rank : ranks) {
     std::vector<int> near;
     if (rank.gpu >= 0) {
-      for (const int core : machine.gpus[static_cast<std::size_t>(rank.gpu)].place.cores) {
+      for (const int core : machine.gpus[static_cast<std::size_t>(rank.gpu)].locality.cores) {
         if (std::binary_search(usable.begin(), usable.end(), core)) near.push_back(core);
       }
     }
@@ -77,55 +77,57 @@ void place_cores(const Machine& machine, const std::vector<int>& usable, std::ve
   if (divisible && seen.size() == sum) {
     for (const auto& [cores, of] : groups) divide(cores.empty() ? usable : cores, of);
   } else {
-    std::vector<RankPlace*> all;
-    for (RankPlace& rank : ranks) all.push_back(&rank);
+    std::vector<RankBinding*> all;
+    for (RankBinding& rank : ranks) all.push_back(&rank);
     divide(usable, all);
   }
-  for (RankPlace& rank : ranks) place_memory(machine, rank);
+  for (RankBinding& rank : ranks) place_memory(machine, rank);
 }
 
 /// How near a card is to a rank: to its GPU, else to the nearest of its cores.
-Reach reach_of(const Machine& machine, const Parts& parts, const RankPlace& rank, std::size_t rail) {
-  const auto nic = static_cast<std::size_t>(parts.rails[rail]);
-  if (rank.gpu >= 0) return machine.reach[static_cast<std::size_t>(rank.gpu)][nic];
-  const Place& place = machine.nics[nic].place;
-  if (rank.cores.empty() || (place.numa < 0 && place.socket < 0)) return Reach::socket;  // not known
-  Reach nearest = Reach::system;
+PathType path_of(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
+                 std::size_t index) {
+  const auto nic = static_cast<std::size_t>(resources.nics[index]);
+  if (rank.gpu >= 0) return machine.paths[static_cast<std::size_t>(rank.gpu)][nic];
+  const DeviceLocality& locality = machine.nics[nic].locality;
+  if (rank.cores.empty() || (locality.numa < 0 && locality.socket < 0)) return PathType::socket;  // not known
+  PathType nearest = PathType::system;
   for (const int index : rank.cores) {
     const Core& core = machine.cores[static_cast<std::size_t>(index)];
-    if (core.numa == place.numa) return Reach::numa;
-    if (core.socket == place.socket) nearest = Reach::socket;
+    if (core.numa == locality.numa) return PathType::numa;
+    if (core.socket == locality.socket) nearest = PathType::socket;
   }
   return nearest;
 }
 
 /// The card of a rank without a GPU: the nearest, of equally near ones the least used.
-void place_rail(const Machine& machine, const Parts& parts, std::vector<int>& load, RankPlace& rank) {
-  for (std::size_t i = 0; i < parts.rails.size(); ++i) {
-    const Reach reach = reach_of(machine, parts, rank, i);
-    const bool better = rank.rail < 0 || reach < rank.reach ||
-                        (reach == rank.reach && load[i] < load[static_cast<std::size_t>(rank.rail)]);
+void place_rail(const Machine& machine, const NodeResources& resources, std::vector<int>& load,
+                RankBinding& rank) {
+  for (std::size_t i = 0; i < resources.nics.size(); ++i) {
+    const PathType path = path_of(machine, resources, rank, i);
+    const bool better = rank.nic < 0 || path < rank.path ||
+                        (path == rank.path && load[i] < load[static_cast<std::size_t>(rank.nic)]);
     if (!better) continue;
-    rank.rail = static_cast<int>(i);
-    rank.reach = reach;
+    rank.nic = static_cast<int>(i);
+    rank.path = path;
   }
-  if (rank.rail >= 0) ++load[static_cast<std::size_t>(rank.rail)];
+  if (rank.nic >= 0) ++load[static_cast<std::size_t>(rank.nic)];
 }
 
 /// Gives each rank, beside its nearest card, an equal share of those that no rank has yet and that are as
 /// near.
-void share_rails(const Machine& machine, const Parts& parts, std::vector<RankPlace>& ranks) {
-  std::vector<bool> taken(parts.rails.size(), false);
-  for (RankPlace& rank : ranks) {
-    if (rank.rail < 0) return;
-    rank.rails = {rank.rail};
-    taken[static_cast<std::size_t>(rank.rail)] = true;
+void share_rails(const Machine& machine, const NodeResources& resources, std::vector<RankBinding>& ranks) {
+  std::vector<bool> taken(resources.nics.size(), false);
+  for (RankBinding& rank : ranks) {
+    if (rank.nic < 0) return;
+    rank.nics = {rank.nic};
+    taken[static_cast<std::size_t>(rank.nic)] = true;
   }
-  for (std::size_t most = 2; most <= parts.rails.size() / ranks.size(); ++most) {
-    for (RankPlace& rank : ranks) {
-      for (std::size_t i = 0; i < parts.rails.size() && rank.rails.size() < most; ++i) {
-        if (taken[i] || reach_of(machine, parts, rank, i) > rank.reach) continue;
-        rank.rails.push_back(static_cast<int>(i));
+  for (std::size_t most = 2; most <= resources.nics.size() / ranks.size(); ++most) {
+    for (RankBinding& rank : ranks) {
+      for (std::size_t i = 0; i < resources.nics.size() && rank.nics.size() < most; ++i) {
+        if (taken[i] || path_of(machine, resources, rank, i) > rank.path) continue;
+        rank.nics.push_back(static_cast<int>(i));
         taken[i] = true;
       }
     }
@@ -134,40 +136,40 @@ void share_rails(const Machine& machine, const Parts& parts, std::vector<RankPla
 
 }  // namespace
 
-std::vector<RankPlace> place_ranks(const Machine& machine, const Parts& parts, int local_ranks,
-                                   const std::vector<int>& bound) {
+std::vector<RankBinding> assign_ranks(const Machine& machine, const NodeResources& resources, int local_ranks,
+                                      const std::vector<int>& bound) {
   require(local_ranks >= 1, "{}: {} ranks on a node: give at least one", machine.host, local_ranks);
-  std::vector<RankPlace> ranks(static_cast<std::size_t>(local_ranks));
+  std::vector<RankBinding> ranks(static_cast<std::size_t>(local_ranks));
   for (int i = 0; i < local_ranks; ++i) {
-    RankPlace& rank = ranks[static_cast<std::size_t>(i)];
+    RankBinding& rank = ranks[static_cast<std::size_t>(i)];
     rank.local_rank = i;
     rank.local_ranks = local_ranks;
-    if (local_ranks <= std::ssize(parts.gpus)) rank.gpu = parts.gpus[static_cast<std::size_t>(i)];
+    if (local_ranks <= std::ssize(resources.gpus)) rank.gpu = resources.gpus[static_cast<std::size_t>(i)];
   }
   place_cores(machine, usable_cores(machine, bound), ranks);
-  std::vector<int> load(parts.rails.size(), 0);
-  for (RankPlace& rank : ranks) {
-    if (rank.gpu < 0 || parts.rail_of.empty()) {
-      place_rail(machine, parts, load, rank);
+  std::vector<int> load(resources.nics.size(), 0);
+  for (RankBinding& rank : ranks) {
+    if (rank.gpu < 0 || resources.nic_of.empty()) {
+      place_rail(machine, resources, load, rank);
     } else {
-      rank.rail = parts.rail_of[static_cast<std::size_t>(rank.local_rank)];
-      rank.reach = reach_of(machine, parts, rank, static_cast<std::size_t>(rank.rail));
+      rank.nic = resources.nic_of[static_cast<std::size_t>(rank.local_rank)];
+      rank.path = path_of(machine, resources, rank, static_cast<std::size_t>(rank.nic));
     }
   }
-  share_rails(machine, parts, ranks);
+  share_rails(machine, resources, ranks);
   return ranks;
 }
 
-void keep_binding(const Machine& machine, const std::vector<int>& bound, RankPlace& rank) {
+void keep_binding(const Machine& machine, const std::vector<int>& bound, RankBinding& rank) {
   rank.cores = usable_cores(machine, bound);
   rank.shared = false;
   place_memory(machine, rank);
 }
 
 void restrict_gpus(const Machine& machine, std::string_view visible, int given, int local_ranks,
-                   Parts& parts) {
-  if (parts.gpu_count == 0) return;
-  if (given > 0) parts.gpu_count = std::min(parts.gpu_count, given);
+                   NodeResources& resources) {
+  if (resources.gpu_count == 0) return;
+  if (given > 0) resources.gpu_count = std::min(resources.gpu_count, given);
   std::vector<int> shown;
   for (std::size_t at = 0; at < visible.size();) {
     const std::size_t end = std::min(visible.find(',', at), visible.size());
@@ -177,22 +179,22 @@ void restrict_gpus(const Machine& machine, std::string_view visible, int given, 
     const auto has_ordinal = [&](int gpu) {
       return machine.gpus[static_cast<std::size_t>(gpu)].ordinal == ordinal;
     };
-    const auto found = std::find_if(parts.gpus.begin(), parts.gpus.end(), has_ordinal);
-    if (found != parts.gpus.end()) shown.push_back(*found);
+    const auto found = std::find_if(resources.gpus.begin(), resources.gpus.end(), has_ordinal);
+    if (found != resources.gpus.end()) shown.push_back(*found);
     at = end + 1;
   }
-  if (parts.gpus.empty() || shown.empty() || std::ssize(shown) < local_ranks) return;
-  std::vector<int> rails;
+  if (resources.gpus.empty() || shown.empty() || std::ssize(shown) < local_ranks) return;
+  std::vector<int> nics;
   for (const int gpu : shown) {
-    const auto index = std::find(parts.gpus.begin(), parts.gpus.end(), gpu) - parts.gpus.begin();
-    if (!parts.rail_of.empty()) rails.push_back(parts.rail_of[static_cast<std::size_t>(index)]);
+    const auto index = std::find(resources.gpus.begin(), resources.gpus.end(), gpu) - resources.gpus.begin();
+    if (!resources.nic_of.empty()) nics.push_back(resources.nic_of[static_cast<std::size_t>(index)]);
   }
-  parts.gpus = shown;
-  parts.rail_of = rails;
-  parts.gpu_count = static_cast<int>(shown.size());
+  resources.gpus = shown;
+  resources.nic_of = nics;
+  resources.gpu_count = static_cast<int>(shown.size());
 }
 
-std::vector<int> cpus_of(const Machine& machine, const RankPlace& rank) {
+std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank) {
   std::vector<int> cpus;
   for (const int core : rank.cores) {
     const auto& of_core = machine.cores[static_cast<std::size_t>(core)].cpus;

@@ -26,7 +26,7 @@ simulate::Link rounded(const simulate::Link& link) {
 int senders_of_node(const Topology& topology) {
   int senders = 0;
   for (int rank = 0; rank < topology.ranks_on(0); ++rank)
-    senders += peers(topology, LinkClass::inter, Pattern::all, rank).has_value() ? 1 : 0;
+    senders += peers(topology, LinkClass::inter_node, Pattern::all, rank).has_value() ? 1 : 0;
   return senders;
 }
 
@@ -63,23 +63,23 @@ MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& link
   Cluster& cluster = result.cluster;
   cluster = base.value_or(simulate::default_cluster());
   cluster.topology = topology;
-  if (const auto inside = links.timings(LinkClass::intra, Pattern::all); !inside.empty()) {
-    result.inside = fit_link(inside);
-    cluster.inside = rounded(result.inside->link);
+  if (const auto inside = links.timings(LinkClass::intra_node, Pattern::all); !inside.empty()) {
+    result.intra_node = fit_link(inside);
+    cluster.intra_node = rounded(result.intra_node->link);
   }
-  if (auto between = links.timings(LinkClass::inter, Pattern::all); !between.empty()) {
-    result.between = fit_link(between);
-    simulate::Link link = result.between->link;
+  if (auto between = links.timings(LinkClass::inter_node, Pattern::all); !between.empty()) {
+    result.inter_node = fit_link(between);
+    simulate::Link link = result.inter_node->link;
     const int senders = senders_of_node(topology);
     // One sender of a node: that of the ring, if there is one. In a pair the same rank receives, too, which
     // costs where processors carry the messages.
-    auto one = links.timings(LinkClass::inter, Pattern::ring);
-    if (one.empty()) one = links.timings(LinkClass::inter, Pattern::both_ways);
+    auto one = links.timings(LinkClass::inter_node, Pattern::ring);
+    if (one.empty()) one = links.timings(LinkClass::inter_node, Pattern::both_ways);
     keep_common(one, between);
-    cluster.rails = one.empty() ? 0 : count_rails(senders, one, between);
-    if (cluster.rails > 0) link.bandwidth *= static_cast<double>(senders) / cluster.rails;
-    cluster.between = rounded(link);
-    // Within 5% of the rail a rank fills it.
+    cluster.nics_per_node = one.empty() ? 0 : count_nics(senders, one, between);
+    if (cluster.nics_per_node > 0) link.bandwidth *= static_cast<double>(senders) / cluster.nics_per_node;
+    cluster.inter_node = rounded(link);
+    // Within 5% of the NIC a rank fills it.
     const double most = one.empty() ? link.bandwidth : fit_link(one).link.bandwidth;
     cluster.rank_bandwidth = most < 0.95 * link.bandwidth ? rounded(most) : 0;
   }

@@ -51,27 +51,27 @@ LinkFit fit_link(std::span<const Timing> timings) {
           .largest_error = *std::max_element(errors.begin(), errors.end())};
 }
 
-int count_rails(int ranks, std::span<const Timing> one, std::span<const Timing> all) {
-  require(ranks >= 1, "a node of {} ranks has no rails to count", ranks);
+int count_nics(int ranks, std::span<const Timing> one, std::span<const Timing> all) {
+  require(ranks >= 1, "a node of {} ranks has no NICs to count", ranks);
   require(one.size() == all.size() && !all.empty(),
-          "rails are found from the same sizes twice, but there are {} times of one rank and {} of all",
+          "NICs are found from the same sizes twice, but there are {} times of one rank and {} of all",
           one.size(), all.size());
   const double latency = fit_link(one).link.latency;
   std::vector<double> factors;
   double factor = 0;  // of the largest size
   for (std::size_t i = 0; i < all.size(); ++i) {
-    require(one[i].bytes == all[i].bytes, "rails are found from the same sizes twice: {} and {} bytes differ",
+    require(one[i].bytes == all[i].bytes, "NICs are found from the same sizes twice: {} and {} bytes differ",
             one[i].bytes, all[i].bytes);
     factor = ranks * one[i].seconds / all[i].seconds;
     if (one[i].seconds >= 4 * latency) factors.push_back(factor);
   }
   if (!factors.empty()) factor = median(factors);
-  int rails = 1;
+  int nics = 1;
   for (int divisor = 2; divisor <= ranks; ++divisor) {
     const auto distance = [&](int d) { return std::abs(std::log(factor / d)); };
-    if (ranks % divisor == 0 && distance(divisor) < distance(rails)) rails = divisor;
+    if (ranks % divisor == 0 && distance(divisor) < distance(nics)) nics = divisor;
   }
-  return rails == ranks ? 0 : rails;
+  return nics == ranks ? 0 : nics;
 }
 
 }  // namespace annulus::measure

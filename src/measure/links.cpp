@@ -27,11 +27,11 @@ constexpr int factor = 4;  // from one size to the next
 /// Messages between two buffers, of which sizes up to the longest use the beginning.
 class Messages {
  public:
-  Messages(comm::Communicator& communicator, std::int64_t most_bytes)
+  Messages(comm::Communicator& communicator, std::int64_t max_bytes)
       : communicator_(communicator),
         queue_(Exec()),
-        sent_(buffer("annulus::measure::sent", most_bytes)),
-        received_(buffer("annulus::measure::received", most_bytes)) {}
+        sent_(buffer("annulus::measure::sent", max_bytes)),
+        received_(buffer("annulus::measure::received", max_bytes)) {}
 
   Sample time(LinkClass link, Pattern pattern, std::int64_t bytes, const Sampling& sampling) {
     const int rank = communicator_.rank();
@@ -87,8 +87,8 @@ std::int64_t longest_that_fits(comm::Communicator& communicator, const LinkOptio
   const std::int64_t free = options.memory > 0 ? options.memory : available_host_memory();
   // The transport and the rest of the machine need some, too.
   const std::int64_t most = communicator.all_reduce_value(free / (4 * here), comm::ReduceOp::min);
-  std::int64_t bytes = options.least_bytes;
-  while (bytes * factor <= std::min(options.most_bytes, most)) bytes *= factor;
+  std::int64_t bytes = options.min_bytes;
+  while (bytes * factor <= std::min(options.max_bytes, most)) bytes *= factor;
   return bytes;
 }
 
@@ -96,18 +96,18 @@ std::int64_t longest_that_fits(comm::Communicator& communicator, const LinkOptio
 
 void LinkOptions::check() const {
   constexpr std::int64_t longest = std::int64_t{1} << 40;
-  require(least_bytes >= 1 && least_bytes <= longest, "--least-bytes is {}: give a size from 1 to {}",
-          least_bytes, longest);
-  require(most_bytes >= least_bytes && most_bytes <= longest,
-          "--most-bytes is {}: give a size from --least-bytes, {}, to {}", most_bytes, least_bytes, longest);
+  require(min_bytes >= 1 && min_bytes <= longest, "--min-bytes is {}: give a size from 1 to {}", min_bytes,
+          longest);
+  require(max_bytes >= min_bytes && max_bytes <= longest,
+          "--max-bytes is {}: give a size from --min-bytes, {}, to {}", max_bytes, min_bytes, longest);
   require(sampling.repetitions >= 1, "--repetitions is {}: it must be at least 1", sampling.repetitions);
   require(sampling.seconds > 0, "--seconds is {}: it must be positive", sampling.seconds);
 }
 
 LinkOptions quick_links() {
   LinkOptions options;
-  options.least_bytes = std::int64_t{1} << 12;
-  options.most_bytes = std::int64_t{1} << 24;
+  options.min_bytes = std::int64_t{1} << 12;
+  options.max_bytes = std::int64_t{1} << 24;
   options.sampling = {.repetitions = 5, .seconds = 0.03};
   options.patterns = {Pattern::both_ways, Pattern::all, Pattern::ring};
   return options;
@@ -127,15 +127,15 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
   LinkMeasurement result;
   if (communicator.size() == 1) return result;
   const std::int64_t longest = longest_that_fits(communicator, options);
-  if (longest * factor <= options.most_bytes)
+  if (longest * factor <= options.max_bytes)
     result.notes.push_back(
         fmt::format("messages of more than {} bytes do not fit in memory and were left out", longest));
   Messages messages(communicator, longest);
-  for (const LinkClass link : {LinkClass::intra, LinkClass::inter}) {
+  for (const LinkClass link : {LinkClass::intra_node, LinkClass::inter_node}) {
     for (const Pattern pattern : options.patterns) {
       if (!applies(communicator.topology(), link, pattern)) continue;
-      for (std::int64_t bytes = options.least_bytes; bytes <= longest; bytes *= factor) {
-        const bool first = bytes == options.least_bytes;
+      for (std::int64_t bytes = options.min_bytes; bytes <= longest; bytes *= factor) {
+        const bool first = bytes == options.min_bytes;
         if (!first && result.points.back().seconds.median * factor > options.sampling.seconds) {
           result.notes.push_back(
               fmt::format("{} {}: messages of {} bytes and more take longer than {} s and were left out",

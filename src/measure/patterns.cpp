@@ -26,8 +26,8 @@ int node_of_pair(const Topology& topology) {
 }
 
 std::optional<Peers> pair(const Topology& topology, LinkClass link, int rank) {
-  const int first = link == LinkClass::intra ? topology.first_rank(node_of_pair(topology)) : 0;
-  const int second = link == LinkClass::intra ? first + 1 : topology.first_rank(1);
+  const int first = link == LinkClass::intra_node ? topology.first_rank(node_of_pair(topology)) : 0;
+  const int second = link == LinkClass::intra_node ? first + 1 : topology.first_rank(1);
   if (rank == first) return Peers{second, second};
   if (rank == second) return Peers{first, first};
   return std::nullopt;
@@ -55,7 +55,7 @@ std::string_view name_of(Pattern pattern) {
 }
 
 bool applies(const Topology& topology, LinkClass link, Pattern pattern) {
-  if (link == LinkClass::intra) return pattern != Pattern::ring && node_of_pair(topology) >= 0;
+  if (link == LinkClass::intra_node) return pattern != Pattern::ring && node_of_pair(topology) >= 0;
   if (topology.nodes() < 2) return false;
   return pattern != Pattern::ring || topology.ranks() > topology.nodes();
 }
@@ -68,7 +68,7 @@ std::optional<Peers> peers(const Topology& topology, LinkClass link, Pattern pat
     case Pattern::both_ways:
       return pair(topology, link, rank);
     case Pattern::all:
-      return link == LinkClass::intra ? all_inside(topology, rank) : all_between(topology, rank);
+      return link == LinkClass::intra_node ? all_inside(topology, rank) : all_between(topology, rank);
     case Pattern::ring:
       return Peers{(rank + 1) % ranks, (rank + ranks - 1) % ranks};
   }

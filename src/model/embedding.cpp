@@ -34,9 +34,9 @@ void embed_packs(const Exec& exec, const Array1<const std::int32_t, Exec>& token
   const Sections<Exec, each> sections{out.extent_int(1) / width};
   for_each_pack<1>(
       "annulus::model::embed", exec, out.extent_int(0) * sections.count, sections.lanes,
-      KOKKOS_LAMBDA(const int piece, const int lane) {
-        const int t = piece / sections.count, token = tokens(t);
-        const int first = (piece % sections.count) * sections.lanes * each + lane;
+      KOKKOS_LAMBDA(const int chunk, const int lane) {
+        const int t = chunk / sections.count, token = tokens(t);
+        const int first = (chunk % sections.count) * sections.lanes * each + lane;
         Held<width, T> held[each] = {};
         for (int k = 0; k < each; ++k)
           if (const int pack = first + k * sections.lanes; pack < sections.packs)
@@ -58,8 +58,8 @@ void sum_blocks(const Exec& exec, const Array1<const std::int32_t, Exec>& tokens
   const Sections<Exec> sections{d_out.extent_int(1) / width};
   for_each_pack<1>(
       "annulus::model::embed_backward", exec, blocks * sections.count, sections.lanes,
-      KOKKOS_LAMBDA(const int piece, const int lane) {
-        const int block = piece / sections.count, pack = (piece % sections.count) * sections.lanes + lane;
+      KOKKOS_LAMBDA(const int chunk, const int lane) {
+        const int block = chunk / sections.count, pack = (chunk % sections.count) * sections.lanes + lane;
         if (pack >= sections.packs) return;
         const int begin = block * rows_of_block, end = Kokkos::min(rows, begin + rows_of_block);
         const int c = pack * width;

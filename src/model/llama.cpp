@@ -151,7 +151,7 @@ class Llama<Exec, T>::Impl {
       rms_norm<Exec, T>(exec, *a.input, gain(p.attention_norm), config_.norm_epsilon, *s.normed,
                         *a.attention_inverse_rms);
       project(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
-      split_rotate<Exec, T>(exec, *s.qkv, *cosine_, *sine_, *a.q, *a.k, *a.v);
+      split_qkv_rope<Exec, T>(exec, *s.qkv, *cosine_, *sine_, *a.q, *a.k, *a.v);
       record(exec, layer, "q", *a.q);
       record(exec, layer, "k", *a.k);
       record(exec, layer, "v", *a.v);
@@ -199,7 +199,7 @@ class Llama<Exec, T>::Impl {
       // In place: gate and up are not needed again.
       swiglu_backward<Exec, T>(exec, *a.gate_up, *s.d_ffn, *a.gate_up);
       record(exec, layer, "d_gate_up", *a.gate_up);
-      rms_norm_again<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.normed);
+      rms_norm_recompute<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.normed);
       project_backward(exec, *s.normed, matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
                        *s.d_normed, d_matrix(p.gate_up, 2 * config_.ffn, config_.hidden));
       rms_norm_backward<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.d_normed,
@@ -226,7 +226,7 @@ class Llama<Exec, T>::Impl {
     record(exec, layer, "d_k", *s.dk);
     record(exec, layer, "d_v", *s.dv);
     split_rotate_backward<Exec, T>(exec, *s.dq, *s.dk, *s.dv, *cosine_, *sine_, *s.qkv);
-    rms_norm_again<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
+    rms_norm_recompute<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
     project_backward(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
                      d_matrix(p.qkv, qkv_width(), config_.hidden));
     rms_norm_backward<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.d_normed,

@@ -20,7 +20,7 @@ template <int width, class Exec, class T>
 void rms_norm_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
   const int hidden = x.extent_int(1);
-  // As many registers as let multiprocessors be full: while one team adds up, the others load. The gains are
+  // As many registers as let SMs be full: while one team adds up, the others load. The gains are
   // in a cache by the time they are needed.
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads_of_row, 4>>;
   Kokkos::parallel_for(
@@ -57,7 +57,7 @@ template <int width, class Exec, class T>
 void rms_norm_again_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                           const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
   for_each_pack<width>(
-      "annulus::model::rms_norm_again", exec, x.extent_int(0), x.extent_int(1),
+      "annulus::model::rms_norm_recompute", exec, x.extent_int(0), x.extent_int(1),
       KOKKOS_LAMBDA(const int t, const int c) {
         const auto values = load<width>(&x(t, c)), gains = load<width>(&gain(c));
         const float r = inverse_rms(t);
@@ -79,7 +79,7 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
   // Level 0 is a device's shared memory; models too wide for it take global memory.
   const int bytes = static_cast<int>(Scratch::shmem_size(static_cast<std::size_t>(hidden / width)));
   const int level = bytes <= 96 * 1024 ? 0 : 1;
-  // Registers for two teams on a multiprocessor: while one adds up, the other one loads.
+  // Registers for two teams on an SM: while one adds up, the other one loads.
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_threads_of_row, 2>>;
   Kokkos::parallel_for(
       "annulus::model::rms_norm_backward",
@@ -183,8 +183,8 @@ void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<con
 }
 
 template <class Exec, class T>
-void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
-                    const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
+void rms_norm_recompute(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                        const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out) {
   with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, out), [&](auto width) {
     rms_norm_again_packs<decltype(width)::value>(exec, x, gain, inverse_rms, out);
   });
@@ -201,14 +201,14 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
   add_partial(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                       \
-  template void rms_norm(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, float,   \
-                         const Array2<T, Exec>&, const Array1<float, Exec>&);                              \
-  template void rms_norm_again(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&,    \
-                               const Array1<const float, Exec>&, const Array2<T, Exec>&);                  \
-  template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, \
-                                  const Array1<const float, Exec>&, const Array2<const T, Exec>&,          \
-                                  const Array2<T, Exec>&, const Array1<float, Exec>&,                      \
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                        \
+  template void rms_norm(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, float,    \
+                         const Array2<T, Exec>&, const Array1<float, Exec>&);                               \
+  template void rms_norm_recompute(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, \
+                                   const Array1<const float, Exec>&, const Array2<T, Exec>&);               \
+  template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&,  \
+                                  const Array1<const float, Exec>&, const Array2<const T, Exec>&,           \
+                                  const Array2<T, Exec>&, const Array1<float, Exec>&,                       \
                                   const Array2<float, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

@@ -56,7 +56,7 @@ void split_rotate_packs(const Exec& exec, const Array2<const T, Exec>& qkv,
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
             tokens = q.extent_int(2);
   for_each_pack<width>(
-      "annulus::model::split_rotate", exec, tokens, (heads + 2 * kv_heads) * half,
+      "annulus::model::split_qkv_rope", exec, tokens, (heads + 2 * kv_heads) * half,
       KOKKOS_LAMBDA(const int t, const int pair) {
         const Place place(pair, half, heads, kv_heads);
         auto first = load<width>(&qkv(t, place.column)), second = load<width>(&qkv(t, place.column + half));
@@ -123,9 +123,9 @@ void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const 
 }  // namespace
 
 template <class Exec, class T>
-void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
-                  const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
-                  const Array4<T, Exec>& v) {
+void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv,
+                    const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
+                    const Array4<T, Exec>& q, const Array4<T, Exec>& k, const Array4<T, Exec>& v) {
   with_pack_width<Exec, T>(
       in_packs<Exec, T>(q.extent_int(3) / 2, qkv, cosine, sine, q, k, v),
       [&](auto width) { split_rotate_packs<decltype(width)::value>(exec, qkv, cosine, sine, q, k, v); });
@@ -159,15 +159,15 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
-  template void split_rotate(const Exec&, const Array2<const T, Exec>&, const Array2<const float, Exec>&, \
-                             const Array2<const float, Exec>&, const Array4<T, Exec>&,                    \
-                             const Array4<T, Exec>&, const Array4<T, Exec>&);                             \
-  template void split_rotate_backward(const Exec&, const Array4<const float, Exec>&,                      \
-                                      const Array4<const float, Exec>&, const Array4<const float, Exec>&, \
-                                      const Array2<const float, Exec>&, const Array2<const float, Exec>&, \
-                                      const Array2<T, Exec>&);                                            \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);        \
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                        \
+  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const Array2<const float, Exec>&, \
+                               const Array2<const float, Exec>&, const Array4<T, Exec>&,                    \
+                               const Array4<T, Exec>&, const Array4<T, Exec>&);                             \
+  template void split_rotate_backward(const Exec&, const Array4<const float, Exec>&,                        \
+                                      const Array4<const float, Exec>&, const Array4<const float, Exec>&,   \
+                                      const Array2<const float, Exec>&, const Array2<const float, Exec>&,   \
+                                      const Array2<T, Exec>&);                                              \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);          \
   template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

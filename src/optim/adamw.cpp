@@ -14,10 +14,10 @@ namespace annulus::optim {
 namespace {
 
 using annulus::detail::host_memory;
-using detail::AdamWPiece;
+using detail::AdamWChunk;
 
 // Enough work for a team to hide its start, few enough elements that teams share a small model evenly.
-constexpr std::int64_t piece_size = 4096;
+constexpr std::int64_t chunk_size = 4096;
 
 // The numbers of one update, computed in double and rounded once.
 struct Coefficients {
@@ -42,8 +42,8 @@ Coefficients coefficients(const AdamWOptions& options, std::int64_t step, double
           .gradient_scale = gradient_scale};
 }
 
-std::vector<AdamWPiece> cut(std::int64_t size, std::span<const ParameterRange> ranges) {
-  std::vector<AdamWPiece> pieces;
+std::vector<AdamWChunk> cut(std::int64_t size, std::span<const ParameterRange> ranges) {
+  std::vector<AdamWChunk> chunks;
   std::int64_t covered = 0;
   for (const ParameterRange& range : ranges) {
     require(range.begin == covered && range.end >= range.begin && range.end <= size,
@@ -51,17 +51,17 @@ std::vector<AdamWPiece> cut(std::int64_t size, std::span<const ParameterRange> r
             "the buffer in "
             "order without gap or overlap",
             range.begin, range.end, covered, size);
-    // Cuts at multiples of the size, so that most pieces start at a multiple of a pack's width.
+    // Cuts at multiples of the size, so that most chunks start at a multiple of a pack's width.
     for (std::int64_t begin = range.begin, end = 0; begin < range.end; begin = end) {
-      end = std::min((begin / piece_size + 1) * piece_size, range.end);
-      pieces.push_back({begin, end, range.decay});
+      end = std::min((begin / chunk_size + 1) * chunk_size, range.end);
+      chunks.push_back({begin, end, range.decay});
     }
     covered = range.end;
   }
   require(covered == size,
           "AdamW: the parameter ranges end at {}, but there are {} elements: every element needs a range",
           covered, size);
-  return pieces;
+  return chunks;
 }
 
 // Where the updated elements lie.
@@ -94,34 +94,34 @@ KOKKOS_FORCEINLINE_FUNCTION void update_pack(const Coefficients& by, float keep,
 }
 
 template <int width, class Exec, class T>
-void update_pieces(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
+void update_chunks(const Exec& exec, const Coefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
                    const Buffers<Exec, T>& to) {
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   const int threads = host_memory<Exec> ? 1 : 128;
   Kokkos::parallel_for(
-      "annulus::optim::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), threads),
+      "annulus::optim::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), threads),
       KOKKOS_LAMBDA(const Member& team) {
-        const AdamWPiece piece = pieces(team.league_rank());
-        const float keep = piece.decay ? by.keep : 1.0f;
+        const AdamWChunk chunk = chunks(team.league_rank());
+        const float keep = chunk.decay ? by.keep : 1.0f;
         // Packs start at multiples of their width, ranges of parameters may start anywhere.
-        const std::int64_t begin = Kokkos::min(round_up(piece.begin, width), piece.end);
-        const std::int64_t end = Kokkos::max(begin, piece.end / width * width);
+        const std::int64_t begin = Kokkos::min(round_up(chunk.begin, width), chunk.end);
+        const std::int64_t end = Kokkos::max(begin, chunk.end / width * width);
         const int rank = team.team_rank(), size = team.team_size();
-        for (std::int64_t i = piece.begin + rank; i < begin; i += size) update_pack<1>(by, keep, to, i);
+        for (std::int64_t i = chunk.begin + rank; i < begin; i += size) update_pack<1>(by, keep, to, i);
         for (std::int64_t i = begin + rank * width; i < end; i += size * width)
           update_pack<width>(by, keep, to, i);
-        for (std::int64_t i = end + rank; i < piece.end; i += size) update_pack<1>(by, keep, to, i);
+        for (std::int64_t i = end + rank; i < chunk.end; i += size) update_pack<1>(by, keep, to, i);
       });
 }
 
 template <class Exec, class T>
-void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWPiece, Exec>& pieces,
+void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
             const Buffers<Exec, T>& to) {
   // The width of float, of which most arrays are: that of T would leave gaps between the lanes of a warp.
   with_pack_width<Exec, float>(
       in_packs<Exec, float>(pack_width<Exec, float>, to.parameters, to.gradients, to.first_moment,
                             to.second_moment, to.weights),
-      [&](auto width) { update_pieces<decltype(width)::value>(exec, by, pieces, to); });
+      [&](auto width) { update_chunks<decltype(width)::value>(exec, by, chunks, to); });
 }
 
 }  // namespace
@@ -141,17 +141,17 @@ AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t s
                    std::span<const ParameterRange> ranges)
     : options_(options) {
   options_.validate();
-  const std::vector<AdamWPiece> pieces = cut(size, ranges);
+  const std::vector<AdamWChunk> chunks = cut(size, ranges);
   using Moment = Owned<Array1<float, Exec>>;
   constexpr auto category = MemoryCategory::optimizer;
   first_moment_ = Moment::zeroed(exec, category, "annulus::optim::first_moment", size);
   second_moment_ = Moment::zeroed(exec, category, "annulus::optim::second_moment", size);
-  pieces_ =
-      Owned<Array1<AdamWPiece, Exec>>::uninitialized(exec, category, "annulus::optim::pieces", pieces.size());
-  const Kokkos::View<const AdamWPiece*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(pieces.data(),
-                                                                                            pieces.size());
-  Kokkos::deep_copy(exec, *pieces_, on_host);
-  exec.fence("annulus::optim::AdamW: the list of pieces on the host goes out of scope");
+  chunks_ =
+      Owned<Array1<AdamWChunk, Exec>>::uninitialized(exec, category, "annulus::optim::chunks", chunks.size());
+  const Kokkos::View<const AdamWChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(chunks.data(),
+                                                                                            chunks.size());
+  Kokkos::deep_copy(exec, *chunks_, on_host);
+  exec.fence("annulus::optim::AdamW: the list of chunks on the host goes out of scope");
 }
 
 template <class Exec>
@@ -169,7 +169,7 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
   ++steps_;
   const bool separate = static_cast<const void*>(weights.data()) != parameters.data();
   update<Exec, T>(
-      exec, coefficients(options_, steps_, learning_rate, gradient_scale), *pieces_,
+      exec, coefficients(options_, steps_, learning_rate, gradient_scale), *chunks_,
       {parameters, gradients, *first_moment_, *second_moment_, separate ? weights : Array1<T, Exec>()});
 }
 

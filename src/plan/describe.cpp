@@ -5,12 +5,12 @@
 namespace annulus::plan {
 
 std::string describe_slot(Slot slot) {
-  return slot == home ? "home" : fmt::format("slot {}", slot);
+  return slot == local_slot ? "local" : fmt::format("slot {}", slot);
 }
 
-std::string describe(const Piece& piece) {
-  return fmt::format("{}[{}] rows {}:{} heads {}:{}", name_of(piece.tensor), piece.owner, piece.rows.begin,
-                     piece.rows.end, piece.heads.begin, piece.heads.end);
+std::string describe(const TensorSlice& slice) {
+  return fmt::format("{}[{}] rows {}:{} heads {}:{}", name_of(slice.tensor), slice.owner, slice.rows.begin,
+                     slice.rows.end, slice.heads.begin, slice.heads.end);
 }
 
 std::string describe(const Compute& compute) {
@@ -20,18 +20,18 @@ std::string describe(const Compute& compute) {
 }
 
 std::string describe(const Clear& clear) {
-  return fmt::format("clear {} in {}", describe(clear.piece), describe_slot(clear.slot));
+  return fmt::format("clear {} in {}", describe(clear.slice), describe_slot(clear.slot));
 }
 
 std::string describe_send(const Transfer& send) {
-  return fmt::format("send {} from {} to rank {}", describe(send.piece), describe_slot(send.slot), send.peer);
+  return fmt::format("send {} from {} to rank {}", describe(send.slice), describe_slot(send.slot), send.peer);
 }
 
 std::string describe_receive(const Transfer& receive) {
-  std::string text = fmt::format("receive {} from rank {} into {}", describe(receive.piece), receive.peer,
+  std::string text = fmt::format("receive {} from rank {} into {}", describe(receive.slice), receive.peer,
                                  describe_slot(receive.slot));
-  if (receive.arrival != Arrival::store) {
-    text += fmt::format(", {} to {}", name_of(receive.arrival), describe_slot(receive.target));
+  if (receive.on_receive != OnReceive::store) {
+    text += fmt::format(", {} to {}", name_of(receive.on_receive), describe_slot(receive.target));
   }
   return text;
 }

@@ -7,8 +7,8 @@
 /// Parts of a plan as one line of text each, for printing and for what the validator says.
 namespace annulus::plan {
 
-std::string describe_slot(Slot slot);             ///< "home" or "slot 2"
-std::string describe(const Piece& piece);         ///< "k[3] rows 0:16 heads 0:2"
+std::string describe_slot(Slot slot);             ///< "local" or "slot 2"
+std::string describe(const TensorSlice& slice);   ///< "k[3] rows 0:16 heads 0:2"
 std::string describe(const Compute& compute);     ///< "compute q[1] rows 0:16 x kv[0] rows 0:16 heads 0:4"
 std::string describe(const Clear& clear);         ///< "clear dq[3] rows 0:16 heads 0:2 in slot 1"
 std::string describe_send(const Transfer& send);  ///< "send k[3] rows … from slot 1 to rank 2"

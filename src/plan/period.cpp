@@ -13,33 +13,34 @@ constexpr int few_ranks = 64;
 
 }  // namespace
 
-int walked_ranks(const Plan& plan, Walk walk, int unit) {
+int representative_ranks(const Plan& plan, RankSubset subset, int unit) {
   const int ranks = plan.problem.ranks();
-  if (walk == Walk::every_rank || (walk == Walk::automatic && (plan.period == 0 || ranks <= few_ranks)))
+  if (subset == RankSubset::every_rank ||
+      (subset == RankSubset::automatic && (plan.period == 0 || ranks <= few_ranks)))
     return ranks;
   require(plan.period > 0 && ranks % plan.period == 0,
-          "plan '{}' ({}): a period of {} ranks is none of the {} ranks: walk through every rank",
-          plan.schedule, name_of(plan.pass), plan.period, ranks);
+          "plan '{}' ({}): a period of {} ranks is none of the {} ranks: take every rank", plan.schedule,
+          name_of(plan.pass), plan.period, ranks);
   ANNULUS_ASSERT(ranks % unit == 0);
   return std::lcm(plan.period, unit);
 }
 
-Translation::Translation(const Problem& problem) {
+RankShift::RankShift(const Problem& problem) {
   counts_.reserve(static_cast<std::size_t>(problem.ranks()));
   for (int rank = 0; rank < problem.ranks(); ++rank) counts_.push_back(problem.shard(rank).count);
 }
 
-RowRange Translation::rows(RowRange rows, int owner, int by) const {
+RowRange RankShift::rows(RowRange rows, int owner, int by) const {
   const auto count = [this](int rank) { return counts_[static_cast<std::size_t>(rank)]; };
   const bool whole = rows.begin == 0 && rows.end == count(owner);
   return whole ? RowRange{0, count(rank(owner, by))} : rows;
 }
 
-Piece Translation::piece(const Piece& piece, int by) const {
-  return {piece.tensor, rank(piece.owner, by), rows(piece.rows, piece.owner, by), piece.heads};
+TensorSlice RankShift::slice(const TensorSlice& slice, int by) const {
+  return {slice.tensor, rank(slice.owner, by), rows(slice.rows, slice.owner, by), slice.heads};
 }
 
-Compute Translation::compute(const Compute& compute, int by) const {
+Compute RankShift::compute(const Compute& compute, int by) const {
   Compute other = compute;
   other.q_shard = rank(compute.q_shard, by);
   other.kv_shard = rank(compute.kv_shard, by);
@@ -48,12 +49,12 @@ Compute Translation::compute(const Compute& compute, int by) const {
   return other;
 }
 
-Step Translation::step(const Step& step, int by) const {
+Step RankShift::step(const Step& step, int by) const {
   Step other = step;
-  for (Clear& clear : other.clears) clear.piece = piece(clear.piece, by);
+  for (Clear& clear : other.clears) clear.slice = slice(clear.slice, by);
   for (auto* transfers : {&other.sends, &other.receives}) {
     for (Transfer& transfer : *transfers) {
-      transfer.piece = piece(transfer.piece, by);
+      transfer.slice = slice(transfer.slice, by);
       transfer.peer = rank(transfer.peer, by);
     }
   }

@@ -27,19 +27,21 @@ std::string_view name_of(Channel channel) {
   return names[static_cast<std::size_t>(channel)];
 }
 
-std::string_view name_of(Arrival arrival) {
+std::string_view name_of(OnReceive on_receive) {
   constexpr std::array<std::string_view, 3> names = {"store", "add", "merge"};
-  return names[static_cast<std::size_t>(arrival)];
+  return names[static_cast<std::size_t>(on_receive)];
 }
 
 PositionMap Problem::shard(int rank) const {
-  const PositionMap group = layout.shard(mask.tokens(), grid.contexts(ranks()), grid.context(rank, ranks()));
-  if (grid.heads == 1) return group;
-  const std::int64_t place = grid.place(rank, ranks());
-  return group.slice({group.count * place / grid.heads, group.count * (place + 1) / grid.heads});
+  const PositionMap group =
+      layout.shard(mask.tokens(), grid.ring_degree(ranks()), grid.ring_rank(rank, ranks()));
+  if (grid.ulysses_degree == 1) return group;
+  const std::int64_t place = grid.ulysses_rank(rank, ranks());
+  return group.slice(
+      {group.count * place / grid.ulysses_degree, group.count * (place + 1) / grid.ulysses_degree});
 }
 
-Piece Problem::whole(Tensor tensor, int owner) const {
+TensorSlice Problem::whole(Tensor tensor, int owner) const {
   return {tensor, owner, {0, shard(owner).count}, {0, is_query_side(tensor) ? heads : kv_heads}};
 }
 
@@ -49,9 +51,9 @@ DType Problem::wire(Tensor tensor) const {
   return as_stored ? activation : DType::f32;
 }
 
-std::int64_t Problem::elements(const Piece& piece) const {
-  const std::int64_t row = is_row_statistic(piece.tensor) ? 1 : head_dim;
-  return std::int64_t{batch} * piece.heads.size() * piece.rows.size() * row;
+std::int64_t Problem::elements(const TensorSlice& slice) const {
+  const std::int64_t row = is_row_statistic(slice.tensor) ? 1 : head_dim;
+  return std::int64_t{batch} * slice.heads.size() * slice.rows.size() * row;
 }
 
 void Problem::check() const {
@@ -62,9 +64,9 @@ void Problem::check() const {
           heads, kv_heads);
   require(head_dim >= 1, "head_dim is {}: it must be positive", head_dim);
   require(batch >= 1, "batch is {}: it must be positive", batch);
-  require(grid.heads >= 1 && ranks() % grid.heads == 0,
-          "{} ranks do not form context groups of {} ranks: that number must divide them", ranks(),
-          grid.heads);
+  require(grid.ulysses_degree >= 1 && ranks() % grid.ulysses_degree == 0,
+          "{} ranks do not form Ulysses groups of {} ranks: that number must divide them", ranks(),
+          grid.ulysses_degree);
   require(activation == DType::f32 || activation == DType::bf16 || activation == DType::f16,
           "activation type {} is none that attention computes with: use f32, bf16 or f16",
           name_of(activation));
@@ -98,15 +100,15 @@ Traffic traffic(const Plan& plan, int rank) {
   for (int s = 0; s < plan.steps; ++s) {
     const Step step = plan.step(rank, s);
     for (const Transfer& transfer : step.sends) {
-      const std::int64_t elements = problem.elements(transfer.piece);
+      const std::int64_t elements = problem.elements(transfer.slice);
       const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(transfer.wire));
-      sum.sent[static_cast<int>(transfer.piece.tensor)] += elements;
+      sum.sent[static_cast<int>(transfer.slice.tensor)] += elements;
       sum.sent_bytes += bytes;
-      if (!problem.topology.same_node(rank, transfer.peer)) sum.sent_bytes_between_nodes += bytes;
+      if (!problem.topology.same_node(rank, transfer.peer)) sum.sent_bytes_inter_node += bytes;
     }
     for (const Transfer& transfer : step.receives) {
-      const std::int64_t elements = problem.elements(transfer.piece);
-      sum.received[static_cast<int>(transfer.piece.tensor)] += elements;
+      const std::int64_t elements = problem.elements(transfer.slice);
+      sum.received[static_cast<int>(transfer.slice.tensor)] += elements;
       sum.received_bytes += elements * static_cast<std::int64_t>(size_of(transfer.wire));
     }
     for (const Compute& compute : step.computes) {

@@ -35,10 +35,10 @@ void print_rank(std::string& text, const Plan& plan, int rank) {
 
 std::string header(const Plan& plan) {
   const Problem& problem = plan.problem;
-  const std::string grid =
-      problem.grid.heads == 1
-          ? ""
-          : fmt::format(" in context groups of {} ({})", problem.grid.heads, name_of(problem.grid.placement));
+  const std::string grid = problem.grid.ulysses_degree == 1
+                               ? ""
+                               : fmt::format(" in Ulysses groups of {} ({})", problem.grid.ulysses_degree,
+                                             name_of(problem.grid.placement));
   return fmt::format(
       "{} {}: {} steps, {}{}, {} tokens, layout {}, mask {}, {} heads ({} kv) of {}, batch {}, {}\n",
       plan.schedule, name_of(plan.pass), plan.steps, problem.topology.to_string(), grid,

@@ -14,7 +14,7 @@ constexpr Range intersection(const Range& a, const Range& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// Rows and heads of a piece, as a set of (row, head).
+/// Rows and heads of a slice, as a set of (row, head).
 struct Rectangle {
   RowRange rows;
   HeadRange heads;
@@ -35,8 +35,8 @@ constexpr bool overlap(const Rectangle& a, const Rectangle& b) {
   return !intersection(a, b).empty();
 }
 
-inline Rectangle rectangle(const Piece& piece) {
-  return {piece.rows, piece.heads};
+inline Rectangle rectangle(const TensorSlice& slice) {
+  return {slice.rows, slice.heads};
 }
 
 }  // namespace annulus::plan

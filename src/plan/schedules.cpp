@@ -58,7 +58,7 @@ Grid parse_grid(const Request& request, const Problem& problem) {
   const std::optional<int> contexts =
       times == std::string_view::npos ? std::nullopt : positive_number(sizes.substr(times + 1));
   require(heads && contexts,
-          "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads in each of C context groups, such as "
+          "{}: '{}:{}': write hybrid:HxC, H ranks that exchange heads in each of C Ulysses groups, such as "
           "hybrid:2x4",
           request.field, request.name, text);
   Grid grid{*heads, Placement::head_first};

@@ -109,9 +109,9 @@ class Chooser {
       double seconds = 0;
       for (const plan::Pass pass : passes_) {
         const plan::Plan plan = plan::make_plan(candidate.schedule, problem, pass, field_);
-        constexpr auto walk = plan::Walk::automatic;
-        if (messages_to_simulate(plan, Detail::times, walk, most_messages) > most_messages) return;
-        const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, walk);
+        constexpr auto subset = plan::RankSubset::automatic;
+        if (messages_to_simulate(plan, Detail::times, subset, most_messages) > most_messages) return;
+        const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset);
         seconds += simulation.time;
         for (const RankSummary& rank : simulation.ranks)
           candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);

@@ -10,9 +10,9 @@ namespace annulus::simulate {
 
 using plan::Pass;
 
-int Cluster::rail(const Topology& ranks, int rank) const {
+int Cluster::nic(const Topology& ranks, int rank) const {
   const int local = ranks.local_rank(rank);
-  return rails == 0 ? local : local % rails;
+  return nics_per_node == 0 ? local : local % nics_per_node;
 }
 
 namespace {
@@ -50,11 +50,12 @@ void Cluster::check() const {
     require(std::isfinite(link.latency) && link.latency >= 0, "{}.latency is {}: give seconds, at least 0",
             name, link.latency);
   };
-  check_link("inside", inside);
-  check_link("between", between);
-  require(rails >= 0, "between.rails is {}: give the network cards of a node, or 0 for one a rank", rails);
+  check_link("intra_node", intra_node);
+  check_link("inter_node", inter_node);
+  require(nics_per_node >= 0,
+          "inter_node.nics_per_node is {}: give the NICs of a node, or 0 for one per rank", nics_per_node);
   require(std::isfinite(rank_bandwidth) && rank_bandwidth >= 0,
-          "between.rank_bandwidth is {}: give bytes per second above 0, or 0 for what a rail has",
+          "inter_node.rank_bandwidth is {}: give bytes per second above 0, or 0 for what a NIC has",
           rank_bandwidth);
   for (const KernelRate& kernel : kernels) {
     require(std::isfinite(kernel.rate) && kernel.rate > 0, "kernel.rate is {}: give FLOP/s above 0",
@@ -71,8 +72,8 @@ void Cluster::check() const {
 
 Cluster default_cluster() {
   Cluster cluster;
-  cluster.inside = {.bandwidth = 300e9, .latency = 5e-6};
-  cluster.between = {.bandwidth = 45e9, .latency = 15e-6};
+  cluster.intra_node = {.bandwidth = 300e9, .latency = 5e-6};
+  cluster.inter_node = {.bandwidth = 45e9, .latency = 15e-6};
   cluster.kernels = {{Pass::forward, 64, 0, 400e12},
                      {Pass::forward, 128, 0, 600e12},
                      {Pass::backward, 64, 0, 300e12},

@@ -10,6 +10,7 @@
 #include <annulus/simulate/cluster.hpp>
 
 #include "config/parse.hpp"
+#include "config/rename_keys.hpp"
 #include "config/section.hpp"
 
 namespace annulus::simulate {
@@ -17,7 +18,7 @@ namespace {
 
 using config::Section;
 
-constexpr const char* keys_advice = "the keys of a topology file are those of docs/formats/cluster.md";
+constexpr const char* keys_advice = "the keys of a cluster file are those of docs/formats/cluster.md";
 
 constexpr int most_ranks = 1 << 20;  // a slip of the hand is told before memory runs out
 
@@ -94,26 +95,27 @@ std::vector<KernelRate> read_kernels(const Section& file, const toml::node& node
   return kernels;
 }
 
-Cluster read(const toml::table& table, std::string_view origin) {
+Cluster read(toml::table table, std::string_view origin) {
+  config::rename_keys(table, config::Names::cluster_file, origin);
   const Section file(table, "", origin);
-  file.allow({"cluster", "inside", "between", "kernel"});
+  file.allow({"cluster", "intra_node", "inter_node", "kernel"});
   Cluster cluster = default_cluster();
   if (const toml::node* node = file.find("cluster")) {
     const Section section(file.table(*node, "cluster"), "cluster", origin);
     section.allow({"nodes", "ranks_per_node"});
     cluster.topology = read_topology(section);
   }
-  if (const toml::node* node = file.find("inside")) {
-    const Section section(file.table(*node, "inside"), "inside", origin);
+  if (const toml::node* node = file.find("intra_node")) {
+    const Section section(file.table(*node, "intra_node"), "intra_node", origin);
     section.allow({"bandwidth", "latency"});
-    read_link(section, cluster.inside);
+    read_link(section, cluster.intra_node);
   }
-  if (const toml::node* node = file.find("between")) {
-    const Section section(file.table(*node, "between"), "between", origin);
-    section.allow({"bandwidth", "latency", "rails", "rank_bandwidth"});
-    read_link(section, cluster.between);
-    if (const toml::node* rails = section.find("rails"))
-      cluster.rails = static_cast<int>(section.integer(*rails, "rails", 0, most_ranks));
+  if (const toml::node* node = file.find("inter_node")) {
+    const Section section(file.table(*node, "inter_node"), "inter_node", origin);
+    section.allow({"bandwidth", "latency", "nics_per_node", "rank_bandwidth"});
+    read_link(section, cluster.inter_node);
+    if (const toml::node* nics = section.find("nics_per_node"))
+      cluster.nics_per_node = static_cast<int>(section.integer(*nics, "nics_per_node", 0, most_ranks));
     if (const toml::node* rate = section.find("rank_bandwidth"))
       cluster.rank_bandwidth = section.number(*rate, "rank_bandwidth", 0, true);
   }
@@ -175,9 +177,9 @@ std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
   cluster.check();
   std::string text = comment_text(comments.file);
   if (cluster.topology) text += topology_text(*cluster.topology);
-  text += link_text("inside", cluster.inside, comments.inside);
-  text += link_text("between", cluster.between, comments.between);
-  text += fmt::format("rails = {}\n", cluster.rails);
+  text += link_text("intra_node", cluster.intra_node, comments.intra_node);
+  text += link_text("inter_node", cluster.inter_node, comments.inter_node);
+  text += fmt::format("nics_per_node = {}\n", cluster.nics_per_node);
   if (cluster.rank_bandwidth > 0)
     text += fmt::format("rank_bandwidth = {}\n", number_text(cluster.rank_bandwidth));
   if (!comments.kernels.empty()) text += fmt::format("\n{}", comment_text(comments.kernels));
@@ -190,7 +192,7 @@ Cluster parse_cluster(std::string_view text, std::string_view origin) {
 }
 
 Cluster read_cluster(const std::filesystem::path& path) {
-  require(std::filesystem::exists(path), "{}: there is no such topology file", path.string());
+  require(std::filesystem::exists(path), "{}: there is no such cluster file", path.string());
   return read(config::parse_file(path, keys_advice), path.string());
 }
 

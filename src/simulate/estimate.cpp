@@ -25,33 +25,33 @@ std::vector<int> sample(int count) {
   return places;
 }
 
-/// Context groups in the place of ranks.
-Profile make_profile(const plan::Problem& problem, int contexts) {
+/// Of a ring of Ulysses groups.
+WorkByDistance sample_work(const plan::Problem& problem, int ring_degree) {
   std::vector<PositionMap> shards;
-  for (int c = 0; c < contexts; ++c)
-    shards.push_back(problem.layout.shard(problem.mask.tokens(), contexts, c));
-  Profile profile;
-  profile.contiguous = problem.layout.kind() == Layout::Kind::contiguous;
-  profile.pairs.resize(shards.size());
-  for (const int q : sample(contexts)) {
+  for (int c = 0; c < ring_degree; ++c)
+    shards.push_back(problem.layout.shard(problem.mask.tokens(), ring_degree, c));
+  WorkByDistance work;
+  work.contiguous = problem.layout.kind() == Layout::Kind::contiguous;
+  work.pairs.resize(shards.size());
+  for (const int q : sample(ring_degree)) {
     std::int64_t sum = 0;
-    for (int hop = 0; hop < contexts; ++hop) {
-      const PositionMap& keys = shards[static_cast<std::size_t>((q - hop + contexts) % contexts)];
+    for (int hop = 0; hop < ring_degree; ++hop) {
+      const PositionMap& keys = shards[static_cast<std::size_t>((q - hop + ring_degree) % ring_degree)];
       const std::int64_t pairs = problem.mask.pairs(shards[static_cast<std::size_t>(q)], keys);
-      profile.dense = profile.dense && pairs > 0;
-      std::int64_t& most = profile.pairs[static_cast<std::size_t>(hop)];
+      work.dense = work.dense && pairs > 0;
+      std::int64_t& most = work.pairs[static_cast<std::size_t>(hop)];
       most = std::max(most, pairs);
       sum += pairs;
     }
-    profile.most = std::max(profile.most, sum);
-    profile.rows = std::max(profile.rows, shards[static_cast<std::size_t>(q)].count);
+    work.most = std::max(work.most, sum);
+    work.rows = std::max(work.rows, shards[static_cast<std::size_t>(q)].count);
   }
-  return profile;
+  return work;
 }
 
 }  // namespace
 
-std::vector<int> Profile::hops() const {
+std::vector<int> WorkByDistance::hops() const {
   std::vector<int> hops = {0};
   for (int hop = 1; hop < static_cast<int>(pairs.size()); ++hop) {
     if (pairs[static_cast<std::size_t>(hop)] > 0) hops.push_back(hop);
@@ -59,7 +59,7 @@ std::vector<int> Profile::hops() const {
   return hops;
 }
 
-double Profile::share(std::int64_t of) const {
+double WorkByDistance::share(std::int64_t of) const {
   if (!contiguous) return 1;
   return std::min(
       1.0, std::sqrt(2.0 * static_cast<double>(of)) / static_cast<double>(std::max<std::int64_t>(rows, 1)));
@@ -91,19 +91,19 @@ Estimator::Estimate Estimator::estimate(std::string_view schedule, Pass pass) {
   return ring(pass, false);
 }
 
-const Profile& Estimator::profile(int contexts) {
-  const auto [found, made] = profiles_.try_emplace(contexts);
-  if (made) found->second = make_profile(problem_, contexts);
+const WorkByDistance& Estimator::work_by_distance(int ring_degree) {
+  const auto [found, made] = work_.try_emplace(ring_degree);
+  if (made) found->second = sample_work(problem_, ring_degree);
   return found->second;
 }
 
-double Estimator::kernel(const Profile& profile, Pass pass, std::int64_t pairs) const {
+double Estimator::kernel(const WorkByDistance& work, Pass pass, std::int64_t pairs) const {
   return flops(problem_, pass, pairs) /
-         cluster_.rate(pass, problem_.head_dim, profile.rows, problem_.activation);
+         cluster_.rate(pass, problem_.head_dim, work.rows, problem_.activation);
 }
 
-double Estimator::compute(const Profile& profile, Pass pass, int hop, int heads) const {
-  return kernel(profile, pass, heads * profile.pairs[static_cast<std::size_t>(hop)]);
+double Estimator::compute(const WorkByDistance& work, Pass pass, int hop, int heads) const {
+  return kernel(work, pass, heads * work.pairs[static_cast<std::size_t>(hop)]);
 }
 
 // --- Bytes and ways ----------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ double Estimator::bytes(double rows, double q_heads, double kv_heads,
   return sum;
 }
 
-Estimator::Bytes Estimator::travelling(Pass pass, bool queries, double rows, double q_heads,
+Estimator::Bytes Estimator::circulated(Pass pass, bool queries, double rows, double q_heads,
                                        double kv_heads) const {
   const auto of = [&](std::initializer_list<Tensor> tensors) {
     return bytes(rows, q_heads, kv_heads, tensors);
@@ -133,29 +133,29 @@ int Estimator::node_size() const {
   return topology.is_uniform() ? topology.ranks_on(0) : ceil_divide(ranks(), topology.nodes());
 }
 
-Estimator::Way Estimator::between(int ranks) const {
-  const int rails = cluster_.rails == 0 ? node_size() : cluster_.rails;
-  const double share = cluster_.between.bandwidth / ceil_divide(std::max(ranks, 1), rails);
+Estimator::Way Estimator::inter_node(int ranks) const {
+  const int nics = cluster_.nics_per_node == 0 ? node_size() : cluster_.nics_per_node;
+  const double share = cluster_.inter_node.bandwidth / ceil_divide(std::max(ranks, 1), nics);
   const double most = cluster_.rank_bandwidth > 0 ? cluster_.rank_bandwidth : share;
-  return {std::min(share, most), cluster_.between.latency};
+  return {std::min(share, most), cluster_.inter_node.latency};
 }
 
 Estimator::Way Estimator::way(int distance) const {
   const int near = std::min(distance, ranks() - distance);
-  return problem_.topology.nodes() == 1 ? inside() : between(std::min(near, node_size()));
+  return problem_.topology.nodes() == 1 ? intra_node() : inter_node(std::min(near, node_size()));
 }
 
-std::int64_t Estimator::steps(const Profile& profile, int rounds, int period) const {
-  return std::int64_t{profile.dense ? period : ranks()} * rounds;
+std::int64_t Estimator::steps(const WorkByDistance& work, int rounds, int period) const {
+  return std::int64_t{work.dense ? period : ranks()} * rounds;
 }
 
 // --- Schedules ---------------------------------------------------------------------------------------------
 
 /// One flat ring, whose slowest links set the pace.
 Estimator::Estimate Estimator::ring(Pass pass, bool queries) {
-  const Profile& work = profile(ranks());
+  const WorkByDistance& work = work_by_distance(ranks());
   const Bytes shard =
-      travelling(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
+      circulated(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
   const Way link = way(1);
   const std::vector<int> hops = work.hops();
   const int rounds = static_cast<int>(hops.size());
@@ -169,16 +169,16 @@ Estimator::Estimate Estimator::ring(Pass pass, bool queries) {
   return {seconds, steps(work, rounds, node_size())};
 }
 
-/// A ring inside each group, rings between groups on all rails at the same time. A loop takes as long as its
-/// rounds or as the way to the next group, whichever is longer.
+/// A ring on each node, rings between nodes on all NICs at the same time. A loop takes as long as its
+/// rounds or as the way to the next inner ring, whichever is longer.
 Estimator::Estimate Estimator::rings(Pass pass, bool queries, int group, bool sums_alone) {
-  const Profile& work = profile(ranks());
+  const WorkByDistance& work = work_by_distance(ranks());
   const Bytes shard =
-      travelling(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
+      circulated(pass, queries, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
   const std::vector<int> hops = work.hops();
   const int groups = std::max(ranks() / group, 1), reach = static_cast<int>(hops.size());
   const int loops = std::min(groups, 1 + ceil_divide(reach - 1, group));
-  const Way inner = group <= node_size() ? inside() : way(1), outer = way(group);
+  const Way inner = group <= node_size() ? intra_node() : way(1), outer = way(group);
   const double overlapped = sums_alone ? 0 : shard.sums, alone = sums_alone ? shard.sums : 0;
   double seconds = 0;
   int rounds = 0;
@@ -203,9 +203,9 @@ Estimator::Estimate Estimator::rings(Pass pass, bool queries, int group, bool su
 
 /// Everything that is needed comes at once; in a backward, gradients go back shard by shard.
 Estimator::Estimate Estimator::all_gather(Pass pass) {
-  const Profile& work = profile(ranks());
+  const WorkByDistance& work = work_by_distance(ranks());
   const Bytes shard =
-      travelling(pass, false, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
+      circulated(pass, false, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
   const int node = problem_.topology.nodes() == 1 ? ranks() : node_size();
   double near = 0, far = 0, computes = 0;
   int rounds = 1;
@@ -221,7 +221,7 @@ Estimator::Estimate Estimator::all_gather(Pass pass) {
     computes += std::max(compute(work, pass, hop, problem_.heads), way(hop).seconds(share * shard.sums));
   }
   const double own = compute(work, pass, 0, problem_.heads);
-  const double gather = std::max(inside().seconds(near), between(node_size()).seconds(far));
+  const double gather = std::max(intra_node().seconds(near), inter_node(node_size()).seconds(far));
   if (pass == Pass::forward) computes = kernel(work, pass, problem_.heads * work.most) - own;
   const double tail = rounds > 1 ? way(rounds - 1).seconds(shard.sums) : 0;
   return {std::max(own, gather) + computes + tail, steps(work, 2 * rounds, node_size())};
@@ -229,7 +229,7 @@ Estimator::Estimate Estimator::all_gather(Pass pass) {
 
 /// Rounds of whole shard pairs, for half the hops; what the pass sends goes straight from rank to rank.
 Estimator::Estimate Estimator::helper_worker(Pass pass) {
-  const Profile& work = profile(ranks());
+  const WorkByDistance& work = work_by_distance(ranks());
   const double rows = static_cast<double>(work.rows);
   const auto of = [&](std::initializer_list<Tensor> tensors) {
     return bytes(rows, problem_.heads, problem_.kv_heads, tensors);
@@ -241,7 +241,7 @@ Estimator::Estimate Estimator::helper_worker(Pass pass) {
           ? std::max(keys + of({Tensor::o, Tensor::lse}), of({Tensor::q}))
           : std::max(keys + of({Tensor::dq}),
                      of({Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d, Tensor::dk, Tensor::dv}));
-  const Bytes alone = travelling(pass, false, rows, problem_.heads, problem_.kv_heads);
+  const Bytes alone = circulated(pass, false, rows, problem_.heads, problem_.kv_heads);
   double seconds = 0;
   int rounds = 0, last = 0;
   const auto helped = [&](int hop) {
@@ -266,35 +266,35 @@ Estimator::Estimate Estimator::helper_worker(Pass pass) {
   return {seconds, std::int64_t{ranks()} * rounds};
 }
 
-/// Heads are exchanged in each context group, shards of whole groups go round a ring.
+/// Heads are exchanged in each Ulysses group, shards of whole groups go round a ring.
 Estimator::Estimate Estimator::heads_exchanged(Pass pass, const plan::Grid& grid) {
-  const int size = grid.heads, contexts = grid.contexts(ranks());
+  const int size = grid.ulysses_degree, ring_degree = grid.ring_degree(ranks());
   if (size == 1) return ring(pass, false);
-  const Profile& work = profile(contexts);
+  const WorkByDistance& work = work_by_distance(ring_degree);
   const int heads = ceil_divide(problem_.heads, size), kv_heads = ceil_divide(problem_.kv_heads, size);
   const double rows = static_cast<double>(work.rows), own_rows = rows / size;
   const bool head_first = grid.placement == plan::Placement::head_first;
-  const int member = head_first ? 1 : contexts, neighbour = head_first ? size : 1;
+  const int member = head_first ? 1 : ring_degree, neighbour = head_first ? size : 1;
 
   // What a rank sends to the others of its group, of which some share its node.
   const int near = std::min(size, std::max(1, problem_.topology.nodes() == 1 ? size : node_size() / member));
   const auto exchange = [&](std::initializer_list<Tensor> tensors) {
     const double to_one = bytes(own_rows, heads, kv_heads, tensors);
-    return std::max(inside().seconds(to_one * (near - 1)),
-                    between(node_size()).seconds(to_one * (size - near)));
+    return std::max(intra_node().seconds(to_one * (near - 1)),
+                    inter_node(node_size()).seconds(to_one * (size - near)));
   };
   const bool forward = pass == Pass::forward;
   const double before =
       forward ? exchange({Tensor::q, Tensor::k, Tensor::v})
               : exchange({Tensor::q, Tensor::d_o, Tensor::lse, Tensor::d, Tensor::k, Tensor::v});
-  // Results of queries go home in turns; what comes last is exposed.
+  // Results of queries return in turns; what comes last is exposed.
   const double last = (forward ? exchange({Tensor::o, Tensor::lse}) : exchange({Tensor::dq})) / (size - 1);
   const double behind = forward ? 0 : exchange({Tensor::dk, Tensor::dv});
 
-  const Bytes shard = travelling(pass, false, rows, heads, kv_heads);
+  const Bytes shard = circulated(pass, false, rows, heads, kv_heads);
   const bool ring_inside = problem_.topology.nodes() == 1 ||
-                           (!head_first && contexts <= node_size() && node_size() % contexts == 0);
-  const Way link = ring_inside ? inside() : way(neighbour);
+                           (!head_first && ring_degree <= node_size() && node_size() % ring_degree == 0);
+  const Way link = ring_inside ? intra_node() : way(neighbour);
   const std::vector<int> hops = work.hops();
   const int rounds = static_cast<int>(hops.size());
   double seconds = std::max(before, compute(work, pass, 0, heads) / (size * size)) + last + behind;
@@ -304,8 +304,8 @@ Estimator::Estimate Estimator::heads_exchanged(Pass pass, const plan::Grid& grid
   }
   if (rounds > 1) seconds += link.seconds(shard.sums);
   const bool repeats = work.dense && head_first;
-  const std::int64_t walked = repeats ? std::max(size, node_size()) : ranks();
-  return {seconds, walked * (rounds + size)};
+  const std::int64_t representatives = repeats ? std::max(size, node_size()) : ranks();
+  return {seconds, representatives * (rounds + size)};
 }
 
 }  // namespace annulus::simulate

@@ -10,9 +10,9 @@
 
 namespace annulus::simulate {
 
-/// Work by distance around the ring of context groups: what a rank (or group) that holds queries has to do
-/// with the keys of the one `hop` places before it.
-struct Profile {
+/// Work by distance on the ring of Ulysses groups: that of a rank (or group) with its queries and the keys of
+/// the one `hop` places before it.
+struct WorkByDistance {
   std::vector<std::int64_t> pairs;  ///< by hop: the most pairs of one head that a sampled group has there
   std::int64_t most = 0;            ///< the most pairs that a sampled group has with all keys
   bool dense = true;                ///< all sampled groups need the keys of all others
@@ -52,19 +52,19 @@ class Estimator {
     double seconds(double bytes) const { return bytes > 0 ? latency + bytes / bandwidth : 0; }
   };
 
-  const Profile& profile(int contexts);
-  double compute(const Profile& profile, plan::Pass pass, int hop, int heads) const;
-  double kernel(const Profile& profile, plan::Pass pass, std::int64_t pairs) const;
+  const WorkByDistance& work_by_distance(int ring_degree);
+  double compute(const WorkByDistance& work, plan::Pass pass, int hop, int heads) const;
+  double kernel(const WorkByDistance& work, plan::Pass pass, std::int64_t pairs) const;
   /// Bytes of rows of some tensors with so many heads.
   double bytes(double rows, double q_heads, double kv_heads,
                std::initializer_list<plan::Tensor> tensors) const;
-  Bytes travelling(plan::Pass pass, bool queries, double rows, double q_heads, double kv_heads) const;
+  Bytes circulated(plan::Pass pass, bool queries, double rows, double q_heads, double kv_heads) const;
 
   int ranks() const { return problem_.ranks(); }
   int node_size() const;
-  Way inside() const { return {cluster_.inside.bandwidth, cluster_.inside.latency}; }
+  Way intra_node() const { return {cluster_.intra_node.bandwidth, cluster_.intra_node.latency}; }
   /// Between nodes, where `ranks` of a node send at the same time.
-  Way between(int ranks) const;
+  Way inter_node(int ranks) const;
   /// Of a message to the rank `distance` places on, which all ranks send at the same time.
   Way way(int distance) const;
 
@@ -73,11 +73,11 @@ class Estimator {
   Estimate all_gather(plan::Pass pass);
   Estimate helper_worker(plan::Pass pass);
   Estimate heads_exchanged(plan::Pass pass, const plan::Grid& grid);
-  std::int64_t steps(const Profile& profile, int rounds, int period) const;
+  std::int64_t steps(const WorkByDistance& work, int rounds, int period) const;
 
   plan::Problem problem_;
   const Cluster& cluster_;
-  std::map<int, Profile> profiles_;  // by number of context groups
+  std::map<int, WorkByDistance> work_;  // by ring degree
 };
 
 }  // namespace annulus::simulate

@@ -8,21 +8,21 @@
 
 namespace annulus::simulate {
 
-// Ports: way out and way in of each rank inside its node, then those of each rail, then those of each rank to
-// its rail.
-Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> walked)
-    : topology_(topology), walked_(walked.value_or(topology.ranks())) {
-  const int ranks = walked_;
-  ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.inside.bandwidth, {}, false});
-  rail_ports_ = static_cast<int>(ports_.size());
-  int rails = 0, rails_before = 0;
+// Ports: way out and way in of each rank inside its node, then those of each NIC, then those of each rank to
+// its NIC.
+Network::Network(const Cluster& cluster, const Topology& topology, std::optional<int> representatives)
+    : topology_(topology), representatives_(representatives.value_or(topology.ranks())) {
+  const int ranks = representatives_;
+  ports_.assign(2 * static_cast<std::size_t>(ranks), Port{cluster.intra_node.bandwidth, {}, false});
+  nic_ports_ = static_cast<int>(ports_.size());
+  int nics = 0, nics_before = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    if (rank == topology.first_rank(topology.node(rank))) rails_before = rails;
-    rail_of_.push_back(rails_before + cluster.rail(topology, rank));
-    rails = std::max(rails, rail_of_.back() + 1);
+    if (rank == topology.first_rank(topology.node(rank))) nics_before = nics;
+    nic_of_.push_back(nics_before + cluster.nic(topology, rank));
+    nics = std::max(nics, nic_of_.back() + 1);
   }
-  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(rails),
-                Port{cluster.between.bandwidth, {}, false});
+  ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(nics),
+                Port{cluster.inter_node.bandwidth, {}, false});
   if (cluster.rank_bandwidth == 0) return;
   rank_ports_ = static_cast<int>(ports_.size());
   ports_.resize(ports_.size() + 2 * static_cast<std::size_t>(ranks), Port{cluster.rank_bandwidth, {}, false});
@@ -35,13 +35,12 @@ int Network::start(int from, int to, std::int64_t bytes, double now) {
   Flow flow;
   flow.remaining = static_cast<double>(bytes);
   flow.since = now;
-  const int sender = from % walked_, receiver = to % walked_;
+  const int sender = from % representatives_, receiver = to % representatives_;
   const auto at = [](const std::vector<int>& list, int i) { return list[static_cast<std::size_t>(i)]; };
   if (topology_.same_node(from, to)) {
     flow.ports = {2 * sender, 2 * receiver + 1, -1, -1};
   } else {
-    flow.ports = {rail_ports_ + 2 * at(rail_of_, sender), rail_ports_ + 2 * at(rail_of_, receiver) + 1, -1,
-                  -1};
+    flow.ports = {nic_ports_ + 2 * at(nic_of_, sender), nic_ports_ + 2 * at(nic_of_, receiver) + 1, -1, -1};
     if (rank_ports_ >= 0) {
       flow.ports[2] = rank_ports_ + 2 * sender;
       flow.ports[3] = rank_ports_ + 2 * receiver + 1;

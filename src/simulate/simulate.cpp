@@ -10,7 +10,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/simulate/network.hpp>
 
-#include "simulate/orbit.hpp"
+#include "simulate/rank_classes.hpp"
 #include "simulate/summary.hpp"
 
 namespace annulus::simulate {
@@ -19,21 +19,22 @@ namespace {
 /// Discrete events: a rank's computes end, a flow leaves its links, a transfer arrives.
 class Simulator {
  public:
-  Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail, int walked)
+  Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail, int representatives)
       : plan_(plan),
         problem_(plan.problem),
         cluster_(cluster),
         detail_(detail),
-        orbits_(plan, walked),
-        network_(cluster, problem_.topology, walked),
-        loads_(walked, plan.steps),
-        totals_(walked),
-        ranks_(static_cast<std::size_t>(walked)) {
+        classes_(plan, representatives),
+        network_(cluster, problem_.topology, representatives),
+        loads_(representatives, plan.steps),
+        totals_(representatives),
+        ranks_(static_cast<std::size_t>(representatives)) {
     result_.ranks.resize(ranks_.size());
   }
 
   Simulation run() {
-    for (int rank = 0; rank < orbits_.walked(); ++rank) events_.push({0, sequence_++, rank, computed});
+    for (int rank = 0; rank < classes_.representatives(); ++rank)
+      events_.push({0, sequence_++, rank, computed});
     while (true) {
       const Network::Finished left = network_.next();
       const bool has_event = !events_.empty();
@@ -101,9 +102,9 @@ class Simulator {
     bool busy = false;
   };
 
-  using Key = std::tuple<int, int, plan::Channel>;  // sender, which is walked, and receiver
+  using Key = std::tuple<int, int, plan::Channel>;  // sender, a representative rank, and receiver
 
-  struct Travelling {
+  struct InFlight {
     Key stream;
     int send_wait, receive_wait;
     std::int64_t span;  // in the timeline
@@ -137,7 +138,7 @@ class Simulator {
       r.waits.erase(waits);
     }
     if (now > r.free) {
-      summary(rank).waiting += now - r.free;
+      summary(rank).exposed_communication += now - r.free;
       if (keeps_timeline()) result_.timeline.waits.push_back({rank, r.next, r.free, now});
     }
     begin(rank, r.next++, now);
@@ -146,12 +147,12 @@ class Simulator {
   void begin(int rank, int index, double now) {
     RankState& r = state(rank);
     const plan::Step step = plan_.step(rank, index);
-    for (const plan::Clear& clear : step.clears) r.slots.hold(problem_, clear.piece, clear.slot);
+    for (const plan::Clear& clear : step.clears) r.slots.hold(problem_, clear.slice, clear.slot);
     for (int channel = 0; channel < plan::channel_count; ++channel) post(rank, index, step, channel, now);
     double time = now;
     std::int64_t pairs = 0;
     for (const plan::Compute& compute : step.computes) {
-      const auto [here, of_head] = orbits_.pairs(compute);
+      const auto [here, of_head] = classes_.pairs(compute);
       const std::int64_t of_all = of_head * compute.heads.size();
       if (counts_totals()) totals_.add(rank, compute, here);
       const double rate =
@@ -186,8 +187,8 @@ class Simulator {
     for (const plan::Transfer& receive : step.receives) {
       if (!here(receive)) continue;
       ++state(rank).waits[receive.wait];
-      state(rank).slots.hold(problem_, receive.piece, receive.slot);
-      const auto [from, to] = orbits_.image(receive.peer, rank);
+      state(rank).slots.hold(problem_, receive.slice, receive.slot);
+      const auto [from, to] = classes_.image(receive.peer, rank);
       const Key key(from, to, receive.channel);
       streams_[key].receive_waits.push(receive.wait);
       flow(key, now);
@@ -203,35 +204,35 @@ class Simulator {
     const int receive_wait = stream.receive_waits.pop();
 
     const auto [from, to, channel] = key;
-    const plan::Piece& piece = sent.transfer.piece;
+    const plan::TensorSlice& slice = sent.transfer.slice;
     const std::int64_t bytes = bytes_of(problem_, sent.transfer);
     const LinkClass link = link_between(problem_.topology, from, to);
-    const auto t = static_cast<std::size_t>(piece.tensor), l = static_cast<std::size_t>(link);
+    const auto t = static_cast<std::size_t>(slice.tensor), l = static_cast<std::size_t>(link);
     summary(from).sent[t][l] += bytes;
-    summary(orbits_.standing_for(to)).received[t][l] += bytes;
+    summary(classes_.representative(to)).received[t][l] += bytes;
     if (keeps_timeline()) {
       result_.timeline.transfers.push_back(
-          {from, to, sent.step, piece.tensor, piece.owner, bytes, channel, link, now, now, now});
+          {from, to, sent.step, slice.tensor, slice.owner, bytes, channel, link, now, now, now});
     }
     const int flow = network_.start(from, to, bytes, now);
-    ANNULUS_ASSERT(flow == static_cast<int>(travelling_.size()));
+    ANNULUS_ASSERT(flow == static_cast<int>(in_flight_.size()));
     static_cast<void>(flow);
-    travelling_.push_back({key, sent.wait, receive_wait, std::ssize(result_.timeline.transfers) - 1});
+    in_flight_.push_back({key, sent.wait, receive_wait, std::ssize(result_.timeline.transfers) - 1});
   }
 
   /// The last byte of a transfer has left.
   void leave(const Network::Finished& left) {
     network_.finish(left);
-    const Travelling transfer = travelling_[static_cast<std::size_t>(left.flow)];
+    const InFlight transfer = in_flight_[static_cast<std::size_t>(left.flow)];
     const auto [from, to, channel] = transfer.stream;
     const bool inside = problem_.topology.same_node(from, to);
-    const double arrival = left.time + (inside ? cluster_.inside : cluster_.between).latency;
+    const double arrival = left.time + (inside ? cluster_.intra_node : cluster_.inter_node).latency;
     if (keeps_timeline()) {
       TransferSpan& span = result_.timeline.transfers[static_cast<std::size_t>(transfer.span)];
       span.left = left.time;
       span.end = arrival;
     }
-    events_.push({arrival, sequence_++, orbits_.standing_for(to), transfer.receive_wait});
+    events_.push({arrival, sequence_++, classes_.representative(to), transfer.receive_wait});
     streams_[transfer.stream].busy = false;
     flow(transfer.stream, left.time);
     complete(from, transfer.send_wait, left.time);
@@ -257,70 +258,73 @@ class Simulator {
       result_.time = std::max(result_.time, ranks_[rank].free);
     }
     result_.imbalance = loads_.imbalance();
-    if (orbits_.walked() < problem_.ranks()) extend();
+    if (classes_.representatives() < problem_.ranks()) extend();
   }
 
   /// To the ranks that others have stood for.
   void extend() {
     result_.ranks.reserve(static_cast<std::size_t>(problem_.ranks()));
-    for (int rank = orbits_.walked(); rank < problem_.ranks(); ++rank)
-      result_.ranks.push_back(RankSummary(summary(orbits_.standing_for(rank))));
+    for (int rank = classes_.representatives(); rank < problem_.ranks(); ++rank)
+      result_.ranks.push_back(RankSummary(summary(classes_.representative(rank))));
     if (!counts_totals()) return;
     const std::vector<std::int64_t> pairs = totals_.pairs(problem_);
     for (std::size_t rank = 0; rank < pairs.size(); ++rank) result_.ranks[rank].pairs = pairs[rank];
     result_.imbalance.worker = worker_imbalance(pairs);
   }
 
-  bool counts_totals() const { return detail_ != Detail::times && orbits_.walked() < problem_.ranks(); }
+  bool counts_totals() const {
+    return detail_ != Detail::times && classes_.representatives() < problem_.ranks();
+  }
 
   const plan::Plan& plan_;
   const plan::Problem& problem_;
   const Cluster& cluster_;
   Detail detail_;
-  Orbits orbits_;
+  RankClasses classes_;
   Network network_;
   Loads loads_;
   Totals totals_;
   std::vector<RankState> ranks_;
   std::map<Key, Stream> streams_;
-  std::vector<Travelling> travelling_;  // by flow
+  std::vector<InFlight> in_flight_;  // by flow
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::int64_t sequence_ = 0;
   Simulation result_;
 };
 
 /// Ranks that stand for all: whole nodes and periods.
-int ranks_to_walk(const plan::Plan& plan, Detail detail, plan::Walk walk) {
+int ranks_to_simulate(const plan::Plan& plan, Detail detail, plan::RankSubset subset) {
   const Topology& topology = plan.problem.topology;
   const bool every = detail == Detail::timeline || !topology.is_uniform();
-  return plan::walked_ranks(plan, every ? plan::Walk::every_rank : walk, every ? 1 : topology.ranks_on(0));
+  return plan::representative_ranks(plan, every ? plan::RankSubset::every_rank : subset,
+                                    every ? 1 : topology.ranks_on(0));
 }
 
 }  // namespace
 
-std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::Walk walk,
+std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::RankSubset subset,
                                   std::int64_t enough) {
-  const int walked = ranks_to_walk(plan, detail, walk);
+  const int representatives = ranks_to_simulate(plan, detail, subset);
   std::int64_t most = 0;
-  for (const int rank : {0, walked / 2, walked - 1}) {
+  for (const int rank : {0, representatives / 2, representatives - 1}) {
     std::int64_t of_rank = 0;
-    for (int step = 0; step < plan.steps && of_rank * walked <= enough; ++step)
+    for (int step = 0; step < plan.steps && of_rank * representatives <= enough; ++step)
       of_rank += std::ssize(plan.step(rank, step).sends);
-    most = std::max(most, of_rank * walked);
+    most = std::max(most, of_rank * representatives);
   }
   return most;
 }
 
-Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::Walk walk) {
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::RankSubset subset) {
   constexpr std::int64_t most_messages = 6'000'000;  // more take gigabytes
   cluster.check();
   require(
-      messages_to_simulate(plan, detail, walk, most_messages) <= most_messages,
+      messages_to_simulate(plan, detail, subset, most_messages) <= most_messages,
       "plan '{}' ({}): its ranks send more than {} messages in {} steps, too many to simulate, and they do "
       "not repeat one another: simulate fewer ranks, or take a schedule that does with this mask (rings on "
       "zigzag or striped layouts under causal masks)",
       plan.schedule, plan::name_of(plan.pass), most_messages, plan.steps);
-  return Simulator(plan, cluster, detail, ranks_to_walk(plan, detail, walk)).run();
+  return Simulator(plan, cluster, detail, ranks_to_simulate(plan, detail, subset)).run();
 }
 
 }  // namespace annulus::simulate

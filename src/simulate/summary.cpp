@@ -6,11 +6,11 @@
 namespace annulus::simulate {
 
 std::string_view name_of(LinkClass link) {
-  return link == LinkClass::intra ? "intra" : "inter";
+  return link == LinkClass::intra_node ? "intra_node" : "inter_node";
 }
 
 LinkClass link_between(const Topology& topology, int a, int b) {
-  return topology.same_node(a, b) ? LinkClass::intra : LinkClass::inter;
+  return topology.same_node(a, b) ? LinkClass::intra_node : LinkClass::inter_node;
 }
 
 std::int64_t sum(const BytesByLink& bytes, LinkClass link) {
@@ -19,13 +19,13 @@ std::int64_t sum(const BytesByLink& bytes, LinkClass link) {
   return total;
 }
 
-void SlotSizes::hold(const plan::Problem& problem, const plan::Piece& piece, plan::Slot slot) {
-  if (slot == plan::home) return;
-  auto& sizes = slots_[static_cast<std::size_t>(piece.tensor)];
+void SlotSizes::hold(const plan::Problem& problem, const plan::TensorSlice& slice, plan::Slot slot) {
+  if (slot == plan::local_slot) return;
+  auto& sizes = slots_[static_cast<std::size_t>(slice.tensor)];
   const auto index = static_cast<std::size_t>(slot);
   if (sizes.size() <= index) sizes.resize(index + 1);
   // Slots store what the wire carries: inputs in the activation type, sums and statistics in fp32.
-  const auto bytes = problem.elements(piece) * static_cast<std::int64_t>(size_of(problem.wire(piece.tensor)));
+  const auto bytes = problem.elements(slice) * static_cast<std::int64_t>(size_of(problem.wire(slice.tensor)));
   sizes[index] = std::max(sizes[index], bytes);
 }
 
@@ -77,7 +77,7 @@ std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& c) {
 }
 
 std::int64_t bytes_of(const plan::Problem& problem, const plan::Transfer& transfer) {
-  return problem.elements(transfer.piece) * static_cast<std::int64_t>(size_of(transfer.wire));
+  return problem.elements(transfer.slice) * static_cast<std::int64_t>(size_of(transfer.wire));
 }
 
 }  // namespace annulus::simulate

@@ -7,10 +7,10 @@
 
 namespace annulus::simulate {
 
-/// Sizes of the exchange slots of one rank. A slot is as large as the largest piece that it ever holds.
+/// Sizes of the exchange slots of one rank. A slot is as large as the largest slice that it ever holds.
 class SlotSizes {
  public:
-  void hold(const plan::Problem& problem, const plan::Piece& piece, plan::Slot slot);
+  void hold(const plan::Problem& problem, const plan::TensorSlice& slice, plan::Slot slot);
   std::int64_t bytes() const;
 
  private:
@@ -19,7 +19,7 @@ class SlotSizes {
 
 /// Messages that a simulation handles, told by those of a few ranks; some number above `enough` when it is
 /// more.
-std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::Walk walk,
+std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::RankSubset subset,
                                   std::int64_t enough);
 
 /// The largest load over the mean one; 1 when there is none.

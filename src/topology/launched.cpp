@@ -17,17 +17,17 @@ std::optional<int> number(const Variables& variables, const char* name) {
   return value;
 }
 
-std::optional<Launched> by_names(const Variables& variables, const char* rank, const char* ranks,
-                                 const char* local_rank, const char* local_ranks) {
+std::optional<LaunchedRank> by_names(const Variables& variables, const char* rank, const char* ranks,
+                                     const char* local_rank, const char* local_ranks) {
   const auto a = number(variables, rank), b = number(variables, ranks), c = number(variables, local_rank),
              d = number(variables, local_ranks);
   if (!a || !b || !c || !d) return std::nullopt;
-  return Launched{.rank = *a, .ranks = *b, .local_rank = *c, .local_ranks = *d};
+  return LaunchedRank{.rank = *a, .ranks = *b, .local_rank = *c, .local_ranks = *d};
 }
 
 }  // namespace
 
-std::optional<Launched> launched_rank(const Variables& variables) {
+std::optional<LaunchedRank> launched_rank(const Variables& variables) {
   // mpirun first: inside of a Slurm job its ranks see the variables of the step that started mpirun's daemon
   // too.
   if (auto found = by_names(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -43,7 +43,7 @@ std::optional<Launched> launched_rank(const Variables& variables) {
   const std::vector<int> tasks = expand_counts(*counts, "SLURM_STEP_TASKS_PER_NODE");
   require(*node < static_cast<int>(tasks.size()), "SLURM_NODEID={}, but SLURM_STEP_TASKS_PER_NODE={}", *node,
           *counts);
-  Launched launched{
+  LaunchedRank launched{
       .rank = *rank, .ranks = 0, .local_rank = *local, .local_ranks = tasks[static_cast<std::size_t>(*node)]};
   for (const int count : tasks) launched.ranks += count;
   return launched;

@@ -78,10 +78,10 @@ std::vector<int> switch_order(const Job& job) {
   return order;
 }
 
-std::vector<Finding> check_placement(const Job& job) {
-  std::vector<Finding> findings;
+std::vector<Diagnostic> check_placement(const Job& job) {
+  std::vector<Diagnostic> diagnostics;
   if (const int rank = first_scattered(job); rank >= 0) {
-    findings.push_back(
+    diagnostics.push_back(
         {.text = fmt::format(
              "ranks of {} are not consecutive (rank {} is there, rank {} is not): what travels inside a node "
              "would cross the "
@@ -92,10 +92,11 @@ std::vector<Finding> check_placement(const Job& job) {
   const std::vector<int> ranks = counts(job);
   for (std::size_t node = 1; node < ranks.size() && job.ranks() > 0; ++node) {
     if (ranks[node] == ranks[0]) continue;
-    findings.push_back({.text = fmt::format("{} has {} ranks and {} has {}: ranks do equal work, so that the "
-                                            "fuller node decides; ask for equally many "
-                                            "(--ntasks-per-node)",
-                                            job.hosts[0], ranks[0], job.hosts[node], ranks[node])});
+    diagnostics.push_back(
+        {.text = fmt::format("{} has {} ranks and {} has {}: ranks do equal work, so that the "
+                             "fuller node decides; ask for equally many "
+                             "(--ntasks-per-node)",
+                             job.hosts[0], ranks[0], job.hosts[node], ranks[node])});
     break;
   }
   const std::vector<int> order = node_order(job), better = switch_order(job);
@@ -103,12 +104,12 @@ std::vector<Finding> check_placement(const Job& job) {
   if (crossings > least) {
     std::vector<std::string> names;
     for (const int node : better) names.push_back(job.hosts[static_cast<std::size_t>(node)]);
-    findings.push_back({.text = fmt::format("the ranks go back and forth between switches ({} crossings "
-                                            "around the ring of nodes, {} would do): order them "
-                                            "{} (annulus-topology --launch --hostfile FILE)",
-                                            crossings, least, fmt::join(names, ", "))});
+    diagnostics.push_back({.text = fmt::format("the ranks go back and forth between switches ({} crossings "
+                                               "around the ring of nodes, {} would do): order them "
+                                               "{} (annulus-topology --launch --hostfile FILE)",
+                                               crossings, least, fmt::join(names, ", "))});
   }
-  return findings;
+  return diagnostics;
 }
 
 std::optional<Topology> topology_of(const Job& job) {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include <annulus/core/tensor.hpp>
-#include <annulus/io/pieces.hpp>
+#include <annulus/io/slabs.hpp>
 
 #include "trace/stored.hpp"
 
@@ -35,7 +35,7 @@ Gather::Gather(comm::Communicator& world, const std::vector<detail::Shard>& shar
 template <class Use>
 void Gather::for_parts(const Use& use) const {
   const io::Extents extents{static_cast<std::uint64_t>(mine_.heads), static_cast<std::uint64_t>(tokens_)};
-  io::for_pieces(extents, std::max<std::size_t>(1, piece_bytes / row_bytes_), [&](const io::Hyperslab& p) {
+  io::for_slabs(extents, std::max<std::size_t>(1, slab_bytes / row_bytes_), [&](const io::Hyperslab& p) {
     const auto number = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
     use(Part{number(p.start[0]), number(p.count[0]), number(p.start[1]), number(p.count[1])});
   });
@@ -108,7 +108,7 @@ void Gather::receive(io::DatasetWriter& to) {
       for_parts([&](const Part& part) {
         part_.resize(static_cast<std::size_t>(part.heads * part.tokens) * row_bytes_);
         for (const int rank : ranks) take_from(rank, b, part);
-        write_piece(to, place_of(first_sequence + b, part), mine_.type, part_.data());
+        write_slab(to, place_of(first_sequence + b, part), mine_.type, part_.data());
       });
     }
   }

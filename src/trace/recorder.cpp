@@ -7,7 +7,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/comm/watch.hpp>
 #include <annulus/core/tensor.hpp>
-#include <annulus/io/pieces.hpp>
+#include <annulus/io/slabs.hpp>
 #include <annulus/trace/format.hpp>
 
 #include "trace/gather.hpp"
@@ -43,9 +43,9 @@ void Recorder::add_rows(const std::string& name, const detail::Rows& mine) {
 void Recorder::add_whole(const std::string& name, DType type, const io::Extents& extents, const void* data) {
   io::DatasetWriter& to = dataset(name, type, extents, extents.size() == 1 ? "element" : "row column");
   const auto* from = static_cast<const std::byte*>(data);
-  io::for_pieces(extents, piece_bytes / size_of(type), [&](const io::Hyperslab& piece) {
-    write_piece(to, piece, type, from);
-    from += piece.elements() * size_of(type);
+  io::for_slabs(extents, slab_bytes / size_of(type), [&](const io::Hyperslab& slab) {
+    write_slab(to, slab, type, from);
+    from += slab.elements() * size_of(type);
   });
 }
 

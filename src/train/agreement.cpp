@@ -101,7 +101,7 @@ AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config)
   constexpr std::string_view remedy = "give every rank the same file";
   const comm::Watch::Doing doing(world.watch(),
                                  "the start of the run, for which every rank reads the files of attention",
-                                 config.file_stall_limit());
+                                 config.file_stall_timeout());
   AttentionInputs inputs;
   std::string problem;
   try {

@@ -47,8 +47,8 @@ void require_format(const io::File& file) {
           "{} is no checkpoint of Annulus (its attribute 'format' is not '{}'): give the right file",
           file.file(), checkpoint_format);
   const std::int64_t version = file.integer_attribute("version");
-  require(version == checkpoint_version,
-          "{} has checkpoint version {}, this program reads version {}: use the program that wrote it",
+  require(version >= 1 && version <= checkpoint_version,
+          "{} has checkpoint version {}, this program reads versions 1 to {}: use the program that wrote it",
           file.file(), version, checkpoint_version);
 }
 
@@ -57,7 +57,9 @@ Progress read_header(const io::File& file) {
   Progress progress;
   progress.step = file.integer_attribute("step");
   progress.stream = {file.integer_attribute("epoch"), file.integer_attribute("sequences_read")};
-  progress.update_sequences = file.integer_attribute("update_sequences");
+  // Version 1 has the old name alone.
+  progress.global_batch_size = file.integer_attribute(
+      file.has_attribute("global_batch_size") ? "global_batch_size" : "update_sequences");
   progress.data_fingerprint = static_cast<std::uint32_t>(file.integer_attribute("data_fingerprint"));
   progress.config = file.string_attribute("config");
   return progress;
@@ -99,7 +101,8 @@ void save_checkpoint(const fs::path& path, const model::ParameterMap& map, const
     file.set_attribute("step", progress.step);
     file.set_attribute("epoch", progress.stream.epoch);
     file.set_attribute("sequences_read", progress.stream.index);
-    file.set_attribute("update_sequences", progress.update_sequences);
+    for (const char* name : {"global_batch_size", "update_sequences"})  // and as version 1 calls it
+      file.set_attribute(name, progress.global_batch_size);
     file.set_attribute("data_fingerprint", progress.data_fingerprint);
     file.set_attribute("config", progress.config);
     std::vector<float> values;

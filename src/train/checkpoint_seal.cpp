@@ -26,14 +26,14 @@ std::uint32_t crc_of_file(const std::filesystem::path& path, std::uintmax_t size
   return io::crc32_in_parts(size, [&](std::uint64_t begin, std::uint64_t end) {
     std::ifstream file(path, std::ios::binary);
     file.seekg(static_cast<std::streamoff>(begin));
-    std::vector<char> piece(std::size_t{1} << 20);
+    std::vector<char> chunk(std::size_t{1} << 20);
     std::uint32_t crc = 0;
     while (begin < end) {
-      const auto count = std::min<std::uint64_t>(end - begin, piece.size());
-      file.read(piece.data(), static_cast<std::streamsize>(count));
+      const auto count = std::min<std::uint64_t>(end - begin, chunk.size());
+      file.read(chunk.data(), static_cast<std::streamsize>(count));
       require(file.good(), "checkpoint {} cannot be read ({}): {}", path.string(), std::strerror(errno),
               bad_checkpoint_advice);
-      crc = io::crc32_of(std::span<const char>(piece.data(), count), crc);
+      crc = io::crc32_of(std::span<const char>(chunk.data(), count), crc);
       begin += count;
     }
     return crc;

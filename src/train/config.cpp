@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <annulus/simulate/choose.hpp>
 
 #include "config/parse.hpp"
+#include "config/rename_keys.hpp"
 #include "data/text.hpp"
 #include "train/config_table.hpp"
 
@@ -123,11 +125,37 @@ void read_table(Config& config, const toml::table& table, const std::string& pre
   }
 }
 
-void override_key(Config& config, const std::string& text) {
+/// The key of "key=value".
+std::string overridden(const std::string& text) {
   const auto equals = text.find('=');
   require(equals != std::string::npos && equals > 0,
           "--set {}: write it as key=value, for instance --set train.steps=200", text);
-  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  return text.substr(0, equals);
+}
+
+/// Throws Error where a key is given under its old name and under its new one.
+void require_one_name(std::span<const std::string> overrides) {
+  std::map<std::string, std::string, std::less<>> old_names;  // by new name
+  for (const std::string& text : overrides) {
+    const std::string name = overridden(text);
+    if (const auto now = config::new_name(config::Names::configuration, name))
+      old_names[std::string(*now)] = name;
+  }
+  for (const std::string& text : overrides) {
+    const auto found = old_names.find(overridden(text));
+    if (found != old_names.end())
+      fail("--set {}: {} is the old name of {}, and both are given: keep {} alone", text, found->second,
+           found->first, found->first);
+  }
+}
+
+void override_key(Config& config, const std::string& text) {
+  std::string name = overridden(text);
+  const std::string value = text.substr(name.size() + 1);
+  if (const auto now = config::new_name(config::Names::configuration, name)) {
+    config::warn_old_name(fmt::format("--set {}", text), name, *now);
+    name = *now;
+  }
   // What is written to config.toml and to checkpoints must be TOML, which they are read as.
   require(data::is_text(text), "--set {}: the value is not UTF-8: use another name, or another encoding",
           name);
@@ -234,7 +262,10 @@ Config Config::load(const std::filesystem::path& file, std::span<const std::stri
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {
   Config config = defaults();
-  read_table(config, config::parse(text, origin), "", origin);
+  toml::table table = config::parse(text, origin);
+  config::rename_keys(table, config::Names::configuration, origin);
+  read_table(config, table, "", origin);
+  require_one_name(overrides);
   for (const std::string& text_override : overrides) override_key(config, text_override);
   try {
     config.check();
@@ -247,6 +278,7 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
 Config Config::parse_stored(std::string_view text, std::string_view origin) {
   Config config = defaults();
   toml::table table = config::parse(text, origin);
+  config::rename_keys(table, config::Names::configuration, origin);
   drop_unknown(table, origin);
   read_table(config, table, "", origin);
   return config;
@@ -298,9 +330,9 @@ void Config::check() const {
           attention.cluster);
 }
 
-std::chrono::milliseconds Config::file_stall_limit() const {
-  if (run.stall_limit == 0) return stall_limit();
-  return std::max<std::chrono::milliseconds>(stall_limit(), std::chrono::hours(1));
+std::chrono::milliseconds Config::file_stall_timeout() const {
+  if (run.stall_timeout == 0) return stall_timeout();
+  return std::max<std::chrono::milliseconds>(stall_timeout(), std::chrono::hours(1));
 }
 
 optim::AdamWOptions Config::adamw() const {

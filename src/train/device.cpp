@@ -17,7 +17,7 @@ Device device_of(const Config& config) {
 }
 
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config) {
-  mpi.limit_waits(config.stall_limit());
+  mpi.limit_waits(config.stall_timeout());
   // Before ranks take different ways to each other: over MPI, whatever the transport is to be.
   comm::Facts facts = comm::program_facts();
   facts.add(config_facts(config));
@@ -31,7 +31,7 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
         config.run.device);
     transport = comm::Transport::mpi;
   }
-  const comm::NcclOptions nccl{.most_blocks = config.parallel.nccl_blocks,
+  const comm::NcclOptions nccl{.max_ctas = config.parallel.max_ctas,
                                .multicast = config.parallel.nvlink_multicast};
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }

@@ -19,11 +19,11 @@ void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
 }
 
 StepResult Dump::record(comm::Communicator& world, const Config& config, const Learner& learner,
-                        std::int64_t update_sequences,
+                        std::int64_t global_batch_size,
                         const std::function<StepResult(trace::Recorder&)>& update) const {
   StepResult result;
   trace::record(
-      request_.file, world, {update_sequences, config.data.sequence_length},
+      request_.file, world, {global_batch_size, config.data.sequence_length},
       [&](io::FileWriter& file) {
         file.set_attribute("program", "annulus-train");
         file.set_attribute("step", request_.step);

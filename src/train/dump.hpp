@@ -27,7 +27,7 @@ class Dump {
 
   /// Makes the update with a recorder that writes the file. Collective.
   StepResult record(comm::Communicator& world, const Config& config, const Learner& learner,
-                    std::int64_t update_sequences,
+                    std::int64_t global_batch_size,
                     const std::function<StepResult(trace::Recorder&)>& update) const;
 
  private:

@@ -61,7 +61,7 @@ class LearnerOn final : public Learner {
     for (const auto& sequence : sequences)
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
-    if (recorder != nullptr) record(*recorder, "parameters/", weights_.master());
+    if (recorder != nullptr) record(*recorder, "parameters/", weights_.master_weights());
     const Sums sums =
         learn(sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
@@ -84,7 +84,7 @@ class LearnerOn final : public Learner {
       weights_.update(exec_, learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
-    result.waiting_seconds = attention_.waiting_seconds();
+    result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.planning_seconds = attention_.planning_seconds();
     return result;
   }

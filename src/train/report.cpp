@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <annulus/config/old_keys.hpp>
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::train {
@@ -32,7 +33,7 @@ std::string clock_text(double seconds) {
 template <class Visit>
 void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.seconds);
-  visit(result.waiting_seconds);
+  visit(result.exposed_communication_seconds);
   visit(result.planning_seconds);
   visit(result.stop_signal);
   visit(result.damaged_data);
@@ -116,11 +117,13 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"grad_norm", result.gradient_norm},
                            {"lr", result.learning_rate},
                            {"step_seconds", result.seconds},
-                           {"waiting_seconds", result.waiting_seconds},
+                           {"exposed_communication_seconds", result.exposed_communication_seconds},
                            {"planning_seconds", result.planning_seconds},
                            {"epoch", epoch},
                            {"peak_memory_bytes", to_json(result.memory)}};
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
+  record["format_version"] = config::output_format_version;
+  config::add_old_keys(record, "metrics");
   return record;
 }
 

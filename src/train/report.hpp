@@ -21,8 +21,9 @@ struct StepResult {
   std::int64_t targets = 0;  ///< of them, those that count in the loss
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  double seconds = 0;          ///< the slowest rank's
-  double waiting_seconds = 0;  ///< of these, waiting for transfers of attention; the rank that waited longest
+  double seconds = 0;  ///< the slowest rank's
+  double exposed_communication_seconds =
+      0;  ///< of these, waiting for transfers of attention; the rank that waited longest
   double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
   double flops = 0;             ///< operations of the model, all ranks together (model/flops.hpp)
   PeakMemory memory;            ///< of the rank that needs most, category by category
@@ -37,8 +38,8 @@ struct StepResult {
 /// Peaks of this process so far.
 PeakMemory peak_memory();
 
-/// Replaces what each rank has seen of seconds, waiting_seconds, planning_seconds, memory, stop_signal
-/// and damaged_data by the maximum over all ranks, in one reduction.
+/// Replaces what each rank has seen of seconds, exposed_communication_seconds, planning_seconds, memory,
+/// stop_signal and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
 /// What a run sums up of its updates.

@@ -68,7 +68,7 @@ class SequenceAttention {
     attention_.reset_times();
     planning_seconds_ = 0;
   }
-  double waiting_seconds() const { return attention_.times().waiting; }
+  double exposed_communication_seconds() const { return attention_.times().exposed_communication; }
   /// Spent by for_sequence on new masks and plans, and on their proof. They count on every rank alike: all
   /// agree on the plans before they go on.
   double planning_seconds() const { return planning_seconds_; }
@@ -78,7 +78,7 @@ class SequenceAttention {
     distributed::Settings settings;
     settings.kernel = kernel_;
     settings.kernel.deterministic = config.attention.deterministic;
-    settings.stall_limit = config.stall_limit();
+    settings.stall_timeout = config.stall_timeout();
     return Attention(exec, context, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward),
                      settings);
   }

@@ -18,7 +18,7 @@ namespace annulus::train {
 namespace detail {
 
 /// Elements [begin, end) of one tensor: what a team hashes.
-struct TensorPiece {
+struct TensorChunk {
   std::int64_t begin, end, tensor;
 };
 
@@ -39,21 +39,21 @@ template <class Exec>
 class TensorHashes {
  public:
   TensorHashes(const Exec& exec, const model::ParameterMap& map) : tensors_(map.all().size()) {
-    std::vector<detail::TensorPiece> pieces;
+    std::vector<detail::TensorChunk> chunks;
     for (std::size_t tensor = 0; tensor < tensors_; ++tensor) {
       const model::Parameter& p = map.all()[tensor];
       const std::int64_t end = p.offset + p.size();
-      for (std::int64_t begin = p.offset; begin < end; begin += piece_size)
-        pieces.push_back({begin, std::min(begin + piece_size, end), static_cast<std::int64_t>(tensor)});
+      for (std::int64_t begin = p.offset; begin < end; begin += chunk_size)
+        chunks.push_back({begin, std::min(begin + chunk_size, end), static_cast<std::int64_t>(tensor)});
     }
-    pieces_ = Owned<Array1<detail::TensorPiece, Exec>>::uninitialized(
-        exec, MemoryCategory::workspace, "annulus::train::pieces_of_tensors", pieces.size());
+    chunks_ = Owned<Array1<detail::TensorChunk, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::train::chunks_of_tensors", chunks.size());
     sums_ = Owned<Array1<std::uint64_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::train::tensor_hashes", buffers * tensors_);
-    const Kokkos::View<const detail::TensorPiece*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(
-        pieces.data(), pieces.size());
-    Kokkos::deep_copy(exec, *pieces_, on_host);
-    exec.fence("annulus::train::TensorHashes: the list of pieces on the host goes out of scope");
+    const Kokkos::View<const detail::TensorChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(
+        chunks.data(), chunks.size());
+    Kokkos::deep_copy(exec, *chunks_, on_host);
+    exec.fence("annulus::train::TensorHashes: the list of chunks on the host goes out of scope");
   }
 
   static constexpr std::size_t buffers = 3;
@@ -75,15 +75,15 @@ class TensorHashes {
   /// Public for nvcc, which wants to see the class that a kernel is written in.
   void add(const Exec& exec, const Array1<const float, Exec>& values, std::size_t first) const {
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
-    const auto pieces = *pieces_;
+    const auto chunks = *chunks_;
     const auto sums = *sums_;
     constexpr bool on_host = annulus::detail::host_memory<Exec>;
     const int threads = on_host ? 1 : 256;
     Kokkos::parallel_for(
         "annulus::train::hash_tensors",
-        Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(pieces.extent(0)), threads),
+        Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), threads),
         KOKKOS_LAMBDA(const Member& team) {
-          const detail::TensorPiece piece = pieces(team.league_rank());
+          const detail::TensorChunk chunk = chunks(team.league_rank());
           // Known to the compiler where it is one thread, so that the loop becomes vector code.
           const int rank = on_host ? 0 : team.team_rank(), size = on_host ? 1 : team.team_size();
           const auto bits = [&](std::int64_t begin, std::size_t bytes) {
@@ -91,22 +91,22 @@ class TensorHashes {
             memcpy(&word, &values(begin), bytes);
             return word;
           };
-          const std::int64_t paired = piece.begin + (piece.end - piece.begin) / 2 * 2;
+          const std::int64_t paired = chunk.begin + (chunk.end - chunk.begin) / 2 * 2;
           std::uint64_t sum = 0;
-          for (std::int64_t i = piece.begin + 2 * rank; i < paired; i += 2 * size)
+          for (std::int64_t i = chunk.begin + 2 * rank; i < paired; i += 2 * size)
             sum += detail::hash_at(i, bits(i, 8));
-          if (paired < piece.end && rank == 0) sum += detail::hash_at(paired, bits(paired, 4));
+          if (paired < chunk.end && rank == 0) sum += detail::hash_at(paired, bits(paired, 4));
           team.team_reduce(Kokkos::Sum<std::uint64_t>(sum));
-          if (rank == 0) Kokkos::atomic_add(&sums(first + static_cast<std::size_t>(piece.tensor)), sum);
+          if (rank == 0) Kokkos::atomic_add(&sums(first + static_cast<std::size_t>(chunk.tensor)), sum);
         });
   }
 
  private:
   // Enough work for a team to hide its start.
-  static constexpr std::int64_t piece_size = 16384;
+  static constexpr std::int64_t chunk_size = 16384;
 
   std::size_t tensors_;
-  Owned<Array1<detail::TensorPiece, Exec>> pieces_;
+  Owned<Array1<detail::TensorChunk, Exec>> chunks_;
   Owned<Array1<std::uint64_t, Exec>> sums_;
 };
 

@@ -114,8 +114,8 @@ class Run {
     return folder_ ? folder_->checkpoints().file_of(step).string() : std::string();
   }
 
-  std::int64_t update_sequences() const { return groups_.data_groups * config_.train.micro_batches; }
-  std::int64_t tokens_per_step() const { return update_sequences() * config_.data.sequence_length; }
+  std::int64_t global_batch_size() const { return groups_.data_groups * config_.train.micro_batches; }
+  std::int64_t tokens_per_step() const { return global_batch_size() * config_.data.sequence_length; }
 
   // Ends the run when this rank's parameters and moments are not those of the others.
   void check_replicas(const std::string& when) const {
@@ -130,7 +130,7 @@ class Run {
   void start() {
     const Region region("annulus::train::start");
     const comm::Watch::Doing doing(world_.watch(), "the start of the run, for which rank 0 reads files",
-                                   config_.file_stall_limit());
+                                   config_.file_stall_timeout());
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
@@ -150,7 +150,7 @@ class Run {
     }
     share_schedule();
     progress_.data_fingerprint = dataset_->fingerprint();
-    progress_.update_sequences = update_sequences();
+    progress_.global_batch_size = global_batch_size();
     progress_.config = config_.to_toml();
     data::LoaderOptions options;
     options.rows = learner_->plans().rows();
@@ -172,21 +172,21 @@ class Run {
   // The same updates can be shared out among other numbers of ranks, but they must stay the same.
   void require_same_update() const {
     require(
-        progress_.update_sequences == update_sequences(),
+        progress_.global_batch_size == global_batch_size(),
         "an update of the checkpoint's run reads {} sequences, one of this run {} ({} data-parallel groups "
         "of train.micro_batches = {}): start another number of ranks, or change train.micro_batches or "
         "parallel.context",
-        progress_.update_sequences, update_sequences(), groups_.data_groups, config_.train.micro_batches);
+        progress_.global_batch_size, global_batch_size(), groups_.data_groups, config_.train.micro_batches);
   }
 
   void broadcast_progress() {
     std::int64_t numbers[] = {progress_.step, progress_.stream.epoch, progress_.stream.index,
-                              progress_.data_fingerprint, progress_.update_sequences};
+                              progress_.data_fingerprint, progress_.global_batch_size};
     world_.broadcast(HostExec(), numbers, sizeof numbers, 0);
     progress_.step = numbers[0];
     progress_.stream = {numbers[1], numbers[2]};
     progress_.data_fingerprint = static_cast<std::uint32_t>(numbers[3]);
-    progress_.update_sequences = numbers[4];
+    progress_.global_batch_size = numbers[4];
   }
 
   // Rank 0 knows the length of the schedule, which may be the checkpoint's.
@@ -203,7 +203,7 @@ class Run {
     const std::vector<data::Sequence> sequences = next_sequences();
     StepResult result =
         dump_.is_of(step)
-            ? dump_.record(world_, config_, *learner_, update_sequences(),
+            ? dump_.record(world_, config_, *learner_, global_batch_size(),
                            [&](trace::Recorder& recorder) { return update(step, sequences, &recorder); })
             : update(step, sequences, nullptr);
     if (hooks_.updated) hooks_.updated(step, learner_->buffers());
@@ -244,7 +244,7 @@ class Run {
     const Region region("annulus::train::save");
     const comm::Watch::Doing doing(
         world_.watch(), fmt::format("the checkpoint of update {}, which rank 0 writes", progress_.step),
-        config_.file_stall_limit());
+        config_.file_stall_timeout());
     std::int32_t saved = 1;
     if (folder_) {
       const auto file = folder_->checkpoints().file_of(progress_.step);

@@ -14,15 +14,15 @@
 
 namespace annulus::train {
 
-/// The parameters of a run as flat buffers (map.size()): the fp32 master, which the optimizer updates, the
-/// weights of type T that the model computes with, gradients and moments in fp32. Where T is float, the
-/// master is what the model computes with.
+/// The parameters of a run as flat buffers (map.size()): the fp32 master weights, which the optimizer
+/// updates, the weights of type T that the model computes with, gradients and moments in fp32. Where T is
+/// float, the master is what the model computes with.
 template <class Exec, class T>
 class Weights {
  public:
   Weights(const Exec& exec, const model::ParameterMap& map, const optim::AdamWOptions& options)
-      : master_(Master::uninitialized(exec, MemoryCategory::parameters, "annulus::train::parameters",
-                                      map.size())),
+      : master_weights_(Master::uninitialized(exec, MemoryCategory::parameters, "annulus::train::parameters",
+                                              map.size())),
         gradients_(
             Master::uninitialized(exec, MemoryCategory::gradients, "annulus::train::gradients", map.size())),
         optimizer_(exec, options, map.size(), decay_ranges(map)) {
@@ -32,21 +32,21 @@ class Weights {
   }
 
   void initialize(const Exec& exec, const model::ParameterMap& map, std::uint64_t seed) {
-    model::initialize(exec, map, seed, *master_);
+    model::initialize(exec, map, seed, *master_weights_);
     round(exec);
   }
 
   /// For checkpoints. Whoever writes to them calls restored.
   Buffers buffers(const Exec& exec) const {
-    return {{exec, *master_}, {exec, optimizer_.first_moment()}, {exec, optimizer_.second_moment()}};
+    return {{exec, *master_weights_}, {exec, optimizer_.first_moment()}, {exec, optimizer_.second_moment()}};
   }
   /// The same: master, first and second moment.
   std::array<Array1<const float, Exec>, 3> state() const {
-    return {*master_, optimizer_.first_moment(), optimizer_.second_moment()};
+    return {*master_weights_, optimizer_.first_moment(), optimizer_.second_moment()};
   }
   /// Gives all ranks the buffers of rank 0 as they are after `steps` updates.
   void restored(const Exec& exec, comm::Communicator& world, std::int64_t steps) {
-    world.broadcast(exec, *master_, 0);
+    world.broadcast(exec, *master_weights_, 0);
     world.broadcast(exec, optimizer_.first_moment(), 0);
     world.broadcast(exec, optimizer_.second_moment(), 0);
     optimizer_.set_steps(steps);
@@ -57,17 +57,17 @@ class Weights {
     if constexpr (rounded)
       return *rounded_;
     else
-      return *master_;
+      return *master_weights_;
   }
   /// In fp32.
-  const Array1<float, Exec>& master() const { return *master_; }
+  const Array1<float, Exec>& master_weights() const { return *master_weights_; }
   const Array1<float, Exec>& gradients() const { return *gradients_; }
 
   void update(const Exec& exec, double learning_rate, float gradient_scale) {
     if constexpr (rounded)
-      optimizer_.step(exec, *master_, *gradients_, learning_rate, gradient_scale, *rounded_);
+      optimizer_.step(exec, *master_weights_, *gradients_, learning_rate, gradient_scale, *rounded_);
     else
-      optimizer_.step(exec, *master_, *gradients_, learning_rate, gradient_scale);
+      optimizer_.step(exec, *master_weights_, *gradients_, learning_rate, gradient_scale);
   }
 
  private:
@@ -82,10 +82,10 @@ class Weights {
   }
 
   void round(const Exec& exec) const {
-    if constexpr (rounded) cast<Exec, T, float>(exec, *master_, *rounded_);
+    if constexpr (rounded) cast<Exec, T, float>(exec, *master_weights_, *rounded_);
   }
 
-  Master master_, gradients_;
+  Master master_weights_, gradients_;
   Compute rounded_;
   optim::AdamW<Exec> optimizer_;
 };

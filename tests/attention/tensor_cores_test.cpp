@@ -160,7 +160,7 @@ TEST_P(TensorCores, SumsDoNotDependOnMultiprocessors) {
   const AttentionResult expected = run(whole);
   for (const int free : {1, 67, 131, 1000}) {
     LocalRun how;
-    how.kernel.free_multiprocessors = free;
+    how.kernel.free_sms = free;
     const AttentionResult result = run(whole, how);
     EXPECT_TRUE(result.out.values == expected.out.values && result.lse.values == expected.lse.values &&
                 result.dq.values == expected.dq.values && result.dk.values == expected.dk.values &&

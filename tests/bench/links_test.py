@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 BENCH, PLAN, MPIRUN = sys.argv[1], sys.argv[2], sys.argv[3:]
-TINY = ["--least-bytes", 1000, "--most-bytes", 20000, "--repetitions", 2, "--seconds", 0.02]
+TINY = ["--min-bytes", 1000, "--max-bytes", 20000, "--repetitions", 2, "--seconds", 0.02]
 KERNELS = ["--head-dim", 16, "--rows", 32, "--heads", 2, "--kv-heads", 1]
 
 
@@ -46,7 +46,7 @@ class Links(unittest.TestCase):
 
     def plan(self):
         """annulus-plan on the file: the cluster that it has read."""
-        result = subprocess.run([PLAN, "--topology", self.path("c.toml"), "--tokens", "256", "--head-dim", "16", "--dtype",
+        result = subprocess.run([PLAN, "--cluster", self.path("c.toml"), "--tokens", "256", "--head-dim", "16", "--dtype",
                                  "bf16", "--json", self.path("p.json")], capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(self.path("p.json")) as file:
@@ -55,11 +55,11 @@ class Links(unittest.TestCase):
     def test_two_emulated_nodes(self):
         table, text, report = self.measure([*KERNELS, "--ranks-per-node", 2], 4)
         self.assertEqual(report["topology"]["ranks_per_node"], [2, 2])
-        expected = {("intra", "one way"), ("intra", "both ways"), ("intra", "all"), ("inter", "one way"),
-                    ("inter", "both ways"), ("inter", "all"), ("inter", "ring")}
-        self.assertEqual({(p["link"], p["pattern"]) for p in report["links"]}, expected)
+        expected = {("intra_node", "one way"), ("intra_node", "both ways"), ("intra_node", "all"), ("inter_node", "one way"),
+                    ("inter_node", "both ways"), ("inter_node", "all"), ("inter_node", "ring")}
+        self.assertEqual({(p["link_class"], p["pattern"]) for p in report["links"]}, expected)
         for link, pattern in expected:
-            points = [p for p in report["links"] if (p["link"], p["pattern"]) == (link, pattern)]
+            points = [p for p in report["links"] if (p["link_class"], p["pattern"]) == (link, pattern)]
             sizes = [p["bytes"] for p in points]
             self.assertEqual(sizes, [1000, 4000, 16000][:len(sizes)])
             for p in points:
@@ -81,43 +81,48 @@ class Links(unittest.TestCase):
         self.assertIn("mpi:", text)
         config = self.plan()
         self.assertEqual(config["ranks_per_node"], [2, 2])
-        for name, link in (("inside", "intra"), ("between", "inter")):
+        for name in ("intra_node", "inter_node"):
             read = config["cluster"][name]
             self.assertEqual(read["bandwidth"], float(section(text, name)["bandwidth"]))
             self.assertEqual(read["latency"], float(section(text, name)["latency"]))
-            times = [p["seconds"]["median"] for p in report["links"] if p["link"] == link and p["pattern"] == "all"]
+            times = [p["seconds"]["median"] for p in report["links"] if p["link_class"] == name and p["pattern"] == "all"]
             self.assertLessEqual(read["latency"], 1.001 * max(times))
-        self.assertIn(report["rails"], (0, 1))
+        self.assertIn(report["nics_per_node"], (0, 1))
+        # The names of version 1.
+        self.assertEqual(report["format_version"], 2)
+        self.assertEqual(report["rails"], report["nics_per_node"])
+        self.assertEqual(report["fits"]["inside"], report["fits"]["intra_node"])
+        self.assertEqual({(p["link"], p["link_class"]) for p in report["links"]}, {("intra", "intra_node"), ("inter", "inter_node")})
         rates = [(k["pass"], k["rate"]) for k in config["cluster"]["kernel"]]
         measured = [(k["pass"], float(f"{k['rate']:.3e}")) for k in report["kernels"] if k["mask"] == "full"]
         self.assertEqual(rates, measured)
 
     def test_one_node_keeps_what_is_between(self):
         with open(self.path("base.toml"), "w") as file:
-            file.write('[between]\nbandwidth = 7e9\nlatency = 8e-6\nrails = 3\n'
+            file.write('[inter_node]\nbandwidth = 7e9\nlatency = 8e-6\nrails = 3\n'
                        '[[kernel]]\npass = "forward"\nhead_dim = 64\nrate = 9e9\n'
                        '[[kernel]]\npass = "backward"\nhead_dim = 64\nrate = 10e9\n')
         _, text, report = self.measure(["--no-kernels", "--base", self.path("base.toml")], 2)
-        self.assertEqual({p["link"] for p in report["links"]}, {"intra"})
+        self.assertEqual({p["link_class"] for p in report["links"]}, {"intra_node"})
         self.assertEqual(report["kernels"], [])
-        self.assertIsNone(report["fits"]["between"])
+        self.assertIsNone(report["fits"]["inter_node"])
         self.assertIn(f"# There is one node; not measured: as in {self.path('base.toml')}", text)
-        self.assertEqual(section(text, "between"), {"bandwidth": "7e9", "latency": "8e-6", "rails": "3"})
+        self.assertEqual(section(text, "inter_node"), {"bandwidth": "7e9", "latency": "8e-6", "nics_per_node": "3"})
         self.assertEqual([k["rate"] for k in self.plan()["cluster"]["kernel"]], [9e9, 10e9])
 
         _, text, _ = self.measure(["--no-kernels", "--ranks-per-node", 1], 2)
         self.assertIn("# No node has two ranks; not measured: the defaults", text)
-        self.assertEqual(section(text, "inside"), {"bandwidth": "300e9", "latency": "5e-6"})
+        self.assertEqual(section(text, "intra_node"), {"bandwidth": "300e9", "latency": "5e-6"})
 
     def test_bad_options(self):
         with open(self.path("bad.toml"), "w") as file:
-            file.write("[inside]\nspeed = 3\n")
+            file.write("[intra_node]\nspeed = 3\n")
         cases = [
-            (["--least-bytes", 4096, "--most-bytes", 1024], "--most-bytes", "4096"),
+            (["--min-bytes", 4096, "--max-bytes", 1024], "--max-bytes", "4096"),
             (["--ranks-per-node", 3], "--ranks-per-node", "2 ranks"),
             (["--dtype", "f64"], "--dtype", "bf16"),
             (["--output", "/no/such/folder/c.toml"], "/no/such/folder", ""),
-            (["--base", self.path("bad.toml")], "bad.toml:2: unknown key inside.speed", "bandwidth"),
+            (["--base", self.path("bad.toml")], "bad.toml:2: unknown key intra_node.speed", "bandwidth"),
         ]
         for arguments, option, remedy in cases:
             with self.subTest(arguments=arguments):

@@ -42,22 +42,22 @@ class Products(unittest.TestCase):
     def test_lm_head(self):
         for dtype, limit in (("f32", 2e-5), ("bf16", 5e-3)):
             text, report = self.measure([*SMALL, "--dtype", dtype, "--sequence-tile", 32])
-            self.assertIn("head over products", text)
+            self.assertIn("head over GEMMs", text)
             self.assertEqual(report["config"]["dtype"], dtype)
             self.assertGreater(report["check"]["tokens"], 10)
             self.assertLess(report["check"]["loss"], 1e-5)
             for name in ("d_hidden", "d_weight"):
                 self.assertLess(report["check"][name], limit)
                 self.assertGreater(report["check"][name], 0)
-            self.assertAlmostEqual(report["ratio"], report["head"]["seconds"] / report["products"]["seconds"], places=9)
+            self.assertAlmostEqual(report["ratio"], report["head"]["seconds"] / report["gemms"]["seconds"], places=9)
             # 32 rows of logits, padded to 320 entries, and 70 losses
             self.assertAlmostEqual(report["workspace_bytes"], 32 * 320 * 4 + 70 * 8, delta=100)
 
     def test_matmul(self):
         text, report = self.measure(["matmul", "--shape", "8x16x32", "30x7x5", "--repetitions", 2, "--dtype", "bf16"])
         self.assertIn("TFLOP/s", text)
-        self.assertEqual([(p["tokens"], p["out"], p["in"]) for p in report["products"]], [(8, 16, 32), (30, 7, 5)])
-        for entry in report["products"]:
+        self.assertEqual([(p["tokens"], p["out"], p["in"]) for p in report["gemms"]], [(8, 16, 32), (30, 7, 5)])
+        for entry in report["gemms"]:
             for product in ("y", "dx", "dw"):
                 flops = 2 * entry["tokens"] * entry["out"] * entry["in"]
                 self.assertAlmostEqual(entry[product]["tflops"] * entry[product]["seconds"] * 1e12 / flops, 1)

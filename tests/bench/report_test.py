@@ -45,7 +45,7 @@ class Report(support.InFolder):
         with open(self.path("x.html")) as file:
             page = file.read()
         self.assertIn("<svg", page)  # strong scaling from one rank to two
-        self.assertIn("<h2>Refused</h2>" if two["refused"] else "<h2>All cases</h2>", page)
+        self.assertIn("<h2>Unsupported</h2>" if two["unsupported"] else "<h2>All cases</h2>", page)
 
     def test_says_what_it_cannot_join(self):
         self.measure("one.json", 1, "--tokens", 64)

@@ -22,10 +22,10 @@ RESULTS = ("out", "lse", "dq", "dk", "dv")
 
 
 def command(arguments, ranks=1):
-    """Without ranks: without mpirun. Links are not measured unless --topology is given."""
+    """Without ranks: without mpirun. Links are not measured unless --cluster is given."""
     arguments = [*map(str, arguments)]
-    if "--topology" not in arguments and "--local" not in arguments:
-        arguments += ["--topology", "none"]
+    if "--cluster" not in arguments and "--local" not in arguments:
+        arguments += ["--cluster", "none"]
     return [*([*MPIRUN, "-np", str(ranks)] if ranks else []), PROGRAM, "attention", *arguments]
 
 

@@ -64,16 +64,16 @@ class Sweep(support.InFolder):
                          ("annulus-bench attention", True, True))
         keys = lambda case: (case["config"]["schedule"], case["config"]["layout"], case["config"]["mask"], case["topology"]["ranks"])
         done = [keys(case) for case in report["cases"]]
-        refused = [tuple(case[name] for name in lists) for case in report["refused"]]
+        refused = [tuple(case[name] for name in lists) for case in report["unsupported"]]
         self.assertEqual(sorted(done + refused), sorted(itertools.product(*lists.values())))
         for schedule, layout, mask, ranks in refused:
             self.assertEqual(schedule, "helper-worker")
             self.assertTrue(layout == "zigzag" or mask != "causal")
         self.assertIn(("helper-worker", "zigzag", "causal", 4), refused)
         self.assertIn(("helper-worker", "contiguous", "causal", 4), done)
-        self.assertTrue(all("--schedule" in case["reason"] or "helper-worker" in case["reason"] for case in report["refused"]))
+        self.assertTrue(all("--schedule" in case["reason"] or "helper-worker" in case["reason"] for case in report["unsupported"]))
         self.assertIn("case 24 of 24", result.stderr)
-        self.assertIn(f"{len(done)} cases, {len(refused)} refused, 0 failed their check", result.stdout)
+        self.assertIn(f"{len(done)} cases, {len(refused)} unsupported, 0 failed their check", result.stdout)
 
         for case in report["cases"]:
             self.check_case(case, report["cases"], keys)
@@ -97,19 +97,32 @@ class Sweep(support.InFolder):
             self.assertAlmostEqual(p["tflops_per_rank"], p["flops"] / p["seconds"] / ranks * 1e-12)
             self.assertAlmostEqual(p["efficiency"], p["gflops_per_rank"] / p["local_kernel"]["gflops_per_rank"])
             self.assertAlmostEqual(p["striped_attention"]["theoretical_maximum_speedup"], maximum)
-            self.assertEqual(p["sent_bytes"]["inside_nodes"], sum(r[name]["sent_bytes"] for r in case["ranks"]))
-            self.assertEqual(p["sent_bytes"]["between_nodes"], 0)
+            self.assertEqual(p["sent_bytes"]["intra_node"], sum(r[name]["sent_bytes"] for r in case["ranks"]))
+            self.assertEqual(p["sent_bytes"]["inter_node"], 0)
             self.assertGreaterEqual(p["imbalance_degree"]["step"], 1)
             self.assertAlmostEqual(p["imbalance_degree"]["worker"], p["imbalance"])
             self.assertAlmostEqual(p["exposed_communication"]["seconds"],
-                                   np.mean([r[name]["waiting_seconds"] for r in case["ranks"]]))
+                                   np.mean([r[name]["exposed_communication_seconds"] for r in case["ranks"]]))
             self.assertLessEqual(p["exposed_communication"]["seconds"], p["exposed_communication"]["seconds_max"])
             self.assertIsNone(p["predicted"])
-            self.assertIn("--topology", p["predicted_on"])
+            self.assertIn("--cluster", p["prediction_source"])
+            self.check_old_names(case, name)
             ring = next(c for c in cases if keys(c) == ("ring", "contiguous", mask, ranks))
             self.assertAlmostEqual(p["striped_attention"]["measured_speedup"], ring[name]["seconds"] / p["seconds"])
             self.assertAlmostEqual(p["striped_attention"]["speedup_at_equal_rate"], p["efficiency"] / ring[name]["efficiency"])
         self.assertTrue(ranks > 1 or case["forward"]["exposed_communication"]["seconds"] == 0)
+
+    def check_old_names(self, case, name):
+        """What version 1 called them has the same values."""
+        p = case[name]
+        self.assertEqual(p["sent_bytes"]["inside_nodes"], p["sent_bytes"]["intra_node"])
+        self.assertEqual(p["sent_bytes"]["between_nodes"], p["sent_bytes"]["inter_node"])
+        self.assertEqual(p["predicted_on"], p["prediction_source"])
+        self.assertEqual(p["exposed_communication"]["hidden_share"], p["exposed_communication"]["overlapped_share"])
+        self.assertEqual(case["config"]["nccl_blocks"], case["config"]["max_ctas"])
+        for rank in case["ranks"]:
+            self.assertEqual(rank[name]["waiting_seconds"], rank[name]["exposed_communication_seconds"])
+            self.assertEqual(rank[name]["waiting_share"], rank[name]["exposed_communication_share"])
 
     def check_csv(self, cases):
         rows = self.rows()
@@ -120,10 +133,11 @@ class Sweep(support.InFolder):
             self.assertEqual(int(row["ranks"]), case["topology"]["ranks"])
             self.assertEqual(row["git_hash"], case["git_hash"])
             for column, value in (("seconds", case[name]["seconds"]), ("efficiency", case[name]["efficiency"]),
-                                  ("exposed_share", case[name]["exposed_communication"]["share"]),
+                                  ("exposed_communication_share", case[name]["exposed_communication"]["share"]),
                                   ("imbalance_of_steps", case[name]["imbalance_degree"]["step"])):
                 self.assertAlmostEqual(float(row[column]), value, msg=column)
             self.assertEqual(row["predicted_seconds"], "")
+            self.assertEqual(row["exposed_share"], row["exposed_communication_share"])  # the name of version 1
             self.assertEqual(row["check_passed"], "true")
 
     def check_html(self, report):
@@ -136,7 +150,7 @@ class Sweep(support.InFolder):
         self.assertEqual(headings, ["Strong scaling", "Weak scaling", "All cases", "Refused"])
         tables = page.getElementsByTagName("table")
         self.assertEqual(len(tables[0].getElementsByTagName("tr")), 1 + 2 * len(report["cases"]))
-        self.assertEqual(len(tables[1].getElementsByTagName("tr")), 1 + len(report["refused"]))
+        self.assertEqual(len(tables[1].getElementsByTagName("tr")), 1 + len(report["unsupported"]))
         # Two masks, two passes, each time and efficiency; ring on two layouts everywhere, helper-worker on one.
         self.assertEqual(len(page.getElementsByTagName("svg")), 8)
         lines = {tuple(line.getAttribute("points").split()) for line in page.getElementsByTagName("polyline")}
@@ -161,8 +175,8 @@ class Sweep(support.InFolder):
                                 "--schedule", "ring", "topology-burst", "--ranks-per-node", 2, "--pass", "forward"], 4)
         shard = 2 * (32 // 4) * 16 * 2 * 4  # K and V
         ring, topology = (case["forward"]["sent_bytes"] for case in report["cases"])
-        self.assertEqual(ring, {"inside_nodes": 3 * 2 * shard, "between_nodes": 3 * 2 * shard})
-        self.assertEqual(topology, {"inside_nodes": 8 * shard, "between_nodes": 4 * shard})
+        self.assertEqual(ring, {"intra_node": 3 * 2 * shard, "inter_node": 3 * 2 * shard})
+        self.assertEqual(topology, {"intra_node": 8 * shard, "inter_node": 4 * shard})
         self.assertEqual([case["topology"]["nodes"] for case in report["cases"]], [2, 2])
 
     def test_overlap_on_and_off(self):
@@ -172,24 +186,24 @@ class Sweep(support.InFolder):
         for name in ("forward", "backward"):
             exposed = [case[name]["exposed_communication"] for case in (with_overlap, without)]
             self.assertGreater(exposed[1]["seconds"], 0)
-            self.assertAlmostEqual(exposed[0]["hidden_share"], 1 - exposed[0]["seconds"] / exposed[1]["seconds"])
-            self.assertIsNone(exposed[1]["hidden_share"])
+            self.assertAlmostEqual(exposed[0]["overlapped_share"], 1 - exposed[0]["seconds"] / exposed[1]["seconds"])
+            self.assertIsNone(exposed[1]["overlapped_share"])
 
     def test_predictions_and_the_choice_of_the_planner(self):
         with open(self.path("cluster.toml"), "w") as file:
-            file.write("[inside]\nbandwidth = 1e9\nlatency = 1e-6\n\n[[kernel]]\npass = \"forward\"\nhead_dim = 16\nrate = 1e6\n"
+            file.write("[intra_node]\nbandwidth = 1e9\nlatency = 1e-6\n\n[[kernel]]\npass = \"forward\"\nhead_dim = 16\nrate = 1e6\n"
                        "\n[[kernel]]\npass = \"backward\"\nhead_dim = 16\nrate = 2e6\n")
         for topology, where in ((self.path("cluster.toml"), "its kernel rates"), ("measure", "of this run")):
             with self.subTest(topology=topology):
                 _, report = self.sweep([*SMALL, "--tokens", 64, "--schedule", "auto", "--layout", "auto", "zigzag", "--ranks", 2,
-                                        "--topology", topology, "--check"], 3)
+                                        "--cluster", topology, "--check"], 3)
                 for case in report["cases"]:
                     self.assertEqual(case["config"]["asked_schedule"], "auto")
                     self.assertNotEqual(case["config"]["schedule"], "auto")
                     self.assertNotEqual(case["config"]["layout"], "auto")
                     for name in ("forward", "backward"):
                         p = case[name]
-                        self.assertIn(where, p["predicted_on"])
+                        self.assertIn(where, p["prediction_source"])
                         self.assertGreater(p["predicted"]["seconds"], 0)
                         self.assertAlmostEqual(p["predicted"]["measured_over_predicted"], p["seconds"] / p["predicted"]["seconds"])
                         if topology != "measure":  # so slow a kernel is all that counts
@@ -210,7 +224,7 @@ class Sweep(support.InFolder):
         _, report = self.sweep([*SMALL, "--tokens", 64, 32, "--layout", "zigzag", "striped", "--mask", "documents:0,40,64",
                                 "--check", "sampled", "--tolerance", 1e-12], 2, status=1)
         self.assertEqual([case["check"]["passed"] for case in report["cases"]], [False, False])  # the second was run, too
-        self.assertEqual([case["tokens"] for case in report["refused"]], [32, 32])  # documents behind the end
+        self.assertEqual([case["tokens"] for case in report["unsupported"]], [32, 32])  # documents behind the end
 
     def test_tokens_and_documents_of_data(self):
         self.write_shard(["In the beginning was the word.", "And then came another one,", "and a third."])
@@ -221,7 +235,7 @@ class Sweep(support.InFolder):
         self.assertIn("documents:0,31", masks["documents", 40])
         self.assertIn("documents:0,31,58", masks["documents", 65])
         self.assertEqual(masks["causal", 65], "causal")
-        self.assertEqual({r["tokens"] for r in report["refused"]}, {5000})
+        self.assertEqual({r["tokens"] for r in report["unsupported"]}, {5000})
 
     def test_placement_of_hybrids(self):
         _, report = self.sweep([*SMALL, "--tokens", 40, "--schedule", "hybrid:2x2", "ring", "--placement", "context-first",
@@ -252,16 +266,16 @@ class Sweep(support.InFolder):
         self.assertEqual(len(self.rows()), 4)
 
         # What other settings gave is another result. It stays in the file.
-        for other in (["--nccl-blocks", 4], ["--transport", "mpi"]):
+        for other in (["--max-ctas", 4], ["--transport", "mpi"]):
             result, third = self.sweep([*arguments[:-2], "--tokens", 48, 32, "--resume", *other], 2)
             self.assertNotIn("done before", result.stderr)
             self.assertEqual([case["forward"]["seconds"] == 123.0 for case in third["cases"]][:2], [False, False])
             self.assertIn(123.0, [case["forward"]["seconds"] for case in third["cases"]])
         # A result serves a run that asks for less, not one that asks for more.
-        for more in (["--compute-only"], ["--tolerance", 1e-30], ["--topology", "none"]):
+        for more in (["--compute-only"], ["--tolerance", 1e-30], ["--cluster", "none"]):
             result = run([*arguments, "--tokens", 48, 32, "--resume", *more], 2)
             self.assertNotIn("done before", result.stderr, more)
-        result = run([*arguments, "--tokens", 48, 32, "--resume", "--topology", "none"], 2)
+        result = run([*arguments, "--tokens", 48, 32, "--resume", "--cluster", "none"], 2)
         self.assertEqual(result.stderr.count("done before"), 2)
 
         second["git_hash"] = "another"

@@ -39,12 +39,12 @@ BENCH = """\
     case = {"config": {"schedule": "ring", "layout": "zigzag", "tokens": int(option("--tokens"))}, **passes}
     refused = {"schedule": "double-ring", "layout": "zigzag", "tokens": int(option("--tokens")), "reason": "not on 1 rank"}
     with open(option("--json"), "w") as file:
-        json.dump({"git_hash": "abc", "cases": [case], "refused": [refused]}, file)
+        json.dump({"git_hash": "abc", "cases": [case], "unsupported": [refused]}, file)
 """
 TORCH_RUN = """\
     import json, os, sys
     option = lambda name: sys.argv[sys.argv.index(name) + 1]
-    passes = {name: {"seconds": -1, "seconds_each": [seconds], "exposed_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
+    passes = {name: {"seconds": -1, "seconds_each": [seconds], "exposed_communication_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
     cases = [{"tokens": int(option("--tokens")), "rotation": "allgather", "backend": "cudnn", **passes},
              {"tokens": int(option("--tokens")), "rotation": "alltoall", "backend": "cudnn", "error": "out of memory"}]
     with open(option("--out"), "w") as file:

@@ -20,7 +20,7 @@ BENCH = """\
     if arguments[0] == "links":
         open(option("--output"), "w").write("measured")
         sys.exit(0)
-    assert open(option("--topology")).read() == "measured"
+    assert open(option("--cluster")).read() == "measured"
     of = lambda seconds: {"seconds": seconds, "predicted": {"seconds": 0.1, "measured_over_predicted": seconds / 0.1}}
     case = {"git_hash": "abc", "config": {"schedule": "ring", "layout": "zigzag", "tokens": 64}, "topology": {},
             "forward": of(0.11), "backward": of(float(os.environ["FAKE_BACKWARD"]))}

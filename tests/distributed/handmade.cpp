@@ -4,15 +4,15 @@
 
 namespace annulus::test {
 
-using plan::Arrival;
 using plan::Channel;
 using plan::HeadRange;
-using plan::home;
+using plan::local_slot;
+using plan::OnReceive;
 using plan::Pass;
-using plan::Piece;
 using plan::Slot;
 using plan::Step;
 using plan::Tensor;
+using plan::TensorSlice;
 using plan::Transfer;
 
 namespace {
@@ -28,33 +28,33 @@ class Helper {
     // What rank 0 computes for rank 1, and the keys and values for what rank 1 computes itself.
     std::vector<Tensor> asked{Tensor::q};
     if (pass == Pass::backward) asked.insert(asked.end(), {Tensor::d_o, Tensor::lse, Tensor::d});
-    for (const Tensor t : asked) message(1, 0, helped(t), 0, 1, home, 1);
-    for (const Tensor t : {Tensor::k, Tensor::v}) message(0, 1, problem.whole(t, 0), 0, 1, home, 1);
+    for (const Tensor t : asked) message(1, 0, helped(t), 0, 1, local_slot, 1);
+    for (const Tensor t : {Tensor::k, Tensor::v}) message(0, 1, problem.whole(t, 0), 0, 1, local_slot, 1);
     own(0);
     own(1);
     const HeadRange all{0, problem.heads};
     const std::int64_t last = problem.shard(1).count;
     if (pass == Pass::forward) {
       for (const Tensor t : {Tensor::o, Tensor::lse}) steps_[0][1].clears.push_back({helped(t), 1});
-      compute(0, 1, rows, heads, {.q = 1, .kv = home, .out = 1, .kv_grad = home});
+      compute(0, 1, rows, heads, {.q = 1, .kv = local_slot, .out = 1, .kv_grad = local_slot});
       // Two parts of what one slot holds, by rows: neither is contiguous when there are several heads.
       const std::int64_t middle = (rows.begin + rows.end) / 2;
       Slot landing = 1;
       for (const RowRange part : {RowRange{rows.begin, middle}, RowRange{middle, rows.end}}) {
         for (const Tensor t : {Tensor::o, Tensor::lse}) {
-          message(0, 1, {t, 1, part, heads}, 2, 3, 1, landing, Arrival::merge);
+          message(0, 1, {t, 1, part, heads}, 2, 3, 1, landing, OnReceive::merge);
         }
         ++landing;
       }
     } else {
       for (const Tensor t : {Tensor::dk, Tensor::dv}) steps_[1][1].clears.push_back({problem.whole(t, 0), 1});
       steps_[0][1].clears.push_back({helped(Tensor::dq), 1});
-      compute(0, 1, rows, heads, {.q = 1, .kv = home, .out = 1, .kv_grad = home});
-      message(0, 1, helped(Tensor::dq), 2, 3, 1, 1 + 1, Arrival::add);
+      compute(0, 1, rows, heads, {.q = 1, .kv = local_slot, .out = 1, .kv_grad = local_slot});
+      message(0, 1, helped(Tensor::dq), 2, 3, 1, 1 + 1, OnReceive::add);
       for (const Tensor t : {Tensor::dk, Tensor::dv})
-        message(1, 0, problem.whole(t, 0), 2, 4, 1, 2, Arrival::add);
+        message(1, 0, problem.whole(t, 0), 2, 4, 1, 2, OnReceive::add);
     }
-    const Slots rest{.q = home, .kv = 1, .out = home, .kv_grad = 1};
+    const Slots rest{.q = local_slot, .kv = 1, .out = local_slot, .kv_grad = 1};
     compute(1, 1, {0, rows.begin}, all, rest);
     compute(1, 1, {rows.end, last}, all, rest);
     compute(1, 1, rows, {0, heads.begin}, rest);
@@ -65,18 +65,18 @@ class Helper {
 
  private:
   struct Slots {
-    Slot q = home, kv = home, out = home, kv_grad = home;
+    Slot q = local_slot, kv = local_slot, out = local_slot, kv_grad = local_slot;
   };
 
-  Piece helped(Tensor t) const { return {t, 1, rows_, heads_}; }
+  TensorSlice helped(Tensor t) const { return {t, 1, rows_, heads_}; }
 
   /// Both sides of a message that lands in `to`.
-  void message(int source, int target, const Piece& piece, int post, int wait, Slot from, Slot to,
-               Arrival arrival = Arrival::store) {
+  void message(int source, int target, const TensorSlice& slice, int post, int wait, Slot from, Slot to,
+               OnReceive on_receive = OnReceive::store) {
     Transfer transfer;
-    transfer.piece = piece;
-    transfer.wire = problem_.wire(piece.tensor);
-    transfer.channel = plan::is_gradient(piece.tensor) ? Channel::gradients : Channel::activations;
+    transfer.slice = slice;
+    transfer.wire = problem_.wire(slice.tensor);
+    transfer.channel = plan::is_gradient(slice.tensor) ? Channel::gradients : Channel::activations;
     transfer.post = post;
     transfer.wait = wait;
     transfer.peer = target;
@@ -84,7 +84,7 @@ class Helper {
     steps_[source][static_cast<std::size_t>(post)].sends.push_back(transfer);
     transfer.peer = source;
     transfer.slot = to;
-    transfer.arrival = arrival;
+    transfer.on_receive = on_receive;
     steps_[target][static_cast<std::size_t>(post)].receives.push_back(transfer);
   }
 

@@ -77,7 +77,7 @@ TEST(DistributedPlans, WireTypeOtherThanStorage) {
           plan::Step step = inner(rank, number);
           for (auto* transfers : {&step.sends, &step.receives}) {
             for (plan::Transfer& t : *transfers) {
-              if (!plan::is_row_statistic(t.piece.tensor)) t.wire = wire;
+              if (!plan::is_row_statistic(t.slice.tensor)) t.wire = wire;
             }
           }
           return step;

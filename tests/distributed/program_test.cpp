@@ -33,7 +33,7 @@ plan::Problem problem(int ranks, int batch = 1) {
 }
 
 TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
-  const plan::Piece held{Tensor::q, 1, {10, 30}, {0, 4}};
+  const plan::TensorSlice held{Tensor::q, 1, {10, 30}, {0, 4}};
   const Block block = distributed::block_of(held, {Tensor::q, 1, {12, 17}, {1, 3}}, 2, 3, 16);
   EXPECT_EQ(block.slot, 2);
   EXPECT_EQ(block.head_stride, 20 * 16);
@@ -44,7 +44,7 @@ TEST(DistributedProgram, BlockInsideWhatASlotHolds) {
 }
 
 TEST(DistributedProgram, Contiguity) {
-  const plan::Piece held{Tensor::k, 0, {0, 20}, {0, 4}};
+  const plan::TensorSlice held{Tensor::k, 0, {0, 20}, {0, 4}};
   const auto contiguous = [&](RowRange rows, plan::HeadRange heads, int batch) {
     return distributed::block_of(held, {Tensor::k, 0, rows, heads}, 1, batch, 16).contiguous();
   };
@@ -169,12 +169,14 @@ TEST(DistributedProgram, PlansThatCannotBeRun) {
               HasSubstr("heads [0, 5)"));
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).kv_shard = 0; }),
               HasSubstr("which holds k of shard 1"));
-  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).slot = plan::home; }),
+  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).slot = plan::local_slot; }),
               HasSubstr("overwrites the caller's k"));
-  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).arrival = plan::Arrival::add; }),
-              HasSubstr("adds up k"));
-  EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).arrival = plan::Arrival::merge; }),
-              HasSubstr("merges k"));
+  EXPECT_THAT(
+      message(Pass::forward, [](plan::Step& s) { s.receives.at(0).on_receive = plan::OnReceive::add; }),
+      HasSubstr("adds up k"));
+  EXPECT_THAT(
+      message(Pass::forward, [](plan::Step& s) { s.receives.at(0).on_receive = plan::OnReceive::merge; }),
+      HasSubstr("merges k"));
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).wait = 0; }),
               HasSubstr("a wait follows its post"));
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).wait = 99; }),
@@ -183,7 +185,7 @@ TEST(DistributedProgram, PlansThatCannotBeRun) {
               HasSubstr("rank 2 of 2"));
   EXPECT_THAT(message(Pass::backward,
                       [](plan::Step& s) {
-                        s.clears.push_back({{Tensor::dk, 1, {0, 30}, {0, 2}}, plan::home});
+                        s.clears.push_back({{Tensor::dk, 1, {0, 30}, {0, 2}}, plan::local_slot});
                       }),
               HasSubstr("clears the caller's dk"));
 }

@@ -63,7 +63,7 @@ plan::Step as_run(plan::Step step, Pass pass) {
   std::ranges::stable_sort(step.sends, {}, &plan::Transfer::channel);
   std::ranges::stable_sort(step.receives, {}, &plan::Transfer::channel);
   if (pass == Pass::forward)
-    for (plan::Compute& compute : step.computes) compute.kv_grad_slot = plan::home;
+    for (plan::Compute& compute : step.computes) compute.kv_grad_slot = plan::local_slot;
   return step;
 }
 
@@ -214,7 +214,7 @@ std::vector<Mutation> mutations() {
       in_messages("takes another type", [](Message& m) { m.wire = DType::f16; }),
       in_messages("takes fewer bytes", [](Message& m) { m.bytes -= 2; }),
       in_messages("names another owner",
-                  [](Message& m) { m.piece.owner = (m.piece.owner + 1) % proof_ranks; }),
+                  [](Message& m) { m.slice.owner = (m.slice.owner + 1) % proof_ranks; }),
       in_calls("other queries", [](LocalCall& c) { c.q.offset += c.q.width; }),
       in_calls("queries of another slot", [](LocalCall& c) { c.q.slot += 1; }),
       in_calls("keys of another slot", [](LocalCall& c) { c.k.slot += 1; }),
@@ -294,7 +294,7 @@ TEST(ProgramProof, AttentionTakesNoPlansThatAreWrong) {
               Each(HasSubstr("is never computed")));
   EXPECT_THAT(
       second_plans([](plan::Step& step) {
-        std::erase_if(step.sends, [](const auto& t) { return t.piece.tensor == plan::Tensor::dq; });
+        std::erase_if(step.sends, [](const auto& t) { return t.slice.tensor == plan::Tensor::dq; });
       }),
       Each(AllOf(HasSubstr("burst"), HasSubstr("backward"), HasSubstr("is lost"), HasSubstr("rank 2"))));
 }

@@ -145,7 +145,7 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
     comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
       std::vector<Work> calls;
       Settings settings;
-      settings.stand_in = [&calls](const Work& work) { calls.push_back(work); };
+      settings.synthetic_kernel = [&calls](const Work& work) { calls.push_back(work); };
       results(communicator, plans, settings);
       std::size_t next = 0;
       for (const plan::Plan* plan : {&plans.forward, &plans.backward}) {

@@ -43,8 +43,8 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
   problem.heads = problem.kv_heads = 2;
   problem.head_dim = 16;
   int computes = 0;
-  distributed::Settings settings{.stall_limit = limit};
-  settings.stand_in = [&](const distributed::Work& work) {
+  distributed::Settings settings{.stall_timeout = limit};
+  settings.synthetic_kernel = [&](const distributed::Work& work) {
     if (work.pass == plan::Pass::forward || ++computes != 2) return;
     if (rank == 1) get_lost(how);
     if (rank == 2 && how == "stop") std::this_thread::sleep_for(for_ever);  // alive, but it does not wait

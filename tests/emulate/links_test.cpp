@@ -27,8 +27,8 @@ using Clock = std::chrono::steady_clock;
 /// 1 MB/s inside a node, 100 kB/s between nodes; without latency unless it is set.
 simulate::Cluster slow_cluster() {
   simulate::Cluster cluster = simulate::default_cluster();
-  cluster.inside = {.bandwidth = 1e6, .latency = 0};
-  cluster.between = {.bandwidth = 1e5, .latency = 0};
+  cluster.intra_node = {.bandwidth = 1e6, .latency = 0};
+  cluster.inter_node = {.bandwidth = 1e5, .latency = 0};
   return cluster;
 }
 
@@ -75,7 +75,7 @@ void expect_time(double time, double expected) {
 
 TEST(EmulateLinks, BandwidthAndLatency) {
   simulate::Cluster cluster = slow_cluster();
-  cluster.between.latency = 0.04;
+  cluster.inter_node.latency = 0.04;
   Post post(cluster, Topology::uniform(4, 2));
   post.send(0, 1, 20000);
   post.send(1, 3, 4000);
@@ -101,7 +101,7 @@ TEST(EmulateLinks, MessagesOfAStreamFollowOneAnotherAndThoseOfOthersShare) {
 
 TEST(EmulateLinks, RanksShareTheirRails) {
   simulate::Cluster cluster = slow_cluster();
-  cluster.rails = 1;
+  cluster.nics_per_node = 1;
   Post post(cluster, Topology::uniform(4, 2));
   post.send(0, 2, 3000);
   post.send(1, 3, 3000);
@@ -126,8 +126,8 @@ TEST(EmulateLinks, MessagesUnderWayEndWithTheLinks) {
 TEST(EmulateLinks, OnlyTimesChange) {
   const auto sample = test::make_sample("causal", {.tokens = 61});
   simulate::Cluster cluster = simulate::default_cluster();
-  cluster.inside = {.bandwidth = 2e7, .latency = 1e-4};
-  cluster.between = {.bandwidth = 5e6, .latency = 5e-4};
+  cluster.intra_node = {.bandwidth = 2e7, .latency = 1e-4};
+  cluster.inter_node = {.bandwidth = 5e6, .latency = 5e-4};
   for (const std::string schedule : {"ring", "topology-burst", "all-gather", "ulysses"}) {
     const Topology topology = Topology::uniform(4, 2);
     Links links(cluster, topology);
@@ -153,7 +153,7 @@ plan::Problem even_problem() {
 simulate::Cluster even_cluster() {
   simulate::Cluster cluster = simulate::default_cluster();
   const plan::Problem problem = even_problem();
-  cluster.inside = {.bandwidth = 2 * 32 * 2 * 16 * sizeof(float) / 0.03, .latency = 0};
+  cluster.intra_node = {.bandwidth = 2 * 32 * 2 * 16 * sizeof(float) / 0.03, .latency = 0};
   for (simulate::KernelRate& kernel : cluster.kernels) {
     kernel.rate = simulate::flops(problem, Pass::forward, 32 * 32 * 2) / 0.03;
   }
@@ -168,7 +168,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
                    backward = plan::make_ring(problem, Pass::backward);
   EXPECT_NEAR(simulate::simulate(forward, cluster).time, 0.12, 1e-9);
   Options options;
-  options.settings.stand_in = sleeping_kernel(cluster, problem.head_dim, problem.activation);
+  options.settings.synthetic_kernel = sleeping_kernel(cluster, problem.head_dim, problem.activation);
   options.repetitions = 3;
   const std::vector<Passes> with = run(forward, backward, cluster, options);
   options.settings.overlap = false;
@@ -181,7 +181,7 @@ TEST(EmulateRun, WithoutOverlapTransfersAreExposed) {
   EXPECT_LT(best, 0.16);  // the machine may be slow once, but not three times
   for (const Passes& passes : without) {
     EXPECT_GE(passes.forward.time, 0.21);
-    for (const double waiting : passes.forward.waiting) EXPECT_GE(waiting, 0.089);
+    for (const double waiting : passes.forward.exposed_communication) EXPECT_GE(waiting, 0.089);
   }
 }
 

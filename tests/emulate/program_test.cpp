@@ -25,10 +25,10 @@ const std::string cluster_text = R"(
 [cluster]
 nodes = 2
 ranks_per_node = 2
-[inside]
+[intra_node]
 bandwidth = 1e6
 latency = 1e-4
-[between]
+[inter_node]
 bandwidth = 5e5
 latency = 2e-4
 [[kernel]]
@@ -46,7 +46,7 @@ const std::string small = "--tokens 64 --heads 2 --head-dim 16 ";
 class AnnulusBenchEmulate : public testing::Test {
  protected:
   ShellResult emulate(const std::string& arguments) const {
-    return run_shell("'" ANNULUS_BENCH_PROGRAM "' emulate --repetitions 1 --topology " + cluster + " " +
+    return run_shell("'" ANNULUS_BENCH_PROGRAM "' emulate --repetitions 1 --cluster " + cluster + " " +
                      arguments);
   }
 
@@ -66,7 +66,9 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
   EXPECT_EQ(all.at("config").at("ranks"), 4);
   EXPECT_EQ(all.at("config").at("time_scale"), 4);
   ASSERT_EQ(all.at("schedules").size(), 3U);
-  EXPECT_THAT(all.at("schedules")[2].at("refused").get<std::string>(), HasSubstr("consecutive"));
+  EXPECT_THAT(all.at("schedules")[2].at("unsupported").get<std::string>(), HasSubstr("consecutive"));
+  EXPECT_EQ(all.at("schedules")[2].at("refused"), all.at("schedules")[2].at("unsupported"));  // of version 1
+  EXPECT_EQ(all.at("config").at("stand_in"), all.at("config").at("synthetic_kernels"));
 
   plan::Problem problem;
   problem.topology = Topology::uniform(4, 2);
@@ -89,14 +91,14 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
       predicted += time;
     }
     if (i == 0) first = predicted;
-    EXPECT_NEAR(s.at("factor_of_first").at("predicted"), first / predicted, 1e-9);
+    EXPECT_NEAR(s.at("speedup_over_first").at("predicted"), first / predicted, 1e-9);
   }
 }
 
 TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
-  const ShellResult result = emulate(
-      small +
-      "--schedule burst --dtype bf16 --no-stand-in --no-overlap --time-scale 1 --ranks 2 --ranks-per-node 1");
+  const ShellResult result = emulate(small +
+                                     "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
+                                     "1 --ranks 2 --ranks-per-node 1");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("kernels compute"), HasSubstr("without overlap")));
 }

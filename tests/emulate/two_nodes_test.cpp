@@ -54,8 +54,8 @@ plan::Problem problem_on(const Topology& topology, const std::string& layout) {
 simulate::Cluster cluster_of(double compute, double inside, double between) {
   constexpr double pair_flops = 32.0 * 32 * 4 * 4 * 16, shard_bytes = 2.0 * 32 * 4 * 16 * sizeof(float);
   simulate::Cluster cluster;
-  cluster.inside = {.bandwidth = shard_bytes / inside, .latency = 1e-3};
-  cluster.between = {.bandwidth = shard_bytes / between, .latency = 2e-3};
+  cluster.intra_node = {.bandwidth = shard_bytes / inside, .latency = 1e-3};
+  cluster.inter_node = {.bandwidth = shard_bytes / between, .latency = 2e-3};
   cluster.kernels = {{.pass = Pass::forward, .head_dim = 16, .rate = pair_flops / compute},
                      {.pass = Pass::backward, .head_dim = 16, .rate = pair_flops / compute}};
   return cluster;
@@ -127,7 +127,7 @@ class Comparison {
 
   Passes emulate(const Schedule& s) const {
     Options options;
-    options.settings.stand_in = sleeping_kernel(cluster_, 16, DType::f32);
+    options.settings.synthetic_kernel = sleeping_kernel(cluster_, 16, DType::f32);
     return run(plan(s, Pass::forward), plan(s, Pass::backward), cluster_, options).front();
   }
 
@@ -168,12 +168,12 @@ TEST(EmulateTwoNodes, SlowOtherClusters) {
   clusters["ten times slower between nodes"] = cluster_of(0.06, 0.012, 0.12);
   clusters["compute takes most"] = cluster_of(0.1, 0.01, 0.03);
   clusters["latency takes most"] = cluster_of(0.06, 0.004, 0.008);
-  clusters["latency takes most"].inside.latency = 0.03;
-  clusters["latency takes most"].between.latency = 0.06;
-  clusters["one rail a node"] = cluster_of(0.06, 0.02, 0.04);
-  clusters["one rail a node"].rails = 1;
-  clusters["two rails a node"] = cluster_of(0.06, 0.02, 0.06);
-  clusters["two rails a node"].rails = 2;
+  clusters["latency takes most"].intra_node.latency = 0.03;
+  clusters["latency takes most"].inter_node.latency = 0.06;
+  clusters["one NIC per node"] = cluster_of(0.06, 0.02, 0.04);
+  clusters["one NIC per node"].nics_per_node = 1;
+  clusters["two NICs per node"] = cluster_of(0.06, 0.02, 0.06);
+  clusters["two NICs per node"].nics_per_node = 2;
   for (const auto& [name, cluster] : clusters) {
     for (const int ranks : {4, 8}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks", name, ranks));

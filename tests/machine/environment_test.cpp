@@ -22,11 +22,11 @@ using testing::Pair;
 std::map<std::string, std::string> settings(const Machine& machine, const Profile& profile, int local_rank,
                                             int local_ranks,
                                             const std::map<std::string, std::string>& before = {}) {
-  const Parts parts = parts_of(machine, profile);
-  const auto ranks = place_ranks(machine, parts, local_ranks);
+  const NodeResources resources = node_resources(machine, profile);
+  const auto ranks = assign_ranks(machine, resources, local_ranks);
   std::map<std::string, std::string> values;
-  for (const Setting& setting :
-       settings_of(machine, parts, ranks[static_cast<std::size_t>(local_rank)], profile, variables(before))) {
+  for (const Setting& setting : settings_of(machine, resources, ranks[static_cast<std::size_t>(local_rank)],
+                                            profile, variables(before))) {
     EXPECT_FALSE(setting.why.empty());
     EXPECT_TRUE(values.emplace(setting.name, (setting.kept ? "kept " : "") + setting.value).second)
         << setting.name;
@@ -91,13 +91,13 @@ TEST(Environment, CardsThatAreAsNearAreDividedAmongTheRanks) {
   Nic second = *std::find_if(machine.nics.begin(), machine.nics.end(),
                              [](const Nic& nic) { return nic.device == "mlx5_0"; });
   second.device = "mlx5_1";
-  second.place.numa = second.place.socket = 1;
+  second.locality.numa = second.locality.socket = 1;
   machine.nics.push_back(second);
   EXPECT_EQ(settings(machine, {}, 0, 2).at("UCX_NET_DEVICES"), "mlx5_0:1");
   EXPECT_EQ(settings(machine, {}, 1, 2).at("UCX_NET_DEVICES"), "mlx5_1:1");
   // One rank has cores beside both.
   EXPECT_EQ(settings(machine, {}, 0, 1).at("UCX_NET_DEVICES"), "mlx5_0:1,mlx5_1:1");
-  machine.nics.back().place = machine.nics.front().place;
+  machine.nics.back().locality = machine.nics.front().locality;
   machine.nics.push_back(second);
   machine.nics.back().device = "mlx5_2";
   EXPECT_EQ(settings(machine, {}, 1, 2).at("UCX_NET_DEVICES"), "mlx5_2:1");

@@ -12,43 +12,43 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 Guess guess(const Machine& machine, int ranks, const Profile& profile = {}) {
-  const Parts parts = parts_of(machine, profile);
-  return guess_cluster(machine, parts, place_ranks(machine, parts, ranks),
+  const NodeResources resources = node_resources(machine, profile);
+  return guess_cluster(machine, resources, assign_ranks(machine, resources, ranks),
                        Topology::uniform(2 * ranks, ranks));
 }
 
 TEST(Guess, FollowsNvlinksAndCards) {
   const Guess h100 = guess(node("h100-8"), 8);
-  EXPECT_DOUBLE_EQ(h100.cluster.inside.bandwidth, 0.8 * 18 * 25e9);
-  EXPECT_DOUBLE_EQ(h100.cluster.between.bandwidth, 0.9 * 50e9);
-  EXPECT_EQ(h100.cluster.rails, 0);
+  EXPECT_DOUBLE_EQ(h100.cluster.intra_node.bandwidth, 0.8 * 18 * 25e9);
+  EXPECT_DOUBLE_EQ(h100.cluster.inter_node.bandwidth, 0.9 * 50e9);
+  EXPECT_EQ(h100.cluster.nics_per_node, 0);
   EXPECT_DOUBLE_EQ(h100.cluster.rate(plan::Pass::forward, 128, 4096), 0.6 * 989e12);
   const Guess a100 = guess(node("a100-8"), 8);
-  EXPECT_DOUBLE_EQ(a100.cluster.inside.bandwidth, 0.8 * 12 * 25e9);
-  EXPECT_DOUBLE_EQ(a100.cluster.between.bandwidth, 0.9 * 25e9);
+  EXPECT_DOUBLE_EQ(a100.cluster.intra_node.bandwidth, 0.8 * 12 * 25e9);
+  EXPECT_DOUBLE_EQ(a100.cluster.inter_node.bandwidth, 0.9 * 25e9);
 }
 
 TEST(Guess, WithoutTheDriverTheNameDecides) {
   const Guess known = guess(node("gpu-4"), 4);
-  EXPECT_DOUBLE_EQ(known.cluster.inside.bandwidth, 0.8 * 300e9);
-  EXPECT_THAT(known.comments.inside, HasSubstr("class A100"));
-  EXPECT_THAT(known.comments.between, HasSubstr("its rate is not known"));
+  EXPECT_DOUBLE_EQ(known.cluster.intra_node.bandwidth, 0.8 * 300e9);
+  EXPECT_THAT(known.comments.intra_node, HasSubstr("class A100"));
+  EXPECT_THAT(known.comments.inter_node, HasSubstr("its rate is not known"));
 }
 
 TEST(Guess, LinksThatJoinOnlySomeGpusAreNotCounted) {
   Machine machine = node("gpu-4");
   for (Gpu& gpu : machine.gpus) gpu.nvlinks = 2;
-  machine.gpus[0].nvlink_peers = {machine.gpus[1].place.bus};
+  machine.gpus[0].nvlink_peers = {machine.gpus[1].locality.bus};
   const Guess pairs = guess(machine, 4);
-  EXPECT_DOUBLE_EQ(pairs.cluster.inside.bandwidth, 0.8 * 32e9);
-  EXPECT_THAT(pairs.comments.inside, HasSubstr("PCIe"));
+  EXPECT_DOUBLE_EQ(pairs.cluster.intra_node.bandwidth, 0.8 * 32e9);
+  EXPECT_THAT(pairs.comments.intra_node, HasSubstr("PCIe"));
 }
 
 TEST(Guess, FewerRailsThanRanks) {
   Profile profile;
   profile.devices = {"mlx5_0", "mlx5_2"};
   profile.nics = 2;
-  EXPECT_EQ(guess(node("gpu-4"), 4, profile).cluster.rails, 2);
+  EXPECT_EQ(guess(node("gpu-4"), 4, profile).cluster.nics_per_node, 2);
 }
 
 TEST(Guess, IsAClusterFileThatSaysSo) {

@@ -14,25 +14,27 @@ inline Machine node(const std::string& name) {
   return read_machine(std::string(ANNULUS_NODES) + "/" + name + ".xml");
 }
 
-/// Names of the cards that ranks use, rail by rail.
-inline std::vector<std::string> rails(const Machine& machine, const Parts& parts) {
+/// Names of the cards that ranks use, NIC by NIC.
+inline std::vector<std::string> nics(const Machine& machine, const NodeResources& resources) {
   std::vector<std::string> names;
-  for (const int rail : parts.rails) names.push_back(machine.nics[static_cast<std::size_t>(rail)].name());
+  for (const int index : resources.nics)
+    names.push_back(machine.nics[static_cast<std::size_t>(index)].name());
   return names;
 }
 
 /// The card of each rank.
-inline std::vector<std::string> cards(const Machine& machine, const Parts& parts,
-                                      const std::vector<RankPlace>& ranks) {
+inline std::vector<std::string> cards(const Machine& machine, const NodeResources& resources,
+                                      const std::vector<RankBinding>& ranks) {
   std::vector<std::string> names;
-  for (const RankPlace& rank : ranks)
-    names.push_back(rails(machine, parts)[static_cast<std::size_t>(rank.rail)]);
+  for (const RankBinding& rank : ranks)
+    names.push_back(nics(machine, resources)[static_cast<std::size_t>(rank.nic)]);
   return names;
 }
 
-inline std::vector<std::string> texts(const std::vector<Finding>& findings) {
+inline std::vector<std::string> texts(const std::vector<Diagnostic>& diagnostics) {
   std::vector<std::string> list;
-  for (const Finding& finding : findings) list.push_back((finding.error ? "error: " : "") + finding.text);
+  for (const Diagnostic& diagnostic : diagnostics)
+    list.push_back((diagnostic.error ? "error: " : "") + diagnostic.text);
   return list;
 }
 

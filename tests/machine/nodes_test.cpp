@@ -21,16 +21,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-std::vector<std::string> cpu_lists(const Machine& machine, const std::vector<RankPlace>& ranks) {
+std::vector<std::string> cpu_lists(const Machine& machine, const std::vector<RankBinding>& ranks) {
   std::vector<std::string> lists;
-  for (const RankPlace& rank : ranks) lists.push_back(list_text(cpus_of(machine, rank)));
+  for (const RankBinding& rank : ranks) lists.push_back(list_text(cpus_of(machine, rank)));
   return lists;
 }
 
 /// No processor belongs to two ranks.
-void expect_disjoint(const Machine& machine, const std::vector<RankPlace>& ranks) {
+void expect_disjoint(const Machine& machine, const std::vector<RankBinding>& ranks) {
   std::set<int> seen;
-  for (const RankPlace& rank : ranks) {
+  for (const RankBinding& rank : ranks) {
     for (const int cpu : cpus_of(machine, rank)) EXPECT_TRUE(seen.insert(cpu).second) << cpu;
   }
 }
@@ -53,13 +53,13 @@ TEST(A100Node, DevicesAreWhereTheDiagramHasThem) {
   std::vector<std::string> buses;
   std::vector<int> numa;
   for (const Gpu& gpu : machine.gpus) {
-    buses.push_back(gpu.place.bus.substr(5, 2));
-    numa.push_back(gpu.place.numa);
+    buses.push_back(gpu.locality.bus.substr(5, 2));
+    numa.push_back(gpu.locality.numa);
     EXPECT_EQ(gpu.ordinal, static_cast<int>(buses.size()) - 1);
     EXPECT_EQ(gpu.name, "NVIDIA A100-SXM4-80GB");
     EXPECT_EQ(gpu.nvlinks, 12);
     EXPECT_TRUE(gpu.nvswitch);
-    EXPECT_THAT(gpu.place.cores, SizeIs(16));
+    EXPECT_THAT(gpu.locality.cores, SizeIs(16));
   }
   EXPECT_THAT(buses, ElementsAre("07", "0f", "47", "4e", "87", "90", "b7", "bd"));
   EXPECT_THAT(numa, ElementsAre(3, 3, 1, 1, 7, 7, 5, 5));
@@ -69,9 +69,10 @@ TEST(A100Node, DevicesAreWhereTheDiagramHasThem) {
 TEST(A100Node, ReachFollowsSwitchesAndSockets) {
   const Machine machine = node("a100-8");
   // Cards in the order of the bus: mlx5_0, 1, 2, 3, 4 (storage), 6, 7, 8, 9, 10 (storage).
-  EXPECT_THAT(machine.reach[0],
-              ElementsAre(Reach::pcie_switch, Reach::pcie_switch, Reach::socket, Reach::socket, Reach::socket,
-                          Reach::system, Reach::system, Reach::system, Reach::system, Reach::system));
+  EXPECT_THAT(machine.paths[0],
+              ElementsAre(PathType::pcie_switch, PathType::pcie_switch, PathType::socket, PathType::socket,
+                          PathType::socket, PathType::system, PathType::system, PathType::system,
+                          PathType::system, PathType::system));
   EXPECT_EQ(machine.nics[4].kind, NicKind::roce);
   EXPECT_EQ(machine.nics[5].kind, NicKind::infiniband);
 }
@@ -80,23 +81,23 @@ TEST(A100Node, EachGpuHasACardOfItsSwitch) {
   const Machine machine = node("a100-8");
   Profile profile;
   profile.kind = NicKind::infiniband;
-  const Parts parts = parts_of(machine, profile);
-  EXPECT_THAT(texts(parts.findings), IsEmpty());
-  const auto ranks = place_ranks(machine, parts, 8);
-  EXPECT_THAT(cards(machine, parts, ranks),
+  const NodeResources resources = node_resources(machine, profile);
+  EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
+  const auto ranks = assign_ranks(machine, resources, 8);
+  EXPECT_THAT(cards(machine, resources, ranks),
               ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9"));
   EXPECT_THAT(cpu_lists(machine, ranks),
               ElementsAre("48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"));
-  for (const RankPlace& rank : ranks) EXPECT_EQ(rank.reach, Reach::pcie_switch);
-  EXPECT_THAT(texts(check_ranks(machine, parts, ranks)), IsEmpty());
+  for (const RankBinding& rank : ranks) EXPECT_EQ(rank.path, PathType::pcie_switch);
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)), IsEmpty());
 }
 
 TEST(A100Node, StorageCardsAsFastAreLeftAsideWithAWarning) {
   const Machine machine = node("a100-8");
-  const Parts parts = parts_of(machine, {});
-  EXPECT_THAT(rails(machine, parts),
+  const NodeResources resources = node_resources(machine, {});
+  EXPECT_THAT(nics(machine, resources),
               ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9"));
-  EXPECT_THAT(texts(parts.findings),
+  EXPECT_THAT(texts(resources.diagnostics),
               ElementsAre(AllOf(HasSubstr("left are mlx5_10, mlx5_4"), HasSubstr("network.devices"))));
 }
 
@@ -106,23 +107,23 @@ TEST(H100Node, HardwareThreadsGoWithTheirCores) {
   Profile profile;
   profile.devices = {"mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"};
   profile.nics = 8;
-  const Parts parts = parts_of(machine, profile);
-  EXPECT_THAT(texts(parts.findings), IsEmpty());
-  const auto ranks = place_ranks(machine, parts, 8);
-  EXPECT_EQ(cards(machine, parts, ranks), profile.devices);
+  const NodeResources resources = node_resources(machine, profile);
+  EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
+  const auto ranks = assign_ranks(machine, resources, 8);
+  EXPECT_EQ(cards(machine, resources, ranks), profile.devices);
   EXPECT_EQ(list_text(cpus_of(machine, ranks[0])), "0-13,112-125");
   EXPECT_EQ(list_text(cpus_of(machine, ranks[7])), "98-111,210-223");
   EXPECT_THAT(ranks[7].numa, ElementsAre(1));
-  EXPECT_EQ(machine.reach[0][1], Reach::numa);  // the storage card of its socket
+  EXPECT_EQ(machine.paths[0][1], PathType::numa);  // the storage card of its socket
   expect_disjoint(machine, ranks);
 }
 
 TEST(H100Node, FewerRanksWarnOfIdleGpus) {
   const Machine machine = node("h100-8");
-  const Parts parts = parts_of(machine, {});
-  const auto ranks = place_ranks(machine, parts, 4);
+  const NodeResources resources = node_resources(machine, {});
+  const auto ranks = assign_ranks(machine, resources, 4);
   EXPECT_THAT(
-      texts(check_ranks(machine, parts, ranks)),
+      texts(check_ranks(machine, resources, ranks)),
       ElementsAre(AllOf(HasSubstr("h100-8: 4 of 8 GPUs stay idle"), HasSubstr("--ntasks-per-node=8"))));
   EXPECT_EQ(list_text(cpus_of(machine, ranks[0])),
             "0-13,112-125");  // four GPUs of one socket share its cores
@@ -130,35 +131,35 @@ TEST(H100Node, FewerRanksWarnOfIdleGpus) {
 
 TEST(H100Node, MoreRanksThanGpusArePlacedByCores) {
   const Machine machine = node("h100-8");
-  const Parts parts = parts_of(machine, {});
-  const auto ranks = place_ranks(machine, parts, 16);
+  const NodeResources resources = node_resources(machine, {});
+  const auto ranks = assign_ranks(machine, resources, 16);
   EXPECT_EQ(ranks[3].gpu, -1);
   EXPECT_THAT(ranks[3].cores, SizeIs(7));
   expect_disjoint(machine, ranks);
-  EXPECT_THAT(texts(check_ranks(machine, parts, ranks)), Contains(HasSubstr("16 ranks for 8 GPUs")));
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)), Contains(HasSubstr("16 ranks for 8 GPUs")));
 }
 
 TEST(H100Node, SlurmsChoiceOfGpusIsFollowed) {
   const Machine machine = node("h100-8");
-  Parts parts = parts_of(machine, {});
-  restrict_gpus(machine, "6,2", 2, 2, parts);
-  const auto ranks = place_ranks(machine, parts, 2);
+  NodeResources resources = node_resources(machine, {});
+  restrict_gpus(machine, "6,2", 2, 2, resources);
+  const auto ranks = assign_ranks(machine, resources, 2);
   EXPECT_EQ(ranks[0].gpu, 6);
   EXPECT_EQ(ranks[1].gpu, 2);
-  EXPECT_THAT(cards(machine, parts, ranks), ElementsAre("mlx5_10", "mlx5_4"));
+  EXPECT_THAT(cards(machine, resources, ranks), ElementsAre("mlx5_10", "mlx5_4"));
   EXPECT_THAT(ranks[0].numa, ElementsAre(1));
   // One rank's own list says nothing of the others.
-  parts = parts_of(machine, {});
-  restrict_gpus(machine, "3", 8, 8, parts);
-  EXPECT_THAT(parts.gpus, SizeIs(8));
+  resources = node_resources(machine, {});
+  restrict_gpus(machine, "3", 8, 8, resources);
+  EXPECT_THAT(resources.gpus, SizeIs(8));
 }
 
 TEST(FourGpuNode, IsReadWithoutAnnulusAttributes) {
   const Machine machine = node("gpu-4");
-  const Parts parts = parts_of(machine, {});
-  EXPECT_THAT(texts(parts.findings), IsEmpty());
-  const auto ranks = place_ranks(machine, parts, 4);
-  EXPECT_THAT(cards(machine, parts, ranks), ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"));
+  const NodeResources resources = node_resources(machine, {});
+  EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
+  const auto ranks = assign_ranks(machine, resources, 4);
+  EXPECT_THAT(cards(machine, resources, ranks), ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"));
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("18-23", "6-11", "42-47", "30-35"));
   EXPECT_EQ(machine.nics[0].kind, NicKind::infiniband);  // by its PCI class
   EXPECT_EQ(machine.nics[1].kind, NicKind::infiniband);  // by its interface's address
@@ -170,41 +171,42 @@ TEST(FourGpuNode, OneCardIsTooFew) {
   Profile profile;
   profile.devices = {"mlx5_0"};
   profile.nics = 1;
-  const Parts parts = parts_of(machine, profile);
-  const auto ranks = place_ranks(machine, parts, 4);
+  const NodeResources resources = node_resources(machine, profile);
+  const auto ranks = assign_ranks(machine, resources, 4);
   EXPECT_THAT(
-      texts(check_ranks(machine, parts, ranks)),
+      texts(check_ranks(machine, resources, ranks)),
       ElementsAre(AllOf(HasSubstr(
                       "local ranks 2, 3 reach the nearest network card, mlx5_0, only across the sockets")),
-                  AllOf(HasSubstr("1 rail for 4 ranks"), HasSubstr("mlx5_0 by ranks 0, 1, 2, 3"))));
+                  AllOf(HasSubstr("1 NIC for 4 ranks"), HasSubstr("mlx5_0 by ranks 0, 1, 2, 3"))));
 }
 
 TEST(FourGpuNode, CoresThatTheJobDidNotGetAreLeftOut) {
   const Machine machine = node("gpu-4");
-  const Parts parts = parts_of(machine, {});
+  const NodeResources resources = node_resources(machine, {});
   std::vector<int> bound(12);
   std::iota(bound.begin(), bound.end(), 0);  // NUMA nodes 0 and 1: near GPU 1 alone
-  const auto ranks = place_ranks(machine, parts, 4, bound);
+  const auto ranks = assign_ranks(machine, resources, 4, bound);
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("0-2", "3-5", "6-8", "9-11"));
-  EXPECT_THAT(texts(check_ranks(machine, parts, ranks)),
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)),
               Contains(AllOf(HasSubstr("not those next to the GPUs of local ranks 0, 1, 2, 3"),
                              HasSubstr("--exclusive"))));
-  const auto crowded = place_ranks(machine, parts, 4, {0, 1});
+  const auto crowded = assign_ranks(machine, resources, 4, {0, 1});
   EXPECT_TRUE(crowded[0].shared);
-  EXPECT_THAT(texts(check_ranks(machine, parts, crowded)),
+  EXPECT_THAT(texts(check_ranks(machine, resources, crowded)),
               Contains(HasSubstr("fewer cores than ranks are allowed")));
 }
 
 TEST(CpuNode, RanksShareItsCoresAndCard) {
   const Machine machine = node("cpu");
-  const Parts parts = parts_of(machine, {});
-  EXPECT_THAT(rails(machine, parts), ElementsAre("mlx5_0"));
-  const auto ranks = place_ranks(machine, parts, 4);
+  const NodeResources resources = node_resources(machine, {});
+  EXPECT_THAT(nics(machine, resources), ElementsAre("mlx5_0"));
+  const auto ranks = assign_ranks(machine, resources, 4);
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("0-31", "32-63", "64-95", "96-127"));
-  EXPECT_THAT(texts(check_ranks(machine, parts, ranks)),
+  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)),
               Contains(HasSubstr(
                   "cpu: local ranks 2, 3 reach the nearest network card, mlx5_0, only across the sockets")));
-  EXPECT_THAT(cpu_lists(machine, place_ranks(machine, parts, 3)), ElementsAre("0-42", "43-85", "86-127"));
+  EXPECT_THAT(cpu_lists(machine, assign_ranks(machine, resources, 3)),
+              ElementsAre("0-42", "43-85", "86-127"));
 }
 
 TEST(Nodes, ThatDifferAreRefused) {

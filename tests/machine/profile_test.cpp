@@ -48,10 +48,10 @@ TEST(Profile, TheDocumentedExampleIsRead) {
 
 TEST(Profile, TheDocumentedExampleIsTheNodeOfTheTests) {
   Profile profile = parse_profile(documented(), "example");
-  EXPECT_THAT(texts(parts_of(node("h100-8"), profile).findings),
+  EXPECT_THAT(texts(node_resources(node("h100-8"), profile).diagnostics),
               ElementsAre(HasSubstr("no interface bond0")));
   profile.interfaces = {"eno3"};
-  EXPECT_THAT(texts(parts_of(node("h100-8"), profile).findings), IsEmpty());
+  EXPECT_THAT(texts(node_resources(node("h100-8"), profile).diagnostics), IsEmpty());
 }
 
 TEST(Profile, ThoseThatComeWithAnnulusAreRead) {
@@ -91,7 +91,7 @@ TEST(Profile, ErrorsNameLineAndKey) {
 
 TEST(Profile, DifferencesAreToldWithRemedies) {
   const auto differences = [](const std::string& name, const std::string& text) {
-    return texts(parts_of(node(name), parse_profile(text, "p")).findings);
+    return texts(node_resources(node(name), parse_profile(text, "p")).diagnostics);
   };
   EXPECT_THAT(differences("gpu-4", "node.gpus = 8"),
               ElementsAre(HasSubstr("error: gpu-4: 4 GPUs, but the profile promises 8")));
@@ -118,11 +118,11 @@ TEST(Profile, GpusCanBeAssumed) {
   const Machine machine = node("cpu");
   const Profile profile = parse_profile(
       "[node]\ngpus = 4\ngpus_assumed = true\n[network]\nkind = \"ethernet\"\ninterfaces = [\"eno1\"]", "p");
-  const Parts parts = parts_of(machine, profile);
-  EXPECT_THAT(texts(parts.findings), IsEmpty());
-  EXPECT_EQ(parts.gpu_count, 4);
-  EXPECT_THAT(rails(machine, parts), ElementsAre("eno1"));
-  const auto ranks = place_ranks(machine, parts, 4);
+  const NodeResources resources = node_resources(machine, profile);
+  EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
+  EXPECT_EQ(resources.gpu_count, 4);
+  EXPECT_THAT(nics(machine, resources), ElementsAre("eno1"));
+  const auto ranks = assign_ranks(machine, resources, 4);
   EXPECT_EQ(list_text(cpus_of(machine, ranks[1])), "32-63");
   EXPECT_EQ(ranks[1].gpu, -1);
 }

@@ -174,7 +174,7 @@ TEST(AnnulusTopology, WritesAClusterFileOfGuesses) {
               AllOf(StartsWith("# Written by annulus-topology"), HasSubstr("annulus-bench links --base")));
   const simulate::Cluster cluster = simulate::read_cluster(folder.file("c.toml"));
   EXPECT_EQ(cluster.topology, Topology::uniform(8, 8));
-  EXPECT_DOUBLE_EQ(cluster.inside.bandwidth, 360e9);
+  EXPECT_DOUBLE_EQ(cluster.intra_node.bandwidth, 360e9);
 }
 
 TEST(AnnulusTopology, EnvironmentIsForAShell) {
@@ -214,16 +214,23 @@ TEST(AnnulusTopology, JsonTellsWhatTheTextTells) {
   ASSERT_EQ(result.status, 0);
   const json all = json::parse(result.output);
   const json& node = all.at("nodes").at(0);
-  EXPECT_EQ(node.at("rails"),
+  EXPECT_EQ(node.at("fabric_nics"),
             json({"mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"}));
   EXPECT_EQ(node.at("gpus").at(4).at("bus"), "0000:9d:00.0");
-  EXPECT_EQ(node.at("ranks").at(7).at("reach"), "PIX");
+  EXPECT_EQ(node.at("ranks").at(7).at("path_type"), "PIX");
   EXPECT_EQ(node.at("ranks").at(7).at("cpus").size(), 28U);
-  EXPECT_EQ(all.at("findings").at(0).at("severity"), "warning");
+  EXPECT_EQ(all.at("diagnostics").at(0).at("severity"), "warning");
   EXPECT_EQ(all.at("job").at("host_of_rank").size(), 8U);
+  // The names of version 1.
+  EXPECT_EQ(all.at("format_version"), 2);
+  EXPECT_EQ(all.at("findings"), all.at("diagnostics"));
+  EXPECT_EQ(node.at("rails"), node.at("fabric_nics"));
+  EXPECT_EQ(node.at("ranks").at(7).at("reach"), "PIX");
+  EXPECT_EQ(node.at("ranks").at(7).at("card"), node.at("ranks").at(7).at("nic"));
+  EXPECT_EQ(node.at("ranks").at(7).at("cards"), node.at("ranks").at(7).at("nics"));
   const json rank = json::parse(
       output("--xml " + nodes + "/cpu.xml --env --local-rank 1 --local-ranks 2 --json - 2>/dev/null"));
-  EXPECT_EQ(rank.at("rank").at("card"), "mlx5_0");
+  EXPECT_EQ(rank.at("rank").at("nic"), "mlx5_0");
   EXPECT_EQ(rank.at("environment").at(0).at("name"), "OMP_NUM_THREADS");
 }
 

@@ -22,17 +22,17 @@ TEST(Recordings, EveryRankGetsItsOwnPartOfARealMachine) {
     SCOPED_TRACE(entry.path());
     ++files;
     const Machine machine = read_machine(entry.path());
-    const Parts parts = parts_of(machine, {});
-    EXPECT_THAT(parts.findings, testing::Each(testing::Field(&Finding::error, false)));
+    const NodeResources resources = node_resources(machine, {});
+    EXPECT_THAT(resources.diagnostics, testing::Each(testing::Field(&Diagnostic::error, false)));
     ASSERT_FALSE(machine.cores.empty());
-    for (const Gpu& gpu : machine.gpus) EXPECT_FALSE(gpu.place.bus.empty());
-    const int ranks = parts.gpu_count > 0 ? parts.gpu_count : static_cast<int>(machine.numa.size());
+    for (const Gpu& gpu : machine.gpus) EXPECT_FALSE(gpu.locality.bus.empty());
+    const int ranks = resources.gpu_count > 0 ? resources.gpu_count : static_cast<int>(machine.numa.size());
     std::set<int> taken;
-    for (const RankPlace& rank : place_ranks(machine, parts, ranks)) {
+    for (const RankBinding& rank : assign_ranks(machine, resources, ranks)) {
       const std::vector<int> cpus = cpus_of(machine, rank);
       EXPECT_FALSE(cpus.empty());
       for (const int cpu : cpus) EXPECT_TRUE(rank.shared || taken.insert(cpu).second) << "processor " << cpu;
-      EXPECT_EQ(rank.gpu < 0, parts.gpu_count == 0);
+      EXPECT_EQ(rank.gpu < 0, resources.gpu_count == 0);
     }
   }
   EXPECT_GT(files, 0) << folder << " holds no file *.xml";

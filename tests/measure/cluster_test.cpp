@@ -27,47 +27,47 @@ KernelPoint kernel(Pass pass, DType type, int head_dim, std::int64_t rows, Block
 
 TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
   LinkMeasurement links;
-  add(links, LinkClass::intra, Pattern::all, 2e-6, 100e9);
-  add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 24e9);
-  add(links, LinkClass::inter, Pattern::all, 10e-6, 6e9);
+  add(links, LinkClass::intra_node, Pattern::all, 2e-6, 100e9);
+  add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 24e9);
+  add(links, LinkClass::inter_node, Pattern::all, 10e-6, 6e9);
   const auto result = to_cluster(Topology({8, 8}), links, {});
   EXPECT_EQ(result.cluster.topology, Topology({8, 8}));
-  EXPECT_EQ(result.cluster.inside, (simulate::Link{100e9, 2e-6}));
-  EXPECT_EQ(result.cluster.rails, 2);
-  EXPECT_EQ(result.cluster.between, (simulate::Link{24e9, 10e-6}));
-  EXPECT_NEAR(result.between->link.bandwidth, 6e9, 1) << "of one sender";
+  EXPECT_EQ(result.cluster.intra_node, (simulate::Link{100e9, 2e-6}));
+  EXPECT_EQ(result.cluster.nics_per_node, 2);
+  EXPECT_EQ(result.cluster.inter_node, (simulate::Link{24e9, 10e-6}));
+  EXPECT_NEAR(result.inter_node->link.bandwidth, 6e9, 1) << "of one sender";
   EXPECT_EQ(result.cluster.kernels, simulate::default_cluster().kernels);
 }
 
 TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
   LinkMeasurement links;
-  add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 2.4e9);  // receiving slows it down
-  add(links, LinkClass::inter, Pattern::all, 10e-6, 1.8e9);
-  EXPECT_EQ(to_cluster(Topology({2, 2}), links, {}).cluster.rails, 0);
-  add(links, LinkClass::inter, Pattern::ring, 10e-6, 3.3e9);
+  add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 2.4e9);  // receiving slows it down
+  add(links, LinkClass::inter_node, Pattern::all, 10e-6, 1.8e9);
+  EXPECT_EQ(to_cluster(Topology({2, 2}), links, {}).cluster.nics_per_node, 0);
+  add(links, LinkClass::inter_node, Pattern::ring, 10e-6, 3.3e9);
   const auto result = to_cluster(Topology({2, 2}), links, {});
-  EXPECT_EQ(result.cluster.rails, 1);
-  EXPECT_EQ(result.cluster.between, (simulate::Link{3.6e9, 10e-6}));
-  EXPECT_EQ(result.cluster.rank_bandwidth, 3.3e9) << "one rank does not fill the rail";
+  EXPECT_EQ(result.cluster.nics_per_node, 1);
+  EXPECT_EQ(result.cluster.inter_node, (simulate::Link{3.6e9, 10e-6}));
+  EXPECT_EQ(result.cluster.rank_bandwidth, 3.3e9) << "one rank does not fill the NIC";
 }
 
 TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
   LinkMeasurement links;
-  add(links, LinkClass::inter, Pattern::both_ways, 10e-6, 24e9);
-  add(links, LinkClass::inter, Pattern::all, 12e-6, 23e9);
+  add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 24e9);
+  add(links, LinkClass::inter_node, Pattern::all, 12e-6, 23e9);
   const auto result = to_cluster(Topology({4, 4, 4}), links, {});
-  EXPECT_EQ(result.cluster.rails, 0);
-  EXPECT_EQ(result.cluster.between, (simulate::Link{23e9, 12e-6}));
+  EXPECT_EQ(result.cluster.nics_per_node, 0);
+  EXPECT_EQ(result.cluster.inter_node, (simulate::Link{23e9, 12e-6}));
   EXPECT_EQ(result.cluster.rank_bandwidth, 0);
-  EXPECT_FALSE(result.inside);
-  EXPECT_EQ(result.cluster.inside, simulate::default_cluster().inside);
+  EXPECT_FALSE(result.intra_node);
+  EXPECT_EQ(result.cluster.intra_node, simulate::default_cluster().intra_node);
 }
 
 TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
   Cluster base = simulate::default_cluster();
-  base.inside = {1e9, 1e-6};
-  base.between = {2e9, 2e-6};
-  base.rails = 3;
+  base.intra_node = {1e9, 1e-6};
+  base.inter_node = {2e9, 2e-6};
+  base.nics_per_node = 3;
   base.kernels = {{Pass::forward, 64, 0, 10, DType::bf16},
                   {Pass::forward, 64, 0, 11, DType::f16},
                   {Pass::backward, 64, 0, 12}};
@@ -77,11 +77,11 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
                  kernel(Pass::forward, DType::bf16, 64, 256, BlockMask::full, 3)},
       .notes = {}};
   LinkMeasurement links;
-  add(links, LinkClass::intra, Pattern::all, 5e-6, 5e9);
+  add(links, LinkClass::intra_node, Pattern::all, 5e-6, 5e9);
   const Cluster cluster = to_cluster(Topology({3}), links, kernels, base).cluster;
-  EXPECT_EQ(cluster.inside, (simulate::Link{5e9, 5e-6}));
-  EXPECT_EQ(cluster.between, base.between);
-  EXPECT_EQ(cluster.rails, 3);
+  EXPECT_EQ(cluster.intra_node, (simulate::Link{5e9, 5e-6}));
+  EXPECT_EQ(cluster.inter_node, base.inter_node);
+  EXPECT_EQ(cluster.nics_per_node, 3);
   const std::vector<KernelRate> expected = {{Pass::forward, 64, 256, 1235000, DType::bf16},
                                             {Pass::backward, 64, 256, 2, DType::bf16},
                                             {Pass::forward, 64, 0, 11, DType::f16},
@@ -93,7 +93,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
 
 TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
   LinkOptions links = quick_links();
-  links.most_bytes = 1 << 16;
+  links.max_bytes = 1 << 16;
   links.sampling = {.repetitions = 2, .seconds = 0.005};
   KernelOptions kernels;
   kernels.head_dims = {16};
@@ -108,15 +108,15 @@ TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {
   });
   for (const Cluster& cluster : clusters) EXPECT_EQ(cluster, clusters[0]);
   EXPECT_EQ(simulate::parse_cluster(simulate::to_text(clusters[0]), "text"), clusters[0]);
-  EXPECT_NE(clusters[0].inside, simulate::default_cluster().inside);
-  EXPECT_NE(clusters[0].between, simulate::default_cluster().between);
+  EXPECT_NE(clusters[0].intra_node, simulate::default_cluster().intra_node);
+  EXPECT_NE(clusters[0].inter_node, simulate::default_cluster().inter_node);
   ASSERT_EQ(clusters[0].kernels.size(), 2u);
   EXPECT_EQ(clusters[0].kernels[1].pass, Pass::backward);
   EXPECT_EQ(clusters[0].kernels[1].dtype, DType::bf16);
 
   const Cluster one = measure_cluster(*comm::make_null(), links, kernels);
   EXPECT_EQ(one.topology, Topology({1}));
-  EXPECT_EQ(one.inside, simulate::default_cluster().inside);
+  EXPECT_EQ(one.intra_node, simulate::default_cluster().intra_node);
 }
 
 }  // namespace

@@ -94,29 +94,29 @@ TEST(Fit, AlwaysGivesALink) {
   EXPECT_THAT(error_text([&] { fit_link(negative); }), HasSubstr("both must be positive"));
 }
 
-/// Times of 8 ranks that share `rails` cards of 25 GB/s.
-std::vector<Timing> shared(int ranks, int rails) {
-  return ideal(10e-6, 25e9 * rails / ranks);
+/// Times of 8 ranks that share `nics` NICs of 25 GB/s.
+std::vector<Timing> shared(int ranks, int nics) {
+  return ideal(10e-6, 25e9 * nics / ranks);
 }
 
 TEST(Rails, AreThoseThatCarryTheSum) {
   const auto one = ideal(10e-6, 25e9);
-  EXPECT_EQ(count_rails(8, one, shared(8, 8)), 0);
-  EXPECT_EQ(count_rails(8, one, shared(8, 4)), 4);
-  EXPECT_EQ(count_rails(8, one, shared(8, 2)), 2);
-  EXPECT_EQ(count_rails(8, one, shared(8, 1)), 1);
-  EXPECT_EQ(count_rails(6, one, shared(6, 3)), 3);
-  EXPECT_EQ(count_rails(1, one, one), 0);
+  EXPECT_EQ(count_nics(8, one, shared(8, 8)), 0);
+  EXPECT_EQ(count_nics(8, one, shared(8, 4)), 4);
+  EXPECT_EQ(count_nics(8, one, shared(8, 2)), 2);
+  EXPECT_EQ(count_nics(8, one, shared(8, 1)), 1);
+  EXPECT_EQ(count_nics(6, one, shared(6, 3)), 3);
+  EXPECT_EQ(count_nics(1, one, one), 0);
 }
 
 TEST(Rails, AreADivisorOfTheRanks) {
   const auto one = ideal(10e-6, 25e9);
-  EXPECT_EQ(count_rails(8, one, shared(8, 3)), 4);  // 4/3 < 3/2
-  EXPECT_EQ(count_rails(6, one, shared(6, 4)), 3);
-  EXPECT_EQ(count_rails(7, one, shared(7, 2)), 1);
-  EXPECT_EQ(count_rails(4, one, ideal(10e-6, 1e9)), 1);  // worse than one after the other
-  EXPECT_EQ(count_rails(4, one, one), 0);
-  EXPECT_EQ(count_rails(4, one, ideal(10e-6, 50e9)), 0);  // noise
+  EXPECT_EQ(count_nics(8, one, shared(8, 3)), 4);  // 4/3 < 3/2
+  EXPECT_EQ(count_nics(6, one, shared(6, 4)), 3);
+  EXPECT_EQ(count_nics(7, one, shared(7, 2)), 1);
+  EXPECT_EQ(count_nics(4, one, ideal(10e-6, 1e9)), 1);  // worse than one after the other
+  EXPECT_EQ(count_nics(4, one, one), 0);
+  EXPECT_EQ(count_nics(4, one, ideal(10e-6, 50e9)), 0);  // noise
 }
 
 TEST(Rails, NoiseAndOutliersDoNotCount) {
@@ -124,24 +124,24 @@ TEST(Rails, NoiseAndOutliersDoNotCount) {
     auto one = noisy(ideal(10e-6, 25e9), 1.3, seed), all = noisy(shared(8, 2), 1.3, seed + 100);
     one[9].seconds *= 10;
     all[6].seconds *= 10;
-    EXPECT_EQ(count_rails(8, one, all), 2) << seed;
+    EXPECT_EQ(count_nics(8, one, all), 2) << seed;
   }
 }
 
 TEST(Rails, SmallMessagesSayNothing) {
   // Where latency decides, ranks do not disturb one another.
   auto one = ideal(1e-3, 25e9), all = ideal(1e-3, 25e9 / 4);
-  EXPECT_EQ(count_rails(4, one, all), 1);
+  EXPECT_EQ(count_nics(4, one, all), 1);
 }
 
 TEST(Rails, NeedTheSameSizes) {
   const auto one = ideal(1e-6, 1e9);
   auto other = one;
   other.pop_back();
-  EXPECT_THAT(error_text([&] { count_rails(2, one, other); }), HasSubstr("the same sizes"));
+  EXPECT_THAT(error_text([&] { count_nics(2, one, other); }), HasSubstr("the same sizes"));
   other = one;
   other[3].bytes += 1;
-  EXPECT_THAT(error_text([&] { count_rails(2, one, other); }), HasSubstr("differ"));
+  EXPECT_THAT(error_text([&] { count_nics(2, one, other); }), HasSubstr("differ"));
 }
 
 }  // namespace

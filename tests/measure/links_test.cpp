@@ -20,7 +20,7 @@ constexpr std::array all_patterns = {Pattern::one_way, Pattern::both_ways, Patte
 TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
   for (const Topology& topology : {Topology({1}), Topology({4}), Topology({1, 1}), Topology({2, 2}),
                                    Topology({1, 3}), Topology({3, 1, 2}), Topology({4, 4, 4})}) {
-    for (const LinkClass link : {LinkClass::intra, LinkClass::inter}) {
+    for (const LinkClass link : {LinkClass::intra_node, LinkClass::inter_node}) {
       for (const Pattern pattern : all_patterns) {
         SCOPED_TRACE(topology.to_string() + " " + std::string(simulate::name_of(link)) + " " +
                      std::string(name_of(pattern)));
@@ -34,7 +34,7 @@ TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
           ASSERT_TRUE(theirs);
           EXPECT_EQ(theirs->from, rank);
           if (pattern != Pattern::ring) {
-            EXPECT_EQ(topology.same_node(rank, mine->to), link == LinkClass::intra);
+            EXPECT_EQ(topology.same_node(rank, mine->to), link == LinkClass::intra_node);
           }
         }
         EXPECT_EQ(busy > 0, applies(topology, link, pattern));
@@ -47,21 +47,21 @@ TEST(Patterns, EverySendIsReceivedByItsPeerOnTheRightLink) {
 
 TEST(Patterns, AllUsesEveryRankOrEveryCommonPlace) {
   const Topology topology({3, 1, 2});
-  EXPECT_EQ(peers(topology, LinkClass::intra, Pattern::all, 2), (Peers{0, 1}));
-  EXPECT_FALSE(peers(topology, LinkClass::intra, Pattern::all, 3));
-  EXPECT_EQ(peers(topology, LinkClass::intra, Pattern::all, 5), (Peers{4, 4}));
-  EXPECT_EQ(peers(topology, LinkClass::inter, Pattern::all, 0), (Peers{3, 4}));
-  EXPECT_FALSE(peers(topology, LinkClass::inter, Pattern::all, 1));
-  EXPECT_EQ(peers(Topology({2, 2}), LinkClass::inter, Pattern::all, 3), (Peers{1, 1}));
-  EXPECT_EQ(peers(topology, LinkClass::intra, Pattern::one_way, 1), (Peers{0, 0}));
-  EXPECT_EQ(peers(Topology({1, 2}), LinkClass::intra, Pattern::one_way, 1), (Peers{2, 2}));
-  EXPECT_EQ(peers(topology, LinkClass::inter, Pattern::one_way, 3), (Peers{0, 0}));
+  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pattern::all, 2), (Peers{0, 1}));
+  EXPECT_FALSE(peers(topology, LinkClass::intra_node, Pattern::all, 3));
+  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pattern::all, 5), (Peers{4, 4}));
+  EXPECT_EQ(peers(topology, LinkClass::inter_node, Pattern::all, 0), (Peers{3, 4}));
+  EXPECT_FALSE(peers(topology, LinkClass::inter_node, Pattern::all, 1));
+  EXPECT_EQ(peers(Topology({2, 2}), LinkClass::inter_node, Pattern::all, 3), (Peers{1, 1}));
+  EXPECT_EQ(peers(topology, LinkClass::intra_node, Pattern::one_way, 1), (Peers{0, 0}));
+  EXPECT_EQ(peers(Topology({1, 2}), LinkClass::intra_node, Pattern::one_way, 1), (Peers{2, 2}));
+  EXPECT_EQ(peers(topology, LinkClass::inter_node, Pattern::one_way, 3), (Peers{0, 0}));
 }
 
 LinkOptions small_links() {
   LinkOptions options;
-  options.least_bytes = 100;
-  options.most_bytes = 7000;
+  options.min_bytes = 100;
+  options.max_bytes = 7000;
   options.sampling = {.repetitions = 3, .seconds = 5};
   return options;
 }
@@ -81,11 +81,11 @@ TEST(Links, EveryPatternAndSizeIsMeasuredOnceAndTheSameOnAllRanks) {
       EXPECT_DOUBLE_EQ(point.bandwidth() * point.seconds.median, static_cast<double>(point.bytes));
       medians[static_cast<std::size_t>(communicator.rank())].push_back(point.seconds.median);
     }
-    const auto ring = measurement.timings(LinkClass::inter, Pattern::ring);
+    const auto ring = measurement.timings(LinkClass::inter_node, Pattern::ring);
     ASSERT_EQ(ring.size(), 4u);
     EXPECT_EQ(ring.front().bytes, 100);
     EXPECT_EQ(ring.back().bytes, 6400);
-    EXPECT_THAT(measurement.timings(LinkClass::intra, Pattern::ring), IsEmpty());
+    EXPECT_THAT(measurement.timings(LinkClass::intra_node, Pattern::ring), IsEmpty());
   });
   for (const auto& list : medians) EXPECT_EQ(list, medians[0]);
 }
@@ -98,7 +98,7 @@ TEST(Links, SizesThatTakeTooLongAreLeftOut) {
     EXPECT_EQ(measurement.points.size(), 3u) << "the smallest is always measured";
     ASSERT_EQ(measurement.notes.size(), 3u);
     EXPECT_THAT(measurement.notes[0],
-                HasSubstr("intra one way: messages of 400 bytes and more take longer than 1e-09 s"));
+                HasSubstr("intra_node one way: messages of 400 bytes and more take longer than 1e-09 s"));
   });
 }
 
@@ -125,9 +125,9 @@ TEST(Links, BadOptionsAreNamed) {
     change(options);
     return error_text([&] { options.check(); });
   };
-  EXPECT_THAT(error([](LinkOptions& o) { o.least_bytes = 0; }), HasSubstr("--least-bytes is 0"));
-  EXPECT_THAT(error([](LinkOptions& o) { o.most_bytes = 512; }), HasSubstr("--most-bytes is 512"));
-  EXPECT_THAT(error([](LinkOptions& o) { o.most_bytes = std::int64_t{1} << 50; }), HasSubstr("--most-bytes"));
+  EXPECT_THAT(error([](LinkOptions& o) { o.min_bytes = 0; }), HasSubstr("--min-bytes is 0"));
+  EXPECT_THAT(error([](LinkOptions& o) { o.max_bytes = 512; }), HasSubstr("--max-bytes is 512"));
+  EXPECT_THAT(error([](LinkOptions& o) { o.max_bytes = std::int64_t{1} << 50; }), HasSubstr("--max-bytes"));
   EXPECT_THAT(error([](LinkOptions& o) { o.sampling.repetitions = 0; }), HasSubstr("--repetitions is 0"));
   EXPECT_THAT(error([](LinkOptions& o) { o.sampling.seconds = 0; }), HasSubstr("--seconds is 0"));
 }

@@ -43,7 +43,7 @@ TYPED_TEST(Ops, RmsNormForwardAndBackwardMatchDoublePrecision) {
     const auto d_before = test::copy_on_host(d_x);
     const auto gain_before = test::copy_on_host(d_gain);
     rms_norm<Exec, T>(exec, x, gain, epsilon, out, r);
-    rms_norm_again<Exec, T>(exec, x, gain, r, again);
+    rms_norm_recompute<Exec, T>(exec, x, gain, r, again);
     rms_norm_backward<Exec, T>(exec, x, gain, r, d_out, d_x, d_gain, partial);
     exec.fence();
 
@@ -176,7 +176,7 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
     const auto qkv = random2<T>(10, rows, (heads + 2 * kv_heads) * head_dim);
     const Array4<T, Exec> q("q", 1, heads, rows, head_dim), k("k", 1, kv_heads, rows, head_dim),
         v("v", 1, kv_heads, rows, head_dim);
-    split_rotate<Exec, T>(exec, qkv, cosine, sine, q, k, v);
+    split_qkv_rope<Exec, T>(exec, qkv, cosine, sine, q, k, v);
     const auto dq = test::random(11, Array4<float, Exec>("dq", 1, heads, rows, head_dim)),
                dk = test::random(12, Array4<float, Exec>("dk", 1, kv_heads, rows, head_dim)),
                dv = test::random(13, Array4<float, Exec>("dv", 1, kv_heads, rows, head_dim));

@@ -90,7 +90,7 @@ struct Shard {
   auto values() const { return values_of(parameters); }
 };
 
-// Sizes around the pieces of 4096 elements that the kernel works on.
+// Sizes around the chunks of 4096 elements that the kernel works on.
 const std::vector<ParameterRange> ranges{{0, 100, false},    {100, 101, true},     {101, 4200, true},
                                          {4200, 4200, true}, {4200, 10001, false}, {10001, 10007, true}};
 constexpr std::int64_t size = 10007;

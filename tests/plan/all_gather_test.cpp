@@ -54,7 +54,7 @@ TEST(AllGather, WindowsSendTheRowsThatTheyReach) {
     for (const Transfer& send : step.sends) {
       const bool behind = send.peer == rank + 1;
       EXPECT_TRUE(behind || send.peer == rank - 1);
-      EXPECT_EQ(send.piece.rows, (behind ? RowRange{6, 10} : RowRange{0, 2}));
+      EXPECT_EQ(send.slice.rows, (behind ? RowRange{6, 10} : RowRange{0, 2}));
     }
     EXPECT_EQ(step.sends.size(), rank == 0 || rank == 7 ? 2u : 4u);
   }
@@ -72,7 +72,7 @@ TEST(AllGather, DocumentsStayAmongTheirRanks) {
     for (const Transfer& receive : plan.step(rank, 0).receives) {
       const bool first = rank <= 2 && receive.peer<rank, second = rank> 2 && receive.peer >= 2;
       EXPECT_TRUE(first || second) << rank << " from " << receive.peer;
-      EXPECT_EQ(receive.piece.rows.begin, rank > 2 && receive.peer == 2 ? 5 : 0);
+      EXPECT_EQ(receive.slice.rows.begin, rank > 2 && receive.peer == 2 ? 5 : 0);
     }
   }
   EXPECT_EQ(plan.step(5, 0).receives.size(), 2u * 3);

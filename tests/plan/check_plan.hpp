@@ -53,7 +53,7 @@ inline void check_plan(const Plan& plan) {
             << "an empty shard pair is computed";
       }
       for (const Transfer& transfer : step.sends) {
-        EXPECT_GT(problem.elements(transfer.piece), 0);
+        EXPECT_GT(problem.elements(transfer.slice), 0);
         last_step_matters |= transfer.wait == plan.steps - 1;
       }
     }

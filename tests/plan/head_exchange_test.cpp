@@ -88,14 +88,14 @@ TEST(Hybrid, CoversTheSequenceByContextGroups) {
   for (const Placement placement : {Placement::head_first, Placement::context_first}) {
     Problem problem = make_problem(6, 61, "zigzag", "causal");
     problem.grid = {3, placement};
-    for (int context = 0; context < 2; ++context) {
-      const PositionMap group = problem.layout.shard(61, 2, context);
+    for (int ring_rank = 0; ring_rank < 2; ++ring_rank) {
+      const PositionMap group = problem.layout.shard(61, 2, ring_rank);
       std::int64_t row = 0;
       for (int place = 0; place < 3; ++place) {
-        const int rank = problem.grid.rank(context, place, 6);
-        EXPECT_EQ(rank, placement == Placement::head_first ? 3 * context + place : 2 * place + context);
-        EXPECT_EQ(problem.grid.context(rank, 6), context);
-        EXPECT_EQ(problem.grid.place(rank, 6), place);
+        const int rank = problem.grid.rank(ring_rank, place, 6);
+        EXPECT_EQ(rank, placement == Placement::head_first ? 3 * ring_rank + place : 2 * place + ring_rank);
+        EXPECT_EQ(problem.grid.ring_rank(rank, 6), ring_rank);
+        EXPECT_EQ(problem.grid.ulysses_rank(rank, 6), place);
         const PositionMap shard = problem.shard(rank);
         EXPECT_NEAR(static_cast<double>(shard.count), static_cast<double>(group.count) / 3, 1);
         for (std::int64_t i = 0; i < shard.count; ++i) EXPECT_EQ(shard(i), group(row++));
@@ -177,7 +177,7 @@ TEST(Hybrid, PlacementDecidesWhatCrossesNodes) {
   // 4 nodes of 2 ranks.
   const Problem problem = make_problem(8, 64, "zigzag", "full", 8, 8);
   const auto between = [&](const char* name) {
-    return traffic(make_plan(name, problem, Pass::forward), 0).sent_bytes_between_nodes;
+    return traffic(make_plan(name, problem, Pass::forward), 0).sent_bytes_inter_node;
   };
   const std::int64_t row = 8 * problem.batch * 4,
                      d = problem.head_dim;                // bytes of a number for each row of a rank
@@ -219,8 +219,8 @@ TEST(Hybrid, NamesWhatIsWrongAndWhatToUse) {
   }
   EXPECT_THAT(error("hybrid:2x4:sideways"), HasSubstr("there is no placement 'sideways'"));
   Problem problem = make_problem(8, 64, "zigzag", "causal");
-  problem.grid.heads = 3;
-  EXPECT_THAT(error_text([&] { make_hybrid(problem, Pass::forward); }), HasSubstr("context groups of 3"));
+  problem.grid.ulysses_degree = 3;
+  EXPECT_THAT(error_text([&] { make_hybrid(problem, Pass::forward); }), HasSubstr("Ulysses groups of 3"));
 }
 
 TEST(Hybrid, ArrangesTheProblem) {
@@ -230,7 +230,7 @@ TEST(Hybrid, ArrangesTheProblem) {
   const Plan plan = make_plan("hybrid:4x2:context-first", problem, Pass::forward);
   EXPECT_EQ(plan.problem.grid, (Grid{4, Placement::context_first}));
   EXPECT_EQ(plan.schedule, "hybrid:4x2:context-first");
-  EXPECT_THAT(to_string(plan, 0), HasSubstr("in context groups of 4 (context-first)"));
+  EXPECT_THAT(to_string(plan, 0), HasSubstr("in Ulysses groups of 4 (context-first)"));
 }
 
 }  // namespace

@@ -84,11 +84,11 @@ TEST(HelperWorker, HelpersServeTheRanksBeforeThemAroundTheRing) {
       EXPECT_EQ(step.computes[0].kv_shard, rank);
       const Step next = plan.step(rank, t + 1);
       const auto& sends = next.sends;
-      EXPECT_EQ(std::ranges::count_if(sends, [](const Transfer& s) { return s.piece.tensor == Tensor::o; }),
+      EXPECT_EQ(std::ranges::count_if(sends, [](const Transfer& s) { return s.slice.tensor == Tensor::o; }),
                 1);
       for (const Transfer& send : sends) {
         EXPECT_EQ(send.wire, DType::f32);
-        const bool result = send.piece.tensor == Tensor::o || send.piece.tensor == Tensor::lse;
+        const bool result = send.slice.tensor == Tensor::o || send.slice.tensor == Tensor::lse;
         EXPECT_EQ(result, send.peer == (rank - t + 8) % 8 && send.channel == Channel::gradients);
       }
     }
@@ -101,7 +101,7 @@ TEST(HelperWorker, WindowsLeaveRoundsOut) {
   EXPECT_EQ(forward.steps, 2);
   EXPECT_EQ(make_helper_worker(problem, Pass::backward).steps, 4);
   for (const Transfer& send : forward.step(3, 0).sends) {
-    EXPECT_EQ(send.piece.rows, (RowRange{6, 10}));
+    EXPECT_EQ(send.slice.rows, (RowRange{6, 10}));
     EXPECT_EQ(send.peer, 4);
   }
 }

@@ -88,17 +88,17 @@ TEST(MasksSave, WindowsOnRingsOfRings) {
 }
 
 /// Inputs shrink on their way, sums grow: rank 1 needs the first half of shard 0, rank 2 the second.
-TEST(MasksSave, PiecesHaveTheRowsOfTheRanksAheadAndSumsThoseOfTheRanksBehind) {
+TEST(MasksSave, SlicesHaveTheRowsOfTheRanksAheadAndSumsThoseOfTheRanksBehind) {
   const BlockFile file({"0", "1", "0 2", "3", "1 4", "5"});
   const Problem problem = make_problem(3, 60, "contiguous", file.mask(10));
   const Plan plan = make_ring(problem, Pass::backward);
   std::vector<std::string> ways;
   for_sends(plan, [&](int rank, const Transfer& send) {
-    const Piece& piece = send.piece;
-    EXPECT_EQ(piece.owner, 0);
-    if (piece.tensor != Tensor::k && piece.tensor != Tensor::dk) return;
-    ways.push_back(fmt::format("{} {} to {} rows {} to {}", name_of(piece.tensor), rank, send.peer,
-                               piece.rows.begin, piece.rows.end));
+    const TensorSlice& slice = send.slice;
+    EXPECT_EQ(slice.owner, 0);
+    if (slice.tensor != Tensor::k && slice.tensor != Tensor::dk) return;
+    ways.push_back(fmt::format("{} {} to {} rows {} to {}", name_of(slice.tensor), rank, send.peer,
+                               slice.rows.begin, slice.rows.end));
   });
   EXPECT_EQ(ways, (std::vector<std::string>{"k 0 to 1 rows 0 to 20", "k 1 to 2 rows 10 to 20",
                                             "dk 1 to 2 rows 0 to 10", "dk 2 to 0 rows 0 to 20"}));
@@ -114,8 +114,8 @@ TEST(MasksSave, HybridsSendPartsBetweenTheirGroups) {
   std::int64_t between = 0;
   for_sends(plan, [&](int rank, const Transfer& send) {
     const bool same_group = rank / heads == send.peer / heads;
-    if (send.piece.tensor == Tensor::k && !same_group)
-      between += send.piece.rows.size() * send.piece.heads.size();
+    if (send.slice.tensor == Tensor::k && !same_group)
+      between += send.slice.rows.size() * send.slice.heads.size();
   });
   EXPECT_EQ(between, (contexts - 1) * left * problem.kv_heads);
 }

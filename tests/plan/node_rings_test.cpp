@@ -112,7 +112,7 @@ TEST(NodeRings, OneRankANodeTakesTheStepsOfAFlatRing) {
     EXPECT_EQ(plan.steps, flat.steps);
     for (int rank = 0; rank < 6; ++rank) {
       EXPECT_EQ(traffic(plan, rank).sent_bytes, traffic(flat, rank).sent_bytes);
-      EXPECT_EQ(traffic(plan, rank).sent_bytes_between_nodes, traffic(flat, rank).sent_bytes);
+      EXPECT_EQ(traffic(plan, rank).sent_bytes_inter_node, traffic(flat, rank).sent_bytes);
     }
   }
 }
@@ -127,7 +127,7 @@ TEST(NodeRings, RanksExchangeWithNeighboursAndOnTheirOwnRail) {
         const bool outer =
             send.channel == Channel::outer_activations || send.channel == Channel::outer_gradients;
         EXPECT_EQ(outer, !topology.same_node(rank, send.peer));
-        EXPECT_EQ(is_gradient(send.piece.tensor),
+        EXPECT_EQ(is_gradient(send.slice.tensor),
                   send.channel == Channel::outer_gradients || send.channel == Channel::gradients);
         if (outer) {
           EXPECT_EQ(topology.local_rank(send.peer), topology.local_rank(rank));
@@ -166,7 +166,7 @@ Overlap overlap_of(const Plan& plan, int rank) {
   Overlap overlap;
   for (const Step& step : steps) {
     for (const Transfer& send : step.sends) {
-      if (!is_gradient(send.piece.tensor)) continue;
+      if (!is_gradient(send.slice.tensor)) continue;
       const bool hidden = std::any_of(steps.begin() + send.post, steps.begin() + send.wait,
                                       [](const Step& at) { return !at.computes.empty(); });
       ++(hidden ? overlap.hidden : overlap.exposed);
@@ -187,10 +187,10 @@ TEST(NodeRings, GradientsTravelWhileRanksCompute) {
     EXPECT_EQ(overlap.exposed, 2);
     EXPECT_EQ(overlap.hidden, nodes * size - 3);
     for (int t = 0; t < 2; ++t) {
-      for (const Transfer& send : plan.step(rank, t).sends) EXPECT_FALSE(is_gradient(send.piece.tensor));
+      for (const Transfer& send : plan.step(rank, t).sends) EXPECT_FALSE(is_gradient(send.slice.tensor));
     }
     EXPECT_TRUE(std::ranges::any_of(plan.step(rank, 2).sends,
-                                    [](const Transfer& send) { return send.piece.tensor == Tensor::dq; }));
+                                    [](const Transfer& send) { return send.slice.tensor == Tensor::dq; }));
   }
   int hops = 0;
   for_sends(plan, [&](int, const Transfer& send) {
@@ -212,14 +212,14 @@ TEST(NodeRings, DoubleRingsMoveGradientsWhileNobodyComputes) {
       EXPECT_EQ(overlap.exposed, 2 * (ranks - 1));  // dk and dv
       for (const Step& step : plan.rank_steps(rank)) {
         const bool moves_gradients = std::ranges::any_of(
-            step.sends, [](const Transfer& send) { return is_gradient(send.piece.tensor); });
+            step.sends, [](const Transfer& send) { return is_gradient(send.slice.tensor); });
         EXPECT_FALSE(moves_gradients && !step.computes.empty());
         // Activations of the inner ring do not share these steps either.
         for (const Transfer& send : step.sends) {
           if (send.channel == Channel::activations) {
             EXPECT_EQ(send.wait, send.post + 1);
           }
-          EXPECT_EQ(is_gradient(send.piece.tensor), moves_gradients);
+          EXPECT_EQ(is_gradient(send.slice.tensor), moves_gradients);
         }
       }
     }

@@ -68,8 +68,8 @@ TEST(NodeRings, MoveExactlyWhatTheFullMaskNeeds) {
                 (own_rail - problem.shard((rank + size) % ranks).count) * bytes.inputs +
                 (own_rail - problem.shard(rank).count) * bytes.sums;
             const Traffic found = traffic(plan, rank);
-            EXPECT_EQ(found.sent_bytes_between_nodes, between);
-            EXPECT_EQ(found.sent_bytes - found.sent_bytes_between_nodes, inside);
+            EXPECT_EQ(found.sent_bytes_inter_node, between);
+            EXPECT_EQ(found.sent_bytes - found.sent_bytes_inter_node, inside);
           }
         }
       }
@@ -92,7 +92,7 @@ TEST(NodeRings, MoveThePublishedVolumes) {
           EXPECT_EQ(found.sent[t], expected.sent[t]);
           EXPECT_EQ(found.received[t], expected.received[t]);
         }
-        EXPECT_EQ(found.sent_bytes_between_nodes * (ranks - 1), found.sent_bytes * (nodes - 1));
+        EXPECT_EQ(found.sent_bytes_inter_node * (ranks - 1), found.sent_bytes * (nodes - 1));
       }
     }
   }
@@ -103,8 +103,8 @@ TEST(NodeRings, MoveThePublishedVolumes) {
 std::int64_t rows_between_nodes(const Plan& plan, Tensor tensor) {
   std::int64_t rows = 0;
   for_sends(plan, [&](int rank, const Transfer& send) {
-    if (send.piece.tensor == tensor && !plan.problem.topology.same_node(rank, send.peer)) {
-      rows += send.piece.rows.size();
+    if (send.slice.tensor == tensor && !plan.problem.topology.same_node(rank, send.peer)) {
+      rows += send.slice.rows.size();
     }
   });
   return rows;
@@ -156,15 +156,15 @@ TEST(NodeRings, NodesThatNeedNothingRelay) {
   using Ways = std::vector<std::pair<int, int>>;
   Ways q, dq;
   for_sends(plan, [&](int rank, const Transfer& send) {
-    if (send.piece.owner != 0) return;
-    if (send.piece.tensor == Tensor::q) q.emplace_back(rank, send.peer);
-    if (send.piece.tensor == Tensor::dq) dq.emplace_back(rank, send.peer);
+    if (send.slice.owner != 0) return;
+    if (send.slice.tensor == Tensor::q) q.emplace_back(rank, send.peer);
+    if (send.slice.tensor == Tensor::dq) dq.emplace_back(rank, send.peer);
   });
   EXPECT_EQ(q, (Ways{{0, 2}, {2, 4}, {2, 3}, {4, 6}, {6, 7}}));
   EXPECT_EQ(dq, (Ways{{2, 4}, {3, 2}, {4, 6}, {6, 0}, {7, 6}}));
   for (const Step& step : plan.rank_steps(4)) {
     EXPECT_THAT(step.clears, IsEmpty());
-    for (const Transfer& receive : step.receives) EXPECT_EQ(receive.arrival, Arrival::store);
+    for (const Transfer& receive : step.receives) EXPECT_EQ(receive.on_receive, OnReceive::store);
   }
 }
 

@@ -55,20 +55,20 @@ std::string describe(const Plan& plan) {
 
 /// Ranks of one period whose steps can be changed, and with them those of all others.
 struct EditedPeriod {
-  explicit EditedPeriod(const Plan& plan) : plan(plan), translation(plan.problem) {
+  explicit EditedPeriod(const Plan& plan) : plan(plan), shift(plan.problem) {
     for (int rank = 0; rank < plan.period; ++rank) steps.push_back(plan.rank_steps(rank));
   }
   Plan finish() const {
     Plan finished = plan;
     finished.step = [*this](int rank, int step) {
       const int first = rank % plan.period;
-      return translation.step(steps.at(static_cast<std::size_t>(first)).at(static_cast<std::size_t>(step)),
-                              rank - first);
+      return shift.step(steps.at(static_cast<std::size_t>(first)).at(static_cast<std::size_t>(step)),
+                        rank - first);
     };
     return finished;
   }
   Plan plan;
-  Translation translation;
+  RankShift shift;
   std::vector<std::vector<Step>> steps;  // [rank of the period][step]
 };
 
@@ -85,7 +85,7 @@ TEST(Period, BuildersClaimOnlyWhatIsTrue) {
 TEST(Period, IsProvedOnItsRanks) {
   for (const std::int64_t tokens : {24, 23, 61}) {
     for (const Plan& plan : periodic_plans(tokens))
-      EXPECT_THAT(violations(plan, Walk::period), IsEmpty()) << describe(plan);
+      EXPECT_THAT(violations(plan, RankSubset::period), IsEmpty()) << describe(plan);
   }
 }
 
@@ -99,11 +99,12 @@ void expect_equally_found(const Plan& plan, std::vector<Entry> Step::*list, Chan
         EditedPeriod edited = original;
         change(edited.steps[rank][step].*list, i);
         const Plan changed = edited.finish();
-        const bool of_all = violations(changed, Walk::every_rank).empty();
-        const bool of_period = violations(changed, Walk::period).empty();
+        const bool of_all = violations(changed, RankSubset::every_rank).empty();
+        const bool of_period = violations(changed, RankSubset::period).empty();
         EXPECT_EQ(of_all, of_period) << describe(plan) << ": rank " << rank << " step " << step << " entry "
-                                     << i << testing::PrintToString(violations(changed, Walk::every_rank))
-                                     << testing::PrintToString(violations(changed, Walk::period));
+                                     << i
+                                     << testing::PrintToString(violations(changed, RankSubset::every_rank))
+                                     << testing::PrintToString(violations(changed, RankSubset::period));
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -144,9 +145,9 @@ TEST(Period, ShowsFieldsThatAreWrong) {
   };
   for (const Plan& plan : subjects()) {
     for (const auto list : {&Step::sends, &Step::receives}) {
-      each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % ranks; });
+      each(plan, list, [](Transfer& t) { t.slice.owner = (t.slice.owner + 1) % ranks; });
       each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % ranks; });
-      each(plan, list, [](Transfer& t) { t.piece.heads.begin += 1; });
+      each(plan, list, [](Transfer& t) { t.slice.heads.begin += 1; });
       each(plan, list, [](Transfer& t) { t.wait += 1; });
       each(plan, list, [](Transfer& t) {
         t.channel = t.channel == Channel::gradients ? Channel::activations : Channel::gradients;
@@ -156,7 +157,7 @@ TEST(Period, ShowsFieldsThatAreWrong) {
     each(plan, &Step::computes, [](Compute& c) { c.kv_slot += 1; });
     each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % ranks; });
     each(plan, &Step::computes, [](Compute& c) { c.kv_shard = (c.kv_shard + 1) % ranks; });
-    each(plan, &Step::clears, [](Clear& c) { c.piece.owner = (c.piece.owner + 1) % ranks; });
+    each(plan, &Step::clears, [](Clear& c) { c.slice.owner = (c.slice.owner + 1) % ranks; });
   }
 }
 
@@ -171,7 +172,7 @@ TEST(Period, OneRankThatDoesOtherwiseIsNamed) {
         return made;
       };
       if (broken.step(rank, step) == plan.step(rank, step)) continue;
-      EXPECT_THAT(violations(broken, Walk::period),
+      EXPECT_THAT(violations(broken, RankSubset::period),
                   Contains(HasSubstr("rank " + std::to_string(rank) + ", step " + std::to_string(step) +
                                      ": is not what rank 0 does")));
     }
@@ -188,19 +189,20 @@ TEST(Period, MasksThatNobodyComputesAreLookedAtForAllRanks) {
     if (step == 2) made.computes.clear();
     return made;
   };
-  EXPECT_THAT(violations(plan, Walk::period), Contains("q[5] x kv[3] is never computed"));
+  EXPECT_THAT(violations(plan, RankSubset::period), Contains("q[5] x kv[3] is never computed"));
 }
 
 TEST(Period, AsksForOneThatExists) {
   Plan plan = make_ring(make_problem(ranks, 24, "contiguous", "causal"), Pass::forward);
   plan.period = 0;
-  EXPECT_THAT(error_text([&] { walked_ranks(plan, Walk::period); }), HasSubstr("walk through every rank"));
+  EXPECT_THAT(error_text([&] { representative_ranks(plan, RankSubset::period); }),
+              HasSubstr("take every rank"));
   plan.period = 4;
-  EXPECT_THAT(error_text([&] { violations(plan, Walk::period); }), HasSubstr("a period of 4 ranks"));
+  EXPECT_THAT(error_text([&] { violations(plan, RankSubset::period); }), HasSubstr("a period of 4 ranks"));
   plan.period = 2;
-  EXPECT_EQ(walked_ranks(plan, Walk::automatic), ranks);
-  EXPECT_EQ(walked_ranks(plan, Walk::period), 2);
-  EXPECT_EQ(walked_ranks(plan, Walk::period, 3), 6);
+  EXPECT_EQ(representative_ranks(plan, RankSubset::automatic), ranks);
+  EXPECT_EQ(representative_ranks(plan, RankSubset::period), 2);
+  EXPECT_EQ(representative_ranks(plan, RankSubset::period, 3), 6);
 }
 
 }  // namespace

@@ -21,10 +21,10 @@ using test::EditedPlan;
 using test::make_problem;
 using testing::HasSubstr;
 
-TEST(Problem, PiecesHaveTheRowsAndHeadsOfTheirSide) {
+TEST(Problem, SlicesHaveTheRowsAndHeadsOfTheirSide) {
   Problem problem = make_problem(3, 10, "contiguous", "full");  // 4, 3, 3 rows
-  EXPECT_EQ(problem.whole(Tensor::q, 0), (Piece{Tensor::q, 0, {0, 4}, {0, 4}}));
-  EXPECT_EQ(problem.whole(Tensor::dv, 2), (Piece{Tensor::dv, 2, {0, 3}, {0, 2}}));
+  EXPECT_EQ(problem.whole(Tensor::q, 0), (TensorSlice{Tensor::q, 0, {0, 4}, {0, 4}}));
+  EXPECT_EQ(problem.whole(Tensor::dv, 2), (TensorSlice{Tensor::dv, 2, {0, 3}, {0, 2}}));
   EXPECT_EQ(problem.elements(problem.whole(Tensor::d_o, 0)), 3 * 4 * 4 * 8);
   EXPECT_EQ(problem.elements(problem.whole(Tensor::lse, 0)), 3 * 4 * 4);
   EXPECT_EQ(problem.elements(problem.whole(Tensor::k, 1)), 3 * 2 * 3 * 8);
@@ -97,21 +97,21 @@ TEST(Plan, PrintsALineForEachThingToDo) {
           ", 9 tokens, layout contiguous, mask full, 4 heads (2 kv) of 8, batch 3, bf16\n"
           "rank 1 (node 0)\n"
           "  step 0\n"
-          "    send q[1] rows 0:4 heads 0:4 from home to rank 0; bf16, activations, wait 1\n"
-          "    send do[1] rows 0:4 heads 0:4 from home to rank 0; bf16, activations, wait 1\n"
-          "    send lse[1] rows 0:4 heads 0:4 from home to rank 0; f32, activations, wait 1\n"
-          "    send d[1] rows 0:4 heads 0:4 from home to rank 0; f32, activations, wait 1\n"
+          "    send q[1] rows 0:4 heads 0:4 from local to rank 0; bf16, activations, wait 1\n"
+          "    send do[1] rows 0:4 heads 0:4 from local to rank 0; bf16, activations, wait 1\n"
+          "    send lse[1] rows 0:4 heads 0:4 from local to rank 0; f32, activations, wait 1\n"
+          "    send d[1] rows 0:4 heads 0:4 from local to rank 0; f32, activations, wait 1\n"
           "    receive q[0] rows 0:5 heads 0:4 from rank 0 into slot 1; bf16, activations, wait 1\n"
           "    receive do[0] rows 0:5 heads 0:4 from rank 0 into slot 1; bf16, activations, wait 1\n"
           "    receive lse[0] rows 0:5 heads 0:4 from rank 0 into slot 1; f32, activations, wait 1\n"
           "    receive d[0] rows 0:5 heads 0:4 from rank 0 into slot 1; f32, activations, wait 1\n"
-          "    compute q[1] rows 0:4 x kv[1] rows 0:4 heads 0:4; q home, kv home, dq home, dkv home\n"
+          "    compute q[1] rows 0:4 x kv[1] rows 0:4 heads 0:4; q local, kv local, dq local, dkv local\n"
           "  step 1\n"
           "    clear dq[0] rows 0:5 heads 0:4 in slot 1\n"
-          "    compute q[0] rows 0:5 x kv[1] rows 0:4 heads 0:4; q slot 1, kv home, dq slot 1, dkv home\n"
+          "    compute q[0] rows 0:5 x kv[1] rows 0:4 heads 0:4; q slot 1, kv local, dq slot 1, dkv local\n"
           "  step 2\n"
           "    send dq[0] rows 0:5 heads 0:4 from slot 1 to rank 0; f32, gradients, wait 3\n"
-          "    receive dq[1] rows 0:4 heads 0:4 from rank 0 into slot 3, add to home; f32, gradients, wait "
+          "    receive dq[1] rows 0:4 heads 0:4 from rank 0 into slot 3, add to local; f32, gradients, wait "
           "3\n"
           "  step 3\n");
 }
@@ -122,22 +122,22 @@ TEST(Plan, PrintsTheForwardOfAllRanks) {
   EXPECT_THAT(text, HasSubstr("rank 0 (node 0)\n  step 0\n    send k[0]"));
   EXPECT_THAT(text, HasSubstr("rank 1 (node 0)\n  step 0\n    receive k[0]"));
   EXPECT_THAT(text,
-              HasSubstr("compute q[1] rows 0:4 x kv[0] rows 0:5 heads 0:4; q home, kv slot 1, o home\n"));
+              HasSubstr("compute q[1] rows 0:4 x kv[0] rows 0:5 heads 0:4; q local, kv slot 1, o local\n"));
 }
 
 TEST(Traffic, CountsElementsBytesNodesAndPairs) {
   Problem problem = make_problem(3, 9, "contiguous", "causal");  // nodes {0, 1}, {2}
   problem.activation = DType::bf16;
   EditedPlan plan(Pass::forward, problem, 2);
-  plan.message(0, 1, {Tensor::k, 0, {0, 2}, {0, 2}}, 0, home, 1);    // 3·2·2·8 = 96
-  plan.message(0, 2, {Tensor::lse, 0, {0, 3}, {0, 4}}, 0, home, 1);  // 3·3·4 = 36
+  plan.message(0, 1, {Tensor::k, 0, {0, 2}, {0, 2}}, 0, local_slot, 1);    // 3·2·2·8 = 96
+  plan.message(0, 2, {Tensor::lse, 0, {0, 3}, {0, 4}}, 0, local_slot, 1);  // 3·3·4 = 36
   plan.at(0, 1).computes = {{0, 0, {0, 3}, {0, 3}, {0, 4}}, {1, 0, {1, 2}, {0, 3}, {1, 2}}};
   const Traffic sender = traffic(plan.finish(), 0);
   EXPECT_EQ(sender.sent[static_cast<int>(Tensor::k)], 96);
   EXPECT_EQ(sender.sent[static_cast<int>(Tensor::lse)], 36);
   EXPECT_EQ(sender.total_sent(), 132);
   EXPECT_EQ(sender.sent_bytes, 2 * 96 + 4 * 36);
-  EXPECT_EQ(sender.sent_bytes_between_nodes, 4 * 36);
+  EXPECT_EQ(sender.sent_bytes_inter_node, 4 * 36);
   EXPECT_EQ(sender.received_bytes, 0);
   EXPECT_EQ(sender.pairs, 4 * 6 + 3);
   const Traffic receiver = traffic(plan.finish(), 1);

@@ -98,8 +98,8 @@ TEST(PublishedCounts, BytesOfWireTypes) {
   });
 }
 
-/// A gradient sets out from the first foreign rank that computes with its shard, is added to by each rank
-/// behind it, and comes home from the last: G − 1 hops.
+/// A gradient sets out from the first remote rank that computes with its shard, is added to by each rank
+/// behind it, and returns from the last: G − 1 hops.
 TEST(PublishedCounts, GradientsStartAtTheirFirstForeignRank) {
   for (const auto& [schedule, gradient] :
        {std::pair{"ring", Tensor::dk}, {"ring", Tensor::dv}, {"burst", Tensor::dq}}) {
@@ -110,9 +110,9 @@ TEST(PublishedCounts, GradientsStartAtTheirFirstForeignRank) {
       for (int rank = 0; rank < ranks; ++rank) {
         for (const Step& step : plan.rank_steps(rank)) {
           for (const Transfer& send : step.sends) {
-            if (send.piece.tensor == gradient) {
+            if (send.slice.tensor == gradient) {
               EXPECT_EQ(send.peer, (rank + 1) % ranks);
-              hops[static_cast<std::size_t>(send.piece.owner)].emplace_back(send.post, rank);
+              hops[static_cast<std::size_t>(send.slice.owner)].emplace_back(send.post, rank);
             }
           }
         }
@@ -251,8 +251,8 @@ TEST(PublishedCounts, NodeRingsInsideAndBetweenNodes) {
               SCOPED_TRACE(testing::Message()
                            << schedule << " " << name_of(pass) << " " << nodes << "x" << size);
               const Traffic found = traffic(make_plan(schedule, problem, pass), rank);
-              EXPECT_EQ(found.sent_bytes_between_nodes, (nodes - 1) * bytes);
-              EXPECT_EQ(found.sent_bytes - found.sent_bytes_between_nodes, (size - 1) * nodes * bytes);
+              EXPECT_EQ(found.sent_bytes_inter_node, (nodes - 1) * bytes);
+              EXPECT_EQ(found.sent_bytes - found.sent_bytes_inter_node, (size - 1) * nodes * bytes);
             }
           }
         }

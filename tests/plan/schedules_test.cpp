@@ -182,15 +182,15 @@ TEST(Schedules, RanksThatNeedNothingRelay) {
     EXPECT_TRUE(step.computes.empty() || step.computes.front().q_shard == 2);
     EXPECT_THAT(step.clears, IsEmpty());
     for (const Transfer& receive : step.receives) {
-      if (receive.piece.tensor == Tensor::dq) relayed.push_back(receive);
+      if (receive.slice.tensor == Tensor::dq) relayed.push_back(receive);
     }
   }
   ASSERT_EQ(relayed.size(), 1u);
-  EXPECT_EQ(relayed.front().arrival, Arrival::store);
+  EXPECT_EQ(relayed.front().on_receive, OnReceive::store);
 }
 
 TEST(Schedules, PlacesWhereNobodyNeedsAnythingAreLeftOut) {
-  // Queries of shard 0 see the keys of shards 0, 1 and 3; nobody else sees foreign keys.
+  // Queries of shard 0 see the keys of shards 0, 1 and 3; nobody else sees remote keys.
   const BlockFile file({"0-1 3", "1", "2", "3"});
   const Plan plan = make_burst(make_problem(4, 40, "contiguous", file.mask(10)), Pass::backward);
   EXPECT_EQ(rows_sent(plan, Tensor::q), 20);   // 0 → 1 → 3
@@ -202,26 +202,26 @@ TEST(Schedules, PlacesWhereNobodyNeedsAnythingAreLeftOut) {
   EXPECT_EQ(make_ring(zigzag, Pass::backward).steps, 5);
 }
 
-TEST(Schedules, SumsTakeTheDirectWayHome) {
+TEST(Schedules, SumsReturnDirectly) {
   const Plan plan = make_ring(make_problem(6, 60, "contiguous", "window:20,0"), Pass::backward);
   // Shard 0 is needed by ranks 1 and 2; rank 2 returns dk and dv of rows 0 to 9 to rank 0 itself.
   const Step step = plan.step(2, 3);
-  const auto home_bound = std::ranges::count_if(step.sends, [](const Transfer& send) {
-    return send.piece.owner == 0 && send.peer == 0 && is_gradient(send.piece.tensor);
+  const auto returning = std::ranges::count_if(step.sends, [](const Transfer& send) {
+    return send.slice.owner == 0 && send.peer == 0 && is_gradient(send.slice.tensor);
   });
-  EXPECT_EQ(home_bound, 2);
+  EXPECT_EQ(returning, 2);
 }
 
 TEST(Schedules, TwoSumsThatArriveTogetherLandApart) {
-  // With two shards back, a rank receives a sum to be added to its partial one while its own comes home.
+  // With two shards back, a rank receives a sum to be added to its partial one while its own returns.
   const Plan plan = make_ring(make_problem(8, 80, "contiguous", "window:25,0"), Pass::backward);
   bool together = false;
   for (int rank = 0; rank < 8; ++rank) {
     for (const Step& step : plan.rank_steps(rank)) {
       for (const Transfer& a : step.receives) {
         for (const Transfer& b : step.receives) {
-          if (&a == &b || a.piece.tensor != b.piece.tensor || a.arrival != Arrival::add ||
-              b.arrival != Arrival::add)
+          if (&a == &b || a.slice.tensor != b.slice.tensor || a.on_receive != OnReceive::add ||
+              b.on_receive != OnReceive::add)
             continue;
           together = true;
           EXPECT_NE(a.slot, b.slot);

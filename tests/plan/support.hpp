@@ -58,18 +58,18 @@ inline void for_sends(const Plan& plan, const std::function<void(int rank, const
 inline std::int64_t rows_sent(const Plan& plan, Tensor tensor) {
   std::int64_t rows = 0;
   for_sends(plan, [&](int, const Transfer& send) {
-    if (send.piece.tensor == tensor) rows += send.piece.rows.size();
+    if (send.slice.tensor == tensor) rows += send.slice.rows.size();
   });
   return rows;
 }
 
 /// Ranks a period apart do the same.
 inline bool repeats(const Plan& plan, int period) {
-  const Translation translation(plan.problem);
+  const RankShift shift(plan.problem);
   for (int rank = period; rank < plan.problem.ranks(); ++rank) {
     const int first = rank % period;
     for (int step = 0; step < plan.steps; ++step) {
-      if (plan.step(rank, step) != translation.step(plan.step(first, step), rank - first)) return false;
+      if (plan.step(rank, step) != shift.step(plan.step(first, step), rank - first)) return false;
     }
   }
   return true;
@@ -111,11 +111,12 @@ struct EditedPlan {
   }
 
   /// Posts both sides of a message in the same step of both ranks.
-  void message(int from, int to, const Piece& piece, int post, Slot source, Slot landing,
-               Arrival arrival = Arrival::store, Slot target = home, Channel channel = Channel::activations) {
+  void message(int from, int to, const TensorSlice& slice, int post, Slot source, Slot landing,
+               OnReceive on_receive = OnReceive::store, Slot target = local_slot,
+               Channel channel = Channel::activations) {
     Transfer transfer;
-    transfer.piece = piece;
-    transfer.wire = plan.problem.wire(piece.tensor);
+    transfer.slice = slice;
+    transfer.wire = plan.problem.wire(slice.tensor);
     transfer.channel = channel;
     transfer.post = post;
     transfer.wait = post + 1;
@@ -125,7 +126,7 @@ struct EditedPlan {
     transfer.peer = from;
     transfer.slot = landing;
     transfer.target = target;
-    transfer.arrival = arrival;
+    transfer.on_receive = on_receive;
     at(to, post).receives.push_back(transfer);
   }
 

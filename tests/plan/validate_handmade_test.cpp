@@ -23,17 +23,17 @@ constexpr HeadRange heads = {0, 4}, kv_heads = {0, 2};
 /// queries against its own keys and returns their (O, LSE), which rank 1 merges.
 EditedPlan helper_worker() {
   EditedPlan plan(Pass::forward, make_problem(2, 8, "contiguous", "causal"), 4);
-  plan.message(1, 0, {Tensor::q, 1, {2, 4}, heads}, 0, home, 1);
-  plan.message(0, 1, {Tensor::k, 0, {0, 4}, kv_heads}, 0, home, 1);
-  plan.message(0, 1, {Tensor::v, 0, {0, 4}, kv_heads}, 0, home, 1);
+  plan.message(1, 0, {Tensor::q, 1, {2, 4}, heads}, 0, local_slot, 1);
+  plan.message(0, 1, {Tensor::k, 0, {0, 4}, kv_heads}, 0, local_slot, 1);
+  plan.message(0, 1, {Tensor::v, 0, {0, 4}, kv_heads}, 0, local_slot, 1);
   plan.at(0, 0).computes = {{0, 0, {0, 4}, {0, 4}, heads}};
   plan.at(1, 0).computes = {{1, 1, {0, 4}, {0, 4}, heads}};
-  plan.at(1, 1).computes = {{1, 0, {0, 2}, {0, 4}, heads, home, 1}};
-  const Piece o = {Tensor::o, 1, {2, 4}, heads}, lse = {Tensor::lse, 1, {2, 4}, heads};
+  plan.at(1, 1).computes = {{1, 0, {0, 2}, {0, 4}, heads, local_slot, 1}};
+  const TensorSlice o = {Tensor::o, 1, {2, 4}, heads}, lse = {Tensor::lse, 1, {2, 4}, heads};
   plan.at(0, 1).clears = {{o, 1}, {lse, 1}};
-  plan.at(0, 1).computes = {{1, 0, {2, 4}, {0, 4}, heads, 1, home, 1}};
-  plan.message(0, 1, o, 2, 1, 1, Arrival::merge, home, Channel::gradients);
-  plan.message(0, 1, lse, 2, 1, 1, Arrival::merge, home, Channel::gradients);
+  plan.at(0, 1).computes = {{1, 0, {2, 4}, {0, 4}, heads, 1, local_slot, 1}};
+  plan.message(0, 1, o, 2, 1, 1, OnReceive::merge, local_slot, Channel::gradients);
+  plan.message(0, 1, lse, 2, 1, 1, OnReceive::merge, local_slot, Channel::gradients);
   return plan;
 }
 
@@ -83,7 +83,7 @@ TEST(HandmadePlans, ReturningTwiceIsFound) {
   EditedPlan plan = helper_worker();
   plan.add_step();
   for (const Tensor tensor : {Tensor::o, Tensor::lse}) {
-    plan.message(0, 1, {tensor, 1, {2, 4}, heads}, 3, 1, 1, Arrival::merge, home, Channel::gradients);
+    plan.message(0, 1, {tensor, 1, {2, 4}, heads}, 3, 1, 1, OnReceive::merge, local_slot, Channel::gradients);
   }
   EXPECT_THAT(found(plan), testing::ElementsAre(
                                AllOf(HasSubstr("rank 0, step 3: send o[1]"), HasSubstr("count twice")),
@@ -127,9 +127,9 @@ TEST(HandmadePlans, AllGatherInHalves) {
       for (int half = 0; half < 2; ++half) {
         const RowRange sent = half == 0 ? RowRange{0, middle} : RowRange{middle, count};
         const Slot slot = 1 + 2 * rank + half;
-        plan.message(rank, other, {Tensor::k, rank, sent, kv_heads}, 0, home, slot);
-        plan.message(rank, other, {Tensor::v, rank, sent, kv_heads}, 0, home, slot);
-        plan.at(other, 1).computes.push_back({other, rank, {0, rows}, sent, heads, home, slot});
+        plan.message(rank, other, {Tensor::k, rank, sent, kv_heads}, 0, local_slot, slot);
+        plan.message(rank, other, {Tensor::v, rank, sent, kv_heads}, 0, local_slot, slot);
+        plan.at(other, 1).computes.push_back({other, rank, {0, rows}, sent, heads, local_slot, slot});
       }
     }
   }
@@ -138,32 +138,32 @@ TEST(HandmadePlans, AllGatherInHalves) {
   EXPECT_THAT(found(plan), Contains(HasSubstr("in slot 2, which holds k[0]")));
 }
 
-/// DeepSpeed-Ulysses on two ranks: each has one half of the heads for all rows; outputs go home by store.
+/// DeepSpeed-Ulysses on two ranks: each has one half of the heads for all rows; outputs return by store.
 EditedPlan ulysses() {
   const Problem problem = make_problem(2, 9, "striped", "causal");
   EditedPlan plan(Pass::forward, problem, 3);
   for (int rank = 0; rank < 2; ++rank) {
     const int other = 1 - rank;
     const HeadRange mine = {2 * rank, 2 * rank + 2}, mine_kv = {rank, rank + 1};
-    const RowRange own = {0, problem.shard(rank).count}, foreign = {0, problem.shard(other).count};
-    plan.message(other, rank, {Tensor::q, other, foreign, mine}, 0, home, 1);
-    plan.message(other, rank, {Tensor::k, other, foreign, mine_kv}, 0, home, 1);
-    plan.message(other, rank, {Tensor::v, other, foreign, mine_kv}, 0, home, 1);
+    const RowRange own = {0, problem.shard(rank).count}, remote = {0, problem.shard(other).count};
+    plan.message(other, rank, {Tensor::q, other, remote, mine}, 0, local_slot, 1);
+    plan.message(other, rank, {Tensor::k, other, remote, mine_kv}, 0, local_slot, 1);
+    plan.message(other, rank, {Tensor::v, other, remote, mine_kv}, 0, local_slot, 1);
     plan.at(rank, 0).computes = {{rank, rank, own, own, mine}};
-    const Piece o = {Tensor::o, other, foreign, mine}, lse = {Tensor::lse, other, foreign, mine};
+    const TensorSlice o = {Tensor::o, other, remote, mine}, lse = {Tensor::lse, other, remote, mine};
     plan.at(rank, 1).clears = {{o, 1}, {lse, 1}};
-    plan.at(rank, 1).computes = {{rank, other, own, foreign, mine, home, 1, home},
-                                 {other, rank, foreign, own, mine, 1, home, 1},
-                                 {other, other, foreign, foreign, mine, 1, 1, 1}};
+    plan.at(rank, 1).computes = {{rank, other, own, remote, mine, local_slot, 1, local_slot},
+                                 {other, rank, remote, own, mine, 1, local_slot, 1},
+                                 {other, other, remote, remote, mine, 1, 1, 1}};
     // Kept for a step, so that the sums are complete before they go.
   }
   plan.add_step();
   for (int rank = 0; rank < 2; ++rank) {
     const int other = 1 - rank;
     const HeadRange mine = {2 * rank, 2 * rank + 2};
-    const RowRange foreign = {0, problem.shard(other).count};
-    plan.message(rank, other, {Tensor::o, other, foreign, mine}, 2, 1, home);
-    plan.message(rank, other, {Tensor::lse, other, foreign, mine}, 2, 1, home);
+    const RowRange remote = {0, problem.shard(other).count};
+    plan.message(rank, other, {Tensor::o, other, remote, mine}, 2, 1, local_slot);
+    plan.message(rank, other, {Tensor::lse, other, remote, mine}, 2, 1, local_slot);
   }
   return plan;
 }
@@ -175,30 +175,32 @@ TEST(HandmadePlans, HeadsAreExchangedForRows) {
 TEST(HandmadePlans, StoringOverHomeSumsIsFound) {
   EditedPlan plan = ulysses();
   // The exchanged half of the heads is sent back over the half that rank 0 computed itself.
-  plan.at(1, 1).clears[0].piece.heads = plan.at(1, 1).clears[1].piece.heads = {0, 4};
-  for (Transfer& send : plan.at(1, 2).sends) send.piece.heads = {0, 4};
-  for (Transfer& receive : plan.at(0, 2).receives) receive.piece.heads = {0, 4};
-  EXPECT_THAT(found(plan), Contains(HasSubstr("overwrites contributions that home already holds")));
+  plan.at(1, 1).clears[0].slice.heads = plan.at(1, 1).clears[1].slice.heads = {0, 4};
+  for (Transfer& send : plan.at(1, 2).sends) send.slice.heads = {0, 4};
+  for (Transfer& receive : plan.at(0, 2).receives) receive.slice.heads = {0, 4};
+  EXPECT_THAT(found(plan),
+              Contains(HasSubstr("overwrites contributions that the local buffer already holds")));
 }
 
 TEST(HandmadePlans, ComputingWhereAReceiveLandsAtHomeIsFound) {
   EditedPlan plan = ulysses();
-  plan.at(0, 2).computes = {plan.at(0, 1).computes[0]};  // heads 0:2 of home, while heads 2:4 land there
+  plan.at(0, 2).computes = {
+      plan.at(0, 1).computes[0]};  // heads 0:2 of the local buffer, while heads 2:4 land there
   plan.at(0, 1).computes.erase(plan.at(0, 1).computes.begin());
   plan.at(0, 2).computes.front().kv_slot = 1;
   EXPECT_THAT(found(plan), IsEmpty());  // other heads, so nothing clashes
-  for (Transfer& receive : plan.at(0, 2).receives) receive.piece.heads = {1, 4};
-  for (Transfer& send : plan.at(1, 2).sends) send.piece.heads = {1, 4};
-  plan.at(1, 1).clears[0].piece.heads = plan.at(1, 1).clears[1].piece.heads = {1, 4};
+  for (Transfer& receive : plan.at(0, 2).receives) receive.slice.heads = {1, 4};
+  for (Transfer& send : plan.at(1, 2).sends) send.slice.heads = {1, 4};
+  plan.at(1, 1).clears[0].slice.heads = plan.at(1, 1).clears[1].slice.heads = {1, 4};
   EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 0, step 2: compute q[0]"),
-                                          HasSubstr("in home while it is received into"))));
+                                          HasSubstr("in local while it is received into"))));
 }
 
 TEST(HandmadePlans, RanksMaySendToThemselves) {
   EditedPlan plan(Pass::forward, make_problem(1, 6, "contiguous", "causal"), 2);
-  plan.message(0, 0, {Tensor::k, 0, {0, 6}, kv_heads}, 0, home, 1);
-  plan.message(0, 0, {Tensor::v, 0, {0, 6}, kv_heads}, 0, home, 1);
-  plan.at(0, 1).computes = {{0, 0, {0, 6}, {0, 6}, heads, home, 1}};
+  plan.message(0, 0, {Tensor::k, 0, {0, 6}, kv_heads}, 0, local_slot, 1);
+  plan.message(0, 0, {Tensor::v, 0, {0, 6}, kv_heads}, 0, local_slot, 1);
+  plan.at(0, 1).computes = {{0, 0, {0, 6}, {0, 6}, heads, local_slot, 1}};
   EXPECT_THAT(found(plan), IsEmpty());
 }
 

@@ -81,11 +81,11 @@ TEST(Validator, MissesNoFieldThatIsWrong) {
   };
   for (const EditedPlan& plan : mutated_plans()) {
     for (const auto list : {&Step::sends, &Step::receives}) {
-      each(plan, list, [](Transfer& t) { t.piece.owner = (t.piece.owner + 1) % mutated_ranks; });
-      each(plan, list, [](Transfer& t) { t.piece.rows.end -= 1; });
-      each(plan, list, [](Transfer& t) { t.piece.heads.begin += 1; });
+      each(plan, list, [](Transfer& t) { t.slice.owner = (t.slice.owner + 1) % mutated_ranks; });
+      each(plan, list, [](Transfer& t) { t.slice.rows.end -= 1; });
+      each(plan, list, [](Transfer& t) { t.slice.heads.begin += 1; });
       each(plan, list,
-           [](Transfer& t) { t.piece.tensor = t.piece.tensor == Tensor::q ? Tensor::d_o : Tensor::q; });
+           [](Transfer& t) { t.slice.tensor = t.slice.tensor == Tensor::q ? Tensor::d_o : Tensor::q; });
       each(plan, list, [](Transfer& t) { t.wire = DType::f16; });
       each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % mutated_ranks; });
       each(plan, list, [](Transfer& t) {
@@ -101,7 +101,7 @@ TEST(Validator, MissesNoFieldThatIsWrong) {
     each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % mutated_ranks; });
     each(plan, &Step::computes, [](Compute& c) { c.heads.end -= 1; });
     each(plan, &Step::clears, [](Clear& c) { c.slot += 1; });
-    each(plan, &Step::clears, [](Clear& c) { c.piece.rows.begin += 1; });
+    each(plan, &Step::clears, [](Clear& c) { c.slice.rows.begin += 1; });
   }
 }
 

@@ -34,13 +34,13 @@ EditedPlan burst(Pass pass = Pass::backward, std::string_view mask = "full") {
 template <class T>
 T& find(std::vector<T>& entries, Tensor tensor) {
   const auto place =
-      std::ranges::find_if(entries, [&](const T& entry) { return entry.piece.tensor == tensor; });
+      std::ranges::find_if(entries, [&](const T& entry) { return entry.slice.tensor == tensor; });
   EXPECT_NE(place, entries.end()) << "the plan has changed: adapt this test";
   return *place;
 }
 
 void erase(std::vector<Transfer>& transfers, Tensor tensor) {
-  EXPECT_EQ(std::erase_if(transfers, [&](const Transfer& t) { return t.piece.tensor == tensor; }), 1u);
+  EXPECT_EQ(std::erase_if(transfers, [&](const Transfer& t) { return t.slice.tensor == tensor; }), 1u);
 }
 
 TEST(Validator, AcceptsTheUntouchedPlans) {
@@ -105,7 +105,7 @@ TEST(Validator, RefusesWhatIsOutsideShardsHeadsRanksAndSteps) {
               Contains(HasSubstr("rank 4 does not exist")));
   EXPECT_THAT(with([](Step& s) { s.computes[0].kv_slot = -1; }),
               Contains(HasSubstr("slot -1 does not exist")));
-  EXPECT_THAT(with([](Step& s) { s.sends[0].piece.heads.end = 3; }),
+  EXPECT_THAT(with([](Step& s) { s.sends[0].slice.heads.end = 3; }),
               Contains(HasSubstr("heads 0:3 are not among the 2 heads")));
   EXPECT_THAT(with([](Step& s) { s.sends[0].peer = -1; }), Contains(HasSubstr("rank -1 does not exist")));
   EXPECT_THAT(with([](Step& s) { s.sends[0].post = 0; }),
@@ -117,17 +117,18 @@ TEST(Validator, RefusesWhatIsOutsideShardsHeadsRanksAndSteps) {
       Contains(
           "rank 1, step 1: receive k[3] rows 0:4 heads 0:2 from rank 0 into slot 2: is never waited for: "
           "it names step 4 of 4"));
-  EXPECT_THAT(with([](Step& s) { s.receives[0].arrival = Arrival::add; }),
+  EXPECT_THAT(with([](Step& s) { s.receives[0].on_receive = OnReceive::add; }),
               Contains(HasSubstr("only gradients are added")));
-  EXPECT_THAT(with([](Step& s) { s.receives[0].arrival = Arrival::merge; }),
+  EXPECT_THAT(with([](Step& s) { s.receives[0].on_receive = OnReceive::merge; }),
               Contains(HasSubstr("only o and lse are merged")));
-  EXPECT_THAT(
-      with([](Step& s) { s.receives[0].arrival = Arrival::add, s.receives[0].target = s.receives[0].slot; }),
-      Contains(HasSubstr("lands in the slot that it is added to or merged into")));
   EXPECT_THAT(with([](Step& s) {
-                s.clears.push_back({{Tensor::o, 1, {0, 4}, {0, 4}}, home});
+                s.receives[0].on_receive = OnReceive::add, s.receives[0].target = s.receives[0].slot;
               }),
-              Contains(HasSubstr("home is the caller's")));
+              Contains(HasSubstr("lands in the slot that it is added to or merged into")));
+  EXPECT_THAT(with([](Step& s) {
+                s.clears.push_back({{Tensor::o, 1, {0, 4}, {0, 4}}, local_slot});
+              }),
+              Contains(HasSubstr("the local buffer is the caller's")));
 }
 
 // --- Matching ------------------------------------------------------------
@@ -163,9 +164,9 @@ TEST(Validator, NamesWireTypesThatDiffer) {
 
 TEST(Validator, NamesWhatASlotHoldsInstead) {
   EditedPlan plan = ring(Pass::forward);
-  plan.at(2, 2).computes.front().kv_slot = home;
+  plan.at(2, 2).computes.front().kv_slot = local_slot;
   EXPECT_THAT(found(plan), Contains("rank 2, step 2: compute q[2] rows 0:4 x kv[0] rows 0:4 heads 0:4: needs "
-                                    "k[0] rows 0:4 heads 0:2 in home, which holds k[2] rows 0:4 heads 0:2"));
+                                    "k[0] rows 0:4 heads 0:2 in local, which holds k[2] rows 0:4 heads 0:2"));
   plan = ring(Pass::forward);
   plan.at(2, 2).sends.front().slot = 7;
   EXPECT_THAT(found(plan),
@@ -226,7 +227,7 @@ TEST(Validator, FindsAdditionsToSlotsThatAreSentOrUndefined) {
 
 TEST(Validator, ProtectsWhatTheRankOwns) {
   EditedPlan plan = ring(Pass::forward);
-  find(plan.at(0, 0).receives, Tensor::k).slot = home;
+  find(plan.at(0, 0).receives, Tensor::k).slot = local_slot;
   EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 0, step 0: receive k[3]"),
                                           HasSubstr("would overwrite what the rank owns"))));
 }
@@ -236,14 +237,14 @@ TEST(Validator, KnowsWhichTensorsAPassHas) {
   plan.at(0, 1).clears.push_back({{Tensor::q, 1, {0, 4}, {0, 4}}, 1});
   EXPECT_THAT(found(plan), Contains(HasSubstr("q is no sum of the forward")));
   plan = ring(Pass::forward);
-  plan.message(0, 1, {Tensor::dq, 0, {0, 4}, {0, 4}}, 0, home, 1);
-  EXPECT_THAT(found(plan), Contains(HasSubstr("send dq[0] rows 0:4 heads 0:4 from home to rank 1: needs "
-                                              "dq[0] rows 0:4 heads 0:4 in home, which is undefined")));
+  plan.message(0, 1, {Tensor::dq, 0, {0, 4}, {0, 4}}, 0, local_slot, 1);
+  EXPECT_THAT(found(plan), Contains(HasSubstr("send dq[0] rows 0:4 heads 0:4 from local to rank 1: needs "
+                                              "dq[0] rows 0:4 heads 0:4 in local, which is undefined")));
 }
 
 // --- Sums ------------------------------------------------------------
 
-TEST(Validator, NamesSumsThatNeverComeHome) {
+TEST(Validator, NamesSumsThatNeverReturn) {
   EditedPlan plan = burst();
   erase(plan.at(2, 3).sends, Tensor::dq);  // dq[0] of ranks 1 and 2 on its way to rank 3
   erase(plan.at(3, 3).receives, Tensor::dq);
@@ -254,8 +255,8 @@ TEST(Validator, NamesSumsThatNeverComeHome) {
 
 TEST(Validator, NamesWhatOfASumStaysBehind) {
   EditedPlan plan = ring(Pass::backward);
-  find(plan.at(3, 4).sends, Tensor::dv).piece.heads.end = 1;
-  find(plan.at(0, 4).receives, Tensor::dv).piece.heads.end = 1;
+  find(plan.at(3, 4).sends, Tensor::dv).slice.heads.end = 1;
+  find(plan.at(0, 4).receives, Tensor::dv).slice.heads.end = 1;
   EXPECT_THAT(found(plan),
               testing::ElementsAre(HasSubstr("the sum dv[0] rows 0:4 heads 1:2 in slot 1 is lost")));
 }
@@ -295,7 +296,7 @@ TEST(Validator, FindsContributionsThatComeTooLateForTheirSum) {
 TEST(Validator, FindsSumsThatAreStoredOverWhatWasComputed) {
   EditedPlan plan = burst();
   Transfer& receive = find(plan.at(2, 2).receives, Tensor::dq);
-  receive.arrival = Arrival::store;
+  receive.on_receive = OnReceive::store;
   receive.slot = 2;  // where step 2 computes
   EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 2: compute q[0]"),
                                           HasSubstr("in slot 2 while it is received into"))));
@@ -328,7 +329,7 @@ TEST(Validator, FindsOrdersThatASerialBackEndCannotRun) {
   EditedPlan plan(make_ring(make_problem(2, 8, "contiguous", "causal"), Pass::forward));
   ASSERT_THAT(found(plan), IsEmpty());
   plan.add_step();
-  for (int rank = 0; rank < 2; ++rank) {  // the foreign pair is computed a step later
+  for (int rank = 0; rank < 2; ++rank) {  // the remote pair is computed a step later
     std::swap(plan.at(rank, 2).computes, plan.at(rank, 1).computes);
   }
   const auto move = [](std::vector<Transfer>& from, std::vector<Transfer>& to, Tensor tensor) {
@@ -362,7 +363,7 @@ TEST(Validator, ThrowsTheFirstViolations) {
   }
   try {
     validate(plan.finish());
-    FAIL() << "the plan computes nothing foreign";
+    FAIL() << "the plan computes nothing remote";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("plan 'ring' (forward) is invalid:\n  q[0] x kv[1] is never computed\n"),

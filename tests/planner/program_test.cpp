@@ -86,6 +86,7 @@ TEST(AnnulusPlan, JsonIsThePlan) {
   const plan::Plan plan = plan::make_topology_burst(problem, plan::Pass::backward);
   const simulate::Simulation simulation = simulate::simulate(plan, simulate::default_cluster());
   EXPECT_EQ(all.at("time"), simulation.time);
+  EXPECT_EQ(all.at("format_version"), 2);
   ASSERT_EQ(all.at("plan").size(), 4U);
   ASSERT_EQ(all.at("totals").size(), 4U);
   for (int rank = 0; rank < 4; ++rank) {
@@ -112,11 +113,12 @@ TEST(AnnulusPlan, JsonIsThePlan) {
         const plan::Transfer& t = expected.sends[i];
         const bool inside = rank / 2 == t.peer / 2;
         const std::int64_t bytes = simulate::bytes_of(problem, t);
-        EXPECT_EQ(step.at("send").at(i), json({{"what", name_of(t.piece.tensor)},
-                                               {"of", t.piece.owner},
+        EXPECT_EQ(step.at("send").at(i), json({{"what", name_of(t.slice.tensor)},
+                                               {"of", t.slice.owner},
                                                {"to", t.peer},
                                                {"bytes", bytes},
                                                {"link", inside ? "intra" : "inter"},
+                                               {"link_class", inside ? "intra_node" : "inter_node"},
                                                {"channel", name_of(t.channel)}}));
         sent += bytes;
         if (!inside) between += bytes;
@@ -127,12 +129,13 @@ TEST(AnnulusPlan, JsonIsThePlan) {
     const json& totals = all.at("totals").at(static_cast<std::size_t>(rank));
     EXPECT_EQ(totals.at("work"), work);
     EXPECT_GT(totals.at("buffer_bytes"), 0);
-    EXPECT_EQ(totals.at("exposed"), simulation.ranks[static_cast<std::size_t>(rank)].waiting);
+    EXPECT_EQ(totals.at("exposed_communication"), simulation.ranks[static_cast<std::size_t>(rank)].exposed_communication);
     std::int64_t total_sent = 0, total_between = 0;
     for (const auto& [tensor, bytes] : totals.at("sent").items()) {
-      EXPECT_THAT(tensor, Not(StartsWith("k")));  // K and V stay at home
-      total_sent += bytes.at("intra").get<std::int64_t>() + bytes.at("inter").get<std::int64_t>();
-      total_between += bytes.at("inter").get<std::int64_t>();
+      EXPECT_THAT(tensor, Not(StartsWith("k")));  // K and V stay
+      total_sent += bytes.at("intra_node").get<std::int64_t>() + bytes.at("inter_node").get<std::int64_t>();
+      total_between += bytes.at("inter_node").get<std::int64_t>();
+      EXPECT_EQ(bytes.at("intra"), bytes.at("intra_node"));  // the name of version 1
     }
     EXPECT_EQ(total_sent, sent);
     EXPECT_EQ(total_between, between);
@@ -182,18 +185,18 @@ TEST(AnnulusPlan, TakesRanksAndLinksFromATopologyFile) {
   const TemporaryFolder folder;
   const std::string file = folder.write("c.toml",
                                         "[cluster]\nnodes = 2\nranks_per_node = [3, 2]\n"
-                                        "[inside]\nbandwidth = 1e3\nlatency = 0\n"
-                                        "[between]\nbandwidth = 1e3\nlatency = 0\n");
+                                        "[intra_node]\nbandwidth = 1e3\nlatency = 0\n"
+                                        "[inter_node]\nbandwidth = 1e3\nlatency = 0\n");
   const ShellResult own = program(
       "--tokens 10 --heads 1 --head-dim 4 --dtype f32 --mask full --layout contiguous "
-      "--topology " +
+      "--cluster " +
       file);
   EXPECT_EQ(own.status, 0);
   // Four rounds of K and V: 2 rows · 4 · 4 bytes each at 1000 bytes/s; compute takes next to nothing.
   EXPECT_THAT(own.output, AllOf(HasSubstr("2 nodes"), HasSubstr("256.000 ms")));
-  EXPECT_THAT(program("--ranks 4 --ranks-per-node 2 --topology " + file).output,
+  EXPECT_THAT(program("--ranks 4 --ranks-per-node 2 --cluster " + file).output,
               HasSubstr("2 nodes × 2 ranks"));
-  EXPECT_THAT(failure("--ranks 4 --topology " + file),
+  EXPECT_THAT(failure("--ranks 4 --cluster " + file),
               AllOf(HasSubstr("--ranks 4 is not the number of ranks"), HasSubstr("say --ranks-per-node")));
 }
 
@@ -235,10 +238,10 @@ TEST(AnnulusPlan, ComparesSchedulesOnTheirBestLayouts) {
 
 TEST(AnnulusPlan, BadTopologyFilesNameTheLine) {
   const TemporaryFolder folder;
-  const std::string file = folder.write("c.toml", "[between]\nbandwidth = 25e9\nlatncy = 1e-6\n");
-  EXPECT_THAT(failure("--topology " + file),
-              AllOf(HasSubstr(file + ":3: unknown key between.latncy"), HasSubstr("latency")));
-  EXPECT_THAT(failure("--topology " + folder.file("none.toml")), HasSubstr("there is no such topology file"));
+  const std::string file = folder.write("c.toml", "[inter_node]\nbandwidth = 25e9\nlatncy = 1e-6\n");
+  EXPECT_THAT(failure("--cluster " + file),
+              AllOf(HasSubstr(file + ":3: unknown key inter_node.latncy"), HasSubstr("latency")));
+  EXPECT_THAT(failure("--cluster " + folder.file("none.toml")), HasSubstr("there is no such cluster file"));
 }
 
 TEST(AnnulusPlan, FilesThatCannotBeWrittenAreErrors) {

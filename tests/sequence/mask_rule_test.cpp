@@ -62,8 +62,8 @@ TEST(MaskRule, QueriesOfAKeyMirrorTheKeysOfAQuery) {
     const MaskRule rule = mask.rule();
     for (std::int64_t q = 0; q < 33; ++q)
       for (std::int64_t k = 0; k < 33; ++k)
-        ASSERT_EQ(rule.reach(q, rule.left, rule.right).contains(k),
-                  rule.reach(k, rule.right, rule.left).contains(q))
+        ASSERT_EQ(rule.key_range(q, rule.left, rule.right).contains(k),
+                  rule.key_range(k, rule.right, rule.left).contains(q))
             << literal.text << " q " << q << " k " << k;
   }
 }

@@ -50,8 +50,8 @@ double time_of(const Choice& choice, std::string_view schedule, std::string_view
 /// A cluster with links so slow that what travels decides.
 Cluster slow_links() {
   Cluster cluster = default_cluster();
-  cluster.inside.bandwidth = 3e9;
-  cluster.between.bandwidth = 0.5e9;
+  cluster.intra_node.bandwidth = 3e9;
+  cluster.inter_node.bandwidth = 0.5e9;
   return cluster;
 }
 
@@ -77,7 +77,7 @@ TEST(Choose, WindowsStayContiguous) {
 
 TEST(Choose, TwoNodesTakeTheTopologyIntoAccount) {
   Cluster cluster = default_cluster();
-  cluster.between.bandwidth = 5e9;
+  cluster.inter_node.bandwidth = 5e9;
   const plan::Problem problem = problem_of(2, 8, "full", 1 << 17);
   const Choice choice = choose(problem, "auto", "contiguous", backward, cluster);
   EXPECT_THAT(choice.schedule,
@@ -134,7 +134,7 @@ TEST(Choose, IsDeterministic) {
   const Choice a = choose(problem, "auto", "auto", both, default_cluster());
   plan::Problem other = problem;  // its own layout and grid do not count
   other.layout = Layout::parse("striped");
-  other.grid.heads = 2;
+  other.grid.ulysses_degree = 2;
   const Choice b = choose(other, "auto", "auto", both, default_cluster());
   EXPECT_EQ(a.schedule, b.schedule);
   EXPECT_EQ(a.layout, b.layout);

@@ -26,13 +26,13 @@ TEST(Cluster, ReadsEveryKey) {
 [cluster]
 nodes = 3
 ranks_per_node = [4, 4, 2]
-[inside]
+[intra_node]
 bandwidth = 100e9
 latency = 1e-6
-[between]
+[inter_node]
 bandwidth = 12_500_000_000
 latency = 0
-rails = 2
+nics_per_node = 2
 [[kernel]]
 pass = "forward"
 head_dim = 64
@@ -50,12 +50,12 @@ rate = 3e12
   const Cluster cluster = read_cluster(path);
   ASSERT_TRUE(cluster.topology.has_value());
   EXPECT_EQ(*cluster.topology, Topology({4, 4, 2}));
-  EXPECT_EQ(cluster.inside.bandwidth, 100e9);
-  EXPECT_EQ(cluster.inside.latency, 1e-6);
-  EXPECT_EQ(cluster.between.bandwidth, 12.5e9);
-  EXPECT_EQ(cluster.between.latency, 0);
-  EXPECT_EQ(cluster.rail(*cluster.topology, 3), 1);
-  EXPECT_EQ(cluster.rail(*cluster.topology, 4), 0);
+  EXPECT_EQ(cluster.intra_node.bandwidth, 100e9);
+  EXPECT_EQ(cluster.intra_node.latency, 1e-6);
+  EXPECT_EQ(cluster.inter_node.bandwidth, 12.5e9);
+  EXPECT_EQ(cluster.inter_node.latency, 0);
+  EXPECT_EQ(cluster.nic(*cluster.topology, 3), 1);
+  EXPECT_EQ(cluster.nic(*cluster.topology, 4), 0);
   EXPECT_EQ(cluster.rate(Pass::forward, 64, 1023), 1e12);
   EXPECT_EQ(cluster.rate(Pass::forward, 64, 1024), 2e12);
   EXPECT_EQ(cluster.rate(Pass::backward, 64, 0), 3e12);
@@ -92,9 +92,9 @@ TEST(Cluster, RateIsThatOfTheTypeFirst) {
 
 TEST(Cluster, TextIsReadBackAsItWas) {
   Cluster cluster;
-  cluster.inside = {.bandwidth = 1.0 / 3.0, .latency = 0};
-  cluster.between = {.bandwidth = 12345678901234567.0, .latency = 1.2345678901234567e-7};
-  cluster.rails = 4;
+  cluster.intra_node = {.bandwidth = 1.0 / 3.0, .latency = 0};
+  cluster.inter_node = {.bandwidth = 12345678901234567.0, .latency = 1.2345678901234567e-7};
+  cluster.nics_per_node = 4;
   cluster.kernels = {{Pass::forward, 64, 4096, 1e300, DType::bf16},
                      {Pass::forward, 8, 0, 7},
                      {Pass::backward, 256, Mask::max_tokens, 5e-324, DType::f16}};
@@ -107,20 +107,21 @@ TEST(Cluster, TextIsReadBackAsItWas) {
   cluster.rank_bandwidth = 1.0 / 7.0;
   EXPECT_EQ(parse_cluster(to_text(cluster), "c.toml"), cluster) << to_text(cluster);
   cluster.rank_bandwidth = -1;
-  EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("between.rank_bandwidth is -1"));
-  cluster.rails = -1;
-  EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("between.rails is -1"));
+  EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("inter_node.rank_bandwidth is -1"));
+  cluster.nics_per_node = -1;
+  EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("inter_node.nics_per_node is -1"));
 }
 
 TEST(Cluster, TextReadsWellAndSaysWhereItComesFrom) {
   Cluster cluster;
   cluster.topology = Topology({2, 2});
-  cluster.inside = {.bandwidth = 300e9, .latency = 5e-6};
-  cluster.between = {.bandwidth = 12.34e9, .latency = 0};
+  cluster.intra_node = {.bandwidth = 300e9, .latency = 5e-6};
+  cluster.inter_node = {.bandwidth = 12.34e9, .latency = 0};
   cluster.kernels = {{Pass::forward, 64, 0, 120e12}, {Pass::backward, 64, 256, 2500, DType::f32}};
   EXPECT_EQ(
-      to_text(cluster,
-              {.file = "measured\n\non host a", .inside = "", .between = "2 rails = 1", .kernels = "all"}),
+      to_text(
+          cluster,
+          {.file = "measured\n\non host a", .intra_node = "", .inter_node = "2 NICs = 1", .kernels = "all"}),
       R"(# measured
 #
 # on host a
@@ -129,15 +130,15 @@ TEST(Cluster, TextReadsWellAndSaysWhereItComesFrom) {
 nodes = 2
 ranks_per_node = 2
 
-[inside]
+[intra_node]
 bandwidth = 300e9
 latency = 5e-6
 
-# 2 rails = 1
-[between]
+# 2 NICs = 1
+[inter_node]
 bandwidth = 12.34e9
 latency = 0.0
-rails = 0
+nics_per_node = 0
 
 # all
 
@@ -174,22 +175,24 @@ TEST(Cluster, TheFileOfTheFormatIsTheDefault) {
 
 TEST(Cluster, ErrorsNameFileLineAndRemedy) {
   const auto error = [](std::string_view text) { return error_text([&] { parse_cluster(text, "c.toml"); }); };
-  EXPECT_THAT(error("[inside]\nbandwith = 3\n"),
-              AllOf(HasSubstr("c.toml:2: unknown key inside.bandwith"), HasSubstr("bandwidth, latency")));
-  EXPECT_THAT(error("\n[link]\n"), HasSubstr("c.toml:2: unknown key link; known are cluster, inside"));
-  EXPECT_THAT(error("[inside]\n\nbandwidth = -1.0\n"),
-              HasSubstr("c.toml:3: inside.bandwidth must be a number above 0"));
-  EXPECT_THAT(error("[between]\nlatency = \"fast\"\n"),
-              HasSubstr("c.toml:2: between.latency must be a number not below 0"));
-  EXPECT_THAT(error("[between]\nlatency = nan\n"), HasSubstr("c.toml:2: between.latency must be"));
-  EXPECT_THAT(error("[between]\nrails = 1.5\n"), HasSubstr("c.toml:2: between.rails must be an integer"));
+  EXPECT_THAT(error("[intra_node]\nbandwith = 3\n"),
+              AllOf(HasSubstr("c.toml:2: unknown key intra_node.bandwith"), HasSubstr("bandwidth, latency")));
+  EXPECT_THAT(error("\n[link]\n"), HasSubstr("c.toml:2: unknown key link; known are cluster, intra_node"));
+  EXPECT_THAT(error("[intra_node]\n\nbandwidth = -1.0\n"),
+              HasSubstr("c.toml:3: intra_node.bandwidth must be a number above 0"));
+  EXPECT_THAT(error("[inter_node]\nlatency = \"fast\"\n"),
+              HasSubstr("c.toml:2: inter_node.latency must be a number not below 0"));
+  EXPECT_THAT(error("[inter_node]\nlatency = nan\n"), HasSubstr("c.toml:2: inter_node.latency must be"));
+  EXPECT_THAT(error("[inter_node]\nnics_per_node = 1.5\n"),
+              HasSubstr("c.toml:2: inter_node.nics_per_node must be an integer"));
   EXPECT_THAT(error("[cluster]\nnodes = 2\n"), HasSubstr("c.toml:1: [cluster] lacks ranks_per_node"));
   EXPECT_THAT(error("[cluster]\nnodes = 2\nranks_per_node = [4]\n"),
               HasSubstr("c.toml:3: cluster.ranks_per_node lists 1 nodes, but cluster.nodes is 2"));
   EXPECT_THAT(error("[cluster]\nnodes = 0\nranks_per_node = 1\n"),
               HasSubstr("c.toml:2: cluster.nodes must be an integer from 1"));
   EXPECT_THAT(error("[cluster]\nnodes = 1048576\nranks_per_node = 1048576\n"), HasSubstr("c.toml:2:"));
-  EXPECT_THAT(error("inside = 3\n"), HasSubstr("c.toml:1: inside must be a table: write [inside]"));
+  EXPECT_THAT(error("intra_node = 3\n"),
+              HasSubstr("c.toml:1: intra_node must be a table: write [intra_node]"));
   EXPECT_THAT(error("kernel = 3\n"), HasSubstr("c.toml:1: kernel must be a list of tables"));
   EXPECT_THAT(error("[[kernel]]\npass = \"sideways\"\nhead_dim = 64\nrate = 1.0\n"),
               HasSubstr("c.toml:2: kernel.pass must be \"forward\" or \"backward\""));
@@ -199,9 +202,9 @@ TEST(Cluster, ErrorsNameFileLineAndRemedy) {
               HasSubstr("no [[kernel]] has pass = \"backward\""));
   EXPECT_THAT(error("[[kernel]]\npass = \"forward\"\ndtype = \"f64\"\nhead_dim = 64\nrate = 1.0\n"),
               HasSubstr("c.toml:3: kernel.dtype must be \"f32\", \"bf16\" or \"f16\""));
-  EXPECT_THAT(error("[inside]\nbandwidth = \n"), HasSubstr("c.toml:2: "));
+  EXPECT_THAT(error("[intra_node]\nbandwidth = \n"), HasSubstr("c.toml:2: "));
   EXPECT_THAT(error_text([] { read_cluster("missing.toml"); }),
-              HasSubstr("missing.toml: there is no such topology file"));
+              HasSubstr("missing.toml: there is no such cluster file"));
 }
 
 }  // namespace

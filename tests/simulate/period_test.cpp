@@ -13,7 +13,7 @@ namespace annulus::simulate {
 namespace {
 
 using plan::Pass;
-using plan::Walk;
+using plan::RankSubset;
 
 constexpr int nodes = 4, ranks_per_node = 2;
 
@@ -33,22 +33,22 @@ std::vector<plan::Plan> periodic_plans(std::string_view layout, std::string_view
   return plans;
 }
 
-Cluster cluster_of(int rails) {
+Cluster cluster_of(int nics) {
   Cluster cluster = default_cluster();
-  cluster.inside.bandwidth = 4e9;
-  cluster.between.bandwidth = 1e9;
-  cluster.rails = rails;
-  if (rails > 0) cluster.rank_bandwidth = 0.7e9;
+  cluster.intra_node.bandwidth = 4e9;
+  cluster.inter_node.bandwidth = 1e9;
+  cluster.nics_per_node = nics;
+  if (nics > 0) cluster.rank_bandwidth = 0.7e9;
   return cluster;
 }
 
 TEST(SimulatePeriod, IsExactWhereAllRanksDoTheSame) {
-  for (const int rails : {0, 1}) {
+  for (const int nics : {0, 1}) {
     for (const char* layout : {"contiguous", "striped"}) {
       for (const plan::Plan& plan : periodic_plans(layout, "full", 64 * nodes * ranks_per_node)) {
         SCOPED_TRACE(plan.schedule + " " + std::string(name_of(plan.pass)) + " " + layout);
-        const Simulation all = simulate(plan, cluster_of(rails), Detail::totals, Walk::every_rank);
-        const Simulation period = simulate(plan, cluster_of(rails), Detail::totals, Walk::period);
+        const Simulation all = simulate(plan, cluster_of(nics), Detail::totals, RankSubset::every_rank);
+        const Simulation period = simulate(plan, cluster_of(nics), Detail::totals, RankSubset::period);
         EXPECT_DOUBLE_EQ(period.time, all.time);
         EXPECT_DOUBLE_EQ(period.imbalance.worker, all.imbalance.worker);
         EXPECT_DOUBLE_EQ(period.imbalance.step, all.imbalance.step);
@@ -58,7 +58,7 @@ TEST(SimulatePeriod, IsExactWhereAllRanksDoTheSame) {
           EXPECT_EQ(period.ranks[r].sent, all.ranks[r].sent);
           EXPECT_EQ(period.ranks[r].received, all.ranks[r].received);
           EXPECT_EQ(period.ranks[r].buffer_bytes, all.ranks[r].buffer_bytes);
-          EXPECT_NEAR(period.ranks[r].waiting, all.ranks[r].waiting, 1e-12);
+          EXPECT_NEAR(period.ranks[r].exposed_communication, all.ranks[r].exposed_communication, 1e-12);
         }
       }
     }
@@ -70,8 +70,8 @@ TEST(SimulatePeriod, IsNearWhereLoadsDifferALittle) {
   for (const char* layout : {"zigzag", "striped"}) {
     for (const plan::Plan& plan : periodic_plans(layout, "causal", 77 * nodes * ranks_per_node + 3)) {
       SCOPED_TRACE(plan.schedule + " " + std::string(name_of(plan.pass)) + " " + layout);
-      const Simulation all = simulate(plan, cluster_of(0), Detail::totals, Walk::every_rank);
-      const Simulation period = simulate(plan, cluster_of(0), Detail::totals, Walk::period);
+      const Simulation all = simulate(plan, cluster_of(0), Detail::totals, RankSubset::every_rank);
+      const Simulation period = simulate(plan, cluster_of(0), Detail::totals, RankSubset::period);
       EXPECT_NEAR(period.time, all.time, 0.05 * all.time);
       EXPECT_DOUBLE_EQ(period.imbalance.worker, all.imbalance.worker);
       for (std::size_t r = 0; r < all.ranks.size(); ++r) EXPECT_EQ(period.ranks[r].pairs, all.ranks[r].pairs);
@@ -84,8 +84,8 @@ TEST(SimulatePeriod, NodesOfDifferentSizeAreWalkedThrough) {
   problem.topology = Topology(std::vector<int>{3, 1});
   const auto plan = plan::test::with_period(plan::make_ring(problem, Pass::forward));
   ASSERT_TRUE(plan);
-  EXPECT_EQ(simulate(*plan, cluster_of(0), Detail::totals, Walk::period).time,
-            simulate(*plan, cluster_of(0), Detail::totals, Walk::every_rank).time);
+  EXPECT_EQ(simulate(*plan, cluster_of(0), Detail::totals, RankSubset::period).time,
+            simulate(*plan, cluster_of(0), Detail::totals, RankSubset::every_rank).time);
 }
 
 }  // namespace

@@ -65,12 +65,12 @@ TEST(SimulateSchedules, BytesAndPairsAreConserved) {
     for (int rank = 0; rank < problem.ranks(); ++rank) {
       const RankSummary& r = s.ranks[static_cast<std::size_t>(rank)];
       const plan::Traffic traffic = plan::traffic(plan, rank);
-      EXPECT_EQ(sum(r.sent, LinkClass::inter), traffic.sent_bytes_between_nodes);
-      EXPECT_EQ(sum(r.sent, LinkClass::intra) + sum(r.sent, LinkClass::inter), traffic.sent_bytes);
-      EXPECT_EQ(sum(r.received, LinkClass::intra) + sum(r.received, LinkClass::inter),
+      EXPECT_EQ(sum(r.sent, LinkClass::inter_node), traffic.sent_bytes_inter_node);
+      EXPECT_EQ(sum(r.sent, LinkClass::intra_node) + sum(r.sent, LinkClass::inter_node), traffic.sent_bytes);
+      EXPECT_EQ(sum(r.received, LinkClass::intra_node) + sum(r.received, LinkClass::inter_node),
                 traffic.received_bytes);
       EXPECT_EQ(r.pairs, traffic.pairs);
-      EXPECT_NEAR(r.computing + r.waiting, r.end, 1e-12);
+      EXPECT_NEAR(r.computing + r.exposed_communication, r.end, 1e-12);
       EXPECT_LE(r.end, s.time);
       pairs += r.pairs;
     }
@@ -94,8 +94,8 @@ TEST(SimulateSchedules, NoStepBeginsBeforeWhatItWaitsForHasArrived) {
         for (const plan::Transfer& receive : step.receives) {
           const std::tuple key(receive.peer, rank, receive.channel);
           const TransferSpan& span = streams.at(key).at(received[key]++);
-          EXPECT_EQ(span.tensor, receive.piece.tensor);
-          EXPECT_EQ(span.owner, receive.piece.owner);
+          EXPECT_EQ(span.tensor, receive.slice.tensor);
+          EXPECT_EQ(span.owner, receive.slice.owner);
           double& time = ready[static_cast<std::size_t>(receive.wait)];
           time = std::max(time, span.end);
         }
@@ -116,14 +116,15 @@ TEST(SimulateSchedules, TheSameTwice) {
       plan::make_topology_burst(problem_of(2, 4, "zigzag", "causal", 4096), Pass::backward);
   const Simulation a = simulate(plan, default_cluster()), b = simulate(plan, default_cluster());
   EXPECT_EQ(a.time, b.time);
-  for (std::size_t r = 0; r < a.ranks.size(); ++r) EXPECT_EQ(a.ranks[r].waiting, b.ranks[r].waiting);
+  for (std::size_t r = 0; r < a.ranks.size(); ++r)
+    EXPECT_EQ(a.ranks[r].exposed_communication, b.ranks[r].exposed_communication);
 }
 
 /// Bytes that a rank sends, for each token of the sequence.
 double bytes_a_token(const plan::Plan& plan) {
   const Simulation s = simulate(plan, default_cluster());
   const RankSummary& r = s.ranks.front();
-  return static_cast<double>(sum(r.sent, LinkClass::intra) + sum(r.sent, LinkClass::inter)) /
+  return static_cast<double>(sum(r.sent, LinkClass::intra_node) + sum(r.sent, LinkClass::inter_node)) /
          static_cast<double>(plan.problem.mask.tokens());
 }
 
@@ -145,12 +146,12 @@ TEST(SimulateSchedules, BackwardBytesFollowTheWireTypes) {
   }
 }
 
-/// Seconds for which transfers keep the links between nodes, were each alone on its rail.
+/// Seconds for which transfers keep the links between nodes, were each alone on its NIC.
 double time_between_nodes(const plan::Plan& plan, const Cluster& cluster) {
   const Simulation s = simulate(plan, cluster);
   std::int64_t most = 0;
-  for (const RankSummary& r : s.ranks) most = std::max(most, sum(r.sent, LinkClass::inter));
-  return static_cast<double>(most) / cluster.between.bandwidth;
+  for (const RankSummary& r : s.ranks) most = std::max(most, sum(r.sent, LinkClass::inter_node));
+  return static_cast<double>(most) / cluster.inter_node.bandwidth;
 }
 
 TEST(SimulateSchedules, TopologyBurstSpreadsWhatGoesBetweenNodesOverTheRails) {

@@ -26,7 +26,7 @@ TEST(Simulate, ComputeBoundRingHidesItsTransfers) {
   EXPECT_NEAR(s.time, 3, tolerance);
   for (const RankSummary& rank : s.ranks) {
     EXPECT_NEAR(rank.computing, 3, tolerance);
-    EXPECT_NEAR(rank.waiting, 0, tolerance);
+    EXPECT_NEAR(rank.exposed_communication, 0, tolerance);
     EXPECT_EQ(rank.pairs, 300);
   }
   EXPECT_TRUE(s.timeline.waits.empty());
@@ -36,7 +36,7 @@ TEST(Simulate, ComputeBoundRingHidesItsTransfers) {
     EXPECT_NEAR(t.start, t.step + (t.tensor == Tensor::v ? 0.2 : 0), tolerance);
     EXPECT_NEAR(t.end, t.start + 0.2, tolerance);
     EXPECT_EQ(t.bytes, 200);
-    EXPECT_EQ(t.link, LinkClass::intra);
+    EXPECT_EQ(t.link, LinkClass::intra_node);
   }
 }
 
@@ -46,7 +46,7 @@ TEST(Simulate, CommunicationBoundRingWaits) {
   const Simulation s = simulate(ring, hand_cluster(20000), Detail::timeline);
   EXPECT_NEAR(s.time, 0.4 + 0.4 + 0.1, tolerance);
   for (const RankSummary& rank : s.ranks) {
-    EXPECT_NEAR(rank.waiting, 0.6, tolerance);
+    EXPECT_NEAR(rank.exposed_communication, 0.6, tolerance);
     EXPECT_NEAR(rank.end, 0.9, tolerance);
   }
   ASSERT_EQ(s.timeline.waits.size(), 6U);
@@ -61,7 +61,7 @@ TEST(Simulate, WithoutOverlapComputeAndTransfersAddUp) {
   EXPECT_NEAR(s.time, 3 + 2 * 0.4, tolerance);
   for (const RankSummary& rank : s.ranks) {
     EXPECT_NEAR(rank.computing, 3, tolerance);
-    EXPECT_NEAR(rank.waiting, 0.8, tolerance);
+    EXPECT_NEAR(rank.exposed_communication, 0.8, tolerance);
     EXPECT_EQ(rank.pairs, 300);
   }
   EXPECT_NEAR(s.imbalance.step, simulate(ring, hand_cluster(2000)).imbalance.step, tolerance);
@@ -88,36 +88,36 @@ TEST(Simulate, LatencyCountsOnceForMessagesOfAStream) {
     EXPECT_NEAR(t.left, t.start + 0.2, tolerance);
     EXPECT_NEAR(t.end, t.left + 0.5, tolerance);
   }
-  EXPECT_NEAR(s.ranks[0].waiting, 0.8, tolerance);
+  EXPECT_NEAR(s.ranks[0].exposed_communication, 0.8, tolerance);
 }
 
 TEST(Simulate, RanksThatShareARailShareItsBandwidth) {
   // Two nodes of two ranks, only messages between nodes: each rank sends 200 bytes to its counterpart.
   plan::test::EditedPlan edited(Pass::forward, hand_problem(4, 2), 2);
   for (int rank = 0; rank < 4; ++rank)
-    edited.message(rank, (rank + 2) % 4, edited.plan.problem.whole(Tensor::k, rank), 0, plan::home, 1);
+    edited.message(rank, (rank + 2) % 4, edited.plan.problem.whole(Tensor::k, rank), 0, plan::local_slot, 1);
   const plan::Plan plan = edited.finish();
   Cluster cluster = hand_cluster(1, 0, 0.25);
-  EXPECT_NEAR(simulate(plan, cluster).time, 2.25, tolerance);  // a rail for each rank
-  cluster.rails = 1;
+  EXPECT_NEAR(simulate(plan, cluster).time, 2.25, tolerance);  // a NIC for each rank
+  cluster.nics_per_node = 1;
   EXPECT_NEAR(simulate(plan, cluster).time, 4.25, tolerance);
-  cluster.rails = 2;
+  cluster.nics_per_node = 2;
   EXPECT_NEAR(simulate(plan, cluster).time, 2.25, tolerance);
 }
 
 TEST(Simulate, RanksThatDoNotFillTheirRail) {
-  // Two nodes of two ranks and one rail of 100 bytes/s: rank 0 sends 200 bytes to rank 2, then rank 1 as many
+  // Two nodes of two ranks and one NIC of 100 bytes/s: rank 0 sends 200 bytes to rank 2, then rank 1 as many
   // to rank 3 as well.
   for (const bool both : {false, true}) {
     plan::test::EditedPlan edited(Pass::forward, hand_problem(4, 2), 2);
     for (int rank = 0; rank <= (both ? 1 : 0); ++rank)
-      edited.message(rank, rank + 2, edited.plan.problem.whole(Tensor::k, rank), 0, plan::home, 1);
+      edited.message(rank, rank + 2, edited.plan.problem.whole(Tensor::k, rank), 0, plan::local_slot, 1);
     const plan::Plan plan = edited.finish();
     Cluster cluster = hand_cluster(1, 0, 0);
-    cluster.between.bandwidth = 100;
-    cluster.rails = 1;
+    cluster.inter_node.bandwidth = 100;
+    cluster.nics_per_node = 1;
     EXPECT_NEAR(simulate(plan, cluster).time, both ? 4 : 2, tolerance);
-    cluster.rank_bandwidth = 80;  // two of them share the rail, one alone does not fill it
+    cluster.rank_bandwidth = 80;  // two of them share the NIC, one alone does not fill it
     EXPECT_NEAR(simulate(plan, cluster).time, both ? 4 : 2.5, tolerance);
     cluster.rank_bandwidth = 40;
     EXPECT_NEAR(simulate(plan, cluster).time, 5, tolerance);
@@ -128,11 +128,11 @@ TEST(Simulate, PortsAreSharedUntilTheShorterFlowEnds) {
   // Rank 0 sends 200 bytes to rank 1 and 100 to rank 2: both at 500 bytes/s until 0.2 s, then 100 bytes are
   // left at 1000 bytes/s.
   plan::test::EditedPlan edited(Pass::forward, hand_problem(3, 3), 2);
-  const plan::Piece whole = edited.plan.problem.whole(Tensor::k, 0);
-  plan::Piece half = whole;
+  const plan::TensorSlice whole = edited.plan.problem.whole(Tensor::k, 0);
+  plan::TensorSlice half = whole;
   half.rows.end = 5;
-  edited.message(0, 1, whole, 0, plan::home, 1);
-  edited.message(0, 2, half, 0, plan::home, 1);
+  edited.message(0, 1, whole, 0, plan::local_slot, 1);
+  edited.message(0, 2, half, 0, plan::local_slot, 1);
   const Simulation s = simulate(edited.finish(), hand_cluster(1), Detail::timeline);
   ASSERT_EQ(s.timeline.transfers.size(), 2U);
   EXPECT_NEAR(s.timeline.transfers[0].end, 0.3, tolerance);
@@ -147,8 +147,8 @@ TEST(Simulate, PortsAreSharedUntilTheShorterFlowEnds) {
 TEST(Simulate, TransfersSetOutWhenBothSidesHavePosted) {
   // Rank 1 computes for 2 s in step 0 and posts in step 1; rank 0, idle, has posted long before.
   plan::test::EditedPlan edited(Pass::forward, hand_problem(2, 2), 3);
-  const plan::Piece k = edited.plan.problem.whole(Tensor::k, 0);
-  edited.message(0, 1, k, 1, plan::home, 1);
+  const plan::TensorSlice k = edited.plan.problem.whole(Tensor::k, 0);
+  edited.message(0, 1, k, 1, plan::local_slot, 1);
   edited.at(0, 1).sends.front().wait = 2;
   edited.at(1, 1).receives.front().wait = 2;
   plan::Compute own;
@@ -159,8 +159,8 @@ TEST(Simulate, TransfersSetOutWhenBothSidesHavePosted) {
   const Simulation s = simulate(edited.finish(), hand_cluster(1000), Detail::timeline);
   ASSERT_EQ(s.timeline.transfers.size(), 1U);
   EXPECT_NEAR(s.timeline.transfers[0].start, 2, tolerance);
-  EXPECT_NEAR(s.ranks[0].waiting, 2.2, tolerance);
-  EXPECT_NEAR(s.ranks[1].waiting, 0.2, tolerance);
+  EXPECT_NEAR(s.ranks[0].exposed_communication, 2.2, tolerance);
+  EXPECT_NEAR(s.ranks[1].exposed_communication, 0.2, tolerance);
   EXPECT_NEAR(s.imbalance.worker, 2, tolerance);  // one of two ranks does everything
   EXPECT_NEAR(s.imbalance.step, 1, tolerance);    // in the only step with work
 }
@@ -184,7 +184,7 @@ TEST(Simulate, BackwardCountsFiveProducts) {
 
 TEST(Simulate, APlanThatCannotEndNamesRankAndStep) {
   plan::test::EditedPlan edited(Pass::forward, hand_problem(2, 2), 2);
-  edited.message(0, 1, edited.plan.problem.whole(Tensor::k, 0), 0, plan::home, 1);
+  edited.message(0, 1, edited.plan.problem.whole(Tensor::k, 0), 0, plan::local_slot, 1);
   edited.at(0, 0).sends.clear();
   const plan::Plan plan = edited.finish();
   EXPECT_THAT(error_text([&] { simulate(plan, hand_cluster(1)); }),

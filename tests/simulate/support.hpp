@@ -6,12 +6,12 @@
 
 namespace annulus::simulate::test {
 
-/// Round numbers for timelines that are worked out by hand: 1000 bytes/s inside a node, 100 bytes/s on a rail
+/// Round numbers for timelines that are worked out by hand: 1000 bytes/s inside a node, 100 bytes/s on a NIC
 /// between nodes, `rate` FLOP/s.
 inline Cluster hand_cluster(double rate, double inside_latency = 0, double between_latency = 0) {
   Cluster cluster;
-  cluster.inside = {.bandwidth = 1000, .latency = inside_latency};
-  cluster.between = {.bandwidth = 100, .latency = between_latency};
+  cluster.intra_node = {.bandwidth = 1000, .latency = inside_latency};
+  cluster.inter_node = {.bandwidth = 100, .latency = between_latency};
   cluster.kernels = {{plan::Pass::forward, 8, 0, rate}, {plan::Pass::backward, 8, 0, rate}};
   return cluster;
 }

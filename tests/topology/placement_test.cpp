@@ -29,19 +29,19 @@ TEST(Placement, ConsecutiveRanksOnEqualNodesAreFine) {
 
 TEST(Placement, ScatteredRanksAreNamed) {
   const Job job = four_nodes({0, 1, 2, 3, 0, 1, 2, 3});
-  const auto findings = check_placement(job);
-  ASSERT_EQ(findings.size(), 1U);
-  EXPECT_FALSE(findings[0].error);
-  EXPECT_THAT(findings[0].text,
+  const auto diagnostics = check_placement(job);
+  ASSERT_EQ(diagnostics.size(), 1U);
+  EXPECT_FALSE(diagnostics[0].error);
+  EXPECT_THAT(diagnostics[0].text,
               AllOf(HasSubstr("ranks of n1 are not consecutive (rank 4 is there, rank 3 is not)"),
                     HasSubstr("srun --distribution=block")));
   EXPECT_FALSE(topology_of(job));
 }
 
 TEST(Placement, UnequalNodesAreNamed) {
-  const auto findings = check_placement(four_nodes({0, 0, 1, 2, 2, 3, 3}));
-  ASSERT_EQ(findings.size(), 1U);
-  EXPECT_THAT(findings[0].text,
+  const auto diagnostics = check_placement(four_nodes({0, 0, 1, 2, 2, 3, 3}));
+  ASSERT_EQ(diagnostics.size(), 1U);
+  EXPECT_THAT(diagnostics[0].text,
               AllOf(HasSubstr("n1 has 2 ranks and n2 has 1"), HasSubstr("--ntasks-per-node")));
 }
 
@@ -51,9 +51,9 @@ TEST(Placement, SwitchesAreGoneThroughOnce) {
   EXPECT_THAT(switch_order(job), ElementsAre(0, 2, 1, 3));
   EXPECT_EQ(switch_crossings(job, {0, 1, 2, 3}), 4);
   EXPECT_EQ(switch_crossings(job, {0, 2, 1, 3}), 2);
-  const auto findings = check_placement(job);
-  ASSERT_EQ(findings.size(), 1U);
-  EXPECT_THAT(findings[0].text,
+  const auto diagnostics = check_placement(job);
+  ASSERT_EQ(diagnostics.size(), 1U);
+  EXPECT_THAT(diagnostics[0].text,
               AllOf(HasSubstr("4 crossings"), HasSubstr("2 would do"), HasSubstr("n1, n3, n2, n4")));
   job.node_of_rank = {0, 0, 2, 2, 1, 1, 3, 3};
   EXPECT_THAT(check_placement(job), IsEmpty());

@@ -96,7 +96,7 @@ TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
   Config config = tiny_.config("run");
   config.attention.schedule = "auto";
   for (const char* name : {"one.toml", "other.toml"})
-    io::write_text_atomically(tiny_.file(name), std::string("[between]\nbandwidth = 1e6\nlatency = ") +
+    io::write_text_atomically(tiny_.file(name), std::string("[inter_node]\nbandwidth = 1e6\nlatency = ") +
                                                     (name[1] == 'n' ? "1e-3\n" : "2e-3\n"));
   config.attention.cluster = tiny_.file("one.toml").string();
   EXPECT_THAT(
@@ -129,7 +129,8 @@ TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
   const auto folder = [&](int rank) { return tiny_.file("inputs-" + std::to_string(rank)); };
   for (int rank = 0; rank < 2; ++rank) {
     fs::create_directory(folder(rank));
-    io::write_text_atomically(folder(rank) / "cluster.toml", "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
+    io::write_text_atomically(folder(rank) / "cluster.toml",
+                              "[inter_node]\nbandwidth = 1e6\nlatency = 1e-3\n");
     io::write_text_atomically(folder(rank) / "list", "annulus-block-mask 1\nblocks 2\n0: 0\n1: 0-1\nend\n");
   }
   Opens of_rank_0(folder(0)), of_rank_1(folder(1));

@@ -72,7 +72,7 @@ bool same_bits(const Buffers& a, const Buffers& b) {
          same_bits(a.second_moment, b.second_moment);
 }
 bool same(const Progress& a, const Progress& b) {
-  return a.step == b.step && a.stream == b.stream && a.update_sequences == b.update_sequences &&
+  return a.step == b.step && a.stream == b.stream && a.global_batch_size == b.global_batch_size &&
          a.data_fingerprint == b.data_fingerprint && a.config == b.config;
 }
 
@@ -178,10 +178,10 @@ TEST_F(CheckpointTest, ForeignFilesAndVersionsAreRefused) {
   EXPECT_THAT(load_error(foreign), HasSubstr("no checkpoint of Annulus"));
   io::write_hdf5_atomically(foreign, [](io::FileWriter& file) {
     file.set_attribute("format", checkpoint_format);
-    file.set_attribute("version", 2);
+    file.set_attribute("version", 3);
   });
   seal_checkpoint(foreign);
-  EXPECT_THAT(load_error(foreign), HasSubstr("checkpoint version 2, this program reads version 1"));
+  EXPECT_THAT(load_error(foreign), HasSubstr("checkpoint version 3, this program reads versions 1 to 2"));
   EXPECT_THAT(load_error(folder_.path() / "none.h5"), HasSubstr("none.h5"));
 }
 

@@ -144,8 +144,8 @@ TEST(Config, ValuesOutOfRangeNameTheBound) {
               HasSubstr("model.layers = 99999999999 is out of range: give at most 2147483647"));
   EXPECT_THAT(parse_error("[checkpoint]\nkeep = 0\n"), HasSubstr("checkpoint.keep = 0 is out of range"));
   EXPECT_THAT(parse_error("[parallel]\ncontext = -1\n"), HasSubstr("parallel.context = -1 is out of range"));
-  EXPECT_THAT(parse_error("[parallel]\nnccl_blocks = -1\n"),
-              HasSubstr("parallel.nccl_blocks = -1 is out of range"));
+  EXPECT_THAT(parse_error("[parallel]\nmax_ctas = -1\n"),
+              HasSubstr("parallel.max_ctas = -1 is out of range"));
 }
 
 TEST(Config, InconsistentKeysAreNamedTogether) {

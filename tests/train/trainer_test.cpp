@@ -110,8 +110,10 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
     EXPECT_NEAR(double(r.at("tflops")) * double(r.at("step_seconds")), flops / 2 * 1e-12,
                 1e-6 * flops * 1e-12);
     EXPECT_NEAR(double(r.at("mfu")), double(r.at("tflops")) / 0.5, 1e-9);
-    EXPECT_GE(r.at("waiting_seconds"), 0.0);
-    EXPECT_LE(r.at("waiting_seconds"), r.at("step_seconds"));
+    EXPECT_GE(r.at("exposed_communication_seconds"), 0.0);
+    EXPECT_LE(r.at("exposed_communication_seconds"), r.at("step_seconds"));
+    EXPECT_EQ(r.at("waiting_seconds"), r.at("exposed_communication_seconds"));  // the name of version 1
+    EXPECT_EQ(r.at("format_version"), 2);
     EXPECT_EQ(r.at("epoch"), 0);
     const auto& all = r.at("peak_memory_bytes");
     const auto& memory = annulus::test::on_host ? all : all.at("device");
@@ -158,7 +160,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   run(1, one);
   // Links so slow between nodes that what crosses them decides.
   const fs::path cluster = fs::path(one.run.folder) / "cluster.toml";
-  io::write_text_atomically(cluster, "[between]\nbandwidth = 1e6\nlatency = 1e-3\n");
+  io::write_text_atomically(cluster, "[inter_node]\nbandwidth = 1e6\nlatency = 1e-3\n");
   Config config = tiny_.config("auto");
   config.attention.schedule = "auto";
   config.attention.layout = "auto";

@@ -153,7 +153,7 @@ TEST_P(BfloatUpdate, IsThatOfDoublePrecision) {
 
   for (const Update* update : {&one, &two}) {
     EXPECT_NEAR(update->loss, loss, 1e-3 * loss);
-    // AdamW's first update of the masters, in which both moments are those of one gradient.
+    // AdamW's first update of the master weights, in which both moments are those of one gradient.
     for (const model::Parameter& parameter : oracle.map().all()) {
       for (auto i = static_cast<std::size_t>(parameter.offset);
            i < static_cast<std::size_t>(parameter.offset + parameter.size()); ++i) {

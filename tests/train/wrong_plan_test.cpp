@@ -82,7 +82,7 @@ TEST_F(WrongPlan, ThatLosesAGradientEndsTheRunBeforeItsUpdate) {
   EXPECT_THAT(with(plan::Pass::backward,
                    [](plan::Step& step) {
                      std::erase_if(step.sends,
-                                   [](const auto& t) { return t.piece.tensor == plan::Tensor::dk; });
+                                   [](const auto& t) { return t.slice.tensor == plan::Tensor::dk; });
                    }),
               Each(AllOf(HasSubstr("backward"), HasSubstr("rank 1"), HasSubstr("is lost"))));
   expect_end_within_the_update();

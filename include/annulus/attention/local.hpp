@@ -41,7 +41,7 @@ struct KernelOptions {
   /// their last bits from run to run. All other kernels keep their order.
   bool deterministic = true;
   /// Multiprocessors (SMs) that the kernel hopper leaves to others. Does not change results.
-  int free_multiprocessors = 0;
+  int free_sms = 0;
   /// Results that hold nothing yet: they are written, and what stood there is not read. Saves clearing them.
   bool fresh_out = false;  ///< forward: out and lse
   bool fresh_dq = false;   ///< backward: dq

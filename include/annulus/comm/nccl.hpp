@@ -11,9 +11,9 @@ struct NcclOptions {
   /// of its own, and with several nodes a second one for messages inside the node, so that one does not wait
   /// for another.
   int channels = 4;
-  /// Thread blocks, one a multiprocessor, that each channel may take from compute, and with several nodes
+  /// Thread blocks, one an SM, that each channel may take from compute, and with several nodes
   /// once more for messages inside the node; 0 leaves it to NCCL.
-  int most_blocks = 0;
+  int max_ctas = 0;
   /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
   /// environment goes before it.
   bool multicast = false;

@@ -63,7 +63,7 @@ class Attention {
   /// kernels of each step; times() waits for the last of them). On a device waiting is exposed communication:
   /// time in which the stream had nothing to do but to wait for a transfer.
   struct Times {
-    double waiting = 0, computing = 0;
+    double exposed_communication = 0, computing = 0;
   };
   Times times() const;
   void reset_times();

@@ -18,7 +18,7 @@ struct Work {
   const comm::Queue* queue = nullptr;  ///< on which it is to be done
 };
 
-/// How passes are run. Nothing here changes results, but a stand-in leaves none.
+/// How passes are run. Nothing here changes results, but a synthetic kernel leaves none.
 struct Settings {
   attention::KernelOptions kernel;
 
@@ -29,12 +29,12 @@ struct Settings {
 
   /// A rank that waits longer than this in one step ends the run with an error that says in which step of
   /// which plan it is and for what and whom it waits. Zero: it waits for ever.
-  std::chrono::milliseconds stall_limit{0};
+  std::chrono::milliseconds stall_timeout{0};
 
   /// Takes the place of local kernels: called once for each, on the rank's own thread, and may sleep as long
   /// as a model says, or enqueue a kernel that spins (emulate::spinning_kernel). Results are of no meaning
   /// then; transfers are real.
-  std::function<void(const Work&)> stand_in;
+  std::function<void(const Work&)> synthetic_kernel;
 };
 
 }  // namespace annulus::distributed

@@ -14,14 +14,15 @@ namespace annulus::emulate {
 /// The same cluster in slow motion: everything takes `factor` times as long.
 simulate::Cluster slowed(const simulate::Cluster& cluster, double factor);
 
-/// For Settings::stand_in: sleeps as long as simulate::simulate counts for a local kernel.
+/// For Settings::synthetic_kernel: sleeps as long as simulate::simulate counts for a local kernel.
 std::function<void(const distributed::Work&)> sleeping_kernel(const simulate::Cluster& cluster, int head_dim,
                                                               DType dtype);
 
 /// One pass, timed. Ranks start together.
 struct Measured {
-  double time = 0;              ///< seconds until the last rank is done
-  std::vector<double> waiting;  ///< of each rank, seconds in waits for transfers: exposed communication
+  double time = 0;  ///< seconds until the last rank is done
+  std::vector<double>
+      exposed_communication;  ///< of each rank, seconds in waits for transfers: exposed communication
 };
 
 struct Passes {
@@ -29,7 +30,7 @@ struct Passes {
 };
 
 struct Options {
-  /// Of the attention; without a stand-in the local kernels compute on seeded values.
+  /// Of the attention; without a synthetic kernel the local kernels compute on seeded values.
   distributed::Settings settings;
   int repetitions = 1;
 };

@@ -3,7 +3,7 @@
 #include <annulus/base/float16.hpp>
 #include <annulus/core/tensor.hpp>
 
-/// Dense matrix products behind one interface: BLAS on the host, cuBLASLt on NVIDIA GPUs, and a plain kernel
+/// GEMMs behind one interface: BLAS on the host, cuBLASLt on NVIDIA GPUs, and a plain kernel
 /// on any other device.
 namespace annulus::linalg {
 
@@ -11,7 +11,7 @@ enum class Op : std::uint8_t { none, transpose };
 
 /// C = alpha · op(A) · op(B) + beta · C, row-major, summed in fp32. With beta = 0, C is not read. Rows may be
 /// padded (a subview of columns of a wider array), the last index is contiguous. Sizes: op(A) (m, k), op(B)
-/// (k, n), C (m, n); an Error names the sizes when they do not fit. Empty products are fine. C must not
+/// (k, n), C (m, n); an Error names the sizes when they do not fit. Empty ones are fine. C must not
 /// overlap A or B. Threads of one process may call it at the same time.
 ///
 /// T is the type of A and B, TC that of C: (float, float), (bfloat16, bfloat16) and (bfloat16, float), for
@@ -19,8 +19,8 @@ enum class Op : std::uint8_t { none, transpose };
 /// TF32 would be faster, and wrong in the fourth digit. A bfloat16 C is rounded once, after beta · C is
 /// added.
 ///
-/// Enqueued on `exec`, without allocation or synchronisation from the second product of a shape on. The same
-/// product gives the same bits again. What is kept between calls counts as MemoryCategory::workspace and
+/// Enqueued on `exec`, without allocation or synchronisation from the second GEMM of a shape on. The same
+/// GEMM gives the same bits again. What is kept between calls counts as MemoryCategory::workspace and
 /// lasts until Kokkos::finalize: 32 MiB for each instance of Kokkos::Cuda; on the host, for bfloat16, at most
 /// 12 MiB for each thread that multiplies at a time.
 template <class Exec, class T, class TC>

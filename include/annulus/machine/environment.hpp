@@ -21,12 +21,13 @@ struct Setting {
 /// What a rank's environment is to say: GPUs, threads, network cards, then the profile's own variables. What
 /// `variables` has already is kept. ANNULUS_CPUS and ANNULUS_MEMORY_NODES are the lists to which the rank is
 /// to be bound (`taskset -c`, `numactl --membind`).
-std::vector<Setting> settings_of(const Machine& machine, const Parts& parts, const RankPlace& rank,
-                                 const Profile& profile, const Variables& variables);
+std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
+                                 const RankBinding& rank, const Profile& profile, const Variables& variables);
 
-/// Interfaces for TCP: those of the profile, else those of the rails that have an address, else the fastest
+/// Interfaces for TCP: those of the profile, else those of the NICs that have an address, else the fastest
 /// with one.
-std::vector<std::string> tcp_interfaces(const Machine& machine, const Parts& parts, const Profile& profile);
+std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResources& resources,
+                                        const Profile& profile);
 
 /// A cluster file without measurements: every rate is a guess from the class of the device, and its comments
 /// say so.
@@ -36,7 +37,7 @@ struct Guess {
 };
 
 /// Guesses links and kernels of nodes like `machine` with `ranks_per_node` ranks each.
-Guess guess_cluster(const Machine& machine, const Parts& parts, const std::vector<RankPlace>& ranks,
-                    const std::optional<Topology>& topology);
+Guess guess_cluster(const Machine& machine, const NodeResources& resources,
+                    const std::vector<RankBinding>& ranks, const std::optional<Topology>& topology);
 
 }  // namespace annulus::machine

@@ -12,7 +12,7 @@ namespace annulus::machine {
 
 /// What lies between two devices, nearest first: the classes of `nvidia-smi topo -m`, and `socket`, which it
 /// counts as SYS.
-enum class Reach : std::uint8_t {
+enum class PathType : std::uint8_t {
   pcie_switch,    ///< PIX: at most one PCIe switch
   pcie_switches,  ///< PXB: several PCIe switches, not the host
   host_bridge,    ///< PHB: one host bridge of the processor
@@ -20,7 +20,7 @@ enum class Reach : std::uint8_t {
   socket,         ///< SOCK: between NUMA nodes of a socket
   system          ///< SYS: between sockets
 };
-std::string_view name_of(Reach reach);
+std::string_view name_of(PathType path);
 
 /// A physical core.
 struct Core {
@@ -37,7 +37,7 @@ struct NumaNode {
 };
 
 /// Where a device hangs.
-struct Place {
+struct DeviceLocality {
   std::string bus;         ///< PCI address "0000:1b:00.0"; empty for devices without one
   int numa = -1;           ///< index into Machine::numa; −1: of no single one
   int socket = -1;         ///< −1: of no single one
@@ -46,7 +46,7 @@ struct Place {
 
 struct Gpu {
   std::string name;
-  Place place;
+  DeviceLocality locality;
   int ordinal = -1;  ///< number in the driver's list (PCI order); −1: not to be used by this process
   int nvlinks = 0;   ///< active links
   int nvlink_version = 0;
@@ -60,7 +60,7 @@ struct Nic {
   std::string interface;  ///< network interface ("ib0"); empty where the card has none
   int port = 1;           ///< of the RDMA device
   NicKind kind = NicKind::ethernet;
-  Place place;
+  DeviceLocality locality;
   double rate = 0;  ///< bit/s; 0: not known
   bool up = true;
   std::string address;  ///< IPv4 address and prefix of the interface: "10.0.0.7/24"
@@ -75,9 +75,9 @@ struct Machine {
   std::vector<NumaNode> numa;
   int sockets = 1;
   std::vector<Core> cores;
-  std::vector<Gpu> gpus;                  ///< in the order of the PCI bus
-  std::vector<Nic> nics;                  ///< in the order of the PCI bus, then those without one
-  std::vector<std::vector<Reach>> reach;  ///< (gpus, nics)
+  std::vector<Gpu> gpus;                     ///< in the order of the PCI bus
+  std::vector<Nic> nics;                     ///< in the order of the PCI bus, then those without one
+  std::vector<std::vector<PathType>> paths;  ///< (gpus, nics)
 
   std::map<std::string, std::string>
       software;      ///< what has to be equal on all nodes: "annulus", "NCCL", "driver"
@@ -104,7 +104,7 @@ Description describe_this_machine();
 /// the file.
 Machine read_machine(const std::string& path, const std::string& host = {});
 
-/// Binds this process, and what it starts, to logical processors, and its memory to NUMA nodes (system's
+/// Binds this process, and what it starts, to logical CPUs, and its memory to NUMA nodes (system's
 /// numbers; may be empty). Returns what could not be bound and why, or nothing.
 std::string bind_this_process(const std::vector<int>& cpus, const std::vector<int>& numa_nodes);
 

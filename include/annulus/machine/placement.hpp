@@ -12,58 +12,58 @@
 namespace annulus::machine {
 
 /// The parts of a node that ranks use.
-struct Parts {
-  std::vector<int> gpus;          ///< indices into Machine::gpus; empty where the profile assumes GPUs
-  int gpu_count = 0;              ///< GPUs, assumed ones too
-  std::vector<int> rails;         ///< cards of the compute fabric, indices into Machine::nics, rail by rail
-  std::vector<int> rail_of;       ///< (gpus) index into rails of each GPU's card; empty without GPUs or cards
-  std::vector<Finding> findings;  ///< what is wrong with the node, or differs from the profile
+struct NodeResources {
+  std::vector<int> gpus;    ///< indices into Machine::gpus; empty where the profile assumes GPUs
+  int gpu_count = 0;        ///< GPUs, assumed ones too
+  std::vector<int> nics;    ///< cards of the compute fabric, indices into Machine::nics, NIC by NIC
+  std::vector<int> nic_of;  ///< (gpus) index into rails of each GPU's card; empty without GPUs or cards
+  std::vector<Diagnostic> diagnostics;  ///< what is wrong with the node, or differs from the profile
 };
 
 /// What of a node is to be used. Cards: those that the profile names; else, of the kind it names, the fastest
 /// that are up, RDMA before plain interfaces; where there are more than GPUs and the profile does not say how
 /// many, those nearest to the GPUs. Each GPU gets the nearest card, equally many a card.
-Parts parts_of(const Machine& machine, const Profile& profile);
+NodeResources node_resources(const Machine& machine, const Profile& profile);
 
 /// Leaves of the GPUs those that a node's ranks were given. `visible` is what CUDA_VISIBLE_DEVICES says,
 /// empty when it is not set; a list that is shorter than `local_ranks` is one rank's own and changes nothing.
 /// `given`: GPUs of the job on this node, 0 when that is not known.
 void restrict_gpus(const Machine& machine, std::string_view visible, int given, int local_ranks,
-                   Parts& parts);
+                   NodeResources& resources);
 
 /// What one rank of a node uses.
-struct RankPlace {
+struct RankBinding {
   int local_rank = 0;
   int local_ranks = 1;
-  int gpu = -1;                 ///< index into Machine::gpus
-  int rail = -1;                ///< index into Parts::rails of the nearest card
-  std::vector<int> rails;       ///< its cards: the nearest one, then others that are as near and nobody's
-  std::vector<int> cores;       ///< indices into Machine::cores; each rank of the node has its own
-  std::vector<int> numa;        ///< indices into Machine::numa of these
-  Reach reach = Reach::system;  ///< to the card
-  bool shared = false;          ///< there are fewer cores than ranks: several ranks use the same
+  int gpu = -1;            ///< index into Machine::gpus
+  int nic = -1;            ///< index into NodeResources::rails of the nearest card
+  std::vector<int> nics;   ///< its cards: the nearest one, then others that are as near and nobody's
+  std::vector<int> cores;  ///< indices into Machine::cores; each rank of the node has its own
+  std::vector<int> numa;   ///< indices into Machine::numa of these
+  PathType path = PathType::system;  ///< to the card
+  bool shared = false;               ///< there are fewer cores than ranks: several ranks use the same
 };
 
 /// Divides a node among its ranks. Rank i has GPU i; its cores are an equal share of those nearest to the
-/// GPU, and without GPUs of all of them, in the machine's order. `bound` lists the logical processors that
+/// GPU, and without GPUs of all of them, in the machine's order. `bound` lists the logical CPUs that
 /// ranks may use; empty: all that the cgroup allows. More ranks than GPUs are
 /// placed as if there were none. Each rank has the nearest card; where there are several times as many cards
 /// as ranks, those that are as near are divided equally.
-std::vector<RankPlace> place_ranks(const Machine& machine, const Parts& parts, int local_ranks,
-                                   const std::vector<int>& bound = {});
+std::vector<RankBinding> assign_ranks(const Machine& machine, const NodeResources& resources, int local_ranks,
+                                      const std::vector<int>& bound = {});
 
-/// What is wrong with the places of a node's ranks: cards on the far socket, fewer rails than ranks, idle
+/// What is wrong with the places of a node's ranks: cards on the far socket, fewer NICs than ranks, idle
 /// GPUs, shared or far cores.
-std::vector<Finding> check_ranks(const Machine& machine, const Parts& parts,
-                                 const std::vector<RankPlace>& ranks);
+std::vector<Diagnostic> check_ranks(const Machine& machine, const NodeResources& resources,
+                                    const std::vector<RankBinding>& ranks);
 
 /// Differences between nodes that are to do equal work: errors that name both. Nothing when they are alike.
-std::vector<Finding> check_alike(const std::vector<Machine>& nodes);
+std::vector<Diagnostic> check_alike(const std::vector<Machine>& nodes);
 
 /// Puts a rank onto cores to which its launcher has bound it.
-void keep_binding(const Machine& machine, const std::vector<int>& bound, RankPlace& rank);
+void keep_binding(const Machine& machine, const std::vector<int>& bound, RankBinding& rank);
 
 /// Logical processors of a rank: the hardware threads of its cores.
-std::vector<int> cpus_of(const Machine& machine, const RankPlace& rank);
+std::vector<int> cpus_of(const Machine& machine, const RankBinding& rank);
 
 }  // namespace annulus::machine

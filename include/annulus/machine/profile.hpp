@@ -35,8 +35,8 @@ struct Profile {
   std::vector<std::string> gpu;  ///< the GPUs' name has one of these in it
   bool gpus_assumed = false;     ///< Slurm hands out GPUs that are not there (a lab)
 
-  int nics = 0;                         ///< cards of the compute fabric: the rails of a node
-  std::vector<std::string> devices;     ///< their names as RDMA devices, rail by rail
+  int nics = 0;                         ///< cards of the compute fabric: the NICs of a node that ranks use
+  std::vector<std::string> devices;     ///< their names as RDMA devices, NIC by NIC
   std::vector<std::string> interfaces;  ///< IP interfaces for rendezvous and TCP
   std::optional<NicKind> kind;          ///< of the cards
   double rate = 0;                      ///< of one card, bit/s

@@ -13,13 +13,13 @@ namespace annulus::measure {
 /// A cluster as measured.
 struct MeasuredCluster {
   simulate::Cluster cluster;
-  std::optional<LinkFit> inside,
-      between;  ///< nothing: no such link was measured. Of one sender, not of a rail
+  std::optional<LinkFit> intra_node,
+      inter_node;  ///< nothing: no such link was measured. Of one sender, not of a NIC
 };
 
 /// The cluster of the measurements, its numbers rounded to 4 digits. `inside` and `between` are fitted to
-/// Pattern::all, so that they are what each of all ranks gets at once; rails are counted from
-/// Pattern::both_ways and all, and the bandwidth of a rail is that of the ranks that share it. What was not
+/// Pattern::all, so that they are what each of all ranks gets at once; NICs are counted from
+/// Pattern::both_ways and all, and the bandwidth of a NIC is that of the ranks that share it. What was not
 /// measured is as in `base`: links, and rates of other passes, types and head dimensions; without `base` as
 /// in default_cluster, of whose kernels none stays when any was measured.
 MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& links,

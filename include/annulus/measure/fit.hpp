@@ -23,7 +23,7 @@ struct LinkFit {
 /// point or with one that is not positive.
 LinkFit fit_link(std::span<const Timing> timings);
 
-/// How many rails (network cards) the `ranks` ranks of a node share, as simulate::Cluster::rails counts them:
+/// How many NICs the `ranks` ranks of a node share, as simulate::Cluster::nics_per_node counts them:
 /// 0 when each has its own.
 ///
 /// `one`: times when one rank of each node alone sends to another one; `all`: when all ranks of the node do
@@ -31,6 +31,6 @@ LinkFit fit_link(std::span<const Timing> timings);
 /// the same time: the median of this factor over the sizes that bandwidth decides (those of which `one` takes
 /// at least four times its latency, or else the largest), and of the divisors of `ranks` the one that is
 /// nearest to it by ratio. Throws Error when the sizes differ or there is none.
-int count_rails(int ranks, std::span<const Timing> one, std::span<const Timing> all);
+int count_nics(int ranks, std::span<const Timing> one, std::span<const Timing> all);
 
 }  // namespace annulus::measure

@@ -41,8 +41,8 @@ std::optional<Peers> peers(const Topology& topology, simulate::LinkClass link, P
 bool applies(const Topology& topology, simulate::LinkClass link, Pattern pattern);
 
 struct LinkOptions {
-  std::int64_t least_bytes = std::int64_t{1} << 10;  ///< the smallest message; the next are 4 times as long
-  std::int64_t most_bytes = std::int64_t{1} << 28;   ///< none is longer
+  std::int64_t min_bytes = std::int64_t{1} << 10;  ///< the smallest message; the next are 4 times as long
+  std::int64_t max_bytes = std::int64_t{1} << 28;  ///< none is longer
   Sampling sampling;
   std::int64_t memory = 0;  ///< bytes free on each host; 0: as many as the host says. Buffers take half of it
   std::vector<Pattern> patterns = {Pattern::one_way, Pattern::both_ways, Pattern::all, Pattern::ring};
@@ -56,7 +56,7 @@ LinkOptions quick_links();
 
 /// Messages of one size in one pattern.
 struct LinkPoint {
-  simulate::LinkClass link = simulate::LinkClass::intra;
+  simulate::LinkClass link = simulate::LinkClass::intra_node;
   Pattern pattern = Pattern::one_way;
   std::int64_t bytes = 0;
   Sample seconds;  ///< of a message

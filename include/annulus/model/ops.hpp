@@ -34,8 +34,8 @@ void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<con
 
 /// out = x · r · gain again, from the kept r: what the backward recomputes instead of storing.
 template <class Exec, class T>
-void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
-                    const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out);
+void rms_norm_recompute(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
+                        const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out);
 
 /// Adds the gradient of x to d_x (the residual's gradient is already there) and that of the gain to d_gain.
 /// `partial` (at least norm_partial_rows(tokens), hidden) is workspace.
@@ -56,11 +56,11 @@ void rope_table(const Exec& exec, const PositionMap& positions, float theta,
 /// Splits qkv (tokens, (heads + 2·kv_heads)·head_dim) into q (1, heads, tokens, head_dim), k and v (1,
 /// kv_heads, tokens, head_dim) and rotates q and k: element i pairs with i + head_dim/2.
 template <class Exec, class T>
-void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
-                  const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
-                  const Array4<T, Exec>& v);
+void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv,
+                    const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
+                    const Array4<T, Exec>& q, const Array4<T, Exec>& k, const Array4<T, Exec>& v);
 
-/// The transpose of split_rotate: gradients of q, k, v, as attention leaves them, back to d_qkv.
+/// The transpose of split_qkv_rope: gradients of q, k, v, as attention leaves them, back to d_qkv.
 template <class Exec, class T>
 void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq,
                            const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,

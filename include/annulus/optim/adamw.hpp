@@ -25,7 +25,7 @@ std::vector<ParameterRange> ranges_of_shard(std::span<const ParameterRange> rang
 
 namespace detail {
 /// At most a few thousand elements with one decay: what a team updates.
-struct AdamWPiece {
+struct AdamWChunk {
   std::int64_t begin, end;
   bool decay;
 };
@@ -69,7 +69,7 @@ class AdamW {
   AdamWOptions options_;
   std::int64_t steps_ = 0;
   Owned<Array1<float, Exec>> first_moment_, second_moment_;  // (size)
-  Owned<Array1<detail::AdamWPiece, Exec>> pieces_;           // of [0, size), in order
+  Owned<Array1<detail::AdamWChunk, Exec>> chunks_;           // of [0, size), in order
 };
 
 }  // namespace annulus::optim

@@ -48,19 +48,20 @@ struct HeadRange {
   friend constexpr bool operator==(const HeadRange&, const HeadRange&) = default;
 };
 
-/// Index of a buffer of a rank, counted for each tensor on its own. Slot 0, `home`, is the rank's own shard:
-/// the caller's inputs, running (O, LSE) and gradient sums. Slots 1, 2, … are exchange buffers of the
-/// executor; each holds one piece at a time, of which computes and sends may use a part.
+/// Index of a buffer of a rank, counted for each tensor on its own. Slot 0, `local_slot`, is the local
+/// buffer, the rank's own shard: the caller's inputs, running (O, LSE) and gradient sums. Slots 1, 2, … are
+/// exchange buffers of the executor; each holds one slice at a time, of which computes and sends may use a
+/// part.
 using Slot = int;
-inline constexpr Slot home = 0;
+inline constexpr Slot local_slot = 0;
 
-/// A piece of one shard of one tensor.
-struct Piece {
+/// A range of rows and heads of one shard of one tensor.
+struct TensorSlice {
   Tensor tensor = Tensor::q;
-  int owner = 0;    ///< rank whose shard it is a piece of
+  int owner = 0;    ///< rank whose shard it is a slice of
   RowRange rows;    ///< rows of that shard
   HeadRange heads;  ///< in the tensor's own heads
-  friend bool operator==(const Piece&, const Piece&) = default;
+  friend bool operator==(const TensorSlice&, const TensorSlice&) = default;
 };
 
 /// Attention between query rows of one shard and key rows of another, for a range of query heads.
@@ -71,7 +72,7 @@ struct Compute {
   int q_shard = 0, kv_shard = 0;
   RowRange q_rows, kv_rows;
   HeadRange heads;  ///< query heads; kv heads follow from the grouping
-  Slot q_slot = home, kv_slot = home, out_slot = home, kv_grad_slot = home;
+  Slot q_slot = local_slot, kv_slot = local_slot, out_slot = local_slot, kv_grad_slot = local_slot;
   friend bool operator==(const Compute&, const Compute&) = default;
 };
 
@@ -80,7 +81,8 @@ struct Compute {
 /// stream. Within a step transfers are posted channel by channel, in this order: those with the longest way
 /// first.
 enum class Channel : std::uint8_t {
-  outer_activations,  ///< of a ring of rings: between its groups of ranks, which are nodes as a rule
+  outer_activations,  ///< on the outer ring of a two-level ring: between inner rings, which are nodes as a
+                      ///< rule
   outer_gradients,
   activations,  ///< everything else
   gradients
@@ -88,40 +90,41 @@ enum class Channel : std::uint8_t {
 inline constexpr int channel_count = 4;
 std::string_view name_of(Channel channel);
 
-/// What happens when a transfer has arrived (receivers only).
-enum class Arrival : std::uint8_t {
-  store,  ///< the landing slot holds the piece from now on
+/// What the receiver does when a transfer has arrived.
+enum class OnReceive : std::uint8_t {
+  store,  ///< the landing slot holds the slice from now on
   add,    ///< the landing slot is added to `target`, then free again
   merge,  ///< o and lse land and are merged, by online softmax, into the o and lse at `target`; the two
           ///< transfers have the same rows, heads, slot, target, post and wait
 };
-std::string_view name_of(Arrival arrival);
+std::string_view name_of(OnReceive on_receive);
 
 /// One side of a message. The matching side is the equal-numbered one of the peer, per channel and direction.
 struct Transfer {
-  Piece piece;
+  TensorSlice slice;
   DType wire = DType::f32;
   Channel channel = Channel::activations;
   int peer = 0;
-  Slot slot = home;    ///< source (send) or landing buffer (receive)
-  Slot target = home;  ///< add and merge: where the landed piece goes
-  Arrival arrival = Arrival::store;
+  Slot slot = local_slot;    ///< source (send) or landing buffer (receive)
+  Slot target = local_slot;  ///< add and merge: where the landed slice goes
+  OnReceive on_receive = OnReceive::store;
   int post = 0;  ///< step that posts it, before that step's computes
   int wait = 0;  ///< step that waits for it, before that step's posts; later than `post`
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// Sets a piece of an exchange slot to the neutral element of its sum (zero; lse: −∞) and thereby defines
+/// Sets a slice of an exchange slot to the neutral element of its sum (zero; lse: −∞) and thereby defines
 /// what the slot holds. For o, lse and gradients only.
 struct Clear {
-  Piece piece;
-  Slot slot = home;
+  TensorSlice slice;
+  Slot slot = local_slot;
   friend bool operator==(const Clear&, const Clear&) = default;
 };
 
 /// One step of one rank. In this order: all transfers of earlier steps with wait == this step complete; their
-/// arrival actions run, in the order in which they were posted (the two of a merge together); clears; sends
-/// and receives are posted; computes run, in the order listed, while the posted transfers travel.
+/// receive actions (OnReceive) run, in the order in which they were posted (the two of a merge together);
+/// clears; sends and receives are posted; computes run, in the order listed, while the posted transfers
+/// travel.
 struct Step {
   std::vector<Clear> clears;
   std::vector<Transfer> sends, receives;
@@ -138,18 +141,18 @@ struct Problem {
   int head_dim = 64;
   int batch = 1;
   DType activation = DType::f32;  ///< wire and storage type of q, k, v, d_o
-  Grid grid = {};                 ///< context groups that the layout deals the sequence out to
+  Grid grid = {};                 ///< Ulysses groups, to which the layout deals the sequence out
 
   int ranks() const { return topology.ranks(); }
   int group() const { return heads / kv_heads; }  ///< query heads that share a kv head
-  /// Rows that a rank owns: its part of what the layout gives its context group.
+  /// Rows that a rank owns: its part of what the layout gives its Ulysses group.
   PositionMap shard(int rank) const;
   /// All rows of `owner`'s shard and all heads of `tensor`.
-  Piece whole(Tensor tensor, int owner) const;
+  TensorSlice whole(Tensor tensor, int owner) const;
   /// Wire type of a tensor: activations travel as stored, o, lse, d and gradients in fp32.
   DType wire(Tensor tensor) const;
-  /// Elements (over the whole batch) that a piece has.
-  std::int64_t elements(const Piece& piece) const;
+  /// Elements (over the whole batch) that a slice has.
+  std::int64_t elements(const TensorSlice& slice) const;
   /// Throws Error when heads, kv_heads, head_dim, batch or grid make no sense.
   void check() const;
 };
@@ -167,7 +170,7 @@ struct Plan {
   /// with whole shards in the place of whole shards, whose rows may differ by one. 0: no such period is
   /// claimed.
   int period = 0;
-  /// These steps are parts of one round: other heads of the same pieces.
+  /// These steps are parts of one round: other heads of the same slices.
   struct Parts {
     int first = 0, count = 1;
   } parts = {};
@@ -191,7 +194,7 @@ std::string to_string(const Plan& plan, int rank);
 struct Traffic {
   std::int64_t sent[tensor_count] = {}, received[tensor_count] = {};
   std::int64_t sent_bytes = 0, received_bytes = 0;
-  std::int64_t sent_bytes_between_nodes = 0;
+  std::int64_t sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs summed over heads (not over the batch)
   std::int64_t total_sent() const;
 };

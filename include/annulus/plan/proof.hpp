@@ -14,24 +14,24 @@ namespace annulus::plan {
 
 /// What the proofs of all ranks have in common.
 struct Premises {
-  /// `walked`: the ranks 0 … walked − 1 stand for all (period.hpp).
-  Premises(const Problem& problem, Pass pass, int steps, int walked);
+  /// `representatives`: the ranks 0 … representatives − 1 stand for all (period.hpp).
+  Premises(const Problem& problem, Pass pass, int steps, int representatives);
 
   Problem problem;
   Pass pass = Pass::forward;
-  int steps = 0, walked = 0;
+  int steps = 0, representatives = 0;
   std::vector<PositionMap> shards;          ///< [rank]
   std::vector<std::uint64_t> head_weights;  ///< [n]: of the first n heads (ComputeSum)
 
   int ranks() const { return static_cast<int>(shards.size()); }
   const PositionMap& shard(int rank) const { return shards[static_cast<std::size_t>(rank)]; }
-  Piece whole(Tensor tensor, int owner) const;
+  TensorSlice whole(Tensor tensor, int owner) const;
 };
 
 /// Fingerprints of messages, summed up modulo 2⁶⁴ over those from one rank to another. What leaves equals
 /// what is received, in equal order on each channel, when the sums do (but for one case in some 2⁶⁰).
 struct MessageSum {
-  std::uint64_t contents = 0;  ///< order, pieces and wire types
+  std::uint64_t contents = 0;  ///< order, slices and wire types
   std::uint64_t posts = 0;     ///< the same, and the steps in which both ends are posted
   MessageSum& operator+=(const MessageSum& other);
   MessageSum& operator-=(const MessageSum& other);
@@ -57,7 +57,7 @@ std::uint64_t expected_weight(const Premises& premises, int owner);
 /// Shown of each rank alone: indices and ranges are sound; what is read is in its slot, by the labels of the
 /// messages; nothing is overwritten while it is read, sent or landed in; and sums are conserved. A
 /// contribution is in one place at a time: it moves with the message that carries its sum, is never sent
-/// twice, never overwritten, and rests at the end in the home of its owner. (O, LSE) move together.
+/// twice, never overwritten, and rests at the end in the local buffer of its owner. (O, LSE) move together.
 class RankProof {
  public:
   RankProof(const Premises& premises, int rank);
@@ -70,7 +70,7 @@ class RankProof {
   /// After the last one.
   void finish();
 
-  /// What is wrong, each entry naming rank, step and piece. After the first entry in `malformed` (indices and
+  /// What is wrong, each entry naming rank, step and slice. After the first entry in `malformed` (indices and
   /// ranges) the rank's steps are not looked at any further, and nothing below has a meaning.
   const std::vector<std::string>& malformed() const;
   const std::vector<std::string>& violations() const;

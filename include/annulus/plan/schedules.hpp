@@ -9,28 +9,29 @@
 
 namespace annulus::plan {
 
-/// Ring attention. Forward: K and V travel, (O, LSE) stays (BurstEngine §3.1). Backward: K, V, dK, dV travel
-/// (BurstEngine Algorithm 1).
+/// Ring attention. Forward: K and V circulate, (O, LSE) stays (BurstEngine §3.1). Backward: K, V, dK, dV
+/// circulate (BurstEngine Algorithm 1).
 Plan make_ring(const Problem& problem, Pass pass);
 
-/// BurstAttention. The forward is ring attention's; in the backward Q, dO, LSE, D and dQ travel while K, V,
-/// dK and dV stay (BurstEngine Algorithm 2), the dQ ring one hop behind.
+/// BurstAttention. The forward is ring attention's; in the backward Q, dO, LSE, D and dQ circulate while K,
+/// V, dK and dV stay (BurstEngine Algorithm 2), the dQ ring one hop behind.
 Plan make_burst(const Problem& problem, Pass pass);
 
-/// All-gather of K and V before the first foreign shard is computed, reduce-scatter of dK and dV (Llama 3
+/// All-gather of K and V before the first remote shard is computed, reduce-scatter of dK and dV (Llama 3
 /// §3.3.2, PyTorch's context parallelism), both as pairwise messages. A rank gets the rows that its own rows
 /// attend to.
 Plan make_all_gather(const Problem& problem, Pass pass);
 
-/// Topology-aware BurstAttention (BurstEngine §3.1, Figures 4 and 5, Table 1): what travels as in `burst`, on
-/// a ring inside each node and one ring between nodes for each rank of a node, at the same time. Activations
-/// travel from the first round, gradients from the second foreign one; dQ is summed up inside a node for a
-/// loop of its ring and goes on to the next node during the next loop. Throws Error when the nodes differ in
-/// size.
+/// Topology-aware BurstAttention (BurstEngine §3.1, Figures 4 and 5, Table 1): the tensors of `burst`
+/// circulate on a ring inside each node and one ring between nodes for each rank of a node, at the same time.
+/// Activations travel from the first round, gradients from the second remote one; dQ is summed up inside a
+/// node for a loop of its ring and goes on to the next node during the next loop. Throws Error when the nodes
+/// differ in size.
 Plan make_topology_burst(const Problem& problem, Pass pass);
 
-/// Hierarchical ring attention (MTraining §4.3): what travels as in `ring`, on the rings of `topology-burst`.
-/// The transfers between nodes are posted first. Throws Error when the nodes differ in size.
+/// Hierarchical ring attention (MTraining §4.3): the tensors of `ring` circulate on the rings of
+/// `topology-burst`. The transfers between nodes are posted first. Throws Error when the nodes differ in
+/// size.
 Plan make_hierarchical(const Problem& problem, Pass pass);
 
 /// Double-Ring-Attention (LoongTrain): the forward of `hierarchical`, where windows of ranks take the place
@@ -50,9 +51,9 @@ Plan make_helper_worker(const Problem& problem, Pass pass);
 /// Throws Error when there are fewer query heads than ranks.
 Plan make_ulysses(const Problem& problem, Pass pass);
 
-/// Hybrid of heads and context (USP; LoongTrain's 2D-Attention) on the problem's grid: Ulysses inside each
-/// context group, ring attention between the groups for each range of heads. Throws Error when there are
-/// fewer query heads than ranks of a group.
+/// Hybrid of Ulysses and ring attention (USP; LoongTrain's 2D-Attention) on the problem's grid: heads are
+/// exchanged inside each Ulysses group, shards circulate between the groups for each range of heads. Throws
+/// Error when there are fewer query heads than ranks of a group.
 Plan make_hybrid(const Problem& problem, Pass pass);
 
 /// The problem as a schedule poses it: "hybrid:HxC", which may end in ":head-first" or ":context-first", sets

@@ -8,19 +8,19 @@
 
 namespace annulus::plan {
 
-/// Proves a plan, or says what is wrong with it. Every entry is one violation, naming rank, step and piece:
+/// Proves a plan, or says what is wrong with it. Every entry is one violation, naming rank, step and slice:
 /// - every unmasked (query, key, head) is computed exactly once, and nothing outside shards and heads;
-/// - every compute and send finds the piece it reads in its slot;
+/// - every compute and send finds the slice it reads in its slot;
 /// - sums are conserved: every contribution to a gradient or an (O, LSE) moves on exactly once with the
-/// message that carries it, none is overwritten, and all rest at the end in the home of their owner;
-/// - sends meet receives in equal order, with equal pieces and wire types, per source, destination and
+/// message that carries it, none is overwritten, and all rest at the end in the local buffer of their owner;
+/// - sends meet receives in equal order, with equal slices and wire types, per source, destination and
 /// channel;
 /// - one issue order over all channels exists that cannot deadlock, even when a back-end runs the groups of a
 /// rank strictly one after another (as NCCL does on one stream);
 /// - no slot is written while it is read, sent or landed in;
 /// - every posted transfer is waited for.
 ///
-/// Ranks are walked one by one (proof.hpp), shared out to the threads of the machine, and what they show is
+/// Ranks are proved one by one (proof.hpp), shared out to the threads of the machine, and what they show is
 /// added up: memory grows with the number of ranks and not with that of steps. Only where both ends of some
 /// message are posted in different steps are all steps seen side by side; throws Error where these would take
 /// gigabytes.
@@ -32,9 +32,9 @@ namespace annulus::plan {
 /// all ranks.
 ///
 /// Calls plan.step from several threads at once.
-std::vector<std::string> violations(const Plan& plan, Walk walk = Walk::automatic);
+std::vector<std::string> violations(const Plan& plan, RankSubset subset = RankSubset::automatic);
 
 /// Throws Error with the first violations when there are any.
-void validate(const Plan& plan, Walk walk = Walk::automatic);
+void validate(const Plan& plan, RankSubset subset = RankSubset::automatic);
 
 }  // namespace annulus::plan

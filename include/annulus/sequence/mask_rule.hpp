@@ -45,7 +45,7 @@ struct MaskRule {
   /// The keys of query `q` (a global position) before the block list is applied. Both ends do not decrease as
   /// q grows (`begin` up to its residue under dilation).
   ANNULUS_FUNCTION KeyRange keys(std::int64_t q) const {
-    KeyRange range = reach(q, left, right);
+    KeyRange range = key_range(q, left, right);
     if (dilation > 1) {  // begin moves up to the residue of q
       range.begin += (q - range.begin) % dilation;
       range.stride = dilation;
@@ -69,9 +69,9 @@ struct MaskRule {
   ANNULUS_FUNCTION std::int64_t document(std::int64_t position) const;
 
   /// Positions at most `before` before and at most `behind` behind `position`, within its document, stride 1.
-  /// reach(q, left, right) are the keys of a query, reach(k, right, left) the queries of a key, both before
-  /// dilation and block list are applied.
-  ANNULUS_FUNCTION KeyRange reach(std::int64_t position, std::int64_t before, std::int64_t behind) const;
+  /// key_range(q, left, right) are the keys of a query, key_range(k, right, left) the queries of a key, both
+  /// before dilation and block list are applied.
+  ANNULUS_FUNCTION KeyRange key_range(std::int64_t position, std::int64_t before, std::int64_t behind) const;
 
   /// Index into block_columns of the first block of block row `row` at or behind block column `column`.
   ANNULUS_FUNCTION std::int64_t first_block(std::int64_t row, std::int64_t column) const;
@@ -112,8 +112,8 @@ ANNULUS_FUNCTION inline std::int64_t MaskRule::document(std::int64_t position) c
   return low;
 }
 
-ANNULUS_FUNCTION inline KeyRange MaskRule::reach(std::int64_t position, std::int64_t before,
-                                                 std::int64_t behind) const {
+ANNULUS_FUNCTION inline KeyRange MaskRule::key_range(std::int64_t position, std::int64_t before,
+                                                     std::int64_t behind) const {
   std::int64_t begin = before >= position ? 0 : position - before;
   std::int64_t end = behind >= tokens - 1 - position ? tokens : position + behind + 1;
   if (document_starts != nullptr) {
@@ -156,9 +156,10 @@ ANNULUS_FUNCTION inline Coverage MaskRule::classify_band(const PositionMap& q, c
   // Both ends of the keys of a row grow with the row, so the first and the last row bound all others. What no
   // row of the one side reaches is looked for from both sides, because either may have gaps between its
   // blocks.
-  const KeyRange first = reach(q.front(), left, right), last = reach(q.back(), left, right);
+  const KeyRange first = key_range(q.front(), left, right), last = key_range(q.back(), left, right);
   if (k.rows_below(first.begin) == k.rows_below(last.end)) return Coverage::empty;
-  const KeyRange first_queries = reach(k.front(), right, left), last_queries = reach(k.back(), right, left);
+  const KeyRange first_queries = key_range(k.front(), right, left),
+                 last_queries = key_range(k.back(), right, left);
   if (q.rows_below(first_queries.begin) == q.rows_below(last_queries.end)) return Coverage::empty;
 
   bool divisible = true;

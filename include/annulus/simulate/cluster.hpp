@@ -35,16 +35,16 @@ struct KernelRate {
 /// Links and kernels of a cluster (docs/formats/cluster.md).
 struct Cluster {
   std::optional<Topology> topology;  ///< where its ranks sit; a plan's own problem goes before it
-  Link inside;    ///< of a rank to the others of its node; shared by all that the rank sends, or receives
-  Link between;   ///< of one rail (network card) of a node; shared by the ranks of the rail
-  int rails = 0;  ///< of a node; rank i of the node has rail i mod rails; 0: every rank has its own
-  /// Bytes per second that one rank sends, or receives, between nodes at most, whatever its rail would take;
+  Link intra_node;  ///< of a rank to the others of its node; shared by all that the rank sends, or receives
+  Link inter_node;  ///< of one NIC of a node; shared by the ranks of the NIC
+  int nics_per_node = 0;  ///< rank i of a node has NIC i mod nics_per_node; 0: every rank has its own
+  /// Bytes per second that one rank sends, or receives, between nodes at most, whatever its NIC could do;
   /// 0: all of that (the max-rate model of Gropp, Olson and Samfass, EuroMPI 2016).
   double rank_bandwidth = 0;
   std::vector<KernelRate> kernels;
 
-  /// Rail of a rank, counted on its node.
-  int rail(const Topology& ranks, int rank) const;
+  /// NIC of a rank, counted on its node.
+  int nic(const Topology& ranks, int rank) const;
 
   /// Rate, in FLOP/s, of a block with `rows` query rows or key rows, whichever are fewer. Of the entries of
   /// the pass: those of the type (or else those for every type, or else those of a type as wide, or else
@@ -60,7 +60,7 @@ struct Cluster {
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
-/// Nodes of 8 GPUs of the H100's class: 300 GB/s inside a node, one rail of 45 GB/s for each rank between
+/// Nodes of 8 GPUs of the H100's class: 300 GB/s inside a node, one NIC of 45 GB/s for each rank between
 /// nodes, 16-bit FlashAttention kernels.
 Cluster default_cluster();
 
@@ -73,8 +73,8 @@ Cluster parse_cluster(std::string_view text, std::string_view origin);
 
 /// What a cluster file says about its numbers: lines of text that become comments.
 struct ClusterComments {
-  std::string file;                      ///< at its head
-  std::string inside, between, kernels;  ///< above these tables
+  std::string file;                             ///< at its head
+  std::string intra_node, inter_node, kernels;  ///< above these tables
 };
 
 /// A cluster file with every number of the cluster. Reading it gives the same cluster again, bit for bit.

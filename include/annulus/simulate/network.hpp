@@ -15,13 +15,14 @@ namespace annulus::simulate {
 /// Flows of bytes on the links of a cluster, as fluids: every port (one direction of a link) gives each of
 /// its n flows an n-th of its bandwidth, and a flow goes at the smallest of the shares that its ports give.
 /// Inside a node the ports are the sender's way out and the receiver's way in, between nodes those of their
-/// rails, and where a rank cannot fill its rail (Cluster::rank_bandwidth) also those of the ranks to their
-/// rails. Time is in seconds and only goes forward.
+/// NICs, and where a rank cannot fill its NIC (Cluster::rank_bandwidth) also those of the ranks to their
+/// NICs. Time is in seconds and only goes forward.
 class Network {
  public:
-  /// With `walked` ranks (a multiple of every node's size) in the place of all, the ports of rank r are those
-  /// of rank r mod `walked`: for traffic that is the same in all periods.
-  Network(const Cluster& cluster, const Topology& topology, std::optional<int> walked = std::nullopt);
+  /// With `representatives` ranks (a multiple of every node's size) in the place of all, the ports of rank r
+  /// are those of rank r mod `representatives`: for traffic that is the same in all periods.
+  Network(const Cluster& cluster, const Topology& topology,
+          std::optional<int> representatives = std::nullopt);
 
   /// A flow of `bytes` from one rank to another sets out at `now`. Gives its number, counted from 0.
   int start(int from, int to, std::int64_t bytes, double now);
@@ -38,7 +39,7 @@ class Network {
 
  private:
   struct Flow {
-    std::array<int, 4> ports = {-1, -1, -1, -1};  // those of the rails or of the node, then of the ranks
+    std::array<int, 4> ports = {-1, -1, -1, -1};  // those of the NICs or of the node, then of the ranks
     double remaining = 0;                         // bytes, at `since`
     double rate = 0, since = 0;
     std::int64_t version = 0;  // of the prediction that counts
@@ -61,11 +62,11 @@ class Network {
   void predict(int index);
 
   std::vector<Port> ports_;
-  int rail_ports_ = 0;        // index of the first rail's way out
-  int rank_ports_ = -1;       // index of the first rank's way out to its rail; −1: ranks fill their rails
-  std::vector<int> rail_of_;  // of each rank, counted over all nodes
+  int nic_ports_ = 0;        // index of the first NIC's way out
+  int rank_ports_ = -1;      // index of the first rank's way out to its NIC; −1: ranks fill their NICs
+  std::vector<int> nic_of_;  // of each rank, counted over all nodes
   const Topology& topology_;
-  int walked_;
+  int representatives_;
   double now_ = 0;
   std::vector<Flow> flows_;
   std::vector<int> changed_;

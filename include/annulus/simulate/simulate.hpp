@@ -11,10 +11,10 @@
 
 namespace annulus::simulate {
 
-enum class LinkClass : std::uint8_t { intra, inter };  ///< inside a node, between nodes
+enum class LinkClass : std::uint8_t { intra_node, inter_node };
 inline constexpr int link_class_count = 2;
 
-/// "intra", "inter"
+/// "intra_node", "inter_node"
 std::string_view name_of(LinkClass link);
 
 LinkClass link_between(const Topology& topology, int a, int b);
@@ -32,10 +32,10 @@ std::int64_t sum(const BytesByLink& bytes, LinkClass link);
 struct RankSummary {
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, summed over heads
   BytesByLink sent{}, received{};
-  std::int64_t buffer_bytes = 0;  ///< exchange slots: the largest piece of each, as the executor keeps them
+  std::int64_t buffer_bytes = 0;  ///< exchange slots: the largest slice of each, as the executor keeps them
   double computing = 0;           ///< seconds
-  double waiting = 0;  ///< seconds between two steps in which the rank waits: exposed communication
-  double end = 0;      ///< time at which its last step ends
+  double exposed_communication = 0;  ///< seconds between two steps in which the rank waits
+  double end = 0;                    ///< time at which its last step ends
 };
 
 struct ComputeSpan {
@@ -53,7 +53,7 @@ struct TransferSpan {
   int owner = 0;
   std::int64_t bytes = 0;
   plan::Channel channel = plan::Channel::activations;
-  LinkClass link = LinkClass::intra;
+  LinkClass link = LinkClass::intra_node;
   double start = 0, left = 0, end = 0;  ///< set out, last byte on the link, arrived
 };
 
@@ -90,9 +90,9 @@ struct Simulation {
 };
 
 enum class Detail : std::uint8_t {
-  times,    ///< pairs by rank and the ranks' imbalance may be those of the ranks that are walked
+  times,    ///< pairs by rank and the ranks' imbalance may be those of the representative ranks
   totals,   ///< all but the timeline
-  timeline  ///< walks every rank
+  timeline  ///< simulates every rank
 };
 
 /// Runs a plan on a cluster, in simulated time; the same arguments give the same result to the last bit.
@@ -105,17 +105,17 @@ enum class Detail : std::uint8_t {
 /// latency later. Posting, adding, merging and packing take no time, and compute is not slowed down by
 /// transfers.
 ///
-/// Steps are made when a rank comes to them and not kept. Of a large plan with a period (plan::Walk) the
-/// ranks of whole nodes and periods alone are walked: what the others do is the same with other rank numbers,
-/// so what they send and receive takes the same time on their links. Their shards may differ by a row or so
-/// and, under a mask, in their work: a compute takes as long as the longest of a sample of the ranks that do
-/// it, bytes and buffers are those of the ranks that are walked, `pairs` is exact. Where nodes differ in size
-/// every rank is walked.
+/// Steps are made when a rank comes to them and not kept. Of a large plan with a period (plan::RankSubset)
+/// only the ranks of whole nodes and periods are simulated, the representative ranks: what the others do is
+/// the same with other rank numbers, so what they send and receive takes the same time on their links. Their
+/// shards may differ by a row or so and, under a mask, in their work: a compute takes as long as the longest
+/// of a sample of the ranks that do it, bytes and buffers are those of the representative ranks, `pairs` is
+/// exact. Where nodes differ in size every rank is simulated.
 ///
 /// Throws Error when the plan does not end, naming a rank and the step that it cannot begin, and when a plan
 /// has so many messages that they would take gigabytes.
 Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail = Detail::totals,
-                    plan::Walk walk = plan::Walk::automatic);
+                    plan::RankSubset subset = plan::RankSubset::automatic);
 
 /// What a plan is to ranks that wait for the transfers they have just posted before they compute
 /// (distributed::Settings::overlap = false): each step in two, one that posts and one that computes. To be

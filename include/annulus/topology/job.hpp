@@ -11,10 +11,10 @@
 namespace annulus {
 
 /// What is wrong with a machine or a placement. The text reads "what is wrong: what to do".
-struct Finding {
+struct Diagnostic {
   bool error = false;  ///< nothing can run well like this; else a warning
   std::string text;
-  friend bool operator==(const Finding&, const Finding&) = default;
+  friend bool operator==(const Diagnostic&, const Diagnostic&) = default;
 };
 
 /// Looks up an environment variable; nothing for one that is not set.
@@ -45,7 +45,7 @@ struct Job {
 };
 
 /// This process among the ranks that its launcher started.
-struct Launched {
+struct LaunchedRank {
   int rank = 0;
   int ranks = 1;
   int local_rank = 0;   ///< among those of its node
@@ -53,7 +53,7 @@ struct Launched {
 };
 
 /// What mpirun (Open MPI, MPICH's and Intel's) or srun say; nothing for a process that none of them started.
-std::optional<Launched> launched_rank(const Variables& variables);
+std::optional<LaunchedRank> launched_rank(const Variables& variables);
 
 /// "n[1-3,08],login" as n1, n2, n3, n08, login: the lists of hosts that Slurm writes. Throws Error.
 std::vector<std::string> expand_hosts(std::string_view list);
@@ -77,7 +77,7 @@ Job job_of_host(std::string host, int ranks);
 
 /// What is wrong with where the ranks are: those of a node not consecutive, nodes with different numbers of
 /// ranks, nodes of one switch not next to each other.
-std::vector<Finding> check_placement(const Job& job);
+std::vector<Diagnostic> check_placement(const Job& job);
 
 /// Nodes in an order that goes through each switch once: by the first node of the job on it.
 std::vector<int> switch_order(const Job& job);

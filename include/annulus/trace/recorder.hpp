@@ -45,8 +45,8 @@ struct Rows {
 
 }  // namespace detail
 
-/// Takes the tensors of a computation on all ranks and brings them to rank 0, which writes them piece by
-/// piece. Every call is collective: all ranks record the same names in the same order.
+/// Takes the tensors of a computation on all ranks and brings them to rank 0, which writes them slab by
+/// slab. Every call is collective: all ranks record the same names in the same order.
 class Recorder {
  public:
   /// Which rows this rank computes from here on: `rows` of the sequences `first_sequence`, first_sequence +
@@ -119,7 +119,7 @@ class Recorder {
 /// Runs `body` and keeps what it records in the file `path`, which rank 0 writes atomically: it appears when
 /// `body` is done. What `body` throws is thrown again behind that: a step that fails leaves what it had
 /// recorded until then, with the attribute complete = 0. `describe` adds attributes to the root group.
-/// Collective over `world`, whose rank 0 takes pieces of tensors of 16 MiB at a time from the others.
+/// Collective over `world`, whose rank 0 takes slabs of tensors of 16 MiB at a time from the others.
 void record(const std::filesystem::path& path, comm::Communicator& world, const Sequences& sequences,
             const std::function<void(io::FileWriter& file)>& describe,
             const std::function<void(Recorder& recorder)>& body);

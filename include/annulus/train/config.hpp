@@ -24,7 +24,7 @@ struct Config {
     /// Seconds that a rank may wait for others at a time; 0: for ever. Long: ranks may well be slow (a step
     /// of a plan over a million tokens takes minutes on a CPU), and ending a sound run costs more than
     /// finding a dead one later. Lost processes are noticed by the launcher, much sooner.
-    std::int64_t stall_limit = 1800;
+    std::int64_t stall_timeout = 1800;
     double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
   } run;
 
@@ -52,7 +52,7 @@ struct Config {
     int ranks_per_node = 0;               ///< 0: what the machine says
     std::string transport = "automatic";  ///< see comm::Transport
     bool nvlink_multicast = false;
-    int nccl_blocks = 0;          ///< see comm::NcclOptions::most_blocks
+    int max_ctas = 0;             ///< see comm::NcclOptions::max_ctas
     bool mixed_hardware = false;  ///< GPU models, CPU instruction sets and kernels may differ between ranks
   } parallel;
 
@@ -96,9 +96,9 @@ struct Config {
   /// Throws Error naming keys and remedy. Called by load.
   void check() const;
 
-  std::chrono::milliseconds stall_limit() const { return std::chrono::seconds(run.stall_limit); }
+  std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
   /// The limit of waits while rank 0 reads or writes a checkpoint: an hour at least.
-  std::chrono::milliseconds file_stall_limit() const;
+  std::chrono::milliseconds file_stall_timeout() const;
   optim::AdamWOptions adamw() const;
   /// From the first update to where the learning rate reaches train.min_lr.
   std::int64_t schedule_steps() const {

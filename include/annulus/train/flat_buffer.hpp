@@ -8,7 +8,7 @@
 
 namespace annulus::train {
 
-/// A flat fp32 buffer in the memory of the host or of a device, of which the host reads and writes pieces.
+/// A flat fp32 buffer in the memory of the host or of a device, of which the host reads and writes chunks.
 /// Refers to the memory of the View that it is made from.
 class FlatBuffer {
  public:

@@ -25,8 +25,7 @@ Workspace workspace(const Kokkos::Cuda& exec, std::size_t bytes) {
 }
 
 LaunchOptions launch_options(const KernelOptions& options) {
-  return {options.free_multiprocessors, options.deterministic, options.fresh_out, options.fresh_dq,
-          options.fresh_dkv};
+  return {options.free_sms, options.deterministic, options.fresh_out, options.fresh_dq, options.fresh_dkv};
 }
 
 /// Calls action(head_dim, an integral constant).

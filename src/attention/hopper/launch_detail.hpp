@@ -14,18 +14,18 @@ namespace annulus::attention::hopper {
 #define ANNULUS_RETURN_ON_ERROR(call) \
   if (const cudaError_t error = (call); error != cudaSuccess) return error
 
-/// Starts a persistent kernel: a block for each multiprocessor that it may have.
+/// Starts a persistent kernel: a block for each SM that it may have.
 template <class Kernel, class Parameters>
 cudaError_t launch_persistent(Kernel kernel, int threads, int bytes, const Parameters& parameters,
                               const LaunchOptions& options, cudaStream_t stream) {
-  int device = 0, multiprocessors = 0;
+  int device = 0, sms = 0;
   ANNULUS_RETURN_ON_ERROR(cudaGetDevice(&device));
-  ANNULUS_RETURN_ON_ERROR(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  ANNULUS_RETURN_ON_ERROR(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   // More than 48 KiB of shared memory has to be asked for, once for each device.
   ANNULUS_RETURN_ON_ERROR(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   const std::int64_t work = std::int64_t{parameters.order.heads} * parameters.order.tiles;
-  const auto blocks = static_cast<unsigned>(
-      std::min<std::int64_t>(work, std::max(multiprocessors - options.free_multiprocessors, 1)));
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::int64_t>(work, std::max(sms - options.free_sms, 1)));
   kernel<<<blocks, static_cast<unsigned>(threads), static_cast<std::size_t>(bytes), stream>>>(parameters);
   return cudaGetLastError();
 }

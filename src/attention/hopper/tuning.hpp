@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Tile shapes, and why they are what they are. A multiprocessor has 227 KB of shared memory and 65536
+/// Tile shapes, and why they are what they are. An SM has 227 KB of shared memory and 65536
 /// registers for the one block that runs on it.
 namespace annulus::attention::hopper {
 
@@ -68,7 +68,7 @@ struct BackwardTile {
   static constexpr int consumer_registers = 232, producer_registers = 40;
   static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
   /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
-  /// more heads at once they wait less and read more. Measured with 2 to 16 (132 multiprocessors, 8192 to
+  /// more heads at once they wait less and read more. Measured with 2 to 16 (132 SMs, 8192 to
   /// 65536 rows; head_dim 64 and 128): waiting for the start weighs more where walks are short.
   static constexpr std::int64_t heads_in_section(std::int64_t key_tiles, bool ordered) {
     return head_dim <= 64 || (ordered && key_tiles <= 64) ? 8 : 4;

@@ -21,8 +21,8 @@ __device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row
   const ResidueClasses& classes = sides.classes;
   if (!classes.some) return {0, 0};
   const std::int64_t position = sides.own(classes.row(row, own_class));
-  const KeyRange reach = sides.own_is_query ? p.mask.reach(position, p.mask.left, p.mask.right)
-                                            : p.mask.reach(position, p.mask.right, p.mask.left);
+  const KeyRange reach = sides.own_is_query ? p.mask.key_range(position, p.mask.left, p.mask.right)
+                                            : p.mask.key_range(position, p.mask.right, p.mask.left);
   const int other_class = sides.other_class(own_class);
   const auto below = [&](std::int64_t end) {
     return static_cast<int>(classes.rows(sides.other.rows_below(end), other_class));

@@ -82,8 +82,8 @@ class Walk {
  private:
   /// The row of the other side where the reach of a position begins or ends, before dilation and blocks.
   __device__ int row_limit(std::int64_t position, bool end) const {
-    const KeyRange reach = owner == Owner::queries ? rule_.reach(position, rule_.left, rule_.right)
-                                                   : rule_.reach(position, rule_.right, rule_.left);
+    const KeyRange reach = owner == Owner::queries ? rule_.key_range(position, rule_.left, rule_.right)
+                                                   : rule_.key_range(position, rule_.right, rule_.left);
     return static_cast<int>(inner_.rows_below(end ? reach.end : reach.begin));
   }
 

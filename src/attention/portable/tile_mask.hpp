@@ -10,15 +10,15 @@ namespace annulus::attention::portable {
 /// Rows of `kv` outside which no row of `q` has a key; the intervals of keys move forward with the query. `q`
 /// is not empty.
 KOKKOS_INLINE_FUNCTION RowRange key_rows(const MaskRule& rule, const PositionMap& q, const PositionMap& kv) {
-  return {kv.rows_below(rule.reach(q.front(), rule.left, rule.right).begin),
-          kv.rows_below(rule.reach(q.back(), rule.left, rule.right).end)};
+  return {kv.rows_below(rule.key_range(q.front(), rule.left, rule.right).begin),
+          kv.rows_below(rule.key_range(q.back(), rule.left, rule.right).end)};
 }
 
 /// Rows of `q` outside which no row attends to a row of `kv`. `kv` is not empty.
 KOKKOS_INLINE_FUNCTION RowRange query_rows(const MaskRule& rule, const PositionMap& q,
                                            const PositionMap& kv) {
-  return {q.rows_below(rule.reach(kv.front(), rule.right, rule.left).begin),
-          q.rows_below(rule.reach(kv.back(), rule.right, rule.left).end)};
+  return {q.rows_below(rule.key_range(kv.front(), rule.right, rule.left).begin),
+          q.rows_below(rule.key_range(kv.back(), rule.right, rule.left).end)};
 }
 
 /// Writes what the rows of `q` may attend to. The caller's barrier makes it visible.

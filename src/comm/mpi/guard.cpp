@@ -198,7 +198,7 @@ void MpiGuard::report_stall(Watch::Limit limit) {
   write_line(
       rank_,
       fmt::format("{}the run ends because a wait has taken longer than {} s; where ranks are no more "
-                  "than slow, raise the limit (run.stall_limit in training, --stall-limit)",
+                  "than slow, raise the limit (run.stall_timeout in training, --stall-timeout)",
                   silent.empty()
                       ? ""
                       : fmt::format("no answer within {} s from rank {}: killed, stopped or out of reach; ",

@@ -61,8 +61,8 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
       flights_(
           std::max(options.channels, 0) + 1, [this] { return errors(); }, [this] { abort(); }) {
   require(options.channels > 0, "NCCL: {} channels: give at least 1", options.channels);
-  require(options.most_blocks >= 0,
-          "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice", options.most_blocks);
+  require(options.max_ctas >= 0, "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice",
+          options.max_ctas);
   if (!options.multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
   ANNULUS_CUDA_CALL(cudaSetDevice, device_);
   ways_ = nccl_ways(control, device_);
@@ -77,8 +77,8 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
   control.broadcast(HostExec(), &id, sizeof id, 0);
   const Watch::Waiting waiting(watch_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  if (options.most_blocks > 0) config.maxCTAs = options.most_blocks;
-  // Hopper's NCCL starts its blocks in clusters of four, each of which waits until as many multiprocessors of
+  if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
+  // Hopper's NCCL starts its blocks in clusters of four, each of which waits until as many SMs of
   // one GPC are free: beside a kernel that fills most of them it waits for the kernel's end. Blocks by
   // themselves fit anywhere.
   config.cgaClusterSize = 1;

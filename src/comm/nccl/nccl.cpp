@@ -65,7 +65,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     return fmt::format(
         "nccl {}.{}.{}, {}, {} channels{}; {}", version / 10000, version / 100 % 100, version % 100,
         link_->ways(), link_->channels(),
-        options_.most_blocks > 0 ? fmt::format(" of at most {} thread blocks", options_.most_blocks) : "",
+        options_.max_ctas > 0 ? fmt::format(" of at most {} thread blocks", options_.max_ctas) : "",
         control_->description());
   }
 

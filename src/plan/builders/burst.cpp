@@ -5,8 +5,8 @@
 namespace annulus::plan {
 
 Plan make_burst(const Problem& problem, Pass pass) {
-  return circulate("burst", problem, pass, pass == Pass::forward ? keys_travel(pass) : queries_travel(),
-                   {.group_size = problem.ranks()});
+  return circulate("burst", problem, pass, pass == Pass::forward ? circulate_kv(pass) : circulate_q(),
+                   {.inner_size = problem.ranks()});
 }
 
 }  // namespace annulus::plan

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "plan/builders/parts.hpp"
-#include "plan/needs/attended.hpp"
+#include "plan/needs/shard_pairs.hpp"
 #include "plan/rectangle.hpp"
 
 namespace annulus::plan {
 namespace {
 
-/// What a pass exchanges beforehand, and what of it stays with the queries' and the keys' ranks until it goes
-/// home.
+/// What a pass exchanges beforehand, and what of it stays with the queries' and the keys' ranks until it
+/// returns.
 struct Exchanged {
   std::vector<Tensor> inputs, query_sums, key_sums;
 };
@@ -27,15 +27,15 @@ Exchanged exchanged(Pass pass) {
 
 /// Steps of a plan: one in which inputs are exchanged while each rank computes within its own shard; those of
 /// `between_`, of which the last one with computes takes a step for each rank of a group, so that the sums of
-/// one rank's queries go home while those of the next are computed; in a backward, one in which dK and dV go
-/// home; and the one that waits for what is still under way.
+/// one rank's queries return while those of the next are computed; in a backward pass, one in which dK and dV
+/// return; and the one that waits for what is still under way.
 ///
 /// Slots of a rank, by tensor: 1 … H−1 what the other ranks of its group own; behind them H for each exchange
 /// slot of `between_`, by place of the owner.
 class HeadExchange {
  public:
   HeadExchange(const Problem& problem, const Grid& grid, const Plan& between)
-      : meetings_(problem), grid_(grid), between_(between), tensors_(exchanged(between.pass)) {
+      : shard_pairs_(problem), grid_(grid), between_(between), tensors_(exchanged(between.pass)) {
     if (between_.steps == 0) return;
     const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
     for (int rank = 0; rank < problem.ranks(); ++rank) {
@@ -53,12 +53,13 @@ class HeadExchange {
 
   /// The ranks of a group follow one another, so the groups' period counts their ranks.
   int period() const {
-    const bool same = grid_.placement == Placement::head_first && meetings_.all_meet() && meetings_.even();
+    const bool same =
+        grid_.placement == Placement::head_first && shard_pairs_.all_active() && shard_pairs_.even();
     return same ? between_.period * size() : 0;
   }
 
   Step step(int rank, int t) const {
-    const Self self{rank, grid_.context(rank, ranks()), grid_.place(rank, ranks())};
+    const Self self{rank, grid_.ring_rank(rank, ranks()), grid_.ulysses_rank(rank, ranks())};
     Step step;
     if (t == 0) {
       exchange_inputs(step, self);
@@ -77,17 +78,19 @@ class HeadExchange {
 
  private:
   struct Self {
-    int rank, context, place;
+    int rank, ring_rank, ulysses_rank;
   };
 
-  const Problem& problem() const { return meetings_.problem(); }
-  int ranks() const { return meetings_.ranks(); }
-  int size() const { return grid_.heads; }
-  int rank_at(int context, int place) const { return grid_.rank(context, place, ranks()); }
+  const Problem& problem() const { return shard_pairs_.problem(); }
+  int ranks() const { return shard_pairs_.ranks(); }
+  int size() const { return grid_.ulysses_degree; }
+  int rank_at(int ring_rank, int ulysses_rank) const { return grid_.rank(ring_rank, ulysses_rank, ranks()); }
   /// The rank of the group that is `places` behind.
-  int member(const Self& self, int places) const { return rank_at(self.context, place_behind(self, places)); }
+  int member(const Self& self, int places) const {
+    return rank_at(self.ring_rank, place_behind(self, places));
+  }
   int place_behind(const Self& self, int places) const {
-    return ((self.place + places) % size() + size()) % size();
+    return ((self.ulysses_rank + places) % size() + size()) % size();
   }
 
   HeadRange heads(int place) const {
@@ -99,15 +102,15 @@ class HeadExchange {
   }
 
   /// What of a rank's shard somebody needs, for the heads of the rank at `place` of a group.
-  Piece piece(Tensor tensor, int owner, int place) const {
+  TensorSlice slice(Tensor tensor, int owner, int place) const {
     const bool query = is_query_side(tensor);
     return {tensor, owner, (query ? queries_ : keys_)[static_cast<std::size_t>(owner)],
             query ? heads(place) : kv_heads(place)};
   }
 
-  /// What of it belongs to a piece of the group's shard, whose rows the ranks hold one after the other.
-  Piece piece(const Piece& of_group, int owner_place, int place) const {
-    Piece own = piece(of_group.tensor, rank_at(of_group.owner, owner_place), place);
+  /// What of it belongs to a slice of the group's shard, whose rows the ranks hold one after the other.
+  TensorSlice slice(const TensorSlice& of_group, int owner_place, int place) const {
+    TensorSlice own = slice(of_group.tensor, rank_at(of_group.owner, owner_place), place);
     const std::int64_t rows = between_.problem.shard(of_group.owner).count;
     const std::int64_t first = rows * owner_place / size();
     own.rows = intersection(own.rows, {of_group.rows.begin - first, of_group.rows.end - first});
@@ -116,22 +119,22 @@ class HeadExchange {
 
   /// The slot of this rank for the shard of the rank at `place`, where the group's plan has `slot`.
   Slot slot(const Self& self, Slot slot, int place) const {
-    if (slot != home) return size() * slot + place;
-    return place == self.place ? home : place_behind({0, 0, place}, -self.place);
+    if (slot != local_slot) return size() * slot + place;
+    return place == self.ulysses_rank ? local_slot : place_behind({0, 0, place}, -self.ulysses_rank);
   }
 
   /// Step of the plan at which step `inner` of the group's plan begins.
   int first(int inner) const { return inner + (inner <= last_computes_ ? 1 : size()); }
 
   bool computes_in(int inner) const {
-    for (int context = 0; context < grid_.contexts(ranks()); ++context) {
-      if (!between_.step(context, inner).computes.empty()) return true;
+    for (int ring_rank = 0; ring_rank < grid_.ring_degree(ranks()); ++ring_rank) {
+      if (!between_.step(ring_rank, inner).computes.empty()) return true;
     }
     return inner == 0;
   }
 
   static void add(std::vector<Transfer>& transfers, Transfer transfer, int wait) {
-    if (transfer.piece.rows.empty()) return;
+    if (transfer.slice.rows.empty()) return;
     transfer.wait = wait;
     transfers.push_back(transfer);
   }
@@ -144,37 +147,39 @@ class HeadExchange {
       const int their_place = place_behind(self, places), landing = place_behind(self, -places);
       for (const Tensor tensor : tensors_.inputs) {
         add(step.sends,
-            transfer(problem(), piece(tensor, self.rank, their_place), Channel::activations, to, home, 0), 1);
+            transfer(problem(), slice(tensor, self.rank, their_place), Channel::activations, to, local_slot,
+                     0),
+            1);
         add(step.receives,
-            transfer(problem(), piece(tensor, from, self.place), Channel::activations, from,
-                     slot(self, home, landing), 0),
+            transfer(problem(), slice(tensor, from, self.ulysses_rank), Channel::activations, from,
+                     slot(self, local_slot, landing), 0),
             1);
       }
       for (const auto* sums : {&tensors_.query_sums, &tensors_.key_sums}) {
         for (const Tensor tensor : *sums) {
-          const Piece cleared = piece(tensor, from, self.place);
-          if (!cleared.rows.empty()) step.clears.push_back({cleared, slot(self, home, landing)});
+          const TensorSlice cleared = slice(tensor, from, self.ulysses_rank);
+          if (!cleared.rows.empty()) step.clears.push_back({cleared, slot(self, local_slot, landing)});
         }
       }
     }
-    if (meetings_.any(self.rank, self.rank)) {
+    if (shard_pairs_.any(self.rank, self.rank)) {
       step.computes.push_back(work(self, self.rank, self.rank));
     }
   }
 
-  /// The sums of the queries of the rank whose turn was last; they wait until all are home, so that ranks
-  /// whose turns take longer hold up nobody.
+  /// The sums of the queries of the rank whose turn was last; they wait until all have returned, so that
+  /// ranks whose turns take longer hold up nobody.
   void return_queries(Step& step, const Self& self, int t, int turn) const {
     const int to = member(self, -turn), from = member(self, turn);
     const int arrival = first(between_.steps);
     for (const Tensor tensor : tensors_.query_sums) {
       add(step.sends,
-          transfer(problem(), piece(tensor, to, self.place), Channel::gradients, to,
-                   slot(self, home, place_behind(self, -turn)), t),
+          transfer(problem(), slice(tensor, to, self.ulysses_rank), Channel::gradients, to,
+                   slot(self, local_slot, place_behind(self, -turn)), t),
           arrival);
       add(step.receives,
-          transfer(problem(), piece(tensor, self.rank, place_behind(self, turn)), Channel::gradients, from,
-                   home, t),
+          transfer(problem(), slice(tensor, self.rank, place_behind(self, turn)), Channel::gradients, from,
+                   local_slot, t),
           arrival);
     }
   }
@@ -184,14 +189,14 @@ class HeadExchange {
       const int to = member(self, -places), from = member(self, places);
       for (const Tensor tensor : tensors_.key_sums) {
         add(step.sends,
-            transfer(problem(), piece(tensor, to, self.place), Channel::gradients, to,
-                     slot(self, home, place_behind(self, -places)), t),
+            transfer(problem(), slice(tensor, to, self.ulysses_rank), Channel::gradients, to,
+                     slot(self, local_slot, place_behind(self, -places)), t),
             t + 1);
-        Transfer receive = transfer(problem(), piece(tensor, self.rank, place_behind(self, places)),
-                                    Channel::gradients, from, home, t);
+        Transfer receive = transfer(problem(), slice(tensor, self.rank, place_behind(self, places)),
+                                    Channel::gradients, from, local_slot, t);
         if (shares_kv_heads_) {  // other ranks return sums of the same heads
           receive.slot = slot(self, 1, places);
-          receive.arrival = Arrival::add;
+          receive.on_receive = OnReceive::add;
         }
         add(step.receives, receive, t + 1);
       }
@@ -203,11 +208,11 @@ class HeadExchange {
   /// Step `inner` of the group's plan, or, with `turn`, the part of it with the queries of one rank of the
   /// group: its own last.
   void run(Step& step, const Self& self, int inner, std::optional<int> turn) const {
-    const Step group = between_.step(self.context, inner);
+    const Step group = between_.step(self.ring_rank, inner);
     if (turn.value_or(0) == 0) {
       for (const Clear& clear : group.clears) {
         for (int place = 0; place < size(); ++place) {
-          const Piece cleared = piece(clear.piece, place, self.place);
+          const TensorSlice cleared = slice(clear.slice, place, self.ulysses_rank);
           if (!cleared.rows.empty()) step.clears.push_back({cleared, slot(self, clear.slot, place)});
         }
       }
@@ -225,10 +230,10 @@ class HeadExchange {
   void translate(std::vector<Transfer>& transfers, const Self& self, const Transfer& group) const {
     for (int place = 0; place < size(); ++place) {
       Transfer own = group;
-      own.piece = piece(group.piece, place, self.place);
-      own.peer = rank_at(group.peer, self.place);
+      own.slice = slice(group.slice, place, self.ulysses_rank);
+      own.peer = rank_at(group.peer, self.ulysses_rank);
       own.slot = slot(self, group.slot, place);
-      own.target = group.arrival == Arrival::store ? home : slot(self, group.target, place);
+      own.target = group.on_receive == OnReceive::store ? local_slot : slot(self, group.target, place);
       own.post = first(group.post);
       add(transfers, own, first(group.wait));
     }
@@ -237,7 +242,7 @@ class HeadExchange {
   void translate(Step& step, const Self& self, const Compute& group, int q, int kv) const {
     const int q_rank = rank_at(group.q_shard, q), kv_rank = rank_at(group.kv_shard, kv);
     const bool done_before = q_rank == self.rank && kv_rank == self.rank;  // while inputs were exchanged
-    if (done_before || !meetings_.any(q_rank, kv_rank)) return;
+    if (done_before || !shard_pairs_.any(q_rank, kv_rank)) return;
     Compute own = work(self, q_rank, kv_rank);
     own.q_slot = slot(self, group.q_slot, q);
     own.kv_slot = slot(self, group.kv_slot, kv);
@@ -247,15 +252,15 @@ class HeadExchange {
   }
 
   Compute work(const Self& self, int q_rank, int kv_rank) const {
-    const Meeting meeting = meetings_.cuts() ? meetings_.of(q_rank, kv_rank)
-                                             : Meeting{queries_[static_cast<std::size_t>(q_rank)],
-                                                       keys_[static_cast<std::size_t>(kv_rank)]};
-    Compute work = compute(problem(), q_rank, kv_rank, meeting);
-    work.heads = heads(self.place);
+    const ActiveRows active = shard_pairs_.cuts() ? shard_pairs_.of(q_rank, kv_rank)
+                                                  : ActiveRows{queries_[static_cast<std::size_t>(q_rank)],
+                                                               keys_[static_cast<std::size_t>(kv_rank)]};
+    Compute work = compute(problem(), q_rank, kv_rank, active);
+    work.heads = heads(self.ulysses_rank);
     return work;
   }
 
-  Meetings meetings_;
+  ShardPairs shard_pairs_;
   Grid grid_;
   Plan between_;
   Exchanged tensors_;
@@ -268,7 +273,7 @@ class HeadExchange {
 }  // namespace
 
 Plan exchange_heads(std::string schedule, const Problem& problem, const Grid& grid, const Plan& between) {
-  if (grid.heads == 1) {
+  if (grid.ulysses_degree == 1) {
     Plan plan = between;
     plan.schedule = std::move(schedule);
     plan.problem = problem;

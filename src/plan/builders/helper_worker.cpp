@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/builders/parts.hpp"
-#include "plan/needs/attended.hpp"
+#include "plan/needs/shard_pairs.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 struct Task {
   int q = 0, kv = 0;
   bool helping = false;
-  Meeting meeting;
+  ActiveRows active;
 };
 
 /// Round of hop t: every rank works with what the rank t places before it (around the ring) owns. That rank
@@ -26,9 +26,9 @@ struct Task {
 /// results during the round behind, always directly between the two ranks.
 class HelperWorker {
  public:
-  HelperWorker(const Problem& problem, Pass pass) : meetings_(problem), pass_(pass) {
+  HelperWorker(const Problem& problem, Pass pass) : shard_pairs_(problem), pass_(pass) {
     const int ranks = problem.ranks();
-    const std::vector<bool> meets = meetings_.hops();
+    const std::vector<bool> meets = shard_pairs_.hops();
     const auto at = [&meets](int hop) { return meets[static_cast<std::size_t>(hop)]; };
     hops_.push_back(0);
     for (int hop = 1; 2 * hop <= ranks; ++hop) {
@@ -53,15 +53,15 @@ class HelperWorker {
   }
 
  private:
-  static constexpr Slot landing = 3;  // of results that come home
+  static constexpr Slot landing = 3;  // of results that return to this rank
 
   /// Of what a round needs from elsewhere and of what it gives back.
   static Slot slot(int round) { return 1 + round % 2; }
 
-  const Problem& problem() const { return meetings_.problem(); }
+  const Problem& problem() const { return shard_pairs_.problem(); }
   int rounds() const { return static_cast<int>(hops_.size()); }
-  int before(int rank, int round) const { return meetings_.turned(rank, -hop(round)); }
-  int behind(int rank, int round) const { return meetings_.turned(rank, hop(round)); }
+  int before(int rank, int round) const { return shard_pairs_.turned(rank, -hop(round)); }
+  int behind(int rank, int round) const { return shard_pairs_.turned(rank, hop(round)); }
   int hop(int round) const { return hops_[static_cast<std::size_t>(round)]; }
 
   std::optional<Task> task(int rank, int round) const {
@@ -69,8 +69,8 @@ class HelperWorker {
     Task task{std::max(rank, other), std::min(rank, other), other > rank, {}};
     // Half way round, the rank t places before and the one t places behind are the same: the worker does it.
     if (task.helping && 2 * hop(round) == problem().ranks()) return std::nullopt;
-    task.meeting = meetings_.of(task.q, task.kv);
-    if (task.meeting.empty()) return std::nullopt;
+    task.active = shard_pairs_.of(task.q, task.kv);
+    if (task.active.empty()) return std::nullopt;
     return task;
   }
 
@@ -85,9 +85,9 @@ class HelperWorker {
     return task.helping ? std::vector{Tensor::dq} : std::vector{Tensor::dk, Tensor::dv};
   }
 
-  Piece piece(const Task& task, Tensor tensor) const {
-    return is_query_side(tensor) ? part(problem(), tensor, task.q, task.meeting.q)
-                                 : part(problem(), tensor, task.kv, task.meeting.kv);
+  TensorSlice slice(const Task& task, Tensor tensor) const {
+    return is_query_side(tensor) ? part(problem(), tensor, task.q, task.active.q)
+                                 : part(problem(), tensor, task.kv, task.active.kv);
   }
 
   /// For the next round.
@@ -95,13 +95,14 @@ class HelperWorker {
     const int round = t + 1, from = before(rank, round), to = behind(rank, round);
     if (const auto theirs = task(to, round)) {
       for (const Tensor tensor : inputs(*theirs)) {
-        step.sends.push_back(transfer(problem(), piece(*theirs, tensor), Channel::activations, to, home, t));
+        step.sends.push_back(
+            transfer(problem(), slice(*theirs, tensor), Channel::activations, to, local_slot, t));
       }
     }
     if (const auto mine = task(rank, round)) {
       for (const Tensor tensor : inputs(*mine)) {
         step.receives.push_back(
-            transfer(problem(), piece(*mine, tensor), Channel::activations, from, slot(round), t));
+            transfer(problem(), slice(*mine, tensor), Channel::activations, from, slot(round), t));
       }
     }
   }
@@ -112,14 +113,14 @@ class HelperWorker {
     if (const auto mine = task(rank, round)) {
       for (const Tensor tensor : results(*mine)) {
         step.sends.push_back(
-            transfer(problem(), piece(*mine, tensor), Channel::gradients, to, slot(round), t));
+            transfer(problem(), slice(*mine, tensor), Channel::gradients, to, slot(round), t));
       }
     }
     if (const auto theirs = task(from, round)) {
       for (const Tensor tensor : results(*theirs)) {
         step.receives.push_back(
-            homecoming(transfer(problem(), piece(*theirs, tensor), Channel::gradients, from, landing, t),
-                       pass_ == Pass::forward ? Arrival::merge : Arrival::add));
+            return_to_owner(transfer(problem(), slice(*theirs, tensor), Channel::gradients, from, landing, t),
+                            pass_ == Pass::forward ? OnReceive::merge : OnReceive::add));
       }
     }
   }
@@ -127,16 +128,16 @@ class HelperWorker {
   void run(Step& step, int rank, int round) const {
     const auto task = this->task(rank, round);
     if (!task) return;
-    Compute work = compute(problem(), task->q, task->kv, task->meeting);
+    Compute work = compute(problem(), task->q, task->kv, task->active);
     if (round > 0) {
       (task->helping ? work.q_slot : work.kv_slot) = slot(round);
       (task->helping ? work.out_slot : work.kv_grad_slot) = slot(round);
-      for (const Tensor tensor : results(*task)) step.clears.push_back({piece(*task, tensor), slot(round)});
+      for (const Tensor tensor : results(*task)) step.clears.push_back({slice(*task, tensor), slot(round)});
     }
     step.computes.push_back(work);
   }
 
-  Meetings meetings_;
+  ShardPairs shard_pairs_;
   Pass pass_;
   std::vector<int> hops_;  // of the rounds
   int steps_ = 0;

@@ -13,11 +13,11 @@
 namespace annulus::plan {
 namespace {
 
-/// The problem with context groups in the place of ranks.
+/// The problem with Ulysses groups in the place of ranks.
 Problem between_groups(const Problem& problem, const Grid& grid) {
   Problem groups = problem;
-  const int contexts = grid.contexts(problem.ranks());
-  groups.topology = Topology::uniform(contexts, contexts);
+  const int ring_degree = grid.ring_degree(problem.ranks());
+  groups.topology = Topology::uniform(ring_degree, ring_degree);
   groups.grid = {};
   return groups;
 }
@@ -35,7 +35,7 @@ void check_heads(const std::string& schedule, const Problem& problem, int ranks_
 }
 
 std::string text(const Grid& grid, int ranks) {
-  const std::string sizes = fmt::format("hybrid:{}x{}", grid.heads, grid.contexts(ranks));
+  const std::string sizes = fmt::format("hybrid:{}x{}", grid.ulysses_degree, grid.ring_degree(ranks));
   return grid.placement == Placement::head_first ? sizes
                                                  : fmt::format("{}:{}", sizes, name_of(grid.placement));
 }
@@ -43,8 +43,8 @@ std::string text(const Grid& grid, int ranks) {
 /// Ring attention between groups. Of its heads each rank of a group has some, which are not cut again.
 Plan ring_of_groups(const Problem& problem, const Grid& grid, Pass pass) {
   const Problem groups = between_groups(problem, grid);
-  return circulate("ring", groups, pass, keys_travel(pass),
-                   {.group_size = groups.ranks(), .cuts_heads = false});
+  return circulate("ring", groups, pass, circulate_kv(pass),
+                   {.inner_size = groups.ranks(), .cuts_heads = false});
 }
 
 }  // namespace
@@ -52,14 +52,14 @@ Plan ring_of_groups(const Problem& problem, const Grid& grid, Pass pass) {
 Plan make_ulysses(const Problem& problem, Pass pass) {
   problem.check();
   const Grid grid{problem.ranks(), Placement::head_first};
-  check_heads("ulysses", problem, grid.heads);
+  check_heads("ulysses", problem, grid.ulysses_degree);
   return exchange_heads("ulysses", problem, grid, ring_of_groups(problem, grid, pass));
 }
 
 Plan make_hybrid(const Problem& problem, Pass pass) {
   problem.check();
   const std::string schedule = text(problem.grid, problem.ranks());
-  check_heads(schedule, problem, problem.grid.heads);
+  check_heads(schedule, problem, problem.grid.ulysses_degree);
   return exchange_heads(schedule, problem, problem.grid, ring_of_groups(problem, problem.grid, pass));
 }
 

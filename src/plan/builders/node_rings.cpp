@@ -23,14 +23,14 @@ int node_size(std::string_view schedule, const Topology& topology) {
 Plan make_topology_burst(const Problem& problem, Pass pass) {
   constexpr std::string_view name = "topology-burst";
   return circulate(std::string(name), problem, pass,
-                   pass == Pass::forward ? keys_travel(pass) : queries_travel(),
-                   {.group_size = node_size(name, problem.topology)});
+                   pass == Pass::forward ? circulate_kv(pass) : circulate_q(),
+                   {.inner_size = node_size(name, problem.topology)});
 }
 
 Plan make_hierarchical(const Problem& problem, Pass pass) {
   constexpr std::string_view name = "hierarchical";
-  return circulate(std::string(name), problem, pass, keys_travel(pass),
-                   {.group_size = node_size(name, problem.topology)});
+  return circulate(std::string(name), problem, pass, circulate_kv(pass),
+                   {.inner_size = node_size(name, problem.topology)});
 }
 
 Plan make_double_ring(const Problem& problem, Pass pass, std::optional<int> window) {
@@ -42,7 +42,7 @@ Plan make_double_ring(const Problem& problem, Pass pass, std::optional<int> wind
             *window, problem.ranks(), largest_divisor(problem.ranks(), *window));
   }
   const int size = window ? *window : node_size(name, problem.topology);
-  return circulate(name, problem, pass, keys_travel(pass), {.group_size = size, .gradients_alone = true});
+  return circulate(name, problem, pass, circulate_kv(pass), {.inner_size = size, .gradients_alone = true});
 }
 
 }  // namespace annulus::plan

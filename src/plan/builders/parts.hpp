@@ -7,22 +7,22 @@
 #include <annulus/base/error.hpp>
 #include <annulus/plan/plan.hpp>
 
-#include "plan/needs/attended.hpp"
+#include "plan/needs/shard_pairs.hpp"
 
 /// Parts of steps that builders put together.
 namespace annulus::plan {
 
 /// Rows of a shard, with all heads of the tensor.
-inline Piece part(const Problem& problem, Tensor tensor, int owner, RowRange rows) {
+inline TensorSlice part(const Problem& problem, Tensor tensor, int owner, RowRange rows) {
   return {tensor, owner, rows, {0, is_query_side(tensor) ? problem.heads : problem.kv_heads}};
 }
 
 /// One side of a message that travels from step `post` to the next one.
-inline Transfer transfer(const Problem& problem, const Piece& piece, Channel channel, int peer, Slot slot,
-                         int post) {
+inline Transfer transfer(const Problem& problem, const TensorSlice& slice, Channel channel, int peer,
+                         Slot slot, int post) {
   Transfer transfer;
-  transfer.piece = piece;
-  transfer.wire = problem.wire(piece.tensor);
+  transfer.slice = slice;
+  transfer.wire = problem.wire(slice.tensor);
   transfer.channel = channel;
   transfer.peer = peer;
   transfer.slot = slot;
@@ -31,10 +31,10 @@ inline Transfer transfer(const Problem& problem, const Piece& piece, Channel cha
   return transfer;
 }
 
-/// A receive that is added to, or merged into, what home holds.
-inline Transfer homecoming(Transfer receive, Arrival arrival) {
-  receive.arrival = arrival;
-  receive.target = home;
+/// A receive at the owner: the sum is added to, or merged into, its local buffer.
+inline Transfer return_to_owner(Transfer receive, OnReceive on_receive) {
+  receive.on_receive = on_receive;
+  receive.target = local_slot;
   return receive;
 }
 
@@ -57,10 +57,10 @@ Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
   return plan;
 }
 
-/// All heads of what two shards have in common, at home on all sides.
-inline Compute compute(const Problem& problem, int q, int kv, const Meeting& meeting) {
+/// All heads of the active rows of two shards, all in the local buffers.
+inline Compute compute(const Problem& problem, int q, int kv, const ActiveRows& active) {
   return {
-      .q_shard = q, .kv_shard = kv, .q_rows = meeting.q, .kv_rows = meeting.kv, .heads = {0, problem.heads}};
+      .q_shard = q, .kv_shard = kv, .q_rows = active.q, .kv_rows = active.kv, .heads = {0, problem.heads}};
 }
 
 }  // namespace annulus::plan

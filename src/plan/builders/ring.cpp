@@ -5,7 +5,7 @@
 namespace annulus::plan {
 
 Plan make_ring(const Problem& problem, Pass pass) {
-  return circulate("ring", problem, pass, keys_travel(pass), {.group_size = problem.ranks()});
+  return circulate("ring", problem, pass, circulate_kv(pass), {.inner_size = problem.ranks()});
 }
 
 }  // namespace annulus::plan

@@ -48,7 +48,7 @@ class Tail {
 
   void add_part(std::vector<Transfer>& to, const std::vector<Transfer>& whole, int part) const {
     for (Transfer transfer : whole) {
-      transfer.piece.heads = is_query_side(transfer.piece.tensor) ? query_heads(part) : kv_heads(part);
+      transfer.slice.heads = is_query_side(transfer.slice.tensor) ? query_heads(part) : kv_heads(part);
       transfer.post += part;
       transfer.wait += part;
       to.push_back(std::move(transfer));

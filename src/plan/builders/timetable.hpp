@@ -4,28 +4,28 @@
 #include <optional>
 #include <vector>
 
-#include "plan/needs/reach.hpp"
+#include "plan/needs/ring_routes.hpp"
 
 namespace annulus::plan {
 
-/// How the sums of a circulation (gradients) travel.
+/// When the sums of a circulation (gradients) are sent.
 enum class Sums : std::uint8_t {
   none,
   overlapped,  ///< while the next round computes
   alone        ///< between rounds, while nothing computes
 };
 
-/// When the rounds of a ring of rings run. A loop is one turn of the inner rings; in its round b each rank
+/// When the rounds of a two-level ring run. A loop is one turn of the inner rings; in its round b each rank
 /// works with the shard that has come to it by inner hop b, in loop a by outer hop a. All ranks keep the same
 /// time.
 ///
 /// Sums of a round leave in the step after it; `alone`, the next round waits until they have arrived. Sums of
-/// a loop are complete one step after its end, leave for the next group then, and arrive when the next loop
-/// ends; `alone`, they leave and arrive between the two loops.
+/// a loop are complete one step after its end, leave for the next inner ring then, and arrive when the next
+/// loop ends; `alone`, they leave and arrive between the two loops.
 class Timetable {
  public:
-  /// `rounds` of each loop, of rings of `group_size` ranks.
-  Timetable(std::vector<int> rounds, int group_size, Sums sums);
+  /// `rounds` of each loop, of rings of `inner_size` ranks.
+  Timetable(std::vector<int> rounds, int inner_size, Sums sums);
 
   int loops() const { return static_cast<int>(starts_.size()) - 2; }
 
@@ -34,12 +34,12 @@ class Timetable {
   /// Round that a step computes.
   std::optional<Hop> round_computed(int step) const;
 
-  /// Loop that begins with a step: the inputs of the next one leave for the next group.
+  /// Loop that begins with a step: the inputs of the next one leave for the next inner ring.
   std::optional<int> loop_begun(int step) const;
   /// Step that waits for these inputs.
   int inputs_arrive(int loop) const { return start(loop + 1) - (sums_ == Sums::alone ? 1 : 0); }
 
-  /// Loop whose sums leave for the next group in a step.
+  /// Loop whose sums leave for the next inner ring in a step.
   std::optional<int> loop_summed(int step) const;
   /// Step that waits for the sums of a loop.
   int sums_arrive(int loop) const { return start(sums_ == Sums::alone ? loop + 1 : loop + 2); }
@@ -52,7 +52,7 @@ class Timetable {
 
   std::vector<int> rounds_;  // of each loop, and of one more
   std::vector<int> starts_;  // of each loop, and of the two that would follow
-  int group_size_;
+  int inner_size_;
   Sums sums_;
 };
 

@@ -59,8 +59,8 @@ bool Region::touches(const Rectangle& where) const {
   return std::ranges::any_of(parts_, [&](const Rectangle& part) { return overlap(part, where); });
 }
 
-void Buffer::begin(const Piece& piece) {
-  held = piece;
+void Buffer::begin(const TensorSlice& slice) {
+  held = slice;
   contributed.clear();
   sent_on.clear();
   history = 0;

@@ -37,14 +37,14 @@ struct Use {
 /// One slot of one tensor of one rank. Of a sum (o and lse of a forward, gradients), besides what it holds:
 /// which of it has contributions that are to go on from here, and which has gone.
 struct Buffer {
-  std::optional<Piece> held;  // nothing: undefined
+  std::optional<TensorSlice> held;  // nothing: undefined
   Region contributed, sent_on;
   std::uint64_t history = 0;  // of o and lse: fingerprint of all that was added up; both have the same
   std::vector<Use> sends, landings;
   bool known = false;  // somebody has used it
 
-  /// Holds a piece from now on, of which nothing has been added up.
-  void begin(const Piece& piece);
+  /// Holds a slice from now on, of which nothing has been added up.
+  void begin(const TensorSlice& slice);
   /// A posted transfer that touches `where`: any, or only a landing one. Null when there is none.
   const Use* use_of(const Rectangle& where, bool landing_only) const;
 };

@@ -41,21 +41,22 @@ Tensor other_half(Tensor tensor) {
 
 }  // namespace
 
-Flow::Flow(const Premises& premises, int rank, Findings& findings)
+Flow::Flow(const Premises& premises, int rank, Diagnostics& diagnostics)
     : premises_(premises),
-      findings_(findings),
+      diagnostics_(diagnostics),
       rank_(rank),
       waits_(static_cast<std::size_t>(premises.steps)) {}
 
 template <class... Args>
 void Flow::fault(const std::string& subject, fmt::format_string<Args...> text, Args&&... args) {
-  findings_.add("rank {}, step {}: {}: {}", rank_, step_, subject,
-                fmt::format(text, std::forward<Args>(args)...));
+  diagnostics_.add("rank {}, step {}: {}: {}", rank_, step_, subject,
+                   fmt::format(text, std::forward<Args>(args)...));
 }
 
 Buffer& Flow::buffer(Tensor tensor, Slot slot) {
   Buffer& found = memory_.at(tensor, slot);
-  if (!found.known && slot == home && (among(tensor, inputs_of(pass())) || among(tensor, sums_of(pass()))))
+  if (!found.known && slot == local_slot &&
+      (among(tensor, inputs_of(pass())) || among(tensor, sums_of(pass()))))
     found.begin(premises_.whole(tensor, rank_));
   found.known = true;
   return found;
@@ -76,7 +77,7 @@ void Flow::enter(int number, const Step& step) {
   for (const Transfer& send : step.sends) {
     const Posted sent = posted(send, false);
     post_send(sent);
-    if (is_half(pass(), send.piece.tensor)) halves.push_back(sent);
+    if (is_half(pass(), send.slice.tensor)) halves.push_back(sent);
   }
   check_pairs(halves);
   for (const Transfer& receive : step.receives) post_receive(posted(receive, true));
@@ -84,7 +85,7 @@ void Flow::enter(int number, const Step& step) {
 }
 
 void Flow::release(const Posted& posted, bool landing) {
-  Buffer& slot = buffer(posted.transfer.piece.tensor, posted.transfer.slot);
+  Buffer& slot = buffer(posted.transfer.slice.tensor, posted.transfer.slot);
   auto& uses = landing ? slot.landings : slot.sends;
   const auto found = std::ranges::find(uses, posted.number, &Use::transfer);
   *found = uses.back();
@@ -92,7 +93,7 @@ void Flow::release(const Posted& posted, bool landing) {
 }
 
 void Flow::run(const Clear& clear) {
-  const Tensor tensor = clear.piece.tensor;
+  const Tensor tensor = clear.slice.tensor;
   if (!among(tensor, sums_of(pass())))
     return fault(describe(clear), "{} is no sum of the {}", name_of(tensor), name_of(pass()));
   Buffer& slot = buffer(tensor, clear.slot);
@@ -100,7 +101,7 @@ void Flow::run(const Clear& clear) {
     return fault(describe(clear), "overwrites {} while it is {}", describe_slot(clear.slot), use->describe());
   }
   check_sent_on(slot, tensor, clear.slot, [&] { return describe(clear); });
-  slot.begin(clear.piece);
+  slot.begin(clear.slice);
 }
 
 // --- Posts
@@ -108,47 +109,47 @@ void Flow::run(const Clear& clear) {
 
 Flow::Posted Flow::posted(const Transfer& transfer, bool receives) {
   Posted posted{transfer, transfers_++, 0, false};
-  const Tensor tensor = transfer.piece.tensor;
+  const Tensor tensor = transfer.slice.tensor;
   if (is_half(pass(), tensor)) posted.index = counts_[{receives, transfer.peer, transfer.channel, tensor}]++;
   return posted;
 }
 
 std::uint64_t Flow::Posted::source() const {
-  const Piece& piece = transfer.piece;
-  return fingerprint({transfer.peer, static_cast<int>(transfer.channel), index, piece.rows.begin,
-                      piece.rows.end, packed(piece.heads)});
+  const TensorSlice& slice = transfer.slice;
+  return fingerprint({transfer.peer, static_cast<int>(transfer.channel), index, slice.rows.begin,
+                      slice.rows.end, packed(slice.heads)});
 }
 
 void Flow::post_send(const Posted& posted) {
   const Transfer& send = posted.transfer;
   const auto subject = [&] { return describe_send(send); };
-  const Rectangle where = rectangle(send.piece);
-  Buffer* source = readable(send.piece, send.slot, subject);
-  if (source != nullptr && among(send.piece.tensor, sums_of(pass()))) {
+  const Rectangle where = rectangle(send.slice);
+  Buffer* source = readable(send.slice, send.slot, subject);
+  if (source != nullptr && among(send.slice.tensor, sums_of(pass()))) {
     if (source->sent_on.touches(where))
       fault(subject(), "{} has been sent on before: what it holds would count twice",
             describe_slot(send.slot));
     source->sent_on.add(where);
     source->contributed.subtract(where);
   }
-  buffer(send.piece.tensor, send.slot).sends.push_back({posted.number, false, where});
+  buffer(send.slice.tensor, send.slot).sends.push_back({posted.number, false, where});
   waits_[static_cast<std::size_t>(send.wait)].sends.push_back(posted);
 }
 
 void Flow::post_receive(const Posted& posted) {
   const Transfer& receive = posted.transfer;
-  const Tensor tensor = receive.piece.tensor;
+  const Tensor tensor = receive.slice.tensor;
   const auto subject = [&] { return describe_receive(receive); };
   Buffer& landing = buffer(tensor, receive.slot);
-  const bool at_home = receive.slot == home;
-  const Rectangle where = at_home ? rectangle(receive.piece) : everything;
-  if (at_home && (receive.arrival != Arrival::store || receive.piece.owner != rank_ ||
-                  !among(tensor, sums_of(pass())))) {
+  const bool at_owner = receive.slot == local_slot;
+  const Rectangle where = at_owner ? rectangle(receive.slice) : everything;
+  if (at_owner && (receive.on_receive != OnReceive::store || receive.slice.owner != rank_ ||
+                   !among(tensor, sums_of(pass())))) {
     fault(subject(), "would overwrite what the rank owns; let it land in an exchange slot");
   }
   if (const Use* use = landing.use_of(where, false))
     fault(subject(), "overwrites {} while it is {}", describe_slot(receive.slot), use->describe());
-  if (!at_home) {
+  if (!at_owner) {
     check_sent_on(landing, tensor, receive.slot, subject);
     landing.held.reset();
     landing.contributed.clear();
@@ -163,13 +164,13 @@ void Flow::check_pairs(const std::vector<Posted>& sends) {
     const Transfer& a = sent.transfer;
     const auto partner = std::ranges::find_if(sends, [&](const Posted& other) {
       const Transfer& b = other.transfer;
-      return b.piece.tensor == other_half(a.piece.tensor) && b.piece.owner == a.piece.owner &&
-             b.piece.rows == a.piece.rows && b.piece.heads == a.piece.heads && b.slot == a.slot &&
+      return b.slice.tensor == other_half(a.slice.tensor) && b.slice.owner == a.slice.owner &&
+             b.slice.rows == a.slice.rows && b.slice.heads == a.slice.heads && b.slot == a.slot &&
              b.peer == a.peer && b.channel == a.channel && other.index == sent.index;
     });
     if (partner == sends.end())
-      fault(describe_send(a), "no {} leaves with it", name_of(other_half(a.piece.tensor)));
-    else if (a.piece.tensor == Tensor::o)
+      fault(describe_send(a), "no {} leaves with it", name_of(other_half(a.slice.tensor)));
+    else if (a.slice.tensor == Tensor::o)
       check_agreement(a.slot, [&] { return describe_send(a); });
   }
 }
@@ -180,25 +181,25 @@ void Flow::check_pairs(const std::vector<Posted>& sends) {
 void Flow::arrive(Posted& landed, std::vector<Posted>& all) {
   if (landed.arrived) return;
   landed.arrived = true;
-  switch (landed.transfer.arrival) {
-    case Arrival::store:
+  switch (landed.transfer.on_receive) {
+    case OnReceive::store:
       return store(landed);
-    case Arrival::add:
+    case OnReceive::add:
       return add(landed);
-    case Arrival::merge:
+    case OnReceive::merge:
       return merge(landed, all);
   }
 }
 
 void Flow::store(const Posted& landed) {
   const Transfer& receive = landed.transfer;
-  const bool sum = among(receive.piece.tensor, sums_of(pass()));
-  Buffer& slot = buffer(receive.piece.tensor, receive.slot);
-  const Rectangle where = rectangle(receive.piece);
-  if (receive.slot != home) {
-    slot.begin(receive.piece);
+  const bool sum = among(receive.slice.tensor, sums_of(pass()));
+  Buffer& slot = buffer(receive.slice.tensor, receive.slot);
+  const Rectangle where = rectangle(receive.slice);
+  if (receive.slot != local_slot) {
+    slot.begin(receive.slice);
   } else if (slot.contributed.touches(where)) {
-    return fault(describe_receive(receive), "overwrites contributions that home already holds");
+    return fault(describe_receive(receive), "overwrites contributions that the local buffer already holds");
   }
   if (!sum) return;
   slot.contributed.add(where);
@@ -208,21 +209,21 @@ void Flow::store(const Posted& landed) {
 
 void Flow::add(const Posted& landed) {
   const Transfer& receive = landed.transfer;
-  contribute(receive.piece, receive.target, landed.source(), [&] { return describe_receive(receive); });
+  contribute(receive.slice, receive.target, landed.source(), [&] { return describe_receive(receive); });
 }
 
 void Flow::merge(Posted& landed, std::vector<Posted>& all) {
   const Transfer& a = landed.transfer;
   const auto partner = std::ranges::find_if(all, [&](const Posted& other) {
     const Transfer& b = other.transfer;
-    return !other.arrived && b.arrival == a.arrival && b.piece.tensor != a.piece.tensor &&
-           b.piece.owner == a.piece.owner && b.piece.rows == a.piece.rows && b.piece.heads == a.piece.heads &&
+    return !other.arrived && b.on_receive == a.on_receive && b.slice.tensor != a.slice.tensor &&
+           b.slice.owner == a.slice.owner && b.slice.rows == a.slice.rows && b.slice.heads == a.slice.heads &&
            b.peer == a.peer && b.channel == a.channel && b.slot == a.slot && b.target == a.target &&
            b.post == a.post && other.index == landed.index;
   });
   if (partner == all.end()) {
     return fault(describe_receive(a), "no {} arrives with it to be merged",
-                 name_of(other_half(a.piece.tensor)));
+                 name_of(other_half(a.slice.tensor)));
   }
   partner->arrived = true;
   for (const Posted* half : {&std::as_const(landed), &std::as_const(*partner)}) add(*half);
@@ -234,16 +235,16 @@ void Flow::merge(Posted& landed, std::vector<Posted>& all) {
 void Flow::run(const Compute& compute) {
   const auto subject = [&] { return describe(compute); };
   for (const Tensor tensor : inputs_of(pass()))
-    readable(piece_of(compute, tensor), is_query_side(tensor) ? compute.q_slot : compute.kv_slot, subject);
+    readable(slice_of(compute, tensor), is_query_side(tensor) ? compute.q_slot : compute.kv_slot, subject);
   if (pass() == Pass::forward) check_agreement(compute.out_slot, subject);
   const std::uint64_t what = scramble(static_cast<std::uint64_t>(++computes_));
   for (const Tensor tensor : sums_of(pass())) {
-    contribute(piece_of(compute, tensor), is_query_side(tensor) ? compute.out_slot : compute.kv_grad_slot,
+    contribute(slice_of(compute, tensor), is_query_side(tensor) ? compute.out_slot : compute.kv_grad_slot,
                what, subject);
   }
 }
 
-Piece Flow::piece_of(const Compute& compute, Tensor tensor) const {
+TensorSlice Flow::slice_of(const Compute& compute, Tensor tensor) const {
   if (is_query_side(tensor)) return {tensor, compute.q_shard, compute.q_rows, compute.heads};
   const int group = premises_.problem.group();
   return {tensor,
@@ -255,20 +256,20 @@ Piece Flow::piece_of(const Compute& compute, Tensor tensor) const {
 // --- Slots
 // ---------------------------------------------------------------------------------------------------
 
-/// The slot, when it holds all of `piece` and nothing is landing there.
+/// The slot, when it holds all of `slice` and nothing is landing there.
 template <class Subject>
-Buffer* Flow::readable(const Piece& piece, Slot slot, const Subject& subject) {
-  Buffer& found = buffer(piece.tensor, slot);
-  if (found.use_of(rectangle(piece), true) != nullptr) {
-    fault(subject(), "needs {} in {} while it is received into", describe(piece), describe_slot(slot));
+Buffer* Flow::readable(const TensorSlice& slice, Slot slot, const Subject& subject) {
+  Buffer& found = buffer(slice.tensor, slot);
+  if (found.use_of(rectangle(slice), true) != nullptr) {
+    fault(subject(), "needs {} in {} while it is received into", describe(slice), describe_slot(slot));
     return nullptr;
   }
   if (!found.held) {
-    fault(subject(), "needs {} in {}, which is undefined", describe(piece), describe_slot(slot));
+    fault(subject(), "needs {} in {}, which is undefined", describe(slice), describe_slot(slot));
     return nullptr;
   }
-  if (found.held->owner != piece.owner || !rectangle(*found.held).contains(rectangle(piece))) {
-    fault(subject(), "needs {} in {}, which holds {}", describe(piece), describe_slot(slot),
+  if (found.held->owner != slice.owner || !rectangle(*found.held).contains(rectangle(slice))) {
+    fault(subject(), "needs {} in {}, which holds {}", describe(slice), describe_slot(slot),
           describe(*found.held));
     return nullptr;
   }
@@ -277,16 +278,16 @@ Buffer* Flow::readable(const Piece& piece, Slot slot, const Subject& subject) {
 
 /// Adds to a sum, or merges into it, where nobody sends it or has sent it on.
 template <class Subject>
-void Flow::contribute(const Piece& piece, Slot slot, std::uint64_t what, const Subject& subject) {
-  if (!among(piece.tensor, sums_of(pass())))
-    return fault(subject(), "{} is no sum of the {}", name_of(piece.tensor), name_of(pass()));
-  Buffer* target = readable(piece, slot, subject);
+void Flow::contribute(const TensorSlice& slice, Slot slot, std::uint64_t what, const Subject& subject) {
+  if (!among(slice.tensor, sums_of(pass())))
+    return fault(subject(), "{} is no sum of the {}", name_of(slice.tensor), name_of(pass()));
+  Buffer* target = readable(slice, slot, subject);
   if (target == nullptr) return;
-  const Rectangle where = rectangle(piece);
+  const Rectangle where = rectangle(slice);
   if (target->use_of(where, false) != nullptr)
-    fault(subject(), "changes {} in {} while it is sent", describe(piece), describe_slot(slot));
+    fault(subject(), "changes {} in {} while it is sent", describe(slice), describe_slot(slot));
   else if (target->sent_on.touches(where))
-    fault(subject(), "adds to {} in {}, which has been sent on", describe(piece), describe_slot(slot));
+    fault(subject(), "adds to {} in {}, which has been sent on", describe(slice), describe_slot(slot));
   target->contributed.add(where);
   target->history += what;
 }
@@ -306,7 +307,7 @@ void Flow::check_sent_on(const Buffer& slot, Tensor tensor, Slot number, const S
   if (!slot.held || slot.contributed.empty()) return;
   const Rectangle& lost = slot.contributed.parts().front();
   fault(subject(), "the sum {} in {} is lost: it has not been sent on",
-        describe(Piece{tensor, slot.held->owner, lost.rows, lost.heads}), describe_slot(number));
+        describe(TensorSlice{tensor, slot.held->owner, lost.rows, lost.heads}), describe_slot(number));
 }
 
 void Flow::finish() {
@@ -316,7 +317,7 @@ void Flow::finish() {
     for (std::size_t slot = 1; slot < slots.size(); ++slot)
       check_sent_on(slots[slot], tensor, static_cast<Slot>(slot), subject);
   }
-  if (pass() == Pass::forward) check_agreement(home, subject);
+  if (pass() == Pass::forward) check_agreement(local_slot, subject);
 }
 
 }  // namespace annulus::plan::validation

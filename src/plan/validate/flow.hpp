@@ -8,15 +8,16 @@
 #include <annulus/plan/proof.hpp>
 
 #include "plan/validate/contents.hpp"
-#include "plan/validate/findings.hpp"
+#include "plan/validate/diagnostics.hpp"
 
 namespace annulus::plan::validation {
 
 /// Follows the contents of one rank's slots through its steps, which are well formed: what is read is there,
-/// nothing is overwritten in use, and every contribution to a sum goes on exactly once or rests at home.
+/// nothing is overwritten in use, and every contribution to a sum goes on exactly once or rests in the
+/// owner's local buffer.
 class Flow {
  public:
-  Flow(const Premises& premises, int rank, Findings& findings);
+  Flow(const Premises& premises, int rank, Diagnostics& diagnostics);
 
   /// The next step.
   void enter(int number, const Step& step);
@@ -29,13 +30,13 @@ class Flow {
     Transfer transfer;
     std::int64_t number = 0;       // among this rank's transfers
     std::int64_t index = 0;        // of o and lse: among those of this tensor from that rank on that channel
-    bool arrived = false;          // its arrival action has run
+    bool arrived = false;          // its receive action has run
     std::uint64_t source() const;  // of o and lse: names the two messages that belong together
   };
   struct Waits {
     std::vector<Posted> sends, receives;  // in the order in which they were posted
   };
-  using Lane = std::tuple<bool, int, Channel, Tensor>;  // receives, peer, …
+  using MessageStream = std::tuple<bool, int, Channel, Tensor>;  // receives, peer, …
 
   Pass pass() const { return premises_.pass; }
   Buffer& buffer(Tensor tensor, Slot slot);
@@ -50,25 +51,25 @@ class Flow {
   void merge(Posted& landed, std::vector<Posted>& all);
   void store(const Posted& landed);
   void add(const Posted& landed);
-  Piece piece_of(const Compute& compute, Tensor tensor) const;
+  TensorSlice slice_of(const Compute& compute, Tensor tensor) const;
 
   template <class... Args>
   void fault(const std::string& subject, fmt::format_string<Args...> text, Args&&... args);
   template <class Subject>
-  Buffer* readable(const Piece& piece, Slot slot, const Subject& subject);
+  Buffer* readable(const TensorSlice& slice, Slot slot, const Subject& subject);
   template <class Subject>
-  void contribute(const Piece& piece, Slot slot, std::uint64_t what, const Subject& subject);
+  void contribute(const TensorSlice& slice, Slot slot, std::uint64_t what, const Subject& subject);
   template <class Subject>
   void check_agreement(Slot slot, const Subject& subject);
   template <class Subject>
   void check_sent_on(const Buffer& slot, Tensor tensor, Slot number, const Subject& subject);
 
   const Premises& premises_;
-  Findings& findings_;
+  Diagnostics& diagnostics_;
   int rank_, step_ = 0;
   Memory memory_;
-  std::vector<Waits> waits_;             // [step]
-  std::map<Lane, std::int64_t> counts_;  // of o and lse
+  std::vector<Waits> waits_;                      // [step]
+  std::map<MessageStream, std::int64_t> counts_;  // of o and lse
   std::int64_t transfers_ = 0, computes_ = 0;
 };
 

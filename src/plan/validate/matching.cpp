@@ -15,15 +15,15 @@ struct PostedEnd {
 struct LaneEnds {
   std::vector<PostedEnd> sends, receives;
 };
-using Lanes = std::map<Lane, LaneEnds>;
+using Lanes = std::map<MessageStream, LaneEnds>;
 
-Lane sending(int rank, const Transfer& send) {
+MessageStream sending(int rank, const Transfer& send) {
   return {rank, send.peer, send.channel};
 }
 
-Lane receiving(const Scope& scope, int rank, const Transfer& receive) {
-  const int from = scope.standing_for(receive.peer);
-  return {from, scope.translation.rank(rank, from - receive.peer), receive.channel};
+MessageStream receiving(const Scope& scope, int rank, const Transfer& receive) {
+  const int from = scope.representative(receive.peer);
+  return {from, scope.shift.rank(rank, from - receive.peer), receive.channel};
 }
 
 std::string place(const End& end) {
@@ -31,7 +31,7 @@ std::string place(const End& end) {
 }
 
 /// The messages of a lane, in order.
-void compare(const Scope& scope, const Lane& lane, const LaneEnds& ends, Findings& findings) {
+void compare(const Scope& scope, const MessageStream& lane, const LaneEnds& ends, Diagnostics& diagnostics) {
   const auto name = [&] {
     return fmt::format("messages from rank {} to rank {} on channel {}", lane.from, lane.to,
                        name_of(lane.channel));
@@ -41,46 +41,46 @@ void compare(const Scope& scope, const Lane& lane, const LaneEnds& ends, Finding
   for (std::size_t k = 0; k < common; ++k) {
     const End &sender = ends.sends[k].end, &receiver = ends.receives[k].end;
     const Transfer &send = *ends.sends[k].transfer, &receive = *ends.receives[k].transfer;
-    if (send.piece != scope.translation.piece(receive.piece, distance)) {
-      findings.add("{}: number {} is sent as {} ({}), but received as {} ({})", name(), k,
-                   describe(send.piece), place(sender), describe(receive.piece), place(receiver));
+    if (send.slice != scope.shift.slice(receive.slice, distance)) {
+      diagnostics.add("{}: number {} is sent as {} ({}), but received as {} ({})", name(), k,
+                      describe(send.slice), place(sender), describe(receive.slice), place(receiver));
     } else if (send.wire != receive.wire) {
-      findings.add("{}: number {}, {}, is sent as {} ({}), but received as {} ({})", name(), k,
-                   describe(send.piece), name_of(send.wire), place(sender), name_of(receive.wire),
-                   place(receiver));
+      diagnostics.add("{}: number {}, {}, is sent as {} ({}), but received as {} ({})", name(), k,
+                      describe(send.slice), name_of(send.wire), place(sender), name_of(receive.wire),
+                      place(receiver));
     }
   }
   for (std::size_t k = common; k < ends.sends.size(); ++k) {
-    findings.add("{}: {}: {} has no receive", name(), place(ends.sends[k].end),
-                 describe_send(*ends.sends[k].transfer));
+    diagnostics.add("{}: {}: {} has no receive", name(), place(ends.sends[k].end),
+                    describe_send(*ends.sends[k].transfer));
   }
   for (std::size_t k = common; k < ends.receives.size(); ++k) {
-    findings.add("{}: {}: {} has no send", name(), place(ends.receives[k].end),
-                 describe_receive(*ends.receives[k].transfer));
+    diagnostics.add("{}: {}: {} has no send", name(), place(ends.receives[k].end),
+                    describe_receive(*ends.receives[k].transfer));
   }
 }
 
 }  // namespace
 
-const Transfer& Matching::send(const Script& script, int message) const {
+const Transfer& Matching::send(const ExpandedPlan& expanded, int message) const {
   const End& end = messages[static_cast<std::size_t>(message)].sender;
-  return script.at(end.rank, end.step).sends[static_cast<std::size_t>(end.index)];
+  return expanded.at(end.rank, end.step).sends[static_cast<std::size_t>(end.index)];
 }
-const Transfer& Matching::receive(const Script& script, int message) const {
+const Transfer& Matching::receive(const ExpandedPlan& expanded, int message) const {
   const End& end = messages[static_cast<std::size_t>(message)].receiver;
-  return script.at(end.rank, end.step).receives[static_cast<std::size_t>(end.index)];
+  return expanded.at(end.rank, end.step).receives[static_cast<std::size_t>(end.index)];
 }
 
-Matching match(const Script& script, Findings& findings) {
-  const Scope& scope = script.scope;
+Matching match(const ExpandedPlan& expanded, Diagnostics& diagnostics) {
+  const Scope& scope = expanded.scope;
   Matching matching;
   Lanes lanes;
-  matching.sends.resize(static_cast<std::size_t>(scope.walked()));
+  matching.sends.resize(static_cast<std::size_t>(scope.representatives()));
   matching.receives.resize(matching.sends.size());
-  for (int rank = 0; rank < scope.walked(); ++rank) {
+  for (int rank = 0; rank < scope.representatives(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     for (int step = 0; step < scope.plan.steps; ++step) {
-      const Step& at = script.at(rank, step);
+      const Step& at = expanded.at(rank, step);
       matching.sends[r].emplace_back(at.sends.size(), -1);
       matching.receives[r].emplace_back(at.receives.size(), -1);
       for (int i = 0; const Transfer& send : at.sends)
@@ -94,7 +94,7 @@ Matching match(const Script& script, Findings& findings) {
                   [static_cast<std::size_t>(end.index)];
   };
   for (const auto& [lane, ends] : lanes) {
-    compare(scope, lane, ends, findings);
+    compare(scope, lane, ends, diagnostics);
     for (std::size_t k = 0; k < std::min(ends.sends.size(), ends.receives.size()); ++k) {
       const Message message{ends.sends[k].end, ends.receives[k].end};
       number(matching.sends, message.sender) = number(matching.receives, message.receiver) =
@@ -105,7 +105,8 @@ Matching match(const Script& script, Findings& findings) {
   return matching;
 }
 
-void explain_messages(const Scope& scope, const std::vector<MessageSum>& unanswered, Findings& findings) {
+void explain_messages(const Scope& scope, const std::vector<MessageSum>& unanswered,
+                      Diagnostics& diagnostics) {
   constexpr int most_senders = 8;  // of so many at a time the messages fit into memory
   std::vector<bool> explained(unanswered.size());
   int senders = 0;
@@ -113,25 +114,27 @@ void explain_messages(const Scope& scope, const std::vector<MessageSum>& unanswe
     explained[rank] = unanswered[rank].contents != 0;
     if (explained[rank]) ++senders;
   }
-  const auto wanted = [&](const Lane& lane) { return explained[static_cast<std::size_t>(lane.from)]; };
+  const auto wanted = [&](const MessageStream& lane) {
+    return explained[static_cast<std::size_t>(lane.from)];
+  };
   std::deque<Transfer> transfers;
   Lanes lanes;
-  for (int rank = 0; rank < scope.walked(); ++rank) {
+  for (int rank = 0; rank < scope.representatives(); ++rank) {
     for (int number = 0; number < scope.plan.steps; ++number) {
       const Step step = scope.plan.step(rank, number);
       for (int i = 0; const Transfer& send : step.sends) {
         const End end{rank, number, i++};
-        if (const Lane lane = sending(rank, send); wanted(lane))
+        if (const MessageStream lane = sending(rank, send); wanted(lane))
           lanes[lane].sends.push_back({end, &transfers.emplace_back(send)});
       }
       for (int i = 0; const Transfer& receive : step.receives) {
         const End end{rank, number, i++};
-        if (const Lane lane = receiving(scope, rank, receive); wanted(lane))
+        if (const MessageStream lane = receiving(scope, rank, receive); wanted(lane))
           lanes[lane].receives.push_back({end, &transfers.emplace_back(receive)});
       }
     }
   }
-  for (const auto& [lane, ends] : lanes) compare(scope, lane, ends, findings);
+  for (const auto& [lane, ends] : lanes) compare(scope, lane, ends, diagnostics);
 }
 
 }  // namespace annulus::plan::validation

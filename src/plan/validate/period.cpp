@@ -17,8 +17,11 @@ std::int64_t size(const Step& step) {
 
 class Repetition {
  public:
-  Repetition(const Scope& scope, std::int64_t entries, Findings& findings)
-      : scope_(scope), entries_(entries), findings_(findings), periods_(scope.ranks() / scope.walked()) {}
+  Repetition(const Scope& scope, std::int64_t entries, Diagnostics& diagnostics)
+      : scope_(scope),
+        entries_(entries),
+        diagnostics_(diagnostics),
+        periods_(scope.ranks() / scope.representatives()) {}
 
   void check() {
     const int steps = scope_.plan.steps;
@@ -31,7 +34,8 @@ class Repetition {
     // The first and the last steps, and one in between, of as many ranks as possible.
     for (const int step : {0, steps / 2, steps - 1}) {
       std::int64_t entries = 0;
-      for (int rank = 0; rank < scope_.walked(); ++rank) entries += size(scope_.plan.step(rank, step));
+      for (int rank = 0; rank < scope_.representatives(); ++rank)
+        entries += size(scope_.plan.step(rank, step));
       check(step, 1, static_cast<int>(entries * periods_ * 3 / most_entries + 1));
     }
   }
@@ -39,12 +43,12 @@ class Repetition {
  private:
   /// A step of the ranks of every `stride`-th period from `first` on.
   void check(int step, int first, int stride) {
-    for (int rank = 0; rank < scope_.walked(); ++rank) {
-      const Step walked = scope_.plan.step(rank, step);
+    for (int rank = 0; rank < scope_.representatives(); ++rank) {
+      const Step original = scope_.plan.step(rank, step);
       for (int period = first; period < periods_; period += stride) {
-        const int by = period * scope_.walked();
-        if (scope_.plan.step(rank + by, step) == scope_.translation.step(walked, by)) continue;
-        findings_.add(
+        const int by = period * scope_.representatives();
+        if (scope_.plan.step(rank + by, step) == scope_.shift.step(original, by)) continue;
+        diagnostics_.add(
             "rank {}, step {}: is not what rank {} does, {} ranks on, though the plan has a period of {}",
             rank + by, step, rank, by, scope_.plan.period);
       }
@@ -53,14 +57,14 @@ class Repetition {
 
   const Scope& scope_;
   std::int64_t entries_;
-  Findings& findings_;
+  Diagnostics& diagnostics_;
   int periods_;
 };
 
 }  // namespace
 
-void check_period(const Scope& scope, std::int64_t entries, Findings& findings) {
-  Repetition(scope, entries, findings).check();
+void check_period(const Scope& scope, std::int64_t entries, Diagnostics& diagnostics) {
+  Repetition(scope, entries, diagnostics).check();
 }
 
 }  // namespace annulus::plan::validation

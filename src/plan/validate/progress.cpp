@@ -16,30 +16,30 @@ struct Group {
 
 class Progress {
  public:
-  Progress(const Script& script, const Matching& matching, Issue issue)
-      : script_(script),
+  Progress(const ExpandedPlan& expanded, const Matching& matching, Issue issue)
+      : expanded_(expanded),
         matching_(matching),
         issue_(issue),
-        ranks_(script.steps.size()),
+        ranks_(expanded.steps.size()),
         messages_(matching.messages.size()) {
-    for (auto& rank : ranks_) rank.waits.resize(static_cast<std::size_t>(script.scope.plan.steps));
+    for (auto& rank : ranks_) rank.waits.resize(static_cast<std::size_t>(expanded.scope.plan.steps));
     for (int message = 0; message < static_cast<int>(messages_.size()); ++message) {
       const Message& ends = matching.messages[static_cast<std::size_t>(message)];
-      waits(ends.sender.rank, matching.send(script, message).wait).push_back(message);
-      waits(ends.receiver.rank, matching.receive(script, message).wait).push_back(message);
+      waits(ends.sender.rank, matching.send(expanded, message).wait).push_back(message);
+      waits(ends.receiver.rank, matching.receive(expanded, message).wait).push_back(message);
     }
   }
 
-  void run(Findings& findings) {
-    for (int rank = 0; rank < script_.scope.walked(); ++rank) awake_.push_back(rank);
+  void run(Diagnostics& diagnostics) {
+    for (int rank = 0; rank < expanded_.scope.representatives(); ++rank) awake_.push_back(rank);
     while (!awake_.empty()) {
       const int rank = awake_.front();
       awake_.pop_front();
       advance(rank);
     }
-    for (int rank = 0; rank < script_.scope.walked(); ++rank) {
-      if (ranks_[static_cast<std::size_t>(rank)].next_step == script_.scope.plan.steps) continue;
-      report(rank, findings);
+    for (int rank = 0; rank < expanded_.scope.representatives(); ++rank) {
+      if (ranks_[static_cast<std::size_t>(rank)].next_step == expanded_.scope.plan.steps) continue;
+      report(rank, diagnostics);
     }
   }
 
@@ -69,13 +69,13 @@ class Progress {
 
   void advance(int rank) {
     RankState& self = ranks_[static_cast<std::size_t>(rank)];
-    while (self.next_step < script_.scope.plan.steps && blocker(rank) < 0) {
+    while (self.next_step < expanded_.scope.plan.steps && blocker(rank) < 0) {
       post(rank, self.next_step++);
     }
   }
 
   void post(int rank, int step) {
-    const Step& at = script_.at(rank, step);
+    const Step& at = expanded_.at(rank, step);
     const auto& sends = matching_.sends[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
     const auto& receives = matching_.receives[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
     auto& groups = ranks_[static_cast<std::size_t>(rank)].groups;
@@ -124,22 +124,22 @@ class Progress {
     if (!groups.empty()) starting_.push_back(rank);
   }
 
-  void report(int rank, Findings& findings) {
+  void report(int rank, Diagnostics& diagnostics) {
     const int step = ranks_[static_cast<std::size_t>(rank)].next_step, message = blocker(rank);
     const Message& ends = matching_.messages[static_cast<std::size_t>(message)];
     const bool receiving = ends.receiver.rank == rank;
     const int peer = receiving ? ends.sender.rank : ends.receiver.rank;
-    const std::string what = receiving ? describe_receive(matching_.receive(script_, message))
-                                       : describe_send(matching_.send(script_, message));
+    const std::string what = receiving ? describe_receive(matching_.receive(expanded_, message))
+                                       : describe_send(matching_.send(expanded_, message));
     const int posted = (receiving ? ends.receiver : ends.sender).step;
     const int partner = (receiving ? ends.sender : ends.receiver).step;
     if (issue_ == Issue::independent) {
-      findings.add(
+      diagnostics.add(
           "deadlock: rank {} waits in step {} for '{}' (posted in step {}), which rank {} posts in step {}, "
           "but it waits itself in step {}",
           rank, step, what, posted, peer, partner, ranks_[static_cast<std::size_t>(peer)].next_step);
     } else {
-      findings.add(
+      diagnostics.add(
           "deadlock when groups run one after another: rank {} waits in step {} for '{}' (posted in step "
           "{}), "
           "{}; rank {} {}",
@@ -154,7 +154,7 @@ class Progress {
                        name_of(groups.front().channel));
   }
 
-  const Script& script_;
+  const ExpandedPlan& expanded_;
   const Matching& matching_;
   Issue issue_;
   std::vector<RankState> ranks_;
@@ -165,8 +165,9 @@ class Progress {
 
 }  // namespace
 
-void check_progress(const Script& script, const Matching& matching, Issue issue, Findings& findings) {
-  Progress(script, matching, issue).run(findings);
+void check_progress(const ExpandedPlan& expanded, const Matching& matching, Issue issue,
+                    Diagnostics& diagnostics) {
+  Progress(expanded, matching, issue).run(diagnostics);
 }
 
 }  // namespace annulus::plan::validation

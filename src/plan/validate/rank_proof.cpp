@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "plan/validate/findings.hpp"
+#include "plan/validate/diagnostics.hpp"
 #include "plan/validate/fingerprint.hpp"
 #include "plan/validate/flow.hpp"
 #include "plan/validate/structure.hpp"
@@ -14,8 +14,8 @@ using validation::fingerprint;
 using validation::packed;
 using validation::scramble;
 
-Premises::Premises(const Problem& problem, Pass pass, int steps, int walked)
-    : problem(problem), pass(pass), steps(steps), walked(walked) {
+Premises::Premises(const Problem& problem, Pass pass, int steps, int representatives)
+    : problem(problem), pass(pass), steps(steps), representatives(representatives) {
   shards.reserve(static_cast<std::size_t>(problem.ranks()));
   for (int rank = 0; rank < problem.ranks(); ++rank) shards.push_back(problem.shard(rank));
   head_weights.push_back(0);
@@ -23,7 +23,7 @@ Premises::Premises(const Problem& problem, Pass pass, int steps, int walked)
     head_weights.push_back(head_weights.back() + fingerprint({head}));
 }
 
-Piece Premises::whole(Tensor tensor, int owner) const {
+TensorSlice Premises::whole(Tensor tensor, int owner) const {
   return {
       tensor, owner, {0, shard(owner).count}, {0, is_query_side(tensor) ? problem.heads : problem.kv_heads}};
 }
@@ -67,15 +67,15 @@ RowRange rows_or_whole(const Premises& premises, RowRange rows, int owner) {
 
 /// A message as both of its ends see it, with ranks counted from the sender.
 MessageSum sum_of(const Premises& premises, int from, int to, const Transfer& transfer, std::int64_t index) {
-  const Piece& piece = transfer.piece;
-  const RowRange rows = rows_or_whole(premises, piece.rows, piece.owner);
+  const TensorSlice& slice = transfer.slice;
+  const RowRange rows = rows_or_whole(premises, slice.rows, slice.owner);
   const std::int64_t kind =
-      (static_cast<std::int64_t>(piece.tensor) * 256 + static_cast<std::int64_t>(transfer.wire)) *
+      (static_cast<std::int64_t>(slice.tensor) * 256 + static_cast<std::int64_t>(transfer.wire)) *
           channel_count +
       static_cast<std::int64_t>(transfer.channel);
   const std::uint64_t contents =
-      fingerprint({distance(premises, from, to), distance(premises, from, piece.owner), kind, index,
-                   rows.begin, rows.end, packed(piece.heads)});
+      fingerprint({distance(premises, from, to), distance(premises, from, slice.owner), kind, index,
+                   rows.begin, rows.end, packed(slice.heads)});
   return {contents, scramble(contents ^ static_cast<std::uint64_t>(transfer.post))};
 }
 
@@ -84,7 +84,7 @@ bool is_partial(const Premises& premises, const Compute& compute) {
   const PositionMap &q = premises.shard(compute.q_shard), &kv = premises.shard(compute.kv_shard);
   const RowRange &queries = compute.q_rows, &keys = compute.kv_rows;
   if (queries.size() == q.count && keys.size() == kv.count) return false;
-  if (premises.walked < premises.ranks()) return true;  // a mask does not repeat itself
+  if (premises.representatives < premises.ranks()) return true;  // a mask does not repeat itself
   const Mask& mask = premises.problem.mask;
   const auto some = [&](RowRange rows, RowRange columns) {
     return !rows.empty() && !columns.empty() && !mask.is_empty(q.slice(rows), kv.slice(columns));
@@ -99,7 +99,7 @@ bool is_partial(const Premises& premises, const Compute& compute) {
 std::uint64_t expected_weight(const Premises& premises, int owner) {
   const HeadRange heads{0, premises.problem.heads};
   std::uint64_t weight = 0;
-  const bool repeats = premises.walked < premises.ranks();
+  const bool repeats = premises.representatives < premises.ranks();
   for (int kv = 0; kv < premises.ranks(); ++kv) {
     if (repeats || !premises.problem.mask.is_empty(premises.shard(owner), premises.shard(kv)))
       weight += weight_of(premises, owner, kv, heads);
@@ -122,7 +122,7 @@ struct RankProof::State {
 
   const Premises& premises;
   int rank, step = 0;
-  validation::Findings malformed, found;
+  validation::Diagnostics malformed, found;
   validation::Flow flow;
   std::vector<MessageSum> sent, received;
   std::vector<ComputeSum> computed;

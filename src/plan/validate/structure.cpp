@@ -7,8 +7,8 @@ namespace {
 
 class Structure {
  public:
-  Structure(const Premises& premises, int rank, int number, Findings& findings)
-      : premises_(premises), rank_(rank), step_(number), findings_(findings) {}
+  Structure(const Premises& premises, int rank, int number, Diagnostics& diagnostics)
+      : premises_(premises), rank_(rank), step_(number), diagnostics_(diagnostics) {}
 
   void check(const Step& step) {
     for (const Clear& clear : step.clears) check(clear);
@@ -23,8 +23,8 @@ class Structure {
  private:
   template <class... Args>
   void fault(const auto& subject, fmt::format_string<Args...> text, Args&&... args) {
-    findings_.add("rank {}, step {}: {}: {}", rank_, step_, subject(),
-                  fmt::format(text, std::forward<Args>(args)...));
+    diagnostics_.add("rank {}, step {}: {}: {}", rank_, step_, subject(),
+                     fmt::format(text, std::forward<Args>(args)...));
   }
 
   bool is_rank(int rank) const { return rank >= 0 && rank < premises_.ranks(); }
@@ -51,22 +51,23 @@ class Structure {
     }
   }
 
-  void check(const Piece& piece, const auto& subject) {
-    if (!is_rank(piece.owner)) return fault(subject, "rank {} does not exist", piece.owner);
-    check_rows(piece.rows, piece.owner, subject);
-    check_heads(piece.heads,
-                is_query_side(piece.tensor) ? premises_.problem.heads : premises_.problem.kv_heads, subject);
+  void check(const TensorSlice& slice, const auto& subject) {
+    if (!is_rank(slice.owner)) return fault(subject, "rank {} does not exist", slice.owner);
+    check_rows(slice.rows, slice.owner, subject);
+    check_heads(slice.heads,
+                is_query_side(slice.tensor) ? premises_.problem.heads : premises_.problem.kv_heads, subject);
   }
 
   void check(const Clear& clear) {
     const auto subject = [&] { return describe(clear); };
-    check(clear.piece, subject);
+    check(clear.slice, subject);
     check_slot(clear.slot, subject);
-    if (clear.slot == home) fault(subject, "home is the caller's; only exchange slots are cleared");
+    if (clear.slot == local_slot)
+      fault(subject, "the local buffer is the caller's; only exchange slots are cleared");
   }
 
   void check(const Transfer& transfer, const auto& subject) {
-    check(transfer.piece, subject);
+    check(transfer.slice, subject);
     check_slot(transfer.slot, subject);
     check_slot(transfer.target, subject);
     if (!is_rank(transfer.peer)) fault(subject, "rank {} does not exist", transfer.peer);
@@ -78,15 +79,15 @@ class Structure {
   }
 
   void check_arrival(const Transfer& receive) {
-    const Tensor tensor = receive.piece.tensor;
+    const Tensor tensor = receive.slice.tensor;
     const auto subject = [&] { return describe_receive(receive); };
-    if (receive.arrival == Arrival::add && !is_gradient(tensor)) {
+    if (receive.on_receive == OnReceive::add && !is_gradient(tensor)) {
       fault(subject, "only gradients are added on arrival");
     }
-    if (receive.arrival == Arrival::merge && tensor != Tensor::o && tensor != Tensor::lse) {
+    if (receive.on_receive == OnReceive::merge && tensor != Tensor::o && tensor != Tensor::lse) {
       fault(subject, "only o and lse are merged on arrival");
     }
-    if (receive.arrival != Arrival::store && receive.slot == receive.target) {
+    if (receive.on_receive != OnReceive::store && receive.slot == receive.target) {
       fault(subject, "lands in the slot that it is added to or merged into");
     }
   }
@@ -105,13 +106,14 @@ class Structure {
 
   const Premises& premises_;
   int rank_, step_;
-  Findings& findings_;
+  Diagnostics& diagnostics_;
 };
 
 }  // namespace
 
-void check_structure(const Premises& premises, int rank, int number, const Step& step, Findings& findings) {
-  Structure(premises, rank, number, findings).check(step);
+void check_structure(const Premises& premises, int rank, int number, const Step& step,
+                     Diagnostics& diagnostics) {
+  Structure(premises, rank, number, diagnostics).check(step);
 }
 
 }  // namespace annulus::plan::validation

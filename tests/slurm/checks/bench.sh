@@ -9,13 +9,13 @@ on_login scontrol reconfigure
 new_switches() { on_login scontrol -o show topology | grep -q 'SwitchName=leaf1 .*Nodes=n1,n3'; }
 within "the controller knows the new switches" new_switches
 log=$work/links.log
-job=$(submit --nodes=4 --ntasks-per-node=2 links "$work/cluster.toml" --no-kernels --least-bytes 4096 --most-bytes 262144 --repetitions 2 --seconds 0.05 | sed 's/job //')
+job=$(submit --nodes=4 --ntasks-per-node=2 links "$work/cluster.toml" --no-kernels --min-bytes 4096 --max-bytes 262144 --repetitions 2 --seconds 0.05 | sed 's/job //')
 ends "$job" COMPLETED
 said "nodes: n1 n3 n2 n4, below leaf1 leaf2"
 python3 -c 'import json, sys; hosts = json.load(open(sys.argv[1]))["topology"]["hosts"]; assert hosts == "n1 n1 n3 n3 n2 n2 n4 n4".split(), hosts' "$work/cluster.json" ||
   fail "ranks are not in the order of the switches"
-grep -q '^\[between\]' "$work/cluster.toml" || fail "no links between nodes in cluster.toml"
-"$bin/annulus-plan" --topology "$work/cluster.toml" --ranks 4 --ranks-per-node 2 --tokens 4096 >/dev/null || fail "annulus-plan does not take cluster.toml"
+grep -q '^\[inter_node\]' "$work/cluster.toml" || fail "no links between nodes in cluster.toml"
+"$bin/annulus-plan" --cluster "$work/cluster.toml" --ranks 4 --ranks-per-node 2 --tokens 4096 >/dev/null || fail "annulus-plan does not take cluster.toml"
 
 # The measured file chooses the schedule of a run.
 train chosen --nodes=2 --ntasks-per-node=2 -- --set attention.schedule=auto --set "attention.cluster=$work/cluster.toml" --set train.steps=5
@@ -24,7 +24,7 @@ said "attention was chosen: schedule"
 
 log=$work/bench.log
 jobs=$(submit --nodes 2,4 --open-mode=append bench-attention "$work/bench" --strong 512 --weak 128 --schedule ring topology-burst --heads 4 --kv-heads 2 --head-dim 16 \
-  --repetitions 2 --topology "$work/cluster.toml" --check)
+  --repetitions 2 --cluster "$work/cluster.toml" --check)
 last=$(sed -n 's/job \([0-9]*\): the report.*/\1/p' <<<"$jobs")
 ends "$last" COMPLETED
 python3 - "$work/bench/scaling.csv" <<'PYTHON' || fail "scaling.csv: $jobs"
@@ -35,7 +35,7 @@ wanted = {(n, s, t, p) for n, weak in (("2", "256"), ("4", "512")) for t in ("51
 assert found == wanted, (wanted - found, found - wanted)
 for r in rows:
     assert r["check_passed"].lower() in ("true", "1", "passed"), r["check_passed"]
-    assert float(r["tflops_per_rank"]) > 0 and float(r["predicted_seconds"]) > 0 and float(r["exposed_share"]) >= 0 and float(r["efficiency"]) > 0, r
+    assert float(r["tflops_per_rank"]) > 0 and float(r["predicted_seconds"]) > 0 and float(r["exposed_communication_share"]) >= 0 and float(r["efficiency"]) > 0, r
 PYTHON
 grep -q "<svg" "$work/bench/scaling.html" || fail "no drawings in scaling.html"
 

@@ -19,27 +19,28 @@ struct Share {
   std::vector<ComputeSum> computed;
   std::int64_t entries = 0;
 
-  explicit Share(int walked)
-      : unanswered(static_cast<std::size_t>(walked)), computed(static_cast<std::size_t>(walked)) {}
+  explicit Share(int representatives)
+      : unanswered(static_cast<std::size_t>(representatives)),
+        computed(static_cast<std::size_t>(representatives)) {}
 
   void take(const Scope& scope, int rank, const RankProof& proof) {
     for (int peer = 0; peer < scope.ranks(); ++peer) {
       const auto p = static_cast<std::size_t>(peer);
-      const auto walked = static_cast<std::size_t>(scope.standing_for(peer));
+      const auto representative = static_cast<std::size_t>(scope.representative(peer));
       unanswered[static_cast<std::size_t>(rank)] += proof.sent()[p];
-      unanswered[walked] -= proof.received()[p];
-      computed[walked] += proof.computed()[p];
+      unanswered[representative] -= proof.received()[p];
+      computed[representative] += proof.computed()[p];
     }
   }
 };
 
 }  // namespace
 
-Walked walk_ranks(const Scope& scope) {
-  std::vector<Share> shares(static_cast<std::size_t>(scope.workers), Share(scope.walked()));
+ProvedRanks prove_ranks(const Scope& scope) {
+  std::vector<Share> shares(static_cast<std::size_t>(scope.workers), Share(scope.representatives()));
   std::mutex mutex;
   std::map<int, std::vector<std::string>> malformed, flow;  // by rank
-  for_ranks(scope.walked(), scope.workers, [&](int worker, int rank) {
+  for_ranks(scope.representatives(), scope.workers, [&](int worker, int rank) {
     Share& share = shares[static_cast<std::size_t>(worker)];
     RankProof proof(scope.premises, rank);
     for (int number = 0; number < scope.plan.steps; ++number) {
@@ -52,13 +53,13 @@ Walked walk_ranks(const Scope& scope) {
     if (proof.malformed().empty() && proof.violations().empty()) return;
     const std::lock_guard lock(mutex);
     // The first ranks are enough: whoever has hundreds of findings wants to see the first.
-    if (malformed.size() < Findings::limit) malformed[rank] = proof.malformed();
-    if (flow.size() < Findings::limit) flow[rank] = proof.violations();
+    if (malformed.size() < Diagnostics::limit) malformed[rank] = proof.malformed();
+    if (flow.size() < Diagnostics::limit) flow[rank] = proof.violations();
   });
-  Walked all;
+  ProvedRanks all;
   for (const auto& [rank, messages] : malformed) all.malformed.add(messages);
   for (const auto& [rank, messages] : flow) all.flow.add(messages);
-  all.unanswered.resize(static_cast<std::size_t>(scope.walked()));
+  all.unanswered.resize(static_cast<std::size_t>(scope.representatives()));
   all.computed.resize(all.unanswered.size());
   for (const Share& share : shares) {
     for (std::size_t rank = 0; rank < all.unanswered.size(); ++rank) {

@@ -23,7 +23,8 @@ bool contains(std::string text, std::string part) {
 /// Collects findings about one node.
 class Check {
  public:
-  Check(const Machine& machine, std::vector<Finding>& findings) : host_(machine.host), findings_(findings) {}
+  Check(const Machine& machine, std::vector<Diagnostic>& diagnostics)
+      : host_(machine.host), findings_(diagnostics) {}
 
   template <class... Args>
   void error(fmt::format_string<Args...> text, Args&&... args) {
@@ -50,22 +51,22 @@ class Check {
   }
 
   const std::string& host_;
-  std::vector<Finding>& findings_;
+  std::vector<Diagnostic>& findings_;
 };
 
-void choose_gpus(const Machine& machine, const Profile& profile, Parts& parts, Check& check) {
+void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& resources, Check& check) {
   if (profile.gpus_assumed) {
-    parts.gpu_count = profile.gpus;
+    resources.gpu_count = profile.gpus;
     return;
   }
   std::vector<std::string> hidden;
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
     if (machine.gpus[i].ordinal >= 0)
-      parts.gpus.push_back(static_cast<int>(i));
+      resources.gpus.push_back(static_cast<int>(i));
     else
-      hidden.push_back(machine.gpus[i].place.bus);
+      hidden.push_back(machine.gpus[i].locality.bus);
   }
-  parts.gpu_count = static_cast<int>(parts.gpus.size());
+  resources.gpu_count = static_cast<int>(resources.gpus.size());
   if (!hidden.empty())
     check.warning(
         "GPUs {} are there, but not shown to this process: ask for all of a node (--gpus-per-node={}, "
@@ -80,7 +81,7 @@ void choose_gpus(const Machine& machine, const Profile& profile, Parts& parts, C
     const auto promised = [&](const std::string& name) { return contains(gpu.name, name); };
     if (profile.gpu.empty() || std::any_of(profile.gpu.begin(), profile.gpu.end(), promised)) continue;
     check.error("GPU {} is a '{}', but the profile promises {}: take the profile of this node type",
-                gpu.place.bus, gpu.name, fmt::join(profile.gpu, " or "));
+                gpu.locality.bus, gpu.name, fmt::join(profile.gpu, " or "));
     break;
   }
 }
@@ -142,7 +143,7 @@ std::vector<int> found_cards(const Machine& machine, const Profile& profile) {
     if (!nic.up || (profile.kind && *profile.kind != NicKind::ethernet && nic.kind != *profile.kind))
       continue;
     if (!nic.device.empty() && profile.kind != NicKind::ethernet) rdma.push_back(static_cast<int>(i));
-    if (!nic.interface.empty() && (!nic.address.empty() || !nic.place.bus.empty()))
+    if (!nic.interface.empty() && (!nic.address.empty() || !nic.locality.bus.empty()))
       plain.push_back(static_cast<int>(i));
   }
   if (!rdma.empty()) return fastest(machine, rdma);
@@ -158,14 +159,14 @@ std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, con
                        std::size_t most) {
   std::vector<int> of_gpu(gpus.size(), -1);
   std::vector<std::size_t> load(cards.size(), 0);
-  for (int reach = 0; reach <= static_cast<int>(Reach::system); ++reach) {
+  for (int path = 0; path <= static_cast<int>(PathType::system); ++path) {
     // Rounds of the load, so that GPUs with several cards equally near do not crowd on the first.
     for (std::size_t round = 0; round < most; ++round) {
       for (std::size_t g = 0; g < gpus.size(); ++g) {
         for (std::size_t c = 0; c < cards.size() && of_gpu[g] < 0; ++c) {
-          const Reach found =
-              machine.reach[static_cast<std::size_t>(gpus[g])][static_cast<std::size_t>(cards[c])];
-          if (static_cast<int>(found) != reach || load[c] != round) continue;
+          const PathType found =
+              machine.paths[static_cast<std::size_t>(gpus[g])][static_cast<std::size_t>(cards[c])];
+          if (static_cast<int>(found) != path || load[c] != round) continue;
           of_gpu[g] = static_cast<int>(c);
           ++load[c];
         }
@@ -175,14 +176,14 @@ std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, con
   return of_gpu;
 }
 
-void choose_cards(const Machine& machine, const Profile& profile, Parts& parts, Check& check) {
+void choose_cards(const Machine& machine, const Profile& profile, NodeResources& resources, Check& check) {
   const bool named =
       !profile.devices.empty() || (profile.kind == NicKind::ethernet && !profile.interfaces.empty());
   std::vector<int> cards = named ? named_cards(machine, profile, check) : found_cards(machine, profile);
-  const std::size_t gpus = parts.gpus.size();
+  const std::size_t gpus = resources.gpus.size();
   const std::size_t wanted = profile.nics > 0 ? static_cast<std::size_t>(profile.nics) : gpus;
   if (!named && gpus > 0 && cards.size() > wanted && wanted >= gpus) {
-    const std::vector<int> of_gpu = match(machine, parts.gpus, cards, 1);
+    const std::vector<int> of_gpu = match(machine, resources.gpus, cards, 1);
     std::vector<int> kept;
     std::set<std::string> left;
     for (std::size_t c = 0; c < cards.size(); ++c) {
@@ -199,7 +200,7 @@ void choose_cards(const Machine& machine, const Profile& profile, Parts& parts, 
     cards = kept;
   }
   if (profile.kind != NicKind::ethernet) check_interfaces(machine, profile, check);
-  parts.rails = cards;
+  resources.nics = cards;
   if (!named)
     check.count("network cards of the compute fabric", static_cast<int>(cards.size()), profile.nics);
   for (const int card : cards) {
@@ -216,20 +217,20 @@ void choose_cards(const Machine& machine, const Profile& profile, Parts& parts, 
           nic.name(), name_of(nic.kind), name_of(*profile.kind));
   }
   if (gpus == 0 || cards.empty()) return;
-  parts.rail_of = match(machine, parts.gpus, cards, ceil_divide(gpus, cards.size()));
+  resources.nic_of = match(machine, resources.gpus, cards, ceil_divide(gpus, cards.size()));
 }
 
 }  // namespace
 
-Parts parts_of(const Machine& machine, const Profile& profile) {
-  Parts parts;
-  Check check(machine, parts.findings);
-  choose_gpus(machine, profile, parts, check);
-  choose_cards(machine, profile, parts, check);
+NodeResources node_resources(const Machine& machine, const Profile& profile) {
+  NodeResources resources;
+  Check check(machine, resources.diagnostics);
+  choose_gpus(machine, profile, resources, check);
+  choose_cards(machine, profile, resources, check);
   check.count("sockets", machine.sockets, profile.sockets);
   check.count("NUMA nodes", static_cast<int>(machine.numa.size()), profile.numa);
   check.count("cores", static_cast<int>(machine.cores.size()), profile.cores);
-  return parts;
+  return resources;
 }
 
 }  // namespace annulus::machine

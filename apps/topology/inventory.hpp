@@ -17,16 +17,16 @@ namespace annulus::topology_app {
 /// A node of the job and its ranks.
 struct Node {
   machine::Machine machine;
-  machine::Parts parts;
-  std::vector<machine::RankPlace> ranks;
+  machine::NodeResources resources;
+  std::vector<machine::RankBinding> ranks;
 };
 
 /// All that is known: the job, its nodes as far as they are described, and what is wrong.
-struct Scene {
+struct JobInventory {
   machine::Profile profile;
   Job job;
   std::vector<Node> nodes;  ///< this machine alone, or all nodes of the job
-  std::vector<Finding> findings;
+  std::vector<Diagnostic> diagnostics;
 };
 
 /// The profile of --profile, or one that says nothing.
@@ -36,19 +36,19 @@ machine::Profile profile_of(const Options& options);
 std::optional<Job> find_job(const Options& options, const Variables& variables);
 
 /// Looks at everything that the options name.
-Scene make_scene(const Options& options, const Variables& variables);
+JobInventory take_inventory(const Options& options, const Variables& variables);
 
 /// One rank of this machine, or of the first --xml file, and nothing of its job: what --env and --exec need.
 /// Launchers say which rank it is where the options do not.
-struct RankScene {
+struct RankInventory {
   machine::Profile profile;
   Node node;
-  machine::RankPlace place;
+  machine::RankBinding binding;
   bool bound = false;  ///< its launcher has bound it already
   bool speaks = true;  ///< the first rank of all, which logs
-  std::vector<Finding> findings;
+  std::vector<Diagnostic> diagnostics;
 };
-RankScene make_rank_scene(const Options& options, const Variables& variables);
+RankInventory take_rank_inventory(const Options& options, const Variables& variables);
 
 /// The name by which the job knows this machine.
 std::string this_host(const machine::Machine& machine, const Variables& variables);
@@ -56,9 +56,9 @@ std::string this_host(const machine::Machine& machine, const Variables& variable
 /// Ranks that a node gets: --ranks-per-node, what the user asked Slurm for, the profile's, one a GPU, one a
 /// NUMA node.
 int ranks_on_node(const Options& options, const machine::Profile& profile, const machine::Machine& machine,
-                  const machine::Parts& parts, const Variables& variables);
+                  const machine::NodeResources& resources, const Variables& variables);
 
 /// Writes warnings to stderr. Throws Error with the first error, or with the first warning under --strict.
-void report(const std::vector<Finding>& findings, bool strict);
+void report(const std::vector<Diagnostic>& diagnostics, bool strict);
 
 }  // namespace annulus::topology_app

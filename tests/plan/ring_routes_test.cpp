@@ -1,4 +1,4 @@
-#include "plan/needs/reach.hpp"
+#include "plan/needs/ring_routes.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class Literal {
 };
 
 /// Hops 0 … last with the smallest range of rows that each needs.
-void expect_span(const Span& span, const std::vector<RowRange>& needed) {
+void expect_span(const HopSpan& span, const std::vector<RowRange>& needed) {
   int first = 0, last = -1;
   for (int hop = 0; hop < static_cast<int>(needed.size()); ++hop) {
     if (needed[static_cast<std::size_t>(hop)].empty()) continue;
@@ -61,42 +61,42 @@ RowRange hull_of(const std::vector<RowRange>& rows, Hops hops) {
   return all;
 }
 
-void check_reach(const Problem& problem, Side side, int group_size) {
-  const Reach reach(problem, side, group_size);
+void check_reach(const Problem& problem, Side side, int inner_size) {
+  const RingRoutes routes(problem, side, inner_size);
   const Literal literal(problem, side);
-  const bool cuts = reach.meetings().cuts();
+  const bool cuts = routes.shard_pairs().cuts();
   std::vector<std::vector<bool>> used;  // by outer and inner hop
-  for (int outer = 0; outer <= reach.last_outer(); ++outer) {
-    used.emplace_back(static_cast<std::size_t>(std::max(reach.last_inner(outer), 0)) + 1);
+  for (int outer = 0; outer <= routes.last_outer(); ++outer) {
+    used.emplace_back(static_cast<std::size_t>(std::max(routes.last_inner(outer), 0)) + 1);
   }
   for (int owner = 0; owner < problem.ranks(); ++owner) {
     std::map<int, int> visits;  // of ranks that need the shard
     std::vector<RowRange> by_group;
-    for (int outer = 0; outer <= reach.last_outer(); ++outer) {
+    for (int outer = 0; outer <= routes.last_outer(); ++outer) {
       std::vector<RowRange> by_rank;
-      for (int inner = 0; inner <= reach.last_inner(outer); ++inner) {
+      for (int inner = 0; inner <= routes.last_inner(outer); ++inner) {
         const Hop hop{outer, inner};
-        const int rank = reach.rank_at(owner, hop);
-        EXPECT_EQ(reach.owner_at(rank, hop), owner);
+        const int rank = routes.rank_at(owner, hop);
+        EXPECT_EQ(routes.owner_at(rank, hop), owner);
         by_rank.push_back(literal.rows(owner, rank));
-        EXPECT_EQ(reach.needs(owner, hop), !by_rank.back().empty());
+        EXPECT_EQ(routes.needs(owner, hop), !by_rank.back().empty());
         if (by_rank.back().empty()) continue;
         ++visits[rank];
         used[static_cast<std::size_t>(outer)][static_cast<std::size_t>(inner)] = true;
       }
-      expect_span(reach.inner(owner, outer), by_rank);
+      expect_span(routes.inner(owner, outer), by_rank);
       for (int hop = 0; cuts && hop < static_cast<int>(by_rank.size()); ++hop) {
         const Hops from{hop, static_cast<int>(by_rank.size()) - 1}, until{0, hop};
-        EXPECT_EQ(reach.inner_rows(owner, outer, from), hull_of(by_rank, from));
-        EXPECT_EQ(reach.inner_rows(owner, outer, until), hull_of(by_rank, until));
+        EXPECT_EQ(routes.inner_rows(owner, outer, from), hull_of(by_rank, from));
+        EXPECT_EQ(routes.inner_rows(owner, outer, until), hull_of(by_rank, until));
       }
       by_group.push_back(hull_of(by_rank, {0, static_cast<int>(by_rank.size()) - 1}));
-      EXPECT_EQ(reach.group_needs(owner, outer), !by_group.back().empty());
+      EXPECT_EQ(routes.inner_ring_needs(owner, outer), !by_group.back().empty());
     }
-    expect_span(reach.outer(owner), by_group);
+    expect_span(routes.outer(owner), by_group);
     for (int hop = 0; cuts && hop < static_cast<int>(by_group.size()); ++hop) {
-      const Hops from{hop, reach.last_outer()};
-      EXPECT_EQ(reach.outer_rows(owner, from), hull_of(by_group, from));
+      const Hops from{hop, routes.last_outer()};
+      EXPECT_EQ(routes.outer_rows(owner, from), hull_of(by_group, from));
     }
     for (int rank = 0; rank < problem.ranks(); ++rank) {
       EXPECT_EQ(visits[rank], literal.rows(owner, rank).empty() ? 0 : 1) << "rank " << rank;
@@ -109,12 +109,12 @@ void check_reach(const Problem& problem, Side side, int group_size) {
   }
 }
 
-TEST(Reach, IsThatOfEveryPairOfRows) {
+TEST(RingRoutes, IsThatOfEveryPairOfRows) {
   const test::BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
   std::vector<std::string> all_layouts = test::layouts;
   all_layouts.push_back("block-striped:1");
   for (const std::string& layout : all_layouts) {
-    for (const auto& [ranks, group_size] : {std::pair{1, 1}, {4, 4}, {5, 5}, {6, 3}, {6, 1}, {8, 2}}) {
+    for (const auto& [ranks, inner_size] : {std::pair{1, 1}, {4, 4}, {5, 5}, {6, 3}, {6, 1}, {8, 2}}) {
       for (const std::int64_t tokens : {3, 45}) {
         std::vector<std::string> masks = test::masks_of(tokens);
         if (tokens == 45) masks.push_back(file.mask(6));
@@ -122,8 +122,8 @@ TEST(Reach, IsThatOfEveryPairOfRows) {
         for (const std::string& mask : masks) {
           for (const Side side : {Side::query, Side::key}) {
             SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on "
-                                            << ranks << " ranks in groups of " << group_size);
-            check_reach(test::make_problem(ranks, tokens, layout, mask), side, group_size);
+                                            << ranks << " ranks in groups of " << inner_size);
+            check_reach(test::make_problem(ranks, tokens, layout, mask), side, inner_size);
             if (HasFailure()) return;
           }
         }
@@ -157,50 +157,50 @@ void check_random(int problems, unsigned seed) {
     const auto any = [&random](int begin, int end) {
       return std::uniform_int_distribution(begin, end)(random);
     };
-    const int group_size = any(1, 5), ranks = group_size * any(1, 4);
+    const int inner_size = any(1, 5), ranks = inner_size * any(1, 4);
     const std::int64_t tokens = any(1, 150);
     const std::string mask = random_mask(tokens, random);
     const std::string& layout = all_layouts[static_cast<std::size_t>(any(0, 5))];
     Problem problem = test::make_problem(ranks, tokens, layout, mask);
     if (any(0, 4) == 0)
-      problem.grid = {group_size, any(0, 1) == 0 ? Placement::head_first : Placement::context_first};
+      problem.grid = {inner_size, any(0, 1) == 0 ? Placement::head_first : Placement::context_first};
     SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on " << ranks
-                                    << " ranks in groups of " << group_size << ", grid "
-                                    << problem.grid.heads);
-    for (const Side side : {Side::query, Side::key}) check_reach(problem, side, group_size);
+                                    << " ranks in groups of " << inner_size << ", grid "
+                                    << problem.grid.ulysses_degree);
+    for (const Side side : {Side::query, Side::key}) check_reach(problem, side, inner_size);
     const Literal literal(problem, Side::key);
     std::vector<bool> hops(static_cast<std::size_t>(ranks));
-    const Meetings meetings(problem);
+    const ShardPairs shard_pairs(problem);
     for (int kv = 0; kv < ranks; ++kv) {
       for (int hop = 0; hop < ranks; ++hop) {
         const bool meet = !literal.rows(kv, (kv + hop) % ranks).empty();
         if (meet) hops[static_cast<std::size_t>(hop)] = true;
-        EXPECT_EQ(meetings.any((kv + hop) % ranks, kv), meet);
-        EXPECT_TRUE(meet || !meetings.all_meet());
+        EXPECT_EQ(shard_pairs.any((kv + hop) % ranks, kv), meet);
+        EXPECT_TRUE(meet || !shard_pairs.all_active());
       }
     }
-    EXPECT_EQ(meetings.hops(), hops);
+    EXPECT_EQ(shard_pairs.hops(), hops);
     if (testing::Test::HasFailure()) return;
   }
 }
 
-TEST(Reach, IsThatOfEveryPairOfRowsOfRandomProblems) {
+TEST(RingRoutes, IsThatOfEveryPairOfRowsOfRandomProblems) {
   check_random(400, 1);
 }
 
 /// Nothing asks every rank about every other one: a plan of 8192 ranks is there at once.
-TEST(Reach, OfThousandsOfRanks) {
+TEST(RingRoutes, OfThousandsOfRanks) {
   for (const char* layout : {"contiguous", "zigzag", "striped", "block-striped:64"}) {
     for (const char* mask : {"full", "causal", "causal+window:4096,0", "documents:0,100,5000000,16000001"}) {
       Problem problem = test::make_problem(8192, std::int64_t{1} << 24, layout, mask);
-      for (const int group_size : {8, 8192}) {
-        const Reach reach(problem, Side::key, group_size);
+      for (const int inner_size : {8, 8192}) {
+        const RingRoutes routes(problem, Side::key, inner_size);
         for (const int owner : {0, 1, 4095, 8191}) {
           // Its own keys are attended to, and it is the owner that the inverse of its hops leads to.
-          EXPECT_TRUE(reach.needs(owner, {0, 0}));
-          const Hop farthest{reach.outer(owner).last, 0};
-          EXPECT_EQ(reach.owner_at(reach.rank_at(owner, farthest), farthest), owner);
-          EXPECT_TRUE(reach.group_needs(owner, farthest.outer));
+          EXPECT_TRUE(routes.needs(owner, {0, 0}));
+          const Hop farthest{routes.outer(owner).last, 0};
+          EXPECT_EQ(routes.owner_at(routes.rank_at(owner, farthest), farthest), owner);
+          EXPECT_TRUE(routes.inner_ring_needs(owner, farthest.outer));
         }
       }
     }

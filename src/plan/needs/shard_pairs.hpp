@@ -5,7 +5,7 @@
 
 #include <annulus/plan/plan.hpp>
 
-#include "plan/needs/neighbourhood.hpp"
+#include "plan/needs/ring_window.hpp"
 
 namespace annulus::plan {
 
@@ -20,8 +20,8 @@ RowRange attending_queries(const Mask& mask, const PositionMap& q, const Positio
 /// The smallest range with all rows of both.
 RowRange hull(RowRange a, RowRange b);
 
-/// What of one shard's queries meets what of another's keys.
-struct Meeting {
+/// Rows of one shard's queries and of another's keys with unmasked pairs.
+struct ActiveRows {
   RowRange q, kv;
   bool empty() const { return q.empty(); }
 };
@@ -36,17 +36,17 @@ struct RankRange {
   constexpr bool empty() const { return end <= begin; }
 };
 
-/// Which shards, and which rows of them, the mask brings together.
+/// Shard pairs with unmasked entries, and the rows involved.
 ///
 /// Questions about many ranks are answered for all their rows at once (Layout::shards), so that halving
-/// ranges of ranks finds who meets whom without asking every pair of ranks.
-class Meetings {
+/// ranges of ranks finds the active pairs without asking every pair of ranks.
+class ShardPairs {
  public:
-  explicit Meetings(const Problem& problem);
+  explicit ShardPairs(const Problem& problem);
 
   /// Some query of shard `q` attends to some key of shard `kv`.
   bool any(int q, int kv) const;
-  Meeting of(int q, int kv) const;
+  ActiveRows of(int q, int kv) const;
 
   /// `owner`'s shard on side `side` meets the other side of some of the ranks.
   bool any(Side side, int owner, RankRange ranks) const;
@@ -55,9 +55,9 @@ class Meetings {
 
   RowRange all_rows(int owner) const { return {0, shard(owner).count}; }
 
-  /// Every shard is known to meet every shard, as it does under full and most causal masks.
-  bool all_meet() const { return all_meet_; }
-  /// The mask may leave rows of a shard out of a meeting that are worth not sending: it has a window,
+  /// Every pair of shards is known to be active, as under full and most causal masks.
+  bool all_active() const { return all_active_; }
+  /// The mask may leave out rows of a shard that are worth not sending: it has a window,
   /// documents or blocks.
   bool cuts() const { return cuts_; }
   /// No shard has more than one row more than another one.
@@ -73,14 +73,14 @@ class Meetings {
 
  private:
   const PositionMap& shard(int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
-  bool meets_everywhere() const;
+  bool active_everywhere() const;
   template <class Visit>
   bool visit_until(RankRange ranks, const Visit& visit) const;
 
   Problem problem_;
   std::vector<PositionMap> shards_;
-  Neighbourhoods near_;  // where they are known, they answer everything but rows()
-  bool all_meet_ = false, cuts_ = false, even_ = false;
+  RingWindows near_;  // where they are known, they answer everything but rows()
+  bool all_active_ = false, cuts_ = false, even_ = false;
 };
 
 }  // namespace annulus::plan

@@ -1,25 +1,26 @@
-#include "simulate/orbit.hpp"
+#include "simulate/rank_classes.hpp"
 
 #include <algorithm>
 
 namespace annulus::simulate {
 
-Orbits::Orbits(const plan::Plan& plan, int walked)
-    : problem_(plan.problem), walked_(walked), translation_(plan.problem) {
+RankClasses::RankClasses(const plan::Plan& plan, int representatives)
+    : problem_(plan.problem), representatives_(representatives), shift_(plan.problem) {
   for (int rank = 0; rank < problem_.ranks(); ++rank) shards_.push_back(problem_.shard(rank));
-  const int orbit = problem_.ranks() / walked;
-  for (const int place : {orbit / 3, 2 * orbit / 3, orbit - 1}) {
-    if (place > 0 && (sample_.empty() || sample_.back() < place * walked)) sample_.push_back(place * walked);
+  const int rank_class = problem_.ranks() / representatives;
+  for (const int place : {rank_class / 3, 2 * rank_class / 3, rank_class - 1}) {
+    if (place > 0 && (sample_.empty() || sample_.back() < place * representatives))
+      sample_.push_back(place * representatives);
   }
 }
 
-Orbits::Pairs Orbits::pairs(const plan::Compute& compute) const {
+RankClasses::Pairs RankClasses::pairs(const plan::Compute& compute) const {
   const auto count = [this](const plan::Compute& c) {
     return problem_.mask.pairs(rows(c.q_shard, c.q_rows), rows(c.kv_shard, c.kv_rows));
   };
   Pairs pairs;
   pairs.here = pairs.most = count(compute);
-  for (const int by : sample_) pairs.most = std::max(pairs.most, count(translation_.compute(compute, by)));
+  for (const int by : sample_) pairs.most = std::max(pairs.most, count(shift_.compute(compute, by)));
   return pairs;
 }
 
@@ -31,9 +32,9 @@ void Totals::add(int rank, const plan::Compute& compute, std::int64_t pairs) {
 }
 
 std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
-  const int ranks = problem.ranks(), walked = static_cast<int>(ranks_.size());
+  const int ranks = problem.ranks(), representatives = static_cast<int>(ranks_.size());
   std::vector<std::int64_t> totals;
-  if (walked < ranks) {
+  if (representatives < ranks) {
     const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
     for (const bool of_queries : {true, false}) {
       // Of each shard with all others, counted when somebody asks.
@@ -47,14 +48,14 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
         return pairs;
       };
       const auto of_rank = [&](int rank) {
-        const Rank& r = ranks_[static_cast<std::size_t>(rank % walked)];
+        const Rank& r = ranks_[static_cast<std::size_t>(rank % representatives)];
         std::int64_t sum = 0;
         for (const auto& [which, heads] : of_queries ? r.queries : r.keys)
-          sum += heads * of_shard((which.first + rank - rank % walked) % ranks);
+          sum += heads * of_shard((which.first + rank - rank % representatives) % ranks);
         return sum;
       };
       bool exact = true;
-      for (int rank = 0; rank < walked && exact; ++rank)
+      for (int rank = 0; rank < representatives && exact; ++rank)
         exact = of_rank(rank) == ranks_[static_cast<std::size_t>(rank)].pairs;
       if (!exact) continue;
       for (int rank = 0; rank < ranks; ++rank) totals.push_back(of_rank(rank));
@@ -62,7 +63,7 @@ std::vector<std::int64_t> Totals::pairs(const plan::Problem& problem) const {
     }
   }
   for (int rank = 0; rank < ranks; ++rank)
-    totals.push_back(ranks_[static_cast<std::size_t>(rank % walked)].pairs);
+    totals.push_back(ranks_[static_cast<std::size_t>(rank % representatives)].pairs);
   return totals;
 }
 

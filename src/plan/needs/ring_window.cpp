@@ -1,4 +1,4 @@
-#include "plan/needs/neighbourhood.hpp"
+#include "plan/needs/ring_window.hpp"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace {
 class DocumentCursor {
  public:
   explicit DocumentCursor(const MaskRule& rule) : rule_(rule) {}
-  /// MaskRule::reach.
+  /// MaskRule::key_range.
   KeyRange reach(std::int64_t position, std::int64_t before, std::int64_t behind) {
     std::int64_t begin = position - std::min(before, position);
     std::int64_t end = position + std::min(behind, rule_.tokens - 1 - position) + 1;
@@ -27,14 +27,14 @@ class DocumentCursor {
 };
 
 /// Of rows that reach `before` positions before and `behind` positions behind themselves.
-std::vector<Neighbourhood> find(const MaskRule& rule, std::int64_t stripe, int ranks, std::int64_t before,
-                                std::int64_t behind) {
-  std::vector<Neighbourhood> found(static_cast<std::size_t>(ranks));
+std::vector<RingWindow> find(const MaskRule& rule, std::int64_t stripe, int ranks, std::int64_t before,
+                             std::int64_t behind) {
+  std::vector<RingWindow> found(static_cast<std::size_t>(ranks));
   DocumentCursor first(rule), last(rule);
   int owner = 0, complete = 0;  // owners that meet all ranks
   std::int64_t number = 0;      // of the stripe
   for (std::int64_t begin = 0; begin < rule.tokens && complete < ranks; begin += stripe, ++number) {
-    Neighbourhood& near = found[static_cast<std::size_t>(owner)];
+    RingWindow& near = found[static_cast<std::size_t>(owner)];
     const bool had_all = near.before + near.behind >= ranks - 1;
     near.behind = std::max(near.behind, 0);
     const std::int64_t reached = first.reach(begin, before, behind).begin;
@@ -54,7 +54,7 @@ std::vector<Neighbourhood> find(const MaskRule& rule, std::int64_t stripe, int r
 
 }  // namespace
 
-bool Neighbourhood::reaches(int owner, int begin, int end, int ranks) const {
+bool RingWindow::reaches(int owner, int begin, int end, int ranks) const {
   const int low = owner - before, high = owner + behind;
   for (const int turn : {-ranks, 0, ranks}) {
     if (std::max(begin + turn, low) <= std::min(end - 1 + turn, high)) return true;
@@ -62,11 +62,11 @@ bool Neighbourhood::reaches(int owner, int begin, int end, int ranks) const {
   return false;
 }
 
-Neighbourhoods find_neighbourhoods(const Problem& problem) {
+RingWindows find_ring_windows(const Problem& problem) {
   const MaskRule rule = problem.mask.rule();
   const Layout::Kind kind = problem.layout.kind();
   const bool dealt_out = kind == Layout::Kind::striped || kind == Layout::Kind::block_striped;
-  if (!dealt_out || rule.dilation > 1 || rule.block_row_starts != nullptr || problem.grid.heads > 1)
+  if (!dealt_out || rule.dilation > 1 || rule.block_row_starts != nullptr || problem.grid.ulysses_degree > 1)
     return {};
   const std::int64_t stripe = std::min(problem.layout.stripe(), std::max<std::int64_t>(rule.tokens, 1));
   return {.of_queries = find(rule, stripe, problem.ranks(), rule.left, rule.right),

@@ -1,4 +1,4 @@
-#include "plan/needs/attended.hpp"
+#include "plan/needs/shard_pairs.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -33,9 +33,9 @@ RowRange smallest_range(std::int64_t count, const NothingIn& nothing_in) {
 /// key, do not decrease, so two fingers that leap over what the other one's row cannot meet find the first
 /// pair, which has the first row of either side, or run past an end where there is none; and the last pair
 /// likewise.
-Meeting meeting_of_band(const MaskRule& rule, const PositionMap& q, const PositionMap& k) {
-  const auto keys = [&](std::int64_t i) { return rule.reach(q(i), rule.left, rule.right); };
-  const auto queries = [&](std::int64_t j) { return rule.reach(k(j), rule.right, rule.left); };
+ActiveRows active_rows_of_band(const MaskRule& rule, const PositionMap& q, const PositionMap& k) {
+  const auto keys = [&](std::int64_t i) { return rule.key_range(q(i), rule.left, rule.right); };
+  const auto queries = [&](std::int64_t j) { return rule.key_range(k(j), rule.right, rule.left); };
   std::int64_t i = 0, j = k.rows_below(keys(0).begin);
   while (j < k.count && k(j) >= keys(i).end) {
     i = q.rows_below(queries(j).begin);
@@ -43,25 +43,25 @@ Meeting meeting_of_band(const MaskRule& rule, const PositionMap& q, const Positi
     j = k.rows_below(keys(i).begin);
   }
   if (j == k.count) return {};
-  Meeting meeting{{i, q.count}, {j, k.count}};
+  ActiveRows active{{i, q.count}, {j, k.count}};
   i = q.count - 1, j = k.rows_below(keys(i).end) - 1;
   while (k(j) < keys(i).begin) {
     i = q.rows_below(queries(j).end) - 1;
     j = k.rows_below(keys(i).end) - 1;
   }
-  meeting.q.end = i + 1;
-  meeting.kv.end = j + 1;
-  return meeting;
+  active.q.end = i + 1;
+  active.kv.end = j + 1;
+  return active;
 }
 
 /// What meets, where that is known without a search: nothing, everything, under bands.
-std::optional<Meeting> known_meeting(const Mask& mask, const PositionMap& q, const PositionMap& k) {
+std::optional<ActiveRows> known_active_rows(const Mask& mask, const PositionMap& q, const PositionMap& k) {
   const MaskRule rule = mask.rule();
   const Coverage coverage = rule.classify(q, k);
-  if (coverage == Coverage::full) return Meeting{{0, q.count}, {0, k.count}};
-  if (coverage == Coverage::empty) return Meeting{};
-  if (rule.dilation == 1 && rule.block_row_starts == nullptr) return meeting_of_band(rule, q, k);
-  return mask.is_empty(q, k) ? std::optional(Meeting{}) : std::nullopt;
+  if (coverage == Coverage::full) return ActiveRows{{0, q.count}, {0, k.count}};
+  if (coverage == Coverage::empty) return ActiveRows{};
+  if (rule.dilation == 1 && rule.block_row_starts == nullptr) return active_rows_of_band(rule, q, k);
+  return mask.is_empty(q, k) ? std::optional(ActiveRows{}) : std::nullopt;
 }
 
 RowRange search_keys(const Mask& mask, const PositionMap& q, const PositionMap& k) {
@@ -75,12 +75,12 @@ RowRange search_queries(const Mask& mask, const PositionMap& q, const PositionMa
 }  // namespace
 
 RowRange attended_keys(const Mask& mask, const PositionMap& q, const PositionMap& k) {
-  const auto known = known_meeting(mask, q, k);
+  const auto known = known_active_rows(mask, q, k);
   return known ? known->kv : search_keys(mask, q, k);
 }
 
 RowRange attending_queries(const Mask& mask, const PositionMap& q, const PositionMap& k) {
-  const auto known = known_meeting(mask, q, k);
+  const auto known = known_active_rows(mask, q, k);
   return known ? known->q : search_queries(mask, q, k);
 }
 
@@ -90,17 +90,17 @@ RowRange hull(RowRange a, RowRange b) {
   return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
-Meetings::Meetings(const Problem& problem) : problem_(problem) {
+ShardPairs::ShardPairs(const Problem& problem) : problem_(problem) {
   for (int rank = 0; rank < problem.ranks(); ++rank) shards_.push_back(problem.shard(rank));
   const MaskRule rule = problem_.mask.rule();
   cuts_ = rule.left < rule.tokens - 1 || rule.documents > 1 || rule.block_row_starts != nullptr;
-  all_meet_ = meets_everywhere();
-  if (!all_meet_) near_ = find_neighbourhoods(problem_);
+  all_active_ = active_everywhere();
+  if (!all_active_) near_ = find_ring_windows(problem_);
   const auto [least, most] = std::ranges::minmax(shards_, {}, &PositionMap::count);
   even_ = most.count - least.count <= 1;
 }
 
-bool Meetings::meets_everywhere() const {
+bool ShardPairs::active_everywhere() const {
   const MaskRule rule = problem_.mask.rule();
   // Keys are attended to from anywhere behind them, or a little before. With gaps, or an end, it is not that
   // simple.
@@ -114,31 +114,31 @@ bool Meetings::meets_everywhere() const {
   return latest_key - earliest_query <= rule.right;
 }
 
-bool Meetings::any(int q, int kv) const {
-  if (all_meet_) return true;
+bool ShardPairs::any(int q, int kv) const {
+  if (all_active_) return true;
   if (near_.known()) return any(Side::key, kv, {q, q + 1});
   return !shard(q).empty() && !shard(kv).empty() && !problem_.mask.is_empty(shard(q), shard(kv));
 }
 
-Meeting Meetings::of(int q, int kv) const {
+ActiveRows ShardPairs::of(int q, int kv) const {
   const Mask& mask = problem_.mask;
-  if (const auto known = known_meeting(mask, shard(q), shard(kv))) return *known;
+  if (const auto known = known_active_rows(mask, shard(q), shard(kv))) return *known;
   return {search_queries(mask, shard(q), shard(kv)), search_keys(mask, shard(q), shard(kv))};
 }
 
 /// Shows `visit` the rows of the ranks, together or, on grids, rank by rank, until it returns true.
 template <class Visit>
-bool Meetings::visit_until(RankRange ranks, const Visit& visit) const {
+bool ShardPairs::visit_until(RankRange ranks, const Visit& visit) const {
   if (ranks.empty()) return false;
   if (ranks.size() == 1) return visit(shard(ranks.begin));
-  if (problem_.grid.heads == 1) {
+  if (problem_.grid.ulysses_degree == 1) {
     return visit(problem_.layout.shards(problem_.mask.tokens(), this->ranks(), ranks.begin, ranks.end));
   }
   return std::any_of(shards_.begin() + ranks.begin, shards_.begin() + ranks.end, visit);
 }
 
-bool Meetings::any(Side side, int owner, RankRange ranks) const {
-  if (all_meet_ || ranks.empty()) return !ranks.empty();
+bool ShardPairs::any(Side side, int owner, RankRange ranks) const {
+  if (all_active_ || ranks.empty()) return !ranks.empty();
   if (near_.known()) {
     const auto& near = side == Side::query ? near_.of_queries : near_.of_keys;
     return near[static_cast<std::size_t>(owner)].reaches(owner, ranks.begin, ranks.end, this->ranks());
@@ -150,7 +150,7 @@ bool Meetings::any(Side side, int owner, RankRange ranks) const {
   });
 }
 
-RowRange Meetings::rows(Side side, int owner, RankRange ranks) const {
+RowRange ShardPairs::rows(Side side, int owner, RankRange ranks) const {
   const PositionMap& own = shard(owner);
   RowRange rows;
   visit_until(ranks, [&](const PositionMap& others) {
@@ -161,7 +161,7 @@ RowRange Meetings::rows(Side side, int owner, RankRange ranks) const {
   return rows;
 }
 
-std::vector<bool> Meetings::hops() const {
+std::vector<bool> ShardPairs::hops() const {
   return hops_with_any(ranks(), ranks(), [this](int kv, Hops hops) {
     const int first = turned(kv, hops.first), last = first + (hops.last - hops.first);
     return any(Side::key, kv, {first, std::min(last + 1, ranks())}) ||

@@ -18,11 +18,11 @@ std::int64_t bytes_of(const Step& step) {
 
 }  // namespace
 
-Script::Script(const Scope& scope) : scope(scope) {
+ExpandedPlan::ExpandedPlan(const Scope& scope) : scope(scope) {
   const Plan& plan = scope.plan;
-  steps.resize(static_cast<std::size_t>(scope.walked()));
+  steps.resize(static_cast<std::size_t>(scope.representatives()));
   std::int64_t bytes = 0;
-  for (int rank = 0; rank < scope.walked(); ++rank) {
+  for (int rank = 0; rank < scope.representatives(); ++rank) {
     for (int number = 0; number < plan.steps; ++number) {
       const Step& step = steps[static_cast<std::size_t>(rank)].emplace_back(plan.step(rank, number));
       bytes += bytes_of(step);
@@ -30,7 +30,7 @@ Script::Script(const Scope& scope) : scope(scope) {
               "plan '{}' ({}): {} steps on each of {} ranks are too many to see side by side, which is "
               "needed where ranks post the two ends of a message in different steps: post them in the same "
               "step, or prove the schedule on fewer ranks",
-              plan.schedule, name_of(plan.pass), plan.steps, scope.walked());
+              plan.schedule, name_of(plan.pass), plan.steps, scope.representatives());
     }
   }
 }

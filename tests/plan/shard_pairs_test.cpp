@@ -1,4 +1,4 @@
-#include "plan/needs/attended.hpp"
+#include "plan/needs/shard_pairs.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ RowRange range_by_trying(std::int64_t rows, std::int64_t others, const Meets& me
 
 void expect_smallest(const Problem& problem) {
   const MaskRule rule = problem.mask.rule();
-  const Meetings meetings(problem);
+  const ShardPairs shard_pairs(problem);
   for (int i = 0; i < problem.ranks(); ++i) {
     for (int j = 0; j < problem.ranks(); ++j) {
       const PositionMap q = problem.shard(i), k = problem.shard(j);
@@ -33,17 +33,17 @@ void expect_smallest(const Problem& problem) {
           q.count, k.count, [&](std::int64_t a, std::int64_t b) { return rule.allows(q(a), k(b)); });
       const RowRange keys = range_by_trying(
           k.count, q.count, [&](std::int64_t b, std::int64_t a) { return rule.allows(q(a), k(b)); });
-      const Meeting meeting = meetings.of(i, j);
-      EXPECT_EQ(meeting.q.begin, queries.begin) << i << " " << j;
-      EXPECT_EQ(meeting.q.end, queries.end) << i << " " << j;
-      EXPECT_EQ(meeting.kv.begin, keys.begin) << i << " " << j;
-      EXPECT_EQ(meeting.kv.end, keys.end) << i << " " << j;
-      EXPECT_EQ(meetings.any(i, j), !queries.empty());
+      const ActiveRows active = shard_pairs.of(i, j);
+      EXPECT_EQ(active.q.begin, queries.begin) << i << " " << j;
+      EXPECT_EQ(active.q.end, queries.end) << i << " " << j;
+      EXPECT_EQ(active.kv.begin, keys.begin) << i << " " << j;
+      EXPECT_EQ(active.kv.end, keys.end) << i << " " << j;
+      EXPECT_EQ(shard_pairs.any(i, j), !queries.empty());
     }
   }
 }
 
-TEST(Attended, IsTheSmallestRange) {
+TEST(ShardPairs, IsTheSmallestRange) {
   const test::BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
   for (const std::string& layout : test::layouts) {
     for (const int ranks : {1, 3, 5}) {
@@ -59,11 +59,11 @@ TEST(Attended, IsTheSmallestRange) {
   }
 }
 
-TEST(Attended, DistancesWithoutMeetings) {
-  const Meetings meetings(test::make_problem(6, 60, "contiguous", "window:12,0"));
-  EXPECT_EQ(meetings.hops(), (std::vector<bool>{true, true, true, false, false, false}));
-  EXPECT_EQ(meetings.of(2, 0).kv, (RowRange{8, 10}));
-  EXPECT_EQ(meetings.of(2, 0).q, (RowRange{0, 2}));
+TEST(ShardPairs, DistancesWithoutActivePairs) {
+  const ShardPairs shard_pairs(test::make_problem(6, 60, "contiguous", "window:12,0"));
+  EXPECT_EQ(shard_pairs.hops(), (std::vector<bool>{true, true, true, false, false, false}));
+  EXPECT_EQ(shard_pairs.of(2, 0).kv, (RowRange{8, 10}));
+  EXPECT_EQ(shard_pairs.of(2, 0).q, (RowRange{0, 2}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "topology/scene.hpp"
+#include "topology/inventory.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,7 @@ namespace annulus::topology_app {
 namespace {
 
 using machine::Machine;
-using machine::Parts;
+using machine::NodeResources;
 using machine::Profile;
 
 std::string read_stdin() {
@@ -45,36 +45,37 @@ int ranks_of_host(const Job& job, const std::string& host) {
   }));
 }
 
-/// `ranks`: of the node; 0: as ranks_on_node says. `bound`: logical processors that they may use; empty: all.
+/// `ranks`: of the node; 0: as ranks_on_node says. `bound`: logical CPUs that they may use; empty: all.
 Node make_node(Machine&& described, const Options& options, const Profile& profile, int ranks,
                const Variables& variables, bool here, const std::vector<int>& bound) {
-  Node node{.machine = std::move(described), .parts = {}, .ranks = {}};
-  node.parts = machine::parts_of(node.machine, profile);
-  if (ranks == 0) ranks = ranks_on_node(options, profile, node.machine, node.parts, variables);
+  Node node{.machine = std::move(described), .resources = {}, .ranks = {}};
+  node.resources = machine::node_resources(node.machine, profile);
+  if (ranks == 0) ranks = ranks_on_node(options, profile, node.machine, node.resources, variables);
   // Slurm's GPUs are those of this process; files are looked at as a whole.
   if (here)
     machine::restrict_gpus(node.machine, variables("CUDA_VISIBLE_DEVICES").value_or(""),
-                           positive(variables, "SLURM_GPUS_ON_NODE"), ranks, node.parts);
-  node.ranks = machine::place_ranks(node.machine, node.parts, ranks, bound);
+                           positive(variables, "SLURM_GPUS_ON_NODE"), ranks, node.resources);
+  node.ranks = machine::assign_ranks(node.machine, node.resources, ranks, bound);
   return node;
 }
 
 /// The same findings of several nodes become one.
-std::vector<Finding> grouped(const std::vector<Finding>& list, const std::vector<Node>& nodes) {
-  std::vector<Finding> result;
+std::vector<Diagnostic> grouped(const std::vector<Diagnostic>& list, const std::vector<Node>& nodes) {
+  std::vector<Diagnostic> result;
   std::vector<int> times;
-  const auto rest_of = [&](const Finding& finding) {
+  const auto rest_of = [&](const Diagnostic& diagnostic) {
     for (const Node& node : nodes) {
-      if (finding.text.starts_with(node.machine.host + ": "))
-        return finding.text.substr(node.machine.host.size());
+      if (diagnostic.text.starts_with(node.machine.host + ": "))
+        return diagnostic.text.substr(node.machine.host.size());
     }
-    return finding.text;
+    return diagnostic.text;
   };
-  for (const Finding& finding : list) {
-    const auto same = std::find_if(result.begin(), result.end(),
-                                   [&](const Finding& other) { return rest_of(other) == rest_of(finding); });
+  for (const Diagnostic& diagnostic : list) {
+    const auto same = std::find_if(result.begin(), result.end(), [&](const Diagnostic& other) {
+      return rest_of(other) == rest_of(diagnostic);
+    });
     if (same == result.end()) {
-      result.push_back(finding);
+      result.push_back(diagnostic);
       times.push_back(0);
     } else {
       ++times[static_cast<std::size_t>(same - result.begin())];
@@ -159,8 +160,8 @@ std::optional<Job> find_job(const Options& options, const Variables& variables) 
   return job;
 }
 
-int ranks_on_node(const Options& options, const Profile& profile, const Machine& machine, const Parts& parts,
-                  const Variables& variables) {
+int ranks_on_node(const Options& options, const Profile& profile, const Machine& machine,
+                  const NodeResources& resources, const Variables& variables) {
   if (options.ranks_per_node > 0) return options.ranks_per_node;
   if (const int asked = positive(variables, "SLURM_NTASKS_PER_NODE"); asked > 0) return asked;
   if (variables("SLURM_NTASKS") && variables("SLURM_TASKS_PER_NODE")) {
@@ -168,14 +169,14 @@ int ranks_on_node(const Options& options, const Profile& profile, const Machine&
     if (!counts.empty() && counts.front() > 0) return counts.front();
   }
   if (profile.ranks_per_node > 0) return profile.ranks_per_node;
-  if (const int given = positive(variables, "SLURM_GPUS_ON_NODE"); given > 0 && parts.gpu_count > 0)
-    return std::min(given, parts.gpu_count);
-  if (parts.gpu_count > 0) return parts.gpu_count;
+  if (const int given = positive(variables, "SLURM_GPUS_ON_NODE"); given > 0 && resources.gpu_count > 0)
+    return std::min(given, resources.gpu_count);
+  if (resources.gpu_count > 0) return resources.gpu_count;
   return std::max(1, static_cast<int>(machine.numa.size()));
 }
 
-Scene make_scene(const Options& options, const Variables& variables) {
-  Scene scene{.profile = profile_of(options), .job = {}, .nodes = {}, .findings = {}};
+JobInventory take_inventory(const Options& options, const Variables& variables) {
+  JobInventory inventory{.profile = profile_of(options), .job = {}, .nodes = {}, .diagnostics = {}};
   const std::optional<Job> job = find_job(options, variables);
   const bool here = options.xml.empty() && options.from.empty();
   std::vector<Machine> machines;
@@ -186,32 +187,32 @@ Scene make_scene(const Options& options, const Variables& variables) {
     machines = options.from.empty() ? read_files(options.xml) : read_folder(options.from);
     if (job) machines = in_job_order(std::move(machines), *job, options.from);
   }
-  const std::vector<Finding> differ = machine::check_alike(machines);
+  const std::vector<Diagnostic> differ = machine::check_alike(machines);
   for (Machine& described : machines) {
     const int ranks =
         options.ranks_per_node == 0 && !options.ranks_file.empty() ? ranks_of_host(*job, described.host) : 0;
-    scene.nodes.push_back(
-        make_node(std::move(described), options, scene.profile, ranks, variables, here, {}));
+    inventory.nodes.push_back(
+        make_node(std::move(described), options, inventory.profile, ranks, variables, here, {}));
   }
-  scene.job = job ? *job : job_of(scene.nodes);
-  if (job) fill_ranks(scene.job, options, scene.nodes, variables);
+  inventory.job = job ? *job : job_of(inventory.nodes);
+  if (job) fill_ranks(inventory.job, options, inventory.nodes, variables);
 
-  std::vector<Finding> of_nodes;
-  const auto add = [](std::vector<Finding>& to, const std::vector<Finding>& list) {
+  std::vector<Diagnostic> of_nodes;
+  const auto add = [](std::vector<Diagnostic>& to, const std::vector<Diagnostic>& list) {
     to.insert(to.end(), list.begin(), list.end());
   };
-  for (const Node& node : scene.nodes) {
-    add(of_nodes, node.parts.findings);
-    add(of_nodes, machine::check_ranks(node.machine, node.parts, node.ranks));
+  for (const Node& node : inventory.nodes) {
+    add(of_nodes, node.resources.diagnostics);
+    add(of_nodes, machine::check_ranks(node.machine, node.resources, node.ranks));
   }
-  add(scene.findings, differ);
+  add(inventory.diagnostics, differ);
   // A launch with a host file puts each rank where it belongs, whatever Slurm's own order is.
-  if (options.hostfile.empty()) add(scene.findings, check_placement(scene.job));
-  add(scene.findings, grouped(of_nodes, scene.nodes));
-  return scene;
+  if (options.hostfile.empty()) add(inventory.diagnostics, check_placement(inventory.job));
+  add(inventory.diagnostics, grouped(of_nodes, inventory.nodes));
+  return inventory;
 }
 
-RankScene make_rank_scene(const Options& options, const Variables& variables) {
+RankInventory take_rank_inventory(const Options& options, const Variables& variables) {
   const auto launched = launched_rank(variables);
   require(options.local_rank >= 0 || launched,
           "which rank this is, is not known: no launcher (srun, mpirun) has started it; give --local-rank "
@@ -232,29 +233,30 @@ RankScene make_rank_scene(const Options& options, const Variables& variables) {
   const bool by_mpirun = here && variables("OMPI_MCA_orte_bound_at_launch").has_value();
   const bool own = by_mpirun && static_cast<int>(bound.size()) * local_ranks <= described.hardware_threads();
 
-  RankScene scene{.profile = profile_of(options), .node = {}, .place = {}, .findings = {}};
+  RankInventory inventory{.profile = profile_of(options), .node = {}, .binding = {}, .diagnostics = {}};
   const bool launcher = by_slurm || by_mpirun;
   const int own_gpu = only_gpu(described, local_ranks);
-  scene.node = make_node(std::move(described), options, scene.profile, local_ranks, variables, here,
-                         launcher ? std::vector<int>() : bound);
-  scene.place = scene.node.ranks[static_cast<std::size_t>(own_gpu < 0 ? local_rank : own_gpu)];
-  scene.place.local_rank = local_rank;
-  scene.bound = by_slurm || own;
-  if (scene.bound) machine::keep_binding(scene.node.machine, bound, scene.place);
-  scene.speaks = !launched || launched->rank == 0;
-  scene.findings = scene.node.parts.findings;
-  for (Finding& finding : machine::check_ranks(scene.node.machine, scene.node.parts, scene.node.ranks))
-    scene.findings.push_back(std::move(finding));
-  return scene;
+  inventory.node = make_node(std::move(described), options, inventory.profile, local_ranks, variables, here,
+                             launcher ? std::vector<int>() : bound);
+  inventory.binding = inventory.node.ranks[static_cast<std::size_t>(own_gpu < 0 ? local_rank : own_gpu)];
+  inventory.binding.local_rank = local_rank;
+  inventory.bound = by_slurm || own;
+  if (inventory.bound) machine::keep_binding(inventory.node.machine, bound, inventory.binding);
+  inventory.speaks = !launched || launched->rank == 0;
+  inventory.diagnostics = inventory.node.resources.diagnostics;
+  for (Diagnostic& diagnostic :
+       machine::check_ranks(inventory.node.machine, inventory.node.resources, inventory.node.ranks))
+    inventory.diagnostics.push_back(std::move(diagnostic));
+  return inventory;
 }
 
-void report(const std::vector<Finding>& findings, bool strict) {
-  for (const Finding& finding : findings) {
-    if (!finding.error && !strict) fmt::print(stderr, "annulus-topology: warning: {}\n", finding.text);
+void report(const std::vector<Diagnostic>& diagnostics, bool strict) {
+  for (const Diagnostic& diagnostic : diagnostics) {
+    if (!diagnostic.error && !strict) fmt::print(stderr, "annulus-topology: warning: {}\n", diagnostic.text);
   }
   std::vector<std::string> errors;
-  for (const Finding& finding : findings) {
-    if (finding.error || strict) errors.push_back(finding.text);
+  for (const Diagnostic& diagnostic : diagnostics) {
+    if (diagnostic.error || strict) errors.push_back(diagnostic.text);
   }
   require(errors.empty(), "{}", fmt::join(errors, "\nannulus-topology: "));
 }

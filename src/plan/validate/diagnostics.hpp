@@ -9,7 +9,7 @@
 namespace annulus::plan::validation {
 
 /// What is wrong with a plan; the first `limit` findings are kept.
-class Findings {
+class Diagnostics {
  public:
   static constexpr std::size_t limit = 100;
 
