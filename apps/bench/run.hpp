@@ -81,7 +81,7 @@ class Run {
     const PositionMap block = kernel_block();
     if (block.empty()) return;
     if (stand_in_) {
-      const comm::Queue queue(exec_);
+      const Queue queue(exec_);
       stand_in_({pass, kernel_pairs(), rows_, rows_, &queue});
       return exec_.fence("annulus::bench: the stand-in of a kernel is done");
     }

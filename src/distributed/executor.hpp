@@ -194,7 +194,7 @@ class Executor {
   }
 
   const Exec& exec_;
-  comm::Queue queue_;
+  Queue queue_;
   comm::Communicator& communicator_;
   const Buffers<Exec>& buffers_;
   Homes homes_;

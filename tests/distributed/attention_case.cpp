@@ -186,7 +186,7 @@ Errors run_with(comm::Communicator& communicator, const Sample& sample,
   };
   compare(sample.exact, 0);
   compare(sample.one_rank, 5);
-  communicator.all_reduce(comm::Queue(HostExec()), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+  communicator.all_reduce(Queue(HostExec()), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
   const auto relative = [&](std::size_t i) {
     const double* sum = &sums[3 * i];
     return std::sqrt(sum[0] / std::max({sum[1], 0.01 * sum[2], 1e-30}));

@@ -236,7 +236,7 @@ TYPED_TEST(LmHeadLossOf, WorkspaceIsBoundedCountedAndKept) {
   const std::int64_t tokens = 3000, vocabulary = 700, limit = 1 << 18;
   const typename TestFixture::Case test(this->random_problem(tokens, 4, vocabulary));
   const auto workspace = [] {
-    return memory_use(Owned<Array1<float, TestExec>>::place)
+    return memory_use(Owned<Array1<float, TestExec>>::kind)
         .current[static_cast<int>(MemoryCategory::workspace)];
   };
   {
