@@ -89,7 +89,9 @@ class Run {
     if (pass == plan::Pass::forward) {
       run_local_forward<Exec, T>(exec_, in, *out_, *lse_, kernel_);
     } else {
-      run_local_backward<Exec, T>(exec_, in, *d_out_, *out_, *lse_, *d_, *dq_, *dk_, *dv_, kernel_);
+      run_local_backward<Exec, T>(
+          exec_, in, *out_, *d_,
+          {.d_out = *d_out_, .lse = *lse_, .d = *d_, .dq = *dq_, .dk = *dk_, .dv = *dv_}, kernel_);
     }
   }
   /// (query, key, head) triples that run_kernel computes.

@@ -60,8 +60,10 @@ class Llama<Exec, T>::Impl {
       return;
     }
     ids_.sort(exec);
-    lm_head_.forward_backward(exec, normed, head, ids_.targets(), grad_scale, *scratch_.d_normed,
-                              d_matrix(map_.lm_head(), config_.vocabulary, config_.hidden));
+    lm_head_.forward_backward(exec, normed, head, ids_.targets(),
+                              {.scale = grad_scale,
+                               .d_hidden = *scratch_.d_normed,
+                               .d_weight = d_matrix(map_.lm_head(), config_.vocabulary, config_.hidden)});
     record(exec, "d_normed", *scratch_.d_normed);
     backward(exec, attention);
   }
@@ -90,8 +92,11 @@ class Llama<Exec, T>::Impl {
     return weights_.matrix_gradient(offset, rows, columns);
   }
   Array1<const T, Exec> gain(std::int64_t offset) const { return weights_.vector(offset, config_.hidden); }
-  Array1<float, Exec> d_gain(std::int64_t offset) const {
-    return weights_.vector_gradient(offset, config_.hidden);
+  // Of the norm whose gain lies at `offset`.
+  NormGradients<Exec, T> norm_gradients(std::int64_t offset) const {
+    return {.d_x = *d_residual_,
+            .d_gain = weights_.vector_gradient(offset, config_.hidden),
+            .partial = *scratch_.norm_partial};
   }
   std::int64_t q_width() const { return std::int64_t{config_.heads} * config_.head_dim; }
   std::int64_t qkv_width() const {
@@ -101,19 +106,19 @@ class Llama<Exec, T>::Impl {
   // out = x · wᵀ: x (tokens, in), w (out, in)
   static void project(const Exec& exec, const Array2<const T, Exec>& x, const Array2<const T, Exec>& w,
                       const Array2<T, Exec>& out) {
-    matmul<Exec, T, T>(exec, Op::none, Op::transpose, 1.0f, x, w, 0.0f, out);
+    matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, x, w, out);
   }
   // out = x · wᵀ + residual
   static void project_onto(const Exec& exec, const Array2<const T, Exec>& x, const Array2<const T, Exec>& w,
                            const Array2<const T, Exec>& residual, const Array2<T, Exec>& out) {
-    matmul<Exec, T, T>(exec, Op::none, Op::transpose, 1.0f, x, w, 1.0f, residual, out);
+    matmul<Exec, T, T>(exec, {.op_b = Op::transpose, .beta = 1.0f}, x, w, residual, out);
   }
   // The gradients of project: d_w += d_outᵀ · x, then d_x = d_out · w, which may take the place of x.
   static void project_backward(const Exec& exec, const Array2<const T, Exec>& x,
                                const Array2<const T, Exec>& w, const Array2<const T, Exec>& d_out,
                                const Array2<T, Exec>& d_x, const Array2<float, Exec>& d_w) {
-    matmul<Exec, T, float>(exec, Op::transpose, Op::none, 1.0f, d_out, x, 1.0f, d_w);
-    matmul<Exec, T, T>(exec, Op::none, Op::none, 1.0f, d_out, w, 0.0f, d_x);
+    matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, d_out, x, d_w);
+    matmul<Exec, T, T>(exec, {}, d_out, w, d_x);
   }
 
   void check(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) const {
@@ -151,7 +156,7 @@ class Llama<Exec, T>::Impl {
       rms_norm<Exec, T>(exec, *a.input, gain(p.attention_norm), config_.norm_epsilon, *s.normed,
                         *a.attention_inverse_rms);
       project(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
-      split_rotate<Exec, T>(exec, *s.qkv, *cosine_, *sine_, *a.q, *a.k, *a.v);
+      split_rotate<Exec, T>(exec, *s.qkv, {*cosine_, *sine_}, {*a.q, *a.k, *a.v});
       record(exec, layer, "q", *a.q);
       record(exec, layer, "k", *a.k);
       record(exec, layer, "v", *a.v);
@@ -177,7 +182,7 @@ class Llama<Exec, T>::Impl {
     const Region region("annulus::model::backward");
     Kokkos::deep_copy(exec, *d_residual_, T(0.0f));
     rms_norm_backward<Exec, T>(exec, *last_, gain(map_.final_norm()), *last_inverse_rms_, *scratch_.d_normed,
-                               *d_residual_, d_gain(map_.final_norm()), *scratch_.norm_partial);
+                               norm_gradients(map_.final_norm()));
     record(exec, "d_last", *d_residual_);
     for (int i = config_.layers - 1; i >= 0; --i) layer_backward(exec, attention, i);
     embed_backward<Exec, T>(exec, ids_.tokens(), ids_.order(), *d_residual_,
@@ -203,7 +208,7 @@ class Llama<Exec, T>::Impl {
       project_backward(exec, *s.normed, matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
                        *s.d_normed, d_matrix(p.gate_up, 2 * config_.ffn, config_.hidden));
       rms_norm_backward<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.d_normed,
-                                 *d_residual_, d_gain(p.ffn_norm), *s.norm_partial);
+                                 norm_gradients(p.ffn_norm));
       record(exec, layer, "d_middle", *d_residual_);
     }
     const Region region("annulus::model::attention_backward");
@@ -225,12 +230,12 @@ class Llama<Exec, T>::Impl {
     record(exec, layer, "d_q", *s.dq);
     record(exec, layer, "d_k", *s.dk);
     record(exec, layer, "d_v", *s.dv);
-    split_rotate_backward<Exec, T>(exec, *s.dq, *s.dk, *s.dv, *cosine_, *sine_, *s.qkv);
+    split_rotate_backward<Exec, T>(exec, {*s.dq, *s.dk, *s.dv}, {*cosine_, *sine_}, *s.qkv);
     rms_norm_again<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
     project_backward(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
                      d_matrix(p.qkv, qkv_width(), config_.hidden));
     rms_norm_backward<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.d_normed,
-                               *d_residual_, d_gain(p.attention_norm), *s.norm_partial);
+                               norm_gradients(p.attention_norm));
     record(exec, layer, "d_input", *d_residual_);
   }
 

@@ -214,8 +214,8 @@ TYPED_TEST(LmHeadLossOf, NamesWhatDoesNotFit) {
   typename TestFixture::Head head;
   const auto run = [&](const auto& inputs, const auto& targets, const auto& outputs) {
     return message_of([&] {
-      head.forward_backward(TestExec(), inputs.hidden, inputs.weight, targets, 1.0f, outputs.d_hidden,
-                            outputs.d_weight);
+      head.forward_backward(TestExec(), inputs.hidden, inputs.weight, targets,
+                            {.d_hidden = outputs.d_hidden, .d_weight = outputs.d_weight});
     });
   };
   EXPECT_EQ(run(test, test.targets, test), "no error");
