@@ -267,8 +267,7 @@ class Llama<Exec, T>::Impl {
     project_backward(exec, *s.normed, w.matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
                      d_w.matrix(p.qkv, qkv_width(), config_.hidden));
     rms_norm_backward<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden),
-                               *a.attention_inverse_rms, *s.d_normed, *d_residual_,
-                               d_w.vector(p.attention_norm, config_.hidden), *s.norm_partial);
+                               *a.attention_inverse_rms, *s.d_normed, norm_gradients(d_w, p.attention_norm));
     record(exec, layer, "d_input", *d_residual_);
   }
 
