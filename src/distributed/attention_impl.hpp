@@ -176,7 +176,9 @@ class Attention<Exec, T>::Impl {
   /// `results` hold nothing yet.
   void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const LocalArrays& local_arrays,
            float scale, std::initializer_list<plan::Tensor> results) {
-    Executor<Exec, T> executor(exec, communicator_, buffers_, local_arrays, mask_.rule(), scale, settings_);
+    Executor<Exec, T> executor(
+        exec, communicator_,
+        {.buffers = buffers_, .local_arrays = local_arrays, .mask = mask_.rule(), .scale = scale}, settings_);
     for (const plan::Tensor tensor : results) {
       const plan::TensorSlice whole = problem_.whole(tensor, communicator_.rank());
       executor.start_from_nothing(

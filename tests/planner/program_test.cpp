@@ -129,7 +129,8 @@ TEST(AnnulusPlan, JsonIsThePlan) {
     const json& totals = all.at("totals").at(static_cast<std::size_t>(rank));
     EXPECT_EQ(totals.at("work"), work);
     EXPECT_GT(totals.at("buffer_bytes"), 0);
-    EXPECT_EQ(totals.at("exposed_communication"), simulation.ranks[static_cast<std::size_t>(rank)].exposed_communication);
+    EXPECT_EQ(totals.at("exposed_communication"),
+              simulation.ranks[static_cast<std::size_t>(rank)].exposed_communication);
     std::int64_t total_sent = 0, total_between = 0;
     for (const auto& [tensor, bytes] : totals.at("sent").items()) {
       EXPECT_THAT(tensor, Not(StartsWith("k")));  // K and V stay
