@@ -81,7 +81,7 @@ Facts program_facts() {
 }
 
 void require_agreement(Communicator& communicator, const Facts& facts) {
-  const Watch::Doing doing(communicator.watch(), "the comparison of what ranks go by");
+  const Watchdog::ActivityScope activity(communicator.watchdog(), "the comparison of what ranks go by");
   const Queue host{HostExec()};
   const auto ranks = static_cast<std::size_t>(communicator.size());
   std::string bytes = to_bytes(facts);

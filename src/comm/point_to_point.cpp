@@ -72,8 +72,8 @@ Request PointToPointCommunicator::exchange(const Queue& queue, std::span<const S
 void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::size_t bytes, int root) {
   check_root(root);
   ready(queue, "broadcast");
-  const Watch::Doing doing(watch(),
-                           fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
+  const Watchdog::ActivityScope activity(
+      watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
   // Binomial tree over ranks relative to the root: receive from the parent, then send to ever nearer
   // children.
   const int relative = (rank() - root + size()) % size();
@@ -94,7 +94,7 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
 void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, void* receive,
                                           std::size_t bytes) {
   ready(queue, "all_gather");
-  const Watch::Doing doing(watch(), fmt::format("an all_gather of {} bytes a rank", bytes));
+  const Watchdog::ActivityScope activity(watchdog(), fmt::format("an all_gather of {} bytes a rank", bytes));
   std::vector<Send> sends;
   std::vector<Receive> receives;
   for (int step = 1; step < size();
@@ -111,7 +111,8 @@ void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, 
 void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, void* receive,
                                           std::size_t bytes) {
   ready(queue, "all_to_all");
-  const Watch::Doing doing(watch(), fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
+  const Watchdog::ActivityScope activity(watchdog(),
+                                         fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
   require(send != receive || bytes == 0, "rank {}: all_to_all in place: give it a second buffer", rank());
   std::vector<Send> sends;
   std::vector<Receive> receives;
@@ -127,7 +128,7 @@ void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, 
 }
 
 void PointToPointCommunicator::barrier() {
-  const Watch::Doing doing(watch(), "a barrier");
+  const Watchdog::ActivityScope activity(watchdog(), "a barrier");
   const Queue host{HostExec()};
   // Dissemination: after round k a rank has heard, directly or not, of the 2^(k+1) - 1 ranks before it.
   for (int distance = 1; distance < size(); distance *= 2) {
@@ -179,19 +180,20 @@ void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte
 void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* send, void* receive,
                                               std::size_t count, DType type, ReduceOp op) {
   ready(queue, "reduce_scatter");
-  const Watch::Doing doing(watch(), fmt::format("a reduce_scatter of {} {} a rank", count, name_of(type)));
+  const Watchdog::ActivityScope activity(
+      watchdog(), fmt::format("a reduce_scatter of {} {} a rank", count, name_of(type)));
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (count == 0) return;
-  const std::size_t piece =
+  const std::size_t chunk =
       std::min(count, std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element)));
   Rounds rounds;
-  rounds.rounds = ceil_divide(count, piece);
-  rounds.largest_block = piece;
+  rounds.rounds = ceil_divide(count, chunk);
+  rounds.largest_block = chunk;
   rounds.block = [=](std::size_t round, int rank) {
-    const std::size_t first = round * piece;
-    return Block{static_cast<std::size_t>(rank) * count + first, std::min(piece, count - first)};
+    const std::size_t first = round * chunk;
+    return Block{static_cast<std::size_t>(rank) * count + first, std::min(chunk, count - first)};
   };
-  rounds.result = [=](std::size_t round) { return at(receive, round * piece * element); };
+  rounds.result = [=](std::size_t round) { return at(receive, round * chunk * element); };
   reduce_rounds(queue, static_cast<const std::byte*>(send), type, op, rounds);
 }
 
@@ -200,7 +202,8 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
   ready(queue, "all_reduce");
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (size() == 1 || count == 0) return;
-  const Watch::Doing doing(watch(), fmt::format("an all_reduce of {} {}", count, name_of(type)));
+  const Watchdog::ActivityScope activity(watchdog(),
+                                         fmt::format("an all_reduce of {} {}", count, name_of(type)));
   std::byte* bytes = static_cast<std::byte*>(data);
   // Little data: one step in which everybody gets and combines everything is faster than two.
   if (count * element * ranks <= small_bytes(queue)) return all_reduce_small(queue, bytes, count, type, op);

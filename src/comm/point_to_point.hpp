@@ -14,7 +14,7 @@ std::string channel_name(int channel);
 /// MPI_Allreduce neither: its result may depend on the algorithm that the library picks, and may differ
 /// between ranks.
 ///
-/// Reductions: each rank owns one block of a piece of the data, receives that block from all others, combines
+/// Reductions: each rank owns one block of a chunk of the data, receives that block from all others, combines
 /// the contributions in rank order and sends the result back. Every rank moves 2·bytes·(P − 1)/P each way,
 /// and holds at most workspace_bytes(queue) of others' data.
 ///

@@ -5,7 +5,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
 
-#include "comm/gpu_places.hpp"
+#include "comm/gpu_ids.hpp"
 
 namespace annulus::comm {
 
@@ -33,7 +33,7 @@ std::unique_ptr<Communicator> connect(const MpiEnvironment& mpi, Transport trans
   auto world = mpi.world(ranks_per_node);
   if (transport == Transport::automatic) {
     // All ranks must come to the same answer, on machines that need not be alike.
-    const TransportChoice choice = choose_transport(gather_gpu_places(*world));
+    const TransportChoice choice = choose_transport(gather_gpu_ids(*world));
     transport = choice.transport;
     if (has_device && transport == Transport::mpi) {
       world = mpi.world(ranks_per_node, "not NCCL, as " + choice.reason);

@@ -16,7 +16,7 @@
 
 #include "distributed/block_kernels.hpp"
 #include "distributed/buffers.hpp"
-#include "distributed/plan_watch.hpp"
+#include "distributed/plan_activity.hpp"
 #include "distributed/program.hpp"
 #include "distributed/unwritten.hpp"
 
@@ -57,28 +57,28 @@ class Executor {
     const Program& program = text->program();
     // Requests live here and nowhere longer: when an exception leaves this function they are given up.
     std::vector<comm::Request> requests(program.exchanges.size());
-    PlanWatch watch(communicator_.watch(), text, settings_.stall_timeout);
+    PlanActivity watchdog(communicator_.watchdog(), text, settings_.stall_timeout);
     int in_flight = 0, number = -1;
     for (const ProgramStep& step : program.steps) {
       ++number;
       const Region region(step.names.step);
-      wait(requests, step.waits, step, watch, number, waiting);
-      watch.enter(number, PlanWatch::Phase::accepts);
+      wait(requests, step.waits, step, watchdog, number, waiting);
+      watchdog.enter(number, PlanActivity::Phase::accepts);
       in_flight -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
       for (const Cleared& cleared : step.clears) unwritten_.add(cleared.block, clearing());
       if (!step.posts.empty()) {
         const Region post_region(step.names.post);
         for (const int e : step.posts) {
-          watch.enter(number, PlanWatch::Phase::posts, e);
+          watchdog.enter(number, PlanActivity::Phase::posts, e);
           const Exchange& exchange = program.exchanges[static_cast<std::size_t>(e)];
           if (transfers) requests[static_cast<std::size_t>(e)] = post(exchange);
           ++in_flight;
         }
       }
-      if (!settings_.overlap) wait(requests, step.posts, step, watch, number, waiting);
+      if (!settings_.overlap) wait(requests, step.posts, step, watchdog, number, waiting);
       if (!step.computes.empty()) {
-        watch.enter(number, PlanWatch::Phase::computes);
+        watchdog.enter(number, PlanActivity::Phase::computes);
         const Region compute(step.names.compute);
         computing.begin(exec_);
         for (const LocalCall& call : step.computes) {
@@ -94,14 +94,14 @@ class Executor {
  private:
   /// Waits for those of the exchanges that have not been waited for.
   void wait(std::vector<comm::Request>& requests, const std::vector<int>& exchanges, const ProgramStep& step,
-            PlanWatch& watch, int number, Stopwatch<Exec>& waiting) const {
+            PlanActivity& watchdog, int number, Stopwatch<Exec>& waiting) const {
     if (exchanges.empty()) return;
     const Region region(step.names.wait);
     waiting.begin(exec_);
     for (const int e : exchanges) {
-      watch.enter(number, PlanWatch::Phase::waits, e);
+      watchdog.enter(number, PlanActivity::Phase::waits, e);
       requests[static_cast<std::size_t>(e)].wait();
-      watch.completed(e);
+      watchdog.completed(e);
     }
     waiting.end(exec_);
   }

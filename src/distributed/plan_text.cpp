@@ -29,7 +29,8 @@ std::string names_of(const std::vector<Message>& messages, const std::vector<std
 }  // namespace
 
 PlanText::PlanText(const comm::Communicator& communicator, Program program) : program_(std::move(program)) {
-  for (int rank = 0; rank < communicator.size(); ++rank) job_ranks_.push_back(communicator.job_rank(rank));
+  for (int rank = 0; rank < communicator.size(); ++rank)
+    world_ranks_.push_back(communicator.world_rank(rank));
 }
 
 std::string PlanText::where(int step) const {
@@ -38,7 +39,7 @@ std::string PlanText::where(int step) const {
 }
 
 std::string PlanText::wait(int number, const std::vector<bool>& completed,
-                           const comm::Watch::Wait& wait) const {
+                           const comm::Watchdog::Wait& wait) const {
   const Exchange& exchange = program_.exchanges[static_cast<std::size_t>(number)];
   std::map<int, Lack> lacks;  // by peer
   const auto lacks_receive = [&](std::size_t i) { lacks[exchange.receives[i].peer].receives.push_back(i); };
@@ -54,14 +55,14 @@ std::string PlanText::wait(int number, const std::vector<bool>& completed,
   int count = 0;
   for (const auto& [peer, lack] : lacks) {
     if (count++ == named) break;
-    text += (count == 1 ? " " : "; ") + tell_peer(number, completed, peer, lack);
+    text += (count == 1 ? " " : "; ") + describe_peer(number, completed, peer, lack);
   }
   if (lacks.size() > named) text += fmt::format("; and for {} more ranks", lacks.size() - named);
   return text;
 }
 
-std::string PlanText::tell_peer(int waited, const std::vector<bool>& completed, int peer,
-                                const Lack& lack) const {
+std::string PlanText::describe_peer(int waited, const std::vector<bool>& completed, int peer,
+                                    const Lack& lack) const {
   const Exchange& exchange = program_.exchanges[static_cast<std::size_t>(waited)];
   const std::string name = name_of_rank(peer);
   const ByChannel posted = posting_steps(peer);
@@ -104,7 +105,7 @@ PlanText::ByChannel PlanText::posting_steps(int peer) const {
 }
 
 std::string PlanText::name_of_rank(int rank) const {
-  const int job = job_ranks_[static_cast<std::size_t>(rank)];
+  const int job = world_ranks_[static_cast<std::size_t>(rank)];
   return job == rank ? fmt::format("rank {}", rank) : fmt::format("rank {} (here rank {})", job, rank);
 }
 

@@ -24,7 +24,7 @@ class PlanText {
 
   /// For which slices of an exchange from and to whom the rank waits, and from which step of such a peer the
   /// last message has come. `completed`: the exchanges of the program that have.
-  std::string wait(int exchange, const std::vector<bool>& completed, const comm::Watch::Wait& wait) const;
+  std::string wait(int exchange, const std::vector<bool>& completed, const comm::Watchdog::Wait& wait) const;
 
  private:
   /// What is missing of an exchange from one peer: indices of its receives and sends.
@@ -33,13 +33,13 @@ class PlanText {
   };
   using ByChannel = std::array<std::vector<int>, plan::channel_count>;
 
-  std::string tell_peer(int waited, const std::vector<bool>& completed, int peer, const Lack& lack) const;
+  std::string describe_peer(int waited, const std::vector<bool>& completed, int peer, const Lack& lack) const;
   /// For all messages from `peer` to this rank, in order, the step that posts them.
   ByChannel posting_steps(int peer) const;
   std::string name_of_rank(int rank) const;
 
   Program program_;
-  std::vector<int> job_ranks_;  // numbers in the whole job of the communicator's ranks
+  std::vector<int> world_ranks_;  // numbers in the whole job of the communicator's ranks
 };
 
 }  // namespace annulus::distributed

@@ -5,7 +5,7 @@
 #include <span>
 
 #include <annulus/base/version.hpp>
-#include <annulus/comm/watch.hpp>
+#include <annulus/comm/watchdog.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/slabs.hpp>
 #include <annulus/trace/format.hpp>
@@ -28,7 +28,8 @@ void Recorder::set_rows(std::int64_t first_sequence, const PositionMap& rows) {
 }
 
 void Recorder::add_rows(const std::string& name, const detail::Rows& mine) {
-  const comm::Watch::Doing doing(world_.watch(), "the dump of '" + name + "', which rank 0 writes");
+  const comm::Watchdog::ActivityScope activity(world_.watchdog(),
+                                               "the dump of '" + name + "', which rank 0 writes");
   require(!shards_.empty(), "the tensor '{}' was recorded before its rows were told: call set_rows first",
           name);
   const std::int64_t rows = shards_[static_cast<std::size_t>(world_.rank())].rows.count;

@@ -99,9 +99,9 @@ void agree_to_start(comm::Communicator& world, const Config& config, const DumpR
 
 AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config) {
   constexpr std::string_view remedy = "give every rank the same file";
-  const comm::Watch::Doing doing(world.watch(),
-                                 "the start of the run, for which every rank reads the files of attention",
-                                 config.file_stall_timeout());
+  const comm::Watchdog::ActivityScope activity(
+      world.watchdog(), "the start of the run, for which every rank reads the files of attention",
+      config.file_stall_timeout());
   AttentionInputs inputs;
   std::string problem;
   try {

@@ -17,7 +17,7 @@ Device device_of(const Config& config) {
 }
 
 std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, const Config& config) {
-  mpi.limit_waits(config.stall_timeout());
+  mpi.set_wait_timeout(config.stall_timeout());
   // Before ranks take different ways to each other: over MPI, whatever the transport is to be.
   comm::Facts facts = comm::program_facts();
   facts.add(config_facts(config));

@@ -13,7 +13,7 @@
 #include <annulus/comm/agreement.hpp>
 #include <annulus/core/tensor.hpp>
 
-#include "comm/gpu_places.hpp"
+#include "comm/gpu_ids.hpp"
 
 namespace annulus::train {
 
@@ -38,12 +38,12 @@ std::vector<Camp> camps_of(const std::vector<Summary>& ranks, std::uint64_t hard
 }
 
 /// "rank 3 (GPU 0000:1b:00.0 of node7)", for a few ranks each.
-std::string who(const Camp& camp, const std::vector<comm::GpuPlace>& places, bool on_gpu) {
+std::string who(const Camp& camp, const std::vector<comm::GpuId>& places, bool on_gpu) {
   constexpr std::size_t most = 4;
   if (camp.size() > most) return comm::ranks_text(camp);
   std::string text;
   for (const int rank : camp) {
-    const comm::GpuPlace& place = places[static_cast<std::size_t>(rank)];
+    const comm::GpuId& place = places[static_cast<std::size_t>(rank)];
     text +=
         fmt::format("{}rank {} ({}{})", text.empty() ? "" : ", ", rank,
                     on_gpu && !place.bus_text().empty() ? fmt::format("GPU {} of ", place.bus_text()) : "",
@@ -67,7 +67,7 @@ std::string first_difference(const model::ParameterMap& map, std::span<const std
 void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Replica& mine,
                            const std::string& when) {
   if (world.size() == 1) return;
-  const comm::Watch::Doing doing(world.watch(), "the comparison of parameters and moments");
+  const comm::Watchdog::ActivityScope activity(world.watchdog(), "the comparison of parameters and moments");
   const Queue host{HostExec()};
   const auto ranks = static_cast<std::size_t>(world.size());
   Fingerprint all;
@@ -82,7 +82,7 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
 
   std::vector<std::uint64_t> hashes(ranks * mine.hashes.size());
   world.all_gather(host, mine.hashes.data(), hashes.data(), mine.hashes.size_bytes());
-  const std::vector<comm::GpuPlace> places = comm::gather_gpu_places(world);
+  const std::vector<comm::GpuId> places = comm::gather_gpu_ids(world);
   const auto of = [&](int rank) {
     return std::span(hashes).subspan(static_cast<std::size_t>(rank) * mine.hashes.size(), mine.hashes.size());
   };

@@ -59,9 +59,9 @@ std::vector<std::string> shards_of_rank(const data::TokenDataset& dataset, int r
 std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, const Config& config) {
   require(!config.data.shards.empty(),
           "data.shards is empty: name token shards or a folder of them (annulus-tokens pack makes them)");
-  const comm::Watch::Doing doing(world.watch(),
-                                 "the start of the run, for which one rank of each node opens the shards",
-                                 config.file_stall_timeout());
+  const comm::Watchdog::ActivityScope activity(
+      world.watchdog(), "the start of the run, for which one rank of each node opens the shards",
+      config.file_stall_timeout());
   const bool reads = world.topology().local_rank(world.rank()) == 0;
   // Paths and headers; what is behind the last path is for those who have the same paths.
   const std::string paths = fmt::format("{}\n\n", fmt::join(config.data.shards, "\n"));

@@ -129,8 +129,9 @@ class Run {
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
     const Region region("annulus::train::start");
-    const comm::Watch::Doing doing(world_.watch(), "the start of the run, for which rank 0 reads files",
-                                   config_.file_stall_timeout());
+    const comm::Watchdog::ActivityScope activity(world_.watchdog(),
+                                                 "the start of the run, for which rank 0 reads files",
+                                                 config_.file_stall_timeout());
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
@@ -199,7 +200,7 @@ class Run {
     const Region region("annulus::train::step");
     const Kokkos::Timer timer;
     const std::int64_t step = progress_.step + 1;
-    const comm::Watch::Doing doing(world_.watch(), fmt::format("update {}", step));
+    const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("update {}", step));
     const std::vector<data::Sequence> sequences = next_sequences();
     StepResult result =
         dump_.is_of(step)
@@ -242,8 +243,8 @@ class Run {
   // False, on every rank, when the checkpoint could not be written: training goes on without it.
   bool save() {
     const Region region("annulus::train::save");
-    const comm::Watch::Doing doing(
-        world_.watch(), fmt::format("the checkpoint of update {}, which rank 0 writes", progress_.step),
+    const comm::Watchdog::ActivityScope activity(
+        world_.watchdog(), fmt::format("the checkpoint of update {}, which rank 0 writes", progress_.step),
         config_.file_stall_timeout());
     std::int32_t saved = 1;
     if (folder_) {

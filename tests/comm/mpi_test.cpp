@@ -1,4 +1,4 @@
-// The suite over MPI, whole messages and messages in small pieces, and what MPI alone promises.
+// The suite over MPI, whole messages and messages in small chunks, and what MPI alone promises.
 #include <annulus/comm/mpi.hpp>
 
 #include <gmock/gmock.h>

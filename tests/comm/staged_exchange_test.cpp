@@ -30,18 +30,18 @@ std::int64_t pinned() {
 
 // Masks of documents make messages of other sizes with every sequence.
 TEST(StagedExchange, PinnedMemoryIsBoundedWhateverSizesMessagesHave) {
-  constexpr std::size_t most = 2 * staged_piece_bytes + staged_piece_bytes / 2;
+  constexpr std::size_t most = 2 * staged_chunk_bytes + staged_chunk_bytes / 2;
   const std::int64_t before = pinned();
   const auto staging = std::make_shared<Staging>();
   const auto inner = make_null();
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, staged_piece_bytes - 1, staged_piece_bytes,
-                                  staged_piece_bytes + 1, most})
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, staged_chunk_bytes - 1, staged_chunk_bytes,
+                                  staged_chunk_bytes + 1, most})
     exchange(staging, *inner, bytes);
   std::mt19937 random(1);
   for (int i = 0; i < 20; ++i) exchange(staging, *inner, random() % most);
   for (std::size_t bytes = 1; bytes < most; bytes += bytes / 5 + 1) exchange(staging, *inner, bytes);
-  // Of a message that is sent and one that comes: full pieces, and one buffer of each size of the rest.
-  EXPECT_LE(pinned() - before, static_cast<std::int64_t>(2 * (2 + 2) * staged_piece_bytes));
+  // Of a message that is sent and one that comes: full chunks, and one buffer of each size of the rest.
+  EXPECT_LE(pinned() - before, static_cast<std::int64_t>(2 * (2 + 2) * staged_chunk_bytes));
 }
 
 }  // namespace

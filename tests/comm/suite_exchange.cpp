@@ -148,7 +148,7 @@ void size_mismatch(Communicator& comm, std::size_t sent, std::size_t expected, i
   }
   comm.barrier();
 }
-// 2000 bytes divide by the pieces of the split transport, 1200 and 2500 do not.
+// 2000 bytes divide by the chunks of the split transport, 1200 and 2500 do not.
 void longer_than_expected(Communicator& comm) {
   size_mismatch(comm, 8, 4, 70);
 }
@@ -158,7 +158,7 @@ void much_longer_than_expected(Communicator& comm) {
 void shorter_than_expected(Communicator& comm) {
   size_mismatch(comm, 1200, 2500, 72);
 }
-void full_pieces_shorter_than_expected(Communicator& comm) {
+void full_chunks_shorter_than_expected(Communicator& comm) {
   size_mismatch(comm, 2000, 3000, 73);
 }
 void nothing_where_something_is_expected(Communicator& comm) {
@@ -213,7 +213,7 @@ std::vector<Case> exchange_cases() {
           {"LongerThanExpected", longer_than_expected},
           {"MuchLongerThanExpected", much_longer_than_expected},
           {"ShorterThanExpected", shorter_than_expected},
-          {"FullPiecesShorterThanExpected", full_pieces_shorter_than_expected},
+          {"FullPiecesShorterThanExpected", full_chunks_shorter_than_expected},
           {"NothingWhereSomethingIsExpected", nothing_where_something_is_expected},
           {"SomethingWhereNothingIsExpected", something_where_nothing_is_expected},
           {"Views", views_in_exchanges},

@@ -83,7 +83,7 @@ void run(comm::Communicator& communicator, const std::string& how, std::chrono::
     exec.fence("annulus::test: the gradients are added up");
   }
   if (how == "patience") {  // rank 0 may take its time
-    const comm::Watch::Doing doing(communicator.watch(), "rank 0 writes a file", 1min);
+    const comm::Watchdog::ActivityScope activity(communicator.watchdog(), "rank 0 writes a file", 1min);
     if (communicator.rank() == 0) std::this_thread::sleep_for(limit + 1500ms);
     communicator.barrier();
   }
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   const annulus::comm::MpiEnvironment environment(argc, argv);
   const Kokkos::ScopeGuard kokkos(annulus::kokkos_settings(environment.ranks_sharing_cores()));
   const std::chrono::milliseconds limit(std::atoi(argv[2]));
-  environment.limit_waits(limit);
+  environment.set_wait_timeout(limit);
   try {
     const auto transport = annulus::comm::parse_transport(argv[3]);
     annulus::test::let_ranks_share_gpus(environment.rank(), environment.size());

@@ -47,13 +47,13 @@ same_losses() {
   uninterrupted "$2"
   cmp -s <(losses "$1" | head -n "$2") <(losses "$work/plain" | head -n "$2") || fail "$1: other losses than those of the uninterrupted run, in the first $2 updates"
 }
-# pieces FOLDER EVENT KEY: what the records of such an event say, one a line.
-pieces() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\"\{0,1\}\([^\",}]*\).*/\1/p" "$1/pieces.jsonl" 2>/dev/null; }
-restarted_for() { pieces "$1" start reason | grep -qE -- "$2"; }
-# goes_on NAME PATTERN: a later piece is told this reason, and makes updates; $step is where the piece before ended.
+# segments FOLDER EVENT KEY: what the records of such an event say, one a line.
+segments() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\"\{0,1\}\([^\",}]*\).*/\1/p" "$1/segments.jsonl" 2>/dev/null; }
+restarted_for() { segments "$1" start reason | grep -qE -- "$2"; }
+# goes_on NAME PATTERN: a later segment is told this reason, and makes updates; $step is where the segment before ended.
 goes_on() {
   within "$1 goes on after: $2" restarted_for "$work/$1" "$2"
-  step=$(grep -E "\"reason\":\"[^\"]*$2" "$work/$1/pieces.jsonl" | grep '"event":"start"' | tail -n 1 | sed 's/.*"step":\([0-9]*\).*/\1/')
+  step=$(grep -E "\"reason\":\"[^\"]*$2" "$work/$1/segments.jsonl" | grep '"event":"start"' | tail -n 1 | sed 's/.*"step":\([0-9]*\).*/\1/')
   makes_updates "$1" $((step + 10))
 }
 

@@ -184,7 +184,7 @@ class Sweep {
   std::int32_t wait_for(int members, std::int32_t outcome) {
     const Queue queue{HostExec()};
     if (world_.rank() >= members) {
-      const comm::Watch::Doing doing(world_.watch(), "no part in the case that is running");
+      const comm::Watchdog::ActivityScope activity(world_.watchdog(), "no part in the case that is running");
       const std::array<comm::Receive, 1> receive{{{&outcome, sizeof outcome, 0}}};
       comm::Request request = world_.exchange(queue, {}, receive);
       while (!request.test()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -273,7 +273,7 @@ int run_attention(const CLI::App& command, const SweepOptions& options, const co
       if (!file.empty()) io::require_writable(file);
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
-  mpi.limit_waits(std::chrono::seconds(options.common.stall_timeout));
+  mpi.set_wait_timeout(std::chrono::seconds(options.common.stall_timeout));
   constexpr std::array<std::string_view, 6> files = {"--json", "--csv",  "--html",
                                                      "--dump", "--data", "--cluster"};
   comm::Facts facts = app::command_facts(command, files);

@@ -10,7 +10,7 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/comm/watch.hpp>
+#include <annulus/comm/watchdog.hpp>
 #include <annulus/core/queue.hpp>
 #include <annulus/topology/topology.hpp>
 
@@ -94,10 +94,10 @@ class Communicator {
   /// "null", "loopback", "mpi", … and version, for logs.
   virtual std::string description() const = 0;
   /// The number that `rank` of this communicator has in the whole job, of which this may be a part.
-  virtual int job_rank(int rank) const { return rank; }
+  virtual int world_rank(int rank) const { return rank; }
   /// What this rank is doing, for the report of a stalled run; null where nobody would ask. Communicators
   /// that hand on to another one hand this on, too.
-  virtual Watch* watch() const { return nullptr; }
+  virtual Watchdog* watchdog() const { return nullptr; }
 
   /// Posts a group of sends and receives. Messages between one pair of ranks on one channel match in the
   /// order in which they are posted (within a group: in the order listed); channels (0, 1, …) are independent

@@ -8,7 +8,7 @@
 
 namespace annulus::comm {
 
-class MpiGuard;
+class MpiWatchdog;
 
 /// MPI for the life of the object (MPI_Init_thread … MPI_Finalize). One a process, made in main before Kokkos
 /// is initialized. Kokkos and MPI objects die before it. Where MPI is initialized already it is used as it is
@@ -33,13 +33,13 @@ class MpiEnvironment {
   std::unique_ptr<Communicator> world(int ranks_per_node = 0, const std::string& remark = {}) const;
 
   /// From now on no rank may wait longer than `limit` at a time, in whatever it waits, unless a scope of its
-  /// Watch sets another limit; zero: for ever. A rank that does writes to stderr what it is doing and for
+  /// Watchdog sets another limit; zero: for ever. A rank that does writes to stderr what it is doing and for
   /// which messages of whom it waits; all ranks that still run, computing ones too, say what they are doing,
   /// those that do not answer are named, and the job ends with exit status 1, within a few seconds. A rank
   /// that is sent SIGTERM, as launchers do when another rank has died, says where it waits before it ends.
   ///
   /// Costs a thread that looks ten times a second. Time during which the process was stopped does not count.
-  void limit_waits(std::chrono::milliseconds limit) const;
+  void set_wait_timeout(std::chrono::milliseconds limit) const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -57,7 +57,7 @@ class MpiEnvironment {
  private:
   int rank_ = 0, size_ = 1, ranks_on_this_machine_ = 1, ranks_sharing_cores_ = 1, exceptions_ = 0;
   bool finalize_ = false;
-  std::unique_ptr<MpiGuard> guard_;
+  std::unique_ptr<MpiWatchdog> watchdog_;
 };
 
 }  // namespace annulus::comm

@@ -30,8 +30,8 @@ struct NcclOptions {
 /// the next wait, test or exchange. A request that is given up while an exception unwinds the stack aborts
 /// NCCL on this rank.
 ///
-/// Under a limit of waits (MpiEnvironment::limit_waits) a transfer that waits for another rank for longer,
-/// and an error that NCCL meets, end the job, whatever the host does meanwhile.
+/// Under a limit of waits (MpiEnvironment::set_wait_timeout) a transfer that waits for another rank for
+/// longer, and an error that NCCL meets, end the job, whatever the host does meanwhile.
 ///
 /// Throws Error where the library was built without NCCL, and when ranks of a node share a GPU. Nodes that
 /// NCCL_HOSTID makes of one machine may have the same GPUs: ranks take turns on them, which shows what is

@@ -44,8 +44,8 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   int rank() const override { return group_.rank; }
   const Topology& topology() const override { return group_.topology; }
   std::string description() const override { return name_; }
-  int job_rank(int rank) const override { return world_rank(rank); }
-  Watch* watch() const override { return world_->watch(world_rank(rank())); }
+  int world_rank(int rank) const override { return group_.members[static_cast<std::size_t>(rank)]; }
+  Watchdog* watchdog() const override { return world_->watchdog(world_rank(rank())); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
@@ -88,7 +88,6 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   }
 
  private:
-  int world_rank(int rank) const { return group_.members[static_cast<std::size_t>(rank)]; }
 
   std::shared_ptr<LoopbackWorld> world_;
   Group group_;

@@ -76,29 +76,29 @@ void LoopbackWorld::match(Message& send, Message& receive) {
 }
 
 void LoopbackWorld::launch(Message& send, Message& receive) {
-  const std::int64_t flight = send.flight = receive.flight = launched_++;
-  flights_[flight] = {&send, &receive};
+  const std::int64_t exchange = send.exchange = receive.exchange = launched_++;
+  in_flight_[exchange] = {&send, &receive};
   // The wire may outlive the world, when ranks have failed meanwhile.
-  const auto on_landing = [&](Message* Flight::*side) {
-    return [weak = weak_from_this(), flight, side] {
-      if (const auto world = weak.lock()) world->land(flight, side);
+  const auto on_landing = [&](Message* InFlightExchange::*side) {
+    return [weak = weak_from_this(), exchange, side] {
+      if (const auto world = weak.lock()) world->land(exchange, side);
     };
   };
-  wire_->carry({send.source, send.target, send.context, send.channel, send.bytes}, on_landing(&Flight::send),
-               on_landing(&Flight::receive));
+  wire_->carry({send.source, send.target, send.context, send.channel, send.bytes},
+               on_landing(&InFlightExchange::send), on_landing(&InFlightExchange::receive));
 }
 
-void LoopbackWorld::land(std::int64_t flight, Message* Flight::*side) {
+void LoopbackWorld::land(std::int64_t exchange, Message* InFlightExchange::*side) {
   const std::lock_guard lock(mutex_);
-  const auto place = flights_.find(flight);
+  const auto place = in_flight_.find(exchange);
   if (Message* message = std::exchange(place->second.*side, nullptr)) {
     message->done = true;
     ranks_[static_cast<std::size_t>(message->owner())]->changed.notify_all();
   }
-  if (side != &Flight::receive) return;  // the send's side comes first
-  flights_.erase(place);
+  if (side != &InFlightExchange::receive) return;  // the send's side comes first
+  in_flight_.erase(place);
   // Those who wait saw it on its way: now they may find that nothing else is.
-  if (flights_.empty()) {
+  if (in_flight_.empty()) {
     for (const auto& rank : ranks_) rank->changed.notify_all();
   }
 }
@@ -138,9 +138,9 @@ bool LoopbackWorld::test(const Operation& operation) {
 
 void LoopbackWorld::wait(const Operation& operation) {
   Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
-  const Watch::Waiting watched(&rank.watch, [&] { return pending(operation); });
+  const Watchdog::Waiting watched(&rank.watchdog, [&] { return pending(operation); });
   auto limit = wait_limit_;
-  if (const auto set = rank.watch.limit(); set.count() > 0) limit = std::min(limit, set);
+  if (const auto set = rank.watchdog.limit(); set.count() > 0) limit = std::min(limit, set);
   std::unique_lock lock(mutex_);
   if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
   const auto deadline = std::chrono::steady_clock::now() + limit;
@@ -162,8 +162,8 @@ void LoopbackWorld::wait(const Operation& operation) {
       const auto pending = std::find_if(operation.messages.begin(), operation.messages.end(),
                                         [](const Message& message) { return !message.done; });
       const std::string what = pending->describe();
-      const char* why = pending->flight == Message::none ? "the other side was never posted"
-                                                         : "the emulated link has not carried it yet";
+      const char* why = pending->exchange == Message::none ? "the other side was never posted"
+                                                           : "the emulated link has not carried it yet";
       lock.unlock();
       const std::string all = tell_all();
       lock.lock();
@@ -176,7 +176,7 @@ void LoopbackWorld::wait(const Operation& operation) {
 std::string LoopbackWorld::tell_all() const {
   std::string text;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r]->watch.knows()) text += fmt::format("; rank {}: {}", r, ranks_[r]->watch.tell());
+    if (ranks_[r]->watchdog.knows()) text += fmt::format("; rank {}: {}", r, ranks_[r]->watchdog.describe());
   return text;
 }
 
@@ -190,7 +190,7 @@ std::vector<Pending> LoopbackWorld::pending(const Operation& operation) const {
 }
 
 std::string LoopbackWorld::deadlock() const {
-  if (!one_thread_a_rank_ || !flights_.empty()) return {};
+  if (!one_thread_a_rank_ || !in_flight_.empty()) return {};
   std::string text;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const Operation* operation = ranks_[r]->waits_for;
@@ -215,8 +215,9 @@ void LoopbackWorld::withdraw(Operation& operation) noexcept {
   for (Message& message : operation.messages) {
     if (message.done) continue;
     message.done = true;
-    if (message.flight != Message::none) {
-      flights_.at(message.flight).*(message.is_send ? &Flight::send : &Flight::receive) = nullptr;
+    if (message.exchange != Message::none) {
+      in_flight_.at(message.exchange).*
+          (message.is_send ? &InFlightExchange::send : &InFlightExchange::receive) = nullptr;
       continue;
     }
     const auto place = mailboxes_.find({message.context, message.source, message.target, message.channel});

@@ -28,7 +28,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
     int source = 0, target = 0, context = 0, channel = 0;
     bool is_send = false, done = false;
     std::string error;
-    std::int64_t flight = none;  ///< on the wire under this number
+    std::int64_t exchange = none;  ///< on the wire under this number
     static constexpr std::int64_t none = -1;
     std::size_t index = 0;  ///< among the sends or the receives of its operation
     int peer = 0;           ///< number of the other side's rank in the communicator
@@ -47,7 +47,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit, Wire* wire);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
-  Watch* watch(int rank) const { return &ranks_[static_cast<std::size_t>(rank)]->watch; }
+  Watchdog* watchdog(int rank) const { return &ranks_[static_cast<std::size_t>(rank)]->watchdog; }
 
   /// The calling thread is `rank` from now on.
   void enter(int rank);
@@ -84,11 +84,11 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
     bool running = true;
     std::thread::id thread;
     std::string swallowed;
-    mutable Watch watch;
+    mutable Watchdog watchdog;
   };
 
   /// A message on the wire. Null: that side has given it up or is done.
-  struct Flight {
+  struct InFlightExchange {
     Message *send = nullptr, *receive = nullptr;
   };
 
@@ -96,7 +96,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   /// Gives a message whose bytes have been copied to the wire.
   void launch(Message& send, Message& receive);
   /// The wire is done with one side of a flight.
-  void land(std::int64_t flight, Message* Flight::*side);
+  void land(std::int64_t exchange, Message* InFlightExchange::*side);
   void check_failure() const;
   void check_result(const Operation& operation) const;
   /// Which messages every rank waits for when none can continue; otherwise empty.
@@ -111,7 +111,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<Key, Mailbox> mailboxes_;
   Wire* wire_;
-  std::map<std::int64_t, Flight> flights_;
+  std::map<std::int64_t, InFlightExchange> in_flight_;
   std::int64_t launched_ = 0;
   std::map<std::tuple<int, int, int>, int> contexts_;
   bool one_thread_a_rank_ = true;  // otherwise another thread may yet post what all seem to wait for

@@ -63,40 +63,40 @@ MpiLink::~MpiLink() {
 
 namespace {
 
-std::vector<int> job_ranks_of(MPI_Comm communicator) {
+std::vector<int> world_ranks_of(MPI_Comm communicator) {
   MPI_Group job = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
   int size = 0;
   ANNULUS_MPI(MPI_Comm_size, communicator, &size);
   ANNULUS_MPI(MPI_Comm_group, MPI_COMM_WORLD, &job);
   ANNULUS_MPI(MPI_Comm_group, communicator, &group);
-  std::vector<int> ranks(static_cast<std::size_t>(size)), job_ranks(ranks.size());
+  std::vector<int> ranks(static_cast<std::size_t>(size)), world_ranks(ranks.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  ANNULUS_MPI(MPI_Group_translate_ranks, group, size, ranks.data(), job, job_ranks.data());
+  ANNULUS_MPI(MPI_Group_translate_ranks, group, size, ranks.data(), job, world_ranks.data());
   MPI_Group_free(&group);
   MPI_Group_free(&job);
-  return job_ranks;
+  return world_ranks;
 }
 
-std::shared_ptr<MpiLink> duplicate(MPI_Comm parent, const std::shared_ptr<Watch>& watch) {
+std::shared_ptr<MpiLink> duplicate(MPI_Comm parent, const std::shared_ptr<Watchdog>& watchdog) {
   MPI_Comm handle = MPI_COMM_NULL;
   ANNULUS_MPI(MPI_Comm_dup, parent, &handle);
   auto link = std::make_shared<MpiLink>(handle);
-  link->watch = watch;
-  link->job_ranks = job_ranks_of(handle);
+  link->watchdog = watchdog;
+  link->world_ranks = world_ranks_of(handle);
   ANNULUS_MPI(MPI_Comm_set_errhandler, handle, MPI_ERRORS_RETURN);
   return link;
 }
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes,
-                                 const std::shared_ptr<Watch>& watch, std::string remark)
+MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t chunk_bytes,
+                                 const std::shared_ptr<Watchdog>& watchdog, std::string remark)
     : topology_(std::move(topology)),
       remark_(std::move(remark)),
-      piece_bytes_(piece_bytes),
+      chunk_bytes_(chunk_bytes),
       thread_(std::this_thread::get_id()),
-      messages_(duplicate(parent, watch)),
-      collectives_(duplicate(parent, watch)) {
+      messages_(duplicate(parent, watchdog)),
+      collectives_(duplicate(parent, watchdog)) {
   ANNULUS_MPI(MPI_Comm_rank, messages_->handle, &rank_);
   int size = 0;
   ANNULUS_MPI(MPI_Comm_size, messages_->handle, &size);
@@ -143,8 +143,8 @@ Request MpiCommunicator::post(const Queue& queue, std::span<const Send> sends,
           largest_channel_);
   auto state = std::make_unique<MpiState>(collective ? collectives_ : messages_);
   // Receives first: a message that finds its receive posted needs no copy.
-  for (const Receive& receive : receives) state->receive(receive, channel, piece_bytes_);
-  for (const Send& send : sends) state->send(send, channel, piece_bytes_);
+  for (const Receive& receive : receives) state->receive(receive, channel, chunk_bytes_);
+  for (const Send& send : sends) state->send(send, channel, chunk_bytes_);
   return Request(std::move(state));
 }
 
@@ -152,23 +152,23 @@ void MpiCommunicator::broadcast(const Queue& queue, void* data, std::size_t byte
   check_root(root);
   enter();
   ready(queue, "broadcast");
-  const Watch::Doing doing(watch(),
-                           fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
-  const Watch::Waiting waiting(watch());
-  for (std::size_t offset = 0; offset < bytes; offset += piece_bytes_)
+  const Watchdog::ActivityScope activity(
+      watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
+  const Watchdog::Waiting waiting(watchdog());
+  for (std::size_t offset = 0; offset < bytes; offset += chunk_bytes_)
     ANNULUS_MPI(MPI_Bcast, static_cast<std::byte*>(data) + offset,
-                static_cast<int>(std::min(piece_bytes_, bytes - offset)), MPI_BYTE, root,
+                static_cast<int>(std::min(chunk_bytes_, bytes - offset)), MPI_BYTE, root,
                 collectives_->handle);
 }
 
 void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) {
   enter();
-  if (bytes * static_cast<std::size_t>(size()) > piece_bytes_)
+  if (bytes * static_cast<std::size_t>(size()) > chunk_bytes_)
     return PointToPointCommunicator::all_gather(queue, send, receive, bytes);
   ready(queue, "all_gather");
   if (bytes == 0) return;
-  const Watch::Doing doing(watch(), fmt::format("an all_gather of {} bytes a rank", bytes));
-  const Watch::Waiting waiting(watch());
+  const Watchdog::ActivityScope activity(watchdog(), fmt::format("an all_gather of {} bytes a rank", bytes));
+  const Watchdog::Waiting waiting(watchdog());
   const bool in_place = send == static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank_) * bytes;
   const int count = static_cast<int>(bytes);
   ANNULUS_MPI(MPI_Allgather, in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, receive, count, MPI_BYTE,
@@ -177,19 +177,20 @@ void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* rec
 
 void MpiCommunicator::all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) {
   enter();
-  if (bytes == 0 || send == receive || bytes * static_cast<std::size_t>(size()) > piece_bytes_)
+  if (bytes == 0 || send == receive || bytes * static_cast<std::size_t>(size()) > chunk_bytes_)
     return PointToPointCommunicator::all_to_all(queue, send, receive, bytes);
   ready(queue, "all_to_all");
-  const Watch::Doing doing(watch(), fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
-  const Watch::Waiting waiting(watch());
+  const Watchdog::ActivityScope activity(watchdog(),
+                                         fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
+  const Watchdog::Waiting waiting(watchdog());
   const int count = static_cast<int>(bytes);
   ANNULUS_MPI(MPI_Alltoall, send, count, MPI_BYTE, receive, count, MPI_BYTE, collectives_->handle);
 }
 
 void MpiCommunicator::barrier() {
   enter();
-  const Watch::Doing doing(watch(), "a barrier");
-  const Watch::Waiting waiting(watch());
+  const Watchdog::ActivityScope activity(watchdog(), "a barrier");
+  const Watchdog::Waiting waiting(watchdog());
   ANNULUS_MPI(MPI_Barrier, collectives_->handle);
 }
 
@@ -203,15 +204,16 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
   const ColorKey mine{color, key};
   enter();
-  const Watch::Doing doing(watch(), "a split of the ranks into groups");
-  const Watch::Waiting waiting(watch());
+  const Watchdog::ActivityScope activity(watchdog(), "a split of the ranks into groups");
+  const Watchdog::Waiting waiting(watchdog());
   ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,
               collectives_->handle);
   Group group = split_group(wishes, topology_, rank_);  // throws on all ranks or none
   MPI_Comm handle = MPI_COMM_NULL;
   ANNULUS_MPI(MPI_Comm_split, collectives_->handle, color, group.rank, &handle);
   const MpiLink temporary(handle);
-  return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), piece_bytes_, messages_->watch);
+  return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), chunk_bytes_,
+                                           messages_->watchdog);
 }
 
 void MpiCommunicator::abort(const std::string& message) {

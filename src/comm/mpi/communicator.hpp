@@ -41,9 +41,9 @@ struct MpiLink {
   MpiLink& operator=(const MpiLink&) = delete;
 
   MPI_Comm handle;
-  std::shared_ptr<Watch> watch;  ///< null: nobody watches
-  std::vector<int> job_ranks;    ///< of the ranks of `handle`
-  std::string swallowed;         ///< error of a request that nobody waited for: the next call throws it
+  std::shared_ptr<Watchdog> watchdog;  ///< null: nobody watches
+  std::vector<int> world_ranks;          ///< of the ranks of `handle`
+  std::string swallowed;               ///< error of a request that nobody waited for: the next call throws it
   std::chrono::steady_clock::time_point give_up_at{};  ///< set when the first request is given up
 };
 
@@ -54,8 +54,8 @@ struct MpiLink {
 /// communicator for each channel would have to be made collectively, before anybody knows which channels a
 /// plan uses.) A second one carries the collectives.
 ///
-/// MPI counts are int. A message of n bytes travels as n / piece_bytes full pieces and one of n % piece_bytes
-/// (perhaps 0) bytes: the short last piece makes two sides that disagree on the size notice in every case.
+/// MPI counts are int. A message of n bytes travels as n / chunk_bytes full chunks and one of n % chunk_bytes
+/// (perhaps 0) bytes: the short last chunk makes two sides that disagree on the size notice in every case.
 /// (Open MPI 4.1 fetches a message that is longer than its receive whole, past the end of the buffer, before
 /// it says so: after that error the process should end.)
 ///
@@ -65,18 +65,18 @@ struct MpiLink {
 /// queue holds is done.
 class MpiCommunicator final : public PointToPointCommunicator {
  public:
-  static constexpr std::size_t default_piece_bytes = std::size_t{1} << 30;
+  static constexpr std::size_t default_chunk_bytes = std::size_t{1} << 30;
 
-  /// Duplicates `parent` (collective). `piece_bytes` splits messages; tests make it small. `watch` sees the
+  /// Duplicates `parent` (collective). `chunk_bytes` splits messages; tests make it small. `watch` sees the
   /// waits of this rank. description() ends with `remark`.
-  MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t piece_bytes = default_piece_bytes,
-                  const std::shared_ptr<Watch>& watch = nullptr, std::string remark = {});
+  MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t chunk_bytes = default_chunk_bytes,
+                  const std::shared_ptr<Watchdog>& watchdog = nullptr, std::string remark = {});
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
   std::string description() const override;
-  int job_rank(int rank) const override { return messages_->job_ranks[static_cast<std::size_t>(rank)]; }
-  Watch* watch() const override { return messages_->watch.get(); }
+  int world_rank(int rank) const override { return messages_->world_ranks[static_cast<std::size_t>(rank)]; }
+  Watchdog* watchdog() const override { return messages_->watchdog.get(); }
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override;
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
@@ -97,7 +97,7 @@ class MpiCommunicator final : public PointToPointCommunicator {
   Topology topology_;
   std::string remark_;
   int rank_ = 0, largest_channel_ = 0;
-  std::size_t piece_bytes_;
+  std::size_t chunk_bytes_;
   bool any_thread_ = false;
   std::thread::id thread_;
   std::shared_ptr<MpiLink> messages_, collectives_;

@@ -13,7 +13,7 @@
 
 #include "comm/machines.hpp"
 #include "comm/mpi/communicator.hpp"
-#include "comm/mpi/guard.hpp"
+#include "comm/mpi/watchdog.hpp"
 #include "comm/staged/staged.hpp"
 
 namespace annulus::comm {
@@ -76,7 +76,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   const MpiLink machine(machine_of_this_rank());
   ANNULUS_MPI(MPI_Comm_size, machine.handle, &ranks_on_this_machine_);
   ranks_sharing_cores_ = count_sharing_cores(machine.handle);
-  guard_ = std::make_unique<MpiGuard>();
+  watchdog_ = std::make_unique<MpiWatchdog>();
 }
 
 // MPI does not need the arguments since version 2; taking them leaves room for those that still read them.
@@ -86,18 +86,18 @@ MpiEnvironment::~MpiEnvironment() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   const bool ends = finalize_ && !finalized && std::uncaught_exceptions() <= exceptions_;
-  if (ends) guard_->wait_for_all();
-  guard_.reset();
+  if (ends) watchdog_->wait_for_all();
+  watchdog_.reset();
   if (ends) MPI_Finalize();
 }
 
-void MpiEnvironment::limit_waits(std::chrono::milliseconds limit) const {
-  guard_->watch()->set_limit(limit);
+void MpiEnvironment::set_wait_timeout(std::chrono::milliseconds limit) const {
+  watchdog_->watchdog()->set_limit(limit);
 }
 
 std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const std::string& remark) const {
-  const Watch::Doing doing(guard_->watch().get(), "the start of the program");
-  const Watch::Waiting waiting(guard_->watch().get());
+  const Watchdog::ActivityScope activity(watchdog_->watchdog().get(), "the start of the program");
+  const Watchdog::Waiting waiting(watchdog_->watchdog().get());
   const int direct = mpi_reads_device_memory() ? 1 : 0;
   if (direct != 0) share_device_memory();
   int range[4] = {ranks_per_node, -ranks_per_node, direct, -direct};  // maxima and, negated, minima
@@ -113,8 +113,9 @@ std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const st
           ranks_per_node, size_);
   Topology topology = ranks_per_node > 0 ? Topology::uniform(size_, ranks_per_node)
                                          : topology_of_machines(lowest_ranks(size_));
-  auto world = std::make_unique<MpiCommunicator>(
-      MPI_COMM_WORLD, std::move(topology), MpiCommunicator::default_piece_bytes, guard_->watch(), remark);
+  auto world =
+      std::make_unique<MpiCommunicator>(MPI_COMM_WORLD, std::move(topology),
+                                        MpiCommunicator::default_chunk_bytes, watchdog_->watchdog(), remark);
   if (mpi_reads_device_memory()) return world;
   return staged(std::move(world));
 }
@@ -151,7 +152,7 @@ void mpi_abort_claimed(const std::string& message) {
   // A handler of ours must not keep this rank alive while it holds its line back: a lower rank may be ending
   // the job.
   std::signal(SIGTERM, SIG_DFL);
-  MpiGuard::hush_others();
+  MpiWatchdog::silence_others();
   // An abort takes mpirun some tenths of a second: rank 0 speaks at once, the others leave it that time.
   if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(400 + 25 * rank, 1500)));
   write_line(rank, message);

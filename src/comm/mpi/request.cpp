@@ -21,29 +21,29 @@ MpiState::~MpiState() {
 }
 
 template <class Start>
-void MpiState::in_pieces(Piece piece, std::size_t piece_bytes, const Start& start) {
-  for (;; piece.offset += piece_bytes) {
-    piece.count = static_cast<int>(std::min(piece.bytes - piece.offset, piece_bytes));
+void MpiState::in_chunks(Chunk chunk, std::size_t chunk_bytes, const Start& start) {
+  for (;; chunk.offset += chunk_bytes) {
+    chunk.count = static_cast<int>(std::min(chunk.bytes - chunk.offset, chunk_bytes));
     // Room first: a request that has started must not be lost.
-    pieces_.push_back(piece);
+    chunks_.push_back(chunk);
     requests_.push_back(MPI_REQUEST_NULL);
-    start(piece, &requests_.back());
-    if (static_cast<std::size_t>(piece.count) < piece_bytes) return;  // the short last piece
+    start(chunk, &requests_.back());
+    if (static_cast<std::size_t>(chunk.count) < chunk_bytes) return;  // the short last chunk
   }
 }
 
-void MpiState::receive(const Receive& message, int channel, std::size_t piece_bytes) {
-  in_pieces({message.peer, channel, true, receives_++, false, 0, 0, message.bytes}, piece_bytes,
-            [&](const Piece& piece, MPI_Request* request) {
-              ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + piece.offset, piece.count,
+void MpiState::receive(const Receive& message, int channel, std::size_t chunk_bytes) {
+  in_chunks({message.peer, channel, true, receives_++, false, 0, 0, message.bytes}, chunk_bytes,
+            [&](const Chunk& chunk, MPI_Request* request) {
+              ANNULUS_MPI(MPI_Irecv, static_cast<std::byte*>(message.data) + chunk.offset, chunk.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
             });
 }
 
-void MpiState::send(const Send& message, int channel, std::size_t piece_bytes) {
-  in_pieces({message.peer, channel, false, sends_++, false, 0, 0, message.bytes}, piece_bytes,
-            [&](const Piece& piece, MPI_Request* request) {
-              ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + piece.offset, piece.count,
+void MpiState::send(const Send& message, int channel, std::size_t chunk_bytes) {
+  in_chunks({message.peer, channel, false, sends_++, false, 0, 0, message.bytes}, chunk_bytes,
+            [&](const Chunk& chunk, MPI_Request* request) {
+              ANNULUS_MPI(MPI_Isend, static_cast<const std::byte*>(message.data) + chunk.offset, chunk.count,
                           MPI_BYTE, message.peer, tag_of(channel), link_->handle, request);
             });
 }
@@ -56,7 +56,7 @@ bool MpiState::complete() const {
 void MpiState::wait() {
   indices_.resize(requests_.size());
   statuses_.resize(requests_.size());
-  const Watch::Waiting waiting(link_->watch.get(), [this] { return pending(); });
+  const Watchdog::Waiting waiting(link_->watchdog.get(), [this] { return pending(); });
   while (!complete()) {
     int finished = 0;
     const int code = MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
@@ -68,12 +68,12 @@ void MpiState::wait() {
 std::vector<Pending> MpiState::pending() const {
   const std::lock_guard lock(mutex_);
   std::vector<Pending> messages;
-  for (const Piece& piece : pieces_) {
-    const bool listed = !messages.empty() && messages.back().receive == piece.receives &&
-                        messages.back().index == piece.index;  // by another piece of the same message
-    if (piece.done || listed) continue;
-    messages.push_back({piece.receives, piece.index, piece.peer,
-                        link_->job_ranks[static_cast<std::size_t>(piece.peer)], piece.channel, piece.bytes});
+  for (const Chunk& chunk : chunks_) {
+    const bool listed = !messages.empty() && messages.back().receive == chunk.receives &&
+                        messages.back().index == chunk.index;  // by another chunk of the same message
+    if (chunk.done || listed) continue;
+    messages.push_back({chunk.receives, chunk.index, chunk.peer,
+                        link_->world_ranks[static_cast<std::size_t>(chunk.peer)], chunk.channel, chunk.bytes});
   }
   return messages;
 }
@@ -93,29 +93,29 @@ void MpiState::check(int code, const char* call, int finished) {
   for (int i = 0; i < finished;
        ++i) {  // finished is MPI_UNDEFINED, which is negative, when nothing was active
     const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-    Piece& piece = pieces_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
+    Chunk& chunk = chunks_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
     if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
       int error_class = MPI_SUCCESS;
       MPI_Error_class(status.MPI_ERROR, &error_class);
-      if (error_class == MPI_ERR_TRUNCATE) size_error(piece, "more");
+      if (error_class == MPI_ERR_TRUNCATE) size_error(chunk, "more");
       mpi_check(status.MPI_ERROR, call);
     }
-    if (piece.receives) {
+    if (chunk.receives) {
       int received = 0;
       ANNULUS_MPI(MPI_Get_count, &status, MPI_BYTE, &received);
-      if (received != piece.count)
-        size_error(piece, std::to_string(piece.offset + static_cast<std::size_t>(received)) + " bytes");
+      if (received != chunk.count)
+        size_error(chunk, std::to_string(chunk.offset + static_cast<std::size_t>(received)) + " bytes");
     }
     const std::lock_guard lock(mutex_);
-    piece.done = true;
+    chunk.done = true;
   }
 }
 
-void MpiState::size_error(const Piece& piece, const std::string& sent) const {
+void MpiState::size_error(const Chunk& chunk, const std::string& sent) const {
   int rank = 0;
   MPI_Comm_rank(link_->handle, &rank);
   fail("rank {} expects {} bytes from rank {} on {}, which sends {}: both sides must agree on the size", rank,
-       piece.bytes, piece.peer, channel_name(piece.channel), sent);
+       chunk.bytes, chunk.peer, channel_name(chunk.channel), sent);
 }
 
 void MpiState::drop() noexcept {
@@ -139,7 +139,7 @@ void MpiState::give_up() noexcept {
   };
   if (finalized || !pending()) return;
   for (std::size_t i = 0; i < requests_.size(); ++i)
-    if (requests_[i] != MPI_REQUEST_NULL && pieces_[i].receives) MPI_Cancel(&requests_[i]);
+    if (requests_[i] != MPI_REQUEST_NULL && chunks_[i].receives) MPI_Cancel(&requests_[i]);
   const auto now = std::chrono::steady_clock::now();
   if (link_->give_up_at == std::chrono::steady_clock::time_point{}) link_->give_up_at = now + give_up_after;
   do {

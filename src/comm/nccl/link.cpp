@@ -7,7 +7,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
 
-#include "comm/nccl/ways.hpp"
+#include "comm/nccl/paths.hpp"
 
 namespace annulus::comm {
 
@@ -23,9 +23,9 @@ bool is_well(ncclResult_t code) {
 }
 
 /// What the streams of a lane have come to.
-class EventMarks final : public Flights::Marks {
+class EventProgress final : public InFlightExchanges::StreamProgress {
  public:
-  EventMarks(EventPool::Taken begun, EventPool::Taken done)
+  EventProgress(EventPool::Taken begun, EventPool::Taken done)
       : begun_(std::move(begun)), done_(std::move(done)) {}
   bool begun() const override { return passed(*begun_); }
   bool done() const override { return passed(*done_); }
@@ -53,25 +53,25 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
       device_(Kokkos::Cuda().cuda_device()),
       topology_(control.topology()),
       has_inside_(topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1),
-      watch_(control.watch()),
-      flights_(
+      watchdog_(control.watchdog()),
+      in_flight_(
           std::max(options.channels, 0) + 1, [this] { return errors(); }, [this] { abort(); }) {
   require(options.channels > 0, "NCCL: {} channels: give at least 1", options.channels);
   require(options.max_ctas >= 0, "NCCL: {} thread blocks a channel: give 1 or more, or 0 for NCCL's choice",
           options.max_ctas);
   if (!options.multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
   ANNULUS_CUDA_CALL(cudaSetDevice, device_);
-  ways_ = nccl_ways(control, device_);
+  path_summary_ = nccl_paths(control, device_);
   connect(control, options);
-  if (watch_ != nullptr) watch_->add(&flights_);
+  if (watchdog_ != nullptr) watchdog_->add(&in_flight_);
 }
 
 void NcclLink::connect(Communicator& control, const NcclOptions& options) {
-  const Watch::Doing doing(watch_, "the start of NCCL");
+  const Watchdog::ActivityScope activity(watchdog_, "the start of NCCL");
   ncclUniqueId id{};
   if (rank_ == 0) ANNULUS_NCCL_CALL(ncclGetUniqueId, &id);
   control.broadcast(HostExec(), &id, sizeof id, 0);
-  const Watch::Waiting waiting(watch_);
+  const Watchdog::Waiting waiting(watchdog_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
   // Hopper's NCCL starts its blocks in clusters of four, each of which waits until as many SMs of
@@ -104,12 +104,12 @@ NcclLink::~NcclLink() {
   // Destroying is collective: not while an exception keeps this rank from what the others do.
   if (std::uncaught_exceptions() > 0) abort();
   {
-    const Watch::Doing doing(watch_, "the end of NCCL");
-    const Watch::Waiting waiting(watch_);
+    const Watchdog::ActivityScope activity(watchdog_, "the end of NCCL");
+    const Watchdog::Waiting waiting(watchdog_);
     for (const Path* path : paths())
       if (path->stream != nullptr && !aborted_) cudaStreamSynchronize(path->stream);
   }
-  if (watch_ != nullptr) watch_->remove(&flights_);
+  if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
   for (const Path* path : paths()) {
     if (path->stream != nullptr) cudaStreamDestroy(path->stream);
     if (path->communicator != nullptr && !aborted_) ncclCommDestroy(path->communicator);
@@ -125,9 +125,9 @@ std::vector<NcclLink::Path*> NcclLink::paths() {
 
 void NcclLink::track(const Lane& lane, const EventPool::Taken& begun, const EventPool::Taken& done,
                      std::vector<Pending> pending) {
-  if (watch_ == nullptr) return;
-  flights_.launch(lane.number, {std::make_unique<EventMarks>(begun, done), watch_->note(), std::move(pending),
-                                watch_->limit()});
+  if (watchdog_ == nullptr) return;
+  in_flight_.add(lane.number, {std::make_unique<EventProgress>(begun, done), watchdog_->note(),
+                               std::move(pending), watchdog_->limit()});
 }
 
 std::string NcclLink::errors() const {

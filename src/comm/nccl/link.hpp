@@ -11,7 +11,7 @@
 #include <annulus/comm/nccl.hpp>
 #include <annulus/core/event.hpp>
 
-#include "comm/flights.hpp"
+#include "comm/in_flight_exchanges.hpp"
 #include "core/cuda_call.hpp"
 
 namespace annulus::comm {
@@ -21,7 +21,7 @@ void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator = n
 #define ANNULUS_NCCL_CALL(function, ...) ::annulus::comm::nccl_check(function(__VA_ARGS__), #function)
 
 /// The NCCL communicators of a rank, for each channel and for collectives, each with its stream. Shared by
-/// the Communicator and the requests under way. The rank's Watch looks at what is under way on them.
+/// the Communicator and the requests under way. The rank's Watchdog looks at what is under way on them.
 ///
 /// Where there are several nodes, messages inside of one have communicators of their own: NCCL gives all
 /// peers of a communicator as many of its channels as the slowest of them can use, so that one peer behind a
@@ -65,7 +65,7 @@ class NcclLink {
     if (inside) begun->block(lane.inside.stream);
     {
       // The first message between two ranks connects them, for which NCCL lets the host wait.
-      const Watch::Waiting waiting(watch_, [&] { return pending; });
+      const Watchdog::Waiting waiting(watchdog_, [&] { return pending; });
       call();
     }
     if (inside) {
@@ -85,7 +85,7 @@ class NcclLink {
   void abort() noexcept;
 
   /// How NCCL gets to the other ranks: "NVLink to 3 ranks, network to 4 ranks".
-  const std::string& ways() const { return ways_; }
+  const std::string& path_summary() const { return path_summary_; }
 
  private:
   void connect(Communicator& control, const NcclOptions& options);
@@ -99,11 +99,11 @@ class NcclLink {
   int rank_ = 0, device_ = 0;
   Topology topology_;
   bool has_inside_ = false;
-  Watch* watch_;
-  std::string ways_;
+  Watchdog* watchdog_;
+  std::string path_summary_;
   std::vector<Lane> lanes_;
   EventPool events_;
-  Flights flights_;
+  InFlightExchanges in_flight_;
   mutable std::mutex mutex_;  ///< of the communicators against abort()
   std::atomic<bool> aborted_ = false;
 };

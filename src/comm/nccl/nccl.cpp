@@ -57,14 +57,14 @@ class NcclCommunicator final : public PointToPointCommunicator {
 
   int rank() const override { return control_->rank(); }
   const Topology& topology() const override { return control_->topology(); }
-  int job_rank(int rank) const override { return control_->job_rank(rank); }
-  Watch* watch() const override { return control_->watch(); }
+  int world_rank(int rank) const override { return control_->world_rank(rank); }
+  Watchdog* watchdog() const override { return control_->watchdog(); }
   std::string description() const override {
     int version = 0;
     ANNULUS_NCCL_CALL(ncclGetVersion, &version);
     return fmt::format(
         "nccl {}.{}.{}, {}, {} channels{}; {}", version / 10000, version / 100 % 100, version % 100,
-        link_->ways(), link_->channels(),
+        link_->path_summary(), link_->channels(),
         options_.max_ctas > 0 ? fmt::format(" of at most {} thread blocks", options_.max_ctas) : "",
         control_->description());
   }
@@ -80,8 +80,8 @@ class NcclCommunicator final : public PointToPointCommunicator {
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
     if (queue.is_host()) return control_->broadcast(queue, data, bytes, root);
     check_root(root);
-    const Watch::Doing doing(watch(),
-                             fmt::format("a broadcast of {} bytes from rank {}", bytes, job_rank(root)));
+    const Watchdog::ActivityScope activity(
+        watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
     collective(queue, [&](const NcclLink::Lane& lane) {
       ANNULUS_NCCL_CALL(ncclBroadcast, data, data, bytes, ncclInt8, root, lane.all.communicator,
                         lane.all.stream);
@@ -89,7 +89,8 @@ class NcclCommunicator final : public PointToPointCommunicator {
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     if (queue.is_host()) return control_->all_gather(queue, send, receive, bytes);
-    const Watch::Doing doing(watch(), fmt::format("an all_gather of {} bytes a rank", bytes));
+    const Watchdog::ActivityScope activity(watchdog(),
+                                           fmt::format("an all_gather of {} bytes a rank", bytes));
     collective(queue, [&](const NcclLink::Lane& lane) {
       ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, lane.all.communicator,
                         lane.all.stream);
@@ -160,9 +161,9 @@ class NcclCommunicator final : public PointToPointCommunicator {
   std::vector<Pending> pending(std::span<const Send> sends, std::span<const Receive> receives,
                                int channel) const {
     std::vector<Pending> messages;
-    if (watch() == nullptr) return messages;
+    if (watchdog() == nullptr) return messages;
     const auto add = [&](bool receives_it, std::size_t index, int peer, std::size_t bytes) {
-      if (bytes > 0) messages.push_back({receives_it, index, peer, job_rank(peer), channel, bytes});
+      if (bytes > 0) messages.push_back({receives_it, index, peer, world_rank(peer), channel, bytes});
     };
     for (std::size_t i = 0; i < receives.size(); ++i) add(true, i, receives[i].peer, receives[i].bytes);
     for (std::size_t i = 0; i < sends.size(); ++i) add(false, i, sends[i].peer, sends[i].bytes);

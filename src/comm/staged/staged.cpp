@@ -27,8 +27,8 @@ class StagedCommunicator final : public Communicator {
 
   int rank() const override { return inner_->rank(); }
   const Topology& topology() const override { return inner_->topology(); }
-  int job_rank(int rank) const override { return inner_->job_rank(rank); }
-  Watch* watch() const override { return inner_->watch(); }
+  int world_rank(int rank) const override { return inner_->world_rank(rank); }
+  Watchdog* watchdog() const override { return inner_->watchdog(); }
   std::string description() const override {
     return inner_->description() + ", device memory through pinned host memory";
   }
@@ -95,17 +95,17 @@ class StagedCommunicator final : public Communicator {
     return *inner_;
   }
 
-  /// Calls operation(from, to, length) for piece after piece of all blocks, whose copies on the host lie one
-  /// after the other: the next piece comes and the one before goes meanwhile. Without `from` the operation
-  /// changes the data of `to` in place. Pieces are multiples of `grain` bytes.
+  /// Calls operation(from, to, length) for chunk after chunk of all blocks, whose copies on the host lie one
+  /// after the other: the next chunk comes and the one before goes meanwhile. Without `from` the operation
+  /// changes the data of `to` in place. Chunks are multiples of `grain` bytes.
   template <class Operation>
   void through_host(const Queue& queue, Blocks from, Blocks to, std::size_t bytes, std::size_t grain,
                     const Operation& operation) {
     const bool in_place = from.data == nullptr;
     if (in_place) from = to;
-    constexpr std::size_t most = std::size_t{16} << 20;  // bytes of a piece, over all blocks
-    const std::size_t piece = std::max<std::size_t>(1, most / std::max(from.count, to.count) / grain) * grain;
-    const std::size_t longest = std::min(piece, bytes), pieces = ceil_divide(bytes, piece);
+    constexpr std::size_t most = std::size_t{16} << 20;  // bytes of a chunk, over all blocks
+    const std::size_t chunk = std::max<std::size_t>(1, most / std::max(from.count, to.count) / grain) * grain;
+    const std::size_t longest = std::min(chunk, bytes), chunks = ceil_divide(bytes, chunk);
     staging_->flush();
     const Queue outward = staging_->outward(queue), inward = staging_->inward(queue);
     const auto posted = staging_->events.record(queue);
@@ -117,7 +117,7 @@ class StagedCommunicator final : public Communicator {
     };
     std::array<Slot, 2> slots;
     const auto each = [&](std::size_t number, const Blocks& blocks, std::byte* host, const auto& copy) {
-      const std::size_t offset = number * piece, length = std::min(piece, bytes - offset);
+      const std::size_t offset = number * chunk, length = std::min(chunk, bytes - offset);
       for (std::size_t b = 0; b < blocks.count; ++b)
         copy(host + b * length, static_cast<std::byte*>(blocks.data) + b * bytes + offset, length);
       return length;
@@ -134,13 +134,13 @@ class StagedCommunicator final : public Communicator {
       });
       slot.loaded = staging_->events.record(outward);
     };
-    if (pieces > 0) load(0);
-    for (std::size_t number = 0; number < pieces; ++number) {
-      if (number + 1 < pieces) load(number + 1);
+    if (chunks > 0) load(0);
+    for (std::size_t number = 0; number < chunks; ++number) {
+      if (number + 1 < chunks) load(number + 1);
       Slot& slot = slots[number % 2];
       slot.loaded->wait();
       std::byte* const result = in_place ? slot.from.data() : slot.to.data();
-      operation(slot.from.data(), result, std::min(piece, bytes - number * piece));
+      operation(slot.from.data(), result, std::min(chunk, bytes - number * chunk));
       each(number, to, result, [&](const std::byte* host, std::byte* device, std::size_t length) {
         inward.copy_from_host(device, host, length);
       });

@@ -13,12 +13,12 @@ namespace annulus::comm {
 
 /// What communicators that stem from one another share to move memory of devices through the host: pinned
 /// buffers, two queues for copies, which wait for kernels only where they depend on them, and the outbox.
-/// Pieces of messages leave it in the order in which they were posted, each as soon as its copy to the host
+/// Chunks of messages leave it in the order in which they were posted, each as soon as its copy to the host
 /// is done: whoever waits, for whatever, lets those go.
 class Staging {
  public:
   struct Departure {
-    EventPool::Taken on_host;  ///< the piece is
+    EventPool::Taken on_host;  ///< the chunk is
     Communicator* inner = nullptr;
     Send send;
     int channel = 0;

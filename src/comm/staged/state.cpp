@@ -20,42 +20,42 @@ StagedState::Message& StagedState::stage(std::vector<Message>& side, void* devic
   message.device = device;
   message.bytes = bytes;
   message.peer = peer;
-  message.pieces.resize(bytes / staged_piece_bytes + 1);
-  for (std::size_t i = 0; i < message.pieces.size(); ++i)
-    message.pieces[i].host =
-        staging_->pool.take(std::min(staged_piece_bytes, bytes - i * staged_piece_bytes));
+  message.chunks.resize(bytes / staged_chunk_bytes + 1);
+  for (std::size_t i = 0; i < message.chunks.size(); ++i)
+    message.chunks[i].host =
+        staging_->pool.take(std::min(staged_chunk_bytes, bytes - i * staged_chunk_bytes));
   return message;
 }
 
 void StagedState::start(std::span<const Send> sends, std::span<const Receive> receives, int channel) {
   channel_ = channel;
   posted_ = staging_->events.record(queue_);
-  sends_.reserve(sends.size());  // the outbox points to their pieces
-  const auto in_pieces = [](Message& message, const auto& start) {
-    for (std::size_t i = 0; i < message.pieces.size(); ++i) {
-      const std::size_t offset = i * staged_piece_bytes;
-      start(message.pieces[i], offset, std::min(staged_piece_bytes, message.bytes - offset));
+  sends_.reserve(sends.size());  // the outbox points to their chunks
+  const auto in_chunks = [](Message& message, const auto& start) {
+    for (std::size_t i = 0; i < message.chunks.size(); ++i) {
+      const std::size_t offset = i * staged_chunk_bytes;
+      start(message.chunks[i], offset, std::min(staged_chunk_bytes, message.bytes - offset));
     }
   };
   for (const Receive& receive : receives) {
     Message& message = stage(receives_, receive.data, receive.bytes, receive.peer);
-    in_pieces(message, [&](Piece& piece, std::size_t, std::size_t bytes) {
-      const Receive part{piece.host.data(), bytes, message.peer};
-      piece.request = inner_.exchange(HostExec(), {}, {&part, 1}, channel);
+    in_chunks(message, [&](Chunk& chunk, std::size_t, std::size_t bytes) {
+      const Receive part{chunk.host.data(), bytes, message.peer};
+      chunk.request = inner_.exchange(HostExec(), {}, {&part, 1}, channel);
     });
   }
   const Queue& outward = staging_->outward(queue_);
   posted_->block(outward);
   for (const Send& send : sends) {
     Message& message = stage(sends_, const_cast<void*>(send.data), send.bytes, send.peer);
-    in_pieces(message, [&](Piece& piece, std::size_t offset, std::size_t bytes) {
-      std::byte* const host = piece.host.data();
+    in_chunks(message, [&](Chunk& chunk, std::size_t offset, std::size_t bytes) {
+      std::byte* const host = chunk.host.data();
       if (bytes > 0) outward.copy_to_host(host, static_cast<const std::byte*>(send.data) + offset, bytes);
       staging_->depart({staging_->events.record(outward),
                         &inner_,
                         {host, bytes, send.peer},
                         channel,
-                        &piece.request,
+                        &chunk.request,
                         this});
     });
   }
@@ -63,19 +63,19 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
 }
 
 bool StagedState::advance(Message& message, bool lands, bool all) {
-  while (message.done < message.pieces.size()) {
-    Piece& piece = message.pieces[message.done];
+  while (message.done < message.chunks.size()) {
+    Chunk& chunk = message.chunks[message.done];
     if (all) {
-      piece.request.wait();
-    } else if (!piece.request.test()) {
+      chunk.request.wait();
+    } else if (!chunk.request.test()) {
       return false;
     }
-    const std::size_t offset = message.done * staged_piece_bytes;
-    const std::size_t bytes = std::min(staged_piece_bytes, message.bytes - offset);
+    const std::size_t offset = message.done * staged_chunk_bytes;
+    const std::size_t bytes = std::min(staged_chunk_bytes, message.bytes - offset);
     if (lands && bytes > 0) {
       const Queue& inward = staging_->inward(queue_);
       posted_->block(inward);  // the queue has done with what was there before
-      inward.copy_from_host(static_cast<std::byte*>(message.device) + offset, piece.host.data(), bytes);
+      inward.copy_from_host(static_cast<std::byte*>(message.device) + offset, chunk.host.data(), bytes);
     }
     const std::lock_guard lock(mutex_);
     ++message.done;
@@ -84,7 +84,7 @@ bool StagedState::advance(Message& message, bool lands, bool all) {
 }
 
 bool StagedState::advance(bool all) {
-  const bool empty = staging_->pump();  // a piece that is still in the outbox has no request to be asked
+  const bool empty = staging_->pump();  // a chunk that is still in the outbox has no request to be asked
   bool done = true;
   for (Message& message : receives_) done = advance(message, true, all) && done;
   if (!empty) return false;
@@ -99,16 +99,16 @@ void StagedState::finish() {
   finished_ = true;
   for (auto* side : {&sends_, &receives_}) {
     for (Message& message : *side) {
-      for (Piece& piece : message.pieces) {
-        piece.host.used = landed_;
-        staging_->pool.give_back(std::move(piece.host));
+      for (Chunk& chunk : message.chunks) {
+        chunk.host.used = landed_;
+        staging_->pool.give_back(std::move(chunk.host));
       }
     }
   }
 }
 
 void StagedState::wait() {
-  const Watch::Waiting waiting(inner_.watch(), [this] { return pending(); });
+  const Watchdog::Waiting waiting(inner_.watchdog(), [this] { return pending(); });
   while (!staging_->pump()) {
     if (advance(false)) return;
     std::this_thread::yield();
@@ -135,8 +135,8 @@ std::vector<Pending> StagedState::pending() const {
   for (const auto* side : {&receives_, &sends_}) {
     for (std::size_t i = 0; i < side->size(); ++i) {
       const Message& m = (*side)[i];
-      if (m.done < m.pieces.size())
-        messages.push_back({side == &receives_, i, m.peer, inner_.job_rank(m.peer), channel_, m.bytes});
+      if (m.done < m.chunks.size())
+        messages.push_back({side == &receives_, i, m.peer, inner_.world_rank(m.peer), channel_, m.bytes});
     }
   }
   return messages;

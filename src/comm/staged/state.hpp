@@ -10,10 +10,10 @@ namespace annulus::comm {
 
 /// Bytes of a message that are copied, sent and received at a time: long against what a message costs, short
 /// against those that a step of attention exchanges.
-inline constexpr std::size_t staged_piece_bytes = std::size_t{4} << 20;
+inline constexpr std::size_t staged_chunk_bytes = std::size_t{4} << 20;
 
-/// An exchange of device memory through the host, in pieces: while one travels the next is copied. A message
-/// of n bytes is n / piece full pieces and one of n % piece (perhaps 0) bytes: the short last piece makes two
+/// An exchange of device memory through the host, in chunks: while one travels the next is copied. A message
+/// of n bytes is n / chunk full chunks and one of n % chunk (perhaps 0) bytes: the short last chunk makes two
 /// sides that disagree on the size notice in every case.
 class StagedState final : public Request::State {
  public:
@@ -29,18 +29,18 @@ class StagedState final : public Request::State {
 
  private:
   /// A part of a message in pinned memory, and its way from or to there.
-  struct Piece {
+  struct Chunk {
     PinnedPool::Buffer host;
     Request request;
   };
-  /// Buffers of long messages are as long as a piece, those of the last pieces and of short messages powers
+  /// Buffers of long messages are as long as a chunk, those of the last chunks and of short messages powers
   /// of two: messages of any sizes find those that others have left.
   struct Message {
     void* device = nullptr;
     std::size_t bytes = 0;
     int peer = 0;
-    std::vector<Piece> pieces;
-    std::size_t done = 0;  ///< pieces that have arrived, or left
+    std::vector<Chunk> chunks;
+    std::size_t done = 0;  ///< chunks that have arrived, or left
   };
 
   Message& stage(std::vector<Message>& side, void* device, std::size_t bytes, int peer);

@@ -23,7 +23,7 @@ said "going on after step"
 same_losses "$work/chain" 600
 
 report=$(slurm/status "$work/chain")
-for text in "step         600 of 600 (100.0%), 153600 tokens" "checkpoint   step-00000600.h5" "piece        2, job ${jobs[1]}" \
+for text in "step         600 of 600 (100.0%), 153600 tokens" "checkpoint   step-00000600.h5" "segment      2, job ${jobs[1]}" \
   "asked to save (SIGUSR1)" "ended        at step 600"; do
   grep -qF -- "$text" <<<"$report" || fail "slurm/status should say '$text', says: $report"
 done
@@ -34,7 +34,7 @@ log=$work/broken.log
 ends "$broken" FAILED
 said "the loss of step 2 is not finite"
 said "stopped: the run has failed 3 times at step 1"
-[ "$(grep -c '"event":"start"' "$work/broken/pieces.jsonl")" -ge 3 ] || fail "not three pieces"
+[ "$(grep -c '"event":"start"' "$work/broken/segments.jsonl")" -ge 3 ] || fail "not three segments"
 slurm/status "$work/broken" | grep -q "stopped .*failed 3 times at one step" || fail "slurm/status does not say that it stopped"
 
 # No room for a checkpoint.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What ends a piece of a run, and that the run goes on with the losses of the uninterrupted one. The first runs go side by side.
+# What ends a segment of a run, and that the run goes on with the losses of the uninterrupted one. The first runs go side by side.
 # shellcheck disable=SC2034,SC2154
 
 all_idle
@@ -27,7 +27,7 @@ resumed() {
   log=$work/$1.log
   goes_on "$1" "$3"
   cancel "$2"
-  said "the piece before ended at step $step: "
+  said "the segment before ended at step $step: "
   said "going on after step $step of "
 }
 resumed usr1 "$usr1" 'asked to save'

@@ -22,7 +22,7 @@ refused() {
     log=$work/$name.log
     ends "${asked[$name]}" FAILED
     said "${texts[$name]}"
-    ! grep -q '"event":"start"' "$work/$name/pieces.jsonl" 2>/dev/null || fail "the run was started"
+    ! grep -q '"event":"start"' "$work/$name/segments.jsonl" 2>/dev/null || fail "the run was started"
   done
   asked=()
 }

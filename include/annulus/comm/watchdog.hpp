@@ -16,20 +16,20 @@ struct Pending {
   bool receive = false;   ///< else a send
   std::size_t index = 0;  ///< among the receives (the sends) of its exchange, in the order listed
   int peer = 0;           ///< rank in the communicator
-  int job_peer = 0;       ///< the same rank's number in the whole job
+  int world_peer = 0;     ///< the same rank's number in the whole job
   int channel = 0;        ///< below 0: a collective
   std::size_t bytes = 0;
 };
 
 /// What a rank is doing, for the report of a run that has stalled because a rank is lost or stuck. The rank
-/// tells it in scopes, `Doing` and `Waiting`, which nest; any thread may ask. A null Watch is allowed in
-/// both, which then do nothing.
+/// tells it in scopes, `ActivityScope` and `Waiting`, which nest; any thread may ask. A null Watchdog is
+/// allowed in both, which then do nothing.
 ///
 /// Transports compare every wait with its limit. Over MPI a thread of each rank does so (and answers for
-/// ranks that compute or are stuck, see MpiEnvironment::limit_waits); the loopback communicator does so in
-/// the wait. Transfers for which streams wait and the host does not are a Background, which that thread looks
-/// at.
-class Watch {
+/// ranks that compute or are stuck, see MpiEnvironment::set_wait_timeout); the loopback communicator does so
+/// in the wait. Transfers for which streams wait and the host does not are a Background, which that thread
+/// looks at.
+class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
   using Limit = std::chrono::milliseconds;  ///< of one wait; zero: none
@@ -42,25 +42,25 @@ class Watch {
     std::string to_string() const;
   };
   /// Says what the rank is doing; with the wait inside it, if there is one. May be called by another thread.
-  using Tell = std::function<std::string(const Wait*)>;
+  using Describe = std::function<std::string(const Wait*)>;
   using Messages = std::function<std::vector<Pending>()>;
   /// Makes what will be said of a transfer that is posted now, should it be late: it may outlive the scope.
-  using Note = std::function<Tell()>;
+  using Note = std::function<Describe()>;
 
-  /// Transfers that go on without the host. Called by the thread that guards the waits, whatever the rank's
+  /// Transfers that go on without the host. Called by the thread that watches the waits, whatever the rank's
   /// own threads do.
   class Background {
    public:
     virtual ~Background() = default;
-    /// Looks at what is under way. Returns what has failed; nothing as a rule.
-    virtual std::string look(Clock::time_point now) = 0;
+    /// Polls what is under way. Returns what has failed; nothing as a rule.
+    virtual std::string poll(Clock::time_point now) = 0;
     /// Seconds that the longest wait has lasted; 0 without one.
     virtual double longest_wait(Clock::time_point now) const = 0;
     /// The limit of a wait that has lasted longer.
     virtual std::optional<Limit> exceeded(Clock::time_point now) const = 0;
     /// What the longest wait is for; nothing without one.
-    virtual std::string tell(Clock::time_point now) const = 0;
-    virtual void forgive(Clock::time_point from, Clock::time_point to) = 0;
+    virtual std::string describe(Clock::time_point now) const = 0;
+    virtual void exclude_suspended_time(Clock::time_point from, Clock::time_point to) = 0;
     /// Ends what is under way, wherever it waits: the job ends.
     virtual void abort() noexcept = 0;
   };
@@ -72,13 +72,14 @@ class Watch {
     Scope& operator=(const Scope&) = delete;
 
    protected:
-    Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit, Note note);
+    Scope(Watchdog* watchdog, bool waits, Describe describe, Messages messages, std::optional<Limit> limit,
+          Note note);
 
    private:
-    friend class Watch;
-    Watch* watch_;
+    friend class Watchdog;
+    Watchdog* watchdog_;
     bool waits_;
-    Tell tell_;
+    Describe describe_;
     Messages messages_;
     std::optional<Limit> limit_;
     Note note_;
@@ -87,24 +88,24 @@ class Watch {
 
   /// The rank is at `what`. `limit` is that of waits inside, in the place of the default one. Without `note`
   /// a copy of `what` is said of transfers that outlive the scope.
-  class Doing : public Scope {
+  class ActivityScope : public Scope {
    public:
-    Doing(Watch* watch, Tell what, std::optional<Limit> limit = {}, Note note = {})
-        : Scope(watch, false, std::move(what), {}, limit, std::move(note)) {}
-    Doing(Watch* watch, const std::string& what, std::optional<Limit> limit = {});
+    ActivityScope(Watchdog* watchdog, Describe what, std::optional<Limit> limit = {}, Note note = {})
+        : Scope(watchdog, false, std::move(what), {}, limit, std::move(note)) {}
+    ActivityScope(Watchdog* watchdog, const std::string& what, std::optional<Limit> limit = {});
   };
 
   /// The rank waits, for what `messages` says when it is asked. Of waits inside waits the outermost counts.
   class Waiting : public Scope {
    public:
-    explicit Waiting(Watch* watch, Messages messages = {})
-        : Scope(watch, true, {}, std::move(messages), {}, {}) {}
+    explicit Waiting(Watchdog* watchdog, Messages messages = {})
+        : Scope(watchdog, true, {}, std::move(messages), {}, {}) {}
   };
 
-  /// `guard` is called once, when the first limit is set.
-  explicit Watch(std::function<void()> guard = {}) : guard_(std::move(guard)) {}
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  /// `start_thread` is called once, when the first limit is set.
+  explicit Watchdog(std::function<void()> start_thread = {}) : start_thread_(std::move(start_thread)) {}
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   /// Of waits for which no scope sets another one.
   void set_limit(Limit limit);
@@ -113,9 +114,9 @@ class Watch {
 
   /// Everything that the rank is doing, from the outermost scope to the innermost one, and what its device
   /// waits for.
-  std::string tell() const;
+  std::string describe() const;
   /// What will be said of a transfer that is posted now.
-  Tell note() const;
+  Describe note() const;
   /// A scope says what the rank is doing.
   bool knows() const;
 
@@ -124,28 +125,28 @@ class Watch {
   /// The limit of a wait that has lasted longer.
   std::optional<Limit> exceeded() const;
   /// The process stood still: no wait that was under way counts this time.
-  void forgive(Clock::time_point from, Clock::time_point to);
+  void exclude_suspended_time(Clock::time_point from, Clock::time_point to);
 
   /// `background` belongs to this rank from now on, until it is removed.
   void add(Background* background);
   void remove(Background* background);
-  /// Lets them all look; returns the first failure.
-  std::string look();
+  /// Polls them all; returns the first failure.
+  std::string poll();
   /// Ends the transfers of them all.
   void abort() noexcept;
 
  private:
-  std::string tell_scopes() const;
+  std::string describe_scopes() const;
   Limit limit_before(std::size_t scope) const;
-  void guard();
+  void start();
 
   mutable std::mutex mutex_;
   std::vector<Scope*> scopes_;
   mutable std::mutex background_mutex_;  ///< not while scopes or backgrounds are asked under mutex_
   std::vector<Background*> backgrounds_;
   Limit limit_{0};
-  std::function<void()> guard_;
-  bool guarded_ = false;
+  std::function<void()> start_thread_;
+  bool started_ = false;
 };
 
 }  // namespace annulus::comm

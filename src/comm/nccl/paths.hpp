@@ -10,6 +10,6 @@ namespace annulus::comm {
 /// environment tell (NCCL itself tells it to its log alone, NCCL_DEBUG=INFO): "NVLink to 3 ranks, network to
 /// 4 ranks". Throws Error on all ranks when two of them use one GPU of a node, which NCCL refuses.
 /// Collective.
-std::string nccl_ways(Communicator& control, int device);
+std::string nccl_paths(Communicator& control, int device);
 
 }  // namespace annulus::comm

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The pieces that a run is made in: run.folder/pieces.jsonl (docs/slurm.md) remembers where each began and why it ended.
+# The job segments of a run: run.folder/segments.jsonl (docs/slurm.md) remembers where each began and why it ended.
 # Sourced after job.sh, with $folder set.
 # shellcheck disable=SC2034,SC2154
 
@@ -9,17 +9,25 @@ failures_allowed=3
 last_step() { tail -n 2 "$folder/metrics.jsonl" 2>/dev/null | sed -n 's/^{.*"step": *\([0-9][0-9]*\)[,}].*}$/\1/p' | tail -n 1 | grep . || echo 0; }
 finished() { grep -q '"finished": true' "$folder/summary.json" 2>/dev/null; }
 
+# The record was called pieces.jsonl once: what stands there moves, and the old name goes on leading to the record.
+adopt_old_record() {
+  if [ -f "$folder/pieces.jsonl" ] && [ ! -L "$folder/pieces.jsonl" ] && [ ! -e "$folder/segments.jsonl" ]; then
+    mv "$folder/pieces.jsonl" "$folder/segments.jsonl"
+  fi
+}
+
 record() { # EVENT [,"KEY":VALUE…]
-  [ -z "$(tail -c 1 "$folder/pieces.jsonl" 2>/dev/null)" ] || echo >>"$folder/pieces.jsonl" || true  # a full disk has torn the last line
-  echo "{\"event\":\"$1\",\"time\":\"$(date -u +%FT%TZ)\",\"job\":$SLURM_JOB_ID,\"restart\":${SLURM_RESTART_COUNT:-0},\"step\":$(last_step)${2:-}}" >>"$folder/pieces.jsonl" ||
-    say "note: $folder/pieces.jsonl cannot be written (disk full?)"
+  [ -z "$(tail -c 1 "$folder/segments.jsonl" 2>/dev/null)" ] || echo >>"$folder/segments.jsonl" || true  # a full disk has torn the last line
+  echo "{\"event\":\"$1\",\"time\":\"$(date -u +%FT%TZ)\",\"job\":$SLURM_JOB_ID,\"restart\":${SLURM_RESTART_COUNT:-0},\"step\":$(last_step)${2:-}}" >>"$folder/segments.jsonl" ||
+    say "note: $folder/segments.jsonl cannot be written (disk full?)"
+  [ -e "$folder/pieces.jsonl" ] || ln -s segments.jsonl "$folder/pieces.jsonl" 2>/dev/null || true  # its old name
 }
 field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" <<<"$2"; }
 
-# How the piece before ended, as this one finds it. What takes the first node leaves no word of its own.
+# How the segment before ended, as this one finds it. What takes the first node leaves no word of its own.
 reason_of_restart() {
   local last dead=()
-  last=$(tail -n 1 "$folder/pieces.jsonl" 2>/dev/null || true)
+  last=$(tail -n 1 "$folder/segments.jsonl" 2>/dev/null || true)
   case $(field event "$last") in
     "") echo "" ;;
     end) field reason "$last" ;;
@@ -29,16 +37,16 @@ reason_of_restart() {
   esac
 }
 
-# Pieces at the end of the list that failed, or were cut off without a word, at one and the same step. After a stop the count starts
+# Segments at the end of the list that failed, or were cut off without a word, at one and the same step. After a stop the count starts
 # anew: whoever submits again has mended something.
 failures_in_a_row() {
-  [ -f "$folder/pieces.jsonl" ] || { echo 0; return; }
+  [ -f "$folder/segments.jsonl" ] || { echo 0; return; }
   awk 'function get(key) { return match($0, "\"" key "\":\"?[^\",}]*") ? substr($0, RSTART, RLENGTH) : "" }
     function failed(step) { count = step == at ? count + 1 : 1; at = step }
     get("event") ~ /start$/ { if (open && get("reason") ~ /cut off/) failed(get("step")); open = 1 }
     get("event") ~ /end$/ { open = 0; if (get("reason") ~ /"failed/) failed(get("step")); else count = 0 }
     get("event") ~ /stop$/ { count = 0 }
-    END { print count + 0 }' "$folder/pieces.jsonl"
+    END { print count + 0 }' "$folder/segments.jsonl"
 }
 stop_for_good() {
   local count; count=$(failures_in_a_row)
@@ -46,14 +54,14 @@ stop_for_good() {
   refuse "stopped: the run has failed $count times at step $(last_step), so going on would fail again. The first line above that begins with 'annulus: rank' says why; mend it and submit the same again"
 }
 
-begin_piece() {
+begin_segment() {
   local names; names=$(printf '"%s",' "${nodes[@]}")
   restarted=$(reason_of_restart)
-  [ -z "$restarted" ] || say "the piece before ended at step $(last_step): $restarted"
+  [ -z "$restarted" ] || say "the segment before ended at step $(last_step): $restarted"
   record start ",\"nodes\":[${names%,}],\"ranks\":$((${#nodes[@]} * per_node)),\"sequences\":$sequences,\"reason\":\"$restarted\""
   ended=""
 }
-end_piece() { # REASON STATUS: once
+end_segment() { # REASON STATUS: once
   [ -z "$ended" ] || return 0
   ended=yes
   record end ",\"reason\":\"$1\",\"status\":$2"

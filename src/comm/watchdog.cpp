@@ -1,4 +1,4 @@
-#include <annulus/comm/watch.hpp>
+#include <annulus/comm/watchdog.hpp>
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace annulus::comm {
 
-std::string Watch::Wait::to_string() const {
+std::string Watchdog::Wait::to_string() const {
   std::string text = fmt::format("has waited {:.1f} s", seconds);
   constexpr std::size_t named = 4;
   for (std::size_t i = 0; i < std::min(named, pending.size()); ++i) {
@@ -17,73 +17,74 @@ std::string Watch::Wait::to_string() const {
                         i == 0      ? (p.receive ? " for" : " to send")
                         : p.receive ? ","
                                     : ", to send",
-                        p.bytes, p.receive ? "from" : "to", p.job_peer);
+                        p.bytes, p.receive ? "from" : "to", p.world_peer);
     if (p.channel >= 0) text += " on " + channel_name(p.channel);
   }
   if (pending.size() > named) text += fmt::format(" and {} more", pending.size() - named);
   return text;
 }
 
-Watch::Scope::Scope(Watch* watch, bool waits, Tell tell, Messages messages, std::optional<Limit> limit,
-                    Note note)
-    : watch_(watch),
+Watchdog::Scope::Scope(Watchdog* watchdog, bool waits, Describe describe, Messages messages,
+                       std::optional<Limit> limit, Note note)
+    : watchdog_(watchdog),
       waits_(waits),
-      tell_(std::move(tell)),
+      describe_(std::move(describe)),
       messages_(std::move(messages)),
       limit_(limit),
       note_(std::move(note)) {
-  if (watch_ == nullptr) return;
-  if (limit_ && limit_->count() > 0) watch_->guard();
-  const std::lock_guard lock(watch_->mutex_);
+  if (watchdog_ == nullptr) return;
+  if (limit_ && limit_->count() > 0) watchdog_->start();
+  const std::lock_guard lock(watchdog_->mutex_);
   since_ = Clock::now();
-  watch_->scopes_.push_back(this);
+  watchdog_->scopes_.push_back(this);
 }
 
-Watch::Scope::~Scope() {
-  if (watch_ == nullptr) return;
-  const std::lock_guard lock(watch_->mutex_);
-  auto& scopes = watch_->scopes_;
+Watchdog::Scope::~Scope() {
+  if (watchdog_ == nullptr) return;
+  const std::lock_guard lock(watchdog_->mutex_);
+  auto& scopes = watchdog_->scopes_;
   // Nearly always the last one; another thread of the rank may have begun something since.
   scopes.erase(std::next(std::find(scopes.rbegin(), scopes.rend(), this)).base());
 }
 
-Watch::Doing::Doing(Watch* watch, const std::string& what, std::optional<Limit> limit)
-    : Doing(
-          watch,
+Watchdog::ActivityScope::ActivityScope(Watchdog* watchdog, const std::string& what,
+                                       std::optional<Limit> limit)
+    : ActivityScope(
+          watchdog,
           [what](const Wait* wait) { return wait == nullptr ? what : what + ": " + wait->to_string(); },
           limit) {}
 
-void Watch::set_limit(Limit limit) {
+void Watchdog::set_limit(Limit limit) {
   {
     const std::lock_guard lock(mutex_);
     limit_ = limit;
   }
-  if (limit.count() > 0) guard();
+  if (limit.count() > 0) start();
 }
 
-Watch::Limit Watch::limit() const {
+Watchdog::Limit Watchdog::limit() const {
   const std::lock_guard lock(mutex_);
   return limit_before(scopes_.size());
 }
 
-Watch::Limit Watch::limit_before(std::size_t scope) const {
+Watchdog::Limit Watchdog::limit_before(std::size_t scope) const {
   while (scope-- > 0) {
     if (scopes_[scope]->limit_) return *scopes_[scope]->limit_;
   }
   return limit_;
 }
 
-std::string Watch::tell() const {
-  std::string text = tell_scopes();
+std::string Watchdog::describe() const {
+  std::string text = describe_scopes();
   const std::lock_guard lock(background_mutex_);
   for (const Background* background : backgrounds_) {
-    const std::string more = background->tell(Clock::now());
+    const std::string more = background->describe(Clock::now());
     if (!more.empty()) text = text.empty() ? more : text + "; its device: " + more;
   }
   return text.empty() ? "waits for nobody" : text;
 }
 
-std::string Watch::tell_scopes() const {
+std::string Watchdog::describe_scopes() const {
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
   const Scope* waiting = nullptr;
@@ -103,17 +104,17 @@ std::string Watch::tell_scopes() const {
   for (const Scope* scope : scopes_) {
     if (scope->waits_) continue;
     if (!text.empty()) text += ", ";
-    text += scope->tell_(scope == innermost && wait ? &*wait : nullptr);
+    text += scope->describe_(scope == innermost && wait ? &*wait : nullptr);
   }
   if (innermost == nullptr && wait) text = wait->to_string();
   return text;
 }
 
-Watch::Tell Watch::note() const {
+Watchdog::Describe Watchdog::note() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Tell> all;
+  std::vector<Describe> all;
   for (const Scope* scope : scopes_) {
-    if (!scope->waits_) all.push_back(scope->note_ ? scope->note_() : scope->tell_);
+    if (!scope->waits_) all.push_back(scope->note_ ? scope->note_() : scope->describe_);
   }
   if (all.size() == 1) return all.front();
   return [all = std::move(all)](const Wait* wait) {
@@ -125,12 +126,12 @@ Watch::Tell Watch::note() const {
   };
 }
 
-bool Watch::knows() const {
+bool Watchdog::knows() const {
   const std::lock_guard lock(mutex_);
   return std::any_of(scopes_.begin(), scopes_.end(), [](const Scope* scope) { return !scope->waits_; });
 }
 
-double Watch::longest_wait() const {
+double Watchdog::longest_wait() const {
   const Clock::time_point now = Clock::now();
   double longest = 0;
   {
@@ -140,11 +141,11 @@ double Watch::longest_wait() const {
   }
   const std::lock_guard lock(mutex_);
   for (const Scope* scope : scopes_)
-    if (scope->waits_) longest = std::max(longest, Watch::in_seconds(now - scope->since_));
+    if (scope->waits_) longest = std::max(longest, Watchdog::in_seconds(now - scope->since_));
   return longest;
 }
 
-std::optional<Watch::Limit> Watch::exceeded() const {
+std::optional<Watchdog::Limit> Watchdog::exceeded() const {
   const Clock::time_point now = Clock::now();
   {
     const std::lock_guard lock(background_mutex_);
@@ -160,48 +161,48 @@ std::optional<Watch::Limit> Watch::exceeded() const {
   return std::nullopt;
 }
 
-void Watch::forgive(Clock::time_point from, Clock::time_point to) {
+void Watchdog::exclude_suspended_time(Clock::time_point from, Clock::time_point to) {
   {
     const std::lock_guard lock(background_mutex_);
-    for (Background* background : backgrounds_) background->forgive(from, to);
+    for (Background* background : backgrounds_) background->exclude_suspended_time(from, to);
   }
   const std::lock_guard lock(mutex_);
   for (Scope* scope : scopes_)
     if (scope->since_ <= from) scope->since_ += to - from;
 }
 
-void Watch::add(Background* background) {
+void Watchdog::add(Background* background) {
   const std::lock_guard lock(background_mutex_);
   backgrounds_.push_back(background);
 }
 
-void Watch::remove(Background* background) {
+void Watchdog::remove(Background* background) {
   const std::lock_guard lock(background_mutex_);
   std::erase(backgrounds_, background);
 }
 
-std::string Watch::look() {
+std::string Watchdog::poll() {
   const std::lock_guard lock(background_mutex_);
   const Clock::time_point now = Clock::now();
   std::string failure;
   for (Background* background : backgrounds_) {
-    std::string text = background->look(now);
+    std::string text = background->poll(now);
     if (failure.empty()) failure = std::move(text);
   }
   return failure;
 }
 
-void Watch::abort() noexcept {
+void Watchdog::abort() noexcept {
   const std::lock_guard lock(background_mutex_);
   for (Background* background : backgrounds_) background->abort();
 }
 
-void Watch::guard() {
+void Watchdog::start() {
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(guarded_, true)) return;
+    if (std::exchange(started_, true)) return;
   }
-  if (guard_) guard_();
+  if (start_thread_) start_thread_();
 }
 
 }  // namespace annulus::comm

@@ -1,4 +1,4 @@
-#include "comm/mpi/guard.hpp"
+#include "comm/mpi/watchdog.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@ namespace annulus::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = Watch::Clock;
+using Clock = Watchdog::Clock;
 
 constexpr auto tick = 100ms;
 constexpr auto answer_within = 3s;
@@ -25,7 +25,7 @@ constexpr auto pause = 2s;
 constexpr auto patience = 300ms;
 constexpr auto never = Clock::time_point::max();
 
-std::atomic<MpiGuard*> active = nullptr;
+std::atomic<MpiWatchdog*> active = nullptr;
 
 // The handler of SIGTERM touches nothing but these.
 volatile std::sig_atomic_t terminated = 0;
@@ -50,10 +50,10 @@ void catch_termination() {
 }
 
 /// Lets the transfers of devices end, which may take them longer than anybody wants to wait.
-void end_transfers(const std::shared_ptr<Watch>& watch) {
+void end_transfers(const std::shared_ptr<Watchdog>& watchdog) {
   const auto ended = std::make_shared<std::atomic<bool>>(false);
-  std::thread([watch, ended] {
-    watch->abort();
+  std::thread([watchdog, ended] {
+    watchdog->abort();
     *ended = true;
   }).detach();
   for (const auto until = Clock::now() + abort_within; !*ended && Clock::now() < until;)
@@ -68,8 +68,8 @@ MPI_Comm duplicate_world() {
 
 }  // namespace
 
-MpiGuard::MpiGuard()
-    : watch_(std::make_shared<Watch>([this] { start(); })),
+MpiWatchdog::MpiWatchdog()
+    : watchdog_(std::make_shared<Watchdog>([this] { start(); })),
       link_(duplicate_world()),
       end_(never),
       signalled_(never) {
@@ -83,7 +83,7 @@ MpiGuard::MpiGuard()
   lowest_alarm_ = ranks_;
 }
 
-MpiGuard::~MpiGuard() {
+MpiWatchdog::~MpiWatchdog() {
   if (!thread_.joinable()) return;
   active = nullptr;
   thread_.request_stop();
@@ -91,13 +91,13 @@ MpiGuard::~MpiGuard() {
   sigaction(SIGTERM, &before, nullptr);
 }
 
-void MpiGuard::wait_for_all() {
-  const Watch::Doing doing(watch_.get(), "the end of the program");
-  const Watch::Waiting waiting(watch_.get());
+void MpiWatchdog::wait_for_all() {
+  const Watchdog::ActivityScope activity(watchdog_.get(), "the end of the program");
+  const Watchdog::Waiting waiting(watchdog_.get());
   MPI_Barrier(link_.handle);
 }
 
-void MpiGuard::start() {
+void MpiWatchdog::start() {
   if (ranks_ == 1) return;
   catch_termination();
   // Signals go to the threads that know what to do with them.
@@ -109,84 +109,84 @@ void MpiGuard::start() {
   active = this;
 }
 
-void MpiGuard::run(const std::stop_token& stop) {
+void MpiWatchdog::run(const std::stop_token& stop) {
   Clock::time_point last = Clock::now();
   while (!stop.stop_requested()) {
     std::this_thread::sleep_for(tick);
     const Clock::time_point now = Clock::now();
     if (now - last > tick + pause) {
-      watch_->forgive(last, now - tick);
+      watchdog_->exclude_suspended_time(last, now - tick);
       stopped_ = now - last;
     }
     last = now;
-    if (can_talk()) look_at_messages();
-    look_at_signal();
+    if (can_talk()) poll_messages();
+    poll_signal();
     if (now > end_) end_job();
     if (end_ != never) continue;
-    if (const std::string failure = watch_->look(); !failure.empty()) {
-      const std::string message = failure + "; this rank: " + whereabouts();
+    if (const std::string failure = watchdog_->poll(); !failure.empty()) {
+      const std::string message = failure + "; this rank: " + status();
       claim_end();
-      end_transfers(watch_);
+      end_transfers(watchdog_);
       mpi_abort_claimed(message);
     }
-    if (const auto limit = watch_->exceeded()) report_stall(*limit);
+    if (const auto limit = watchdog_->exceeded()) report_stall(*limit);
   }
 }
 
-void MpiGuard::end_job() const {
+void MpiWatchdog::end_job() const {
   claim_end();
-  end_transfers(watch_);
+  end_transfers(watchdog_);
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
 }
 
-void MpiGuard::tell(int rank, Tag tag) const {
+void MpiWatchdog::send(int rank, Tag tag) const {
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Isend(nullptr, 0, MPI_BYTE, rank, tag, link_.handle, &request) == MPI_SUCCESS)
     MPI_Request_free(&request);
 }
 
-void MpiGuard::look_at_messages() {
+void MpiWatchdog::poll_messages() {
   while (true) {
     int found = 0;
-    MPI_Status status;
-    const int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, link_.handle, &found, &status);
+    MPI_Status received;
+    const int code = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, link_.handle, &found, &received);
     if (code != MPI_SUCCESS || !found) return;
-    const int other = status.MPI_SOURCE;
-    MPI_Recv(nullptr, 0, MPI_BYTE, other, status.MPI_TAG, link_.handle, MPI_STATUS_IGNORE);
-    if (status.MPI_TAG == hush) hushed_ = true;
-    if (status.MPI_TAG == hush) continue;
+    const int other = received.MPI_SOURCE;
+    MPI_Recv(nullptr, 0, MPI_BYTE, other, received.MPI_TAG, link_.handle, MPI_STATUS_IGNORE);
+    if (received.MPI_TAG == silence) silenced_ = true;
+    if (received.MPI_TAG == silence) continue;
     heard_[static_cast<std::size_t>(other)] = true;
-    if (status.MPI_TAG != alarm) continue;
+    if (received.MPI_TAG != alarm) continue;
     lowest_alarm_ = std::min(lowest_alarm_, other);
     if (end_ == never) {
-      write_line(rank_, fmt::format("rank {} has stalled; this rank: {}", other, whereabouts()));
-      hushed_ = true;
+      write_line(rank_, fmt::format("rank {} has stalled; this rank: {}", other, status()));
+      silenced_ = true;
       end_ = Clock::now() + 2 * answer_within;  // should the other one be gone by then
     }
-    tell(other, answer);
+    send(other, answer);
   }
 }
 
-std::string MpiGuard::whereabouts() const {
-  std::string text = watch_->tell();
+std::string MpiWatchdog::status() const {
+  std::string text = watchdog_->describe();
   if (stopped_ != Clock::duration::zero())
-    text = fmt::format("(stood still for {:.1f} s) {}", Watch::in_seconds(stopped_), text);
+    text = fmt::format("(stood still for {:.1f} s) {}", Watchdog::in_seconds(stopped_), text);
   return text;
 }
 
-void MpiGuard::report_stall(Watch::Limit limit) {
-  hushed_ = true;  // the SIGTERM that follows needs no explanation
+void MpiWatchdog::report_stall(Watchdog::Limit limit) {
+  silenced_ = true;  // the SIGTERM that follows needs no explanation
   end_ = Clock::now() + answer_within;
   heard_[static_cast<std::size_t>(rank_)] = true;
   if (can_talk())
     for (int r = 0; r < ranks_; ++r)
-      if (r != rank_) tell(r, alarm);
-  write_line(rank_, "stalled: " + whereabouts());
+      if (r != rank_) send(r, alarm);
+  write_line(rank_, "stalled: " + status());
   const auto answered = [&] { return std::find(heard_.begin(), heard_.end(), false) == heard_.end(); };
   while (Clock::now() < end_ && !(can_talk() && answered())) {
     std::this_thread::sleep_for(tick / 10);
-    if (can_talk()) look_at_messages();
+    if (can_talk()) poll_messages();
   }
   if (rank_ > lowest_alarm_) {  // which speaks for all that have stalled
     std::this_thread::sleep_for(answer_within / 3);
@@ -203,30 +203,30 @@ void MpiGuard::report_stall(Watch::Limit limit) {
                       ? ""
                       : fmt::format("no answer within {} s from rank {}: killed, stopped or out of reach; ",
                                     answer_within.count(), fmt::join(silent, ", ")),
-                  Watch::in_seconds(limit)));
+                  Watchdog::in_seconds(limit)));
   end_job();
 }
 
-void MpiGuard::look_at_signal() {
+void MpiWatchdog::poll_signal() {
   if (terminated == 0) return;
   if (signalled_ == never) signalled_ = Clock::now();
-  if (!hushed_ && Clock::now() - signalled_ < patience) return;
-  const double shortest = Watch::in_seconds(patience - 2 * tick);
-  if (!std::exchange(hushed_, true) && watch_->longest_wait() > shortest)
+  if (!silenced_ && Clock::now() - signalled_ < patience) return;
+  const double shortest = Watchdog::in_seconds(patience - 2 * tick);
+  if (!std::exchange(silenced_, true) && watchdog_->longest_wait() > shortest)
     write_line(rank_,
                fmt::format("asked to end (SIGTERM: another rank is lost, or somebody ends the job): {}",
-                           watch_->tell()));
+                           watchdog_->describe()));
   if ((before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_DFL) {
     std::signal(SIGTERM, SIG_DFL);
     kill(getpid(), SIGTERM);
   }
 }
 
-void MpiGuard::hush_others() {
-  MpiGuard* const guard = active;
-  if (guard == nullptr || !guard->can_talk()) return;
-  for (int r = 0; r < guard->ranks_; ++r)
-    if (r != guard->rank_) guard->tell(r, hush);
+void MpiWatchdog::silence_others() {
+  MpiWatchdog* const watchdog = active;
+  if (watchdog == nullptr || !watchdog->can_talk()) return;
+  for (int r = 0; r < watchdog->ranks_; ++r)
+    if (r != watchdog->rank_) watchdog->send(r, silence);
 }
 
 }  // namespace annulus::comm

@@ -1,4 +1,4 @@
-#include "comm/gpu_places.hpp"
+#include "comm/gpu_ids.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@ namespace annulus::comm {
 
 namespace {
 
-GpuPlace gpu_place_of_this_rank() {
-  GpuPlace place;
+GpuId gpu_place_of_this_rank() {
+  GpuId place;
   place.nccl = has_nccl() ? 1 : 0;
 #ifdef KOKKOS_ENABLE_CUDA
   ANNULUS_CUDA_CALL(cudaDeviceGetPCIBusId, place.bus.data(), static_cast<int>(place.bus.size()),
@@ -32,8 +32,8 @@ GpuPlace gpu_place_of_this_rank() {
 }
 
 /// The first two ranks with one PCI address at one of the `places`.
-std::optional<std::pair<int, int>> sharing(std::span<const GpuPlace> ranks,
-                                           std::string_view (GpuPlace::*place)() const) {
+std::optional<std::pair<int, int>> sharing(std::span<const GpuId> ranks,
+                                           std::string_view (GpuId::*place)() const) {
   std::map<std::pair<std::string_view, std::string_view>, int> owners;  // (place, PCI address)
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].bus_text().empty()) continue;
@@ -46,24 +46,24 @@ std::optional<std::pair<int, int>> sharing(std::span<const GpuPlace> ranks,
 
 }  // namespace
 
-std::vector<GpuPlace> gather_gpu_places(Communicator& control) {
-  const GpuPlace mine = gpu_place_of_this_rank();
-  std::vector<GpuPlace> all(static_cast<std::size_t>(control.size()));
+std::vector<GpuId> gather_gpu_ids(Communicator& control) {
+  const GpuId mine = gpu_place_of_this_rank();
+  std::vector<GpuId> all(static_cast<std::size_t>(control.size()));
   control.all_gather(HostExec(), &mine, all.data(), sizeof mine);
   return all;
 }
 
-std::optional<std::pair<int, int>> sharing_a_gpu(std::span<const GpuPlace> ranks) {
-  return sharing(ranks, &GpuPlace::machine_text);
+std::optional<std::pair<int, int>> sharing_a_gpu(std::span<const GpuId> ranks) {
+  return sharing(ranks, &GpuId::machine_text);
 }
 
-std::optional<std::pair<int, int>> sharing_a_gpu_of_a_node(std::span<const GpuPlace> ranks) {
-  return sharing(ranks, &GpuPlace::node_text);
+std::optional<std::pair<int, int>> sharing_a_gpu_of_a_node(std::span<const GpuId> ranks) {
+  return sharing(ranks, &GpuId::node_text);
 }
 
-TransportChoice choose_transport(std::span<const GpuPlace> ranks) {
+TransportChoice choose_transport(std::span<const GpuId> ranks) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const GpuPlace& place = ranks[rank];
+    const GpuId& place = ranks[rank];
     if (place.bus_text().empty()) {
       return {Transport::mpi, fmt::format("rank {} on {} has no GPU", rank, place.machine_text())};
     }
@@ -72,7 +72,7 @@ TransportChoice choose_transport(std::span<const GpuPlace> ranks) {
     }
   }
   if (const auto both = sharing_a_gpu(ranks)) {
-    const GpuPlace& place = ranks[static_cast<std::size_t>(both->first)];
+    const GpuId& place = ranks[static_cast<std::size_t>(both->first)];
     return {Transport::mpi, fmt::format("ranks {} and {} share the GPU {} of {}", both->first, both->second,
                                         place.bus_text(), place.machine_text())};
   }

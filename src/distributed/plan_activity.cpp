@@ -1,4 +1,4 @@
-#include "distributed/plan_watch.hpp"
+#include "distributed/plan_activity.hpp"
 
 #include <fmt/format.h>
 
@@ -7,28 +7,29 @@
 
 namespace annulus::distributed {
 
-PlanWatch::PlanWatch(comm::Watch* watch, std::shared_ptr<const PlanText> text, comm::Watch::Limit limit)
+PlanActivity::PlanActivity(comm::Watchdog* watchdog, std::shared_ptr<const PlanText> text,
+                           comm::Watchdog::Limit limit)
     : text_(std::move(text)),
-      since_(comm::Watch::Clock::now()),
+      since_(comm::Watchdog::Clock::now()),
       completed_(text_->program().exchanges.size()),
-      doing_(
-          watch, [this](const comm::Watch::Wait* wait) { return tell(wait); }, limit,
+      activity_(
+          watchdog, [this](const comm::Watchdog::Wait* wait) { return describe(wait); }, limit,
           [this] { return note(); }) {}
 
-void PlanWatch::enter(int step, Phase phase, int exchange) {
+void PlanActivity::enter(int step, Phase phase, int exchange) {
   const std::lock_guard lock(mutex_);
   step_ = step;
   phase_ = phase;
   exchange_ = exchange;
-  since_ = comm::Watch::Clock::now();
+  since_ = comm::Watchdog::Clock::now();
 }
 
-void PlanWatch::completed(int exchange) {
+void PlanActivity::completed(int exchange) {
   const std::lock_guard lock(mutex_);
   completed_[static_cast<std::size_t>(exchange)] = true;
 }
 
-std::string PlanWatch::tell(const comm::Watch::Wait* wait) const {
+std::string PlanActivity::describe(const comm::Watchdog::Wait* wait) const {
   const std::lock_guard lock(mutex_);
   const std::string text = text_->where(step_);
   if (exchange_ >= 0 && wait != nullptr) return text + text_->wait(exchange_, completed_, *wait);
@@ -36,14 +37,14 @@ std::string PlanWatch::tell(const comm::Watch::Wait* wait) const {
                       : phase_ == Phase::posts   ? "posts transfers"
                       : phase_ == Phase::accepts ? "takes in what has arrived"
                                                  : "has what it waited for";
-  const std::chrono::duration<double> time = comm::Watch::Clock::now() - since_;
+  const std::chrono::duration<double> time = comm::Watchdog::Clock::now() - since_;
   return text + fmt::format("{} since {:.1f} s", doing, time.count()) +
          (wait == nullptr ? "" : ", " + wait->to_string());
 }
 
-comm::Watch::Tell PlanWatch::note() const {
+comm::Watchdog::Describe PlanActivity::note() const {
   const std::lock_guard lock(mutex_);
-  return [text = text_, step = step_, number = exchange_](const comm::Watch::Wait* wait) {
+  return [text = text_, step = step_, number = exchange_](const comm::Watchdog::Wait* wait) {
     if (number < 0 || wait == nullptr) return text->where(step) + "has posted transfers";
     const auto& exchanges = text->program().exchanges;
     std::vector<bool> completed(exchanges.size());

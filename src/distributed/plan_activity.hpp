@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <annulus/comm/watch.hpp>
+#include <annulus/comm/watchdog.hpp>
 
 #include "distributed/plan_text.hpp"
 
@@ -14,10 +14,10 @@ namespace annulus::distributed {
 
 /// Tells, whoever asks, where in a pass of a plan this rank is, and for which slices from and to whom it
 /// waits. What is told is put together when asked for; the executor only leaves marks.
-class PlanWatch {
+class PlanActivity {
  public:
   /// For the life of the object. No wait of the pass may last longer than `limit`; zero: for ever.
-  PlanWatch(comm::Watch* watch, std::shared_ptr<const PlanText> text, comm::Watch::Limit limit);
+  PlanActivity(comm::Watchdog* watchdog, std::shared_ptr<const PlanText> text, comm::Watchdog::Limit limit);
 
   enum class Phase : std::uint8_t { accepts, posts, waits, computes };
   /// What comes now. `exchange`: what is posted or waited for.
@@ -26,18 +26,18 @@ class PlanWatch {
   void completed(int exchange);
 
  private:
-  std::string tell(const comm::Watch::Wait* wait) const;
+  std::string describe(const comm::Watchdog::Wait* wait) const;
   /// What will be said of the exchange that is posted now. Exchanges of its channel complete in their order;
   /// of others nothing will be known.
-  comm::Watch::Tell note() const;
+  comm::Watchdog::Describe note() const;
 
   std::shared_ptr<const PlanText> text_;
   mutable std::mutex mutex_;
   int step_ = 0, exchange_ = -1;
   Phase phase_ = Phase::accepts;
-  comm::Watch::Clock::time_point since_;
+  comm::Watchdog::Clock::time_point since_;
   std::vector<bool> completed_;  // by exchange
-  const comm::Watch::Doing doing_;
+  const comm::Watchdog::ActivityScope activity_;
 };
 
 }  // namespace annulus::distributed

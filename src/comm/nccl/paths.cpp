@@ -1,4 +1,4 @@
-#include "comm/nccl/ways.hpp"
+#include "comm/nccl/paths.hpp"
 
 #include <array>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 #include <annulus/core/tensor.hpp>
 
-#include "comm/gpu_places.hpp"
+#include "comm/gpu_ids.hpp"
 #include "comm/nccl/link.hpp"
 
 namespace annulus::comm {
@@ -20,7 +20,7 @@ bool is_set(const char* variable) {
 }
 
 /// An index into `kinds`.
-int way(const GpuPlace& mine, const GpuPlace& other, int device) {
+int way(const GpuId& mine, const GpuId& other, int device) {
   if (mine.node_text() != other.node_text() || mine.machine_text() != other.machine_text()) return 3;
   int peer = 0, access = 0, atomics = 0;
   const bool visible = cudaDeviceGetByPCIBusId(&peer, other.bus.data()) == cudaSuccess;
@@ -38,10 +38,10 @@ constexpr std::array kinds = {"NVLink", "PCIe peer-to-peer", "shared memory", "n
 
 }  // namespace
 
-std::string nccl_ways(Communicator& control, int device) {
-  const std::vector<GpuPlace> all = gather_gpu_places(control);
+std::string nccl_paths(Communicator& control, int device) {
+  const std::vector<GpuId> all = gather_gpu_ids(control);
   if (const auto both = sharing_a_gpu_of_a_node(all)) {
-    const GpuPlace& place = all[static_cast<std::size_t>(both->first)];
+    const GpuId& place = all[static_cast<std::size_t>(both->first)];
     fail("NCCL: ranks {} and {} both use the GPU {} of {}: start one rank a GPU, or use the transport mpi",
          both->first, both->second, place.bus_text(), place.node_text());
   }

@@ -1,5 +1,5 @@
 // What the transport `automatic` stands for, given where the GPUs of the ranks are.
-#include "comm/gpu_places.hpp"
+#include "comm/gpu_ids.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
-GpuPlace place(std::string_view machine, std::string_view bus, bool nccl = true) {
-  GpuPlace made;
+GpuId place(std::string_view machine, std::string_view bus, bool nccl = true) {
+  GpuId made;
   machine.copy(made.machine.data(), made.machine.size() - 1);
   made.node = made.machine;
   bus.copy(made.bus.data(), made.bus.size() - 1);
@@ -62,12 +62,12 @@ TEST(ChooseTransport, MpiWhereARankHasNoGpuOrNoNccl) {
   EXPECT_EQ(choose_transport(no_nccl).reason, "rank 1 runs a program that was built without NCCL");
 }
 
-TEST(GpuPlaces, AreGatheredInTheOrderOfTheRanks) {
+TEST(GpuIds, AreGatheredInTheOrderOfTheRanks) {
   const MpiEnvironment mpi;
   const auto world = mpi.world();
-  const std::vector<GpuPlace> all = gather_gpu_places(*world);
+  const std::vector<GpuId> all = gather_gpu_ids(*world);
   ASSERT_EQ(static_cast<int>(all.size()), mpi.size());
-  for (const GpuPlace& each : all) {
+  for (const GpuId& each : all) {
     EXPECT_EQ(each.machine_text(), all[0].machine_text()) << "tests run on one machine";
     EXPECT_EQ(each.nccl == 1, has_nccl());
   }
