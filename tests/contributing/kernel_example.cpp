@@ -25,7 +25,7 @@ void forward_by_rows(const HostExec& exec, const attention::Operands<float, Host
       "annulus::test::forward_by_rows",
       Kokkos::MDRangePolicy<HostExec, Kokkos::Rank<3>>(
           exec, {0, 0, 0}, {static_cast<std::int64_t>(in.q.extent(0)), heads, in.q_positions.count}),
-      KOKKOS_LAMBDA(const std::int64_t b, const std::int64_t h, const std::int64_t i) {
+      [=](const std::int64_t b, const std::int64_t h, const std::int64_t i) {
         // Online softmax: `sum` and out are relative to `highest`, the largest score so far.
         float highest = lse(b, h, i), sum = highest == -std::numeric_limits<float>::infinity() ? 0.0f : 1.0f;
         for (std::int64_t j = 0; j < in.kv_positions.count; ++j) {
