@@ -15,7 +15,7 @@
 #include "bench/attention/local/ring_steps.hpp"
 #include "bench/attention/local/step_check.hpp"
 #include "bench/common/times.hpp"
-#include "common/checks.hpp"
+#include "options/problem.hpp"
 
 namespace annulus::bench {
 namespace {
@@ -69,14 +69,8 @@ json pass(const Times& times, double flops, const Times& sgemm) {
 }
 
 plan::Problem make_problem(const AttentionOptions& o) {
-  plan::Problem problem;
+  plan::Problem problem = options::problem_of(o);
   problem.topology = Topology::uniform(1, 1);
-  problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
-  problem.heads = o.heads;
-  problem.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
-  problem.head_dim = o.head_dim;
-  problem.batch = o.batch;
-  problem.activation = app::parse_storage(o.dtype);
   return problem;
 }
 
