@@ -141,10 +141,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 }
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv, const KernelOptions& options) {
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+              const KernelOptions& options) {
+  const auto& [d_out, lse, d, dq, dk, dv] = arrays;
   check_operands(in);
   check_array("d_out", d_out, "q", in.q);
   check_array("lse", lse, "q", in.q);
@@ -163,28 +162,26 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   }
   if (nothing) return;
   if constexpr (std::is_same_v<Exec, HostExec>) {
-    if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, d_out, lse, d, dq, dk, dv);
+    if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, arrays);
   }
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (may_use_tensor_cores<Exec, T>) {
 #ifdef ANNULUS_ATTENTION_HOPPER
     if (kernel == Kernel::hopper) return hopper::backward(exec, in, d_out, lse, d, dq, dk, dv, options);
 #endif
-    if (kernel == Kernel::mma) return mma::backward(exec, in, d_out, lse, d, dq, dk, dv);
+    if (kernel == Kernel::mma) return mma::backward(exec, in, arrays);
   }
 #endif
-  portable::backward(exec, in, d_out, lse, d, dq, dk, dv);
+  portable::backward(exec, in, arrays);
 }
 
-#define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                  \
-  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&);                                      \
-  template std::string slow_kernel_warning<Exec, T>(int, Kernel);                                         \
-  template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&,     \
-                                 const Strided3<float, Exec>&, const KernelOptions&);                     \
-  template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,  \
-                                  const Strided3<const float, Exec>&, const Strided3<const float, Exec>&, \
-                                  const Strided4<float, Exec>&, const Strided4<float, Exec>&,             \
-                                  const Strided4<float, Exec>&, const KernelOptions&);
+#define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                 \
+  template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&);                                     \
+  template std::string slow_kernel_warning<Exec, T>(int, Kernel);                                        \
+  template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&,    \
+                                 const Strided3<float, Exec>&, const KernelOptions&);                    \
+  template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const BackwardArrays<T, Exec>&, \
+                                  const KernelOptions&);
 
 ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_LOCAL)
 

@@ -76,8 +76,8 @@ Forward forward(const Array& q, const Array& k, const Array& v, const Mask& mask
   return result;
 }
 
-Backward backward(const Array& q, const Array& k, const Array& v, const Forward& result, const Array& d_out,
-                  const Mask& mask, double scale) {
+Backward backward(const BackwardInputs& inputs) {
+  const auto& [q, k, v, result, d_out, mask, scale] = inputs;
   check_shapes(q, k, v, mask);
   const MaskRule rule = mask.rule();
   const std::int64_t group = q.heads / k.heads;

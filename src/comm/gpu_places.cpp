@@ -9,6 +9,8 @@
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
 
+#include "core/cuda_call.hpp"
+
 namespace annulus::comm {
 
 namespace {
@@ -17,9 +19,8 @@ GpuPlace gpu_place_of_this_rank() {
   GpuPlace place;
   place.nccl = has_nccl() ? 1 : 0;
 #ifdef KOKKOS_ENABLE_CUDA
-  const cudaError_t code = cudaDeviceGetPCIBusId(place.bus.data(), static_cast<int>(place.bus.size()),
-                                                 Kokkos::Cuda().cuda_device());
-  require(code == cudaSuccess, "cudaDeviceGetPCIBusId failed: {}", cudaGetErrorString(code));
+  ANNULUS_CUDA_CALL(cudaDeviceGetPCIBusId, place.bus.data(), static_cast<int>(place.bus.size()),
+                    Kokkos::Cuda().cuda_device());
 #endif
   gethostname(place.machine.data(), place.machine.size() - 1);
   place.node = place.machine;

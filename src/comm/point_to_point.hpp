@@ -1,9 +1,8 @@
 #pragma once
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/core/workspace.hpp>
 #include <functional>
-
-#include "comm/workspace.hpp"
 
 namespace annulus::comm {
 
@@ -66,7 +65,7 @@ class PointToPointCommunicator : public Communicator {
                      const Rounds& rounds);
   void all_reduce_small(const Queue& queue, std::byte* data, std::size_t count, DType type, ReduceOp op);
 
-  Workspace workspace_;
+  Workspace workspace_{MemoryCategory::communication, "annulus::comm::workspace"};
 };
 
 }  // namespace annulus::comm

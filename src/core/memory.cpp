@@ -27,13 +27,13 @@ struct Ledger {
   Gauge total;
 };
 
-Ledger& ledger(MemoryPlace place) {
+Ledger& ledger(MemoryKind kind) {
   static std::array<Ledger, 2> instances;
-  return instances[static_cast<std::size_t>(place)];
+  return instances[static_cast<std::size_t>(kind)];
 }
 
-Gauge& gauge_of(MemoryPlace place, MemoryCategory category) {
-  return ledger(place).category[static_cast<std::size_t>(category)];
+Gauge& gauge_of(MemoryKind kind, MemoryCategory category) {
+  return ledger(kind).category[static_cast<std::size_t>(category)];
 }
 
 }  // namespace
@@ -58,12 +58,12 @@ std::string_view name_of(MemoryCategory category) {
   return "?";
 }
 
-std::string_view name_of(MemoryPlace place) {
-  return place == MemoryPlace::host ? "host" : "device";
+std::string_view name_of(MemoryKind kind) {
+  return kind == MemoryKind::host ? "host" : "device";
 }
 
-MemoryUse memory_use(MemoryPlace place) {
-  const Ledger& all = ledger(place);
+MemoryUse memory_use(MemoryKind kind) {
+  const Ledger& all = ledger(kind);
   MemoryUse use;
   for (std::size_t c = 0; c < use.current.size(); ++c) {
     use.current[c] = all.category[c].current.load(std::memory_order_relaxed);
@@ -76,9 +76,9 @@ MemoryUse memory_use(MemoryPlace place) {
 
 void reset_memory_peaks() {
   const auto reset = [](Gauge& gauge) { gauge.peak = gauge.current.load(); };
-  for (const MemoryPlace place : {MemoryPlace::host, MemoryPlace::device}) {
-    for (Gauge& gauge : ledger(place).category) reset(gauge);
-    reset(ledger(place).total);
+  for (const MemoryKind kind : {MemoryKind::host, MemoryKind::device}) {
+    for (Gauge& gauge : ledger(kind).category) reset(gauge);
+    reset(ledger(kind).total);
   }
 }
 
@@ -94,15 +94,15 @@ std::int64_t peak_resident_bytes() {
 
 namespace detail {
 
-void memory_allocated(MemoryPlace place, MemoryCategory category, std::int64_t bytes) {
+void memory_allocated(MemoryKind kind, MemoryCategory category, std::int64_t bytes) {
   ANNULUS_ASSERT(bytes >= 0);
-  gauge_of(place, category).add(bytes);
-  ledger(place).total.add(bytes);
+  gauge_of(kind, category).add(bytes);
+  ledger(kind).total.add(bytes);
 }
 
-void memory_released(MemoryPlace place, MemoryCategory category, std::int64_t bytes) noexcept {
-  gauge_of(place, category).current.fetch_sub(bytes, std::memory_order_relaxed);
-  ledger(place).total.current.fetch_sub(bytes, std::memory_order_relaxed);
+void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t bytes) noexcept {
+  gauge_of(kind, category).current.fetch_sub(bytes, std::memory_order_relaxed);
+  ledger(kind).total.current.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t total) {
@@ -110,7 +110,7 @@ void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t
     return bytes < 10'000'000 ? fmt::format("{} bytes", bytes)
                               : fmt::format("{:.2f} GB", double(bytes) / 1e9);
   };
-  const MemoryUse use = memory_use(request.place);
+  const MemoryUse use = memory_use(request.kind);
   std::string in_use;
   for (int c = 0; c < memory_category_count; ++c) {
     const std::int64_t bytes = use.current[static_cast<std::size_t>(c)];
@@ -122,11 +122,11 @@ void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t
       "out of {} memory: {} ({}) needs {}, and {} are free{}. This process uses {} of it{}: spread the "
       "sequence "
       "over more {}, or shorten it; fewer layers, heads or sequences at a time need less, too",
-      name_of(request.place), request.label, name_of(request.category),
+      name_of(request.kind), request.label, name_of(request.category),
       size(static_cast<std::int64_t>(request.bytes)), size(free),
       total > 0 ? fmt::format(" of {}", size(total)) : "", size(use.total_current),
       in_use.empty() ? "" : fmt::format(" ({})", in_use),
-      request.place == MemoryPlace::device ? "GPUs" : "ranks on other machines");
+      request.kind == MemoryKind::device ? "GPUs" : "ranks on other machines");
 }
 
 }  // namespace detail

@@ -2,7 +2,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/data/verify.hpp>
-#include <annulus/io/file_lock.hpp>
+#include <annulus/io/folder_lock.hpp>
 
 #include "inputs.hpp"
 #include "manifest.hpp"
@@ -131,10 +131,12 @@ PackSummary pack(const PackOptions& options) {
   const std::vector<InputFile> files = find_inputs(options.inputs, options.extensions, options.output);
   make_folder(options.output);
   // Where the file system has no locks, packing goes on without.
-  const io::FileLock lock(
-      options.output, fmt::format("another annulus-tokens pack is writing to '{}': wait for it, or choose "
-                                  "another folder",
-                                  options.output.string()));
+  const io::FolderLock lock(
+      options.output,
+      {.file = "pack.lock",
+       .in_use = fmt::format("another annulus-tokens pack is writing to '{}' (it holds pack.lock): wait for "
+                             "it, or choose another folder",
+                             options.output.string())});
 
   PackManifest manifest;
   manifest.tokenizer = options.tokenizer->identity();

@@ -175,7 +175,9 @@ class Attention<Exec, T>::Impl {
   /// `results` hold nothing yet.
   void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const Homes& homes, float scale,
            std::initializer_list<plan::Tensor> results) {
-    Executor<Exec, T> executor(exec, communicator_, buffers_, homes, mask_.rule(), scale, settings_);
+    Executor<Exec, T> executor(exec, communicator_,
+                               {.buffers = buffers_, .homes = homes, .mask = mask_.rule(), .scale = scale},
+                               settings_);
     for (const plan::Tensor tensor : results) {
       const plan::Piece whole = problem_.whole(tensor, communicator_.rank());
       executor.start_from_nothing(block_of(whole, whole, plan::home, problem_.batch, problem_.head_dim));

@@ -58,13 +58,20 @@ KOKKOS_FUNCTION To convert(From value) {
   }
 }
 
+/// Elements of a block in memory. Void is const void where they are read.
+template <class Void>
+struct Elements {
+  Runs runs;
+  Void* data;
+};
+
 template <class Exec, class To, class From>
-void copy(const Exec& exec, const char* label, const Block& block, const Runs& from, const void* source,
-          const Runs& to, void* target) {
-  const auto* in = static_cast<const From*>(source);
-  auto* out = static_cast<To*>(target);
+void copy(const Exec& exec, const char* label, const Block& block, const Elements<const void>& from,
+          const Elements<void>& to) {
+  const auto* in = static_cast<const From*>(from.data);
+  auto* out = static_cast<To*>(to.data);
   for_each(
-      exec, label, block, from, to,
+      exec, label, block, from.runs, to.runs,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t j) { out[j] = convert<To>(in[i]); });
 }
 
@@ -91,8 +98,8 @@ template <class Exec>
 void pack(const Exec& exec, const Block& block, const void* base, DType stored, void* out, DType wire) {
   with_type(stored, [&](auto from) {
     with_type(wire, [&](auto to) {
-      copy<Exec, decltype(to), decltype(from)>(exec, "annulus::distributed::pack", block, Runs(block), base,
-                                               Runs::compact(block), out);
+      copy<Exec, decltype(to), decltype(from)>(exec, "annulus::distributed::pack", block, {Runs(block), base},
+                                               {Runs::compact(block), out});
     });
   });
 }
@@ -102,7 +109,7 @@ void unpack(const Exec& exec, const void* in, DType wire, const Block& block, vo
   with_type(wire, [&](auto from) {
     with_type(stored, [&](auto to) {
       copy<Exec, decltype(to), decltype(from)>(exec, "annulus::distributed::unpack", block,
-                                               Runs::compact(block), in, Runs(block), base);
+                                               {Runs::compact(block), in}, {Runs(block), base});
     });
   });
 }

@@ -29,15 +29,22 @@ using Homes = std::array<void*, plan::tensor_count>;
 template <class Exec, class T>
 class Executor {
  public:
-  Executor(const Exec& exec, comm::Communicator& communicator, const Buffers<Exec>& buffers,
-           const Homes& homes, const MaskRule& mask, float scale, const Settings& settings)
+  /// What a pass works on.
+  struct Arrays {
+    const Buffers<Exec>& buffers;
+    Homes homes;
+    MaskRule mask;
+    float scale;  ///< of the scores
+  };
+
+  Executor(const Exec& exec, comm::Communicator& communicator, const Arrays& arrays, const Settings& settings)
       : exec_(exec),
         queue_(exec),
         communicator_(communicator),
-        buffers_(buffers),
-        homes_(homes),
-        mask_(mask),
-        scale_(scale),
+        buffers_(arrays.buffers),
+        homes_(arrays.homes),
+        mask_(arrays.mask),
+        scale_(arrays.scale),
         settings_(settings) {}
 
   /// The array at home of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
@@ -180,8 +187,14 @@ class Executor {
     } else {
       options.fresh_dq = unwritten_.take(c.dq, clearing());
       options.fresh_dkv = take(c.dk, c.dv);
-      attention::backward<Exec, T>(exec_, in, input(c.d_o), statistic(c.lse), statistic(c.d), sum(c.dq),
-                                   sum(c.dk), sum(c.dv), options);
+      attention::backward<Exec, T>(exec_, in,
+                                   {.d_out = input(c.d_o),
+                                    .lse = statistic(c.lse),
+                                    .d = statistic(c.d),
+                                    .dq = sum(c.dq),
+                                    .dk = sum(c.dk),
+                                    .dv = sum(c.dv)},
+                                   options);
     }
   }
 
@@ -194,7 +207,7 @@ class Executor {
   }
 
   const Exec& exec_;
-  comm::Queue queue_;
+  Queue queue_;
   comm::Communicator& communicator_;
   const Buffers<Exec>& buffers_;
   Homes homes_;

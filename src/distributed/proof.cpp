@@ -30,8 +30,8 @@ std::string first_of(std::vector<std::string> findings) {
   return fmt::format("{}", fmt::join(findings, "\n  "));
 }
 
-comm::Queue host_queue() {
-  return comm::Queue(Kokkos::DefaultHostExecutionSpace());
+Queue host_queue() {
+  return Queue(Kokkos::DefaultHostExecutionSpace());
 }
 
 /// The entries of steps, one after the other.

@@ -9,9 +9,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/simulate/cluster.hpp>
 
-#ifdef KOKKOS_ENABLE_CUDA
-#include <cuda_runtime.h>
-#endif
+#include "core/cuda_call.hpp"
 
 namespace annulus::emulate {
 
@@ -32,10 +30,6 @@ __global__ void spin(std::uint64_t duration) {
   while (nanoseconds() - start < duration) __nanosleep(200);
 }
 
-void check(cudaError_t code, const char* call) {
-  require(code == cudaSuccess, "{} failed: {}", call, cudaGetErrorString(code));
-}
-
 }  // namespace spin_detail
 
 namespace {
@@ -45,20 +39,19 @@ class Spinner {
  public:
   explicit Spinner(int free_multiprocessors) {
     int device = 0, multiprocessors = 0;
-    spin_detail::check(cudaGetDevice(&device), "cudaGetDevice");
+    ANNULUS_CUDA_CALL(cudaGetDevice, &device);
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&bytes_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     blocks_ = multiprocessors - free_multiprocessors;
     require(blocks_ > 0, "the stand-in leaves {} multiprocessors free, but the device has {}: leave fewer",
             free_multiprocessors, multiprocessors);
-    spin_detail::check(
-        cudaFuncSetAttribute(spin_detail::spin, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes_),
-        "cudaFuncSetAttribute");
+    ANNULUS_CUDA_CALL(cudaFuncSetAttribute, spin_detail::spin, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                      bytes_);
   }
   void operator()(void* stream, double seconds) const {
     spin_detail::spin<<<static_cast<unsigned>(blocks_), 1, static_cast<std::size_t>(bytes_),
                         static_cast<cudaStream_t>(stream)>>>(static_cast<std::uint64_t>(1e9 * seconds));
-    spin_detail::check(cudaGetLastError(), "the spinning kernel");
+    detail::require_cuda(cudaGetLastError(), "the spinning kernel");
   }
 
  private:

@@ -108,12 +108,11 @@ class Plan {
     algorithm_ = result.algo;
   }
 
-  cublasStatus_t run(cublasLtHandle_t handle, cudaStream_t stream, void* workspace, float alpha,
-                     const DeviceMatrix& a, const DeviceMatrix& b, float beta, const DeviceMatrix& c,
-                     const DeviceMatrix& d) const {
-    return cublasLtMatmul(handle, description_.get(), &alpha, b.data, left_.get(), a.data, right_.get(),
-                          &beta, c.data, addend_.get(), d.data, product_.get(), &algorithm_, workspace,
-                          workspace_bytes, stream);
+  cublasStatus_t run(cublasLtHandle_t handle, cudaStream_t stream, void* workspace, const Gemm& gemm,
+                     const DeviceMatrices& m) const {
+    return cublasLtMatmul(handle, description_.get(), &gemm.alpha, m.b.data, left_.get(), m.a.data,
+                          right_.get(), &gemm.beta, m.c.data, addend_.get(), m.d.data, product_.get(),
+                          &algorithm_, workspace, workspace_bytes, stream);
   }
 
  private:
@@ -189,23 +188,16 @@ Context& context_of(const Kokkos::Cuda& exec) {
 
 }  // namespace
 
-void multiply_on_stream(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const DeviceMatrix& a,
-                        const DeviceMatrix& b, float beta, const DeviceMatrix& c, const DeviceMatrix& d) {
-  const Shape shape{op_a,
-                    op_b,
-                    beta != 0.0f,
-                    c.data == d.data,
-                    Shape::Matrix(a),
-                    Shape::Matrix(b),
-                    Shape::Matrix(c),
-                    Shape::Matrix(d)};
+void multiply_on_stream(const Kokkos::Cuda& exec, const Gemm& gemm, const DeviceMatrices& m) {
+  const Shape shape{gemm.op_a,          gemm.op_b,          gemm.beta != 0.0f,  m.c.data == m.d.data,
+                    Shape::Matrix(m.a), Shape::Matrix(m.b), Shape::Matrix(m.c), Shape::Matrix(m.d)};
   const std::lock_guard lock(mutex);
   const cudaError_t device = cudaSetDevice(exec.cuda_device());  // threads start with device 0
   require(device == cudaSuccess, "matmul: device {} cannot be used: {}", exec.cuda_device(),
           cudaGetErrorString(device));
   Context& context = context_of(exec);
-  const cublasStatus_t status = context.plan(shape).run(context.handle(), exec.cuda_stream(),
-                                                        context.workspace(), alpha, a, b, beta, c, d);
+  const cublasStatus_t status =
+      context.plan(shape).run(context.handle(), exec.cuda_stream(), context.workspace(), gemm, m);
   require(status == CUBLAS_STATUS_SUCCESS, "matmul: cuBLASLt refused {}: {}", shape.text(),
           cublasLtGetStatusString(status));
 }

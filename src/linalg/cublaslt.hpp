@@ -22,20 +22,26 @@ struct DeviceMatrix {
         type(dtype_of<std::remove_const_t<T>>) {}
 };
 
+struct DeviceMatrices {
+  DeviceMatrix a, b, c, d;
+};
+
 /// D = alpha · op(A) · op(B) + beta · C through cuBLASLt, summed in fp32. A stream has a handle, a workspace
 /// and the algorithms of the products that it has seen; cuBLASLt's heuristics choose them by shape, without a
 /// trial, so that every run takes the same. All three go when an OwnInstance ends with the stream. Sizes fit,
 /// nothing is empty. Throws Error naming the product when cuBLASLt refuses.
-void multiply_on_stream(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const DeviceMatrix& a,
-                        const DeviceMatrix& b, float beta, const DeviceMatrix& c, const DeviceMatrix& d);
+void multiply_on_stream(const Kokkos::Cuda& exec, const Gemm& gemm, const DeviceMatrices& matrices);
 
 template <class T, class TC>
-void multiply(const Kokkos::Cuda& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Kokkos::Cuda>& a,
-              const Array2<const T, Kokkos::Cuda>& b, float beta, const Array2<const TC, Kokkos::Cuda>& c,
+void multiply(const Kokkos::Cuda& exec, const Gemm& gemm, const Array2<const T, Kokkos::Cuda>& a,
+              const Array2<const T, Kokkos::Cuda>& b, const Array2<const TC, Kokkos::Cuda>& c,
               const Array2<TC, Kokkos::Cuda>& d) {
   const DeviceMatrix product(d);
-  multiply_on_stream(exec, op_a, op_b, alpha, DeviceMatrix(a), DeviceMatrix(b), beta,
-                     beta == 0.0f ? product : DeviceMatrix(c), product);
+  multiply_on_stream(exec, gemm,
+                     {.a = DeviceMatrix(a),
+                      .b = DeviceMatrix(b),
+                      .c = gemm.beta == 0.0f ? product : DeviceMatrix(c),
+                      .d = product});
 }
 
 }  // namespace annulus::linalg::detail

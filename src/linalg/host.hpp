@@ -6,14 +6,14 @@
 namespace annulus::linalg::detail {
 
 /// Through Kokkos Kernels and BLAS.
-void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Array2<const float, HostExec>& a,
-              const Array2<const float, HostExec>& b, float beta, const Array2<const float, HostExec>& c,
+void multiply(const HostExec& exec, const Gemm& gemm, const Array2<const float, HostExec>& a,
+              const Array2<const float, HostExec>& b, const Array2<const float, HostExec>& c,
               const Array2<float, HostExec>& d);
 
 /// Through fp32 panels, for processors without arithmetic on bfloat16. TC is float or bfloat16.
 template <class TC>
-void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Array2<const bfloat16, HostExec>& a,
-              const Array2<const bfloat16, HostExec>& b, float beta, const Array2<const TC, HostExec>& c,
+void multiply(const HostExec& exec, const Gemm& gemm, const Array2<const bfloat16, HostExec>& a,
+              const Array2<const bfloat16, HostExec>& b, const Array2<const TC, HostExec>& c,
               const Array2<TC, HostExec>& d);
 
 }  // namespace annulus::linalg::detail

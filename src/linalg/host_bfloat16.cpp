@@ -87,8 +87,10 @@ void for_each_panel(std::size_t extent, const Body& body) {
 }  // namespace
 
 template <class TC>
-void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Matrix<const bfloat16>& a,
-              const Matrix<const bfloat16>& b, float beta, const Matrix<const TC>& c, const Matrix<TC>& d) {
+void multiply(const HostExec& exec, const Gemm& gemm, const Matrix<const bfloat16>& a,
+              const Matrix<const bfloat16>& b, const Matrix<const TC>& c, const Matrix<TC>& d) {
+  const Op op_a = gemm.op_a, op_b = gemm.op_b;
+  const float beta = gemm.beta;
   Panels& panels = panels_of_thread();
   const std::size_t terms = op_a == Op::none ? a.extent(1) : a.extent(0);
   for_each_panel(d.extent(0), [&](Range rows) {
@@ -102,8 +104,9 @@ void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Matrix<
           const auto left = widened(exec, panels.a, op_a, a, rows, range);
           const auto right = widened(exec, panels.b, op_b, b, range, columns);
           const bool first = range.first == 0;
-          multiply(exec, op_a, op_b, alpha, left, right, first ? first_beta : 1.0f,
-                   first ? first_c : Matrix<const float>(sum), sum);
+          Gemm part = gemm;
+          part.beta = first ? first_beta : 1.0f;
+          multiply(exec, part, left, right, first ? first_c : Matrix<const float>(sum), sum);
         });
       };
       if constexpr (std::is_same_v<TC, float>) {
@@ -118,11 +121,11 @@ void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Matrix<
   exec.fence("annulus::linalg::matmul: the panels are free");
 }
 
-template void multiply<float>(const HostExec&, Op, Op, float, const Matrix<const bfloat16>&,
-                              const Matrix<const bfloat16>&, float, const Matrix<const float>&,
+template void multiply<float>(const HostExec&, const Gemm&, const Matrix<const bfloat16>&,
+                              const Matrix<const bfloat16>&, const Matrix<const float>&,
                               const Matrix<float>&);
-template void multiply<bfloat16>(const HostExec&, Op, Op, float, const Matrix<const bfloat16>&,
-                                 const Matrix<const bfloat16>&, float, const Matrix<const bfloat16>&,
+template void multiply<bfloat16>(const HostExec&, const Gemm&, const Matrix<const bfloat16>&,
+                                 const Matrix<const bfloat16>&, const Matrix<const bfloat16>&,
                                  const Matrix<bfloat16>&);
 
 }  // namespace annulus::linalg::detail

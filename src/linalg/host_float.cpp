@@ -25,9 +25,10 @@ void require_blas_sizes(const ViewType& matrix) {
 
 }  // namespace
 
-void multiply(const HostExec& exec, Op op_a, Op op_b, float alpha, const Array2<const float, HostExec>& a,
-              const Array2<const float, HostExec>& b, float beta, const Array2<const float, HostExec>& c,
+void multiply(const HostExec& exec, const Gemm& gemm, const Array2<const float, HostExec>& a,
+              const Array2<const float, HostExec>& b, const Array2<const float, HostExec>& c,
               const Array2<float, HostExec>& d) {
+  const auto& [op_a, op_b, alpha, beta] = gemm;
   require_blas_sizes(a);
   require_blas_sizes(b);
   require_blas_sizes(d);

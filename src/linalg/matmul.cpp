@@ -36,44 +36,43 @@ void scale(const Exec& exec, float factor, const Array2<const TC, Exec>& c, cons
 }  // namespace
 
 template <class Exec, class T, class TC>
-void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const Array2<const TC, Exec>& c,
-            const Array2<TC, Exec>& d) {
-  const Sizes left = sizes_of(op_a, a), right = sizes_of(op_b, b), product = sizes_of(Op::none, d);
+void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
+            const Array2<const T, Exec>& b, const Array2<const TC, Exec>& c, const Array2<TC, Exec>& d) {
+  const Sizes left = sizes_of(gemm.op_a, a), right = sizes_of(gemm.op_b, b), product = sizes_of(Op::none, d);
   require(
       left.columns == right.rows && product.rows == left.rows && product.columns == right.columns,
       "matmul: C '{}' ({} x {}) cannot be op(A) '{}' ({} x {}) times op(B) '{}' ({} x {}): pass matrices and "
       "transposes whose sizes fit",
       d.label(), product.rows, product.columns, a.label(), left.rows, left.columns, b.label(), right.rows,
       right.columns);
-  require(beta == 0.0f || (c.extent(0) == product.rows && c.extent(1) == product.columns),
+  require(gemm.beta == 0.0f || (c.extent(0) == product.rows && c.extent(1) == product.columns),
           "matmul: the addend '{}' ({} x {}) must have the sizes of the product '{}' ({} x {})", c.label(),
           c.extent(0), c.extent(1), d.label(), product.rows, product.columns);
   if (d.size() == 0) return;
-  if (left.columns == 0 || alpha == 0.0f) {
-    scale<Exec, TC>(exec, beta, c, d);
+  if (left.columns == 0 || gemm.alpha == 0.0f) {
+    scale<Exec, TC>(exec, gemm.beta, c, d);
   } else if constexpr (std::is_same_v<Exec, HostExec>) {
-    detail::multiply(exec, op_a, op_b, alpha, a, b, beta, c, d);
+    detail::multiply(exec, gemm, a, b, c, d);
 #ifdef KOKKOS_ENABLE_CUDA
   } else if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
-    detail::multiply(exec, op_a, op_b, alpha, a, b, beta, c, d);
+    detail::multiply(exec, gemm, a, b, c, d);
 #endif
   } else {
-    detail::multiply_portably<Exec, T, TC>(exec, op_a, op_b, alpha, a, b, beta, c, d);
+    detail::multiply_portably<Exec, T, TC>(exec, gemm, a, b, c, d);
   }
 }
 
 template <class Exec, class T, class TC>
-void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const Array2<TC, Exec>& c) {
-  matmul<Exec, T, TC>(exec, op_a, op_b, alpha, a, b, beta, c, c);
+void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
+            const Array2<const T, Exec>& b, const Array2<TC, Exec>& c) {
+  matmul<Exec, T, TC>(exec, gemm, a, b, c, c);
 }
 
-#define ANNULUS_LINALG_INSTANTIATE(Exec, T, TC)                                                         \
-  template void matmul<Exec, T, TC>(const Exec&, Op, Op, float, const Array2<const T, Exec>&,           \
-                                    const Array2<const T, Exec>&, float, const Array2<TC, Exec>&);      \
-  template void matmul<Exec, T, TC>(const Exec&, Op, Op, float, const Array2<const T, Exec>&,           \
-                                    const Array2<const T, Exec>&, float, const Array2<const TC, Exec>&, \
+#define ANNULUS_LINALG_INSTANTIATE(Exec, T, TC)                                                  \
+  template void matmul<Exec, T, TC>(const Exec&, const Gemm&, const Array2<const T, Exec>&,      \
+                                    const Array2<const T, Exec>&, const Array2<TC, Exec>&);      \
+  template void matmul<Exec, T, TC>(const Exec&, const Gemm&, const Array2<const T, Exec>&,      \
+                                    const Array2<const T, Exec>&, const Array2<const TC, Exec>&, \
                                     const Array2<TC, Exec>&);
 #define ANNULUS_LINALG_INSTANTIATE_TYPES(Exec)         \
   ANNULUS_LINALG_INSTANTIATE(Exec, float, float)       \

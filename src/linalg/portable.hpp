@@ -7,9 +7,11 @@ namespace annulus::linalg::detail {
 /// What matmul is on a device without a library: one sum in fp32 for each element of D. Right on every
 /// back-end, fast on none.
 template <class Exec, class T, class TC>
-void multiply_portably(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-                       const Array2<const T, Exec>& b, float beta, const Array2<const TC, Exec>& c,
+void multiply_portably(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
+                       const Array2<const T, Exec>& b, const Array2<const TC, Exec>& c,
                        const Array2<TC, Exec>& d) {
+  const Op op_a = gemm.op_a, op_b = gemm.op_b;
+  const float alpha = gemm.alpha, beta = gemm.beta;
   const auto rows = static_cast<std::int64_t>(d.extent(0)), columns = static_cast<std::int64_t>(d.extent(1));
   const auto terms = static_cast<std::int64_t>(op_a == Op::none ? a.extent(1) : a.extent(0));
   // Steps along k in A and B, and to the next row of op(A) or column of op(B).

@@ -96,7 +96,7 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
     const std::int64_t end = std::min(begin + tile, tokens), rows = end - begin;
     const Matrix hidden_tile = rows_of(hidden, begin, end);  // (rows, hidden_dim)
     const auto logits = matrix_in<float, Exec>(logits_, rows, vocabulary, row_stride);
-    matmul<Exec, T, float>(exec, Op::none, Op::transpose, 1.0f, hidden_tile, weight, 0.0f, logits);
+    matmul<Exec, T, float>(exec, {.op_b = Op::transpose}, hidden_tile, weight, logits);
     detail::CrossEntropyRows<Exec, T>::launch(exec, {.logits = logits.data(),
                                                      .row_stride = row_stride,
                                                      .rows = static_cast<int>(rows),
@@ -107,28 +107,25 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
                                                      .gradient = gradients != nullptr});
     if (gradients == nullptr) continue;
     const Matrix d_logits = matrix_in<T, Exec>(logits_, rows, vocabulary, row_stride);
-    const Array2<T, Exec> d_hidden_tile = rows_of(gradients->hidden, begin, end);
-    matmul<Exec, T, T>(exec, Op::none, Op::none, 1.0f, d_logits, weight, 0.0f, d_hidden_tile);
-    matmul<Exec, T, float>(exec, Op::transpose, Op::none, 1.0f, d_logits, hidden_tile, 1.0f,
-                           gradients->weight);
+    const Array2<T, Exec> d_hidden_tile = rows_of(gradients->d_hidden, begin, end);
+    matmul<Exec, T, T>(exec, {}, d_logits, weight, d_hidden_tile);
+    matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, d_logits, hidden_tile,
+                           gradients->d_weight);
   }
   detail::AddLosses<Exec>::launch(exec, *losses_, targets, vocabulary, *totals_);
 }
 
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight,
-                                           const Targets& targets, float grad_scale,
-                                           const Array2<T, Exec>& d_hidden,
-                                           const Array2<float, Exec>& d_weight) {
+                                           const Targets& targets, const Gradients& gradients) {
   const auto require_like = [](const auto& gradient, const auto& value) {
     require(gradient.extent(0) == value.extent(0) && gradient.extent(1) == value.extent(1),
             "lm_head_loss: the gradient '{}' ({} x {}) must have the sizes of '{}' ({} x {})",
             gradient.label(), gradient.extent(0), gradient.extent(1), value.label(), value.extent(0),
             value.extent(1));
   };
-  require_like(d_hidden, hidden);
-  require_like(d_weight, weight);
-  const Gradients gradients{grad_scale, d_hidden, d_weight};
+  require_like(gradients.d_hidden, hidden);
+  require_like(gradients.d_weight, weight);
   run(exec, hidden, weight, targets, &gradients);
 }
 

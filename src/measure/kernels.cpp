@@ -58,7 +58,9 @@ class Block {
 
   void backward(int iterations) {
     for (int i = 0; i < iterations; ++i) {
-      attention::backward<Exec, T>(exec_, operands(), *d_out_, *lse_, *d_, *dq_, *dk_, *dv_, kernel_);
+      attention::backward<Exec, T>(
+          exec_, operands(), {.d_out = *d_out_, .lse = *lse_, .d = *d_, .dq = *dq_, .dk = *dk_, .dv = *dv_},
+          kernel_);
     }
     exec_.fence("annulus::measure: backwards are done");
   }

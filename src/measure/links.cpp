@@ -75,7 +75,7 @@ class Messages {
   }
 
   comm::Communicator& communicator_;
-  comm::Queue queue_;
+  Queue queue_;
   Owned<Bytes> sent_, received_;
 };
 
@@ -156,7 +156,7 @@ std::vector<std::string> host_names(comm::Communicator& communicator) {
   gethostname(mine.data(), length - 1);
   const auto ranks = static_cast<std::size_t>(communicator.size());
   std::vector<char> all(ranks * length);
-  communicator.all_gather(comm::Queue(HostExec()), mine.data(), all.data(), length);
+  communicator.all_gather(Queue(HostExec()), mine.data(), all.data(), length);
   std::vector<std::string> names;
   for (std::size_t rank = 0; rank < ranks; ++rank) names.emplace_back(all.data() + rank * length);
   return names;

@@ -72,8 +72,9 @@ void rms_norm_again_packs(const Exec& exec, const Array2<const T, Exec>& x, cons
 template <int width, class Exec, class T>
 void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
                              const Array1<const T, Exec>& gain, const Array1<const float, Exec>& inverse_rms,
-                             const Array2<const T, Exec>& d_out, const Array2<T, Exec>& d_x,
-                             const Array2<float, Exec>& partial) {
+                             const Array2<const T, Exec>& d_out, const NormGradients<Exec, T>& gradients) {
+  const Array2<T, Exec> d_x = gradients.d_x;
+  const Array2<float, Exec> partial = gradients.partial;
   using Scratch = Kokkos::View<Pack<width>*, typename Exec::scratch_memory_space, Kokkos::MemoryUnmanaged>;
   const int rows = x.extent_int(0), hidden = x.extent_int(1);
   // Level 0 is a device's shared memory; models too wide for it take global memory.
@@ -193,10 +194,10 @@ void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Arra
 template <class Exec, class T>
 void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
-                       const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
-                       const Array2<float, Exec>& partial) {
+                       const NormGradients<Exec, T>& gradients) {
+  const auto& [d_x, d_gain, partial] = gradients;
   with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, d_out, d_x, partial), [&](auto width) {
-    rms_norm_backward_packs<decltype(width)::value>(exec, x, gain, inverse_rms, d_out, d_x, partial);
+    rms_norm_backward_packs<decltype(width)::value>(exec, x, gain, inverse_rms, d_out, gradients);
   });
   add_partial(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
@@ -208,8 +209,7 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
                                const Array1<const float, Exec>&, const Array2<T, Exec>&);                  \
   template void rms_norm_backward(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, \
                                   const Array1<const float, Exec>&, const Array2<const T, Exec>&,          \
-                                  const Array2<T, Exec>&, const Array1<float, Exec>&,                      \
-                                  const Array2<float, Exec>&);
+                                  const NormGradients<Exec, T>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

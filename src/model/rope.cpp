@@ -50,9 +50,10 @@ class Place {
 };
 
 template <int width, class Exec, class T>
-void split_rotate_packs(const Exec& exec, const Array2<const T, Exec>& qkv,
-                        const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                        const Array4<T, Exec>& q, const Array4<T, Exec>& k, const Array4<T, Exec>& v) {
+void split_rotate_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
+                        const HeadArrays<Exec, T>& by_head) {
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
+  const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
             tokens = q.extent_int(2);
   for_each_pack<width>(
@@ -75,10 +76,10 @@ void split_rotate_packs(const Exec& exec, const Array2<const T, Exec>& qkv,
 }
 
 template <int width, class Exec, class T>
-void split_rotate_backward_packs(const Exec& exec, const Array4<const float, Exec>& dq,
-                                 const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
-                                 const Array2<const float, Exec>& cosine,
-                                 const Array2<const float, Exec>& sine, const Array2<T, Exec>& d_qkv) {
+void split_rotate_backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                                 const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv) {
+  const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
+  const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
             tokens = dq.extent_int(2);
   for_each_pack<width>(
@@ -123,22 +124,21 @@ void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const 
 }  // namespace
 
 template <class Exec, class T>
-void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
-                  const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
-                  const Array4<T, Exec>& v) {
+void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
+                  const HeadArrays<Exec, T>& heads) {
+  const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, cosine, sine, q, k, v),
-      [&](auto width) { split_rotate_packs<decltype(width)::value>(exec, qkv, cosine, sine, q, k, v); });
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v),
+      [&](auto width) { split_rotate_packs<decltype(width)::value>(exec, qkv, table, heads); });
 }
 
 template <class Exec, class T>
-void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq,
-                           const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
-                           const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                           const Array2<T, Exec>& d_qkv) {
+void split_rotate_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                           const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv) {
+  const auto& [dq, dk, dv] = gradients;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, cosine, sine, d_qkv), [&](auto width) {
-        split_rotate_backward_packs<decltype(width)::value>(exec, dq, dk, dv, cosine, sine, d_qkv);
+      in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, table.cosine, table.sine, d_qkv), [&](auto width) {
+        split_rotate_backward_packs<decltype(width)::value>(exec, gradients, table, d_qkv);
       });
 }
 
@@ -159,15 +159,12 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                      \
-  template void split_rotate(const Exec&, const Array2<const T, Exec>&, const Array2<const float, Exec>&, \
-                             const Array2<const float, Exec>&, const Array4<T, Exec>&,                    \
-                             const Array4<T, Exec>&, const Array4<T, Exec>&);                             \
-  template void split_rotate_backward(const Exec&, const Array4<const float, Exec>&,                      \
-                                      const Array4<const float, Exec>&, const Array4<const float, Exec>&, \
-                                      const Array2<const float, Exec>&, const Array2<const float, Exec>&, \
-                                      const Array2<T, Exec>&);                                            \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);        \
+#define ANNULUS_INSTANTIATE(Exec, T)                                                               \
+  template void split_rotate(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,    \
+                             const HeadArrays<Exec, T>&);                                          \
+  template void split_rotate_backward(const Exec&, const HeadArrays<Exec, const float>&,           \
+                                      const RopeTable<Exec>&, const Array2<T, Exec>&);             \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&); \
   template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <annulus/core/memory.hpp>
+#include <annulus/core/pinned.hpp>
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::model {
@@ -37,8 +38,8 @@ class TokenUpload {
       reuse();
     }
     if (used_ == staging_.size())
-      staging_.push_back(Staging::uninitialized(HostExec(), MemoryCategory::data,
-                                                "annulus::model::token_staging", 3 * rows_));
+      staging_.emplace_back(MemoryCategory::data, "annulus::model::token_staging",
+                            3 * rows_ * sizeof(std::int32_t));
     ++used_;
     std::ranges::copy(tokens, staged(0));
     std::ranges::copy(targets, staged(1));
@@ -65,20 +66,21 @@ class TokenUpload {
 
  private:
   using Device = Owned<Array1<std::int32_t, Exec>>;
-  using Pinned = Kokkos::View<std::int32_t*, Kokkos::LayoutRight, Kokkos::SharedHostPinnedSpace>;
-  using Staging = Owned<Pinned>;
+  using Pinned = Kokkos::View<std::int32_t*, Kokkos::LayoutRight, PinnedSpace>;
 
   Device ids(const Exec& exec, const std::string& what) const {
     return Device::uninitialized(exec, MemoryCategory::data, "annulus::model::" + what, rows_);
   }
   // Tokens, targets and order of the sequence under way.
-  std::int32_t* staged(std::size_t part) const { return staging_[used_ - 1].view().data() + part * rows_; }
+  std::int32_t* staged(std::size_t part) const {
+    return staging_[used_ - 1].template as<std::int32_t>().data() + part * rows_;
+  }
   void copy(const Exec& exec, std::size_t part, const Array1<std::int32_t, Exec>& to) const {
     Kokkos::deep_copy(exec, to, Pinned(staged(part), rows_));
   }
 
   std::size_t rows_;
-  std::vector<Staging> staging_;
+  std::vector<PinnedBuffer> staging_;
   std::size_t used_ = 0;
   Device tokens_, targets_, order_;
 };

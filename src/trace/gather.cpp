@@ -64,7 +64,7 @@ void Gather::take_from(int rank, std::int64_t in_batch, const Part& part) {
   } else if (!rows.empty()) {
     message_.resize(static_cast<std::size_t>(part.heads * rows.size()) * row_bytes_);
     const std::array<comm::Receive, 1> receive{{{message_.data(), message_.size(), rank}}};
-    world_.exchange(comm::Queue(HostExec()), {}, receive).wait();
+    world_.exchange(Queue(HostExec()), {}, receive).wait();
   }
   const std::byte* from = message_.data();
   for (std::int64_t h = 0; h < part.heads; ++h) {
@@ -94,7 +94,7 @@ void Gather::send() {
       pack(b, part);
       if (message_.empty()) return;
       const std::array<comm::Send, 1> send{{{message_.data(), message_.size(), 0}}};
-      world_.exchange(comm::Queue(HostExec()), send, {}).wait();
+      world_.exchange(Queue(HostExec()), send, {}).wait();
     });
   }
 }

@@ -18,7 +18,7 @@ namespace annulus::trace {
 void Recorder::set_rows(std::int64_t first_sequence, const PositionMap& rows) {
   const detail::Shard mine{first_sequence, rows};
   shards_.resize(static_cast<std::size_t>(world_.size()));
-  world_.all_gather(comm::Queue(HostExec()), &mine, shards_.data(), sizeof mine);
+  world_.all_gather(Queue(HostExec()), &mine, shards_.data(), sizeof mine);
   std::map<std::int64_t, std::int64_t> rows_of;
   for (const detail::Shard& shard : shards_) rows_of[shard.first_sequence] += shard.rows.count;
   for (const auto& [sequence, count] : rows_of)

@@ -68,7 +68,7 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
                            const std::string& when) {
   if (world.size() == 1) return;
   const comm::Watch::Doing doing(world.watch(), "the comparison of parameters and moments");
-  const comm::Queue host{HostExec()};
+  const Queue host{HostExec()};
   const auto ranks = static_cast<std::size_t>(world.size());
   Fingerprint all;
   for (const std::uint64_t hash : mine.hashes) all.add(hash);

@@ -58,13 +58,13 @@ std::string curve_text(const optim::LearningRateSchedule& schedule) {
 }  // namespace
 
 PeakMemory peak_memory() {
-  return {memory_use(MemoryPlace::host), memory_use(MemoryPlace::device), peak_resident_bytes()};
+  return {memory_use(MemoryKind::host), memory_use(MemoryKind::device), peak_resident_bytes()};
 }
 
 void take_maxima(comm::Communicator& world, StepResult& result) {
   std::vector<double> values;  // which hold bytes exactly up to 2^53
   visit_maxima(result, [&](auto& value) { values.push_back(static_cast<double>(value)); });
-  world.all_reduce(comm::Queue(Kokkos::DefaultHostExecutionSpace()), values.data(), values.size(), DType::f64,
+  world.all_reduce(Queue(Kokkos::DefaultHostExecutionSpace()), values.data(), values.size(), DType::f64,
                    comm::ReduceOp::max);
   auto next = values.begin();
   visit_maxima(result, [&](auto& value) { value = static_cast<std::decay_t<decltype(value)>>(*next++); });

@@ -26,7 +26,7 @@ std::vector<data::ShardHeader> headers_of(const Config& config) {
 
 /// The bytes that the first rank of each node gives, on all ranks of the node.
 std::string from_first_of_node(comm::Communicator& world, std::string bytes) {
-  const comm::Queue host{HostExec()};
+  const Queue host{HostExec()};
   const Topology& topology = world.topology();
   const int node = topology.node(world.rank()), first = topology.first_rank(node);
   auto size = static_cast<std::int64_t>(bytes.size());

@@ -58,11 +58,11 @@ RunLog::~RunLog() {
 RunFolder::RunFolder(Config config, const ResumePolicy& resume)
     : config_(std::move(config)),
       folder_(config_.run.folder),
-      lock_(made(folder_) / "run.lock",
-            fmt::format(
-                "run.folder = '{}' is in use by another run (it holds run.lock): wait for it, or choose "
-                "another folder",
-                folder_.string())),
+      lock_(made(folder_),
+            {.file = "run.lock",
+             .in_use = fmt::format("run.folder = '{}' is in use by another run (it holds run.lock): wait for "
+                                   "it, or choose another folder",
+                                   folder_.string())}),
       log_(folder_),
       checkpoints_(folder_ / "checkpoints", config_.checkpoint.keep) {
   if (!lock_.missing().empty())

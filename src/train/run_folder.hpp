@@ -8,7 +8,7 @@
 #include <optional>
 
 #include <annulus/comm/communicator.hpp>
-#include <annulus/io/file_lock.hpp>
+#include <annulus/io/folder_lock.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <annulus/train/checkpoint.hpp>
 #include <annulus/train/config.hpp>
@@ -56,7 +56,7 @@ class RunFolder {
 
   Config config_;
   std::filesystem::path folder_;
-  io::FileLock lock_;
+  io::FolderLock lock_;
   RunLog log_;
   CheckpointFolder checkpoints_;
   std::optional<Checkpoint> resume_from_;

@@ -163,7 +163,7 @@ class Run {
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
     // What the loader may have read ahead and what a step holds, an id and a target a row.
     data_charge_ =
-        annulus::detail::MemoryCharge(MemoryPlace::host, MemoryCategory::data,
+        annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
                                       (options.prefetch + config_.train.micro_batches) * options.rows.count *
                                           static_cast<std::int64_t>(2 * sizeof(std::int32_t)));
     if (folder_) folder_->start_metrics(progress_.step);

@@ -37,8 +37,9 @@ struct Arguments {
     return error_text([&] { attention::forward(HostExec(), in, out, lse, kernel); });
   }
   std::string backward() const {
-    return error_text(
-        [&] { attention::backward<HostExec, float>(HostExec(), in, d_out, lse, d, dq, dk, dv, kernel); });
+    return error_text([&] {
+      attention::backward<HostExec, float>(HostExec(), in, {d_out, lse, d, dq, dk, dv}, kernel);
+    });
   }
 };
 

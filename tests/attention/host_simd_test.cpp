@@ -105,10 +105,12 @@ TEST(HostSimdProducts, EqualTheNaiveProduct) {
       const auto a = random_floats(80 * stride, 1), b = random_floats(80 * stride, 2),
                  before = random_floats(80 * stride, 3), factor = random_floats(simd::panel, 4);
       auto product = before, sum = before, scaled_sum = before;
-      simd::multiply(rows, vectors, depth, a.data(), stride, b.data(), stride, product.data(), stride);
-      simd::accumulate(rows, vectors, depth, a.data(), stride, b.data(), stride, nullptr, sum.data(), stride);
-      simd::accumulate(rows, vectors, depth, a.data(), stride, b.data(), stride, factor.data(),
-                       scaled_sum.data(), stride);
+      simd::multiply({rows, vectors, depth}, {a.data(), stride}, {b.data(), stride},
+                     {product.data(), stride});
+      simd::accumulate({rows, vectors, depth}, {a.data(), stride}, {b.data(), stride}, nullptr,
+                       {sum.data(), stride});
+      simd::accumulate({rows, vectors, depth}, {a.data(), stride}, {b.data(), stride}, factor.data(),
+                       {scaled_sum.data(), stride});
       for (int r = 0; r < 80; ++r) {
         for (int lane = 0; lane < stride; ++lane) {
           const int at = r * stride + lane;
@@ -168,7 +170,7 @@ TEST(HostSimdPack, TransposesAndPads) {
   const auto from = random_floats(stride * simd::panel, 6);
   for (const int rows : {1, simd::panel / 2 + 1, simd::panel}) {
     std::vector<float> packed((rows + 2) * to_stride, 7.0f), panel(columns * simd::panel, 7.0f);
-    simd::pack_rows(from.data(), stride, rows, columns, 2, packed.data(), to_stride);
+    simd::pack_rows(simd::Rows(from.data(), stride), rows, columns, 2, {packed.data(), to_stride});
     simd::pack_panel(from.data(), stride, rows, columns, 0.5f, panel.data());
     for (int c = 0; c < round_up(columns, simd::width); ++c) {
       for (int r = 0; r < rows + 2; ++r) {
@@ -223,7 +225,7 @@ TEST(HostSimdMask, MasksExactlyWhatTheRuleForbids) {
       }
       const RowRange rows{3, 40}, keys{7, 61};
       std::vector<float> scores(rows.size() * keys.size(), 1.0f);
-      simd::mask_tile(mask.rule(), q, k, spans.view().data(), rows, keys, {scores.data(), keys.size(), 1});
+      simd::mask_tile({mask.rule(), q, k, spans.view().data()}, rows, keys, {scores.data(), keys.size(), 1});
       for (std::int64_t i = rows.begin; i < rows.end; ++i) {
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
           EXPECT_EQ(scores[(i - rows.begin) * keys.size() + j - keys.begin],
@@ -298,8 +300,13 @@ TEST(HostSimd, KeysThatNobodySeesChangeNothing) {
   const attention::Operands<float, HostExec> in{q.read(), k.read(),    v.read(), early,
                                                 late,     mask.rule(), 0.25f};
   simd::forward<float>(exec, in, out.view(), lse.rows());
-  simd::backward<float>(exec, in, d_out.read(), lse.read_rows(), lse.read_rows(), dq.view(), dk.view(),
-                        dv.view());
+  simd::backward<float>(exec, in,
+                        {.d_out = d_out.read(),
+                         .lse = lse.read_rows(),
+                         .d = lse.read_rows(),
+                         .dq = dq.view(),
+                         .dk = dk.view(),
+                         .dv = dv.view()});
   exec.fence("annulus::test: kernels are done");
   AttentionResult result = problem.empty_result();
   for (const auto& [array, to, positions] : {std::tuple{&out, &result.out, early},

@@ -79,8 +79,14 @@ void check_instances(Kernel kernel, const std::set<std::string>& expected) {
       [&](const Exec& on) { attention::merge(on, out.read(), lse.read_rows(), out.view(), lse.rows()); },
       [&](const Exec& on) { attention::row_dot<Exec, T>(on, out.read(), q.read(), d.rows()); },
       [&](const Exec& on) {
-        attention::backward<Exec, T>(on, in, q.read(), lse.read_rows(), d.read_rows(), dq.view(), dk.view(),
-                                     dv.view(), kernel);
+        attention::backward<Exec, T>(on, in,
+                                     {.d_out = q.read(),
+                                      .lse = lse.read_rows(),
+                                      .d = d.read_rows(),
+                                      .dq = dq.view(),
+                                      .dk = dk.view(),
+                                      .dv = dv.view()},
+                                     kernel);
       }};
   std::set<std::string> kernels;
   for (std::size_t i = 0; i < std::size(operations); ++i) {

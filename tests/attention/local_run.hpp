@@ -84,8 +84,14 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
     for (const int key : key_order) {
       options.fresh_dq = run.fresh && key == key_order.front();
       options.fresh_dkv = run.fresh && s == 0;
-      attention::backward<Exec, T>(exec, operands(key), d_out.read(), lse.read_rows(), d.read_rows(),
-                                   dq.view(), dk[key].view(), dv[key].view(), options);
+      attention::backward<Exec, T>(exec, operands(key),
+                                   {.d_out = d_out.read(),
+                                    .lse = lse.read_rows(),
+                                    .d = d.read_rows(),
+                                    .dq = dq.view(),
+                                    .dk = dk[key].view(),
+                                    .dv = dv[key].view()},
+                                   options);
     }
     exec.fence("annulus::test: a query shard is done");
     out.store(result.out, positions[s]);

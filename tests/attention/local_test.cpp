@@ -186,8 +186,14 @@ TEST_P(Local, QueriesWithoutLseSendNoGradients) {
                dk = filled_rows(exec, from.k, positions, 0.0f),
                dv = filled_rows(exec, from.v, positions, 0.0f);
     attention::backward<TestExec, float>(
-        exec, {q.read(), k.read(), v.read(), positions, positions, mask.rule(), 0.2f}, d_out.read(),
-        lse_rows.read_rows(), d_rows.read_rows(), dq.view(), dk.view(), dv.view(), GetParam());
+        exec, {q.read(), k.read(), v.read(), positions, positions, mask.rule(), 0.2f},
+        {.d_out = d_out.read(),
+         .lse = lse_rows.read_rows(),
+         .d = d_rows.read_rows(),
+         .dq = dq.view(),
+         .dk = dk.view(),
+         .dv = dv.view()},
+        GetParam());
     exec.fence("annulus::test: gradients are there");
     AttentionResult result = from.empty_result();
     dq.store(result.dq, positions);

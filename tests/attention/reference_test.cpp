@@ -34,7 +34,8 @@ TEST_F(ByHand, Forward) {
 TEST_F(ByHand, Backward) {
   // Token 1: dP = (8, 16), d = 14, dS = (1/4·(−6), 3/4·2) = (−3/2, 3/2). Token 0: P = 1, dS = 0.
   const auto result = attention::reference::forward(q, k, v, mask, 1.0);
-  const auto gradients = attention::reference::backward(q, k, v, result, d_out, mask, 1.0);
+  const auto gradients = attention::reference::backward(
+      {.q = q, .k = k, .v = v, .result = result, .d_out = d_out, .mask = mask, .scale = 1.0});
   EXPECT_NEAR(gradients.dv.values[0], 1 + 0.5, 1e-14);
   EXPECT_NEAR(gradients.dv.values[1], 1.5, 1e-14);
   EXPECT_NEAR(gradients.dq.values[0], 0, 1e-15);

@@ -25,7 +25,7 @@ void exchange(const std::shared_ptr<Staging>& staging, Communicator& inner, std:
 }
 
 std::int64_t pinned() {
-  return memory_use(MemoryPlace::host).current[static_cast<std::size_t>(MemoryCategory::communication)];
+  return memory_use(MemoryKind::host).current[static_cast<std::size_t>(MemoryCategory::communication)];
 }
 
 // Masks of documents make messages of other sizes with every sequence.

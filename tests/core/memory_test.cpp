@@ -100,7 +100,7 @@ TEST(Memory, ThreadsCountTogether) {
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([] {
         for (int i = 0; i < rounds; ++i)
-          detail::MemoryCharge(MemoryPlace::host, MemoryCategory::data, 8 + i % 3);
+          detail::MemoryCharge(MemoryKind::host, MemoryCategory::data, 8 + i % 3);
       });
   }
   EXPECT_EQ(change.total(), 0);

@@ -22,11 +22,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Numbers = Owned<Array1<std::int64_t, TestExec>>;
-constexpr MemoryPlace here = Numbers::place;
-constexpr MemoryPlace elsewhere = here == MemoryPlace::host ? MemoryPlace::device : MemoryPlace::host;
+constexpr MemoryKind here = Numbers::kind;
+constexpr MemoryKind elsewhere = here == MemoryKind::host ? MemoryKind::device : MemoryKind::host;
 
-std::int64_t in_use(MemoryPlace place, MemoryCategory category) {
-  return memory_use(place).current[static_cast<std::size_t>(category)];
+std::int64_t in_use(MemoryKind kind, MemoryCategory category) {
+  return memory_use(kind).current[static_cast<std::size_t>(category)];
 }
 
 std::vector<std::int64_t> copied(const TestExec& exec, const Array1<std::int64_t, TestExec>& view) {
@@ -52,7 +52,7 @@ void add(const TestExec& exec, const Array1<std::int64_t, TestExec>& part,
 }
 
 TEST(Owned, CountsWhereItLies) {
-  EXPECT_EQ(here, on_host ? MemoryPlace::host : MemoryPlace::device);
+  EXPECT_EQ(here, on_host ? MemoryKind::host : MemoryKind::device);
   const TestExec exec = rank_instance();
   const std::int64_t before = in_use(here, MemoryCategory::data),
                      others = memory_use(elsewhere).total_current;
@@ -174,11 +174,11 @@ TEST(BufferPool, KeepsWhatWasGivenBack) {
 
 TEST(BufferPool, LargerBuffersReplaceSmallerOnes) {
   Pool pool(MemoryCategory::workspace, "annulus::test::pool");
-  const std::int64_t before = in_use(MemoryPlace::host, MemoryCategory::workspace);
+  const std::int64_t before = in_use(MemoryKind::host, MemoryCategory::workspace);
   for (const std::size_t bytes : {100, 200, 400, 800}) pool.give_back(pool.take(bytes));
-  EXPECT_EQ(in_use(MemoryPlace::host, MemoryCategory::workspace) - before, 800);
+  EXPECT_EQ(in_use(MemoryKind::host, MemoryCategory::workspace) - before, 800);
   pool.clear();
-  EXPECT_EQ(in_use(MemoryPlace::host, MemoryCategory::workspace), before);
+  EXPECT_EQ(in_use(MemoryKind::host, MemoryCategory::workspace), before);
 }
 
 #if defined(ANNULUS_TEST_ON_DEVICE) && defined(KOKKOS_ENABLE_CUDA)

@@ -51,8 +51,7 @@ std::vector<std::string> documents_in(const fs::path& folder) {
 std::map<std::string, std::string> shards_in(const fs::path& folder) {
   std::map<std::string, std::string> contents;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename() != "pack.json")
-      contents[entry.path().filename()] = io::read_text(entry.path());
+    if (entry.path().extension() == ".h5") contents[entry.path().filename()] = io::read_text(entry.path());
   }
   return contents;
 }

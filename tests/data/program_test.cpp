@@ -171,7 +171,8 @@ TEST(Tokens, TwoPacksIntoOneFolder) {
   const TemporaryFolder folder;
   const std::string out = folder.file("o");
   ASSERT_EQ(tokens("pack --out " + out + " " + fixture).status, 0);
-  const Result locked = run_shell("flock " + out + " '" + program + "' pack --out " + out + " " + fixture);
+  const Result locked =
+      run_shell("flock " + out + "/pack.lock '" + program + "' pack --out " + out + " " + fixture);
   EXPECT_EQ(locked.status, 1);
   EXPECT_THAT(locked.output, HasSubstr("another annulus-tokens pack"));
 }

@@ -186,7 +186,7 @@ Errors run_with(comm::Communicator& communicator, const Sample& sample,
   };
   compare(sample.exact, 0);
   compare(sample.one_rank, 5);
-  communicator.all_reduce(comm::Queue(HostExec()), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+  communicator.all_reduce(Queue(HostExec()), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
   const auto relative = [&](std::size_t i) {
     const double* sum = &sums[3 * i];
     return std::sqrt(sum[0] / std::max({sum[1], 0.01 * sum[2], 1e-30}));
@@ -268,7 +268,13 @@ std::shared_ptr<const Sample> make_sample(const Mask& mask, const Shape& shape, 
   made->v = random(3, shape, shape.kv_heads, type);
   made->d_out = random(4, shape, shape.heads, type);
   const auto forward = reference::forward(made->q, made->k, made->v, mask, made->scale);
-  auto backward = reference::backward(made->q, made->k, made->v, forward, made->d_out, mask, made->scale);
+  auto backward = reference::backward({.q = made->q,
+                                       .k = made->k,
+                                       .v = made->v,
+                                       .result = forward,
+                                       .d_out = made->d_out,
+                                       .mask = mask,
+                                       .scale = made->scale});
   made->exact = {forward.out, forward.lse, std::move(backward.dq), std::move(backward.dk),
                  std::move(backward.dv)};
   made->one_rank = with_type(type, [&]<class T>(T*) { return of_one_rank<T>(*made); });

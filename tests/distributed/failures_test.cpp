@@ -161,25 +161,24 @@ class FailsInProgress : public comm::Communicator {
   int rank() const override { return inner_.rank(); }
   const Topology& topology() const override { return inner_.topology(); }
   std::string description() const override { return inner_.description(); }
-  comm::Request exchange(const comm::Queue& queue, std::span<const comm::Send> sends,
+  comm::Request exchange(const Queue& queue, std::span<const comm::Send> sends,
                          std::span<const comm::Receive> receives, int channel) override {
     return inner_.exchange(queue, sends, receives, channel);
   }
-  void broadcast(const comm::Queue& queue, void* data, std::size_t bytes, int root) override {
+  void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
     inner_.broadcast(queue, data, bytes, root);
   }
-  void all_reduce(const comm::Queue& queue, void* data, std::size_t count, DType type,
-                  comm::ReduceOp op) override {
+  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, comm::ReduceOp op) override {
     inner_.all_reduce(queue, data, count, type, op);
   }
-  void all_gather(const comm::Queue& queue, const void* send, void* receive, std::size_t bytes) override {
+  void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     inner_.all_gather(queue, send, receive, bytes);
   }
-  void reduce_scatter(const comm::Queue& queue, const void* send, void* receive, std::size_t count,
-                      DType type, comm::ReduceOp op) override {
+  void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
+                      comm::ReduceOp op) override {
     inner_.reduce_scatter(queue, send, receive, count, type, op);
   }
-  void all_to_all(const comm::Queue& queue, const void* send, void* receive, std::size_t bytes) override {
+  void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     inner_.all_to_all(queue, send, receive, bytes);
   }
   void barrier() override { inner_.barrier(); }

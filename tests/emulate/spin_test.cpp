@@ -28,7 +28,7 @@ TEST(Spin, ReadsTheRatesOfBothPasses) {
 // head_dim 64: 256 FLOP a pair forward and 640 backward.
 TEST(Spin, TakesTheTimeOfTheRate) {
   const test::TestExec exec;
-  const comm::Queue queue(exec);
+  const Queue queue(exec);
   const auto kernel = spinning_kernel({256e9, 320e9, 2}, 64);
   for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
     exec.fence("annulus::test: nothing runs");

@@ -44,9 +44,11 @@ struct Library {
   static void multiply(const Case& c, const Array2<const T, TestExec>& a, const Array2<const T, TestExec>& b,
                        const Array2<TC, TestExec>& addend, const Array2<TC, TestExec>& product) {
     if (c.addend == Addend::separate) {
-      matmul<TestExec, T, TC>(TestExec(), c.op_a, c.op_b, c.alpha, a, b, c.beta, addend, product);
+      matmul<TestExec, T, TC>(TestExec(), {.op_a = c.op_a, .op_b = c.op_b, .alpha = c.alpha, .beta = c.beta},
+                              a, b, addend, product);
     } else {
-      matmul<TestExec, T, TC>(TestExec(), c.op_a, c.op_b, c.alpha, a, b, c.beta, product);
+      matmul<TestExec, T, TC>(TestExec(), {.op_a = c.op_a, .op_b = c.op_b, .alpha = c.alpha, .beta = c.beta},
+                              a, b, product);
     }
   }
 };
@@ -54,8 +56,9 @@ struct Portable {
   template <class T, class TC>
   static void multiply(const Case& c, const Array2<const T, TestExec>& a, const Array2<const T, TestExec>& b,
                        const Array2<TC, TestExec>& addend, const Array2<TC, TestExec>& product) {
-    detail::multiply_portably<TestExec, T, TC>(TestExec(), c.op_a, c.op_b, c.alpha, a, b, c.beta,
-                                               c.addend == Addend::separate ? addend : product, product);
+    detail::multiply_portably<TestExec, T, TC>(
+        TestExec(), {.op_a = c.op_a, .op_b = c.op_b, .alpha = c.alpha, .beta = c.beta}, a, b,
+        c.addend == Addend::separate ? addend : product, product);
   }
 };
 
@@ -190,7 +193,7 @@ TYPED_TEST(LibraryOf, DoesNotReadTheFactorsWhenAlphaIsZero) {
   a.fill(nan);
   b.fill(nan);
   c.fill(4.0f);
-  matmul<TestExec, T, TC>(TestExec(), Op::none, Op::none, 0.0f, a.upload(), b.upload(), 0.5f, c.upload());
+  matmul<TestExec, T, TC>(TestExec(), {.alpha = 0.0f, .beta = 0.5f}, a.upload(), b.upload(), c.upload());
   c.download();
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(c.at(i / 2, i % 2), 2.0);
 }
@@ -211,7 +214,7 @@ TYPED_TEST(LibraryOf, NamesMatricesAndSizesThatDoNotFit) {
     return "no error";
   };
   const auto product = [&](Op op_a, const Factor& factor, const Product& into) {
-    return message([&] { matmul<TestExec, T, TC>(TestExec(), op_a, Op::none, 1.0f, a, factor, 0.0f, into); });
+    return message([&] { matmul<TestExec, T, TC>(TestExec(), {.op_a = op_a}, a, factor, into); });
   };
   using testing::AllOf, testing::HasSubstr;
   EXPECT_THAT(product(Op::none, b, c), AllOf(HasSubstr("'product' (2 x 5)"), HasSubstr("'left' (2 x 3)"),
@@ -220,9 +223,8 @@ TYPED_TEST(LibraryOf, NamesMatricesAndSizesThatDoNotFit) {
   EXPECT_THAT(product(Op::none, a, c), HasSubstr("'left' (2 x 3)"));
   const Product fits("fits", 2, 4);
   EXPECT_EQ(product(Op::none, b, fits), "no error");
-  EXPECT_THAT(
-      message([&] { matmul<TestExec, T, TC>(TestExec(), Op::none, Op::none, 1.0f, a, b, 1.0f, c, fits); }),
-      HasSubstr("the addend 'product' (2 x 5)"));
+  EXPECT_THAT(message([&] { matmul<TestExec, T, TC>(TestExec(), {.beta = 1.0f}, a, b, c, fits); }),
+              HasSubstr("the addend 'product' (2 x 5)"));
 }
 
 TYPED_TEST(LibraryOf, RepeatsWithTheSameBitsAndWithoutAllocating) {
@@ -232,7 +234,7 @@ TYPED_TEST(LibraryOf, RepeatsWithTheSameBitsAndWithoutAllocating) {
   TestMatrix<TC> first(70, 90, 0, 0, 3), second(70, 90, 0, 0, 3);
   const auto factor_a = a.upload(), factor_b = b.upload();
   const auto multiply = [&](const Array2<TC, TestExec>& into) {
-    matmul<TestExec, T, TC>(TestExec(), Op::none, Op::transpose, 1.0f, factor_a, factor_b, 1.0f, into);
+    matmul<TestExec, T, TC>(TestExec(), {.op_b = Op::transpose, .beta = 1.0f}, factor_a, factor_b, into);
   };
   const auto into_first = first.upload(), into_second = second.upload();
   multiply(into_first);
@@ -256,8 +258,7 @@ TYPED_TEST(LibraryOf, CallsFromSeveralThreadsAreIndependent) {
   const TestMatrix<T> a(size, size, 0, 0, 1), b(size, size, 0, 0, 2);
   const auto factor_a = a.upload(), factor_b = b.upload();
   TestMatrix<TC> expected(size, size, 0, 0, 3);
-  matmul<TestExec, T, TC>(TestExec(), Op::none, Op::transpose, 1.0f, factor_a, factor_b, 0.0f,
-                          expected.upload());
+  matmul<TestExec, T, TC>(TestExec(), {.op_b = Op::transpose}, factor_a, factor_b, expected.upload());
   expected.download();
   std::vector<int> wrong(callers, 0);
   {
@@ -269,7 +270,7 @@ TYPED_TEST(LibraryOf, CallsFromSeveralThreadsAreIndependent) {
         TestMatrix<TC> mine(size, size, 0, 0, 4);
         const auto into = mine.upload();
         for (int repeat = 0; repeat < repeats; ++repeat) {
-          matmul<TestExec, T, TC>(exec, Op::none, Op::transpose, factor, factor_a, factor_b, 0.0f, into);
+          matmul<TestExec, T, TC>(exec, {.op_b = Op::transpose, .alpha = factor}, factor_a, factor_b, into);
           exec.fence();
           mine.download();
           for (std::size_t i = 0; i < size; ++i)

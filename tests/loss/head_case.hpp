@@ -90,7 +90,8 @@ struct HeadCase {
 
   void enqueue(loss::LmHeadLoss<TestExec, T>& head, float grad_scale = 1.0f,
                const TestExec& exec = TestExec()) const {
-    head.forward_backward(exec, hidden, weight, targets, grad_scale, d_hidden, d_weight);
+    head.forward_backward(exec, hidden, weight, targets,
+                          {.scale = grad_scale, .d_hidden = d_hidden, .d_weight = d_weight});
   }
   loss::LossSum run(loss::LmHeadLoss<TestExec, T>& head, float grad_scale = 1.0f,
                     const TestExec& exec = TestExec()) const {

@@ -214,8 +214,8 @@ TYPED_TEST(LmHeadLossOf, NamesWhatDoesNotFit) {
   typename TestFixture::Head head;
   const auto run = [&](const auto& inputs, const auto& targets, const auto& outputs) {
     return message_of([&] {
-      head.forward_backward(TestExec(), inputs.hidden, inputs.weight, targets, 1.0f, outputs.d_hidden,
-                            outputs.d_weight);
+      head.forward_backward(TestExec(), inputs.hidden, inputs.weight, targets,
+                            {.d_hidden = outputs.d_hidden, .d_weight = outputs.d_weight});
     });
   };
   EXPECT_EQ(run(test, test.targets, test), "no error");
@@ -236,7 +236,7 @@ TYPED_TEST(LmHeadLossOf, WorkspaceIsBoundedCountedAndKept) {
   const std::int64_t tokens = 3000, vocabulary = 700, limit = 1 << 18;
   const typename TestFixture::Case test(this->random_problem(tokens, 4, vocabulary));
   const auto workspace = [] {
-    return memory_use(Owned<Array1<float, TestExec>>::place)
+    return memory_use(Owned<Array1<float, TestExec>>::kind)
         .current[static_cast<int>(MemoryCategory::workspace)];
   };
   {

@@ -44,7 +44,7 @@ TYPED_TEST(Ops, RmsNormForwardAndBackwardMatchDoublePrecision) {
     const auto gain_before = test::copy_on_host(d_gain);
     rms_norm<Exec, T>(exec, x, gain, epsilon, out, r);
     rms_norm_again<Exec, T>(exec, x, gain, r, again);
-    rms_norm_backward<Exec, T>(exec, x, gain, r, d_out, d_x, d_gain, partial);
+    rms_norm_backward<Exec, T>(exec, x, gain, r, d_out, {.d_x = d_x, .d_gain = d_gain, .partial = partial});
     exec.fence();
 
     const auto hx = values_of(x), hd = values_of(d_out), hout = values_of(out), hagain = values_of(again),
@@ -176,12 +176,12 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
     const auto qkv = random2<T>(10, rows, (heads + 2 * kv_heads) * head_dim);
     const Array4<T, Exec> q("q", 1, heads, rows, head_dim), k("k", 1, kv_heads, rows, head_dim),
         v("v", 1, kv_heads, rows, head_dim);
-    split_rotate<Exec, T>(exec, qkv, cosine, sine, q, k, v);
+    split_rotate<Exec, T>(exec, qkv, {cosine, sine}, {q, k, v});
     const auto dq = test::random(11, Array4<float, Exec>("dq", 1, heads, rows, head_dim)),
                dk = test::random(12, Array4<float, Exec>("dk", 1, kv_heads, rows, head_dim)),
                dv = test::random(13, Array4<float, Exec>("dv", 1, kv_heads, rows, head_dim));
     const Array2<T, Exec> d_qkv("d_qkv", rows, qkv.extent(1));
-    split_rotate_backward<Exec, T>(exec, dq, dk, dv, cosine, sine, d_qkv);
+    split_rotate_backward<Exec, T>(exec, {dq, dk, dv}, {cosine, sine}, d_qkv);
     exec.fence();
     const auto in = values_of(qkv), back = values_of(d_qkv);
     const auto hq = values_of(q), hk = values_of(k), hv = values_of(v);
@@ -249,7 +249,7 @@ TYPED_TEST(Ops, SumsAreTheSameBitsEveryTime) {
     const Array1<float, Exec> d_gain("d_gain", hidden);
     const Array2<T, Exec> d_x("d_x", tokens, hidden);
     rms_norm<Exec, T>(on, x, gain, 1e-5f, out, r);
-    rms_norm_backward<Exec, T>(on, x, gain, r, d_out, d_x, d_gain, partial);
+    rms_norm_backward<Exec, T>(on, x, gain, r, d_out, {.d_x = d_x, .d_gain = d_gain, .partial = partial});
     on.fence();
     return std::pair(test::copy_on_host(d_gain), test::copy_on_host(d_x));
   };

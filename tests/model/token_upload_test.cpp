@@ -24,7 +24,7 @@ std::vector<std::int32_t> on_the_host(const TestExec& exec, const TokenUpload<Te
 TEST(TokenUpload, SequencesWithoutNumberShareStagingMemory) {
   constexpr std::int64_t rows = 1000;
   const TestExec exec = annulus::test::rank_instance();
-  const std::int64_t before = memory_use(MemoryPlace::host).total_current;
+  const std::int64_t before = memory_use(MemoryKind::host).total_current;
   TokenUpload<TestExec> ids(exec, rows);
   std::vector<std::int32_t> tokens(rows), targets(rows);
   for (std::int32_t sequence = 0; sequence < 100; ++sequence) {
@@ -43,7 +43,7 @@ TEST(TokenUpload, SequencesWithoutNumberShareStagingMemory) {
   }
   // Tokens, targets and order of eight sequences, and on the host those that kernels read.
   const std::int64_t one = 3 * rows * static_cast<std::int64_t>(sizeof(std::int32_t));
-  EXPECT_LE(memory_use(MemoryPlace::host).total_current - before, 9 * one + 4096);
+  EXPECT_LE(memory_use(MemoryKind::host).total_current - before, 9 * one + 4096);
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST(AdamW, ZeroGradientsOnlyDecay) {
 
 TEST(AdamW, ItsMemoryCountsAsOptimizer) {
   const auto bytes = [] {
-    return memory_use(Owned<Array1<float, test::TestExec>>::place)
+    return memory_use(Owned<Array1<float, test::TestExec>>::kind)
         .current[static_cast<int>(MemoryCategory::optimizer)];
   };
   const std::int64_t before = bytes();

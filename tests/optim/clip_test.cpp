@@ -132,7 +132,7 @@ TEST(GradientClipper, NormOfShardsOnAllRanks) {
 
 TEST(GradientClipper, ItsMemoryCountsAsWorkspaceAndIsKept) {
   const auto bytes = [] {
-    return memory_use(Owned<Array1<float, test::TestExec>>::place)
+    return memory_use(Owned<Array1<float, test::TestExec>>::kind)
         .current[static_cast<int>(MemoryCategory::workspace)];
   };
   const std::int64_t before = bytes();

@@ -87,7 +87,8 @@ struct AttentionProblem {
 
   AttentionResult reference() const {
     auto forward = attention::reference::forward(q, k, v, mask, scale);
-    auto backward = attention::reference::backward(q, k, v, forward, d_out, mask, scale);
+    auto backward = attention::reference::backward(
+        {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = mask, .scale = scale});
     const double d_score = scale * root_mean_square(d_out) * root_mean_square(v) * std::sqrt(shape.head_dim);
     return {std::move(forward.out),       std::move(forward.lse), std::move(backward.dq),
             std::move(backward.dk),       std::move(backward.dv), d_score * root_mean_square(k),

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <annulus/io/atomic.hpp>
-#include <annulus/io/file_lock.hpp>
+#include <annulus/io/folder_lock.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -267,7 +267,7 @@ TEST(RunFolder, TwoRunsAtTheSameTimeAreRefused) {
   const TinyRun tiny;
   const Config config = tiny.config("run");
   fs::create_directories(config.run.folder);
-  const io::FileLock other(fs::path(config.run.folder) / "run.lock", "in use");
+  const io::FolderLock other(config.run.folder, {"run.lock", "in use"});
   EXPECT_THAT(run_error(config), AllOf(HasSubstr(config.run.folder), HasSubstr("in use by another run")));
 }
 

@@ -100,7 +100,7 @@ class Sweep {
     if (world_.rank() < o.ranks) text = simulate::to_text(measure_machine(members, o, planned));
     wait_for(o.ranks, 0);
     auto size = static_cast<std::int64_t>(text.size());
-    const comm::Queue queue{HostExec()};
+    const Queue queue{HostExec()};
     world_.broadcast(queue, &size, sizeof size, 0);
     text.resize(static_cast<std::size_t>(size));
     world_.broadcast(queue, text.data(), text.size(), 0);
@@ -182,7 +182,7 @@ class Sweep {
   /// Ranks that have no part in a case wait for rank 0 without taking a core from the others, as a collective
   /// that spins would. Returns what rank 0 gives.
   std::int32_t wait_for(int members, std::int32_t outcome) {
-    const comm::Queue queue{HostExec()};
+    const Queue queue{HostExec()};
     if (world_.rank() >= members) {
       const comm::Watch::Doing doing(world_.watch(), "no part in the case that is running");
       const std::array<comm::Receive, 1> receive{{{&outcome, sizeof outcome, 0}}};

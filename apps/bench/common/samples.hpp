@@ -50,7 +50,7 @@ class Samples {
     return values_.data() + (head * samples_ + sample) * width_;
   }
   void all_reduce(comm::Communicator& communicator, comm::ReduceOp op = comm::ReduceOp::sum) {
-    communicator.all_reduce(comm::Queue(HostExec()), values_.data(), values_.size(), DType::f64, op);
+    communicator.all_reduce(Queue(HostExec()), values_.data(), values_.size(), DType::f64, op);
   }
 
  private:

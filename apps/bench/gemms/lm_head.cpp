@@ -98,18 +98,17 @@ class HeadCase {
 
   void set_all_targets() { set_targets(nullptr); }
   void pass() {
-    head_.forward_backward(exec_, *hidden_, *weight_, targets_, grad_scale(), *d_hidden_, *d_weight_);
+    head_.forward_backward(exec_, *hidden_, *weight_, targets_,
+                           {.scale = grad_scale(), .d_hidden = *d_hidden_, .d_weight = *d_weight_});
   }
   /// The products of a pass alone, whole.
   void logits() {
     make_product_operands();
-    matmul<Exec, T, float>(exec_, Op::none, Op::transpose, 1.0f, *hidden_, *weight_, 0.0f, *logits_);
+    matmul<Exec, T, float>(exec_, {.op_b = Op::transpose}, *hidden_, *weight_, *logits_);
   }
-  void d_hidden() {
-    matmul<Exec, T, T>(exec_, Op::none, Op::none, 1.0f, *d_logits_, *weight_, 0.0f, *d_hidden_);
-  }
+  void d_hidden() { matmul<Exec, T, T>(exec_, {}, *d_logits_, *weight_, *d_hidden_); }
   void d_weight() {
-    matmul<Exec, T, float>(exec_, Op::transpose, Op::none, 1.0f, *d_logits_, *hidden_, 1.0f, *d_weight_);
+    matmul<Exec, T, float>(exec_, {.op_a = Op::transpose, .beta = 1.0f}, *d_logits_, *hidden_, *d_weight_);
   }
   void fence() { exec_.fence("annulus::bench: lm-head"); }
   std::int64_t workspace_bytes() const { return head_.workspace_bytes(); }

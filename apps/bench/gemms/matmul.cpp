@@ -85,13 +85,13 @@ json measure(const Shape& s, int repetitions) {
             {"seconds_max", times.most()},
             {"tflops", flops / times.median() * 1e-12}};
   };
-  return {
-      {"tokens", s.tokens},
-      {"out", s.out},
-      {"in", s.in},
-      {"y", timed([&] { matmul<Exec, T, T>(exec, Op::none, Op::transpose, 1.0f, *x, *w, 0.0f, *y); })},
-      {"dx", timed([&] { matmul<Exec, T, T>(exec, Op::none, Op::none, 1.0f, *y, *w, 0.0f, *dx); })},
-      {"dw", timed([&] { matmul<Exec, T, float>(exec, Op::transpose, Op::none, 1.0f, *y, *x, 1.0f, *dw); })}};
+  return {{"tokens", s.tokens},
+          {"out", s.out},
+          {"in", s.in},
+          {"y", timed([&] { matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, *x, *w, *y); })},
+          {"dx", timed([&] { matmul<Exec, T, T>(exec, {}, *y, *w, *dx); })},
+          {"dw",
+           timed([&] { matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, *y, *x, *dw); })}};
 }
 
 }  // namespace

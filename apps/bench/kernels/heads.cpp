@@ -52,27 +52,30 @@ class Rope {
     const auto qkv = operand<Array2<T, Exec>>(exec_, of_qkv, "qkv", s_.tokens, width_);
     const auto q = by_head<T>("q", s_.heads), k = by_head<T>("k", s_.kv_heads),
                v = by_head<T>("v", s_.kv_heads);
-    return {
-        .bytes = 2.0 * sizeof(T) * elements() + table_bytes(),
-        .run = [*this, qkv, q, k, v] { model::split_rotate<Exec, T>(exec_, qkv, cosine_, sine_, q, k, v); },
-        .error =
-            [*this, q, k, v] {
-              Difference all;
-              std::vector<double> actual;  // of a head
-              for (const std::int64_t t : some_rows(s_.tokens))
-                for (std::int64_t c = 0; c < width_; ++c) {
-                  const HeadColumn at(s_, c);
-                  if (at.i == 0) actual = numbers(at.of_q ? q : at.of_v ? v : k, index(at, t), s_.head_dim);
-                  const auto in = [&](std::int64_t i) {
-                    return stored<T>(of_qkv, t * width_ + at.head * s_.head_dim + i);
-                  };
-                  const double angle = at.angle(t);
-                  const double expected =
-                      in(at.i) * std::cos(angle) + at.sign() * in(at.partner()) * std::sin(angle);
-                  all.add(actual[static_cast<std::size_t>(at.i)], expected);
-                }
-              return all.relative();
-            }};
+    return {.bytes = 2.0 * sizeof(T) * elements() + table_bytes(),
+            .run =
+                [*this, qkv, q, k, v] {
+                  model::split_rotate<Exec, T>(exec_, qkv, {cosine_, sine_}, {q, k, v});
+                },
+            .error =
+                [*this, q, k, v] {
+                  Difference all;
+                  std::vector<double> actual;  // of a head
+                  for (const std::int64_t t : some_rows(s_.tokens))
+                    for (std::int64_t c = 0; c < width_; ++c) {
+                      const HeadColumn at(s_, c);
+                      if (at.i == 0)
+                        actual = numbers(at.of_q ? q : at.of_v ? v : k, index(at, t), s_.head_dim);
+                      const auto in = [&](std::int64_t i) {
+                        return stored<T>(of_qkv, t * width_ + at.head * s_.head_dim + i);
+                      };
+                      const double angle = at.angle(t);
+                      const double expected =
+                          in(at.i) * std::cos(angle) + at.sign() * in(at.partner()) * std::sin(angle);
+                      all.add(actual[static_cast<std::size_t>(at.i)], expected);
+                    }
+                  return all.relative();
+                }};
   }
 
   ReadyKernel backward() {
@@ -81,8 +84,10 @@ class Rope {
     const auto d_qkv = result<Array2<T, Exec>>(exec_, "d_qkv", s_.tokens, width_);
     return {
         .bytes = (4.0 + sizeof(T)) * elements() + table_bytes(),
-        .run = [*this, dq, dk, dv,
-                d_qkv] { model::split_rotate_backward<Exec, T>(exec_, dq, dk, dv, cosine_, sine_, d_qkv); },
+        .run =
+            [*this, dq, dk, dv, d_qkv] {
+              model::split_rotate_backward<Exec, T>(exec_, {dq, dk, dv}, {cosine_, sine_}, d_qkv);
+            },
         .error =
             [*this, d_qkv] {
               return difference(d_qkv, s_.tokens, width_, [&](std::int64_t t, std::int64_t c) {

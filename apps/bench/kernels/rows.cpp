@@ -81,8 +81,8 @@ class Norm {
     return {.bytes = bytes_of<T>(4 * elements() + hidden_) + bytes_of<float>(double(tokens_) + 2.0 * hidden_),
             .run =
                 [*this, d_out, d_x, d_gain, partial] {
-                  model::rms_norm_backward<Exec, T>(exec_, x_, gain_, inverse_rms_, d_out, d_x, d_gain,
-                                                    partial);
+                  model::rms_norm_backward<Exec, T>(exec_, x_, gain_, inverse_rms_, d_out,
+                                                    {.d_x = d_x, .d_gain = d_gain, .partial = partial});
                 },
             .error =
                 [*this, d_x, d_gain] {

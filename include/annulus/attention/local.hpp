@@ -84,15 +84,23 @@ template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse, const KernelOptions& options = {});
 
-/// Adds this block's share of the gradients, given the global lse and d = rowsum(dO∘O):
+/// Arrays of backward besides its Operands.
+template <class T, class Space>
+struct BackwardArrays {
+  Strided4<const T, Space> d_out;    ///< (batch, heads, q_rows, head_dim)
+  Strided3<const float, Space> lse;  ///< (batch, heads, q_rows): of all keys, not of this block alone
+  Strided3<const float, Space> d;    ///< (batch, heads, q_rows): rowsum(dO∘O), see row_dot
+  Strided4<float, Space> dq;         ///< like q; added to, as dk and dv are
+  Strided4<float, Space> dk;         ///< like k
+  Strided4<float, Space> dv;         ///< like v
+};
+
+/// Adds this block's share of the gradients:
 ///   P = exp(S − lse), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − d), dQ += scale·dS·K, dK += scale·dSᵀ·Q (BurstEngine
-///   Algorithm 2). d_out (batch, heads, q_rows, head_dim), lse, d (batch, heads, q_rows), dq like q, dk and
-///   dv like k, in fp32.
+///   Algorithm 2).
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv, const KernelOptions& options = {});
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+              const KernelOptions& options = {});
 
 /// out = 0, lse = −inf: the neutral element of merging.
 template <class Exec>

@@ -43,8 +43,17 @@ struct Backward {
   Array dq, dk, dv;  ///< shaped like q, k, v
 };
 
+/// What a backward pass needs: the arguments of forward and its result, and the gradient of `out`. Refers to
+/// them.
+struct BackwardInputs {
+  const Array &q, &k, &v;
+  const Forward& result;
+  const Array& d_out;  ///< (batch, heads, tokens, head_dim)
+  const Mask& mask;
+  double scale;
+};
+
 /// Gradients of Σ out∘d_out.
-Backward backward(const Array& q, const Array& k, const Array& v, const Forward& result, const Array& d_out,
-                  const Mask& mask, double scale);
+Backward backward(const BackwardInputs& inputs);
 
 }  // namespace annulus::attention::reference

@@ -10,8 +10,8 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/comm/queue.hpp>
 #include <annulus/comm/watch.hpp>
+#include <annulus/core/queue.hpp>
 #include <annulus/topology/topology.hpp>
 
 /// One interface for all transports. Every rank of a communicator calls the same collectives in the same

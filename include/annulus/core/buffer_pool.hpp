@@ -18,7 +18,7 @@ template <class Space>
 class BufferPool {
  public:
   using Buffer = Owned<Kokkos::View<std::byte*, Space>>;
-  static_assert(Buffer::place == MemoryPlace::host, "memory of the device has a pool of its own");
+  static_assert(Buffer::kind == MemoryKind::host, "memory of the device has a pool of its own");
 
   BufferPool(MemoryCategory category, std::string label) : category_(category), label_(std::move(label)) {}
 

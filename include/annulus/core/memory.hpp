@@ -23,10 +23,10 @@ class Owned {
 
  public:
   /// Where it lies.
-  static constexpr MemoryPlace place =
+  static constexpr MemoryKind kind =
       has_device && std::is_same_v<typename ViewType::memory_space, DeviceExec::memory_space>
-          ? MemoryPlace::device
-          : MemoryPlace::host;
+          ? MemoryKind::device
+          : MemoryKind::host;
 
   Owned() = default;
   Owned(Owned&& other) noexcept
@@ -47,8 +47,8 @@ class Owned {
                              Extents... extents) {
     Owned owned;
     const std::size_t bytes = ViewType::required_allocation_size(static_cast<std::size_t>(extents)...);
-    const detail::MemoryRequest request{place, category, label, bytes};
-    if constexpr (place == MemoryPlace::device) {
+    const detail::MemoryRequest request{kind, category, label, bytes};
+    if constexpr (kind == MemoryKind::device) {
       static_assert(std::is_same_v<Exec, DeviceExec>, "memory of a device belongs to a stream of it");
       owned.block_ = detail::DeviceBlock(exec, request);
       owned.view_ = ViewType(static_cast<Value*>(owned.block_.data()), extents...);
@@ -59,7 +59,7 @@ class Owned {
         detail::out_of_memory(request, available_host_memory(), 0);
       }
     }
-    owned.charge_ = detail::MemoryCharge(place, category, static_cast<std::int64_t>(bytes));
+    owned.charge_ = detail::MemoryCharge(kind, category, static_cast<std::int64_t>(bytes));
     return owned;
   }
   template <class Exec, class... Extents>
@@ -77,7 +77,7 @@ class Owned {
  private:
   struct Nothing {};
   ViewType view_;
-  [[no_unique_address]] std::conditional_t<place == MemoryPlace::device, detail::DeviceBlock, Nothing> block_;
+  [[no_unique_address]] std::conditional_t<kind == MemoryKind::device, detail::DeviceBlock, Nothing> block_;
   detail::MemoryCharge charge_;
 };
 

@@ -21,18 +21,18 @@ enum class MemoryCategory : std::uint8_t {
 inline constexpr int memory_category_count = 7;
 std::string_view name_of(MemoryCategory category);
 
-/// Whose memory. The host's pinned memory is the host's.
-enum class MemoryPlace : std::uint8_t { host, device };
-std::string_view name_of(MemoryPlace place);
+/// Whose memory it is. Pinned memory is the host's.
+enum class MemoryKind : std::uint8_t { host, device };
+std::string_view name_of(MemoryKind kind);
 
-/// Bytes in use and their peak, by category and in all. One a process and place (ranks that are threads of
+/// Bytes in use and their peak, by category and in all. One per process and kind (ranks that are threads of
 /// one process share it). Thread safe.
 struct MemoryUse {
   std::array<std::int64_t, memory_category_count> current{}, peak{};
   std::int64_t total_current = 0, total_peak = 0;
 };
 /// What Owned holds there. Libraries (Kokkos, cuBLAS, NCCL, MPI) have memory of their own beside it.
-MemoryUse memory_use(MemoryPlace place = MemoryPlace::host);
+MemoryUse memory_use(MemoryKind kind = MemoryKind::host);
 
 /// Sets every peak to what is in use now.
 void reset_memory_peaks();
@@ -45,12 +45,12 @@ std::int64_t peak_resident_bytes();
 std::int64_t available_host_memory();
 
 namespace detail {
-void memory_allocated(MemoryPlace place, MemoryCategory category, std::int64_t bytes);
-void memory_released(MemoryPlace place, MemoryCategory category, std::int64_t bytes) noexcept;
+void memory_allocated(MemoryKind kind, MemoryCategory category, std::int64_t bytes);
+void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t bytes) noexcept;
 
 /// An allocation that is asked for.
 struct MemoryRequest {
-  MemoryPlace place;
+  MemoryKind kind;
   MemoryCategory category;
   std::string label;
   std::size_t bytes;
@@ -64,20 +64,20 @@ struct MemoryRequest {
 class MemoryCharge {
  public:
   MemoryCharge() = default;
-  MemoryCharge(MemoryPlace place, MemoryCategory category, std::int64_t bytes)
-      : place_(place), category_(category), bytes_(bytes) {
-    memory_allocated(place_, category_, bytes_);
+  MemoryCharge(MemoryKind kind, MemoryCategory category, std::int64_t bytes)
+      : kind_(kind), category_(category), bytes_(bytes) {
+    memory_allocated(kind_, category_, bytes_);
   }
   MemoryCharge(MemoryCategory category, std::int64_t bytes)
-      : MemoryCharge(MemoryPlace::host, category, bytes) {}
+      : MemoryCharge(MemoryKind::host, category, bytes) {}
   MemoryCharge(MemoryCharge&& other) noexcept
-      : place_(other.place_), category_(other.category_), bytes_(other.bytes_) {
+      : kind_(other.kind_), category_(other.category_), bytes_(other.bytes_) {
     other.bytes_ = 0;
   }
   MemoryCharge& operator=(MemoryCharge&& other) noexcept {
     if (this != &other) {
       release();
-      place_ = other.place_;
+      kind_ = other.kind_;
       category_ = other.category_;
       bytes_ = other.bytes_;
       other.bytes_ = 0;
@@ -88,10 +88,10 @@ class MemoryCharge {
 
  private:
   void release() noexcept {
-    if (bytes_ != 0) memory_released(place_, category_, bytes_);
+    if (bytes_ != 0) memory_released(kind_, category_, bytes_);
     bytes_ = 0;
   }
-  MemoryPlace place_ = MemoryPlace::host;
+  MemoryKind kind_ = MemoryKind::host;
   MemoryCategory category_ = MemoryCategory::workspace;
   std::int64_t bytes_ = 0;
 };

@@ -4,18 +4,15 @@
 #include <deque>
 #include <vector>
 
+#include <annulus/core/event.hpp>
+
 namespace annulus {
 
 namespace detail {
 
-/// Pairs of places in a stream (a cudaStream_t), and the time between them.
+/// Pairs of points in a stream (a cudaStream_t), and the time between them.
 class StreamIntervals {
  public:
-  StreamIntervals() = default;
-  ~StreamIntervals();
-  StreamIntervals(const StreamIntervals&) = delete;
-  StreamIntervals& operator=(const StreamIntervals&) = delete;
-
   void begin(void* stream);
   void end(void* stream);
   /// Seconds inside all pairs; waits for the last one.
@@ -24,14 +21,15 @@ class StreamIntervals {
 
  private:
   struct Pair {
-    void *begin = nullptr, *end = nullptr;
+    Event begin, end;
+    bool ended = false;
   };
-  void* take();
+  Event take();
   /// Adds up the pairs whose end the stream has passed; all of them, waiting, where `all`.
   void collect(bool all);
 
   std::deque<Pair> open_;     ///< in the order of the stream
-  std::vector<void*> spare_;  ///< events
+  std::vector<Event> spare_;  ///< with Timing::on
   double seconds_ = 0;
 };
 

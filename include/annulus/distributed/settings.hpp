@@ -5,7 +5,7 @@
 #include <functional>
 
 #include <annulus/attention/local.hpp>
-#include <annulus/comm/queue.hpp>
+#include <annulus/core/queue.hpp>
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::distributed {
@@ -15,7 +15,7 @@ struct Work {
   plan::Pass pass = plan::Pass::forward;
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
   std::int64_t query_rows = 0, key_rows = 0;
-  const comm::Queue* queue = nullptr;  ///< on which it is to be done
+  const Queue* queue = nullptr;  ///< on which it is to be done
 };
 
 /// How passes are run. Nothing here changes results, but a stand-in leaves none.

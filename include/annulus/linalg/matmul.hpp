@@ -9,6 +9,12 @@ namespace annulus::linalg {
 
 enum class Op : std::uint8_t { none, transpose };
 
+/// What matmul computes: alpha · op_a(A) · op_b(B) + beta · C.
+struct Gemm {
+  Op op_a = Op::none, op_b = Op::none;
+  float alpha = 1.0f, beta = 0.0f;
+};
+
 /// C = alpha · op(A) · op(B) + beta · C, row-major, summed in fp32. With beta = 0, C is not read. Rows may be
 /// padded (a subview of columns of a wider array), the last index is contiguous. Sizes: op(A) (m, k), op(B)
 /// (k, n), C (m, n); an Error names the sizes when they do not fit. Empty products are fine. C must not
@@ -24,13 +30,12 @@ enum class Op : std::uint8_t { none, transpose };
 /// lasts until Kokkos::finalize: 32 MiB for each instance of Kokkos::Cuda; on the host, for bfloat16, at most
 /// 12 MiB for each thread that multiplies at a time.
 template <class Exec, class T, class TC>
-void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const Array2<TC, Exec>& c);
+void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
+            const Array2<const T, Exec>& b, const Array2<TC, Exec>& c);
 
 /// D = alpha · op(A) · op(B) + beta · C, where C is D itself or does not overlap it. Else as above.
 template <class Exec, class T, class TC>
-void matmul(const Exec& exec, Op op_a, Op op_b, float alpha, const Array2<const T, Exec>& a,
-            const Array2<const T, Exec>& b, float beta, const Array2<const TC, Exec>& c,
-            const Array2<TC, Exec>& d);
+void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
+            const Array2<const T, Exec>& b, const Array2<const TC, Exec>& c, const Array2<TC, Exec>& d);
 
 }  // namespace annulus::linalg

@@ -61,17 +61,20 @@ class LmHeadLoss {
   /// Throws Error when an option is negative.
   explicit LmHeadLoss(const LmHeadOptions& options = {});
 
-  /// Adds the loss to what take() gives, and makes the gradients of grad_scale · loss_sum: the trainer passes
-  /// 1 / (valid tokens of all ranks and micro-batches) for the mean.
+  /// Where forward_backward leaves the gradients of scale · loss_sum.
+  struct Gradients {
+    float scale = 1.0f;            ///< 1 / (valid tokens of all ranks and micro-batches) for the mean
+    Array2<T, Exec> d_hidden;      ///< (tokens, hidden_dim), overwritten; rows of ignored targets become 0
+    Array2<float, Exec> d_weight;  ///< (vocabulary, hidden_dim), added to
+  };
+
+  /// Adds the loss to what take() gives, and makes the gradients.
   ///   hidden    (tokens, hidden_dim)
   ///   weight    (vocabulary, hidden_dim)
   ///   targets   (tokens), in [0, vocabulary) or ignored_target
-  ///   d_hidden  (tokens, hidden_dim), overwritten; rows of ignored targets become 0
-  ///   d_weight  (vocabulary, hidden_dim), added to
   /// Throws Error when sizes do not fit. A target out of range counts as ignored until take() reports it.
   void forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
-                        float grad_scale, const Array2<T, Exec>& d_hidden,
-                        const Array2<float, Exec>& d_weight);
+                        const Gradients& gradients);
 
   /// The loss alone, for evaluation. Arguments and errors as above.
   void forward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets);
@@ -85,12 +88,6 @@ class LmHeadLoss {
   std::int64_t workspace_bytes() const;
 
  private:
-  struct Gradients {
-    float scale;
-    Array2<T, Exec> hidden;
-    Array2<float, Exec> weight;
-  };
-
   std::int64_t choose_tile(std::int64_t tokens, std::int64_t row_stride) const;
   void reserve(const Exec& exec, std::int64_t tokens, std::int64_t logits);
   void run(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,

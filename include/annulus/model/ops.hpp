@@ -37,13 +37,18 @@ template <class Exec, class T>
 void rms_norm_again(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                     const Array1<const float, Exec>& inverse_rms, const Array2<T, Exec>& out);
 
-/// Adds the gradient of x to d_x (the residual's gradient is already there) and that of the gain to d_gain.
-/// `partial` (at least norm_partial_rows(tokens), hidden) is workspace.
+/// What rms_norm_backward writes to.
+template <class Exec, class T>
+struct NormGradients {
+  Array2<T, Exec> d_x;          ///< (tokens, hidden), added to: the residual's gradient is already there
+  Array1<float, Exec> d_gain;   ///< (hidden), added to
+  Array2<float, Exec> partial;  ///< (at least norm_partial_rows(tokens), hidden): workspace
+};
+/// Gradients of x and gain, given that of the output.
 template <class Exec, class T>
 void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
                        const Array1<const float, Exec>& inverse_rms, const Array2<const T, Exec>& d_out,
-                       const Array2<T, Exec>& d_x, const Array1<float, Exec>& d_gain,
-                       const Array2<float, Exec>& partial);
+                       const NormGradients<Exec, T>& gradients);
 /// Rows of the workspace for sums over tokens.
 std::int64_t norm_partial_rows(std::int64_t tokens);
 
@@ -53,19 +58,29 @@ template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, float theta,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
 
-/// Splits qkv (tokens, (heads + 2·kv_heads)·head_dim) into q (1, heads, tokens, head_dim), k and v (1,
-/// kv_heads, tokens, head_dim) and rotates q and k: element i pairs with i + head_dim/2.
+/// What rope_table has made.
+template <class Exec>
+struct RopeTable {
+  Array2<const float, Exec> cosine, sine;  ///< (tokens, head_dim / 2)
+};
+
+/// Queries, keys and values by head, or their gradients.
 template <class Exec, class T>
-void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const Array2<const float, Exec>& cosine,
-                  const Array2<const float, Exec>& sine, const Array4<T, Exec>& q, const Array4<T, Exec>& k,
-                  const Array4<T, Exec>& v);
+struct HeadArrays {
+  Array4<T, Exec> q;     ///< (1, heads, tokens, head_dim)
+  Array4<T, Exec> k, v;  ///< (1, kv_heads, tokens, head_dim)
+};
+
+/// Splits qkv (tokens, (heads + 2·kv_heads)·head_dim) into `heads` and rotates q and k: element i pairs with
+/// i + head_dim/2.
+template <class Exec, class T>
+void split_rotate(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
+                  const HeadArrays<Exec, T>& heads);
 
 /// The transpose of split_rotate: gradients of q, k, v, as attention leaves them, back to d_qkv.
 template <class Exec, class T>
-void split_rotate_backward(const Exec& exec, const Array4<const float, Exec>& dq,
-                           const Array4<const float, Exec>& dk, const Array4<const float, Exec>& dv,
-                           const Array2<const float, Exec>& cosine, const Array2<const float, Exec>& sine,
-                           const Array2<T, Exec>& d_qkv);
+void split_rotate_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                           const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv);
 
 /// (1, heads, tokens, head_dim), attention's output, → (tokens, heads·head_dim).
 template <class Exec, class T>

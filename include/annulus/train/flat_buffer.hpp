@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include <annulus/comm/queue.hpp>
+#include <annulus/core/queue.hpp>
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::train {
@@ -23,7 +23,7 @@ class FlatBuffer {
   void write(std::int64_t begin, std::span<const float> values) const;
 
  private:
-  comm::Queue queue_;
+  Queue queue_;
   float* data_;
   std::int64_t size_;
 };

@@ -57,9 +57,7 @@ using Counters = Array1<std::int32_t, HostExec>;
 template <class T>
 struct Problem {
   Operands<T, HostExec> in;
-  Strided4<const T, HostExec> d_out;
-  Strided3<const float, HostExec> lse, d;
-  Strided4<float, HostExec> dq, dk, dv;
+  BackwardArrays<T, HostExec> arrays;
   KeySpans spans;
   /// For each (batch, head, query tile) 1 + the last key tile that added its dQ; behind them the next ticket.
   Counters counters;
@@ -157,8 +155,8 @@ class KeyTile {
       pack_panel(&in.v(batch_, kv_head_, keys.begin, 0), in.v.stride(2), count, head_dim_, 1.0f,
                  work_.v_panels + panel_offset(p));
     }
-    pack_rows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2), static_cast<int>(keys_.size()),
-              head_dim_, 0, work_.keys, work_.stride);
+    pack_rows(Rows(&in.k(batch_, kv_head_, keys_.begin, 0), in.k.stride(2)), static_cast<int>(keys_.size()),
+              head_dim_, 0, {work_.keys, work_.stride});
     std::fill_n(work_.dk_panels, panels() * head_dim_ * panel, 0.0f);
     std::fill_n(work_.dv_panels, panels() * head_dim_ * panel, 0.0f);
     started_ = true;
@@ -176,16 +174,17 @@ class KeyTile {
   void pack_queries(int head, RowRange queries) const {
     const auto& in = problem_.in;
     const int rows = static_cast<int>(queries.size()), padding = round_up(rows, block_rows) - rows;
-    pack_rows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2), rows, head_dim_, padding, work_.q,
-              work_.stride);
-    pack_rows(&problem_.d_out(batch_, head, queries.begin, 0), problem_.d_out.stride(2), rows, head_dim_,
-              padding, work_.d_out, work_.stride);
+    const auto& d_out = problem_.arrays.d_out;
+    pack_rows(Rows(&in.q(batch_, head, queries.begin, 0), in.q.stride(2)), rows, head_dim_, padding,
+              {work_.q, work_.stride});
+    pack_rows(Rows(&d_out(batch_, head, queries.begin, 0), d_out.stride(2)), rows, head_dim_, padding,
+              {work_.d_out, work_.stride});
     // P = 2^(S − ∞) = 0 is what queries without keys and padding need.
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (int row = 0; row < rows; ++row) {
-      const float lse = problem_.lse(batch_, head, queries.begin + row);
+      const float lse = problem_.arrays.lse(batch_, head, queries.begin + row);
       work_.lse2[row] = lse == -infinity ? infinity : static_cast<float>(log2_e) * lse;
-      work_.d[row] = problem_.d(batch_, head, queries.begin + row);
+      work_.d[row] = problem_.arrays.d(batch_, head, queries.begin + row);
     }
     std::fill_n(work_.lse2 + rows, padding, infinity);
     std::fill_n(work_.d + rows, padding, 0.0f);
@@ -203,24 +202,22 @@ class KeyTile {
       begin = begin / block_rows * block_rows;
     }
     const int rows = round_up(end - begin, block_rows);
-    const float* q = work_.q + begin * work_.stride;
-    const float* d_out = work_.d_out + begin * work_.stride;
-    float* d_scores = work_.d_scores + begin * work_.score_stride + p * panel;
-    multiply(rows, vectors, head_dim_, q, work_.stride, work_.k_panels + panel_offset(p), panel, work_.scores,
-             panel);
+    const ConstTile q{work_.q + begin * work_.stride, work_.stride};
+    const ConstTile d_out{work_.d_out + begin * work_.stride, work_.stride};
+    const Tile scores{work_.scores, panel};
+    const Tile d_scores{work_.d_scores + begin * work_.score_stride + p * panel, work_.score_stride};
+    multiply({rows, vectors, head_dim_}, q, {work_.k_panels + panel_offset(p), panel}, scores);
     if (partial) {
       const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
-      mask_tile(problem_.in.mask, problem_.in.q_positions, problem_.in.kv_positions, problem_.spans.data(),
-                masked, keys, {work_.scores, panel, 1});
+      const auto& in = problem_.in;
+      mask_tile({in.mask, in.q_positions, in.kv_positions, problem_.spans.data()}, masked, keys,
+                {work_.scores, panel, 1});
     }
-    multiply(rows, vectors, head_dim_, d_out, work_.stride, work_.v_panels + panel_offset(p), panel, d_scores,
-             work_.score_stride);
-    softmax_gradient(rows, vectors, work_.scores, d_scores, work_.score_stride, work_.lse2 + begin,
-                     work_.d + begin);
-    accumulate(head_dim_, vectors, rows, d_out, work_.stride, work_.scores, panel, nullptr,
-               work_.dv_panels + panel_offset(p), panel);
-    accumulate(head_dim_, vectors, rows, q, work_.stride, d_scores, work_.score_stride, nullptr,
-               work_.dk_panels + panel_offset(p), panel);
+    multiply({rows, vectors, head_dim_}, d_out, {work_.v_panels + panel_offset(p), panel}, d_scores);
+    softmax_gradient(rows, vectors, work_.scores, d_scores, work_.lse2 + begin, work_.d + begin);
+    accumulate({head_dim_, vectors, rows}, d_out, scores, nullptr,
+               {work_.dv_panels + panel_offset(p), panel});
+    accumulate({head_dim_, vectors, rows}, q, d_scores, nullptr, {work_.dk_panels + panel_offset(p), panel});
     return {begin, begin + rows};
   }
 
@@ -254,10 +251,10 @@ class KeyTile {
     const int strips = ceil_divide(vectors, block_vectors);
     for (int strip = 0; strip < strips; ++strip) {  // as even as they can be
       const int begin = vectors * strip / strips, end = vectors * (strip + 1) / strips;
-      multiply(static_cast<int>(rows.size()), end - begin, static_cast<int>(keys.size()),
-               work_.d_scores + rows.begin * work_.score_stride + keys.begin, work_.score_stride,
-               work_.keys + keys.begin * work_.stride + begin * width, work_.stride,
-               work_.dq + rows.begin * work_.stride + begin * width, work_.stride);
+      multiply({static_cast<int>(rows.size()), end - begin, static_cast<int>(keys.size())},
+               {work_.d_scores + rows.begin * work_.score_stride + keys.begin, work_.score_stride},
+               {work_.keys + keys.begin * work_.stride + begin * width, work_.stride},
+               {work_.dq + rows.begin * work_.stride + begin * width, work_.stride});
     }
   }
 
@@ -269,8 +266,9 @@ class KeyTile {
     for (const int mine = problem_.turn_of(tile, tile_); turn.load(std::memory_order_acquire) != mine;) {
       std::this_thread::yield();
     }
-    add_rows(work_.dq, work_.stride, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
-             &problem_.dq(batch_, head, queries.begin, 0), problem_.dq.stride(2));
+    const auto& dq = problem_.arrays.dq;
+    add_rows({work_.dq, work_.stride}, static_cast<int>(queries.size()), head_dim_, problem_.in.scale,
+             Rows(&dq(batch_, head, queries.begin, 0), dq.stride(2)));
     turn.store(tile_ + 1, std::memory_order_release);
   }
 
@@ -279,9 +277,9 @@ class KeyTile {
       const RowRange keys = panel_keys(p);
       const auto count = static_cast<int>(keys.size());
       add_panel(work_.dk_panels + panel_offset(p), count, head_dim_, problem_.in.scale,
-                &problem_.dk(batch_, kv_head_, keys.begin, 0), problem_.dk.stride(2));
+                &problem_.arrays.dk(batch_, kv_head_, keys.begin, 0), problem_.arrays.dk.stride(2));
       add_panel(work_.dv_panels + panel_offset(p), count, head_dim_, 1.0f,
-                &problem_.dv(batch_, kv_head_, keys.begin, 0), problem_.dv.stride(2));
+                &problem_.arrays.dv(batch_, kv_head_, keys.begin, 0), problem_.arrays.dv.stride(2));
     }
   }
 
@@ -296,14 +294,12 @@ class KeyTile {
 }  // namespace
 
 template <class T>
-void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strided4<const T, HostExec>& d_out,
-              const Strided3<const float, HostExec>& lse, const Strided3<const float, HostExec>& d,
-              const Strided4<float, HostExec>& dq, const Strided4<float, HostExec>& dk,
-              const Strided4<float, HostExec>& dv) {
+void backward(const HostExec& exec, const Operands<T, HostExec>& in,
+              const BackwardArrays<T, HostExec>& arrays) {
   if (in.q.size() == 0 || in.k.size() == 0) return;
   const Region region("annulus::attention::host_simd::backward");
   const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
-  Problem<T> problem{in, d_out, lse, d, dq, dk, dv, spans.view(), {}};
+  Problem<T> problem{in, arrays, spans.view(), {}};
   const std::size_t count = problem.turns() + 1;
   const Scratch<std::int32_t> counters(count);
   problem.counters = counters.view();
@@ -329,11 +325,8 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strid
       });
 }
 
-#define ANNULUS_INSTANTIATE(T)                                                                              \
-  template void backward(const HostExec&, const Operands<T, HostExec>&, const Strided4<const T, HostExec>&, \
-                         const Strided3<const float, HostExec>&, const Strided3<const float, HostExec>&,    \
-                         const Strided4<float, HostExec>&, const Strided4<float, HostExec>&,                \
-                         const Strided4<float, HostExec>&);
+#define ANNULUS_INSTANTIATE(T) \
+  template void backward(const HostExec&, const Operands<T, HostExec>&, const BackwardArrays<T, HostExec>&);
 ANNULUS_INSTANTIATE(float)
 ANNULUS_INSTANTIATE(bfloat16)
 ANNULUS_INSTANTIATE(float16)

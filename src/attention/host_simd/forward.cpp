@@ -92,10 +92,10 @@ class QueryTile {
         in_.mask.classify(in_.q_positions.slice(queries_), in_.kv_positions.slice(keys));
     if (coverage == Coverage::empty) return;
     const int count = static_cast<int>(keys.size());
-    pack_rows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2), count, head_dim_, block_rows,
-              work_.keys, work_.stride);
-    pack_rows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2), count, head_dim_, 0, work_.values,
-              work_.stride);
+    pack_rows(Rows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_, block_rows,
+              {work_.keys, work_.stride});
+    pack_rows(Rows(&in_.v(batch_, kv_head_, keys.begin, 0), in_.v.stride(2)), count, head_dim_, 0,
+              {work_.values, work_.stride});
     for (int p = 0; p < panels(); ++p) add_keys_to_panel(p, keys, coverage == Coverage::partial);
   }
 
@@ -110,14 +110,15 @@ class QueryTile {
     const int vectors = static_cast<int>(ceil_divide(queries.size(), width)),
               count = static_cast<int>(seen.size());
     const std::ptrdiff_t skipped = (seen.begin - keys.begin) * work_.stride;
-    multiply(round_up(count, block_rows), vectors, head_dim_, work_.keys + skipped, work_.stride,
-             work_.q + p * head_dim_ * panel, panel, work_.scores, panel);
+    multiply({round_up(count, block_rows), vectors, head_dim_}, {work_.keys + skipped, work_.stride},
+             {work_.q + p * head_dim_ * panel, panel}, {work_.scores, panel});
     if (partial) {
-      mask_tile(in_.mask, in_.q_positions, in_.kv_positions, spans_, queries, seen, {work_.scores, 1, panel});
+      mask_tile({in_.mask, in_.q_positions, in_.kv_positions, spans_}, queries, seen,
+                {work_.scores, 1, panel});
     }
     softmax(count, vectors, work_.scores, work_.highest + p * panel, work_.sum + p * panel, work_.factor);
-    accumulate(head_dim_, vectors, count, work_.values + skipped, work_.stride, work_.scores, panel,
-               work_.factor, work_.out + p * head_dim_ * panel, panel);
+    accumulate({head_dim_, vectors, count}, {work_.values + skipped, work_.stride}, {work_.scores, panel},
+               work_.factor, {work_.out + p * head_dim_ * panel, panel});
   }
 
   void merge(const Strided4<float, HostExec>& out, const Strided3<float, HostExec>& lse) const {

@@ -22,9 +22,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
 
 /// attention::backward on the host; same arguments, shapes and results. Enqueues on `exec`.
 template <class T>
-void backward(const HostExec& exec, const Operands<T, HostExec>& in, const Strided4<const T, HostExec>& d_out,
-              const Strided3<const float, HostExec>& lse, const Strided3<const float, HostExec>& d,
-              const Strided4<float, HostExec>& dq, const Strided4<float, HostExec>& dk,
-              const Strided4<float, HostExec>& dv);
+void backward(const HostExec& exec, const Operands<T, HostExec>& in,
+              const BackwardArrays<T, HostExec>& arrays);
 
 }  // namespace annulus::attention::host_simd

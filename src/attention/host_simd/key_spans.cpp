@@ -12,12 +12,12 @@ void fill(float* scores, std::ptrdiff_t stride, std::int64_t begin, std::int64_t
   for (std::int64_t j = begin; j < end; ++j) scores[j * stride] = masked;
 }
 
-// Keys [begin, end) of one query, given relative to the tile, against dilation and block list.
-void mask_inside(const MaskRule& mask, std::int64_t query, const PositionMap& keys, std::int64_t begin,
-                 std::int64_t end, float* scores, std::ptrdiff_t stride) {
+// The keys `seen` of one query, given relative to the tile, against dilation and block list.
+void mask_inside(const MaskRule& mask, std::int64_t query, const PositionMap& keys, RowRange seen,
+                 float* scores, std::ptrdiff_t stride) {
   std::int64_t block = -1;
   bool in_list = true;
-  for (std::int64_t j = begin; j < end; ++j) {
+  for (std::int64_t j = seen.begin; j < seen.end; ++j) {
     const std::int64_t key = keys(j);
     if (mask.block_row_starts != nullptr &&
         key / mask.block_size != block) {  // one search for each block of the row
@@ -45,17 +45,16 @@ Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, con
   return scratch;
 }
 
-void mask_tile(const MaskRule& mask, const PositionMap& q_positions, const PositionMap& kv_positions,
-               const KeySpan* spans, RowRange queries, RowRange keys, const ScoreTile& tile) {
-  const bool holes = mask.dilation > 1 || mask.block_row_starts != nullptr;
-  const PositionMap tile_keys = kv_positions.slice(keys);
+void mask_tile(const RowMask& mask, RowRange queries, RowRange keys, const ScoreTile& tile) {
+  const bool holes = mask.rule.dilation > 1 || mask.rule.block_row_starts != nullptr;
+  const PositionMap tile_keys = mask.kv_positions.slice(keys);
   for (std::int64_t i = queries.begin; i < queries.end; ++i) {
     float* scores = tile.scores + (i - queries.begin) * tile.query_stride;
-    const std::int64_t begin = std::clamp<std::int64_t>(spans[i].begin - keys.begin, 0, keys.size());
-    const std::int64_t end = std::clamp<std::int64_t>(spans[i].end - keys.begin, begin, keys.size());
+    const std::int64_t begin = std::clamp<std::int64_t>(mask.spans[i].begin - keys.begin, 0, keys.size());
+    const std::int64_t end = std::clamp<std::int64_t>(mask.spans[i].end - keys.begin, begin, keys.size());
     fill(scores, tile.key_stride, 0, begin);
     fill(scores, tile.key_stride, end, keys.size());
-    if (holes) mask_inside(mask, q_positions(i), tile_keys, begin, end, scores, tile.key_stride);
+    if (holes) mask_inside(mask.rule, mask.q_positions(i), tile_keys, {begin, end}, scores, tile.key_stride);
   }
 }
 

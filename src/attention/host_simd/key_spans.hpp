@@ -26,8 +26,14 @@ struct ScoreTile {
   std::ptrdiff_t query_stride, key_stride;
 };
 
-/// Sets the scores of a tile that the mask does not allow to −∞. `spans` are those of all query rows.
-void mask_tile(const MaskRule& mask, const PositionMap& q_positions, const PositionMap& kv_positions,
-               const KeySpan* spans, RowRange queries, RowRange keys, const ScoreTile& tile);
+/// A mask in terms of the rows of a block of queries and keys.
+struct RowMask {
+  const MaskRule& rule;
+  const PositionMap &q_positions, &kv_positions;
+  const KeySpan* spans;  ///< of all query rows
+};
+
+/// Sets the scores of a tile that the mask does not allow to −∞.
+void mask_tile(const RowMask& mask, RowRange queries, RowRange keys, const ScoreTile& tile);
 
 }  // namespace annulus::attention::host_simd

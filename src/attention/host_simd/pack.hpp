@@ -4,23 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/host_simd/tile.hpp"
 #include "attention/host_simd/tuning.hpp"
 
-/// Copies between the caller's arrays and tiles of floats. A row of the caller is contiguous; rows are
-/// `stride` apart.
+/// Copies between the caller's arrays and tiles of floats.
 namespace annulus::attention::host_simd {
 
-/// to(row, c) = from(row, c) for `rows` rows of `columns`, at `to_stride`; padding columns up to whole
-/// vectors and `padding` rows behind are zero.
+/// to(row, c) = from(row, c) for `rows` rows of `columns`; padding columns up to whole vectors and `padding`
+/// rows behind are zero.
 template <class T>
-void pack_rows(const T* from, std::ptrdiff_t stride, int rows, int columns, int padding, float* to,
-               int to_stride) {
+void pack_rows(Rows<const T> from, int rows, int columns, int padding, Tile to) {
   const int padded = round_up(columns, width);
-  for (int row = 0; row < rows; ++row, from += stride, to += to_stride) {
-    for (int c = 0; c < columns; ++c) to[c] = static_cast<float>(from[c]);
-    for (int c = columns; c < padded; ++c) to[c] = 0.0f;
+  for (int row = 0; row < rows; ++row, from.data += from.stride, to.data += to.stride) {
+    for (int c = 0; c < columns; ++c) to.data[c] = static_cast<float>(from.data[c]);
+    for (int c = columns; c < padded; ++c) to.data[c] = 0.0f;
   }
-  for (int row = 0; row < padding; ++row, to += to_stride) std::fill_n(to, padded, 0.0f);
+  for (int row = 0; row < padding; ++row, to.data += to.stride) std::fill_n(to.data, padded, 0.0f);
 }
 
 /// to(c, lane) = factor · from(lane, c) for `lanes` ≤ panel rows of `columns`, at stride `panel`; the other
@@ -44,10 +43,9 @@ inline void add_panel(const float* from, int lanes, int columns, float factor, f
 }
 
 /// to(row, c) += factor · from(row, c).
-inline void add_rows(const float* from, int from_stride, int rows, int columns, float factor, float* to,
-                     std::ptrdiff_t stride) {
-  for (int row = 0; row < rows; ++row, from += from_stride, to += stride) {
-    for (int c = 0; c < columns; ++c) to[c] += factor * from[c];
+inline void add_rows(ConstTile from, int rows, int columns, float factor, Rows<float> to) {
+  for (int row = 0; row < rows; ++row, from.data += from.stride, to.data += to.stride) {
+    for (int c = 0; c < columns; ++c) to.data[c] += factor * from.data[c];
   }
 }
 

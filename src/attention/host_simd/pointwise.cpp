@@ -38,13 +38,12 @@ void softmax_panel(int rows, float* scores, float* highest, float* sum, float* f
 }
 
 template <int Vectors>
-void softmax_gradient_panel(int rows, float* scores, float* d_scores, int d_stride, const float* lse2,
-                            const float* d) {
+void softmax_gradient_panel(int rows, float* scores, Tile d_scores, const float* lse2, const float* d) {
   for (int row = 0; row < rows; ++row) {
     const Vector row_lse(lse2[row]), row_d(d[row]);
     unrolled<Vectors>([&](auto v) {
       float* at = scores + row * panel + v * width;
-      float* d_at = d_scores + row * static_cast<std::ptrdiff_t>(d_stride) + v * width;
+      float* d_at = d_scores.data + row * static_cast<std::ptrdiff_t>(d_scores.stride) + v * width;
       const Vector p = exp2(load(at) - row_lse);
       store(p, at);
       store(p * (load(d_at) - row_d), d_at);
@@ -58,10 +57,9 @@ void softmax(int rows, int vectors, float* scores, float* highest, float* sum, f
   with_vectors(vectors, [&](auto v) { softmax_panel<v>(rows, scores, highest, sum, factor); });
 }
 
-void softmax_gradient(int rows, int vectors, float* scores, float* d_scores, int d_stride, const float* lse2,
+void softmax_gradient(int rows, int vectors, float* scores, Tile d_scores, const float* lse2,
                       const float* d) {
-  with_vectors(vectors,
-               [&](auto v) { softmax_gradient_panel<v>(rows, scores, d_scores, d_stride, lse2, d); });
+  with_vectors(vectors, [&](auto v) { softmax_gradient_panel<v>(rows, scores, d_scores, lse2, d); });
 }
 
 }  // namespace annulus::attention::host_simd

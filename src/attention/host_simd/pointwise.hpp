@@ -1,5 +1,7 @@
 #pragma once
 
+#include "attention/host_simd/tile.hpp"
+
 /// What happens between the products: softmax and its gradient on one panel of scores, in base 2 (scores come
 /// scaled by log2 e, for 2^x is what the hardware makes cheap). `lanes` of a panel are `vectors` whole
 /// vectors; the row stride of `scores` is `panel`.
@@ -15,8 +17,7 @@ void softmax(int rows, int vectors, float* scores, float* highest, float* sum, f
 
 /// P = 2^(scores − lse2(row)) in place of the scores and dS = P∘(dP − d(row)) in place of dP, for rows of
 /// queries.
-///   scores (rows, lanes), d_scores (rows, lanes) with row stride d_stride, lse2 and d (rows).
-void softmax_gradient(int rows, int vectors, float* scores, float* d_scores, int d_stride, const float* lse2,
-                      const float* d);
+///   scores (rows, lanes), d_scores (rows, lanes), lse2 and d (rows).
+void softmax_gradient(int rows, int vectors, float* scores, Tile d_scores, const float* lse2, const float* d);
 
 }  // namespace annulus::attention::host_simd

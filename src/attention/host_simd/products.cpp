@@ -32,13 +32,14 @@ template <Walk walk, int Vectors>
 }
 
 template <int Vectors>
-void multiply_panel(int rows, int depth, const float* a, std::ptrdiff_t a_stride, const float* b,
-                    std::ptrdiff_t b_stride, float* out, std::ptrdiff_t out_stride) {
+void multiply_panel(const ProductSize& size, ConstTile a, ConstTile b, Tile out) {
+  const int rows = size.rows, depth = size.depth;
+  const std::ptrdiff_t a_stride = a.stride, b_stride = b.stride, out_stride = out.stride;
   for (int row = 0; row < rows; row += block_rows) {
     Block<Vectors> block;
     unrolled<block_rows>([&](auto r) { unrolled<Vectors>([&](auto v) { block.sum[r][v] = Vector(0.0f); }); });
-    add_products<Walk::along_rows>(depth, a + row * a_stride, a_stride, b, b_stride, block);
-    float* to = out + row * out_stride;
+    add_products<Walk::along_rows>(depth, a.data + row * a_stride, a_stride, b.data, b_stride, block);
+    float* to = out.data + row * out_stride;
     unrolled<block_rows>([&](auto r) {
       unrolled<Vectors>([&](auto v) { store(block.sum[r][v], to + r * out_stride + v * width); });
     });
@@ -46,10 +47,11 @@ void multiply_panel(int rows, int depth, const float* a, std::ptrdiff_t a_stride
 }
 
 template <int Vectors>
-void accumulate_panel(int rows, int depth, const float* a, std::ptrdiff_t a_stride, const float* b,
-                      std::ptrdiff_t b_stride, const float* factor, float* out, std::ptrdiff_t out_stride) {
+void accumulate_panel(const ProductSize& size, ConstTile a, ConstTile b, const float* factor, Tile out) {
+  const int rows = size.rows, depth = size.depth;
+  const std::ptrdiff_t a_stride = a.stride, b_stride = b.stride, out_stride = out.stride;
   for (int row = 0; row < rows; row += block_rows) {
-    float* to = out + row * out_stride;
+    float* to = out.data + row * out_stride;
     Block<Vectors> block;
     unrolled<block_rows>([&](auto r) {
       unrolled<Vectors>([&](auto v) { block.sum[r][v] = load(to + r * out_stride + v * width); });
@@ -60,7 +62,7 @@ void accumulate_panel(int rows, int depth, const float* a, std::ptrdiff_t a_stri
         unrolled<block_rows>([&](auto r) { block.sum[r][v] = block.sum[r][v] * scale; });
       });
     }
-    add_products<Walk::along_columns>(depth, a + row, a_stride, b, b_stride, block);
+    add_products<Walk::along_columns>(depth, a.data + row, a_stride, b.data, b_stride, block);
     unrolled<block_rows>([&](auto r) {
       unrolled<Vectors>([&](auto v) { store(block.sum[r][v], to + r * out_stride + v * width); });
     });
@@ -69,17 +71,12 @@ void accumulate_panel(int rows, int depth, const float* a, std::ptrdiff_t a_stri
 
 }  // namespace
 
-void multiply(int rows, int vectors, int depth, const float* a, int a_stride, const float* b, int b_stride,
-              float* out, int out_stride) {
-  with_vectors(vectors,
-               [&](auto v) { multiply_panel<v>(rows, depth, a, a_stride, b, b_stride, out, out_stride); });
+void multiply(const ProductSize& size, ConstTile a, ConstTile b, Tile out) {
+  with_vectors(size.vectors, [&](auto v) { multiply_panel<v>(size, a, b, out); });
 }
 
-void accumulate(int rows, int vectors, int depth, const float* a, int a_stride, const float* b, int b_stride,
-                const float* factor, float* out, int out_stride) {
-  with_vectors(vectors, [&](auto v) {
-    accumulate_panel<v>(rows, depth, a, a_stride, b, b_stride, factor, out, out_stride);
-  });
+void accumulate(const ProductSize& size, ConstTile a, ConstTile b, const float* factor, Tile out) {
+  with_vectors(size.vectors, [&](auto v) { accumulate_panel<v>(size, a, b, factor, out); });
 }
 
 }  // namespace annulus::attention::host_simd

@@ -29,13 +29,11 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 }
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv) {
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays) {
   const Region region("annulus::attention::mma::backward");
-  const BackwardProblem<T> problem{input_of(in), rows_of(d_out), rows_of(lse), rows_of(d),
-                                   rows_of(dq),  rows_of(dk),    rows_of(dv)};
+  const BackwardProblem<T> problem{input_of(in),      rows_of(arrays.d_out), rows_of(arrays.lse),
+                                   rows_of(arrays.d), rows_of(arrays.dq),    rows_of(arrays.dk),
+                                   rows_of(arrays.dv)};
   check(problem.in.head_dim == 64 ? launch_backward<64>(problem, exec.cuda_stream())
                                   : launch_backward<128>(problem, exec.cuda_stream()),
         "backward pass");
@@ -44,10 +42,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
 }  // namespace annulus::attention::mma
 
 /// Compiles both passes for an element type.
-#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                  \
-  template void annulus::attention::mma::forward<Exec, T>(                                                  \
-      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&);   \
-  template void annulus::attention::mma::backward<Exec, T>(                                                 \
-      const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,                                \
-      const Strided3<const float, Exec>&, const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
-      const Strided4<float, Exec>&, const Strided4<float, Exec>&);
+#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                \
+  template void annulus::attention::mma::forward<Exec, T>(                                                \
+      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&); \
+  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,         \
+                                                           const BackwardArrays<T, Exec>&);

@@ -144,14 +144,11 @@ struct KeyGradientKernel {
 };
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv) {
-  const BackwardInput<Exec, T> input{in, d_out, lse, d};
-  const QueryGradientKernel<Exec, T> queries(input, dq);
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays) {
+  const BackwardInput<Exec, T> input{in, arrays.d_out, arrays.lse, arrays.d};
+  const QueryGradientKernel<Exec, T> queries(input, arrays.dq);
   launch(exec, "annulus::attention::portable::backward_dq", queries.leagues(), queries.tiles, queries);
-  const KeyGradientKernel<Exec, T> keys(input, dk, dv);
+  const KeyGradientKernel<Exec, T> keys(input, arrays.dk, arrays.dv);
   launch(exec, "annulus::attention::portable::backward_dkv", keys.leagues(), keys.tiles, keys);
 }
 

@@ -4,10 +4,8 @@
 #include "attention/portable/forward.hpp"
 
 /// Compiles both passes for an execution space and an element type.
-#define ANNULUS_ATTENTION_PORTABLE(Exec, T)                                                                 \
-  template void annulus::attention::portable::forward<Exec, T>(                                             \
-      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&);   \
-  template void annulus::attention::portable::backward<Exec, T>(                                            \
-      const Exec&, const Operands<T, Exec>&, const Strided4<const T, Exec>&,                                \
-      const Strided3<const float, Exec>&, const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
-      const Strided4<float, Exec>&, const Strided4<float, Exec>&);
+#define ANNULUS_ATTENTION_PORTABLE(Exec, T)                                                               \
+  template void annulus::attention::portable::forward<Exec, T>(                                           \
+      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&); \
+  template void annulus::attention::portable::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,    \
+                                                                const BackwardArrays<T, Exec>&);

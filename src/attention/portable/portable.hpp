@@ -12,9 +12,6 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
              const Strided3<float, Exec>& lse);
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv);
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays);
 
 }  // namespace annulus::attention::portable

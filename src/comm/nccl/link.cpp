@@ -11,10 +11,6 @@
 
 namespace annulus::comm {
 
-void cuda_check(cudaError_t code, const char* call) {
-  require(code == cudaSuccess, "{} failed: {}", call, cudaGetErrorString(code));
-}
-
 namespace {
 
 std::string nccl_text(ncclResult_t code, const char* call, ncclComm_t communicator) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cuda_runtime.h>
 #include <nccl.h>
 
 #include <atomic>
@@ -10,16 +9,15 @@
 #include <vector>
 
 #include <annulus/comm/nccl.hpp>
+#include <annulus/core/event.hpp>
 
-#include "comm/event.hpp"
 #include "comm/flights.hpp"
+#include "core/cuda_call.hpp"
 
 namespace annulus::comm {
 
-/// Throws Error with the call and what CUDA or NCCL says unless all went well.
-void cuda_check(cudaError_t code, const char* call);
+/// Throws Error with the call and what NCCL says unless all went well.
 void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator = nullptr);
-#define ANNULUS_CUDA_CALL(function, ...) ::annulus::comm::cuda_check(function(__VA_ARGS__), #function)
 #define ANNULUS_NCCL_CALL(function, ...) ::annulus::comm::nccl_check(function(__VA_ARGS__), #function)
 
 /// The NCCL communicators of a rank, for each channel and for collectives, each with its stream. Shared by
@@ -61,19 +59,19 @@ class NcclLink {
   EventPool::Taken launch(const Queue& queue, const Lane& lane, bool inside, std::vector<Pending> pending,
                           const Call& call) {
     poll();
-    const EventPool::Taken begun = EventPool::take(events_), done = EventPool::take(events_);
+    const EventPool::Taken begun = events_.take(), done = events_.take();
     begun->record(queue);
-    begun->hold(lane.all.stream);
-    if (inside) begun->hold(lane.inside.stream);
+    begun->block(lane.all.stream);
+    if (inside) begun->block(lane.inside.stream);
     {
       // The first message between two ranks connects them, for which NCCL lets the host wait.
       const Watch::Waiting waiting(watch_, [&] { return pending; });
       call();
     }
     if (inside) {
-      const EventPool::Taken joined = EventPool::take(events_);
+      const EventPool::Taken joined = events_.take();
       joined->record(lane.inside.stream);
-      joined->hold(lane.all.stream);
+      joined->block(lane.all.stream);
     }
     done->record(lane.all.stream);
     track(lane, begun, done, std::move(pending));
@@ -104,7 +102,7 @@ class NcclLink {
   Watch* watch_;
   std::string ways_;
   std::vector<Lane> lanes_;
-  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  EventPool events_;
   Flights flights_;
   mutable std::mutex mutex_;  ///< of the communicators against abort()
   std::atomic<bool> aborted_ = false;

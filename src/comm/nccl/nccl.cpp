@@ -21,12 +21,12 @@ class NcclState final : public Request::State {
 
   void wait() override {
     link_->poll();
-    done_->hold(queue_);
+    done_->block(queue_);
   }
   bool test() override {
     link_->poll();
     if (!done_->done()) return false;
-    done_->hold(queue_);
+    done_->block(queue_);
     return true;
   }
   void drop() noexcept override {
@@ -172,7 +172,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   template <class Call>
   void collective(const Queue& queue, const Call& call) {
     const NcclLink::Lane& lane = link_->collectives();
-    link_->launch(queue, lane, false, {}, [&] { call(lane); })->hold(queue);
+    link_->launch(queue, lane, false, {}, [&] { call(lane); })->block(queue);
   }
 
   std::unique_ptr<Communicator> control_;

@@ -108,9 +108,9 @@ class StagedCommunicator final : public Communicator {
     const std::size_t longest = std::min(piece, bytes), pieces = ceil_divide(bytes, piece);
     staging_->flush();
     const Queue outward = staging_->outward(queue), inward = staging_->inward(queue);
-    const auto posted = staging_->mark(queue);
-    posted->hold(outward);
-    posted->hold(inward);
+    const auto posted = staging_->events.record(queue);
+    posted->block(outward);
+    posted->block(inward);
     struct Slot {
       PinnedPool::Buffer from, to;
       EventPool::Taken loaded, stored;
@@ -132,7 +132,7 @@ class StagedCommunicator final : public Communicator {
       each(number, from, slot.from.data(), [&](std::byte* host, const std::byte* device, std::size_t length) {
         outward.copy_to_host(host, device, length);
       });
-      slot.loaded = staging_->mark(outward);
+      slot.loaded = staging_->events.record(outward);
     };
     if (pieces > 0) load(0);
     for (std::size_t number = 0; number < pieces; ++number) {
@@ -144,11 +144,11 @@ class StagedCommunicator final : public Communicator {
       each(number, to, result, [&](const std::byte* host, std::byte* device, std::size_t length) {
         inward.copy_from_host(device, host, length);
       });
-      slot.stored = staging_->mark(inward);
+      slot.stored = staging_->events.record(inward);
     }
     for (Slot& slot : slots) {
       if (!slot.stored) continue;
-      slot.stored->hold(queue);
+      slot.stored->block(queue);
       slot.from.used = slot.to.used = slot.stored;
       staging_->pool.give_back(std::move(slot.from));
       if (!in_place) staging_->pool.give_back(std::move(slot.to));

@@ -29,7 +29,7 @@ StagedState::Message& StagedState::stage(std::vector<Message>& side, void* devic
 
 void StagedState::start(std::span<const Send> sends, std::span<const Receive> receives, int channel) {
   channel_ = channel;
-  posted_ = staging_->mark(queue_);
+  posted_ = staging_->events.record(queue_);
   sends_.reserve(sends.size());  // the outbox points to their pieces
   const auto in_pieces = [](Message& message, const auto& start) {
     for (std::size_t i = 0; i < message.pieces.size(); ++i) {
@@ -45,14 +45,18 @@ void StagedState::start(std::span<const Send> sends, std::span<const Receive> re
     });
   }
   const Queue& outward = staging_->outward(queue_);
-  posted_->hold(outward);
+  posted_->block(outward);
   for (const Send& send : sends) {
     Message& message = stage(sends_, const_cast<void*>(send.data), send.bytes, send.peer);
     in_pieces(message, [&](Piece& piece, std::size_t offset, std::size_t bytes) {
       std::byte* const host = piece.host.data();
       if (bytes > 0) outward.copy_to_host(host, static_cast<const std::byte*>(send.data) + offset, bytes);
-      staging_->depart(
-          {staging_->mark(outward), &inner_, {host, bytes, send.peer}, channel, &piece.request, this});
+      staging_->depart({staging_->events.record(outward),
+                        &inner_,
+                        {host, bytes, send.peer},
+                        channel,
+                        &piece.request,
+                        this});
     });
   }
   staging_->pump();
@@ -70,7 +74,7 @@ bool StagedState::advance(Message& message, bool lands, bool all) {
     const std::size_t bytes = std::min(staged_piece_bytes, message.bytes - offset);
     if (lands && bytes > 0) {
       const Queue& inward = staging_->inward(queue_);
-      posted_->hold(inward);  // the queue has done with what was there before
+      posted_->block(inward);  // the queue has done with what was there before
       inward.copy_from_host(static_cast<std::byte*>(message.device) + offset, piece.host.data(), bytes);
     }
     const std::lock_guard lock(mutex_);
@@ -90,8 +94,8 @@ bool StagedState::advance(bool all) {
 }
 
 void StagedState::finish() {
-  landed_ = staging_->mark(staging_->inward(queue_));
-  landed_->hold(queue_);
+  landed_ = staging_->events.record(staging_->inward(queue_));
+  landed_->block(queue_);
   finished_ = true;
   for (auto* side : {&sends_, &receives_}) {
     for (Message& message : *side) {

@@ -21,7 +21,7 @@ void scatter(const PositionMap& positions, const std::vector<float>& rows, Globa
 
 GlobalTensor gather(comm::Communicator& communicator, const plan::Problem& problem, plan::Tensor tensor,
                     const std::vector<float>& rows) {
-  const comm::Queue queue{Kokkos::DefaultHostExecutionSpace()};
+  const Queue queue{Kokkos::DefaultHostExecutionSpace()};
   if (communicator.rank() != 0) {
     const std::array<comm::Send, 1> send{{{rows.data(), rows.size() * sizeof(float), 0}}};
     communicator.exchange(queue, send, {}).wait();

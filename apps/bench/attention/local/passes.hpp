@@ -23,16 +23,15 @@ void run_local_forward(const Exec& exec, const attention::Operands<T, Exec>& in,
   exec.fence("annulus::bench: a forward is done");
 }
 
-/// A whole backward of the local kernel: forms `d`, clears the gradients and adds to them.
+/// A whole backward of the local kernel: forms `d`, which `arrays` reads, clears the gradients and adds to
+/// them.
 template <class Exec, class T>
 void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in,
-                        const Array4<const T, Exec>& d_out, const Array4<float, Exec>& out,
-                        const Array3<float, Exec>& lse, const Array3<float, Exec>& d,
-                        const Array4<float, Exec>& dq, const Array4<float, Exec>& dk,
-                        const Array4<float, Exec>& dv, attention::Kernel kernel) {
-  attention::row_dot<Exec, T>(exec, out, d_out, d);
-  for (const auto& gradient : {dq, dk, dv}) Kokkos::deep_copy(exec, gradient, 0.0f);
-  attention::backward<Exec, T>(exec, in, d_out, lse, d, dq, dk, dv, kernel);
+                        const Array4<float, Exec>& out, const Array3<float, Exec>& d,
+                        const attention::BackwardArrays<T, Exec>& arrays, attention::Kernel kernel) {
+  attention::row_dot<Exec, T>(exec, out, arrays.d_out, d);
+  for (const auto& gradient : {arrays.dq, arrays.dk, arrays.dv}) Kokkos::deep_copy(exec, gradient, 0.0f);
+  attention::backward<Exec, T>(exec, in, arrays, kernel);
   exec.fence("annulus::bench: a backward is done");
 }
 
@@ -91,8 +90,8 @@ class LocalPasses {
     run_local_forward<Exec, T>(exec_, operands(all_keys()), *results_.out, *results_.lse, kernel_);
   }
   void backward() {
-    run_local_backward<Exec, T>(exec_, operands(all_keys()), *d_out_, *results_.out, *results_.lse, *d_,
-                                *results_.dq, *results_.dk, *results_.dv, kernel_);
+    run_local_backward<Exec, T>(exec_, operands(all_keys()), *results_.out, *d_, arrays(all_keys(), results_),
+                                kernel_);
   }
 
   /// One call of the kernel on some of the keys, enqueued. The backward starts from the LSE of results() and
@@ -103,8 +102,7 @@ class LocalPasses {
   }
   void backward(RowRange keys, const Results& to, attention::KernelOptions options) const {
     options.kernel = kernel_;
-    attention::backward<Exec, T>(exec_, operands(keys), *d_out_, *results_.lse, *d_, *to.dq,
-                                 rows_of(*to.dk, keys), rows_of(*to.dv, keys), options);
+    attention::backward<Exec, T>(exec_, operands(keys), arrays(keys, to), options);
   }
   /// D from results().out, enqueued.
   void row_dot() const { attention::row_dot<Exec, T>(exec_, *results_.out, *d_out_, *d_); }
@@ -139,6 +137,14 @@ class LocalPasses {
   attention::Operands<T, Exec> operands(RowRange keys) const {
     return {*q_,    rows_of(*k_, keys), rows_of(*v_, keys), positions_, positions_.slice(keys), mask_.rule(),
             scale()};
+  }
+  attention::BackwardArrays<T, Exec> arrays(RowRange keys, const Results& to) const {
+    return {.d_out = *d_out_,
+            .lse = *results_.lse,
+            .d = *d_,
+            .dq = *to.dq,
+            .dk = rows_of(*to.dk, keys),
+            .dv = rows_of(*to.dv, keys)};
   }
   Owned<Input> input(plan::Tensor tensor, std::uint64_t seed) const {
     return make_input<Exec, T>(exec_, problem_, tensor,

@@ -137,10 +137,10 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   add_traffic(c.forward, communicator.rank(), mine.passes[index_of(Pass::forward)]);
   add_traffic(c.backward, communicator.rank(), mine.passes[index_of(Pass::backward)]);
   mine.peak_bytes = memory_use().peak;
-  mine.peak_device_bytes = memory_use(MemoryPlace::device).peak;
+  mine.peak_device_bytes = memory_use(MemoryKind::device).peak;
   mine.peak_resident_bytes = peak_resident_bytes();
   report.ranks.resize(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(comm::Queue(HostExec()), &mine, report.ranks.data(), sizeof mine);
+  communicator.all_gather(Queue(HostExec()), &mine, report.ranks.data(), sizeof mine);
   if (communicator.rank() == 0) {
     predict(report, machine);
     report.theoretical_speedup = theoretical_maximum_speedup(c.problem);

@@ -81,7 +81,7 @@ class Run {
     const PositionMap block = kernel_block();
     if (block.empty()) return;
     if (stand_in_) {
-      const comm::Queue queue(exec_);
+      const Queue queue(exec_);
       stand_in_({pass, kernel_pairs(), rows_, rows_, &queue});
       return exec_.fence("annulus::bench: the stand-in of a kernel is done");
     }
@@ -89,7 +89,9 @@ class Run {
     if (pass == plan::Pass::forward) {
       run_local_forward<Exec, T>(exec_, in, *out_, *lse_, kernel_);
     } else {
-      run_local_backward<Exec, T>(exec_, in, *d_out_, *out_, *lse_, *d_, *dq_, *dk_, *dv_, kernel_);
+      run_local_backward<Exec, T>(
+          exec_, in, *out_, *d_,
+          {.d_out = *d_out_, .lse = *lse_, .d = *d_, .dq = *dq_, .dk = *dk_, .dv = *dv_}, kernel_);
     }
   }
   /// (query, key, head) triples that run_kernel computes.

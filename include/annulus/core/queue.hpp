@@ -8,10 +8,11 @@
 #include <typeinfo>
 #include <utility>
 
-namespace annulus::comm {
+namespace annulus {
 
-/// The execution space instance on whose work a communication depends, with its type erased so that
-/// communicators can be virtual. Copies are cheap and stand for the same instance.
+/// A Kokkos execution space instance (on a GPU its stream) with its type erased, so that interfaces can be
+/// virtual: the work on which a transfer, a copy or an Event depends. Copies are cheap and stand for the same
+/// instance. On the host, work is done when the call that enqueues it returns or the queue is fenced.
 class Queue {
  public:
   /// Any Kokkos execution space instance; keeps a copy of it.
@@ -35,12 +36,13 @@ class Queue {
     return work_->type() == typeid(Exec) ? static_cast<const Exec*>(work_->instance()) : nullptr;
   }
 
-  /// A queue of its own on the same device, which does not wait for this one; this one on the host.
-  Queue beside() const { return Queue(work_->beside()); }
+  /// A queue with a new stream of the same device, whose work does not wait for this one's; on the host this
+  /// queue again.
+  Queue new_stream() const { return Queue(work_->new_stream()); }
 
-  /// Enqueues a copy of memory of the instance to memory of the host, the reverse, and one inside the memory
-  /// of the instance. Both sides stay as they are until the copy is done. Host memory that is pinned is
-  /// copied without a detour, and the call returns at once.
+  /// Enqueues a copy from memory of the instance to memory of the host, the reverse, and one within the
+  /// memory of the instance. The caller leaves both sides alone until the copy is done. With pinned host
+  /// memory (PinnedBuffer) the device copies directly and the call returns at once.
   void copy_to_host(void* host, const void* data, std::size_t bytes) const {
     work_->copy_to_host(host, data, bytes);
   }
@@ -58,7 +60,7 @@ class Queue {
     virtual void* stream() const = 0;
     virtual const std::type_info& type() const = 0;
     virtual const void* instance() const = 0;
-    virtual std::shared_ptr<const Work> beside() const = 0;
+    virtual std::shared_ptr<const Work> new_stream() const = 0;
     virtual void copy_to_host(void* host, const void* data, std::size_t bytes) const = 0;
     virtual void copy_from_host(void* data, const void* host, std::size_t bytes) const = 0;
     virtual void copy(void* to, const void* from, std::size_t bytes) const = 0;
@@ -79,7 +81,7 @@ class Queue {
     }
     const std::type_info& type() const override { return typeid(Exec); }
     const void* instance() const override { return &exec_; }
-    std::shared_ptr<const Work> beside() const override {
+    std::shared_ptr<const Work> new_stream() const override {
       if constexpr (on_host) {
         return std::make_shared<const WorkOf>(exec_);
       } else {
@@ -116,4 +118,4 @@ class Queue {
   std::shared_ptr<const Work> work_;
 };
 
-}  // namespace annulus::comm
+}  // namespace annulus

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+
+namespace annulus::attention::host_simd {
+
+/// A packed tile of floats: element (row, column) stands at data[row · stride + column].
+struct Tile {
+  float* data;
+  int stride;
+};
+struct ConstTile {
+  ConstTile(const float* data, int stride) : data(data), stride(stride) {}
+  ConstTile(const Tile& tile) : data(tile.data), stride(tile.stride) {}  // NOLINT(google-explicit-constructor)
+  const float* data;
+  int stride;
+};
+
+/// Rows of the caller's array: each is contiguous, and they are `stride` elements apart.
+template <class T>
+struct Rows {
+  Rows(T* data, std::ptrdiff_t stride) : data(data), stride(stride) {}
+  T* data;
+  std::ptrdiff_t stride;
+};
+
+}  // namespace annulus::attention::host_simd

@@ -1,0 +1,53 @@
+#include <annulus/io/folder_lock.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::io {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+
+TEST(FolderLock, HasOneHolder) {
+  const annulus::test::TemporaryFolder folder;
+  {
+    const FolderLock lock(folder.path(), {"run.lock", "in use"});
+    EXPECT_EQ(lock.missing(), "");
+    EXPECT_EQ(error_text([&] {
+                FolderLock second(folder.path(), {"run.lock", "taken by another"});
+              }),
+              "taken by another");
+    const FolderLock other(folder.path(), {"other.lock", "in use"});
+  }
+  EXPECT_NO_THROW(FolderLock(folder.path(), {"run.lock", "in use"}));
+  EXPECT_TRUE(fs::exists(folder.path() / "run.lock"));
+}
+
+TEST(FolderLock, NamesWhatCannotBeOpened) {
+  const annulus::test::TemporaryFolder folder;
+  const fs::path file = folder.write("file", "");
+  EXPECT_THAT(error_text([&] {
+                FolderLock(file, {"run.lock", "in use"});
+              }),
+              testing::HasSubstr((file / "run.lock").string()));
+}
+
+TEST(FolderLock, LeavesAFolderThatCannotBeWrittenAsItIs) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  const annulus::test::TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  {
+    const FolderLock lock(folder.path(), {"run.lock", "in use"});
+    EXPECT_EQ(lock.missing(), "Permission denied");
+  }
+  fs::permissions(folder.path(), fs::perms::owner_all);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace annulus::io
