@@ -45,12 +45,22 @@ int ranks_of_host(const Job& job, const std::string& host) {
   }));
 }
 
-/// `ranks`: of the node; 0: as ranks_on_node says. `bound`: logical processors that they may use; empty: all.
-Node make_node(Machine&& described, const Options& options, const Profile& profile, int ranks,
-               const Variables& variables, bool here, const std::vector<int>& bound) {
+/// What decides about the ranks of a node.
+struct NodeRequest {
+  const Options& options;
+  const Profile& profile;
+  const Variables& variables;
+  int ranks = 0;           ///< 0: as ranks_on_node says
+  bool here = false;       ///< the node is the one that this process runs on
+  std::vector<int> bound;  ///< logical processors that the ranks may use; empty: all
+};
+
+Node make_node(Machine&& described, const NodeRequest& request) {
+  const auto& [options, profile, variables, wanted, here, bound] = request;
   Node node{.machine = std::move(described), .parts = {}, .ranks = {}};
   node.parts = machine::parts_of(node.machine, profile);
-  if (ranks == 0) ranks = ranks_on_node(options, profile, node.machine, node.parts, variables);
+  const int ranks =
+      wanted == 0 ? ranks_on_node(options, profile, node.machine, node.parts, variables) : wanted;
   // Slurm's GPUs are those of this process; files are looked at as a whole.
   if (here)
     machine::restrict_gpus(node.machine, variables("CUDA_VISIBLE_DEVICES").value_or(""),
@@ -190,8 +200,12 @@ Scene make_scene(const Options& options, const Variables& variables) {
   for (Machine& described : machines) {
     const int ranks =
         options.ranks_per_node == 0 && !options.ranks_file.empty() ? ranks_of_host(*job, described.host) : 0;
-    scene.nodes.push_back(
-        make_node(std::move(described), options, scene.profile, ranks, variables, here, {}));
+    scene.nodes.push_back(make_node(std::move(described), {.options = options,
+                                                           .profile = scene.profile,
+                                                           .variables = variables,
+                                                           .ranks = ranks,
+                                                           .here = here,
+                                                           .bound = {}}));
   }
   scene.job = job ? *job : job_of(scene.nodes);
   if (job) fill_ranks(scene.job, options, scene.nodes, variables);
@@ -235,8 +249,12 @@ RankScene make_rank_scene(const Options& options, const Variables& variables) {
   RankScene scene{.profile = profile_of(options), .node = {}, .place = {}, .findings = {}};
   const bool launcher = by_slurm || by_mpirun;
   const int own_gpu = only_gpu(described, local_ranks);
-  scene.node = make_node(std::move(described), options, scene.profile, local_ranks, variables, here,
-                         launcher ? std::vector<int>() : bound);
+  scene.node = make_node(std::move(described), {.options = options,
+                                                .profile = scene.profile,
+                                                .variables = variables,
+                                                .ranks = local_ranks,
+                                                .here = here,
+                                                .bound = launcher ? std::vector<int>() : bound});
   scene.place = scene.node.ranks[static_cast<std::size_t>(own_gpu < 0 ? local_rank : own_gpu)];
   scene.place.local_rank = local_rank;
   scene.bound = by_slurm || own;
