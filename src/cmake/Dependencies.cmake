@@ -19,7 +19,8 @@ if(ANNULUS_CUDA)
   include(Cuda)
 endif()
 find_package(Kokkos 5.0 CONFIG QUIET)
-if(Kokkos_FOUND)
+set(ANNULUS_KOKKOS_INSTALLED ${Kokkos_FOUND})  # otherwise a part of this tree
+if(ANNULUS_KOKKOS_INSTALLED)
   message(STATUS "Kokkos ${Kokkos_VERSION} found at ${Kokkos_DIR}")
   if(ANNULUS_CUDA AND NOT CUDA IN_LIST Kokkos_DEVICES)
     message(FATAL_ERROR "ANNULUS_CUDA: the Kokkos at ${Kokkos_DIR} was built without CUDA: give another with -DKokkos_ROOT=DIR, "
@@ -48,14 +49,7 @@ else()
   FetchContent_MakeAvailable(Kokkos)
 endif()
 
-# Kokkos Kernels is used through its headers (src/linalg says how); OpenBLAS is the BLAS beneath it.
-find_path(ANNULUS_KOKKOS_KERNELS_INCLUDE KokkosBlas3_gemm.hpp
-  HINTS ${ANNULUS_DEPS_DIR}/kokkos-kernels/include PATH_SUFFIXES kokkos-kernels
-  DOC "Directory of the Kokkos Kernels 5.0.2 headers" REQUIRED)
-find_path(ANNULUS_CBLAS_INCLUDE cblas.h
-  PATH_SUFFIXES openblas-openmp x86_64-linux-gnu/openblas-openmp aarch64-linux-gnu/openblas-openmp openblas REQUIRED)
-find_library(ANNULUS_OPENBLAS openblas
-  PATH_SUFFIXES openblas-openmp x86_64-linux-gnu/openblas-openmp aarch64-linux-gnu/openblas-openmp REQUIRED)
+include(KokkosKernels)
 
 if(ANNULUS_TESTS)
   find_package(GTest REQUIRED)
