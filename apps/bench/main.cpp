@@ -3,14 +3,14 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 
-#include "bench/attention.hpp"
-#include "bench/emulate.hpp"
-#include "bench/join.hpp"
-#include "bench/kernels.hpp"
-#include "bench/links.hpp"
-#include "bench/lm_head.hpp"
-#include "bench/matmul_rates.hpp"
-#include "bench/options.hpp"
+#include "bench/attention/cases/options.hpp"
+#include "bench/attention/sweep.hpp"
+#include "bench/emulate/emulate.hpp"
+#include "bench/gemms/lm_head.hpp"
+#include "bench/gemms/matmul.hpp"
+#include "bench/kernels/kernels.hpp"
+#include "bench/links/links.hpp"
+#include "bench/report/join.hpp"
 #include "common/command_line.hpp"
 #include "common/run_main.hpp"
 

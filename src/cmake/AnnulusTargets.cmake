@@ -78,14 +78,15 @@ function(annulus_add_program name)
 endfunction()
 
 # annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]
-#   [DEVICE file...] [THREADS n])
+#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n])
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
-# cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu. THREADS of a kernel: 2; 1 suits tests whose
+# cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
+# entries MODULE.NAME.gpu/1of<n> … that share its cases. THREADS of a kernel: 2; 1 suits tests whose
 # ranks are more threads than a machine has cores. Under mpirun it is 1.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   annulus_unite(${target})
@@ -121,6 +122,15 @@ function(annulus_add_test name)
       set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
         ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_MPI_ENVIRONMENT}")
     endforeach()
+  elseif(arg_SHARDS)
+    math(EXPR last "${arg_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      math(EXPR number "${shard} + 1")
+      set(entry ${name}/${number}of${arg_SHARDS})
+      add_test(NAME ${entry} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
+      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
+    endforeach()
   else()
     add_test(NAME ${name} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
     set_tests_properties(${name} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
@@ -137,6 +147,7 @@ function(annulus_add_test name)
     else()
       set(slow)
     endif()
-    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} THREADS ${arg_THREADS})
+    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} THREADS ${arg_THREADS}
+      SHARDS ${arg_DEVICE_SHARDS})
   endif()
 endfunction()

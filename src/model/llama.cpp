@@ -1,6 +1,7 @@
 #include <annulus/model/llama.hpp>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <annulus/base/error.hpp>
@@ -10,7 +11,7 @@
 #include <annulus/model/ops.hpp>
 
 #include "core/instantiate.hpp"
-#include "model/flat_weights.hpp"
+#include "model/flat_unit.hpp"
 #include "model/llama_buffers.hpp"
 #include "model/token_upload.hpp"
 
@@ -41,31 +42,77 @@ class Llama<Exec, T>::Impl {
   const LlamaConfig& config() const { return config_; }
   const ParameterMap& map() const { return map_; }
 
-  void run(const Exec& exec, const TokenRows& rows, Attention& attention, const FlatWeights<Exec, T>& weights,
-           float grad_scale, trace::Recorder* recorder) {
-    require(static_cast<std::int64_t>(weights.weights.extent(0)) == map_.size(),
-            "the parameter buffer has {} elements, the model {}", weights.weights.extent(0), map_.size());
+  void forward(const Exec& exec, const TokenRows& rows, const Pass& pass) {
     check(rows.tokens, rows.targets);
-    weights_ = weights;
-    recorder_ = recorder;
+    recorder_ = pass.recorder;
     ids_.set(exec, rows.tokens, rows.targets);
-    forward(exec, attention);
 
-    const Region region("annulus::model::lm_head");
-    const auto head = matrix(map_.lm_head(), config_.vocabulary, config_.hidden);
-    const Array2<const T, Exec> normed = *scratch_.normed;
-    record(exec, "normed", normed);
-    if (weights.gradients.data() == nullptr) {
-      lm_head_.forward(exec, normed, head, ids_.targets());
-      return;
+    const Region region("annulus::model::forward");
+    const auto input_of = [&](int layer) {
+      return layer < config_.layers ? *layers_[static_cast<std::size_t>(layer)].input : *last_;
+    };
+    with_weights(exec, pass, map_.embedding_unit(), map_.layer_unit(0), [&](const WeightUnit& w) {
+      embed<Exec, T>(exec, ids_.tokens(), w.matrix(map_.embedding(), config_.vocabulary, config_.hidden),
+                     input_of(0));
+    });
+    for (int i = 0; i < config_.layers; ++i) {
+      const int next = i + 1 < config_.layers ? map_.layer_unit(i + 1) : map_.final_unit();
+      with_weights(exec, pass, map_.layer_unit(i), next,
+                   [&](const WeightUnit& w) { layer_forward(exec, pass.attention, w, i, input_of(i + 1)); });
     }
-    ids_.sort(exec);
-    lm_head_.forward_backward(exec, normed, head, ids_.targets(),
-                              {.scale = grad_scale,
-                               .d_hidden = *scratch_.d_normed,
-                               .d_weight = d_matrix(map_.lm_head(), config_.vocabulary, config_.hidden)});
-    record(exec, "d_normed", *scratch_.d_normed);
-    backward(exec, attention);
+    record(exec, "last", *last_);
+  }
+
+  // Final norm and LM head, forward and backward; forward alone where `grad_scale` is empty. Leaves the
+  // gradient of the last layer's output in d_residual_.
+  void loss(const Exec& exec, std::optional<float> grad_scale, const Pass& pass) {
+    const Region region("annulus::model::lm_head");
+    const int after = grad_scale ? map_.layer_unit(config_.layers - 1) : -1;
+    const auto with_head = [&](const WeightUnit& final_unit, const WeightUnit& head_unit) {
+      const Array1<const T, Exec> gain = final_unit.vector(map_.final_norm(), config_.hidden);
+      const auto head = head_unit.matrix(map_.lm_head(), config_.vocabulary, config_.hidden);
+      const LayerScratch<Exec, T>& s = scratch_;
+      rms_norm<Exec, T>(exec, *last_, gain, config_.norm_epsilon, *s.normed, *last_inverse_rms_);
+      record(exec, "normed", *s.normed);
+      if (!grad_scale) return lm_head_.forward(exec, *s.normed, head, ids_.targets());
+      ids_.sort(exec);
+      lm_head_.forward_backward(
+          exec, *s.normed, head, ids_.targets(),
+          {.scale = *grad_scale,
+           .d_hidden = *s.d_normed,
+           .d_weight = gradients(exec, pass, map_.lm_head_unit())
+                           .matrix(map_.lm_head(), config_.vocabulary, config_.hidden)});
+      record(exec, "d_normed", *s.d_normed);
+      Kokkos::deep_copy(exec, *d_residual_, T(0.0f));
+      rms_norm_backward<Exec, T>(exec, *last_, gain, *last_inverse_rms_, *s.d_normed,
+                                 norm_gradients(gradients(exec, pass, map_.final_unit()), map_.final_norm()));
+      pass.parameters.finish_gradients(exec, map_.final_unit());
+      record(exec, "d_last", *d_residual_);
+    };
+    const bool tied = map_.lm_head_unit() != map_.final_unit();
+    with_weights(exec, pass, map_.final_unit(), tied ? map_.lm_head_unit() : after,
+                 [&](const WeightUnit& final_unit) {
+                   if (!tied) return with_head(final_unit, final_unit);
+                   with_weights(exec, pass, map_.lm_head_unit(), after,
+                                [&](const WeightUnit& head_unit) { with_head(final_unit, head_unit); });
+                 });
+  }
+
+  void backward(const Exec& exec, const Pass& pass) {
+    const Region region("annulus::model::backward");
+    for (int i = config_.layers - 1; i >= 0; --i) {
+      const int unit = map_.layer_unit(i), next = i > 0 ? map_.layer_unit(i - 1) : -1;
+      with_weights(exec, pass, unit, next, [&](const WeightUnit& w) {
+        layer_backward(exec, pass.attention, w, gradients(exec, pass, unit), i);
+      });
+      pass.parameters.finish_gradients(exec, unit);
+    }
+    const int unit = map_.embedding_unit();
+    embed_backward<Exec, T>(
+        exec, ids_.tokens(), ids_.order(), *d_residual_,
+        gradients(exec, pass, unit).matrix(map_.embedding(), config_.vocabulary, config_.hidden),
+        *scratch_.norm_partial);
+    pass.parameters.finish_gradients(exec, unit);
   }
 
   Loss take_loss(const Exec& exec) {
@@ -85,19 +132,25 @@ class Llama<Exec, T>::Impl {
     if (recorder_ != nullptr) recorder_->rows(exec, fmt::format("layers.{}.{}", layer, name), rows);
   }
 
-  Array2<const T, Exec> matrix(std::int64_t offset, std::int64_t rows, std::int64_t columns) const {
-    return weights_.matrix(offset, rows, columns);
+  using WeightUnit = FlatUnit<Exec, const T>;
+  using GradientUnit = FlatUnit<Exec, float>;
+
+  // Calls action(weights of `unit`), and gives them back.
+  template <class Action>
+  void with_weights(const Exec& exec, const Pass& pass, int unit, int next, const Action& action) const {
+    action(WeightUnit(map_.unit(unit), pass.parameters.weights(exec, unit, next)));
+    pass.parameters.release_weights(exec, unit);
   }
-  Array2<float, Exec> d_matrix(std::int64_t offset, std::int64_t rows, std::int64_t columns) const {
-    return weights_.matrix_gradient(offset, rows, columns);
+  GradientUnit gradients(const Exec& exec, const Pass& pass, int unit) const {
+    return {map_.unit(unit), pass.parameters.gradients(exec, unit)};
   }
-  Array1<const T, Exec> gain(std::int64_t offset) const { return weights_.vector(offset, config_.hidden); }
+
   // Of the norm whose gain lies at `offset`.
-  NormGradients<Exec, T> norm_gradients(std::int64_t offset) const {
-    return {.d_x = *d_residual_,
-            .d_gain = weights_.vector_gradient(offset, config_.hidden),
-            .partial = *scratch_.norm_partial};
+  NormGradients<Exec, T> norm_gradients(const GradientUnit& d_w, std::int64_t offset) const {
+    return {
+        .d_x = *d_residual_, .d_gain = d_w.vector(offset, config_.hidden), .partial = *scratch_.norm_partial};
   }
+
   std::int64_t q_width() const { return std::int64_t{config_.heads} * config_.head_dim; }
   std::int64_t qkv_width() const {
     return std::int64_t{config_.heads + 2 * config_.kv_heads} * config_.head_dim;
@@ -132,30 +185,17 @@ class Llama<Exec, T>::Impl {
               tokens[i], i, config_.vocabulary);
   }
 
-  // Leaves the normed output of the last layer in scratch_.normed.
-  void forward(const Exec& exec, Attention& attention) {
-    const Region region("annulus::model::forward");
-    const auto input_of = [&](int layer) {
-      return layer < config_.layers ? *layers_[static_cast<std::size_t>(layer)].input : *last_;
-    };
-    embed<Exec, T>(exec, ids_.tokens(), matrix(map_.embedding(), config_.vocabulary, config_.hidden),
-                   input_of(0));
-    for (int i = 0; i < config_.layers; ++i) layer_forward(exec, attention, i, input_of(i + 1));
-    record(exec, "last", *last_);
-    rms_norm<Exec, T>(exec, *last_, gain(map_.final_norm()), config_.norm_epsilon, *scratch_.normed,
-                      *last_inverse_rms_);
-  }
-
-  void layer_forward(const Exec& exec, Attention& attention, int layer, const Array2<T, Exec>& output) {
+  void layer_forward(const Exec& exec, Attention& attention, const WeightUnit& w, int layer,
+                     const Array2<T, Exec>& output) {
     const LayerParameters& p = map_.layer(layer);
     LayerActivations<Exec, T>& a = layers_[static_cast<std::size_t>(layer)];
     const LayerScratch<Exec, T>& s = scratch_;
     record(exec, layer, "input", *a.input);
     {
       const Region region("annulus::model::attention");
-      rms_norm<Exec, T>(exec, *a.input, gain(p.attention_norm), config_.norm_epsilon, *s.normed,
-                        *a.attention_inverse_rms);
-      project(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
+      rms_norm<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden), config_.norm_epsilon,
+                        *s.normed, *a.attention_inverse_rms);
+      project(exec, *s.normed, w.matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
       split_rotate<Exec, T>(exec, *s.qkv, {*cosine_, *sine_}, {*a.q, *a.k, *a.v});
       record(exec, layer, "q", *a.q);
       record(exec, layer, "k", *a.k);
@@ -165,56 +205,47 @@ class Llama<Exec, T>::Impl {
       record(exec, layer, "out", *a.out);
       record(exec, layer, "lse", *a.lse);
       join_heads<Exec, T>(exec, *a.out, *s.joined);
-      project_onto(exec, *s.joined, matrix(p.attention_out, config_.hidden, q_width()), *a.input, *a.middle);
+      project_onto(exec, *s.joined, w.matrix(p.attention_out, config_.hidden, q_width()), *a.input,
+                   *a.middle);
       record(exec, layer, "middle", *a.middle);
     }
     const Region region("annulus::model::ffn");
-    rms_norm<Exec, T>(exec, *a.middle, gain(p.ffn_norm), config_.norm_epsilon, *s.normed, *a.ffn_inverse_rms);
-    project(exec, *s.normed, matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up);
+    rms_norm<Exec, T>(exec, *a.middle, w.vector(p.ffn_norm, config_.hidden), config_.norm_epsilon, *s.normed,
+                      *a.ffn_inverse_rms);
+    project(exec, *s.normed, w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up);
     record(exec, layer, "gate_up", *a.gate_up);
     swiglu<Exec, T>(exec, *a.gate_up, *s.ffn);
     record(exec, layer, "ffn", *s.ffn);
-    project_onto(exec, *s.ffn, matrix(p.down, config_.hidden, config_.ffn), *a.middle, output);
-  }
-
-  // Starts from the gradient of the normed output in scratch_.d_normed.
-  void backward(const Exec& exec, Attention& attention) {
-    const Region region("annulus::model::backward");
-    Kokkos::deep_copy(exec, *d_residual_, T(0.0f));
-    rms_norm_backward<Exec, T>(exec, *last_, gain(map_.final_norm()), *last_inverse_rms_, *scratch_.d_normed,
-                               norm_gradients(map_.final_norm()));
-    record(exec, "d_last", *d_residual_);
-    for (int i = config_.layers - 1; i >= 0; --i) layer_backward(exec, attention, i);
-    embed_backward<Exec, T>(exec, ids_.tokens(), ids_.order(), *d_residual_,
-                            d_matrix(map_.embedding(), config_.vocabulary, config_.hidden),
-                            *scratch_.norm_partial);
+    project_onto(exec, *s.ffn, w.matrix(p.down, config_.hidden, config_.ffn), *a.middle, output);
   }
 
   // d_residual_ holds the gradient of the layer's output and, on return, that of its input.
-  void layer_backward(const Exec& exec, Attention& attention, int layer) {
+  void layer_backward(const Exec& exec, Attention& attention, const WeightUnit& w, const GradientUnit& d_w,
+                      int layer) {
     const LayerParameters& p = map_.layer(layer);
     const LayerActivations<Exec, T>& a = layers_[static_cast<std::size_t>(layer)];
     const LayerScratch<Exec, T>& s = scratch_;
     {
       const Region region("annulus::model::ffn_backward");
       swiglu<Exec, T>(exec, *a.gate_up, *s.ffn);
-      project_backward(exec, *s.ffn, matrix(p.down, config_.hidden, config_.ffn), *d_residual_, *s.d_ffn,
-                       d_matrix(p.down, config_.hidden, config_.ffn));
+      project_backward(exec, *s.ffn, w.matrix(p.down, config_.hidden, config_.ffn), *d_residual_, *s.d_ffn,
+                       d_w.matrix(p.down, config_.hidden, config_.ffn));
       record(exec, layer, "d_ffn", *s.d_ffn);
       // In place: gate and up are not needed again.
       swiglu_backward<Exec, T>(exec, *a.gate_up, *s.d_ffn, *a.gate_up);
       record(exec, layer, "d_gate_up", *a.gate_up);
-      rms_norm_again<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.normed);
-      project_backward(exec, *s.normed, matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
-                       *s.d_normed, d_matrix(p.gate_up, 2 * config_.ffn, config_.hidden));
-      rms_norm_backward<Exec, T>(exec, *a.middle, gain(p.ffn_norm), *a.ffn_inverse_rms, *s.d_normed,
-                                 norm_gradients(p.ffn_norm));
+      rms_norm_again<Exec, T>(exec, *a.middle, w.vector(p.ffn_norm, config_.hidden), *a.ffn_inverse_rms,
+                              *s.normed);
+      project_backward(exec, *s.normed, w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
+                       *s.d_normed, d_w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden));
+      rms_norm_backward<Exec, T>(exec, *a.middle, w.vector(p.ffn_norm, config_.hidden), *a.ffn_inverse_rms,
+                                 *s.d_normed, norm_gradients(d_w, p.ffn_norm));
       record(exec, layer, "d_middle", *d_residual_);
     }
     const Region region("annulus::model::attention_backward");
     join_heads<Exec, T>(exec, *a.out, *s.joined);
-    project_backward(exec, *s.joined, matrix(p.attention_out, config_.hidden, q_width()), *d_residual_,
-                     *s.joined, d_matrix(p.attention_out, config_.hidden, q_width()));
+    project_backward(exec, *s.joined, w.matrix(p.attention_out, config_.hidden, q_width()), *d_residual_,
+                     *s.joined, d_w.matrix(p.attention_out, config_.hidden, q_width()));
     split_heads<Exec, T>(exec, *s.joined, *s.d_out);
     record(exec, layer, "d_out", *s.d_out);
     attention.backward(exec, {.q = *a.q,
@@ -231,11 +262,12 @@ class Llama<Exec, T>::Impl {
     record(exec, layer, "d_k", *s.dk);
     record(exec, layer, "d_v", *s.dv);
     split_rotate_backward<Exec, T>(exec, {*s.dq, *s.dk, *s.dv}, {*cosine_, *sine_}, *s.qkv);
-    rms_norm_again<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.normed);
-    project_backward(exec, *s.normed, matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
-                     d_matrix(p.qkv, qkv_width(), config_.hidden));
-    rms_norm_backward<Exec, T>(exec, *a.input, gain(p.attention_norm), *a.attention_inverse_rms, *s.d_normed,
-                               norm_gradients(p.attention_norm));
+    rms_norm_again<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden),
+                            *a.attention_inverse_rms, *s.normed);
+    project_backward(exec, *s.normed, w.matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
+                     d_w.matrix(p.qkv, qkv_width(), config_.hidden));
+    rms_norm_backward<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden),
+                               *a.attention_inverse_rms, *s.d_normed, norm_gradients(d_w, p.attention_norm));
     record(exec, layer, "d_input", *d_residual_);
   }
 
@@ -251,8 +283,7 @@ class Llama<Exec, T>::Impl {
   Owned<Array1<float, Exec>> last_inverse_rms_;  // (tokens)
   Owned<Array2<T, Exec>> d_residual_;            // (tokens, hidden)
   loss::LmHeadLoss<Exec, T> lm_head_;
-  FlatWeights<Exec, T> weights_;         // of the sequence under way
-  trace::Recorder* recorder_ = nullptr;  // likewise; null: nothing is recorded
+  trace::Recorder* recorder_ = nullptr;  // of the sequence under way; null: nothing is recorded
 };
 
 template <class Exec, class T>
@@ -275,19 +306,29 @@ const ParameterMap& Llama<Exec, T>::parameter_map() const {
 }
 
 template <class Exec, class T>
-void Llama<Exec, T>::train(const Exec& exec, const TokenRows& rows, Attention& attention,
-                           const Array1<const T, Exec>& parameters, const Gradient& gradient,
-                           trace::Recorder* recorder) {
-  require(gradient.sum.extent(0) == parameters.extent(0),
-          "the gradient buffer has {} elements, the parameter buffer {}", gradient.sum.extent(0),
-          parameters.extent(0));
-  impl_->run(exec, rows, attention, {parameters, gradient.sum}, gradient.scale, recorder);
+void Llama<Exec, T>::forward(const Exec& exec, const TokenRows& rows, const Pass& pass) {
+  impl_->forward(exec, rows, pass);
+}
+template <class Exec, class T>
+void Llama<Exec, T>::loss(const Exec& exec, float grad_scale, const Pass& pass) {
+  impl_->loss(exec, grad_scale, pass);
+}
+template <class Exec, class T>
+void Llama<Exec, T>::backward(const Exec& exec, const Pass& pass) {
+  impl_->backward(exec, pass);
 }
 
 template <class Exec, class T>
-void Llama<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, Attention& attention,
-                              const Array1<const T, Exec>& parameters) {
-  impl_->run(exec, rows, attention, {parameters, {}}, 0.0f, nullptr);
+void Llama<Exec, T>::train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
+  forward(exec, rows, pass);
+  loss(exec, grad_scale, pass);
+  backward(exec, pass);
+}
+
+template <class Exec, class T>
+void Llama<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass) {
+  forward(exec, rows, pass);
+  impl_->loss(exec, std::nullopt, pass);
 }
 
 template <class Exec, class T>

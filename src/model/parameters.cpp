@@ -18,7 +18,9 @@ ParameterMap::ParameterMap(const LlamaConfig& config) {
   const std::int64_t q_width = std::int64_t{config.heads} * config.head_dim;
   const std::int64_t kv_width = std::int64_t{config.kv_heads} * config.head_dim;
 
+  const auto end_unit = [&] { units_.push_back({units_.empty() ? 0 : units_.back().end, size_}); };
   embedding_ = add("embedding", config.vocabulary, config.hidden, deviation, false);
+  end_unit();
   for (int i = 0; i < config.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);
     LayerParameters layer;
@@ -32,9 +34,11 @@ ParameterMap::ParameterMap(const LlamaConfig& config) {
     add(prefix + "ffn.up", config.ffn, config.hidden, deviation, true);
     layer.down = add(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation, true);
     layers_.push_back(layer);
+    end_unit();
   }
   final_norm_ = add("final_norm", 1, config.hidden, 0, false);
   lm_head_ = config.tied ? embedding_ : add("lm_head", config.vocabulary, config.hidden, deviation, true);
+  end_unit();
 }
 
 std::int64_t ParameterMap::add(std::string name, std::int64_t rows, std::int64_t columns,

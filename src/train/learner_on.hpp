@@ -123,11 +123,12 @@ class LearnerOn final : public Learner {
   Sums learn(std::span<const data::Sequence> sequences, float grad_scale, trace::Recorder* recorder) {
     Sums sums;
     Kokkos::deep_copy(exec_, weights_.gradients(), 0.0f);
+    model::WholeParameters<Exec, T> parameters(map(), weights_.compute(), weights_.gradients());
     for (const auto& sequence : sequences) {
       if (recorder != nullptr) record(*recorder, sequence, &sequence - sequences.data());
       auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
-      llama_.train(exec_, {.tokens = sequence.tokens, .targets = sequence.targets}, attention,
-                   weights_.compute(), {.scale = grad_scale, .sum = weights_.gradients()}, recorder);
+      llama_.train(exec_, {.tokens = sequence.tokens, .targets = sequence.targets}, grad_scale,
+                   {.attention = attention, .parameters = parameters, .recorder = recorder});
       sums.pairs += double(attention_.plans().pairs());
     }
     sums.loss = llama_.take_loss(exec_).sum;

@@ -92,8 +92,9 @@ struct LlamaProblem {
     const Array1<float, Exec> gradients("gradients", parameters.extent(0));
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
+    model::WholeParameters<Exec, T> flat(llama.parameter_map(), weights, gradients);
     for (int i = 0; i < 2; ++i)
-      llama.train(exec, mine, attention, weights, {.scale = grad_scale / 2, .sum = gradients});
+      llama.train(exec, mine, grad_scale / 2, {.attention = attention, .parameters = flat});
     const auto loss = llama.take_loss(exec);
     communicator.all_reduce(exec, gradients);
     Result result;
@@ -104,7 +105,7 @@ struct LlamaProblem {
                       Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
                           result.gradients.data(), result.gradients.size()),
                       gradients);
-    llama.evaluate(exec, mine, attention, weights);
+    llama.evaluate(exec, mine, {.attention = attention, .parameters = flat});
     const auto evaluated = llama.take_loss(exec);
     const double again = communicator.all_reduce_value(evaluated.sum, comm::ReduceOp::sum);
     require(std::abs(again - result.loss) <= 1e-6 * std::abs(result.loss), "evaluate gives {}, train {}",

@@ -28,6 +28,26 @@ TEST(ParameterMap, CoversTheBufferWithoutGaps) {
   }
 }
 
+TEST(ParameterMap, UnitsCoverTheBufferInOrder) {
+  for (const bool tied : {false, true}) {
+    LlamaConfig config = test::small_config();
+    config.tied = tied;
+    const ParameterMap map(config);
+    std::int64_t end = 0;
+    for (const ParameterUnit& unit : map.units()) {
+      EXPECT_EQ(unit.begin, end);
+      end = unit.end;
+    }
+    EXPECT_EQ(end, map.size());
+    ASSERT_EQ(map.units().size(), 3u + 2u);
+    EXPECT_EQ(map.unit(map.embedding_unit()).size(), 50 * 64);
+    for (int layer = 0; layer < 3; ++layer)
+      EXPECT_EQ(map.unit(map.layer_unit(layer)).begin, map.layer(layer).attention_norm);
+    EXPECT_EQ(map.unit(map.final_unit()).begin, map.final_norm());
+    EXPECT_EQ(map.lm_head_unit(), tied ? map.embedding_unit() : map.final_unit());
+  }
+}
+
 TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
   const ParameterMap map(test::small_config());
   EXPECT_EQ(map.find("layers.1.attention.query").offset, map.layer(1).qkv);

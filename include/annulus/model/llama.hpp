@@ -7,6 +7,7 @@
 #include <annulus/core/tensor.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/model/config.hpp>
+#include <annulus/model/parameter_access.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/sequence/position_map.hpp>
 #include <annulus/trace/recorder.hpp>
@@ -26,8 +27,8 @@ struct TokenRows {
 
 /// A LLaMA with explicit forward and backward over one sequence that is spread over the ranks of a
 /// context-parallel group. Every layer works on this rank's rows alone but for attention, which runs a
-/// distributed plan. Holds activations and workspace for a fixed number of rows, but no parameters: those are
-/// flat buffers of the caller.
+/// distributed plan. Holds activations and workspace for a fixed number of rows, but no parameters: it asks
+/// for those unit by unit (ParameterAccess).
 ///
 /// T, float or bfloat16, is the type of weights, activations, the residual stream and the gradients of
 /// activations. Sums inside kernels, attention's output and the gradients of weights are fp32. Exec is
@@ -46,22 +47,26 @@ class Llama {
   const LlamaConfig& config() const;
   const ParameterMap& parameter_map() const;
 
-  /// The gradient of scale · Σ cross-entropy.
-  struct Gradient {
-    float scale = 1.0f;
-    Array1<float, Exec> sum;  ///< like the parameters, added to
+  /// What the steps over one sequence share.
+  struct Pass {
+    Attention& attention;
+    ParameterAccess<Exec, T>& parameters;
+    trace::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
   };
 
-  /// Forward and backward over this rank's rows. Adds the loss to what take_loss gives. Collective over the
-  /// ranks of `attention`. Only enqueues work: the host does not wait but for what attention exchanges, and
-  /// for each tensor where there is a `recorder` (docs/formats/tensor-dump.md names them).
-  void train(const Exec& exec, const TokenRows& rows, Attention& attention,
-             const Array1<const T, Exec>& parameters, const Gradient& gradient,
-             trace::Recorder* recorder = nullptr);
+  /// Three steps, in this order, for each sequence. Collective over the ranks of `attention`. They only
+  /// enqueue work: the host does not wait but for what attention exchanges, for parameters that are not there
+  /// yet, and for each tensor where there is a recorder.
+  void forward(const Exec& exec, const TokenRows& rows, const Pass& pass);
+  /// Adds the loss to what take_loss gives, and forms the gradient of grad_scale · Σ cross-entropy by the LM
+  /// head and by its input.
+  void loss(const Exec& exec, float grad_scale, const Pass& pass);
+  void backward(const Exec& exec, const Pass& pass);
 
-  /// Forward only.
-  void evaluate(const Exec& exec, const TokenRows& rows, Attention& attention,
-                const Array1<const T, Exec>& parameters);
+  /// The three of them.
+  void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass);
+  /// forward, and the loss alone.
+  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass);
 
   /// The loss of the sequences since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);

@@ -32,8 +32,15 @@ struct LayerParameters {
   std::int64_t down = 0;            ///< (hidden, ffn)
 };
 
+/// Neighbours in the flat buffer that the model needs at the same time: elements [begin, end). What FSDP
+/// calls a unit: gathered, reduced and released as one.
+struct ParameterUnit {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
 /// Where every parameter of a model lies in one flat buffer. Parameters, gradients and optimizer moments are
-/// such buffers, so that they can be reduced, clipped, saved and (later) sharded without knowing the model.
+/// such buffers, so that they can be reduced, clipped, saved and sharded without knowing the model.
 class ParameterMap {
  public:
   ParameterMap() = default;
@@ -52,12 +59,23 @@ class ParameterMap {
   std::int64_t lm_head() const { return lm_head_; }
   const LayerParameters& layer(int index) const { return layers_[static_cast<std::size_t>(index)]; }
 
+  /// The embedding, then each layer, then the final norm with the LM head (without it when tied); they cover
+  /// the buffer in this order without gaps.
+  const std::vector<ParameterUnit>& units() const { return units_; }
+  const ParameterUnit& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
+  int embedding_unit() const { return 0; }
+  int layer_unit(int layer) const { return 1 + layer; }
+  int final_unit() const { return static_cast<int>(units_.size()) - 1; }
+  /// Of the LM head: the embedding's when tied.
+  int lm_head_unit() const { return lm_head_ == embedding_ ? embedding_unit() : final_unit(); }
+
  private:
   std::int64_t add(std::string name, std::int64_t rows, std::int64_t columns, float init_deviation,
                    bool decay);
 
   std::vector<Parameter> all_;
   std::vector<LayerParameters> layers_;
+  std::vector<ParameterUnit> units_;
   std::int64_t size_ = 0, embedding_ = 0, final_norm_ = 0, lm_head_ = 0;
 };
 

@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     lower_registers<Tile::producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0) {
-      if (threadIdx.x == 0) copy_backward<Tile>(p, memory);
+      copy_backward<Tile>(p, memory);
     } else if (warp == 1) {
       bring_statistics<Tile>(p, memory);
     } else {

@@ -1,56 +1,53 @@
 #pragma once
 
 #include "attention/gpu/problem.hpp"
-#include "attention/hopper/backward_memory.hpp"
+#include "attention/hopper/backward_visits.hpp"
 
 /// The warps of the backward pass that bring tiles to shared memory and say what they are.
 namespace annulus::attention::hopper {
 
-/// The copying thread. K comes with the first Q, V with the first dO.
+/// The copying warp. K comes with the first Q, V with the first dO.
 template <class Tile>
 __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                               const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
-  const int group = p.heads / p.kv_heads;
+  const bool copies = threadIdx.x % 32 == 0;
   WorkQueue queue(p.order, p.classes.count, p.walk, p.tickets, p.fresh_dkv);
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
-    const Work work = queue.next();
-    memory.work().put(n, work);
+    if (copies) memory.work().put(n, queue.next());
+    const Work work = memory.work().get(n);
     if (work.head < 0) return;
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     const int q_residue = p.classes.queries_of(residue);
     bool first = true;
     wait(memory.kv_empty(), (n & 1) ^ 1);
-    Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
-    while (cursor.next()) {
-      // Heads of a group take turns tile by tile: blocks that keep an order then wait for a few additions of
-      // others, not for their whole walk through another head.
-      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
-                              std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
-          wait(empty, at.parity ^ 1);
-          arrive_expecting(full, Memory::q_bytes + (first ? Memory::kv_bytes : 0));
-          if (first) {
-#pragma unroll
-            for (int panel = 0; panel < Tile::panels; ++panel) {
-              keys.load(keys_to + panel * Memory::kv_panel, full, panel * panel_columns, residue,
-                        work.tile * Tile::kv_rows, kv_head, batch);
-            }
-          }
+    for_each_visit(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
+      const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
+                            std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
+        wait(empty, at.parity ^ 1);
+        if (!copies) return;
+        arrive_expecting(full, Memory::q_bytes + (first ? Memory::kv_bytes : 0));
+        if (first) {
 #pragma unroll
           for (int panel = 0; panel < Tile::panels; ++panel) {
-            queries.load(to + panel * Memory::q_panel, full, panel * panel_columns, q_residue,
-                         cursor.tile() * Tile::q_rows, head, batch);
+            keys.load(keys_to + panel * Memory::kv_panel, full, panel * panel_columns, residue,
+                      work.tile * Tile::kv_rows, kv_head, batch);
           }
-        };
-        load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage));
-        load(p.d_out, memory.d_out(at.stage), p.v, memory.v(), memory.d_out_full(at.stage),
-             memory.d_out_empty(at.stage));
-        at.advance();
-        first = false;
-      }
-    }
+        }
+#pragma unroll
+        for (int panel = 0; panel < Tile::panels; ++panel) {
+          queries.load(to + panel * Memory::q_panel, full, panel * panel_columns, q_residue,
+                       cursor.tile() * Tile::q_rows, head, batch);
+        }
+      };
+      load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage));
+      load(p.d_out, memory.d_out(at.stage), p.v, memory.v(), memory.d_out_full(at.stage),
+           memory.d_out_empty(at.stage));
+      __syncwarp();
+      at.advance();
+      first = false;
+    });
   }
 }
 
@@ -62,7 +59,7 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   constexpr int rows_of_lane = Tile::q_rows / 32;
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = p.heads / p.kv_heads;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
@@ -70,38 +67,34 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     const int q_residue = p.classes.queries_of(residue),
               q_rows = static_cast<int>(p.classes.rows(p.q_rows, q_residue));
-    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    while (cursor.next()) {
-      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        float lse2[rows_of_lane], d[rows_of_lane];
+    for_each_visit(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool last) {
+      float lse2[rows_of_lane], d[rows_of_lane];
 #pragma unroll
-        for (int i = 0; i < rows_of_lane; ++i) {
-          const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
-          const std::int64_t at_row = p.classes.row(row, q_residue);
-          const float lse = row < q_rows ? *p.lse.at(batch, head, at_row) : -infinity;
-          d[i] = row < q_rows ? *p.d.at(batch, head, at_row) : 0.0f;
-          lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
-          if (lse == -infinity) d[i] = 0.0f;
-        }
-        wait(memory.q_empty(at.stage), at.parity ^ 1);
-#pragma unroll
-        for (int i = 0; i < rows_of_lane; ++i)
-          store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
-        if (lane == 0) {
-          const bool last = !cursor.more() && head + 1 == (kv_head + 1) * group;
-          Visit::put(memory.visit(at.stage), cursor.tile(),
-                     (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
-        }
-        __syncwarp();
-        if (lane == 0) arrive(memory.q_full(at.stage));
-        wait(memory.d_out_empty(at.stage), at.parity ^ 1);
-#pragma unroll
-        for (int i = 0; i < rows_of_lane; ++i) store_shared(memory.d(at.stage) + (i * 32 + lane) * 4, d[i]);
-        __syncwarp();
-        if (lane == 0) arrive(memory.d_out_full(at.stage));
-        at.advance();
+      for (int i = 0; i < rows_of_lane; ++i) {
+        const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
+        const std::int64_t at_row = p.classes.row(row, q_residue);
+        const float lse = row < q_rows ? *p.lse.at(batch, head, at_row) : -infinity;
+        d[i] = row < q_rows ? *p.d.at(batch, head, at_row) : 0.0f;
+        lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
+        if (lse == -infinity) d[i] = 0.0f;
       }
-    }
+      wait(memory.q_empty(at.stage), at.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < rows_of_lane; ++i)
+        store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
+      if (lane == 0) {
+        Visit::put(memory.visit(at.stage), cursor.tile(),
+                   (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
+      }
+      __syncwarp();
+      if (lane == 0) arrive(memory.q_full(at.stage));
+      wait(memory.d_out_empty(at.stage), at.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < rows_of_lane; ++i) store_shared(memory.d(at.stage) + (i * 32 + lane) * 4, d[i]);
+      __syncwarp();
+      if (lane == 0) arrive(memory.d_out_full(at.stage));
+      at.advance();
+    });
   }
 }
 

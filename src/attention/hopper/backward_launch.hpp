@@ -12,6 +12,12 @@ WalkSides backward_sides(const PositionMap& queries, const PositionMap& keys, co
   return {keys, queries, Tile::kv_rows, Tile::q_rows, false, classes};
 }
 
+/// Whether about as many queries see one key as another. Documents and block lists are taken for uneven.
+inline bool walks_are_even(const MaskRule& mask) {
+  const bool has_end = mask.left != MaskRule::unbounded, has_begin = mask.right != MaskRule::unbounded;
+  return has_end == has_begin && mask.documents == 0 && mask.block_row_starts == nullptr;
+}
+
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ResidueClasses& classes, int heads, const LaunchOptions& options) {
@@ -48,13 +54,16 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.dv = problem.dv;
   p.walk = workspace.tables(size);
   p.classes = classes;
-  p.order =
-      work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
-                 size.lists() ? 1 : Tile::heads_in_section(size.own_tiles, options.deterministic), false);
+  const int group = in.heads / in.kv_heads;
+  p.order = work_order(
+      in.batch * in.kv_heads * classes.count, size.own_tiles,
+      size.lists() ? 1 : Tile::kv_heads_in_section(size.own_tiles, options.deterministic, group), false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
+  p.head_by_head = !options.deterministic || walks_are_even(in.mask);
   p.heads = in.heads;
+  p.group = group;
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
   p.kv_rows = static_cast<int>(kv_rows);

@@ -28,7 +28,12 @@ struct BackwardParameters {
   int* turns;
   int q_tiles;     ///< of a class
   bool fresh_dkv;  ///< dK and dV hold nothing yet and are written
+  /// Heads of a group come one after the other instead of taking turns tile by tile. Blocks that keep an
+  /// order do so only where all key tiles visit about as many queries: a block whose walk is shorter than
+  /// those before it would wait at its second head until they have ended their first.
+  bool head_by_head;
   int heads, kv_heads, q_rows, kv_rows;
+  int group;  ///< heads that read a kv head
   ResidueClasses classes;
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
@@ -119,14 +124,14 @@ struct BackwardMemory {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
     barrier_init(kv_empty(), computing);
     for (int stage = 0; stage < Tile::stages; ++stage) {
-      barrier_init(q_full(stage), 2);  // the copying thread and the warp that brings LSE, D
+      barrier_init(q_full(stage), 2);  // the copying warp and the one that brings LSE, D
       barrier_init(d_out_full(stage), 2);
       barrier_init(q_empty(stage), computing);
       barrier_init(d_out_empty(stage), computing);
       barrier_init(gradient_full(stage), computing);
       if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
     }
-    work().init(computing + 3);
+    work().init(computing + 4);
     barrier_init_fence();
   }
 

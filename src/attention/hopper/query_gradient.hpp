@@ -1,6 +1,6 @@
 #pragma once
 
-#include "attention/hopper/backward_memory.hpp"
+#include "attention/hopper/backward_visits.hpp"
 
 /// How dQ leaves a block. The computing warps put the dQ of a query tile into a buffer in shared memory and
 /// compute on; one thread has the copy engine add the buffer to device memory. Blocks that own different keys
@@ -111,57 +111,53 @@ template <class Tile>
 __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
                                                     const BackwardMemory<Tile>& memory, int stage) {
   using Share = QueryGradientShare<Tile>;
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = p.heads / p.kv_heads;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   int parity = 0, next_stage = 0;
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     const int q_residue = p.classes.queries_of(residue);
-    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    while (cursor.next()) {
-      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const bool other = next_stage != stage;
-        next_stage ^= 1;
-        if (other) continue;
-        int* turn = nullptr;
-        if (p.turns != nullptr) {
-          turn = p.turns +
-                 ((batch * p.heads + head) * std::int64_t{p.classes.count} + q_residue) * p.q_tiles +
-                 cursor.tile();
-          while (load_acquire(turn) != work.tile) {
-          }
-          fence_device_for_engines();
+    for_each_visit(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
+      const bool other = next_stage != stage;
+      next_stage ^= 1;
+      if (other) return;
+      int* turn = nullptr;
+      if (p.turns != nullptr) {
+        turn = p.turns + ((batch * p.heads + head) * std::int64_t{p.classes.count} + q_residue) * p.q_tiles +
+               cursor.tile();
+        while (load_acquire(turn) != work.tile) {
         }
-#pragma unroll
-        for (int handover = 0; handover < Share::products * Share::parts; ++handover) {
-          wait(memory.gradient_full(stage), parity);
-          parity ^= 1;
-          if (lane == 0) {
-#pragma unroll
-            for (int box = 0; box < Share::boxes; ++box) {
-              const int column = Share::column_of_box(handover / Share::parts, handover % Share::parts, box);
-              if (column >= Tile::head_dim) continue;
-              const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
-              const int row = cursor.tile() * Tile::q_rows;
-              if (TileRun::first(cursor.how())) {
-                p.dq_maps.store(from, column, q_residue, row, head, batch);
-              } else {
-                p.dq_maps.add(from, column, q_residue, row, head, batch);
-              }
-            }
-            stores_commit();
-            stores_wait_for_reads();
-            arrive(memory.gradient_empty(stage));
-            if (handover == Share::products * Share::parts - 1 && turn != nullptr) {
-              stores_wait();
-              store_release(turn, cursor.next_own_tile());
-            }
-          }
-          __syncwarp();
-        }
+        fence_device_for_engines();
       }
-    }
+#pragma unroll
+      for (int handover = 0; handover < Share::products * Share::parts; ++handover) {
+        wait(memory.gradient_full(stage), parity);
+        parity ^= 1;
+        if (lane == 0) {
+#pragma unroll
+          for (int box = 0; box < Share::boxes; ++box) {
+            const int column = Share::column_of_box(handover / Share::parts, handover % Share::parts, box);
+            if (column >= Tile::head_dim) continue;
+            const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
+            const int row = cursor.tile() * Tile::q_rows;
+            if (TileRun::first(cursor.how())) {
+              p.dq_maps.store(from, column, q_residue, row, head, batch);
+            } else {
+              p.dq_maps.add(from, column, q_residue, row, head, batch);
+            }
+          }
+          stores_commit();
+          stores_wait_for_reads();
+          arrive(memory.gradient_empty(stage));
+          if (handover == Share::products * Share::parts - 1 && turn != nullptr) {
+            stores_wait();
+            store_release(turn, cursor.next_own_tile());
+          }
+        }
+        __syncwarp();
+      }
+    });
   }
 }
 

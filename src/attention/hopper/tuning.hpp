@@ -70,8 +70,10 @@ struct BackwardTile {
   /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
   /// more heads at once they wait less and read more. Measured with 2 to 16 (132 multiprocessors, 8192 to
   /// 65536 rows; head_dim 64 and 128): waiting for the start weighs more where walks are short.
-  static constexpr std::int64_t heads_in_section(std::int64_t key_tiles, bool ordered) {
-    return head_dim <= 64 || (ordered && key_tiles <= 64) ? 8 : 4;
+  /// A kv head that several heads read (`group`) brings the queries of all of them: half as many at once.
+  static constexpr std::int64_t kv_heads_in_section(std::int64_t key_tiles, bool ordered, int group) {
+    const std::int64_t heads = head_dim <= 64 || (ordered && key_tiles <= 64) ? 8 : 4;
+    return group > 1 ? heads / 2 : heads;
   }
 };
 

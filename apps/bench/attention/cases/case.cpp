@@ -1,0 +1,88 @@
+#include "bench/attention/cases/case.hpp"
+
+#include <array>
+
+#include <annulus/base/error.hpp>
+#include <annulus/data/dataset.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/simulate/choose.hpp>
+
+#include "bench/attention/check/verify.hpp"
+#include "common/checks.hpp"
+
+namespace annulus::bench {
+
+namespace {
+
+using plan::Pass;
+
+Mask make_mask(const AttentionOptions& o) {
+  const bool documents_of_data = takes_documents_of_data(o);
+  if (o.data.empty()) {
+    require(!documents_of_data,
+            "--mask '{}': without --data the term 'documents' needs start offsets, as in documents:0,100,250",
+            o.mask);
+    return Mask::parse(o.mask, o.tokens, "--mask");
+  }
+  const data::TokenDataset dataset(o.data, o.tokens);
+  require(dataset.sequences() >= o.batch,
+          "--data holds {} sequences of {} tokens, but --batch is {}: give more data", dataset.sequences(),
+          o.tokens, o.batch);
+  require(!documents_of_data || o.batch == 1,
+          "--batch {} with the document boundaries of --data: each sequence has its own; use --batch 1",
+          o.batch);
+  if (!documents_of_data) return Mask::parse(o.mask, o.tokens, "--mask");
+  return Mask::with_documents(o.mask, o.tokens, dataset.read(0, PositionMap{}).document_starts, "--mask");
+}
+
+}  // namespace
+
+bool takes_documents_of_data(const AttentionOptions& o) {
+  return ("+" + o.mask + "+").find("+documents+") != std::string::npos;
+}
+
+Case make_case(const AttentionOptions& o, const Topology& topology, const simulate::Cluster& cluster) {
+  Case c{.options = o,
+         .asked_schedule = o.schedule,
+         .asked_layout = o.layout,
+         .problem = {},
+         .forward = {},
+         .backward = {}};
+  plan::Problem& problem = c.problem;
+  problem.topology = topology;
+  problem.heads = o.heads;
+  problem.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
+  problem.head_dim = o.head_dim;
+  problem.batch = o.batch;
+  problem.activation = app::parse_storage(o.dtype);
+  problem.mask = make_mask(o);
+  if (o.schedule == simulate::automatic || o.layout == simulate::automatic) {
+    constexpr std::array<Pass, 2> passes = {Pass::forward, Pass::backward};
+    const simulate::Choice choice =
+        simulate::choose(problem, o.schedule, o.layout, std::span(passes).first(o.backward ? 2 : 1), cluster,
+                         {.schedule_field = "--schedule", .layout_field = "--layout"});
+    c.options.schedule = choice.schedule;
+    c.options.layout = choice.layout.to_string();
+  }
+  problem.layout = Layout::parse(c.options.layout, "--layout");
+  problem = plan::arranged_for(c.options.schedule, std::move(problem), "--schedule");
+  c.forward = plan::make_plan(c.options.schedule, problem, Pass::forward, "--schedule");
+  c.backward = plan::make_plan(c.options.schedule, problem, Pass::backward, "--schedule");
+  if (o.check == Check::reference) require_checkable(problem);
+  return c;
+}
+
+Inputs inputs_of(const Case& c, int rank) {
+  const AttentionOptions& o = c.options;
+  const PositionMap rows = c.problem.shard(rank);
+  Inputs inputs;
+  inputs.gradient = {.seed = o.seed, .positions = rows, .tokens = {}};
+  inputs.values = inputs.gradient;
+  if (o.data.empty()) return inputs;
+  const data::TokenDataset dataset(o.data, o.tokens);
+  inputs.values.seed = o.embedding_seed.value_or(o.seed);
+  for (int b = 0; b < o.batch; ++b) inputs.values.tokens.push_back(dataset.read(b, rows).tokens);
+  return inputs;
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <annulus/plan/plan.hpp>
+#include <annulus/simulate/cluster.hpp>
+#include <annulus/topology/topology.hpp>
+
+#include "bench/attention/cases/options.hpp"
+#include "bench/attention/local/inputs.hpp"
+
+namespace annulus::bench {
+
+/// A case that can be run.
+struct Case {
+  AttentionOptions options;  ///< with the schedule and layout that `auto` stands for
+  std::string asked_schedule, asked_layout;
+  plan::Problem problem;
+  plan::Plan forward, backward;
+};
+
+/// The mask has the term 'documents' without start offsets, which come from --data.
+bool takes_documents_of_data(const AttentionOptions& options);
+
+/// Makes the problem and its plans for `topology`; `cluster` is what `auto` chooses for. The same on all
+/// ranks. Throws Error when the combination cannot be served.
+Case make_case(const AttentionOptions& options, const Topology& topology, const simulate::Cluster& cluster);
+
+/// Where the values of one rank come from.
+struct Inputs {
+  InputSource values;    ///< of q, k, v
+  InputSource gradient;  ///< of d_o
+};
+Inputs inputs_of(const Case& c, int rank);
+
+}  // namespace annulus::bench

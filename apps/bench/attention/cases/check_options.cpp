@@ -1,0 +1,171 @@
+#include <algorithm>
+
+#include <annulus/attention/local.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/emulate/spin.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/sequence/layout.hpp>
+#include <annulus/simulate/choose.hpp>
+
+#include "bench/attention/cases/case.hpp"
+#include "bench/attention/cases/options.hpp"
+#include "bench/attention/local/ring_steps.hpp"
+#include "common/checks.hpp"
+
+namespace annulus::bench {
+
+namespace {
+
+Check parse_check(const std::string& text) {
+  if (text == "none") return Check::none;
+  if (text == "automatic") return Check::automatic;
+  if (text == "reference") return Check::reference;
+  if (text == "sampled") return Check::sampled;
+  fail("--check {}: there are automatic, reference and sampled", text);
+}
+
+void check_passes(const SweepOptions& o) {
+  require(o.pass == "forward" || o.pass == "both", "--pass {}: there are forward and both", o.pass);
+  require(o.overlap == "on" || o.overlap == "off" || o.overlap == "both",
+          "--overlap {}: there are on, off and both", o.overlap);
+  const bool checked = parse_check(o.check) != Check::none;
+  require(!o.common.tolerance || *o.common.tolerance >= 0, "--tolerance is {}: it must not be negative",
+          o.common.tolerance.value_or(0));
+  require(!o.common.tolerance || checked, "--tolerance is of use with --check only");
+}
+
+/// A mask that is wrong for every length is a slip; one that is wrong for some is refused there.
+void check_mask(const std::string& mask, const std::vector<AttentionOptions>& cases) {
+  std::optional<Error> first;
+  for (const AttentionOptions& o : cases) {
+    if (o.mask != mask) continue;
+    if (takes_documents_of_data(o)) return;  // known when the data are read
+    try {
+      Mask::parse(mask, o.tokens, "--mask");
+      return;
+    } catch (const Error& error) {
+      if (!first) first = error;
+    }
+  }
+  if (first) throw Error(*first);
+}
+
+void check_values(const SweepOptions& o, int ranks) {
+  for (const std::string& schedule : o.schedules) {
+    if (schedule != simulate::automatic) plan::check_schedule(schedule, "--schedule");
+  }
+  for (const std::string& layout : o.layouts) {
+    if (layout != simulate::automatic) Layout::parse(layout, "--layout");
+  }
+  for (const std::string& dtype : o.dtypes) app::parse_storage(dtype);
+  for (const std::int64_t tokens : o.tokens) app::require_positive("--tokens", tokens);
+  for (const std::int64_t tokens : o.tokens_per_rank) app::require_positive("--tokens-per-rank", tokens);
+  for (const int heads : o.heads) app::checked_kv_heads(heads, 0);
+  for (const int kv_heads : o.kv_heads) {
+    require(kv_heads >= 0, "--kv-heads is {}: it must be positive, or 0 for as many as --heads", kv_heads);
+  }
+  for (const int some : o.ranks) {
+    require(some >= 1 && some <= ranks, "--ranks {}: this job has {}; start more or take fewer", some, ranks);
+  }
+  const auto planned = [](const std::vector<std::string>& values) {
+    return std::find(values.begin(), values.end(), simulate::automatic) != values.end();
+  };
+  require(o.topology != "none" || !(planned(o.schedules) || planned(o.layouts)),
+          "--topology none: auto chooses for a machine; give a file, or measure");
+  const bool hybrid = std::any_of(o.schedules.begin(), o.schedules.end(), app::has_placement);
+  require(o.placement.empty() || hybrid, "--placement is of use with --schedule hybrid:HxC only");
+}
+
+void check_spin(const SweepOptions& o) {
+  require(o.common.spin_free >= 0, "--spin-free is {}: it must not be negative", o.common.spin_free);
+  if (o.common.spin.empty()) return;
+  emulate::parse_spin(o.common.spin, "--spin");
+  require(o.check == "none" && o.common.dump.empty() && !o.common.local,
+          "--spin computes nothing: leave --check, --dump and --local out");
+}
+
+void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
+  require(ranks == 1, "--local measures one process, but there are {} ranks: leave mpirun out", ranks);
+  require(o.common.dump.empty() && o.common.data.empty(),
+          "--local measures random inputs and writes no tensors: leave --data and --dump out");
+  require(cases == 1 && o.csv.empty() && o.html.empty(),
+          "--local measures one case and writes --json alone: give one value each");
+  const std::vector<std::string>& names = ring_step_names();
+  for (const std::string& step : o.common.steps) {
+    require(step == "all" ? o.common.steps.size() == 1 : std::ranges::find(names, step) != names.end(),
+            "--steps {}: give all, or some of {}", step, fmt::join(names, ", "));
+  }
+}
+
+void check_steps(const AttentionOptions& o) {
+  require(o.steps.empty() || o.local, "--steps is of use with --local only");
+  require(o.pause >= 0 && o.pause <= 60, "--pause is {}: give seconds from 0 to 60", o.pause);
+  require(o.sustained > 0 && o.sustained <= 60, "--sustained is {}: give seconds above 0, at most 60",
+          o.sustained);
+}
+
+}  // namespace
+
+void check_options(const SweepOptions& o, int ranks) {
+  check_values(o, ranks);
+  check_passes(o);
+  app::require_positive("--batch", o.common.batch);
+  app::require_positive("--repetitions", o.common.repetitions);
+  require(o.common.stall_limit >= 0, "--stall-limit is {}: give seconds, or 0 to wait for ever",
+          o.common.stall_limit);
+  require(o.common.warm_up >= 0, "--warm-up is {}: it must not be negative", o.common.warm_up);
+  attention::check_head_dim(o.common.head_dim, "--head-dim");
+  attention::parse_kernel(o.common.kernel, "--kernel");
+  o.common.transport.check();
+  check_spin(o);
+  check_steps(o.common);
+  require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
+          "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
+          "the machine says",
+          o.ranks_per_node, ranks);
+  require(!o.common.embedding_seed || !o.common.data.empty(),
+          "--vocabulary-embedding-seed is of use with --data only");
+  require(!o.resume || !o.json.empty(), "--resume goes on with the cases of --json FILE: name the file");
+
+  const std::vector<AttentionOptions> cases = cases_of(o, ranks);
+  require(o.common.dump.empty() || cases.size() == 1,
+          "--dump takes the tensors of a single case, but these options are {} cases", cases.size());
+  for (const std::string& mask : o.masks) check_mask(mask, cases);
+  if (o.common.local) check_local(o, cases.size(), ranks);
+}
+
+std::vector<AttentionOptions> cases_of(const SweepOptions& o, int ranks) {
+  AttentionOptions first = o.common;
+  first.backward = o.pass == "both";
+  first.check = parse_check(o.check);
+  std::vector<AttentionOptions> cases{first};
+  const auto vary = [&](const auto& values, const auto& set) {
+    std::vector<AttentionOptions> all;
+    for (const AttentionOptions& some : cases) {
+      for (const auto& value : values) set(all.emplace_back(some), value);
+    }
+    cases = std::move(all);
+  };
+  const bool weak = !o.tokens_per_rank.empty();
+  std::vector<int> overlaps;
+  if (o.overlap != "off") overlaps.push_back(1);
+  if (o.overlap != "on") overlaps.push_back(0);
+  using Options = AttentionOptions;
+  vary(o.dtypes, [](Options& c, const std::string& dtype) { c.dtype = dtype; });
+  vary(o.heads, [](Options& c, int heads) { c.heads = heads; });
+  vary(o.kv_heads, [](Options& c, int heads) { c.kv_heads = heads; });
+  vary(weak ? o.tokens_per_rank : o.tokens, [](Options& c, std::int64_t tokens) { c.tokens = tokens; });
+  vary(o.masks, [](Options& c, const std::string& mask) { c.mask = mask; });
+  vary(o.ranks.empty() ? std::vector<int>{ranks} : o.ranks, [weak](Options& c, int some) {
+    c.ranks = some;
+    if (weak) c.tokens *= some;
+  });
+  vary(o.layouts, [](Options& c, const std::string& layout) { c.layout = layout; });
+  vary(o.schedules, [&](Options& c, const std::string& schedule) {
+    c.schedule = app::with_placement(schedule, o.placement);
+  });
+  vary(overlaps, [](Options& c, int overlap) { c.overlap = overlap != 0; });
+  return cases;
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/common/transport_options.hpp"
+
+namespace annulus::bench {
+
+/// What results are compared with before they are timed.
+enum class Check : std::uint8_t {
+  none,
+  automatic,  ///< `reference` where that takes seconds, else `sampled`
+  reference,  ///< the whole reference in double precision (check/verify.hpp)
+  sampled     ///< some rows of every head, in double precision, for any length (check/sampled_check.hpp)
+};
+
+/// One case.
+struct AttentionOptions {
+  bool local = false;
+  std::vector<std::string> steps;       ///< of --local: names of local/ring_steps.hpp, or "all"
+  double pause = 0.5, sustained = 0.2;  ///< of --local: RateOptions
+  std::string schedule = "ring", layout = "zigzag", mask = "causal", dtype = "f32", kernel = "automatic";
+  std::int64_t tokens = 4096;
+  int ranks = 0;  ///< the first of the job; 0: all
+  int heads = 8;
+  int kv_heads = 0;  ///< 0: like heads
+  int head_dim = 128, batch = 1;
+  std::uint64_t seed = 1;
+  std::optional<std::uint64_t> embedding_seed;  ///< like `seed` when not given
+  int warm_up = 1, repetitions = 5;
+  bool backward = true;  ///< false: the forward pass alone
+  bool overlap = true;
+  Check check = Check::none;
+  std::optional<double> tolerance;  ///< of the check, instead of the type's
+  int stall_limit = 1800;           ///< seconds that a rank may wait for others at a time; 0: for ever
+  TransportOptions transport;
+  std::string spin;           ///< "F,B" in TFLOP/s: kernels that only take their time; empty: kernels compute
+  int spin_free = 16;         ///< multiprocessors that those leave free
+  bool compute_only = false;  ///< also times passes without their transfers
+  std::string dump;           ///< file; empty: none
+  std::vector<std::filesystem::path> data;
+
+  int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
+};
+
+/// The command line of `annulus-bench attention`: lists of values, of which every combination is a case.
+struct SweepOptions {
+  AttentionOptions common;  ///< what has one value for all cases
+  std::vector<std::string> schedules = {"ring"}, layouts = {"zigzag"}, masks = {"causal"}, dtypes = {"f32"};
+  std::vector<std::int64_t> tokens = {4096};
+  std::vector<std::int64_t> tokens_per_rank;  ///< in the place of tokens: weak scaling
+  std::vector<int> ranks, heads = {8}, kv_heads = {0};
+  std::string pass = "both", overlap = "on", placement, check = "none";
+  int ranks_per_node = 0;
+  std::string topology = "measure";  ///< or "none", or a file
+  std::string json, csv, html;       ///< files; empty: none
+  bool resume = false;
+};
+
+/// Declares the command with its options, which land in `options` when the command line is parsed.
+CLI::App* add_attention_command(CLI::App& app, SweepOptions& options);
+
+/// Throws Error naming the option for what makes no sense in any case, before any rank talks to another.
+void check_options(const SweepOptions& options, int ranks);
+
+/// Every combination, in the order in which they are run; `ranks` is the size of the job.
+std::vector<AttentionOptions> cases_of(const SweepOptions& options, int ranks);
+
+}  // namespace annulus::bench

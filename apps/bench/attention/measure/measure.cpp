@@ -1,0 +1,195 @@
+#include "bench/attention/measure/measure.hpp"
+
+#include <algorithm>
+
+#include <annulus/trace/recorder.hpp>
+
+#include "bench/attention/measure/dump.hpp"
+#include "bench/attention/measure/run.hpp"
+
+namespace annulus::bench {
+
+using plan::Pass;
+
+namespace {
+
+template <class T>
+CheckResult check_whole(const Case& c, comm::Communicator& communicator, Run<T>& run, double limit) {
+  // The reference is slow: whoever limits waits gives it an hour.
+  const comm::Watch::Limit limited = std::chrono::seconds(c.options.stall_limit);
+  const comm::Watch::Doing doing(
+      communicator.watch(), "the check, for which rank 0 computes the reference",
+      limited.count() == 0 ? limited : std::max<comm::Watch::Limit>(limited, std::chrono::hours(1)));
+  const auto tensors = run.gather_all();
+  CheckResult result;
+  if (communicator.rank() == 0) result = compare(c.problem, run.scale(), limit, tensors);
+  // The others need to know the outcome alone.
+  const int passed = communicator.all_reduce_value<std::int32_t>(
+      communicator.rank() == 0 && !result.passed() ? 0 : 1, comm::ReduceOp::min);
+  if (communicator.rank() != 0 && passed == 0) result.errors["of rank 0"] = limit + 1;
+  result.tolerance = limit;
+  return result;
+}
+
+template <class T>
+std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator, Run<T>& run) {
+  const AttentionOptions& o = c.options;
+  if (!o.dump.empty()) {
+    trace::record(
+        o.dump, communicator, {c.problem.batch, c.problem.mask.tokens()},
+        [&](io::FileWriter& file) { describe_dump(file, c, run.scale(), machinery_of(c, communicator)); },
+        [&](trace::Recorder& recorder) { run.record(recorder); });
+  }
+  if (o.check == Check::none) return std::nullopt;
+  const double limit = o.tolerance.value_or(tolerance(c.problem.activation));
+  const bool whole =
+      o.check == Check::reference || (o.check == Check::automatic && is_quickly_checked(c.problem));
+  if (whole) return check_whole(c, communicator, run, limit);
+  return CheckResult{limit, run.sampled_errors(), "sampled", sampled_rows_of(c.problem.mask.tokens())};
+}
+
+/// The slowest rank's time of what all ranks do at once.
+template <class Action>
+double time_together(comm::Communicator& communicator, double& mine, const Action& action) {
+  communicator.barrier();
+  const Kokkos::Timer timer;
+  action();
+  mine = timer.seconds();
+  return communicator.all_reduce_value(mine, comm::ReduceOp::max);
+}
+
+template <class T>
+void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, Report& report,
+                 RankRecord& record) {
+  std::array<Times, 2> mine, waiting;
+  std::array<double, 2> all{}, waited{};
+  const std::vector<Pass> passes = passes_of(c.options);
+  for (const Pass pass : passes) {
+    if (c.options.warm_up > 0) run.run_kernel(pass);
+  }
+  for (int r = 0; r < c.options.repetitions; ++r) {
+    for (const Pass pass : passes) {
+      const std::size_t p = index_of(pass);
+      double seconds = 0;
+      report.passes[p].kernel_seconds.add(
+          time_together(communicator, seconds, [&] { run.run_kernel(pass); }));
+      const double before = run.waited();
+      report.passes[p].seconds.add(time_together(communicator, seconds, [&] { run.run(pass); }));
+      mine[p].add(seconds);
+      waiting[p].add(run.waited() - before);
+      all[p] += seconds;
+      waited[p] += run.waited() - before;
+    }
+  }
+  for (const Pass pass : passes) {
+    const std::size_t p = index_of(pass);
+    PassRecord& rank = record.passes[p];
+    rank.least_seconds = mine[p].least();
+    rank.median_seconds = mine[p].median();
+    rank.most_seconds = mine[p].most();
+    rank.waiting_seconds = waiting[p].median();
+    rank.waiting_share = waited[p] / all[p];
+    rank.kernel_pairs = run.kernel_pairs();
+  }
+}
+
+/// The same passes without their transfers: their times are added up in `report`.
+template <class T>
+void time_computes(const Case& c, comm::Communicator& communicator, Run<T>& run, Report& report) {
+  run.set_transfers(false);
+  for (int r = -c.options.warm_up; r < c.options.repetitions; ++r) {
+    for (const Pass pass : passes_of(c.options)) {
+      double mine = 0;
+      const double seconds = time_together(communicator, mine, [&] { run.run(pass); });
+      if (r >= 0) report.passes[index_of(pass)].compute_seconds.add(seconds);
+    }
+  }
+  run.set_transfers(true);
+}
+
+void add_traffic(const plan::Plan& plan, int rank, PassRecord& record) {
+  const plan::Traffic traffic = plan::traffic(plan, rank);
+  record.sent_bytes = traffic.sent_bytes;
+  record.received_bytes = traffic.received_bytes;
+  record.sent_bytes_between_nodes = traffic.sent_bytes_between_nodes;
+  record.pairs = traffic.pairs * plan.problem.batch;
+}
+
+template <class T>
+Report measure_as(const Case& c, comm::Communicator& communicator, const Machine& machine) {
+  const typename Run<T>::Exec exec;
+  Report report{.of = c,
+                .on = machinery_of(c, communicator),
+                .passes = {},
+                .predicted_on = {},
+                .ranks = {},
+                .check = {}};
+  Run<T> run(exec, communicator, c);
+  const bool looked_at = c.options.check != Check::none || !c.options.dump.empty();
+  for (int i = 0; i < c.options.warm_up || (i == 0 && looked_at); ++i) {
+    for (const Pass pass : passes_of(c.options)) run.run(pass);
+    if (i == 0) report.check = check(c, communicator, run);
+  }
+  RankRecord mine;
+  reset_memory_peaks();
+  time_passes(c, communicator, run, report, mine);
+  if (c.options.compute_only) time_computes(c, communicator, run, report);
+  add_traffic(c.forward, communicator.rank(), mine.passes[index_of(Pass::forward)]);
+  add_traffic(c.backward, communicator.rank(), mine.passes[index_of(Pass::backward)]);
+  mine.peak_bytes = memory_use().peak;
+  mine.peak_device_bytes = memory_use(MemoryKind::device).peak;
+  mine.peak_resident_bytes = peak_resident_bytes();
+  report.ranks.resize(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(Queue(HostExec()), &mine, report.ranks.data(), sizeof mine);
+  if (communicator.rank() == 0) {
+    predict(report, machine);
+    report.theoretical_speedup = theoretical_maximum_speedup(c.problem);
+  }
+  return report;
+}
+
+/// Calls `visit` with a value of the case's type.
+template <class Visit>
+auto with_type(const Case& c, const Visit& visit) {
+  switch (c.problem.activation) {
+    case DType::bf16:
+      return visit(bfloat16());
+    case DType::f16:
+      return visit(float16());
+    default:
+      return visit(float());
+  }
+}
+
+attention::Kernel asked_kernel(const Case& c) {
+  return attention::parse_kernel(c.options.kernel, "--kernel");
+}
+
+attention::Kernel kernel_of(const Case& c) {
+  return with_type(c, [&]<class T>(T) {
+    return attention::kernel_for<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
+  });
+}
+
+}  // namespace
+
+Machinery machinery_of(const Case& c, const comm::Communicator& communicator) {
+  using Exec = Kokkos::DefaultExecutionSpace;
+  return {.communicator = communicator.description(),
+          .execution_space = Exec::name(),
+          .kernel = c.options.spin.empty() ? std::string(name_of(kernel_of(c))) : "spin",
+          .threads = Exec().concurrency()};
+}
+
+std::string kernel_warning(const Case& c) {
+  if (!c.options.spin.empty()) return {};
+  return with_type(c, [&]<class T>(T) {
+    return attention::slow_kernel_warning<typename Run<T>::Exec, T>(c.options.head_dim, asked_kernel(c));
+  });
+}
+
+Report measure(const Case& c, comm::Communicator& communicator, const Machine& machine) {
+  return with_type(c, [&]<class T>(T) { return measure_as<T>(c, communicator, machine); });
+}
+
+}  // namespace annulus::bench

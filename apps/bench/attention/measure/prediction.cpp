@@ -1,0 +1,96 @@
+#include "bench/attention/measure/prediction.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include <annulus/base/division.hpp>
+#include <annulus/measure/cluster.hpp>
+
+#include "bench/attention/measure/rates.hpp"
+#include "common/checks.hpp"
+
+namespace annulus::bench {
+
+using plan::Pass;
+
+namespace {
+
+/// Σ over the rounds of a ring of the work of the busiest rank (Striped Attention, Algorithm 1).
+double ring_rounds(const plan::Problem& problem, const Layout& layout) {
+  const int ranks = problem.ranks();
+  std::vector<PositionMap> shards;
+  for (int rank = 0; rank < ranks; ++rank) shards.push_back(layout.shard(problem.mask.tokens(), ranks, rank));
+  double sum = 0;
+  for (int round = 0; round < ranks; ++round) {
+    std::int64_t most = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto from = static_cast<std::size_t>((rank - round + ranks) % ranks);
+      most = std::max(most, problem.mask.pairs(shards[static_cast<std::size_t>(rank)], shards[from]));
+    }
+    sum += static_cast<double>(most);
+  }
+  return sum;
+}
+
+}  // namespace
+
+Machine read_machine(const std::string& topology) {
+  if (topology == "none") return {std::nullopt, false, "none, as --topology says"};
+  Machine machine;
+  machine.cluster = simulate::read_cluster(topology);
+  // A file without kernels gets those of default_cluster, which are no kernels of this machine.
+  machine.has_kernels = machine.cluster->kernels != simulate::default_cluster().kernels;
+  machine.source =
+      "links of " + topology + (machine.has_kernels ? " and its kernel rates" : ", kernel rates of this run");
+  return machine;
+}
+
+simulate::Cluster measure_machine(comm::Communicator& communicator, const AttentionOptions& o, bool kernels) {
+  const measure::LinkMeasurement links = measure::measure_links(communicator, measure::quick_links());
+  measure::KernelMeasurement rates;
+  if (kernels) {
+    measure::KernelOptions shape;
+    shape.head_dims = {o.head_dim};
+    shape.dtypes = {app::parse_storage(o.dtype)};
+    shape.rows = {ceil_divide(o.tokens, o.ranks)};
+    shape.masks = {measure::BlockMask::full};
+    shape.heads = o.heads;
+    shape.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
+    shape.kernel = attention::parse_kernel(o.kernel, "--kernel");
+    rates = measure::measure_kernels(communicator, shape);
+  }
+  return measure::to_cluster(communicator.topology(), links, rates).cluster;
+}
+
+void predict(Report& report, const Machine& machine) {
+  simulate::Cluster cluster = machine.cluster.value_or(simulate::default_cluster());
+  bool has_rates = true;
+  for (const Pass pass : passes_of(report.of.options)) {
+    if (machine.has_kernels) break;
+    const double rate = 1e9 * rates_of(report, pass).kernel_gflops_per_rank;
+    has_rates = has_rates && rate > 0;
+    if (rate <= 0) continue;
+    std::erase_if(cluster.kernels, [pass](const simulate::KernelRate& k) { return k.pass == pass; });
+    cluster.kernels.push_back({pass, report.of.problem.head_dim, 0, rate, {}});
+  }
+  report.predicted_on = machine.source;
+  if (!has_rates) report.predicted_on += "; the local kernel has nothing to compute on a block of one shard";
+  for (const Pass pass : passes_of(report.of.options)) {
+    const plan::Plan& plan = pass == Pass::forward ? report.of.forward : report.of.backward;
+    const simulate::Simulation simulation =
+        simulate::simulate(report.of.options.overlap ? plan : simulate::without_overlap(plan), cluster);
+    PassReport& p = report.passes[index_of(pass)];
+    p.imbalance = simulation.imbalance;
+    if (!machine.cluster || !has_rates) continue;
+    p.prediction = Prediction{simulation.time, 0};
+    for (const simulate::RankSummary& rank : simulation.ranks)
+      p.prediction->exposed_seconds += rank.waiting / static_cast<double>(simulation.ranks.size());
+  }
+}
+
+double theoretical_maximum_speedup(const plan::Problem& problem) {
+  const double here = ring_rounds(problem, problem.layout);
+  return here > 0 ? ring_rounds(problem, Layout(Layout::Kind::contiguous)) / here : 1.0;
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/core/memory.hpp>
+#include <annulus/plan/plan.hpp>
+#include <annulus/simulate/simulate.hpp>
+
+#include "bench/attention/cases/case.hpp"
+#include "bench/attention/check/verify.hpp"
+#include "bench/common/times.hpp"
+
+namespace annulus::bench {
+
+/// One pass on one rank. Plain numbers: ranks send it as bytes.
+struct PassRecord {
+  double least_seconds = 0, median_seconds = 0, most_seconds = 0;  ///< over the repetitions
+  double waiting_seconds = 0;  ///< the median: transfers that compute did not hide
+  double waiting_share = 0;    ///< of the time of all repetitions
+  std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_between_nodes = 0;
+  std::int64_t pairs = 0;         ///< unmasked (query, key, head) of the whole batch
+  std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (Run::run_kernel)
+};
+
+struct RankRecord {
+  std::array<PassRecord, 2> passes;  ///< forward, backward
+  using Peaks = std::array<std::int64_t, memory_category_count>;
+  Peaks peak_bytes{}, peak_device_bytes{};
+  std::int64_t peak_resident_bytes = 0;
+};
+
+/// What the simulator says of a pass.
+struct Prediction {
+  double seconds = 0;
+  double exposed_seconds = 0;  ///< the mean of the ranks
+};
+
+/// A pass of all ranks.
+struct PassReport {
+  Times seconds;          ///< of the slowest rank, by repetition
+  Times kernel_seconds;   ///< likewise, of the local kernel alone, on all ranks at once
+  Times compute_seconds;  ///< likewise, of the pass without its transfers (--compute-only); else none
+  simulate::Imbalance imbalance;
+  std::optional<Prediction> prediction;
+};
+
+/// What moves and computes a case.
+struct Machinery {
+  std::string communicator, execution_space;
+  std::string kernel;  ///< of the local attention: that which runs, never "automatic"; "spin" with --spin
+  int threads = 1;     ///< of a rank
+};
+
+/// What rank 0 knows of a case at the end.
+struct Report {
+  const Case& of;
+  Machinery on;
+  std::array<PassReport, 2> passes;  ///< forward, backward
+  std::string predicted_on;        ///< where links and kernel rates come from, or why there is no prediction
+  double theoretical_speedup = 1;  ///< Striped Attention's maximum (prediction.hpp)
+  std::vector<RankRecord> ranks;
+  std::optional<CheckResult> check;
+};
+
+/// Passes that a case runs.
+std::vector<plan::Pass> passes_of(const AttentionOptions& options);
+
+constexpr std::size_t index_of(plan::Pass pass) {
+  return static_cast<std::size_t>(pass);
+}
+
+/// Largest share of the pairs over the mean share: 1 is perfect.
+double imbalance(const Report& report, plan::Pass pass);
+
+/// The object of one case (docs/formats/annulus-bench.md).
+nlohmann::json to_json(const Report& report);
+
+/// "config" and "topology" of the object of a case that has not been run: what --resume compares.
+nlohmann::json config_json(const Case& c, const Machinery& on);
+
+/// A table for people: rank by rank.
+std::string to_table(const Report& report);
+
+}  // namespace annulus::bench

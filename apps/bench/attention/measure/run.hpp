@@ -1,0 +1,217 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <annulus/attention/mask_on.hpp>
+#include <annulus/comm/communicator.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/distributed/attention.hpp>
+#include <annulus/emulate/spin.hpp>
+#include <annulus/trace/recorder.hpp>
+
+#include "bench/attention/cases/case.hpp"
+#include "bench/attention/check/global.hpp"
+#include "bench/attention/check/sampled_check.hpp"
+#include "bench/attention/local/passes.hpp"
+
+namespace annulus::bench {
+
+/// Inputs and results of one rank, and the attention between them.
+template <class T>
+class Run {
+ public:
+  using Exec = Kokkos::DefaultExecutionSpace;
+
+  Run(const Exec& exec, comm::Communicator& communicator, const Case& c)
+      : exec_(exec),
+        communicator_(communicator),
+        problem_(c.problem),
+        has_backward_(c.options.backward),
+        kernel_(attention::parse_kernel(c.options.kernel, "--kernel")),
+        stand_in_(stand_in(c.options)),
+        source_(inputs_of(c, communicator.rank())),
+        rows_(source_.values.positions.count),
+        mask_(exec, problem_.mask),
+        q_(input(Tensor::q)),
+        k_(input(Tensor::k)),
+        v_(input(Tensor::v)),
+        d_out_(has_backward_ ? input(Tensor::d_o) : Input()),
+        out_(result(Tensor::o)),
+        dq_(result(Tensor::dq)),
+        dk_(result(Tensor::dk)),
+        dv_(result(Tensor::dv)),
+        lse_(statistic("lse")),
+        d_(has_backward_ ? statistic("d") : Rows()),
+        attention_(exec, communicator, c.forward, c.backward, settings(c)) {}
+
+  float scale() const { return static_cast<float>(1.0 / std::sqrt(problem_.head_dim)); }
+
+  void run(plan::Pass pass) {
+    if (pass == plan::Pass::forward) {
+      attention_.forward(exec_, {.q = *q_, .k = *k_, .v = *v_, .scale = scale(), .out = *out_, .lse = *lse_});
+    } else {
+      attention_.backward(exec_, {.q = *q_,
+                                  .k = *k_,
+                                  .v = *v_,
+                                  .scale = scale(),
+                                  .out = *out_,
+                                  .lse = *lse_,
+                                  .d_out = *d_out_,
+                                  .dq = *dq_,
+                                  .dk = *dk_,
+                                  .dv = *dv_});
+    }
+    exec_.fence("annulus::bench: a pass is done");
+  }
+
+  /// Seconds that this rank has waited for transfers since it was made.
+  double waited() const { return attention_.times().waiting; }
+
+  /// false: passes leave their transfers out from now on, and their results have no meaning.
+  void set_transfers(bool transfers) { attention_.set_transfers(transfers); }
+
+  /// The local kernel alone, on a block of the size of this rank's shard: as many rows from the start of the
+  /// sequence on, under the same mask. The values do not matter; it writes to the results of the pass, which
+  /// is to be run behind it.
+  void run_kernel(plan::Pass pass) {
+    const PositionMap block = kernel_block();
+    if (block.empty()) return;
+    if (stand_in_) {
+      const Queue queue(exec_);
+      stand_in_({pass, kernel_pairs(), rows_, rows_, &queue});
+      return exec_.fence("annulus::bench: the stand-in of a kernel is done");
+    }
+    const attention::Operands<T, Exec> in{*q_, *k_, *v_, block, block, mask_.rule(), scale()};
+    if (pass == plan::Pass::forward) {
+      run_local_forward<Exec, T>(exec_, in, *out_, *lse_, kernel_);
+    } else {
+      run_local_backward<Exec, T>(
+          exec_, in, *out_, *d_,
+          {.d_out = *d_out_, .lse = *lse_, .d = *d_, .dq = *dq_, .dk = *dk_, .dv = *dv_}, kernel_);
+    }
+  }
+  /// (query, key, head) triples that run_kernel computes.
+  std::int64_t kernel_pairs() const {
+    const PositionMap block = kernel_block();
+    return problem_.mask.pairs(block, block) * problem_.heads * problem_.batch;
+  }
+
+  /// All inputs and results on rank 0; collective.
+  std::map<plan::Tensor, GlobalTensor> gather_all() {
+    std::map<Tensor, GlobalTensor> all;
+    const auto add = [&](Tensor tensor, const auto& owned) {
+      all[tensor] = gather(communicator_, problem_, tensor, to_floats(owned.view()));
+    };
+    add(Tensor::q, q_);
+    add(Tensor::k, k_);
+    add(Tensor::v, v_);
+    add(Tensor::o, out_);
+    add(Tensor::lse, lse_);
+    if (!has_backward_) return all;
+    add(Tensor::d_o, d_out_);
+    add(Tensor::dq, dq_);
+    add(Tensor::dk, dk_);
+    add(Tensor::dv, dv_);
+    return all;
+  }
+
+  /// Inputs and results by the names of plan::name_of, except that o is "out"; collective.
+  void record(trace::Recorder& recorder) {
+    recorder.set_rows(0, source_.values.positions);
+    recorder.rows(exec_, "q", *q_);
+    recorder.rows(exec_, "k", *k_);
+    recorder.rows(exec_, "v", *v_);
+    recorder.rows(exec_, "out", *out_);
+    recorder.rows(exec_, "lse", *lse_);
+    if (!has_backward_) return;
+    recorder.rows(exec_, "do", *d_out_);
+    recorder.rows(exec_, "dq", *dq_);
+    recorder.rows(exec_, "dk", *dk_);
+    recorder.rows(exec_, "dv", *dv_);
+  }
+
+  /// Relative errors of sampled rows; collective.
+  std::map<std::string, double> sampled_errors() {
+    const auto host = [](const auto& owned) {
+      return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), owned.view());
+    };
+    const HostTensors<T> tensors{source_.values.positions,
+                                 host(q_),
+                                 host(k_),
+                                 host(v_),
+                                 host(d_out_),
+                                 host(out_),
+                                 host(dq_),
+                                 host(dk_),
+                                 host(dv_),
+                                 host(lse_)};
+    return bench::sampled_errors<T>(communicator_, problem_, scale(), tensors, has_backward_);
+  }
+
+ private:
+  using Tensor = plan::Tensor;
+  using Input = Owned<Array4<T, Exec>>;
+  using Result = Owned<Array4<float, Exec>>;
+  using Rows = Owned<Array3<float, Exec>>;
+
+  static std::function<void(const distributed::Work&)> stand_in(const AttentionOptions& o) {
+    if (o.spin.empty()) return {};
+    emulate::Spin spin = emulate::parse_spin(o.spin, "--spin");
+    spin.free_multiprocessors = o.spin_free;
+    return emulate::spinning_kernel(spin, o.head_dim);
+  }
+
+  distributed::Settings settings(const Case& c) const {
+    distributed::Settings settings;
+    settings.stand_in = stand_in_;
+    settings.kernel = attention::parse_kernel(c.options.kernel, "--kernel");
+    settings.overlap = c.options.overlap;
+    settings.stall_limit = std::chrono::seconds(c.options.stall_limit);
+    return settings;
+  }
+
+  PositionMap kernel_block() const { return Layout().shard(rows_, 1, 0); }
+
+  Input input(Tensor tensor) const {
+    if (stand_in_) {  // which reads no values: making them takes the host longer than all else
+      const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
+      return Input::zeroed(exec_, MemoryCategory::activations,
+                           "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch, heads,
+                           rows_, problem_.head_dim);
+    }
+    return make_input<Exec, T>(exec_, problem_, tensor,
+                               tensor == Tensor::d_o ? source_.gradient : source_.values);
+  }
+  Result result(Tensor tensor) const {
+    const bool gradient = plan::is_gradient(tensor);
+    if (gradient && !has_backward_) return {};
+    const int heads = plan::is_query_side(tensor) ? problem_.heads : problem_.kv_heads;
+    return Result::uninitialized(exec_, gradient ? MemoryCategory::gradients : MemoryCategory::activations,
+                                 "annulus::bench::" + std::string(plan::name_of(tensor)), problem_.batch,
+                                 heads, rows_, problem_.head_dim);
+  }
+  Rows statistic(const std::string& name) const {
+    return Rows::uninitialized(exec_, MemoryCategory::activations, "annulus::bench::" + name, problem_.batch,
+                               problem_.heads, rows_);
+  }
+
+  Exec exec_;
+  comm::Communicator& communicator_;
+  const plan::Problem& problem_;
+  bool has_backward_;
+  attention::Kernel kernel_;
+  std::function<void(const distributed::Work&)> stand_in_;  // of --spin; else empty
+  Inputs source_;
+  std::int64_t rows_;
+  attention::MaskOn<Exec> mask_;
+  Input q_, k_, v_, d_out_;
+  Result out_, dq_, dk_, dv_;
+  Rows lse_, d_;
+  distributed::Attention<Exec, T> attention_;
+};
+
+}  // namespace annulus::bench

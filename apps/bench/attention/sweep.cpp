@@ -1,0 +1,288 @@
+#include "bench/attention/sweep.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/comm/communicator.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/simulate/choose.hpp>
+
+#include "bench/attention/local_attention.hpp"
+#include "bench/attention/measure/measure.hpp"
+#include "bench/attention/results.hpp"
+#include "bench/report/columns.hpp"
+#include "common/command_line.hpp"
+
+namespace annulus::bench {
+
+namespace {
+
+/// The first ranks of a topology.
+Topology first_of(const Topology& all, int ranks) {
+  std::vector<int> nodes;
+  for (int node = 0; node < all.nodes() && ranks > 0; ++node) {
+    nodes.push_back(std::min(ranks, all.ranks_on(node)));
+    ranks -= nodes.back();
+  }
+  return Topology(nodes);
+}
+
+std::string name_of(const AttentionOptions& o) {
+  return fmt::format("{} {} {}, {} tokens, {} heads ({} kv), {}, {} ranks{}{}", o.schedule, o.layout, o.mask,
+                     o.tokens, o.heads, o.key_value_heads(), o.dtype, o.ranks,
+                     o.overlap ? "" : ", without overlap",
+                     o.spin.empty() ? "" : fmt::format(", kernels spin ({} TFLOP/s)", o.spin));
+}
+
+constexpr std::string_view measured_source = "links and kernel rates of this run";
+
+bool is_planned(const AttentionOptions& o) {
+  return o.schedule == simulate::automatic || o.layout == simulate::automatic;
+}
+
+/// All cases, one after the other, on all ranks of the job.
+class Sweep {
+ public:
+  Sweep(const SweepOptions& options, comm::Communicator& world)
+      : options_(options), world_(world), cases_(cases_of(options, world.size())) {
+    if (world.rank() == 0) results_.emplace(options, cases_.size() > 1);
+  }
+
+  int run() {
+    if (options_.topology != "measure") machine_of(cases_.front());  // a bad file is told first
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      const auto made = make(cases_[i]);
+      if (const auto* reason = std::get_if<std::string>(&made)) {
+        require(cases_.size() > 1, "{}", *reason);
+        if (world_.rank() == 0) refuse(i, *reason);
+      } else {
+        run(i, std::get<Case>(made));
+      }
+    }
+    if (world_.rank() == 0 && cases_.size() > 1) print_end();
+    return failed_ ? 1 : 0;
+  }
+
+ private:
+  /// The ranks of a case, or those that have no part in it.
+  comm::Communicator& part(int ranks) {
+    if (ranks == world_.size()) return world_;
+    auto& made = parts_[ranks];
+    if (!made) made = world_.split(world_.rank() < ranks ? 0 : 1, world_.rank());
+    return *made;
+  }
+
+  /// What predictions and `auto` stand on: the same on all ranks of the job.
+  const Machine& machine_of(const AttentionOptions& o) {
+    const bool measured = options_.topology == "measure";
+    const bool planned = is_planned(o);
+    std::string key = measured ? fmt::format("{}", o.ranks) : "";
+    if (measured && planned)
+      key += fmt::format(" {} {} {} {}", o.dtype, o.tokens, o.heads, o.key_value_heads());
+    const auto [entry, is_new] = machines_.try_emplace(key);
+    if (!is_new) return entry->second;
+    if (!measured) return entry->second = read_machine(options_.topology);
+    std::string text;
+    comm::Communicator& members = part(o.ranks);
+    if (world_.rank() < o.ranks) text = simulate::to_text(measure_machine(members, o, planned));
+    wait_for(o.ranks, 0);
+    auto size = static_cast<std::int64_t>(text.size());
+    const Queue queue{HostExec()};
+    world_.broadcast(queue, &size, sizeof size, 0);
+    text.resize(static_cast<std::size_t>(size));
+    world_.broadcast(queue, text.data(), text.size(), 0);
+    return entry->second = {simulate::parse_cluster(text, "the measured cluster"), false,
+                            std::string(measured_source)};
+  }
+
+  /// Machine::source without measuring.
+  std::string source_of_predictions(const AttentionOptions& o) {
+    return options_.topology == "measure" ? std::string(measured_source) : machine_of(o).source;
+  }
+
+  /// The case, or why it cannot be served. The same on all ranks.
+  std::variant<Case, std::string> make(const AttentionOptions& o) {
+    const bool has_kernel = o.heads % o.key_value_heads() == 0;  // else make_case says what is wrong
+    const simulate::Cluster cluster =
+        is_planned(o) && has_kernel ? machine_of(o).cluster.value() : simulate::default_cluster();
+    std::variant<Case, std::string> made;
+    try {
+      made = make_case(o, first_of(world_.topology(), o.ranks), cluster);
+    } catch (const Error& error) {
+      made = std::string(error.what());
+    }
+    // Files may be there on one machine and not on another: then the ranks that lack one say so.
+    const bool refused = made.index() == 1;
+    const auto some = world_.all_reduce_value<std::int32_t>(refused ? 1 : 0, comm::ReduceOp::max);
+    const auto all = world_.all_reduce_value<std::int32_t>(refused ? 1 : 0, comm::ReduceOp::min);
+    if (some != all) {
+      if (refused) fail("{}", std::get<std::string>(made));
+      world_.barrier();  // those ranks end all
+    }
+    return made;
+  }
+
+  /// Another case of the sweep is what `auto` stands for here.
+  bool is_repeated(const AttentionOptions& asked, const AttentionOptions& chosen) {
+    if (!is_planned(asked)) return false;
+    const std::string name = name_of(chosen);
+    const bool listed = std::any_of(cases_.begin(), cases_.end(),
+                                    [&](const AttentionOptions& other) { return name_of(other) == name; });
+    return listed || !chosen_.insert(name).second;
+  }
+
+  void run(std::size_t i, const Case& c) {
+    const AttentionOptions& o = c.options;
+    if (is_repeated(cases_[i], o)) {
+      if (world_.rank() == 0) {
+        tell(i, fmt::format("{} stands for {}, a case of its own", name_of(cases_[i]), name_of(o)));
+      }
+      return;
+    }
+    comm::Communicator& members = part(o.ranks);
+    const nlohmann::json* const earlier =
+        world_.rank() == 0 ? results_->earlier(c, machinery_of(c, members), source_of_predictions(o))
+                           : nullptr;
+    const bool is_done =
+        world_.all_reduce_value<std::int32_t>(earlier != nullptr ? 1 : 0, comm::ReduceOp::max);
+    if (world_.rank() == 0) tell(i, fmt::format("{}{}", name_of(o), is_done ? ": done before" : ""));
+    if (is_done) {
+      if (world_.rank() == 0) keep(nlohmann::json(*earlier));
+      return;
+    }
+    if (world_.rank() == 0) warn(c);
+    const Machine& machine = machine_of(cases_[i]);
+    std::int32_t failed = 0;
+    if (world_.rank() < o.ranks) {
+      const Report report = measure(c, members, machine);
+      failed = report.check && !report.check->passed() ? 1 : 0;
+      if (world_.rank() == 0) {
+        if (cases_.size() == 1) fmt::print("{}", to_table(report));
+        keep(to_json(report));
+        if (failed != 0) spdlog::error("--check failed: a relative error is beyond the tolerance");
+      }
+    }
+    failed = wait_for(o.ranks, failed);
+    failed_ = failed_ || failed != 0;
+  }
+
+  /// Ranks that have no part in a case wait for rank 0 without taking a core from the others, as a collective
+  /// that spins would. Returns what rank 0 gives.
+  std::int32_t wait_for(int members, std::int32_t outcome) {
+    const Queue queue{HostExec()};
+    if (world_.rank() >= members) {
+      const comm::Watch::Doing doing(world_.watch(), "no part in the case that is running");
+      const std::array<comm::Receive, 1> receive{{{&outcome, sizeof outcome, 0}}};
+      comm::Request request = world_.exchange(queue, {}, receive);
+      while (!request.test()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    } else if (world_.rank() == 0 && members < world_.size()) {
+      std::vector<comm::Send> sends;
+      for (int rank = members; rank < world_.size(); ++rank)
+        sends.push_back({&outcome, sizeof outcome, rank});
+      world_.exchange(queue, sends, {}).wait();
+    }
+    return outcome;
+  }
+
+  // Rank 0 alone.
+
+  void tell(std::size_t i, const std::string& text) const {
+    if (cases_.size() > 1) spdlog::info("case {} of {}: {}", i + 1, cases_.size(), text);
+  }
+
+  // Once a reason, not once a case.
+  void warn(const Case& c) {
+    const std::string warning = kernel_warning(c);
+    if (!warning.empty() && warned_.insert(warning).second)
+      spdlog::warn("{} (--kernel tensor_cores makes an error of this)", warning);
+  }
+
+  void refuse(std::size_t i, const std::string& reason) {
+    tell(i, fmt::format("{}: refused: {}", name_of(cases_[i]), reason));
+    results_->refuse(cases_[i], reason);
+  }
+
+  void keep(nlohmann::json of_case) {
+    results_->add(std::move(of_case));
+    if (cases_.size() == 1) return;
+    const std::vector<nlohmann::json> last{results_->cases().back()};
+    if (results_->cases().size() == 1) print_line([](const Column& column) { return column.heading; });
+    for_passes(last, [&](const nlohmann::json& of, const std::string& pass) {
+      print_line([&](const Column& column) { return text_of(column, value_of(column, of, pass)); });
+    });
+  }
+
+  template <class Text>
+  static void print_line(const Text& text_of_column) {
+    constexpr std::array<const char*, 3> first = {"schedule", "layout", "mask"};
+    std::string line;
+    for (const Column& column : columns()) {
+      if (column.heading == nullptr) continue;
+      const bool is_left = std::find(first.begin(), first.end(), std::string(column.name)) != first.end();
+      const std::size_t width = std::max<std::size_t>(std::string(column.heading).size(), is_left ? 16 : 8);
+      line += is_left ? fmt::format("{:<{}}  ", text_of_column(column), width)
+                      : fmt::format("{:>{}}  ", text_of_column(column), width);
+    }
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  }
+
+  void print_end() const {
+    int failed = 0;
+    for (const nlohmann::json& c : results_->cases())
+      failed += c["check"].is_object() && c["check"]["passed"] == false ? 1 : 0;
+    fmt::print("{} cases, {} refused, {} failed their check\n", results_->cases().size(),
+               results_->refused().size(), failed);
+    for (const nlohmann::json& r : results_->refused()) {
+      fmt::print("refused: {} {} {}, {} tokens, {} ranks: {}\n", r["schedule"].get<std::string>(),
+                 r["layout"].get<std::string>(), r["mask"].get<std::string>(),
+                 r["tokens"].get<std::int64_t>(), r["ranks"].get<int>(), r["reason"].get<std::string>());
+    }
+  }
+
+  const SweepOptions& options_;
+  comm::Communicator& world_;
+  std::vector<AttentionOptions> cases_;
+  std::map<int, std::unique_ptr<comm::Communicator>> parts_;
+  std::map<std::string, Machine> machines_;
+  std::set<std::string> chosen_;    // what `auto` has stood for
+  std::set<std::string> warned_;    // of slow kernels
+  std::optional<Results> results_;  // on rank 0
+  bool failed_ = false;
+};
+
+}  // namespace
+
+int run_attention(const CLI::App& command, const SweepOptions& options, const comm::MpiEnvironment& mpi) {
+  check_options(options, mpi.size());
+  if (mpi.rank() == 0) {
+    for (const std::string& file : {options.json, options.csv, options.html, options.common.dump})
+      if (!file.empty()) io::require_writable(file);
+  }
+  if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
+  mpi.limit_waits(std::chrono::seconds(options.common.stall_limit));
+  constexpr std::array<std::string_view, 6> files = {"--json", "--csv",  "--html",
+                                                     "--dump", "--data", "--topology"};
+  comm::Facts facts = app::command_facts(command, files);
+  const bool is_file = options.topology != "measure" && options.topology != "none";
+  facts.add("what --topology stands for", is_file ? "a file" : options.topology,
+            "start every rank with the same arguments");
+  comm::require_agreement(*mpi.world(1), facts);
+  const auto world = options.common.transport.connect(mpi, options.ranks_per_node);
+  return Sweep(options, *world).run();
+}
+
+}  // namespace annulus::bench

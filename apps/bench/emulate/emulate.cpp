@@ -1,0 +1,182 @@
+#include "bench/emulate/emulate.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <optional>
+
+#include <annulus/base/error.hpp>
+#include <annulus/emulate/emulate.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/simulate/simulate.hpp>
+
+#include "bench/emulate/report.hpp"
+#include "common/checks.hpp"
+#include "common/topology.hpp"
+
+namespace annulus::bench {
+
+using plan::Pass;
+
+CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
+  CLI::App* command = app.add_subcommand(
+      "emulate",
+      "Runs schedules on an emulated cluster, without mpirun: ranks are threads, links have the cluster's "
+      "speed and "
+      "kernels sleep as long as its kernels take. Shows what the simulator predicts beside it "
+      "(docs/emulation.md).");
+  command->option_defaults()->always_capture_default();
+  command->add_option("--ranks", o.ranks, "Ranks; 0: those of the topology file, else 8");
+  command->add_option("--ranks-per-node", o.ranks_per_node,
+                      "Of them on one node; 0: as the topology file says, else 8");
+  command
+      ->add_option("--schedule", o.schedules,
+                   fmt::format("One or more of {}", fmt::join(plan::schedule_names(), ", ")))
+      ->expected(1, -1);
+  command
+      ->add_option("--layout", o.layouts,
+                   "contiguous, zigzag, striped or block-striped:B; every schedule runs on each")
+      ->expected(1, -1);
+  command->add_option("--mask", o.mask, "full, causal, … (docs/masks.md)");
+  command->add_option("--tokens", o.tokens, "Length of the whole sequence; tensors are really there");
+  command->add_option("--heads", o.heads, "Query heads");
+  command->add_option("--kv-heads", o.kv_heads, "Key and value heads; 0: as many as query heads");
+  command->add_option("--head-dim", o.head_dim, "Width of a head");
+  command->add_option("--batch", o.batch, "Sequences");
+  command->add_option("--dtype", o.dtype, "Storage of Q, K, V and dO: f32, bf16 or f16");
+  command->add_option(
+      "--topology", o.topology,
+      "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
+      "H100's class");
+  command->add_option(
+      "--time-scale", o.time_scale,
+      "Everything takes so many times as long; 0: so long that the shortest pass takes half a "
+      "second");
+  command->add_option("--repetitions", o.repetitions, "Of each schedule; the fastest counts");
+  command->add_flag("--no-stand-in", o.no_stand_in, "Kernels compute, at this machine's speed");
+  command->add_option("--kernel", o.kernel,
+                      "Of --no-stand-in: automatic, portable, host_simd, mma or tensor_cores");
+  command->add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
+  command->add_option("--json", o.json, "Write the results to this file");
+  return command;
+}
+
+namespace {
+
+struct Plans {
+  plan::Plan forward, backward;
+};
+
+plan::Problem problem_of(const EmulateOptions& o, const simulate::Cluster& cluster) {
+  for (const auto& [option, value] : {std::pair<const char*, std::int64_t>{"--tokens", o.tokens},
+                                      {"--head-dim", o.head_dim},
+                                      {"--batch", o.batch},
+                                      {"--repetitions", o.repetitions}}) {
+    app::require_positive(option, value);
+  }
+  plan::Problem problem;
+  problem.topology = app::topology_of(o.ranks, o.ranks_per_node, cluster.topology, o.topology);
+  problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
+  problem.heads = o.heads;
+  problem.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
+  problem.head_dim = o.head_dim;
+  problem.batch = o.batch;
+  problem.activation = app::parse_storage(o.dtype);
+  problem.check();
+  return problem;
+}
+
+/// Rows for all schedules on all layouts, with what the simulator predicts; plans of those that can be
+/// served.
+std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationReport& report) {
+  std::vector<std::optional<Plans>> all;
+  for (const std::string& name : o.schedules) {
+    plan::check_schedule(name, "--schedule");
+    for (const std::string& layout : o.layouts) {
+      plan::Problem problem = report.problem;
+      problem.layout = Layout::parse(layout, "--layout");
+      EmulatedSchedule& row = report.schedules.emplace_back();
+      row.schedule = name;
+      row.layout = layout;
+      std::optional<Plans>& plans = all.emplace_back();
+      try {
+        plans = {plan::make_plan(name, problem, Pass::forward, "--schedule"),
+                 plan::make_plan(name, problem, Pass::backward, "--schedule")};
+      } catch (const Error& error) {
+        row.reason = error.what();
+        continue;
+      }
+      for (const plan::Plan* plan : {&plans->forward, &plans->backward}) {
+        const simulate::Simulation s =
+            simulate::simulate(report.overlap ? *plan : simulate::without_overlap(*plan), report.cluster);
+        EmulatedPass& pass = plan->pass == Pass::forward ? row.forward : row.backward;
+        pass.predicted = s.time;
+        for (const auto& rank : s.ranks)
+          pass.predicted_exposed = std::max(pass.predicted_exposed, rank.waiting);
+      }
+    }
+  }
+  return all;
+}
+
+/// See --time-scale.
+double scale_of(const EmulateOptions& o, const EmulationReport& report) {
+  require(std::isfinite(o.time_scale) && o.time_scale >= 0,
+          "--time-scale is {}: it must be positive, or 0 to choose it", o.time_scale);
+  if (o.time_scale > 0) return o.time_scale;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const EmulatedSchedule& s : report.schedules)
+    if (s.reason.empty()) shortest = std::min({shortest, s.forward.predicted, s.backward.predicted});
+  return std::isfinite(shortest) ? 0.5 / shortest : 1;
+}
+
+void add(EmulatedPass& pass, const emulate::Measured& measured, double scale) {
+  pass.seconds.push_back(measured.time / scale);
+  pass.exposed.push_back(*std::max_element(measured.waiting.begin(), measured.waiting.end()) / scale);
+}
+
+}  // namespace
+
+int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
+  require(mpi.size() == 1,
+          "annulus-bench emulate makes its ranks itself, as threads of one process: run it without mpirun "
+          "and say "
+          "--ranks");
+  if (!o.json.empty()) io::require_writable(o.json);
+  EmulationReport report;
+  report.origin = o.topology.empty() ? "default" : o.topology.string();
+  report.cluster = o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
+  report.problem = problem_of(o, report.cluster);
+  report.stand_in = !o.no_stand_in;
+  report.overlap = !o.no_overlap;
+  const std::vector<std::optional<Plans>> plans = predict(o, report);
+  report.time_scale = scale_of(o, report);
+
+  const simulate::Cluster slow = emulate::slowed(report.cluster, report.time_scale);
+  emulate::Options options;
+  options.repetitions = o.repetitions;
+  options.settings.overlap = report.overlap;
+  options.settings.kernel = attention::parse_kernel(o.kernel, "--kernel");
+  if (report.stand_in) {
+    options.settings.stand_in =
+        emulate::sleeping_kernel(slow, report.problem.head_dim, report.problem.activation);
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i]) continue;
+    EmulatedSchedule& row = report.schedules[i];
+    for (const emulate::Passes& passes : emulate::run(plans[i]->forward, plans[i]->backward, slow, options)) {
+      add(row.forward, passes.forward, report.time_scale);
+      add(row.backward, passes.backward, report.time_scale);
+    }
+  }
+  fmt::print("{}", to_table(report));
+  if (!o.json.empty()) io::write_text_atomically(o.json, to_json(report).dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,127 @@
+#include "bench/gemms/matmul.hpp"
+
+#include <fmt/format.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/linalg/matmul.hpp>
+
+#include "bench/common/times.hpp"
+#include "bench/gemms/random_matrix.hpp"
+
+namespace annulus::bench {
+
+CLI::App* add_matmul_command(CLI::App& app, MatmulCommand& o) {
+  CLI::App* command = app.add_subcommand(
+      "matmul", "Rates of the three products of a linear layer: y = x w', dx = dy w, dw += dy' x.");
+  command->option_defaults()->always_capture_default();
+  command
+      ->add_option("--shape", o.shapes,
+                   "TOKENSxOUTxIN: x is (tokens, in), w (out, in); without it: the layers of LLaMA 1B and 8B")
+      ->expected(1, -1);
+  command->add_option("--tokens", o.tokens, "Of the shapes that are taken without --shape");
+  command->add_option("--dtype", o.dtype, "Of x, w, y and dx: f32 or bf16; dw is f32");
+  command->add_option("--repetitions", o.repetitions, "Of each product, after one that warms up");
+  command->add_option("--json", o.json, "Write the measurements to this file");
+  return command;
+}
+
+namespace {
+
+using nlohmann::json;
+using Exec = Kokkos::DefaultExecutionSpace;
+using linalg::matmul;
+using linalg::Op;
+
+struct Shape {
+  std::int64_t tokens, out, in;
+};
+
+Shape parse_shape(const std::string& text) {
+  Shape shape{};
+  int read = 0;
+  const int fields = std::sscanf(text.c_str(), "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%n", &shape.tokens,
+                                 &shape.out, &shape.in, &read);
+  require(fields == 3 && read == static_cast<int>(text.size()) && shape.tokens > 0 && shape.out > 0 &&
+              shape.in > 0,
+          "--shape {}: give three numbers, TOKENSxOUTxIN, such as 8192x4096x4096", text);
+  return shape;
+}
+
+// QKV, attention's output, gate and up together, and down; of the 8B model and of one with 1B parameters.
+std::vector<Shape> llama_shapes(std::int64_t tokens) {
+  return {{tokens, 6144, 4096}, {tokens, 4096, 4096}, {tokens, 28672, 4096}, {tokens, 4096, 14336},
+          {tokens, 3072, 2048}, {tokens, 2048, 2048}, {tokens, 16384, 2048}, {tokens, 2048, 8192}};
+}
+
+template <class T>
+json measure(const Shape& s, int repetitions) {
+  const Exec exec;
+  const auto x = random_matrix<T>(exec, "x", s.tokens, s.in, 1, 1.0f),
+             w = random_matrix<T>(exec, "w", s.out, s.in, 2, 0.02f),
+             y = random_matrix<T>(exec, "y", s.tokens, s.out, 3, 1.0f),
+             dx = random_matrix<T>(exec, "dx", s.tokens, s.in, 4, 1.0f);
+  const auto dw = random_matrix<float>(exec, "dw", s.out, s.in, 5, 1.0f);
+  const double flops =
+      2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.out) * static_cast<double>(s.in);
+  const auto timed = [&](const auto& product) -> json {
+    Times times;
+    for (int repetition = 0; repetition <= repetitions; ++repetition) {
+      exec.fence();
+      const Kokkos::Timer timer;
+      product();
+      exec.fence();
+      if (repetition > 0) times.add(timer.seconds());
+    }
+    return {{"seconds", times.median()},
+            {"seconds_min", times.least()},
+            {"seconds_max", times.most()},
+            {"tflops", flops / times.median() * 1e-12}};
+  };
+  return {{"tokens", s.tokens},
+          {"out", s.out},
+          {"in", s.in},
+          {"y", timed([&] { matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, *x, *w, *y); })},
+          {"dx", timed([&] { matmul<Exec, T, T>(exec, {}, *y, *w, *dx); })},
+          {"dw",
+           timed([&] { matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, *y, *x, *dw); })}};
+}
+
+}  // namespace
+
+int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
+  require(mpi.size() == 1, "matmul measures one rank, but there are {}: start it without mpirun", mpi.size());
+  require(o.tokens >= 1, "--tokens is {}: give a number from 1 on", o.tokens);
+  require(o.repetitions >= 1, "--repetitions is {}: give a number from 1 on", o.repetitions);
+  const DType dtype = parse_dtype(o.dtype, "--dtype");
+  require(dtype == DType::f32 || dtype == DType::bf16, "--dtype is {}: products take f32 or bf16", o.dtype);
+  std::vector<Shape> shapes;
+  for (const std::string& text : o.shapes) shapes.push_back(parse_shape(text));
+  if (shapes.empty()) shapes = llama_shapes(o.tokens);
+  if (!o.json.empty()) io::require_writable(o.json);
+  json report = {{"dtype", o.dtype},
+                 {"repetitions", o.repetitions},
+                 {"execution_space", Exec::name()},
+                 {"threads", HostExec().concurrency()},
+                 {"git_hash", git_hash()},
+                 {"products", json::array()}};
+  fmt::print("{}, TFLOP/s on {}\n{:>8} {:>7} {:>7} {:>9} {:>9} {:>9}\n", o.dtype, Exec::name(), "tokens",
+             "out", "in", "y", "dx", "dw");
+  for (const Shape& shape : shapes) {
+    json entry =
+        dtype == DType::f32 ? measure<float>(shape, o.repetitions) : measure<bfloat16>(shape, o.repetitions);
+    const auto rate = [&entry](const char* product) { return entry[product]["tflops"].get<double>(); };
+    fmt::print("{:>8} {:>7} {:>7} {:>9.3f} {:>9.3f} {:>9.3f}\n", shape.tokens, shape.out, shape.in, rate("y"),
+               rate("dx"), rate("dw"));
+    report["products"].push_back(std::move(entry));
+  }
+  if (!o.json.empty()) io::write_text_atomically(o.json, report.dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,100 @@
+#include "bench/links/links.hpp"
+
+#include <fmt/format.h>
+
+#include <Kokkos_Core.hpp>
+#include <cstdio>
+#include <optional>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "bench/links/report.hpp"
+
+namespace annulus::bench {
+
+CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
+  CLI::App* command = app.add_subcommand(
+      "links",
+      "Links and kernels of this machine, for annulus-plan and predictions: messages inside and between "
+      "nodes, one rank alone and all at once, and the local attention kernel (docs/formats/cluster.md).");
+  command->option_defaults()->always_capture_default();
+  const auto list = [&](const char* name, auto& values, const char* text) {
+    command->add_option(name, values, text)->expected(1, -1);
+  };
+  command->add_option("--output", o.output, "Write the cluster file here");
+  command->add_option("--json", o.json, "Write all points with their spread to this file");
+  command->add_option("--base", o.base,
+                      "Cluster file with what is not measured; without it: 8-GPU nodes of the H100's class");
+  command->add_option("--ranks-per-node", o.ranks_per_node,
+                      "Pretend that this many consecutive ranks share a node; 0: what the machine says");
+  o.transport.add_to(*command);
+  command->add_option("--least-bytes", o.links.least_bytes, "Shortest message; the next are 4 times as long");
+  command->add_option("--most-bytes", o.links.most_bytes, "No message is longer");
+  command->add_option("--repetitions", o.links.sampling.repetitions, "Of each point, after a warm-up");
+  command->add_option("--seconds", o.links.sampling.seconds,
+                      "Of each point: no further repetition, and no message or kernel that takes longer");
+  command->add_flag("--no-kernels", o.no_kernels, "Measure the links alone");
+  list("--head-dim", o.kernels.head_dims, "Of the kernels: 16 to 256 in multiples of 8");
+  list("--dtype", o.dtypes, "Of the kernels: storage of Q, K, V and dO: f32, bf16 or f16");
+  list("--rows", o.kernels.rows, "Of the kernels: query rows, and key rows, of a block");
+  list("--mask", o.masks, "Of the kernels: full, causal. The first one's rates go to the cluster file");
+  command->add_option("--heads", o.kernels.heads, "Of the kernels: query heads");
+  command->add_option("--kv-heads", o.kernels.kv_heads, "Of the kernels: key and value heads");
+  command->add_option("--kernel", o.kernel,
+                      "automatic, portable, host_simd, mma, or tensor_cores: a kernel on them or an error");
+  return command;
+}
+
+namespace {
+
+/// Reads the names of the options; throws Error for what makes no sense before any rank talks to another.
+void check(LinksOptions& o, int ranks) {
+  require(ranks >= 2, "links are between ranks, but there is 1: run it with mpirun -np and 2 ranks or more");
+  require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
+          "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
+          "the machine says",
+          o.ranks_per_node, ranks);
+  o.transport.check();
+  o.kernels.dtypes.clear();
+  for (const std::string& name : o.dtypes) o.kernels.dtypes.push_back(parse_dtype(name, "--dtype"));
+  o.kernels.masks.clear();
+  for (const std::string& name : o.masks)
+    o.kernels.masks.push_back(measure::parse_block_mask(name, "--mask"));
+  o.kernels.kernel = attention::parse_kernel(o.kernel, "--kernel");
+  o.kernels.sampling = o.links.sampling;
+  o.links.check();
+  o.kernels.check();
+}
+
+}  // namespace
+
+int run_links(LinksOptions o, const comm::MpiEnvironment& mpi) {
+  check(o, mpi.size());
+  std::optional<simulate::Cluster> base;
+  if (mpi.rank() == 0) {
+    for (const auto& file : {o.output, o.json})
+      if (!file.empty()) io::require_writable(file);
+    if (!o.base.empty()) base = simulate::read_cluster(o.base);
+  }
+  const auto communicator = o.transport.connect(mpi, o.ranks_per_node);
+  LinksReport report;
+  report.topology = communicator->topology();
+  report.hosts = measure::host_names(*communicator);
+  report.transport = communicator->description();
+  report.execution_space = Kokkos::DefaultExecutionSpace::name();
+  report.threads = Kokkos::DefaultExecutionSpace().concurrency();
+  report.base = o.base.string();
+  report.links = measure::measure_links(*communicator, o.links);
+  if (!o.no_kernels) report.kernels = measure::measure_kernels(*communicator, o.kernels);
+  if (mpi.rank() != 0) return 0;
+  report.result = measure::to_cluster(report.topology, report.links, report.kernels, base);
+  fmt::print("{}", to_table(report));
+  if (!o.json.empty()) io::write_text_atomically(o.json, to_json(report).dump(2) + "\n");
+  if (!o.output.empty())
+    io::write_text_atomically(o.output, simulate::to_text(report.result.cluster, comments(report)));
+  return 0;
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,210 @@
+#include "bench/links/report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <set>
+
+#include <annulus/base/version.hpp>
+
+#include "bench/common/sample_json.hpp"
+
+namespace annulus::bench {
+
+using measure::LinkPoint;
+using measure::Pattern;
+using measure::Sample;
+using nlohmann::json;
+using simulate::LinkClass;
+
+namespace {
+
+constexpr std::array both_classes = {LinkClass::intra, LinkClass::inter};
+constexpr std::array all_patterns = {Pattern::one_way, Pattern::both_ways, Pattern::all, Pattern::ring};
+
+/// Half of the range of the repetitions over their median, in percent.
+double spread(const Sample& s) {
+  return 50 * (s.most - s.least) / s.median;
+}
+
+std::string size_text(std::int64_t bytes) {
+  constexpr std::array units = {"B", "KiB", "MiB", "GiB"};
+  std::size_t unit = 0;
+  while (bytes % 1024 == 0 && bytes > 0 && unit + 1 < units.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{} {}", bytes, units[unit]);
+}
+
+/// The distinct hosts, and what the nodes are.
+std::string place(const LinksReport& report) {
+  const std::set<std::string> hosts(report.hosts.begin(), report.hosts.end());
+  const bool emulated = static_cast<int>(hosts.size()) < report.topology.nodes();
+  return fmt::format("{} on {} host{} ({}){}", report.topology.to_string(), hosts.size(),
+                     hosts.size() == 1 ? "" : "s", fmt::join(hosts, ", "),
+                     emulated ? "; nodes are emulated: links between them are links of the host" : "");
+}
+
+std::string with(const LinksReport& report) {
+  return fmt::format("{}; {} thread{} of {} a rank", report.transport, report.threads,
+                     report.threads == 1 ? "" : "s", report.execution_space);
+}
+
+std::string fit_text(const measure::LinkFit& fit) {
+  return fmt::format("latency + bytes / bandwidth is off by {:.0f}% (median), {:.0f}% (most)",
+                     100 * fit.median_error, 100 * fit.largest_error);
+}
+
+/// Those of the messages that a link is fitted to.
+std::string sizes_text(const LinksReport& report, LinkClass link) {
+  const auto timings = report.links.timings(link, Pattern::all);
+  return fmt::format("Messages of {} to {}", size_text(static_cast<std::int64_t>(timings.front().bytes)),
+                     size_text(static_cast<std::int64_t>(timings.back().bytes)));
+}
+
+std::string source_of_the_rest(const LinksReport& report) {
+  return report.base.empty() ? "not measured: the defaults"
+                             : fmt::format("not measured: as in {}", report.base);
+}
+
+std::string rails_text(const LinksReport& report) {
+  const int rails = report.result.cluster.rails;
+  const std::string shared =
+      rails == 0 ? "every rank has its own rail"
+                 : fmt::format("the ranks of a node share {} rail{}", rails, rails == 1 ? "" : "s");
+  const double most = report.result.cluster.rank_bandwidth;
+  return most == 0 ? shared : fmt::format("{}, of which one alone reaches {:.4g} GB/s", shared, 1e-9 * most);
+}
+
+const LinkPoint* find(const LinksReport& report, LinkClass link, Pattern pattern, std::int64_t bytes) {
+  for (const LinkPoint& point : report.links.points) {
+    if (point.link == link && point.pattern == pattern && point.bytes == bytes) return &point;
+  }
+  return nullptr;
+}
+
+std::string link_table(const LinksReport& report, LinkClass link) {
+  std::set<std::int64_t> sizes;
+  std::vector<Pattern> patterns;
+  for (const Pattern pattern : all_patterns) {
+    const auto timings = report.links.timings(link, pattern);
+    if (timings.empty()) continue;
+    patterns.push_back(pattern);
+    for (const auto& timing : timings) sizes.insert(static_cast<std::int64_t>(timing.bytes));
+  }
+  if (patterns.empty()) return "";
+  std::string text = fmt::format("\n{}: µs of a message, GB/s of a sender, spread\n{:>10}",
+                                 link == LinkClass::intra ? "inside nodes" : "between nodes", "bytes");
+  for (const Pattern pattern : patterns) text += fmt::format("  {:>26}", name_of(pattern));
+  for (const std::int64_t bytes : sizes) {
+    text += fmt::format("\n{:>10}", size_text(bytes));
+    for (const Pattern pattern : patterns) {
+      const LinkPoint* const p = find(report, link, pattern, bytes);
+      text += p == nullptr ? fmt::format("  {:>26}", "-")
+                           : fmt::format("  {:>11.1f} {:>8.3f} ±{:>3.0f}%", 1e6 * p->seconds.median,
+                                         1e-9 * p->bandwidth(), spread(p->seconds));
+    }
+  }
+  return text + "\n";
+}
+
+std::string kernel_table(const LinksReport& report) {
+  if (report.kernels.points.empty()) return "";
+  std::string text =
+      fmt::format("\nkernels, all ranks at once\n{:>10} {:>6} {:>9} {:>8} {:>7} {:>11} {:>10}  spread\n",
+                  "pass", "dtype", "head_dim", "rows", "mask", "ms", "GFLOP/s");
+  for (const auto& p : report.kernels.points) {
+    text += fmt::format("{:>10} {:>6} {:>9} {:>8} {:>7} {:>11.3f} {:>10.2f}  ±{:.0f}%\n",
+                        plan::name_of(p.pass), name_of(p.dtype), p.head_dim, p.rows, name_of(p.mask),
+                        1e3 * p.seconds.median, 1e-9 * p.rate(), spread(p.seconds));
+  }
+  return text;
+}
+
+json fit_json(const std::optional<measure::LinkFit>& fit) {
+  if (!fit) return nullptr;
+  return {{"bandwidth", fit->link.bandwidth},
+          {"latency", fit->link.latency},
+          {"median_error", fit->median_error},
+          {"largest_error", fit->largest_error}};
+}
+
+}  // namespace
+
+std::string to_table(const LinksReport& report) {
+  const simulate::Cluster& c = report.result.cluster;
+  std::string text = fmt::format("{}\n{}\n", place(report), with(report));
+  for (const LinkClass link : both_classes) text += link_table(report, link);
+  text += kernel_table(report) + "\n";
+  if (report.result.inside)
+    text += fmt::format("inside a node: {:.4g} GB/s, {:.4g} µs; {}\n", 1e-9 * c.inside.bandwidth,
+                        1e6 * c.inside.latency, fit_text(*report.result.inside));
+  if (report.result.between)
+    text += fmt::format("between nodes: {:.4g} GB/s a rail, {:.4g} µs, {}; {}\n", 1e-9 * c.between.bandwidth,
+                        1e6 * c.between.latency, rails_text(report), fit_text(*report.result.between));
+  for (const auto* notes : {&report.links.notes, &report.kernels.notes})
+    for (const std::string& note : *notes) text += fmt::format("note: {}\n", note);
+  return text;
+}
+
+simulate::ClusterComments comments(const LinksReport& report) {
+  simulate::ClusterComments c;
+  c.file = fmt::format("Measured by annulus-bench links, annulus {} ({}).\n{}.\n{}.", version(), git_hash(),
+                       place(report), with(report));
+  c.inside = report.result.inside
+                 ? fmt::format("{}, all ranks of all nodes at once; {}.",
+                               sizes_text(report, LinkClass::intra), fit_text(*report.result.inside))
+                 : "No node has two ranks; " + source_of_the_rest(report) + ".";
+  c.between = report.result.between
+                  ? fmt::format("{}, all ranks at once; {}; {}.", sizes_text(report, LinkClass::inter),
+                                rails_text(report), fit_text(*report.result.between))
+                  : "There is one node; " + source_of_the_rest(report) + ".";
+  c.kernels = report.kernels.points.empty() ? "Kernels: " + source_of_the_rest(report) + "."
+                                            : fmt::format("Kernels: {} blocks, all ranks at once.",
+                                                          name_of(report.kernels.points.front().mask));
+  return c;
+}
+
+json to_json(const LinksReport& report) {
+  json links = json::array(), kernels = json::array(), nodes = json::array();
+  for (const LinkPoint& p : report.links.points) {
+    links.push_back({{"link", simulate::name_of(p.link)},
+                     {"pattern", name_of(p.pattern)},
+                     {"bytes", p.bytes},
+                     {"seconds", to_json(p.seconds)},
+                     {"bandwidth", p.bandwidth()}});
+  }
+  for (const auto& p : report.kernels.points) {
+    kernels.push_back({{"pass", plan::name_of(p.pass)},
+                       {"dtype", name_of(p.dtype)},
+                       {"head_dim", p.head_dim},
+                       {"rows", p.rows},
+                       {"mask", name_of(p.mask)},
+                       {"flops", p.flops},
+                       {"seconds", to_json(p.seconds)},
+                       {"rate", p.rate()}});
+  }
+  for (int node = 0; node < report.topology.nodes(); ++node) nodes.push_back(report.topology.ranks_on(node));
+  return {
+      {"program", "annulus-bench links"},
+      {"version", version()},
+      {"git_hash", git_hash()},
+      {"topology",
+       {{"ranks", report.topology.ranks()},
+        {"ranks_per_node", nodes},
+        {"hosts", report.hosts},
+        {"communicator", report.transport},
+        {"execution_space", report.execution_space},
+        {"threads_per_rank", report.threads}}},
+      {"links", links},
+      {"kernels", kernels},
+      {"fits", {{"inside", fit_json(report.result.inside)}, {"between", fit_json(report.result.between)}}},
+      {"rails", report.result.cluster.rails},
+      {"rank_bandwidth", report.result.cluster.rank_bandwidth},
+      {"notes", {{"links", report.links.notes}, {"kernels", report.kernels.notes}}},
+      {"cluster", simulate::to_text(report.result.cluster)}};
+}
+
+}  // namespace annulus::bench

@@ -1,0 +1,110 @@
+#include "bench/report/columns.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "common/text.hpp"
+
+namespace annulus::bench {
+
+using nlohmann::json;
+
+namespace {
+
+using Form = Column::Form;
+
+constexpr bool of_case = false, of_pass = true;
+
+constexpr auto all = std::to_array<Column>({
+    {"git_hash", nullptr, Form::text, of_case, "/git_hash"},
+    {"version", nullptr, Form::text, of_case, "/version"},
+    {"schedule", "schedule", Form::text, of_case, "/config/schedule"},
+    {"layout", "layout", Form::text, of_case, "/config/layout"},
+    {"mask", "mask", Form::text, of_case, "/config/mask"},
+    {"tokens", "tokens", Form::count, of_case, "/config/tokens"},
+    {"ranks", "ranks", Form::count, of_case, "/topology/ranks"},
+    {"nodes", "nodes", Form::count, of_case, "/topology/nodes"},
+    {"threads_per_rank", nullptr, Form::count, of_case, "/topology/threads_per_rank"},
+    {"communicator", nullptr, Form::text, of_case, "/topology/communicator"},
+    {"execution_space", nullptr, Form::text, of_case, "/topology/execution_space"},
+    {"attention_kernel", nullptr, Form::text, of_case, "/topology/attention_kernel"},
+    {"heads", "heads", Form::count, of_case, "/config/heads"},
+    {"kv_heads", "kv heads", Form::count, of_case, "/config/kv_heads"},
+    {"head_dim", nullptr, Form::count, of_case, "/config/head_dim"},
+    {"batch", nullptr, Form::count, of_case, "/config/batch"},
+    {"dtype", "type", Form::text, of_case, "/config/dtype"},
+    {"kernel", nullptr, Form::text, of_case, "/config/kernel"},
+    {"overlap", "overlap", Form::text, of_case, "/config/overlap"},
+    {"warm_up", nullptr, Form::count, of_case, "/config/warm_up"},
+    {"repetitions", nullptr, Form::count, of_case, "/config/repetitions"},
+    {"pass", "pass", Form::text, of_pass, ""},
+    {"seconds", "ms", Form::milliseconds, of_pass, "/seconds"},
+    {"seconds_min", "least", Form::milliseconds, of_pass, "/seconds_min"},
+    {"seconds_max", "most", Form::milliseconds, of_pass, "/seconds_max"},
+    {"pairs", nullptr, Form::count, of_pass, "/pairs"},
+    {"tflops_per_rank", "TFLOP/s a rank", Form::ratio, of_pass, "/tflops_per_rank"},
+    {"local_kernel_seconds", nullptr, Form::milliseconds, of_pass, "/local_kernel/seconds"},
+    {"local_kernel_gflops_per_rank", nullptr, Form::ratio, of_pass, "/local_kernel/gflops_per_rank"},
+    {"efficiency", "efficiency", Form::ratio, of_pass, "/efficiency"},
+    {"sent_bytes_inside_nodes", "sent in nodes", Form::bytes, of_pass, "/sent_bytes/inside_nodes"},
+    {"sent_bytes_between_nodes", "between", Form::bytes, of_pass, "/sent_bytes/between_nodes"},
+    {"exposed_seconds", "exposed ms", Form::milliseconds, of_pass, "/exposed_communication/seconds"},
+    {"exposed_seconds_max", nullptr, Form::milliseconds, of_pass, "/exposed_communication/seconds_max"},
+    {"exposed_share", "exposed", Form::percent, of_pass, "/exposed_communication/share"},
+    {"hidden_share", "hidden", Form::percent, of_pass, "/exposed_communication/hidden_share"},
+    {"compute_only_seconds", nullptr, Form::milliseconds, of_pass,
+     "/exposed_communication/compute_only_seconds"},
+    {"beyond_compute_share", nullptr, Form::percent, of_pass, "/exposed_communication/beyond_compute_share"},
+    {"imbalance_of_ranks", "imbalance", Form::ratio, of_pass, "/imbalance_degree/worker"},
+    {"imbalance_of_steps", "of steps", Form::ratio, of_pass, "/imbalance_degree/step"},
+    {"predicted_seconds", "predicted ms", Form::milliseconds, of_pass, "/predicted/seconds"},
+    {"predicted_exposed_seconds", nullptr, Form::milliseconds, of_pass, "/predicted/exposed_seconds"},
+    {"measured_over_predicted", "measured / predicted", Form::ratio, of_pass,
+     "/predicted/measured_over_predicted"},
+    {"theoretical_maximum_speedup", "speed-up at most", Form::ratio, of_pass,
+     "/striped_attention/theoretical_maximum_speedup"},
+    {"measured_speedup", "speed-up", Form::ratio, of_pass, "/striped_attention/measured_speedup"},
+    {"speedup_at_equal_rate", "at equal rate", Form::ratio, of_pass,
+     "/striped_attention/speedup_at_equal_rate"},
+    {"check_passed", "check", Form::text, of_case, "/check/passed"},
+    {"check_method", nullptr, Form::text, of_case, "/check/method"},
+});
+
+}  // namespace
+
+std::span<const Column> columns() {
+  return all;
+}
+
+json value_of(const Column& column, const json& of_case, const std::string& pass) {
+  const json::json_pointer pointer(column.pointer);
+  if (!column.of_pass) return of_case.contains(pointer) ? of_case.at(pointer) : json();
+  if (*column.pointer == '\0') return pass;
+  const json& here = of_case.at(pass);
+  return here.contains(pointer) ? here.at(pointer) : json();
+}
+
+std::string text_of(const Column& column, const json& value) {
+  if (value.is_null()) return "–";
+  if (value.is_boolean() && std::string(column.name) == "check_passed")
+    return value.get<bool>() ? "passed" : "FAILED";
+  if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
+  switch (column.form) {
+    case Form::text:
+      return value.get<std::string>();
+    case Form::count:
+      return fmt::format("{}", value.get<std::int64_t>());
+    case Form::milliseconds:
+      return fmt::format("{:.2f}", 1e3 * value.get<double>());
+    case Form::ratio:
+      return fmt::format("{:.3f}", value.get<double>());
+    case Form::percent:
+      return fmt::format("{:.1f}%", 100 * value.get<double>());
+    case Form::bytes:
+      return app::bytes_text(value.get<std::int64_t>());
+  }
+  return {};
+}
+
+}  // namespace annulus::bench

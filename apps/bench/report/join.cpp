@@ -1,0 +1,85 @@
+#include "bench/report/join.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "bench/report/csv.hpp"
+#include "bench/report/page.hpp"
+#include "bench/report/relate.hpp"
+
+namespace annulus::bench {
+
+using nlohmann::json;
+
+CLI::App* add_join_command(CLI::App& app, JoinOptions& o) {
+  CLI::App* command =
+      app.add_subcommand("report",
+                         "One table and one page of several runs of annulus-bench attention, such as those "
+                         "of a scaling study on "
+                         "1, 2, 4, … nodes (docs/attention-benchmark.md). It measures nothing.");
+  command->add_option("files", o.files, "Files that annulus-bench attention --json wrote")
+      ->required()
+      ->expected(1, -1);
+  command->add_option("--csv", o.csv, "Write a row for each case and pass to this file");
+  command->add_option("--html", o.html, "Write a page with strong and weak scaling and a table of all cases");
+  return command;
+}
+
+namespace {
+
+/// Cases and refused combinations, each once.
+struct Joined {
+  std::vector<json> cases, refused;
+  std::string build;
+
+  void add(const std::filesystem::path& file) {
+    const json content = json::parse(io::read_text(file), nullptr, false);
+    require(content.is_object() && content.value("program", "") == "annulus-bench attention",
+            "{} is no result of annulus-bench attention: give files that its --json wrote", file.string());
+    const std::string hash = content.value("git_hash", "");
+    if (build.empty()) build = hash;
+    require(hash == build,
+            "{} was written by the build {}, the files before it by {}: builds are not to be compared in one "
+            "table; run its cases again",
+            file.string(), hash, build);
+    if (!content.contains("cases")) return put(content);  // a single case
+    for (const json& of_case : content.at("cases")) put(of_case);
+    for (const json& some : content.value("refused", json::array()))
+      if (std::find(refused.begin(), refused.end(), some) == refused.end()) refused.push_back(some);
+  }
+
+ private:
+  void put(const json& of_case) {
+    const auto same = std::find_if(cases.begin(), cases.end(),
+                                   [&](const json& other) { return is_same_case(other, of_case); });
+    if (same == cases.end())
+      cases.push_back(of_case);
+    else
+      *same = of_case;
+  }
+};
+
+}  // namespace
+
+int run_join(const JoinOptions& o) {
+  require(!o.csv.empty() || !o.html.empty(), "annulus-bench report writes files: give --csv, --html or both");
+  Joined joined;
+  for (const auto& file : o.files) joined.add(file);
+  require(!joined.cases.empty(), "no case was run in {} files: there is nothing to report", o.files.size());
+  relate(joined.cases);
+  std::set<int> nodes;
+  for (const json& of_case : joined.cases) nodes.insert(of_case["topology"]["nodes"].get<int>());
+  if (!o.csv.empty()) io::write_text_atomically(o.csv, to_csv(joined.cases));
+  if (!o.html.empty()) io::write_text_atomically(o.html, to_html(joined.cases, joined.refused));
+  fmt::print("{} cases of {} files, {} refused, on {} numbers of nodes\n", joined.cases.size(),
+             o.files.size(), joined.refused.size(), nodes.size());
+  return 0;
+}
+
+}  // namespace annulus::bench
