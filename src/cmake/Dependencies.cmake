@@ -29,6 +29,9 @@ if(ANNULUS_KOKKOS_INSTALLED)
     message(FATAL_ERROR "the Kokkos at ${Kokkos_DIR} was built with CUDA, and programs that use it start on machines with a GPU "
       "alone: set -DANNULUS_CUDA=ON (the preset cuda), or let Annulus build its own with -DCMAKE_DISABLE_FIND_PACKAGE_Kokkos=ON")
   endif()
+elseif(ANNULUS_KOKKOS_KERNELS STREQUAL "installed")
+  message(FATAL_ERROR "ANNULUS_KOKKOS_KERNELS=installed needs an installed Kokkos 5.0 or newer, which was not found: give its prefix, "
+    "-DKokkos_ROOT=DIR (with modules or Spack: load kokkos), or drop the option, and Annulus builds its own")
 else()
   set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
   set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
