@@ -2,56 +2,58 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 #include <string>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
-#include "common/html.hpp"
 #include "common/text.hpp"
+#include "html/element.hpp"
+#include "html/page.hpp"
+#include "html/table.hpp"
 #include "plan/summary.hpp"
-#include "plan/svg_timeline.hpp"
+#include "plan/timeline.hpp"
 
 namespace annulus::planner {
 namespace {
 
 using app::bytes_text;
-using app::escaped;
 
 constexpr std::size_t most_spans = 200000;
 
 std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simulation) {
-  std::string text =
-      "<table>\n<tr><th>rank</th><th>node</th><th>compute ms</th><th>exposed ms</th><th>pairs, all heads</th>"
-      "<th>sent in node</th><th>sent between</th><th>received in node</th><th>received "
-      "between</th><th>buffers</th></tr>\n";
   using simulate::LinkClass;
+  html::Table table({{"rank"},
+                     {"node"},
+                     {"compute ms"},
+                     {"exposed ms"},
+                     {"pairs, all heads"},
+                     {"sent in node"},
+                     {"sent between"},
+                     {"received in node"},
+                     {"received between"},
+                     {"buffers"}});
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
     const simulate::RankSummary& r = simulation.ranks[static_cast<std::size_t>(rank)];
-    fmt::format_to(
-        std::back_inserter(text),
-        "<tr><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
-        "<td>{}</td><td>{}</td></tr>\n",
-        rank, plan.problem.topology.node(rank), r.computing * 1e3, r.waiting * 1e3, r.pairs,
-        bytes_text(sum(r.sent, LinkClass::intra)), bytes_text(sum(r.sent, LinkClass::inter)),
-        bytes_text(sum(r.received, LinkClass::intra)), bytes_text(sum(r.received, LinkClass::inter)),
-        bytes_text(r.buffer_bytes));
+    table.add({fmt::format("{}", rank), fmt::format("{}", plan.problem.topology.node(rank)),
+               fmt::format("{:.3f}", r.computing * 1e3), fmt::format("{:.3f}", r.waiting * 1e3),
+               fmt::format("{}", r.pairs), bytes_text(sum(r.sent, LinkClass::intra)),
+               bytes_text(sum(r.sent, LinkClass::inter)), bytes_text(sum(r.received, LinkClass::intra)),
+               bytes_text(sum(r.received, LinkClass::inter)), bytes_text(r.buffer_bytes)});
   }
-  return text + "</table>\n";
+  return table.to_html();
 }
 
 std::string page(const plan::Plan& plan, const simulate::Simulation& simulation) {
   const std::string title = fmt::format("{}, {}", plan.schedule, name_of(plan.pass));
-  std::string text =
-      fmt::format("<h1>{} on {}</h1>\n<p class=\"case\">{}; {} steps</p>\n<dl>\n", escaped(title),
-                  escaped(plan.problem.topology.to_string()), escaped(describe(plan)), plan.steps);
-  for (const auto& [name, value] : facts(summarize(simulation)))
-    fmt::format_to(std::back_inserter(text), "<div><dt>{}</dt><dd>{}</dd></div>\n", name, escaped(value));
-  text += fmt::format("</dl>\n<div>{}</div>\n<figure>\n{}</figure>\n{}", legend(simulation.timeline),
-                      svg_timeline(plan, simulation), rank_table(plan, simulation));
-  return app::html_page(title, text, fmt::format("annulus-plan {} ({}), simulated", version(), git_hash()));
+  const std::string body = html::facts(facts(summarize(simulation))) + legend(simulation.timeline) +
+                           html::figure(svg_timeline(plan, simulation)) + rank_table(plan, simulation);
+  return html::to_text({.title = title,
+                        .heading = fmt::format("{} on {}", title, plan.problem.topology.to_string()),
+                        .subtitle = fmt::format("{}; {} steps", describe(plan), plan.steps),
+                        .body = body,
+                        .footer = fmt::format("annulus-plan {} ({}), simulated", version(), git_hash())});
 }
 
 void check_size(std::size_t spans) {

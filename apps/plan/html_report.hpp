@@ -10,7 +10,7 @@ namespace annulus::planner {
 /// Throws Error when the timeline would have more spans than a browser shows, before it is simulated.
 void check_html_size(const plan::Plan& plan);
 
-/// Writes a page that needs nothing else: the numbers, a timeline of ranks and links (svg_timeline.hpp), a
+/// Writes a page that needs nothing else: the numbers, a timeline of ranks and links (timeline.hpp), a
 /// table by rank; atomically. Throws Error as check_html_size does.
 void write_html(const std::filesystem::path& path, const plan::Plan& plan,
                 const simulate::Simulation& simulation);

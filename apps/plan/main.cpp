@@ -79,11 +79,9 @@ int main(int argc, char** argv) {
   annulus::planner::add_options(app, options);
   try {
     app.parse(argc, argv);
+    return annulus::planner::run(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
-  }
-  try {
-    return annulus::planner::run(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "annulus-plan: %s\n", error.what());
     return 1;

@@ -135,6 +135,9 @@ class Sweep(support.InFolder):
         headings = [node.firstChild.data for node in page.getElementsByTagName("h2")]
         self.assertEqual(headings, ["Strong scaling", "Weak scaling", "All cases", "Refused"])
         tables = page.getElementsByTagName("table")
+        # Wide tables scroll inside the page.
+        self.assertEqual({table.parentNode.getAttribute("class") for table in tables}, {"scroll"})
+        self.assertIn(".scroll { overflow-x: auto;", text)
         self.assertEqual(len(tables[0].getElementsByTagName("tr")), 1 + 2 * len(report["cases"]))
         self.assertEqual(len(tables[1].getElementsByTagName("tr")), 1 + len(report["refused"]))
         # Two masks, two passes, each time and efficiency; ring on two layouts everywhere, helper-worker on one.

@@ -169,7 +169,7 @@ TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {
   const std::string page = io::read_text(folder.file("plan.html"));
   EXPECT_EQ(count(page, "http"), 1U);  // the name of the SVG namespace
   EXPECT_EQ(count(page, "src="), 0U);
-  EXPECT_EQ(count(page, "class=\"rank\""), 4U);
+  EXPECT_EQ(count(page, "class=\"row-name\""), 4U);
   EXPECT_EQ(count(page, "queries of"), 16U);
   EXPECT_EQ(count(page, "k of shard"), 12U);
   EXPECT_EQ(count(page, "v of shard"), 12U);

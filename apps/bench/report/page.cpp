@@ -11,8 +11,10 @@
 #include <annulus/base/version.hpp>
 
 #include "bench/report/columns.hpp"
-#include "bench/report/line_chart.hpp"
-#include "common/html.hpp"
+#include "html/element.hpp"
+#include "html/line_chart.hpp"
+#include "html/page.hpp"
+#include "html/table.hpp"
 
 namespace annulus::bench {
 
@@ -62,43 +64,59 @@ Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool w
   return groups;
 }
 
-std::optional<Line> line_of(const std::string& name, const std::vector<const json*>& cases,
-                            const std::string& pass, const char* pointer, double factor, std::size_t colour,
-                            bool dashed) {
-  Line line{name, colour, dashed, {}};
+/// A number of a pass over the numbers of ranks.
+struct Curve {
+  std::string pass;
+  const char* pointer;  ///< JSON pointer, from the pass on
+  double factor;        ///< of the number
+};
+
+/// Nothing where no case has the number.
+std::optional<html::Line> line_of(const Curve& curve, const std::vector<const json*>& cases) {
+  html::Line line;
+  const json::json_pointer at(curve.pointer);
   for (const json* c : cases) {
-    const json& p = (*c)[pass];
-    const json::json_pointer at(pointer);
+    const json& p = (*c)[curve.pass];
     if (!p.contains(at) || p.at(at).is_null()) continue;
-    line.points.emplace_back((*c)["topology"]["ranks"].get<double>(), factor * p.at(at).get<double>());
+    line.points.emplace_back((*c)["topology"]["ranks"].get<double>(), curve.factor * p.at(at).get<double>());
   }
   return line.points.empty() ? std::nullopt : std::optional(line);
 }
 
 std::string drawings(const Groups& groups, const std::string& pass) {
+  const Curve measured{pass, "/seconds", 1e3}, predicted{pass, "/predicted/seconds", 1e3},
+      efficiency{pass, "/efficiency", 1};
   std::string text;
   for (const auto& [title, series] : groups) {
-    std::vector<Line> times, efficiencies;
-    std::string key;
-    std::size_t colour = 0;
-    bool predicted = false;
+    html::LineChart times{
+        .title = "time of the pass", .x_unit = "ranks", .y_unit = "ms", .logarithmic = true, .lines = {}};
+    html::LineChart efficiencies{.title = "efficiency against one rank",
+                                 .x_unit = "ranks",
+                                 .y_unit = "",
+                                 .logarithmic = false,
+                                 .lines = {}};
+    std::vector<html::Key> keys;
+    bool is_predicted = false;
     for (const auto& [name, cases] : series) {
-      if (auto line = line_of(name, cases, pass, "/seconds", 1e3, colour, false)) times.push_back(*line);
-      if (auto line = line_of(name + ", predicted", cases, pass, "/predicted/seconds", 1e3, colour, true)) {
-        times.push_back(*line);
-        predicted = true;
-      }
-      if (auto line = line_of(name, cases, pass, "/efficiency", 1, colour, false))
-        efficiencies.push_back(*line);
-      key += fmt::format("<span class=\"key\"><i style=\"background:{}\"></i>{}</span>\n", colour_of(colour),
-                         app::escaped(name));
-      ++colour;
+      const html::Colour colour = html::series_colour(keys.size());
+      keys.push_back({colour, name});
+      const auto add = [&](html::LineChart& chart, const Curve& curve, const std::string& line_name,
+                           bool dashed) {
+        std::optional<html::Line> line = line_of(curve, cases);
+        if (!line) return false;
+        line->name = line_name;
+        line->colour = colour;
+        line->dashed = dashed;
+        chart.lines.push_back(*std::move(line));
+        return true;
+      };
+      add(times, measured, name, false);
+      is_predicted = add(times, predicted, name + ", predicted", true) || is_predicted;
+      add(efficiencies, efficiency, name, false);
     }
-    text += fmt::format(
-        "<h3>{}</h3>\n<div>{}{}</div>\n<figure class=\"row\">\n{}{}</figure>\n", app::escaped(title), key,
-        predicted ? "<span class=\"key\">solid: measured; dashed: predicted</span>\n" : "",
-        line_chart("time of the pass", "ms", times, true),
-        efficiencies.empty() ? "" : line_chart("efficiency against one rank", "", efficiencies, false));
+    text += html::element("h3", title);
+    text += html::legend(keys, is_predicted ? "solid: measured; dashed: predicted" : "");
+    text += html::figure_row(to_svg(times) + (efficiencies.lines.empty() ? "" : to_svg(efficiencies)));
   }
   return text;
 }
@@ -107,47 +125,47 @@ std::string scaling(const std::vector<json>& cases, bool weak) {
   std::string text;
   for (const std::string pass : {"forward", "backward"}) text += drawings(groups_of(cases, pass, weak), pass);
   if (text.empty()) {
-    text = weak
-               ? "<p>No schedule ran with the same tokens on each of several numbers of ranks "
-                 "(--tokens-per-rank N --ranks 1 2 4).</p>\n"
-               : "<p>No schedule ran with the same tokens on several numbers of ranks (--ranks 1 2 4).</p>\n";
+    return html::element(
+        "p", weak ? "No schedule ran with the same tokens on each of several numbers of ranks "
+                    "(--tokens-per-rank N --ranks 1 2 4)."
+                  : "No schedule ran with the same tokens on several numbers of ranks (--ranks 1 2 4).");
   }
   return text;
 }
 
 std::string case_table(const std::vector<json>& cases) {
-  std::string text = "<table>\n<tr>";
-  const auto cell = [&](const char* tag, const std::string& value) {
-    fmt::format_to(std::back_inserter(text), "<{0}>{1}</{0}>", tag, app::escaped(value));
-  };
+  std::vector<html::Table::Column> headings;
   for (const Column& column : columns()) {
-    if (column.heading != nullptr) cell("th", column.heading);
+    if (column.heading == nullptr) continue;
+    headings.push_back({column.heading, column.form == Column::Form::text ? html::Table::Align::text
+                                                                          : html::Table::Align::number});
   }
-  text += "</tr>\n";
+  html::Table table(std::move(headings));
   for_passes(cases, [&](const json& of_case, const std::string& pass) {
-    text += "<tr>";
+    std::vector<std::string> cells;
     for (const Column& column : columns()) {
-      if (column.heading != nullptr) cell("td", text_of(column, value_of(column, of_case, pass)));
+      if (column.heading != nullptr) cells.push_back(text_of(column, value_of(column, of_case, pass)));
     }
-    text += "</tr>\n";
+    table.add(cells);
   });
-  return text + "</table>\n";
+  return table.to_html();
 }
 
 std::string refused_table(const std::vector<json>& refused) {
   if (refused.empty()) return "";
-  std::string text =
-      "<h2>Refused</h2>\n<table>\n<tr><th>schedule</th><th>layout</th><th>mask</th><th>tokens</th>"
-      "<th>ranks</th><th>reason</th></tr>\n";
+  using Align = html::Table::Align;
+  html::Table table({{"schedule", Align::text},
+                     {"layout", Align::text},
+                     {"mask", Align::text},
+                     {"tokens"},
+                     {"ranks"},
+                     {"reason", Align::prose}});
   for (const json& r : refused) {
-    fmt::format_to(
-        std::back_inserter(text),
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{}</td></tr>\n",
-        app::escaped(r["schedule"].get<std::string>()), app::escaped(r["layout"].get<std::string>()),
-        app::escaped(r["mask"].get<std::string>()), r["tokens"].get<std::int64_t>(), r["ranks"].get<int>(),
-        app::escaped(r["reason"].get<std::string>()));
+    table.add({r["schedule"].get<std::string>(), r["layout"].get<std::string>(), r["mask"].get<std::string>(),
+               fmt::format("{}", r["tokens"].get<std::int64_t>()), fmt::format("{}", r["ranks"].get<int>()),
+               r["reason"].get<std::string>()});
   }
-  return text + "</table>\n";
+  return html::element("h2", "Refused") + table.to_html();
 }
 
 std::string machine_of(const std::vector<json>& cases) {
@@ -159,19 +177,20 @@ std::string machine_of(const std::vector<json>& cases) {
                     t["threads_per_rank"].get<int>(), t["execution_space"].get<std::string>(),
                     t.value("attention_kernel", "unknown"), t["communicator"].get<std::string>()));
   }
-  return app::escaped(fmt::format("{}", fmt::join(machines, "; ")));
+  return fmt::format("{}", fmt::join(machines, "; "));
 }
 
 }  // namespace
 
 std::string to_html(const std::vector<json>& cases, const std::vector<json>& refused) {
-  const std::string body = fmt::format(
-      "<h1>Attention</h1>\n<p class=\"case\">{}</p>\n<h2>Strong scaling</h2>\n{}<h2>Weak scaling</h2>\n{}"
-      "<h2>All cases</h2>\n<figure>\n{}</figure>\n{}",
-      machine_of(cases), scaling(cases, false), scaling(cases, true), case_table(cases),
-      refused_table(refused));
-  return app::html_page("annulus-bench attention", body,
-                        fmt::format("annulus-bench {} ({}), measured", version(), git_hash()));
+  const std::string body = html::element("h2", "Strong scaling") + scaling(cases, false) +
+                           html::element("h2", "Weak scaling") + scaling(cases, true) +
+                           html::element("h2", "All cases") + case_table(cases) + refused_table(refused);
+  return html::to_text({.title = "annulus-bench attention",
+                        .heading = "Attention",
+                        .subtitle = machine_of(cases),
+                        .body = body,
+                        .footer = fmt::format("annulus-bench {} ({}), measured", version(), git_hash())});
 }
 
 }  // namespace annulus::bench

@@ -7,7 +7,7 @@
 
 namespace annulus::planner {
 
-/// The colours and what they stand for, as inline HTML; only what the timeline holds.
+/// The colours and what they stand for, as HTML; only what the timeline holds.
 std::string legend(const simulate::Timeline& timeline);
 
 /// An SVG element: time in ms from left to right; below one another, node by node, every rank with a lane for

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+namespace annulus::html {
+
+/// Maps values to pixels.
+struct Axis {
+  double min = 0, max = 1;    ///< values
+  double begin = 0, end = 1;  ///< pixels
+  bool logarithmic = false;
+
+  double operator()(double value) const;
+};
+
+/// A distance of ticks of the form 1, 2 or 5 times a power of ten that gives about ten of them on an axis.
+double tick_distance(double length);
+
+/// From 0 to `max`; about half as many as tick_distance gives, for small drawings.
+std::vector<double> linear_ticks(double max);
+
+/// Round numbers inside the range: 1, 2 and 5 times powers of ten, or 1 to 9 times where these are too few.
+std::vector<double> logarithmic_ticks(double min, double max);
+
+}  // namespace annulus::html

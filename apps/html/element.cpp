@@ -1,0 +1,64 @@
+#include "html/element.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace annulus::html {
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string element(std::string_view tag, std::string_view text) {
+  return fmt::format("<{0}>{1}</{0}>\n", tag, escaped(text));
+}
+
+std::string figure(std::string_view html) {
+  return fmt::format("<figure>\n{}</figure>\n", html);
+}
+
+std::string figure_row(std::string_view html) {
+  return fmt::format("<figure class=\"row\">\n{}</figure>\n", html);
+}
+
+std::string facts(const std::vector<std::pair<std::string, std::string>>& names_and_values) {
+  std::string text = "<dl>\n";
+  for (const auto& [name, value] : names_and_values) {
+    fmt::format_to(std::back_inserter(text), "<div><dt>{}</dt><dd>{}</dd></div>\n", escaped(name),
+                   escaped(value));
+  }
+  return text + "</dl>\n";
+}
+
+std::string legend(const std::vector<Key>& keys, std::string_view note) {
+  std::string text = "<div class=\"legend\">\n";
+  for (const Key& key : keys) {
+    fmt::format_to(std::back_inserter(text), "<span class=\"key\"><i class=\"{}\"></i>{}</span>\n",
+                   class_of(key.colour), escaped(key.meaning));
+  }
+  if (!note.empty())
+    fmt::format_to(std::back_inserter(text), "<span class=\"key\">{}</span>\n", escaped(note));
+  return text + "</div>\n";
+}
+
+}  // namespace annulus::html

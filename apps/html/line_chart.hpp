@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "html/palette.hpp"
+
+namespace annulus::html {
+
+/// Points joined by a line.
+struct Line {
+  std::string name;
+  Colour colour = Colour::blue;
+  bool dashed = false;
+  std::vector<std::pair<double, double>> points;  ///< (x, y), x ascending
+};
+
+struct LineChart {
+  std::string title;
+  std::string x_unit;       ///< what is counted along x
+  std::string y_unit;       ///< may be empty
+  bool logarithmic = true;  ///< values of y, which are positive then; else their axis starts at 0
+  std::vector<Line> lines;  ///< with at least one point
+};
+
+/// An SVG element. x stands at equal distances for equal factors, with a tick at every x that occurs. Every
+/// point has a title to hover.
+std::string to_svg(const LineChart& chart);
+
+}  // namespace annulus::html
