@@ -58,6 +58,8 @@ TEST(Html, TicksAreRoundNumbers) {
   EXPECT_THAT(linear_ticks(100), ElementsAre(0, 20, 40, 60, 80, 100));
   EXPECT_THAT(logarithmic_ticks(1, 100), ElementsAre(1, 2, 5, 10, 20, 50, 100));
   EXPECT_THAT(logarithmic_ticks(3, 6), ElementsAre(3, 4, 5, 6));  // 5 alone would be too few
+  EXPECT_THAT(logarithmic_ticks(0.115, 0.155), ElementsAre(testing::DoubleEq(0.12), testing::DoubleEq(0.13),
+                                                           testing::DoubleEq(0.14), testing::DoubleEq(0.15)));
 }
 
 TEST(Html, LineChartDrawsEveryPointOfEveryLine) {
