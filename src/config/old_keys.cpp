@@ -1,6 +1,5 @@
 #include <annulus/config/old_keys.hpp>
 
-#include <algorithm>
 #include <array>
 
 namespace annulus::config {
@@ -69,6 +68,17 @@ constexpr std::array all_output_keys = {
     OutputKey{"plan", "", "refuses", "unsupported"},
 };
 
+std::optional<std::string_view> other_name(std::string_view file, std::string_view parent,
+                                           std::string_view name, std::string_view OutputKey::*from,
+                                           std::string_view OutputKey::*to) {
+  const auto fits = [](std::string_view wanted, std::string_view found) {
+    return wanted.empty() || wanted == found;
+  };
+  for (const OutputKey& row : all_output_keys)
+    if (row.*from == name && fits(row.file, file) && fits(row.parent, parent)) return row.*to;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::span<const OutputKey> output_keys() {
@@ -77,14 +87,12 @@ std::span<const OutputKey> output_keys() {
 
 std::optional<std::string_view> old_key(std::string_view file, std::string_view parent,
                                         std::string_view now) {
-  const auto fits = [](std::string_view wanted, std::string_view found) {
-    return wanted.empty() || wanted == found;
-  };
-  const auto* const found = std::ranges::find_if(all_output_keys, [&](const OutputKey& row) {
-    return row.now == now && fits(row.file, file) && fits(row.parent, parent);
-  });
-  if (found == all_output_keys.end()) return std::nullopt;
-  return found->before;
+  return other_name(file, parent, now, &OutputKey::now, &OutputKey::before);
+}
+
+std::optional<std::string_view> new_key(std::string_view file, std::string_view parent,
+                                        std::string_view before) {
+  return other_name(file, parent, before, &OutputKey::before, &OutputKey::now);
 }
 
 }  // namespace annulus::config

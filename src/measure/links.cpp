@@ -69,7 +69,7 @@ class Messages {
   /// There and back are two messages.
   static Sample of_message(Pattern pattern, Sample s) {
     if (pattern == Pattern::one_way) {
-      for (double* seconds : {&s.median, &s.least, &s.most}) *seconds /= 2;
+      for (double* seconds : {&s.median, &s.min, &s.max}) *seconds /= 2;
     }
     return s;
   }

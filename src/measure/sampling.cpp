@@ -37,8 +37,8 @@ Sample sample(comm::Communicator& communicator, const Sampling& sampling,
     times.push_back(time(iterations));
     spent += times.back() * iterations;
   } while (std::ssize(times) < sampling.repetitions && spent < sampling.seconds);
-  const auto [least, most] = std::minmax_element(times.begin(), times.end());
-  return {median(times), *least, *most, static_cast<int>(times.size()), iterations};
+  const auto [min, max] = std::minmax_element(times.begin(), times.end());
+  return {median(times), *min, *max, static_cast<int>(times.size()), iterations};
 }
 
 }  // namespace annulus::measure

@@ -100,6 +100,24 @@ TEST(OldKeys, StandBesideNewOnesWhereRowsSay) {
   EXPECT_EQ(output, expected);
 }
 
+TEST(OldKeys, OfFilesOfBeforeGetTheirNewOnes) {
+  json file = {{"refused", json::array()},
+               {"cases",
+                {{{"forward",
+                   {{"sent_bytes", {{"inside_nodes", 1}, {"between_nodes", 2}}},
+                    {"predicted", {{"exposed_seconds", 3}}}}},
+                  {"ranks", {{{"forward", {{"waiting_seconds", 4}}}}}}}}}};
+  json written = {{"unsupported", json::array()},
+                  {"cases",
+                   {{{"forward",
+                      {{"sent_bytes", {{"intra_node", 1}, {"inter_node", 2}}},
+                       {"predicted", {{"exposed_communication_seconds", 3}}}}},
+                     {"ranks", {{{"forward", {{"exposed_communication_seconds", 4}}}}}}}}}};
+  add_new_keys(file, "attention");
+  add_old_keys(written, "attention");
+  EXPECT_EQ(file, written);
+}
+
 TEST(OldKeys, LeaveWhatHasTheirNameAlone) {
   json record = {{"waiting_seconds", 1}, {"exposed_communication_seconds", 2}};
   add_old_keys(record, "metrics");

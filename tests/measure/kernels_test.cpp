@@ -35,7 +35,7 @@ TEST(Kernels, EveryShapeIsMeasuredAndCountsUnmaskedPairs) {
     const auto rows = static_cast<double>(p.rows);
     const double pairs = p.mask == BlockMask::full ? rows * rows : rows * (rows + 1) / 2;
     EXPECT_EQ(p.flops, (p.pass == Pass::forward ? 4 : 10) * p.head_dim * 4 * pairs);
-    EXPECT_GT(p.seconds.least, 0);
+    EXPECT_GT(p.seconds.min, 0);
     EXPECT_DOUBLE_EQ(p.rate(), p.flops / p.seconds.median);
     causal += p.mask == BlockMask::causal ? 1 : 0;
   }

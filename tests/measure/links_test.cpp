@@ -73,9 +73,9 @@ TEST(Links, EveryPatternAndSizeIsMeasuredOnceAndTheSameOnAllRanks) {
     EXPECT_THAT(measurement.notes, IsEmpty());
     ASSERT_EQ(measurement.points.size(), (3 + 4) * 4u);
     for (const LinkPoint& point : measurement.points) {
-      EXPECT_GT(point.seconds.least, 0);
-      EXPECT_LE(point.seconds.least, point.seconds.median);
-      EXPECT_LE(point.seconds.median, point.seconds.most);
+      EXPECT_GT(point.seconds.min, 0);
+      EXPECT_LE(point.seconds.min, point.seconds.median);
+      EXPECT_LE(point.seconds.median, point.seconds.max);
       EXPECT_GE(point.seconds.repetitions, 1);
       EXPECT_LE(point.seconds.repetitions, 3);
       EXPECT_DOUBLE_EQ(point.bandwidth() * point.seconds.median, static_cast<double>(point.bytes));

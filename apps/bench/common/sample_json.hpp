@@ -9,8 +9,8 @@ namespace annulus::bench {
 /// A measured time as all reports write it; seconds.
 inline nlohmann::json to_json(const measure::Sample& s) {
   return {{"median", s.median},
-          {"min", s.least},
-          {"max", s.most},
+          {"min", s.min},
+          {"max", s.max},
           {"repetitions", s.repetitions},
           {"iterations", s.iterations}};
 }

@@ -26,7 +26,7 @@ constexpr std::array all_patterns = {Pattern::one_way, Pattern::both_ways, Patte
 
 /// Half of the range of the repetitions over their median, in percent.
 double spread(const Sample& s) {
-  return 50 * (s.most - s.least) / s.median;
+  return 50 * (s.max - s.min) / s.median;
 }
 
 std::string size_text(std::int64_t bytes) {

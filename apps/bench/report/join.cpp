@@ -7,6 +7,7 @@
 #include <set>
 
 #include <annulus/base/error.hpp>
+#include <annulus/config/old_keys.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "bench/report/csv.hpp"
@@ -41,7 +42,8 @@ struct Joined {
   std::string build;
 
   void add(const std::filesystem::path& file) {
-    const json content = json::parse(io::read_text(file), nullptr, false);
+    json content = json::parse(io::read_text(file), nullptr, false);
+    config::add_new_keys(content, "attention");
     require(content.is_object() && content.value("program", "") == "annulus-bench attention",
             "{} is no result of annulus-bench attention: give files that its --json wrote", file.string());
     const std::string hash = content.value("git_hash", "");

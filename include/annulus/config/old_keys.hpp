@@ -27,20 +27,39 @@ std::span<const OutputKey> output_keys();
 /// The old name of a field; nothing where it has none.
 std::optional<std::string_view> old_key(std::string_view file, std::string_view parent, std::string_view now);
 
-/// Adds to every object in `value` (of nlohmann::json) the old names of its fields, with their values. What
-/// has them already stays.
-template <class Json>
-void add_old_keys(Json& value, std::string_view file, std::string_view parent = {}) {
+/// The new name of an old field; nothing where it has none.
+std::optional<std::string_view> new_key(std::string_view file, std::string_view parent,
+                                        std::string_view before);
+
+namespace detail {
+
+template <class Json, class NameOf>
+void add_names(Json& value, std::string_view file, std::string_view parent, const NameOf& name_of) {
   if (value.is_array()) {
-    for (Json& entry : value) add_old_keys(entry, file, parent);
+    for (Json& entry : value) add_names(entry, file, parent, name_of);
   } else if (value.is_object()) {
     std::vector<std::pair<std::string, Json>> added;
     for (auto& [key, field] : value.items()) {
-      add_old_keys(field, file, key);
-      if (const auto before = old_key(file, parent, key)) added.emplace_back(*before, field);
+      add_names(field, file, key, name_of);
+      if (const auto other = name_of(file, parent, key)) added.emplace_back(*other, field);
     }
     for (auto& [key, field] : added) value.emplace(key, std::move(field));
   }
+}
+
+}  // namespace detail
+
+/// Adds to every object in `value` (of nlohmann::json) the old names of its fields, with their values. What
+/// has them already stays.
+template <class Json>
+void add_old_keys(Json& value, std::string_view file) {
+  detail::add_names(value, file, {}, old_key);
+}
+
+/// The other way round, for what an older version wrote.
+template <class Json>
+void add_new_keys(Json& value, std::string_view file) {
+  detail::add_names(value, file, {}, new_key);
 }
 
 }  // namespace annulus::config

@@ -16,7 +16,7 @@ struct Sampling {
 
 /// Seconds of one iteration, over the repetitions. Each is the time of the slowest rank.
 struct Sample {
-  double median = 0, least = 0, most = 0;
+  double median = 0, min = 0, max = 0;
   int repetitions = 0, iterations = 0;  ///< of each repetition
 };
 
