@@ -36,8 +36,13 @@ std::vector<double> logarithmic_ticks(double min, double max) {
         if (tick >= min * (1 - 1e-9) && tick <= max * (1 + 1e-9)) ticks.push_back(tick);
       }
     }
-    if (ticks.size() >= 3) break;
+    if (ticks.size() >= 3) return ticks;
   }
+  if (ticks.size() == 2) return ticks;
+  if (max <= min) return {min};
+  ticks.clear();
+  const double step = 2 * tick_distance(max - min);
+  for (double i = std::ceil(min / step - 1e-9); i * step <= max * (1 + 1e-9); ++i) ticks.push_back(i * step);
   return ticks;
 }
 

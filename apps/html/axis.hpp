@@ -19,7 +19,8 @@ double tick_distance(double length);
 /// From 0 to `max`; about half as many as tick_distance gives, for small drawings.
 std::vector<double> linear_ticks(double max);
 
-/// Round numbers inside the range: 1, 2 and 5 times powers of ten, or 1 to 9 times where these are too few.
+/// Round numbers inside the range: 1, 2 and 5 times powers of ten, or 1 to 9 times where these are too few,
+/// or at equal distances where the range is too narrow for those.
 std::vector<double> logarithmic_ticks(double min, double max);
 
 }  // namespace annulus::html

@@ -81,11 +81,9 @@ int main(int argc, char** argv) {
   try {
     annulus::app::Arguments arguments(app, argc, argv);
     app.parse(arguments.count(), arguments.values());
+    return annulus::planner::run(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 1;
-  }
-  try {
-    return annulus::planner::run(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "annulus-plan: %s\n", error.what());
     return 1;

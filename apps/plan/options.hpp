@@ -11,20 +11,18 @@
 #include <annulus/simulate/choose.hpp>
 #include <annulus/simulate/cluster.hpp>
 
+#include "options/cluster.hpp"
+#include "options/problem.hpp"
+
 namespace annulus::planner {
 
 /// The command line.
 struct Options {
-  int ranks = 0;           ///< 0: those of the cluster file, else 8
-  int ranks_per_node = 0;  ///< 0: those of the cluster file, else 8
-  std::int64_t tokens = 131072;
-  int heads = 32;
-  int kv_heads = 0;  ///< 0: as many as heads
-  int head_dim = 128;
-  int batch = 1;
-  std::string dtype = "bf16", layout = "zigzag", mask = "causal", schedule = "ring", pass = "forward",
-              placement;  ///< of hybrid; empty: as the schedule says it
-  std::filesystem::path topology, json, html;
+  options::ProblemOptions problem = {.tokens = 131072, .heads = 32, .dtype = "bf16"};
+  options::ClusterOptions cluster;
+  std::string schedule = "ring", layout = "zigzag", pass = "forward";
+  std::string placement;  ///< of hybrid; empty: as the schedule says it
+  std::filesystem::path json, html;
   bool compare = false, validate = false, print = false;
   std::optional<int> rank;                   ///< of print
   std::optional<std::int64_t> memory_limit;  ///< bytes of a rank's exchange buffers, of what is chosen

@@ -45,12 +45,22 @@ int ranks_of_host(const Job& job, const std::string& host) {
   }));
 }
 
-/// `ranks`: of the node; 0: as ranks_on_node says. `bound`: logical CPUs that they may use; empty: all.
-Node make_node(Machine&& described, const Options& options, const Profile& profile, int ranks,
-               const Variables& variables, bool here, const std::vector<int>& bound) {
+/// What decides about the ranks of a node.
+struct NodeRequest {
+  const Options& options;
+  const Profile& profile;
+  const Variables& variables;
+  int ranks = 0;           ///< 0: as ranks_on_node says
+  bool here = false;       ///< the node is the one that this process runs on
+  std::vector<int> bound;  ///< logical CPUs that the ranks may use; empty: all
+};
+
+Node make_node(Machine&& described, const NodeRequest& request) {
+  const auto& [options, profile, variables, wanted, here, bound] = request;
   Node node{.machine = std::move(described), .resources = {}, .ranks = {}};
   node.resources = machine::node_resources(node.machine, profile);
-  if (ranks == 0) ranks = ranks_on_node(options, profile, node.machine, node.resources, variables);
+  const int ranks =
+      wanted == 0 ? ranks_on_node(options, profile, node.machine, node.resources, variables) : wanted;
   // Slurm's GPUs are those of this process; files are looked at as a whole.
   if (here)
     machine::restrict_gpus(node.machine, variables("CUDA_VISIBLE_DEVICES").value_or(""),
@@ -191,8 +201,12 @@ JobInventory take_inventory(const Options& options, const Variables& variables) 
   for (Machine& described : machines) {
     const int ranks =
         options.ranks_per_node == 0 && !options.ranks_file.empty() ? ranks_of_host(*job, described.host) : 0;
-    inventory.nodes.push_back(
-        make_node(std::move(described), options, inventory.profile, ranks, variables, here, {}));
+    inventory.nodes.push_back(make_node(std::move(described), {.options = options,
+                                                               .profile = inventory.profile,
+                                                               .variables = variables,
+                                                               .ranks = ranks,
+                                                               .here = here,
+                                                               .bound = {}}));
   }
   inventory.job = job ? *job : job_of(inventory.nodes);
   if (job) fill_ranks(inventory.job, options, inventory.nodes, variables);
@@ -236,8 +250,12 @@ RankInventory take_rank_inventory(const Options& options, const Variables& varia
   RankInventory inventory{.profile = profile_of(options), .node = {}, .binding = {}, .diagnostics = {}};
   const bool launcher = by_slurm || by_mpirun;
   const int own_gpu = only_gpu(described, local_ranks);
-  inventory.node = make_node(std::move(described), options, inventory.profile, local_ranks, variables, here,
-                             launcher ? std::vector<int>() : bound);
+  inventory.node = make_node(std::move(described), {.options = options,
+                                                    .profile = inventory.profile,
+                                                    .variables = variables,
+                                                    .ranks = local_ranks,
+                                                    .here = here,
+                                                    .bound = launcher ? std::vector<int>() : bound});
   inventory.binding = inventory.node.ranks[static_cast<std::size_t>(own_gpu < 0 ? local_rank : own_gpu)];
   inventory.binding.local_rank = local_rank;
   inventory.bound = by_slurm || own;

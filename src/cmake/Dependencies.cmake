@@ -19,7 +19,8 @@ if(ANNULUS_CUDA)
   include(Cuda)
 endif()
 find_package(Kokkos 5.0 CONFIG QUIET)
-if(Kokkos_FOUND)
+set(ANNULUS_KOKKOS_INSTALLED ${Kokkos_FOUND})  # otherwise a part of this tree
+if(ANNULUS_KOKKOS_INSTALLED)
   message(STATUS "Kokkos ${Kokkos_VERSION} found at ${Kokkos_DIR}")
   if(ANNULUS_CUDA AND NOT CUDA IN_LIST Kokkos_DEVICES)
     message(FATAL_ERROR "ANNULUS_CUDA: the Kokkos at ${Kokkos_DIR} was built without CUDA: give another with -DKokkos_ROOT=DIR, "
@@ -28,6 +29,9 @@ if(Kokkos_FOUND)
     message(FATAL_ERROR "the Kokkos at ${Kokkos_DIR} was built with CUDA, and programs that use it start on machines with a GPU "
       "alone: set -DANNULUS_CUDA=ON (the preset cuda), or let Annulus build its own with -DCMAKE_DISABLE_FIND_PACKAGE_Kokkos=ON")
   endif()
+elseif(ANNULUS_KOKKOS_KERNELS STREQUAL "installed")
+  message(FATAL_ERROR "ANNULUS_KOKKOS_KERNELS=installed needs an installed Kokkos 5.0 or newer, which was not found: give its prefix, "
+    "-DKokkos_ROOT=DIR (with modules or Spack: load kokkos), or drop the option, and Annulus builds its own")
 else()
   set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
   set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
@@ -48,14 +52,7 @@ else()
   FetchContent_MakeAvailable(Kokkos)
 endif()
 
-# Kokkos Kernels is used through its headers (src/linalg says how); OpenBLAS is the BLAS beneath it.
-find_path(ANNULUS_KOKKOS_KERNELS_INCLUDE KokkosBlas3_gemm.hpp
-  HINTS ${ANNULUS_DEPS_DIR}/kokkos-kernels/include PATH_SUFFIXES kokkos-kernels
-  DOC "Directory of the Kokkos Kernels 5.0.2 headers" REQUIRED)
-find_path(ANNULUS_CBLAS_INCLUDE cblas.h
-  PATH_SUFFIXES openblas-openmp x86_64-linux-gnu/openblas-openmp aarch64-linux-gnu/openblas-openmp openblas REQUIRED)
-find_library(ANNULUS_OPENBLAS openblas
-  PATH_SUFFIXES openblas-openmp x86_64-linux-gnu/openblas-openmp aarch64-linux-gnu/openblas-openmp REQUIRED)
+include(KokkosKernels)
 
 if(ANNULUS_TESTS)
   find_package(GTest REQUIRED)

@@ -138,6 +138,10 @@ setup() {
   done
   mkdir -p "$deps"
   install_packages
+  if [ "${ANNULUS_KOKKOS:-}" = installed ]; then
+    say "ANNULUS_KOKKOS=installed: Kokkos and Kokkos Kernels come from this machine's modules and folders"
+    return
+  fi
   fetch_kokkos
   fetch_kokkos_kernels
 }

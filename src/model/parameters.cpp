@@ -1,5 +1,6 @@
 #include <annulus/model/parameters.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 #include <annulus/base/error.hpp>
@@ -81,19 +82,33 @@ void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
                 const Array1<float, Exec>& parameters) {
   require(static_cast<std::int64_t>(parameters.extent(0)) == map.size(),
           "the flat buffer has {} elements, the model {}", parameters.extent(0), map.size());
+  initialize_range(exec, map, seed, 0, parameters);
+}
+
+template <class Exec>
+void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t seed, std::int64_t first,
+                      const Array1<float, Exec>& values) {
+  const std::int64_t last = first + static_cast<std::int64_t>(values.extent(0));
+  require(first >= 0 && last <= map.size(), "elements [{}, {}) of a model of {} were asked for", first, last,
+          map.size());
   for (const Parameter& parameter : map.all()) {
-    const std::int64_t offset = parameter.offset;
+    const std::int64_t begin = std::max(parameter.offset, first),
+                       end = std::min(parameter.offset + parameter.size(), last);
+    if (begin >= end) continue;
     const float deviation = parameter.init_deviation;
     Kokkos::parallel_for(
-        "annulus::model::initialize", ElementRange<Exec>(exec, offset, offset + parameter.size()),
+        "annulus::model::initialize", ElementRange<Exec>(exec, begin, end),
         KOKKOS_LAMBDA(const std::int64_t i) {
-          parameters(i) = deviation == 0.0f ? 1.0f : deviation * normal(seed, static_cast<std::uint64_t>(i));
+          values(i - first) =
+              deviation == 0.0f ? 1.0f : deviation * normal(seed, static_cast<std::uint64_t>(i));
         });
   }
 }
 
-#define ANNULUS_INSTANTIATE(Exec) \
-  template void initialize(const Exec&, const ParameterMap&, std::uint64_t, const Array1<float, Exec>&);
+#define ANNULUS_INSTANTIATE(Exec)                                                                        \
+  template void initialize(const Exec&, const ParameterMap&, std::uint64_t, const Array1<float, Exec>&); \
+  template void initialize_range(const Exec&, const ParameterMap&, std::uint64_t, std::int64_t,          \
+                                 const Array1<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

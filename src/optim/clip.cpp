@@ -1,6 +1,8 @@
 #include <annulus/optim/clip.hpp>
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -12,8 +14,6 @@
 namespace annulus::optim {
 namespace {
 
-constexpr std::int64_t block_size = 16384;
-
 template <class Exec>
 using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
 
@@ -23,38 +23,49 @@ Kokkos::TeamPolicy<Exec> teams(const Exec& exec, std::int64_t count, int threads
   return {exec, static_cast<int>(count), annulus::detail::host_memory<Exec> ? 1 : threads};
 }
 
-// sums (blocks + 1): of each block
-template <int width, class Exec>
+// `width` neighbours as one load where they are aligned; which thread adds which of them is the same
+// otherwise.
+template <int width, bool aligned, class Exec>
+KOKKOS_FORCEINLINE_FUNCTION Pack<width> neighbours(const Array1<const float, Exec>& values, std::int64_t i) {
+  if constexpr (aligned) {
+    return load<width>(&values(i));
+  } else {
+    Pack<width> pack;
+    for (int j = 0; j < width; ++j) pack[j] = values(i + j);
+    return pack;
+  }
+}
+
+// sums (blocks + 1): of each own block
+template <bool aligned, class Exec>
 void squares_of_blocks(const Exec& exec, const Array1<const float, Exec>& values,
-                       const Array1<double, Exec>& sums, std::int64_t blocks) {
-  const auto size = static_cast<std::int64_t>(values.extent(0));
+                       const NormBlocks<Exec>& blocks, const Array1<double, Exec>& sums) {
+  constexpr int width = pack_width<Exec, float>;
+  const auto own = blocks.own();
+  if (own.extent(0) == 0) return;
   Kokkos::parallel_for(
-      "annulus::optim::squares_of_blocks", teams(exec, blocks, 256), KOKKOS_LAMBDA(const Member<Exec>& team) {
-        const std::int64_t block = team.league_rank(), begin = block * block_size;
-        const std::int64_t end = Kokkos::min(begin + block_size, size);
-        const std::int64_t packed = begin + (end - begin) / width * width;
+      "annulus::optim::squares_of_blocks", teams(exec, static_cast<std::int64_t>(own.extent(0)), 256),
+      KOKKOS_LAMBDA(const Member<Exec>& team) {
+        const auto block = own(team.league_rank());
+        const std::int64_t packed = block.begin + (block.end - block.begin) / width * width;
         const int rank = team.team_rank(), step = team.team_size();
         double squares[width] = {};
-        for (std::int64_t i = begin + rank * width; i < packed; i += step * width) {
-          const auto pack = load<width>(&values(i));
+        for (std::int64_t i = block.begin + rank * width; i < packed; i += step * width) {
+          const auto pack = neighbours<width, aligned, Exec>(values, i);
           for (int j = 0; j < width; ++j) squares[j] += static_cast<double>(pack[j]) * pack[j];
         }
-        for (std::int64_t i = packed + rank; i < end; i += step)
+        for (std::int64_t i = packed + rank; i < block.end; i += step)
           squares[0] += static_cast<double>(values(i)) * values(i);
         double sum = squares[0];
         for (int j = 1; j < width; ++j) sum += squares[j];
         team.team_reduce(Kokkos::Sum<double>(sum));
-        if (rank == 0) sums(block) = sum;
+        if (rank == 0) sums(block.number) = sum;
       });
 }
 
-// sums (blocks + 1): of each block, and of all
+// sums (blocks + 1): of each block; then of all
 template <class Exec>
-void sum_of_squares(const Exec& exec, const Array1<const float, Exec>& values,
-                    const Array1<double, Exec>& sums, std::int64_t blocks) {
-  with_pack_width<Exec, float>(in_packs<Exec, float>(pack_width<Exec, float>, values), [&](auto width) {
-    squares_of_blocks<decltype(width)::value>(exec, values, sums, blocks);
-  });
+void sum_of_blocks(const Exec& exec, const Array1<double, Exec>& sums, std::int64_t blocks) {
   Kokkos::parallel_for(
       "annulus::optim::sum_of_blocks", teams(exec, 1, 512), KOKKOS_LAMBDA(const Member<Exec>& team) {
         double sum = 0.0;
@@ -74,20 +85,64 @@ GradientClipper<Exec>::GradientClipper(double max_norm) : max_norm_(max_norm) {
 }
 
 template <class Exec>
+NormBlocks<Exec>::NormBlocks(const Exec& exec, std::span<const NormRange> ranges, std::int64_t count)
+    : count_(count) {
+  std::vector<Block> blocks;
+  for (const NormRange& range : ranges) {
+    std::int64_t number = range.first_block;
+    for (std::int64_t begin = range.begin; begin < range.end; begin += size)
+      blocks.push_back({begin, std::min(begin + size, range.end), number++});
+    require(range.begin >= 0 && range.first_block >= 0 && number <= count,
+            "gradient norm: the range [{}, {}) has blocks {} to {} of {}", range.begin, range.end,
+            range.first_block, number - 1, count);
+    end_ = std::max(end_, range.end);
+    while (range.begin % alignment_ != 0) alignment_ /= 2;
+  }
+  own_ = Owned<Array1<Block, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                   "annulus::optim::norm_blocks", blocks.size());
+  const Kokkos::View<const Block*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(blocks.data(),
+                                                                                       blocks.size());
+  Kokkos::deep_copy(exec, *own_, on_host);
+  exec.fence("annulus::optim::NormBlocks: the list of blocks on the host goes out of scope");
+}
+
+template <class Exec>
+NormBlocks<Exec>::NormBlocks(const Exec& exec, std::int64_t elements)
+    : NormBlocks(exec, std::array{NormRange{0, elements, 0}}, ceil_divide(elements, size)) {}
+
+template <class Exec>
+Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const float, Exec>& gradients) {
+  const auto elements = static_cast<std::int64_t>(gradients.extent(0));
+  if (whole_elements_ != elements) whole_.emplace(exec, elements);
+  whole_elements_ = elements;
+  return measure(exec, gradients, *whole_);
+}
+
+template <class Exec>
 Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const float, Exec>& gradients,
-                                        comm::Communicator* communicator) {
+                                        const NormBlocks<Exec>& blocks, comm::Communicator* communicator) {
   const Region region("annulus::optim::gradient_norm");
-  const std::int64_t blocks = ceil_divide(static_cast<std::int64_t>(gradients.extent(0)), block_size);
-  if (static_cast<std::int64_t>(sums_.view().extent(0)) < blocks + 1) {
+  require(static_cast<std::int64_t>(gradients.extent(0)) >= blocks.end(),
+          "gradient norm: '{}' has {} elements, but its blocks end at {}", gradients.label(),
+          gradients.extent(0), blocks.end());
+  const std::int64_t count = blocks.count();
+  if (static_cast<std::int64_t>(sums_.view().extent(0)) < count + 1) {
     sums_ = {};
     sums_ = Owned<Array1<double, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                       "annulus::optim::block_sums", blocks + 1);
+                                                       "annulus::optim::block_sums", count + 1);
   }
-  sum_of_squares<Exec>(exec, gradients, *sums_, blocks);
+  // Adding zeros of other ranks changes no bit, so every rank ends up with the sums of all blocks.
+  const Array1<double, Exec> sums((*sums_).data(), static_cast<std::size_t>(count));
+  if (communicator != nullptr) Kokkos::deep_copy(exec, sums, 0.0);
+  constexpr int width = pack_width<Exec, float>;
+  const bool aligned = blocks.alignment() % width == 0 && in_packs<Exec, float>(width, gradients);
+  aligned ? squares_of_blocks<true, Exec>(exec, gradients, blocks, *sums_)
+          : squares_of_blocks<false, Exec>(exec, gradients, blocks, *sums_);
+  if (communicator != nullptr) communicator->all_reduce(exec, sums);
+  sum_of_blocks<Exec>(exec, *sums_, count);
   double sum = 0.0;
-  Kokkos::deep_copy(exec, sum, Kokkos::subview(*sums_, blocks));
+  Kokkos::deep_copy(exec, sum, Kokkos::subview(*sums_, count));
   exec.fence("annulus::optim::gradient_norm: the host reads the sum");
-  if (communicator != nullptr) sum = communicator->all_reduce_value(sum, comm::ReduceOp::sum);
 
   Clipping result{std::sqrt(sum), 1.0f};
   if (!result.finite()) {
@@ -98,7 +153,9 @@ Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const flo
   return result;
 }
 
-#define ANNULUS_INSTANTIATE(Exec) template class GradientClipper<Exec>;
+#define ANNULUS_INSTANTIATE(Exec)  \
+  template class NormBlocks<Exec>; \
+  template class GradientClipper<Exec>;
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 ANNULUS_ON_SERIAL(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

@@ -179,11 +179,4 @@ Job job_of_ranks(std::string_view text, std::string_view origin) {
   return job;
 }
 
-Job job_of_host(std::string host, int ranks) {
-  return {.source = "this host",
-          .hosts = {std::move(host)},
-          .node_of_rank = std::vector<int>(static_cast<std::size_t>(ranks), 0),
-          .leaves = {}};
-}
-
 }  // namespace annulus

@@ -17,12 +17,12 @@ std::optional<int> number(const Variables& variables, const char* name) {
   return value;
 }
 
-std::optional<LaunchedRank> by_names(const Variables& variables, const char* rank, const char* ranks,
-                                     const char* local_rank, const char* local_ranks) {
-  const auto a = number(variables, rank), b = number(variables, ranks), c = number(variables, local_rank),
-             d = number(variables, local_ranks);
-  if (!a || !b || !c || !d) return std::nullopt;
-  return LaunchedRank{.rank = *a, .ranks = *b, .local_rank = *c, .local_ranks = *d};
+std::optional<LaunchedRank> by_names(const Variables& variables, const char* rank, const char* local_rank,
+                                     const char* local_ranks) {
+  const auto a = number(variables, rank), b = number(variables, local_rank),
+             c = number(variables, local_ranks);
+  if (!a || !b || !c) return std::nullopt;
+  return LaunchedRank{.rank = *a, .local_rank = *b, .local_ranks = *c};
 }
 
 }  // namespace
@@ -30,11 +30,10 @@ std::optional<LaunchedRank> by_names(const Variables& variables, const char* ran
 std::optional<LaunchedRank> launched_rank(const Variables& variables) {
   // mpirun first: inside of a Slurm job its ranks see the variables of the step that started mpirun's daemon
   // too.
-  if (auto found = by_names(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                            "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"))
+  if (auto found = by_names(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE"))
     return found;
-  if (auto found = by_names(variables, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"))
-    return found;
+  if (auto found = by_names(variables, "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")) return found;
   const auto counts = variables("SLURM_STEP_TASKS_PER_NODE");
   const auto rank = number(variables, "SLURM_PROCID"), local = number(variables, "SLURM_LOCALID"),
              node = number(variables, "SLURM_NODEID");
@@ -43,10 +42,8 @@ std::optional<LaunchedRank> launched_rank(const Variables& variables) {
   const std::vector<int> tasks = expand_counts(*counts, "SLURM_STEP_TASKS_PER_NODE");
   require(*node < static_cast<int>(tasks.size()), "SLURM_NODEID={}, but SLURM_STEP_TASKS_PER_NODE={}", *node,
           *counts);
-  LaunchedRank launched{
-      .rank = *rank, .ranks = 0, .local_rank = *local, .local_ranks = tasks[static_cast<std::size_t>(*node)]};
-  for (const int count : tasks) launched.ranks += count;
-  return launched;
+  return LaunchedRank{
+      .rank = *rank, .local_rank = *local, .local_ranks = tasks[static_cast<std::size_t>(*node)]};
 }
 
 }  // namespace annulus

@@ -66,6 +66,8 @@ class Products(unittest.TestCase):
         self.refused([*SMALL, "--dtype", "f16"], "--dtype is f16")
         self.refused(["lm-head", "--vocabulary", 0], "--vocabulary is 0")
         self.refused([*SMALL, "--workspace-mib", -1], "--workspace-mib -1")
+        self.refused([*SMALL, "--seed=-1"], "-1 is negative")
+        self.refused(["lm-head", "--repetitions", 0], "--repetitions is 0")
         self.refused(["matmul", "--dtype", "f16"], "--dtype is f16")
         self.refused(["matmul", "--shape", "8x16"], "--shape 8x16")
         self.refused(["matmul", "--shape", "8x16x0"], "--shape 8x16x0")

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -114,20 +115,50 @@ TEST(GradientClipper, TheSumIsTheSameBitsEveryTime) {
   EXPECT_NEAR(clipper.measure(test::TestExec(), from_second).norm, norm_of(from_second), 1e-12 * norm);
 }
 
-TEST(GradientClipper, NormOfShardsOnAllRanks) {
-  const Gradients gradients = random_gradients(10000);
-  const double expected = norm_of(gradients);
-  const std::vector<std::pair<int, int>> shards{{0, 1}, {1, 6000}, {6000, 6000}, {6000, 10000}};
-  std::vector<double> norms(shards.size());
-  comm::run_loopback(Topology::uniform(4, 2), [&](comm::Communicator& communicator) {
-    const Gradients shard = Kokkos::subview(gradients, shards[static_cast<std::size_t>(communicator.rank())]);
-    GradientClipper<test::TestExec> clipper(expected / 2);
-    const Clipping clipping = clipper.measure(test::rank_instance(), shard, &communicator);
-    norms[static_cast<std::size_t>(communicator.rank())] = clipping.norm;
-    EXPECT_FLOAT_EQ(clipping.scale, 0.5f);
+// Two units of which each rank holds a part: the bits of the norm are those of the whole buffer on one rank.
+TEST(GradientClipper, ShardsGiveTheBitsOfTheWhole) {
+  constexpr std::int64_t block = NormBlocks<test::TestExec>::size;
+  const std::int64_t first = 3 * block + 17, second = 5 * block + 3, total = first + second;
+  const Gradients gradients = random_gradients(total);
+  const test::TestExec exec;
+  const NormBlocks<test::TestExec> blocks(exec,
+                                          std::array{NormRange{0, first, 0}, NormRange{first, total, 4}}, 10);
+  GradientClipper<test::TestExec> one(1.0);
+  const Clipping whole = one.measure(exec, gradients, blocks);
+  EXPECT_NEAR(whole.norm, norm_of(gradients), 1e-13 * whole.norm);
+
+  // Rank 2 has the end of the second unit alone, and rank 1 parts that start where no pack does.
+  std::vector<Clipping> found(3);
+  comm::run_loopback(Topology::uniform(3, 2), [&](comm::Communicator& communicator) {
+    const int rank = communicator.rank();
+    const std::int64_t parts[3][4] = {{0, 2 * block, first, first + 2 * block},
+                                      {2 * block, first, first + 2 * block, first + 4 * block},
+                                      {first, first, first + 4 * block, total}};
+    const auto& [a, b, c, d] = parts[rank];
+    const test::TestExec own = test::rank_instance();
+    const Gradients shard("shard", static_cast<std::size_t>(b - a + d - c));
+    Kokkos::deep_copy(own, Kokkos::subview(shard, std::pair(std::int64_t{0}, b - a)),
+                      Kokkos::subview(gradients, std::pair(a, b)));
+    Kokkos::deep_copy(own, Kokkos::subview(shard, std::pair(b - a, b - a + d - c)),
+                      Kokkos::subview(gradients, std::pair(c, d)));
+    const NormBlocks<test::TestExec> mine(
+        own,
+        std::array{NormRange{0, b - a, a / block}, NormRange{b - a, b - a + d - c, 4 + (c - first) / block}},
+        10);
+    GradientClipper<test::TestExec> clipper(1.0);
+    found[static_cast<std::size_t>(rank)] = clipper.measure(own, shard, mine, &communicator);
   });
-  EXPECT_NEAR(norms[0], expected, 1e-13 * expected);
-  for (double norm : norms) EXPECT_EQ(norm, norms[0]);
+  for (const Clipping& clipping : found) {
+    EXPECT_EQ(clipping.norm, whole.norm);
+    EXPECT_EQ(clipping.scale, whole.scale);
+  }
+}
+
+TEST(GradientClipper, BlocksMustFitNumbersAndBuffer) {
+  const test::TestExec exec;
+  EXPECT_THROW(NormBlocks<test::TestExec>(exec, std::array{NormRange{0, 40000, 0}}, 2), Error);
+  const NormBlocks<test::TestExec> blocks(exec, 100);
+  EXPECT_THROW(GradientClipper<test::TestExec>(1.0).measure(exec, random_gradients(99), blocks), Error);
 }
 
 TEST(GradientClipper, ItsMemoryCountsAsWorkspaceAndIsKept) {
@@ -140,8 +171,8 @@ TEST(GradientClipper, ItsMemoryCountsAsWorkspaceAndIsKept) {
     GradientClipper<test::TestExec> clipper(1.0);
     clipper.measure(test::TestExec(), random_gradients(40960));
     const std::int64_t held = bytes() - before;
-    EXPECT_EQ(held, 4 * 8);
-    clipper.measure(test::TestExec(), random_gradients(100));
+    EXPECT_EQ(held, 4 * 8 + 3 * 24);
+    clipper.measure(test::TestExec(), random_gradients(40960));
     EXPECT_EQ(bytes() - before, held);
   }
   EXPECT_EQ(bytes(), before);

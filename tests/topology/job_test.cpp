@@ -146,12 +146,10 @@ TEST(LaunchedRank, MpirunInsideOfSlurmGoesFirst) {
   const auto by_srun = launched_rank(from(srun));
   ASSERT_TRUE(by_srun);
   EXPECT_EQ(by_srun->rank, 5);
-  EXPECT_EQ(by_srun->ranks, 6);
   EXPECT_EQ(by_srun->local_rank, 1);
   EXPECT_EQ(by_srun->local_ranks, 2);
   auto both = srun;
   both.insert({{"OMPI_COMM_WORLD_RANK", "3"},
-               {"OMPI_COMM_WORLD_SIZE", "8"},
                {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
                {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
   EXPECT_EQ(launched_rank(from(both))->local_ranks, 4);

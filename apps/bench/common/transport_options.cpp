@@ -1,23 +1,16 @@
 #include "bench/common/transport_options.hpp"
 
-#include <annulus/base/error.hpp>
-
 namespace annulus::bench {
 
-void TransportOptions::add_to(CLI::App& command) {
-  command.add_option("--transport", name,
-                     "Of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl");
-  command.add_option(
-      "--max-ctas", max_ctas,
-      "CTAs that an NCCL communicator may use, one communicator per channel, two on several nodes; "
-      "0: NCCL's choice");
-  command.add_flag("--nccl-multicast", nccl_multicast,
-                   "Let NCCL use NVLink multicast (NVLS); off unless NCCL_NVLS_ENABLE says otherwise");
+void TransportOptions::add_to(options::SharedOptions& options) {
+  using options::Shared;
+  options.add(Shared::transport, name);
+  options.add(Shared::max_ctas, max_ctas);
+  options.add(Shared::nccl_multicast, nccl_multicast);
 }
 
 void TransportOptions::check() const {
   comm::parse_transport(name, "--transport");
-  require(max_ctas >= 0, "--max-ctas is {}: give 1 or more, or 0 for NCCL's choice", max_ctas);
 }
 
 std::unique_ptr<comm::Communicator> TransportOptions::connect(const comm::MpiEnvironment& mpi,

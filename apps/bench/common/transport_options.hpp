@@ -1,10 +1,11 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include <annulus/comm/transport.hpp>
+
+#include "options/shared.hpp"
 
 namespace annulus::bench {
 
@@ -15,8 +16,8 @@ struct TransportOptions {
   bool nccl_multicast = false;
 
   /// Declares the options, which land here when the command line is parsed.
-  void add_to(CLI::App& command);
-  /// Throws Error naming the option whose value makes no sense.
+  void add_to(options::SharedOptions& options);
+  /// Throws Error naming --transport where its value makes no sense.
   void check() const;
   /// All ranks, over what was asked for. Collective. Errors as those of comm::connect.
   std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, int ranks_per_node) const;

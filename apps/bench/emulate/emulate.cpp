@@ -1,7 +1,6 @@
 #include "bench/emulate/emulate.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,54 +15,35 @@
 #include <annulus/simulate/simulate.hpp>
 
 #include "bench/emulate/report.hpp"
-#include "common/checks.hpp"
 #include "common/output_json.hpp"
-#include "common/topology.hpp"
 
 namespace annulus::bench {
 
+using options::Shared;
+using options::SharedOptions;
 using plan::Pass;
 
 CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
-  CLI::App* command = app.add_subcommand(
-      "emulate",
-      "Runs schedules on an emulated cluster, without mpirun: ranks are threads, links have the cluster's "
-      "speed and "
-      "kernels sleep as long as its kernels take. Shows what the simulator predicts beside it "
-      "(docs/emulation.md).");
-  command->option_defaults()->always_capture_default();
-  command->add_option("--ranks", o.ranks, "Ranks; 0: those of the cluster file, else 8");
-  command->add_option("--ranks-per-node", o.ranks_per_node,
-                      "Of them on one node; 0: as the cluster file says, else 8");
-  command
-      ->add_option("--schedule", o.schedules,
-                   fmt::format("One or more of {}", fmt::join(plan::schedule_names(), ", ")))
-      ->expected(1, -1);
-  command
-      ->add_option("--layout", o.layouts,
-                   "contiguous, zigzag, striped or block-striped:B; every schedule runs on each")
-      ->expected(1, -1);
-  command->add_option("--mask", o.mask, "full, causal, … (docs/masks.md)");
-  command->add_option("--tokens", o.tokens, "Length of the whole sequence; tensors are really there");
-  command->add_option("--heads", o.heads, "Query heads");
-  command->add_option("--kv-heads", o.kv_heads, "Key and value heads; 0: as many as query heads");
-  command->add_option("--head-dim", o.head_dim, "Width of a head");
-  command->add_option("--batch", o.batch, "Sequences");
-  command->add_option("--dtype", o.dtype, "Storage of Q, K, V and dO: f32, bf16 or f16");
-  command->add_option(
-      "--cluster", o.topology,
-      "Links and kernels of the cluster (docs/formats/cluster.md); without it: 8-GPU nodes of the "
-      "H100's class");
+  CLI::App* command = app.add_subcommand("emulate",
+                                         "Runs schedules on an emulated cluster, without mpirun: ranks are "
+                                         "threads, tensors are real, links have "
+                                         "the cluster's speed and kernels sleep as long as its kernels take. "
+                                         "Shows what the simulator predicts beside it "
+                                         "(docs/emulation.md).");
+  SharedOptions shared(*command);
+  options::add_cluster(shared, o.cluster);
+  shared.add(Shared::schedule, o.schedules, "; one or more");
+  shared.add(Shared::layout, o.layouts, "; every schedule runs on each");
+  options::add_problem(shared, o.problem);
   command->add_option(
       "--time-scale", o.time_scale,
-      "Everything takes so many times as long; 0: so long that the shortest pass takes half a "
+      "Factor by which everything takes longer; 0: so large that the shortest pass takes half a "
       "second");
-  command->add_option("--repetitions", o.repetitions, "Of each schedule; the fastest counts");
+  shared.add(Shared::repetitions, o.repetitions, " of each schedule; the fastest counts");
   command->add_flag("--real-kernels", o.real_kernels, "Kernels compute, at this machine's speed");
-  command->add_option("--kernel", o.kernel,
-                      "Of --real-kernels: automatic, portable, host_simd, mma or tensor_cores");
+  shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");
   command->add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
-  command->add_option("--json", o.json, "Write the results to this file");
+  shared.add(Shared::json, o.json, ": the results");
   return command;
 }
 
@@ -73,21 +53,9 @@ struct Plans {
   plan::Plan forward, backward;
 };
 
-plan::Problem problem_of(const EmulateOptions& o, const simulate::Cluster& cluster) {
-  for (const auto& [option, value] : {std::pair<const char*, std::int64_t>{"--tokens", o.tokens},
-                                      {"--head-dim", o.head_dim},
-                                      {"--batch", o.batch},
-                                      {"--repetitions", o.repetitions}}) {
-    app::require_positive(option, value);
-  }
-  plan::Problem problem;
-  problem.topology = app::topology_of(o.ranks, o.ranks_per_node, cluster.topology, o.topology);
-  problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
-  problem.heads = o.heads;
-  problem.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
-  problem.head_dim = o.head_dim;
-  problem.batch = o.batch;
-  problem.activation = app::parse_storage(o.dtype);
+plan::Problem make_problem(const EmulateOptions& o, const simulate::Cluster& cluster) {
+  plan::Problem problem = options::problem_of(o.problem);
+  problem.topology = options::topology_of(o.cluster, cluster);
   problem.check();
   return problem;
 }
@@ -97,7 +65,6 @@ plan::Problem problem_of(const EmulateOptions& o, const simulate::Cluster& clust
 std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationReport& report) {
   std::vector<std::optional<Plans>> all;
   for (const std::string& name : o.schedules) {
-    plan::check_schedule(name, "--schedule");
     for (const std::string& layout : o.layouts) {
       plan::Problem problem = report.problem;
       problem.layout = Layout::parse(layout, "--layout");
@@ -152,9 +119,9 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
           "--ranks");
   if (!o.json.empty()) io::require_writable(o.json);
   EmulationReport report;
-  report.origin = o.topology.empty() ? "default" : o.topology.string();
-  report.cluster = o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
-  report.problem = problem_of(o, report.cluster);
+  report.origin = o.cluster.file.empty() ? "default" : o.cluster.file.string();
+  report.cluster = options::cluster_of(o.cluster);
+  report.problem = make_problem(o, report.cluster);
   report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;
   const std::vector<std::optional<Plans>> plans = predict(o, report);

@@ -1,23 +1,23 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include <annulus/comm/mpi.hpp>
 
+#include "options/cluster.hpp"
+#include "options/problem.hpp"
+
 namespace annulus::bench {
 
 /// The command line of `annulus-bench emulate`.
 struct EmulateOptions {
-  int ranks = 0, ranks_per_node = 0;  ///< 0: as the cluster file says
+  options::ProblemOptions problem = {.tokens = 512, .heads = 4, .head_dim = 16};
+  options::ClusterOptions cluster;
   std::vector<std::string> schedules = {"ring", "double-ring", "topology-burst"}, layouts = {"zigzag"};
-  std::string mask = "causal", dtype = "f32", kernel = "automatic";
-  std::int64_t tokens = 512;
-  int heads = 4, kv_heads = 0, head_dim = 16, batch = 1;
-  std::filesystem::path topology;
+  std::string kernel = "automatic";
   double time_scale = 0;  ///< 0: chosen
   int repetitions = 3;
   bool real_kernels = false, no_overlap = false;

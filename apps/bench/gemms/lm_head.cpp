@@ -17,6 +17,7 @@
 #include "bench/gemms/lm_head_check.hpp"
 #include "bench/gemms/random_matrix.hpp"
 #include "common/output_json.hpp"
+#include "options/shared.hpp"
 
 namespace annulus::bench {
 
@@ -26,16 +27,16 @@ CLI::App* add_lm_head_command(CLI::App& app, LmHeadCommand& o) {
       "The LM head with its loss and all gradients, compared with its three GEMMs alone "
       "(docs/products-benchmark.md). Results are checked against double precision on sampled rows "
       "first.");
-  command->option_defaults()->always_capture_default();
+  options::SharedOptions shared(*command);
   command->add_option("--tokens", o.tokens, "Rows of hidden states");
   command->add_option("--vocabulary", o.vocabulary, "Rows of the weight");
   command->add_option("--hidden", o.hidden, "Columns of both");
-  command->add_option("--dtype", o.dtype, "Of hidden states, weight and d_hidden: f32 or bf16");
+  command->add_option("--dtype", o.dtype, "Type of hidden states, weight and d_hidden: f32 or bf16");
   command->add_option("--sequence-tile", o.sequence_tile, "Tokens whose logits exist at a time; 0: chosen");
-  command->add_option("--workspace-mib", o.workspace_mib, "Bound on those logits in MiB; 0: chosen");
-  command->add_option("--repetitions", o.repetitions, "Timed rounds, after one that warms up");
-  command->add_option("--seed", o.seed, "Of the random inputs");
-  command->add_option("--json", o.json, "Write the measurements to this file");
+  command->add_option("--workspace-mib", o.workspace_mib, "MiB that those logits may take; 0: chosen");
+  shared.add(options::Shared::repetitions, o.repetitions, ": rounds, after one that warms up");
+  shared.add(options::Shared::seed, o.seed);
+  shared.add(options::Shared::json, o.json, ": the measurements");
   return command;
 }
 

@@ -14,21 +14,23 @@
 #include "bench/common/times.hpp"
 #include "bench/gemms/random_matrix.hpp"
 #include "common/output_json.hpp"
+#include "options/shared.hpp"
 
 namespace annulus::bench {
 
 CLI::App* add_matmul_command(CLI::App& app, MatmulCommand& o) {
   CLI::App* command = app.add_subcommand(
       "matmul", "Rates of the three GEMMs of a linear layer: y = x w', dx = dy w, dw += dy' x.");
-  command->option_defaults()->always_capture_default();
+  options::SharedOptions shared(*command);
   command
-      ->add_option("--shape", o.shapes,
-                   "TOKENSxOUTxIN: x is (tokens, in), w (out, in); without it: the layers of LLaMA 1B and 8B")
+      ->add_option(
+          "--shape", o.shapes,
+          "Shapes TOKENSxOUTxIN: x is (tokens, in), w (out, in); default: the layers of LLaMA 1B and 8B")
       ->expected(1, -1);
-  command->add_option("--tokens", o.tokens, "Of the shapes that are taken without --shape");
-  command->add_option("--dtype", o.dtype, "Of x, w, y and dx: f32 or bf16; dw is f32");
-  command->add_option("--repetitions", o.repetitions, "Of each GEMM, after one that warms up");
-  command->add_option("--json", o.json, "Write the measurements to this file");
+  command->add_option("--tokens", o.tokens, "Tokens of the shapes that are taken without --shape");
+  command->add_option("--dtype", o.dtype, "Type of x, w, y and dx: f32 or bf16; dw is f32");
+  shared.add(options::Shared::repetitions, o.repetitions, " of each GEMM, after one that warms up");
+  shared.add(options::Shared::json, o.json, ": the measurements");
   return command;
 }
 
@@ -98,7 +100,6 @@ json measure(const Shape& s, int repetitions) {
 int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "matmul measures one rank, but there are {}: start it without mpirun", mpi.size());
   require(o.tokens >= 1, "--tokens is {}: give a number from 1 on", o.tokens);
-  require(o.repetitions >= 1, "--repetitions is {}: give a number from 1 on", o.repetitions);
   const DType dtype = parse_dtype(o.dtype, "--dtype");
   require(dtype == DType::f32 || dtype == DType::bf16, "--dtype is {}: GEMMs take f32 or bf16", o.dtype);
   std::vector<Shape> shapes;

@@ -14,6 +14,7 @@
 
 #include "bench/kernels/report.hpp"
 #include "common/output_json.hpp"
+#include "options/shared.hpp"
 
 namespace annulus::bench {
 
@@ -22,18 +23,20 @@ CLI::App* add_kernels_command(CLI::App& app, KernelsOptions& o) {
       "kernels",
       "The element-wise and row-wise kernels of training: each checked against double precision, then timed "
       "beside a copy of as many bytes (docs/kernels-benchmark.md).");
-  command->option_defaults()->always_capture_default();
+  options::SharedOptions shared(*command);
   command->add_option("--tokens", o.sizes.tokens, "Rows of a rank; 0: 32768 on a device, 1024 on the host");
   command->add_option("--hidden", o.sizes.hidden, "Width of the residual stream");
   command->add_option("--ffn", o.sizes.ffn, "Width of the SwiGLU");
   command->add_option("--heads", o.sizes.heads, "Query heads");
   command->add_option("--kv-heads", o.sizes.kv_heads, "Key and value heads");
-  command->add_option("--head-dim", o.sizes.head_dim, "Even");
-  command->add_option("--dtype", o.dtypes, "Storage of weights and activations: f32, bf16")->expected(1, -1);
-  command->add_option("--kernel", o.only, "Names of the kernels to measure; none: all")->expected(1, -1);
-  command->add_option("--repetitions", o.sampling.repetitions, "Of each kernel, after a warm-up");
-  command->add_option("--seconds", o.sampling.seconds, "Of each kernel: no further repetition after so long");
-  command->add_option("--json", o.json, "Write all numbers with their spread to this file");
+  command->add_option("--head-dim", o.sizes.head_dim, "Width of a head, an even number of elements");
+  command->add_option("--dtype", o.dtypes, "Storage type of weights and activations: f32, bf16")
+      ->expected(1, -1);
+  command->add_option("--kernel", o.only, "Names of the kernels to measure; default: all")->expected(1, -1);
+  shared.add(options::Shared::repetitions, o.sampling.repetitions, " of each kernel, after a warm-up");
+  command->add_option("--seconds", o.sampling.seconds,
+                      "Seconds per kernel: no further repetition after them");
+  shared.add(options::Shared::json, o.json, ": all numbers with their spread");
   return command;
 }
 
@@ -111,7 +114,6 @@ std::vector<std::string> all_names(const KernelSizes& s) {
 
 void check(KernelsOptions& o) {
   o.sizes.complete();
-  require(o.sampling.repetitions >= 1, "--repetitions is {}: it must be at least 1", o.sampling.repetitions);
   require(o.sampling.seconds > 0, "--seconds is {}: it must be positive", o.sampling.seconds);
   const std::vector<std::string> names = all_names(o.sizes);
   for (std::string& name : o.only) {

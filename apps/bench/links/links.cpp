@@ -12,39 +12,44 @@
 
 #include "bench/links/report.hpp"
 #include "common/output_json.hpp"
+#include "options/checks.hpp"
 
 namespace annulus::bench {
+
+using options::Shared;
+using options::SharedOptions;
 
 CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
   CLI::App* command = app.add_subcommand(
       "links",
       "Links and kernels of this machine, for annulus-plan and predictions: messages inside and between "
       "nodes, one rank alone and all at once, and the local attention kernel (docs/formats/cluster.md).");
-  command->option_defaults()->always_capture_default();
-  const auto list = [&](const char* name, auto& values, const char* text) {
-    command->add_option(name, values, text)->expected(1, -1);
-  };
-  command->add_option("--output", o.output, "Write the cluster file here");
-  command->add_option("--json", o.json, "Write all points with their spread to this file");
+  SharedOptions shared(*command);
+  command->add_option("--output", o.output, "Cluster file to write");
+  shared.add(Shared::json, o.json, ": all points with their spread");
   command->add_option("--base", o.base,
-                      "Cluster file with what is not measured; without it: 8-GPU nodes of the H100's class");
-  command->add_option("--ranks-per-node", o.ranks_per_node,
-                      "Pretend that this many consecutive ranks share a node; 0: what the machine says");
-  o.transport.add_to(*command);
-  command->add_option("--min-bytes", o.links.min_bytes, "Shortest message; the next are 4 times as long");
-  command->add_option("--max-bytes", o.links.max_bytes, "No message is longer");
-  command->add_option("--repetitions", o.links.sampling.repetitions, "Of each point, after a warm-up");
+                      "Cluster file with what is not measured; default: 8-GPU nodes of the H100's class");
+  shared.add(Shared::ranks_per_node_of_job, o.ranks_per_node);
+  o.transport.add_to(shared);
+  command->add_option("--min-bytes", o.links.min_bytes,
+                      "Bytes of the shortest message; the next are 4 times as long");
+  command->add_option("--max-bytes", o.links.max_bytes, "Bytes of the longest message, at most");
+  shared.add(Shared::repetitions, o.links.sampling.repetitions, " of each point, after a warm-up");
   command->add_option("--seconds", o.links.sampling.seconds,
-                      "Of each point: no further repetition, and no message or kernel that takes longer");
-  command->add_flag("--no-kernels", o.no_kernels, "Measure the links alone");
-  list("--head-dim", o.kernels.head_dims, "Of the kernels: 16 to 256 in multiples of 8");
-  list("--dtype", o.dtypes, "Of the kernels: storage of Q, K, V and dO: f32, bf16 or f16");
-  list("--rows", o.kernels.rows, "Of the kernels: query rows, and key rows, of a block");
-  list("--mask", o.masks, "Of the kernels: full, causal. The first one's rates go to the cluster file");
-  command->add_option("--heads", o.kernels.heads, "Of the kernels: query heads");
-  command->add_option("--kv-heads", o.kernels.kv_heads, "Of the kernels: key and value heads");
-  command->add_option("--kernel", o.kernel,
-                      "automatic, portable, host_simd, mma, or tensor_cores: a kernel on them or an error");
+                      "Seconds per point: no further repetition after them; slower messages and kernels are "
+                      "skipped");
+  command->add_flag("--no-kernels", o.no_kernels, "Measure the links only");
+  shared.add(Shared::head_dim, o.kernels.head_dims, ", of the kernels: 16 to 256 in multiples of 8");
+  shared.add(Shared::dtype, o.dtypes, ", of the kernels");
+  command->add_option("--rows", o.kernels.rows, "Query rows, and key rows, of a block of the kernels")
+      ->expected(1, -1);
+  command
+      ->add_option("--mask", o.masks,
+                   "Masks of the kernels: full, causal. The first one's rates go to the cluster file")
+      ->expected(1, -1);
+  shared.add(Shared::heads, o.kernels.heads, " of the kernels");
+  command->add_option("--kv-heads", o.kernels.kv_heads, "Key and value heads of the kernels");
+  shared.add(Shared::kernel, o.kernel);
   return command;
 }
 
@@ -53,10 +58,7 @@ namespace {
 /// Reads the names of the options; throws Error for what makes no sense before any rank talks to another.
 void check(LinksOptions& o, int ranks) {
   require(ranks >= 2, "links are between ranks, but there is 1: run it with mpirun -np and 2 ranks or more");
-  require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
-          "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
-          "the machine says",
-          o.ranks_per_node, ranks);
+  options::check_ranks_per_node(o.ranks_per_node, ranks);
   o.transport.check();
   o.kernels.dtypes.clear();
   for (const std::string& name : o.dtypes) o.kernels.dtypes.push_back(parse_dtype(name, "--dtype"));

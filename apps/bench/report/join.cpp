@@ -13,6 +13,7 @@
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
+#include "options/shared.hpp"
 
 namespace annulus::bench {
 
@@ -24,11 +25,12 @@ CLI::App* add_join_command(CLI::App& app, JoinOptions& o) {
                          "One table and one page of several runs of annulus-bench attention, such as those "
                          "of a scaling study on "
                          "1, 2, 4, … nodes (docs/attention-benchmark.md). It measures nothing.");
+  options::SharedOptions shared(*command);
   command->add_option("files", o.files, "Files that annulus-bench attention --json wrote")
       ->required()
       ->expected(1, -1);
-  command->add_option("--csv", o.csv, "Write a row for each case and pass to this file");
-  command->add_option("--html", o.html, "Write a page with strong and weak scaling and a table of all cases");
+  shared.add(options::Shared::csv, o.csv);
+  shared.add(options::Shared::html, o.html, ": strong and weak scaling and a table of all cases");
   return command;
 }
 

@@ -85,4 +85,9 @@ template <class Exec>
 void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
                 const Array1<float, Exec>& parameters);
 
+/// The same for elements [first, first + values.extent(0)) alone.
+template <class Exec>
+void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t seed, std::int64_t first,
+                      const Array1<float, Exec>& values);
+
 }  // namespace annulus::model

@@ -47,7 +47,6 @@ struct Job {
 /// This process among the ranks that its launcher started.
 struct LaunchedRank {
   int rank = 0;
-  int ranks = 1;
   int local_rank = 0;   ///< among those of its node
   int local_ranks = 1;  ///< of its node
 };
@@ -71,9 +70,6 @@ std::optional<Job> slurm_job(const Variables& variables);
 /// Ranks line by line, "RANK HOST" or "RANK: HOST" (`srun -l hostname`), in any order; hosts are numbered in
 /// the order of the ranks. `origin` stands for the text in messages. Throws Error.
 Job job_of_ranks(std::string_view text, std::string_view origin);
-
-/// One node, one rank for each of `ranks`.
-Job job_of_host(std::string host, int ranks);
 
 /// What is wrong with where the ranks are: those of a node not consecutive, nodes with different numbers of
 /// ranks, nodes of one switch not next to each other.

@@ -8,7 +8,7 @@
 #include <annulus/simulate/choose.hpp>
 
 #include "bench/attention/check/verify.hpp"
-#include "common/checks.hpp"
+#include "options/problem.hpp"
 
 namespace annulus::bench {
 
@@ -49,12 +49,8 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
          .forward = {},
          .backward = {}};
   plan::Problem& problem = c.problem;
+  problem = options::shape_of(o);
   problem.topology = topology;
-  problem.heads = o.heads;
-  problem.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
-  problem.head_dim = o.head_dim;
-  problem.batch = o.batch;
-  problem.activation = app::parse_storage(o.dtype);
   problem.mask = make_mask(o);
   if (o.schedule == simulate::automatic || o.layout == simulate::automatic) {
     constexpr std::array<Pass, 2> passes = {Pass::forward, Pass::backward};

@@ -3,14 +3,12 @@
 #include <annulus/attention/local.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/emulate/spin.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/sequence/layout.hpp>
 #include <annulus/simulate/choose.hpp>
 
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/cases/options.hpp"
 #include "bench/attention/local/ring_steps.hpp"
-#include "common/checks.hpp"
+#include "options/checks.hpp"
 
 namespace annulus::bench {
 
@@ -51,19 +49,7 @@ void check_mask(const std::string& mask, const std::vector<AttentionOptions>& ca
 }
 
 void check_values(const SweepOptions& o, int ranks) {
-  for (const std::string& schedule : o.schedules) {
-    if (schedule != simulate::automatic) plan::check_schedule(schedule, "--schedule");
-  }
-  for (const std::string& layout : o.layouts) {
-    if (layout != simulate::automatic) Layout::parse(layout, "--layout");
-  }
-  for (const std::string& dtype : o.dtypes) app::parse_storage(dtype);
-  for (const std::int64_t tokens : o.tokens) app::require_positive("--tokens", tokens);
-  for (const std::int64_t tokens : o.tokens_per_rank) app::require_positive("--tokens-per-rank", tokens);
-  for (const int heads : o.heads) app::checked_kv_heads(heads, 0);
-  for (const int kv_heads : o.kv_heads) {
-    require(kv_heads >= 0, "--kv-heads is {}: it must be positive, or 0 for as many as --heads", kv_heads);
-  }
+  for (const std::int64_t tokens : o.tokens_per_rank) options::require_positive("--tokens-per-rank", tokens);
   for (const int some : o.ranks) {
     require(some >= 1 && some <= ranks, "--ranks {}: this job has {}; start more or take fewer", some, ranks);
   }
@@ -72,7 +58,7 @@ void check_values(const SweepOptions& o, int ranks) {
   };
   require(o.topology != "none" || !(planned(o.schedules) || planned(o.layouts)),
           "--cluster none: auto chooses for a machine; give a file, or measure");
-  const bool hybrid = std::any_of(o.schedules.begin(), o.schedules.end(), app::has_placement);
+  const bool hybrid = std::any_of(o.schedules.begin(), o.schedules.end(), options::has_placement);
   require(o.placement.empty() || hybrid, "--placement is of use with --schedule hybrid:HxC only");
 }
 
@@ -109,8 +95,6 @@ void check_steps(const AttentionOptions& o) {
 void check_options(const SweepOptions& o, int ranks) {
   check_values(o, ranks);
   check_passes(o);
-  app::require_positive("--batch", o.common.batch);
-  app::require_positive("--repetitions", o.common.repetitions);
   require(o.common.stall_timeout >= 0, "--stall-timeout is {}: give seconds, or 0 to wait for ever",
           o.common.stall_timeout);
   require(o.common.warm_up >= 0, "--warm-up is {}: it must not be negative", o.common.warm_up);
@@ -119,10 +103,7 @@ void check_options(const SweepOptions& o, int ranks) {
   o.common.transport.check();
   check_spin(o);
   check_steps(o.common);
-  require(o.ranks_per_node >= 0 && o.ranks_per_node <= ranks,
-          "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
-          "the machine says",
-          o.ranks_per_node, ranks);
+  options::check_ranks_per_node(o.ranks_per_node, ranks);
   require(!o.common.embedding_seed || !o.common.data.empty(),
           "--vocabulary-embedding-seed is of use with --data only");
   require(!o.resume || !o.json.empty(), "--resume goes on with the cases of --json FILE: name the file");
@@ -162,7 +143,7 @@ std::vector<AttentionOptions> cases_of(const SweepOptions& o, int ranks) {
   });
   vary(o.layouts, [](Options& c, const std::string& layout) { c.layout = layout; });
   vary(o.schedules, [&](Options& c, const std::string& schedule) {
-    c.schedule = app::with_placement(schedule, o.placement);
+    c.schedule = options::with_placement(schedule, o.placement);
   });
   vary(overlaps, [](Options& c, int overlap) { c.overlap = overlap != 0; });
   return cases;

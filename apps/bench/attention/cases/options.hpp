@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/common/transport_options.hpp"
+#include "options/problem.hpp"
 
 namespace annulus::bench {
 
@@ -20,16 +21,12 @@ enum class Check : std::uint8_t {
 };
 
 /// One case.
-struct AttentionOptions {
+struct AttentionOptions : options::ProblemOptions {
   bool local = false;
   std::vector<std::string> steps;       ///< of --local: names of local/ring_steps.hpp, or "all"
   double pause = 0.5, sustained = 0.2;  ///< of --local: RateOptions
-  std::string schedule = "ring", layout = "zigzag", mask = "causal", dtype = "f32", kernel = "automatic";
-  std::int64_t tokens = 4096;
+  std::string schedule = "ring", layout = "zigzag", kernel = "automatic";
   int ranks = 0;  ///< the first of the job; 0: all
-  int heads = 8;
-  int kv_heads = 0;  ///< 0: like heads
-  int head_dim = 128, batch = 1;
   std::uint64_t seed = 1;
   std::optional<std::uint64_t> embedding_seed;  ///< like `seed` when not given
   int warm_up = 1, repetitions = 5;
@@ -44,8 +41,6 @@ struct AttentionOptions {
   bool compute_only = false;  ///< also times passes without their transfers
   std::string dump;           ///< file; empty: none
   std::vector<std::filesystem::path> data;
-
-  int key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
 };
 
 /// The command line of `annulus-bench attention`: lists of values, of which every combination is a case.

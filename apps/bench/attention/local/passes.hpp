@@ -30,7 +30,9 @@ void run_local_backward(const Exec& exec, const attention::Operands<T, Exec>& in
                         const Array4<float, Exec>& out, const Array3<float, Exec>& d,
                         const attention::BackwardArrays<T, Exec>& arrays, attention::Kernel kernel) {
   attention::row_dot<Exec, T>(exec, out, arrays.d_out, d);
-  for (const auto& gradient : {arrays.dq, arrays.dk, arrays.dv}) Kokkos::deep_copy(exec, gradient, 0.0f);
+  Kokkos::deep_copy(exec, arrays.dq, 0.0f);  // one by one: nvcc cannot read a loop over members in braces
+  Kokkos::deep_copy(exec, arrays.dk, 0.0f);
+  Kokkos::deep_copy(exec, arrays.dv, 0.0f);
   attention::backward<Exec, T>(exec, in, arrays, kernel);
   exec.fence("annulus::bench: a backward is done");
 }

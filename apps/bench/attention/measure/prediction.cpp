@@ -7,7 +7,7 @@
 #include <annulus/measure/cluster.hpp>
 
 #include "bench/attention/measure/rates.hpp"
-#include "common/checks.hpp"
+#include "options/checks.hpp"
 
 namespace annulus::bench {
 
@@ -51,11 +51,11 @@ simulate::Cluster measure_machine(comm::Communicator& communicator, const Attent
   if (kernels) {
     measure::KernelOptions shape;
     shape.head_dims = {o.head_dim};
-    shape.dtypes = {app::parse_storage(o.dtype)};
+    shape.dtypes = {options::parse_storage(o.dtype)};
     shape.rows = {ceil_divide(o.tokens, o.ranks)};
     shape.masks = {measure::BlockMask::full};
     shape.heads = o.heads;
-    shape.kv_heads = app::checked_kv_heads(o.heads, o.kv_heads);
+    shape.kv_heads = options::checked_kv_heads(o.heads, o.kv_heads);
     shape.kernel = attention::parse_kernel(o.kernel, "--kernel");
     rates = measure::measure_kernels(communicator, shape);
   }

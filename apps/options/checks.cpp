@@ -1,9 +1,9 @@
-#include "common/checks.hpp"
+#include "options/checks.hpp"
 
 #include <annulus/base/error.hpp>
 #include <annulus/plan/grid.hpp>
 
-namespace annulus::app {
+namespace annulus::options {
 
 void require_positive(std::string_view option, std::int64_t value) {
   require(value >= 1, "{} is {}: it must be at least 1", option, value);
@@ -23,6 +23,13 @@ DType parse_storage(std::string_view name) {
   require(type == DType::f32 || type == DType::bf16 || type == DType::f16,
           "--dtype {}: attention stores f32, bf16 or f16", name);
   return type;
+}
+
+void check_ranks_per_node(int ranks_per_node, int ranks) {
+  require(ranks_per_node >= 0 && ranks_per_node <= ranks,
+          "--ranks-per-node is {}, but there are {} ranks: give a number between 1 and that, or 0 for what "
+          "the machine says",
+          ranks_per_node, ranks);
 }
 
 bool has_placement(std::string_view schedule) {
@@ -46,4 +53,4 @@ std::string with_placement(const std::string& schedule, std::string_view placeme
   return schedule + ":" + std::string(placement);
 }
 
-}  // namespace annulus::app
+}  // namespace annulus::options

@@ -7,7 +7,7 @@
 #include <annulus/base/dtype.hpp>
 
 /// Checks of options that several programs have. They throw Error naming the option.
-namespace annulus::app {
+namespace annulus::options {
 
 void require_positive(std::string_view option, std::int64_t value);
 
@@ -22,7 +22,10 @@ DType parse_storage(std::string_view name);
 /// the name has another placement already, and when there is no such placement.
 std::string with_placement(const std::string& schedule, std::string_view placement);
 
+/// --ranks-per-node of a job of `ranks`; 0 stands for what the machine says.
+void check_ranks_per_node(int ranks_per_node, int ranks);
+
 /// The schedule takes a placement.
 bool has_placement(std::string_view schedule);
 
-}  // namespace annulus::app
+}  // namespace annulus::options

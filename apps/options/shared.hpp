@@ -1,0 +1,101 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace annulus::options {
+
+/// Options that several commands have: name, help and check stand in one table (shared.cpp). An option that
+/// means one thing in some commands and another in others has a row for each meaning.
+enum class Shared : std::uint8_t {
+  schedule,
+  schedule_or_auto,
+  layout,
+  layout_or_auto,
+  mask,
+  placement,
+  tokens,
+  heads,
+  kv_heads,
+  head_dim,
+  batch,
+  dtype,
+  kernel,
+  seed,
+  ranks_of_cluster,           ///< --ranks of a cluster that need not be there
+  ranks_per_node_of_cluster,  ///< likewise
+  cluster,                    ///< --cluster: its links and kernels
+  ranks_per_node_of_job,      ///< of the ranks that mpirun started
+  transport,
+  max_ctas,
+  nccl_multicast,
+  repetitions,
+  json,
+  csv,
+  html
+};
+
+/// For options without sign: the library would read "-1" as the largest number. A validator of CLI11.
+std::string without_sign(const std::string& text);
+
+template <class T>
+constexpr bool is_list = false;
+template <class T>
+constexpr bool is_list<std::vector<T>> = true;
+
+/// Declares the options that a command takes, and checks their values when the command line has been parsed:
+/// CLI::App::parse then throws Error naming the option whose value makes no sense. The command's callback is
+/// in use from here on.
+class SharedOptions {
+ public:
+  explicit SharedOptions(CLI::App& command);
+
+  /// Reads the option into `value`, which holds its default and outlives the parsing: a number, a text or a
+  /// path, a bool for a flag, or a vector for an option that takes several values. `more` ends the help text:
+  /// what this command does with the option.
+  template <class T>
+  CLI::Option* add(Shared option, T& value, std::string_view more = "") {
+    CLI::Option* made = nullptr;
+    if constexpr (std::is_same_v<T, bool>) {
+      made = command_.add_flag(name_of(option), value, help_of(option, more));
+    } else {
+      made = command_.add_option(name_of(option), value, help_of(option, more));
+    }
+    if constexpr (is_list<T>) made->expected(1, -1);
+    if constexpr (std::is_same_v<T, std::uint64_t>) made->check(without_sign);
+    if constexpr (is_list<T>) {
+      checks_->push_back([option, &value] {
+        for (const auto& one : value) check(option, one);
+      });
+    } else {
+      checks_->push_back([option, &value] { check(option, value); });
+    }
+    return made;
+  }
+
+ private:
+  static std::string name_of(Shared option);
+  static std::string help_of(Shared option, std::string_view more);
+  static void check_number(Shared option, std::int64_t value);
+  static void check_text(Shared option, const std::string& value);
+  template <class T>
+  static void check(Shared option, const T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      check_text(option, value);
+    } else if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) {
+      check_number(option, value);
+    }
+  }
+
+  CLI::App& command_;
+  std::shared_ptr<std::vector<std::function<void()>>> checks_;  // the command's callback has them, too
+};
+
+}  // namespace annulus::options

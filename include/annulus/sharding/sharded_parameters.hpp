@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/model/parameter_access.hpp>
+#include <annulus/optim/adamw.hpp>
+#include <annulus/optim/clip.hpp>
+#include <annulus/sharding/partition.hpp>
+
+namespace annulus::sharding {
+
+/// What a rank holds only its shard of (Rajbhandari et al., ZeRO; BurstEngine, section 4.1). Each stage
+/// includes those before it. Bytes of a rank for N parameters on P ranks with bf16 weights and fp32 masters,
+/// gradients and moments, without padding; U is the number of parameters of the largest unit:
+///
+///   none (WholeParameters)   18 N
+///   optimizer                 6 N + 16 N / P +  4 U   weights and gradients are whole
+///   gradients                 2 N + 16 N / P + 12 U   weights are whole
+///   parameters                      16 N / P + 16 U
+///
+/// The terms in U come and go: a gradient that is added to (4 U), one that is reduced (4 U) with what the
+/// other ranks contribute to it (4 U), weights in use and those of the next unit (2 U each).
+enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
+
+/// The parameters of a run over the ranks of a communicator, as the model asks for them. Weights of the next
+/// unit are gathered while this one computes, and the gradient of the last one is reduced meanwhile.
+///
+/// Gradients are summed in rank order, and every element of the optimizer's state is computed by one rank
+/// from the same numbers: with one sequence an update, parameters and moments are the bits that replicas of
+/// the whole would hold. With several, the stages from `gradients` on reduce each sequence by itself, which
+/// rounds differently.
+template <class Exec, class T>
+class ShardedParameters final : public model::ParameterAccess<Exec, T> {
+ public:
+  /// `ranks` and `map` outlive this. `channel`: of `ranks`, used by nothing else.
+  struct Options {
+    Stage stage = Stage::parameters;
+    optim::AdamWOptions adamw;
+    int channel = 0;
+  };
+  ShardedParameters(const Exec& exec, comm::Communicator& ranks, const model::ParameterMap& map,
+                    const Options& options);
+  ~ShardedParameters() override;
+
+  const Partition& partition() const { return partition_; }
+
+  /// Initial parameters, those of model::initialize. Collective.
+  void initialize(const Exec& exec, std::uint64_t seed);
+
+  Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override;
+  void release_weights(const Exec& exec, int unit) override;
+  Array1<float, Exec> gradients(const Exec& exec, int unit) override;
+  void finish_gradients(const Exec& exec, int unit) override;
+
+  /// An update, collective: forget_gradients, then sequences through the model, then reduce_gradients,
+  /// measure and update.
+  void forget_gradients(const Exec& exec);
+  /// Completes the sums over ranks: afterwards gradient_shard() holds them.
+  void reduce_gradients(const Exec& exec);
+  /// The norm of the whole gradient.
+  optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper);
+  void update(const Exec& exec, double learning_rate, float gradient_scale);
+
+  /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored.
+  const Array1<float, Exec>& master_shard() const { return *master_; }
+  const Array1<float, Exec>& gradient_shard() const { return *gradient_; }
+  const Array1<float, Exec>& first_moment_shard() const { return optimizer_.first_moment(); }
+  const Array1<float, Exec>& second_moment_shard() const { return optimizer_.second_moment(); }
+  /// Collective.
+  void restored(const Exec& exec, std::int64_t steps);
+
+ private:
+  template <class V>
+  using Buffer = Owned<Array1<V, Exec>>;
+  /// Weights of a unit, (padded_size(unit)): on their way, or there.
+  struct Gathered {
+    Buffer<T> elements;
+    comm::Request request;
+    int users = 0;
+  };
+  /// A gradient whose parts are on their way to their owners.
+  struct Reduction {
+    int unit = -1;
+    Buffer<float> elements, received;  // (padded_size(unit)) each; received: by rank
+    comm::Request request;
+  };
+
+  bool holds_weights() const { return options_.stage < Stage::parameters; }
+  bool holds_gradients() const { return options_.stage < Stage::gradients; }
+  static std::vector<optim::ParameterRange> decay_ranges(const model::ParameterMap& map,
+                                                         const Partition& partition, int rank);
+  static optim::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map,
+                                             const Partition& partition, int rank);
+  template <class V>
+  static Array1<V, Exec> slice(const Array1<V, Exec>& of, std::int64_t begin, std::int64_t size) {
+    return Array1<V, Exec>(of.data() + begin, size);
+  }
+
+  void start_gather(const Exec& exec, int unit, Gathered& to);
+  void gather_all(const Exec& exec);
+  void start_reduction(const Exec& exec, int unit, const Array1<float, Exec>& elements, Reduction& into);
+  void complete(const Exec& exec, Reduction& reduction, const Array1<float, Exec>& elements);
+  void complete_pending(const Exec& exec);
+
+  comm::Communicator& ranks_;
+  const model::ParameterMap& map_;
+  Options options_;
+  Partition partition_;
+  optim::NormBlocks<Exec> norm_blocks_;
+  Buffer<float> master_, gradient_;  // (shard_size)
+  optim::AdamW<Exec> optimizer_;
+  Buffer<T> all_weights_;                      // (padded_size()), where the stage keeps them
+  Buffer<float> all_gradients_;                // likewise
+  std::vector<Gathered> gathered_;             // of each unit
+  std::vector<Buffer<float>> unit_gradients_;  // of each unit, while it is added to
+  std::vector<bool> reduced_;                  // units whose shard holds sums of earlier sequences
+  Reduction pending_;
+};
+
+}  // namespace annulus::sharding

@@ -1,0 +1,275 @@
+#include <annulus/sharding/sharded_parameters.hpp>
+
+#include <algorithm>
+#include <type_traits>
+
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+#include <annulus/core/cast.hpp>
+#include <annulus/core/range.hpp>
+#include <annulus/core/region.hpp>
+
+#include "comm/reduce.hpp"
+#include "core/instantiate.hpp"
+
+namespace annulus::sharding {
+
+namespace {
+
+constexpr std::int64_t norm_block = optim::NormBlocks<HostExec>::size;
+
+template <class Exec>
+void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const float, Exec>& more) {
+  Kokkos::parallel_for(
+      "annulus::sharding::add", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(to.extent(0))),
+      KOKKOS_LAMBDA(const std::int64_t i) { to(i) += more(i); });
+}
+
+/// One message to and from each other rank, the next one first, so that not all write to rank 0 at once.
+/// `send(rank)` and `receive(rank)` give the Views.
+template <class SendOf, class ReceiveOf>
+comm::Request exchange_with_all(comm::Communicator& ranks, const Queue& queue, int channel,
+                                const SendOf& send, const ReceiveOf& receive) {
+  std::vector<comm::Send> sends;
+  std::vector<comm::Receive> receives;
+  for (int step = 1; step < ranks.size(); ++step) {
+    const int to = (ranks.rank() + step) % ranks.size(),
+              from = (ranks.rank() - step + ranks.size()) % ranks.size();
+    sends.push_back(comm::send_view(send(to), to));
+    receives.push_back(comm::receive_view(receive(from), from));
+  }
+  return ranks.exchange(queue, sends, receives, channel);
+}
+
+}  // namespace
+
+template <class Exec, class T>
+ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicator& ranks,
+                                              const model::ParameterMap& map, const Options& options)
+    : ranks_(ranks),
+      map_(map),
+      options_(options),
+      partition_(map.units(), ranks.size(), norm_block),
+      norm_blocks_(norm_blocks(exec, map, partition_, ranks.rank())),
+      master_(Buffer<float>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::masters",
+                                    partition_.shard_size())),
+      gradient_(Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::gradients",
+                                      partition_.shard_size())),
+      optimizer_(exec, options.adamw, partition_.shard_size(), decay_ranges(map, partition_, ranks.rank())),
+      gathered_(map.units().size()),
+      unit_gradients_(map.units().size()),
+      reduced_(map.units().size()) {
+  if (holds_weights()) {
+    all_weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::weights",
+                                     partition_.padded_size());
+  }
+  if (holds_gradients()) {
+    all_gradients_ = Buffer<float>::zeroed(exec, MemoryCategory::gradients,
+                                           "annulus::sharding::all_gradients", partition_.padded_size());
+  }
+}
+
+template <class Exec, class T>
+ShardedParameters<Exec, T>::~ShardedParameters() = default;
+
+template <class Exec, class T>
+std::vector<optim::ParameterRange> ShardedParameters<Exec, T>::decay_ranges(const model::ParameterMap& map,
+                                                                            const Partition& partition,
+                                                                            int rank) {
+  std::vector<optim::ParameterRange> whole, shard;
+  for (const model::Parameter& p : map.all()) whole.push_back({p.offset, p.offset + p.size(), p.decay});
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    const std::int64_t offset = partition.offset_in_shard(unit), end = offset + partition.part_size(unit);
+    for (const optim::ParameterRange& range : optim::ranges_of_shard(whole, part.begin, part.end))
+      shard.push_back({offset + range.begin, offset + range.end, range.decay});
+    if (offset + part.size() < end) shard.push_back({offset + part.size(), end, false});  // padding
+  }
+  return shard;
+}
+
+template <class Exec, class T>
+optim::NormBlocks<Exec> ShardedParameters<Exec, T>::norm_blocks(const Exec& exec,
+                                                                const model::ParameterMap& map,
+                                                                const Partition& partition, int rank) {
+  std::vector<optim::NormRange> ranges;
+  std::int64_t blocks = 0;
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    const std::int64_t offset = partition.offset_in_shard(unit);
+    ranges.push_back(
+        {offset, offset + part.size(), blocks + (part.begin - map.unit(unit).begin) / norm_block});
+    blocks += ceil_divide(map.unit(unit).size(), norm_block);
+  }
+  // An empty part behind the end of its unit has no block.
+  std::erase_if(ranges, [](const optim::NormRange& range) { return range.begin == range.end; });
+  return optim::NormBlocks<Exec>(exec, ranges, blocks);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::initialize(const Exec& exec, std::uint64_t seed) {
+  for (int unit = 0; unit < partition_.units(); ++unit) {
+    const model::ParameterUnit part = partition_.part(unit, ranks_.rank());
+    if (part.size() > 0)
+      model::initialize_range(exec, map_, seed, part.begin,
+                              slice(*master_, partition_.offset_in_shard(unit), part.size()));
+  }
+  gather_all(exec);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) {
+  optimizer_.set_steps(steps);
+  gather_all(exec);
+}
+
+// --- Weights ----------------------------------------------------------------------------------------------
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gathered& to) {
+  const Region region("annulus::sharding::gather");
+  const std::int64_t part = partition_.part_size(unit);
+  const Array1<T, Exec> elements =
+      holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit), partition_.padded_size(unit))
+                      : *to.elements;
+  const auto part_of = [&](int rank) { return slice(elements, rank * part, part); };
+  const Array1<float, Exec> master = slice(*master_, partition_.offset_in_shard(unit), part);
+  if constexpr (std::is_same_v<T, float>) {
+    Kokkos::deep_copy(exec, part_of(ranks_.rank()), master);
+  } else {
+    cast<Exec, T, float>(exec, master, part_of(ranks_.rank()));
+  }
+  to.request = exchange_with_all(
+      ranks_, exec, options_.channel, [&](int) { return part_of(ranks_.rank()); }, part_of);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::gather_all(const Exec& exec) {
+  if (!holds_weights()) return;
+  for (int unit = 0; unit < partition_.units(); ++unit) {
+    Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
+    gathered.request.wait();  // of an update before, if nobody asked for it
+    start_gather(exec, unit, gathered);
+  }
+}
+
+template <class Exec, class T>
+Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int unit, int next) {
+  const auto start = [&](int of) {
+    Gathered& gathered = gathered_[static_cast<std::size_t>(of)];
+    if (holds_weights() || gathered.elements.allocated()) return;
+    gathered.elements = Buffer<T>::uninitialized(
+        exec, MemoryCategory::parameters, "annulus::sharding::unit_weights", partition_.padded_size(of));
+    start_gather(exec, of, gathered);
+  };
+  start(unit);
+  Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
+  gathered.request.wait();
+  ++gathered.users;
+  if (next >= 0) start(next);
+  const std::int64_t size = map_.unit(unit).size();
+  return holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit), size)
+                         : slice(*gathered.elements, 0, size);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::release_weights(const Exec&, int unit) {
+  Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
+  if (--gathered.users == 0) gathered.elements = {};
+}
+
+// --- Gradients --------------------------------------------------------------------------------------------
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
+  if (holds_gradients()) Kokkos::deep_copy(exec, *all_gradients_, 0.0f);
+  std::fill(reduced_.begin(), reduced_.end(), false);
+}
+
+template <class Exec, class T>
+Array1<float, Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
+  const std::int64_t size = map_.unit(unit).size();
+  if (holds_gradients()) return slice(*all_gradients_, partition_.padded_offset(unit), size);
+  Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
+  if (!buffer.allocated()) {
+    buffer = Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::unit_gradients",
+                                   partition_.padded_size(unit));
+  }
+  return slice(*buffer, 0, size);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit,
+                                                 const Array1<float, Exec>& elements, Reduction& into) {
+  const Region region("annulus::sharding::reduce");
+  const std::int64_t part = partition_.part_size(unit);
+  into.unit = unit;
+  into.received = Buffer<float>::uninitialized(
+      exec, MemoryCategory::workspace, "annulus::sharding::contributions", partition_.padded_size(unit));
+  into.request = exchange_with_all(
+      ranks_, exec, options_.channel, [&](int rank) { return slice(elements, rank * part, part); },
+      [&](int rank) { return slice(*into.received, rank * part, part); });
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction,
+                                          const Array1<float, Exec>& elements) {
+  const int unit = reduction.unit;
+  const std::int64_t part = partition_.part_size(unit);
+  reduction.request.wait();
+  const Array1<float, Exec> own = slice(elements, ranks_.rank() * part, part),
+                            shard = slice(*gradient_, partition_.offset_in_shard(unit), part);
+  const bool first = !reduced_[static_cast<std::size_t>(unit)];
+  const comm::Contributions all{reinterpret_cast<const std::byte*>((*reduction.received).data()),
+                                static_cast<std::size_t>(part) * sizeof(float), ranks_.size(), ranks_.rank(),
+                                reinterpret_cast<const std::byte*>(own.data())};
+  // Sums of earlier sequences are added behind those of the ranks.
+  comm::reduce_in_order(exec, DType::f32, comm::ReduceOp::sum, all, first ? shard.data() : own.data(),
+                        static_cast<std::size_t>(part));
+  if (!first) add<Exec>(exec, shard, own);
+  reduced_[static_cast<std::size_t>(unit)] = true;
+  reduction = {};
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::complete_pending(const Exec& exec) {
+  if (pending_.unit >= 0) complete(exec, pending_, *pending_.elements);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::finish_gradients(const Exec& exec, int unit) {
+  if (holds_gradients()) return;
+  complete_pending(exec);
+  pending_.elements = std::move(unit_gradients_[static_cast<std::size_t>(unit)]);
+  start_reduction(exec, unit, *pending_.elements, pending_);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
+  complete_pending(exec);
+  if (!holds_gradients()) return;
+  for (int unit = 0; unit < partition_.units(); ++unit) {
+    const Array1<float, Exec> elements =
+        slice(*all_gradients_, partition_.padded_offset(unit), partition_.padded_size(unit));
+    Reduction reduction;
+    start_reduction(exec, unit, elements, reduction);
+    complete(exec, reduction, elements);
+  }
+}
+
+template <class Exec, class T>
+optim::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) {
+  return clipper.measure(exec, *gradient_, norm_blocks_, &ranks_);
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::update(const Exec& exec, double learning_rate, float gradient_scale) {
+  optimizer_.step(exec, *master_, *gradient_, learning_rate, gradient_scale);
+  gather_all(exec);
+}
+
+#define ANNULUS_INSTANTIATE(Exec, T) template class ShardedParameters<Exec, T>;
+ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::sharding

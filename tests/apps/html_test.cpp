@@ -1,0 +1,106 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <annulus/base/error.hpp>
+
+#include "html/axis.hpp"
+#include "html/element.hpp"
+#include "html/line_chart.hpp"
+#include "html/page.hpp"
+#include "html/table.hpp"
+#include "html/timeline.hpp"
+
+namespace annulus::html {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+int count(const std::string& text, const std::string& part) {
+  int times = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;
+  return times;
+}
+
+TEST(Html, EscapesWhatIsCalledText) {
+  EXPECT_EQ(escaped("a < b & \"c\" > d"), "a &lt; b &amp; &quot;c&quot; &gt; d");
+  EXPECT_EQ(element("p", "1 < 2"), "<p>1 &lt; 2</p>\n");
+  EXPECT_THAT(legend({{Colour::teal, "K & V"}}, "a < b"),
+              AllOf(HasSubstr("class=\"teal\""), HasSubstr("K &amp; V"), HasSubstr("a &lt; b")));
+}
+
+TEST(Html, PageHasBothColourSchemesAndNeedsNothingElse) {
+  const std::string page =
+      to_text({.title = "a<b", .heading = "h", .subtitle = "s", .body = "<p>body</p>\n", .footer = "f & g"});
+  EXPECT_THAT(page, AllOf(HasSubstr("<title>a&lt;b</title>"), HasSubstr("<p>body</p>"),
+                          HasSubstr("f &amp; g"), HasSubstr("prefers-color-scheme: dark"),
+                          Not(HasSubstr("<script")), Not(HasSubstr("<link"))));
+}
+
+TEST(Html, TableScrollsAndAligns) {
+  Table table({{"n"}, {"name", Table::Align::text}, {"reason", Table::Align::prose}});
+  table.add({"1", "a&b", "long"});
+  const std::string text = table.to_html();
+  EXPECT_TRUE(text.starts_with("<div class=\"scroll\">"));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("<td>1</td>"), HasSubstr("<td class=\"text\">a&amp;b</td>"),
+                    HasSubstr("<td class=\"prose\">long</td>"), HasSubstr("<th class=\"text\">reason</th>")));
+  EXPECT_THROW(table.add({"1", "2"}), Error);
+}
+
+TEST(Html, TicksAreRoundNumbers) {
+  EXPECT_EQ(tick_distance(100), 10);
+  EXPECT_EQ(tick_distance(25), 5);
+  EXPECT_THAT(linear_ticks(100), ElementsAre(0, 20, 40, 60, 80, 100));
+  EXPECT_THAT(logarithmic_ticks(1, 100), ElementsAre(1, 2, 5, 10, 20, 50, 100));
+  EXPECT_THAT(logarithmic_ticks(3, 6), ElementsAre(3, 4, 5, 6));  // 5 alone would be too few
+  EXPECT_THAT(logarithmic_ticks(0.115, 0.155), ElementsAre(testing::DoubleEq(0.12), testing::DoubleEq(0.13),
+                                                           testing::DoubleEq(0.14), testing::DoubleEq(0.15)));
+}
+
+TEST(Html, LineChartDrawsEveryPointOfEveryLine) {
+  LineChart chart{.title = "time", .x_unit = "ranks", .y_unit = "ms", .logarithmic = true, .lines = {}};
+  chart.lines.push_back(
+      {.name = "a & b", .colour = Colour::blue, .dashed = false, .points = {{1, 8}, {2, 4}}});
+  chart.lines.push_back({.name = "c", .colour = Colour::red, .dashed = true, .points = {{1, 9}, {4, 3}}});
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(count(svg, "<polyline"), 2);
+  EXPECT_EQ(count(svg, "<circle"), 4);
+  EXPECT_EQ(count(svg, "hollow"), 2);
+  EXPECT_THAT(svg,
+              AllOf(HasSubstr("time (ms)"), HasSubstr("a &amp; b, 2 ranks: 4 ms"), HasSubstr(">4</text>")));
+}
+
+TEST(Html, TimelineStacksWhatOverlaps) {
+  const auto height = [](const std::vector<Span>& spans) {
+    Timeline timeline(1);
+    timeline.add_row("rank 0");
+    timeline.add_stacked_lane("sent", spans);
+    const std::string svg = timeline.to_svg("t");
+    EXPECT_EQ(count(svg, "class=\"bar "), static_cast<int>(spans.size()));
+    const std::string mark = " height=\"";
+    return std::stod(svg.substr(svg.find(mark) + mark.size()));
+  };
+  const Span first{.start = 0, .end = 0.5, .colour = Colour::teal, .label = "k 0", .title = "K"};
+  const Span later{.start = 0.5, .end = 1, .colour = Colour::teal, .label = "", .title = "V"};
+  const Span beside{.start = 0.25, .end = 0.75, .colour = Colour::red, .label = "", .title = "dQ"};
+  EXPECT_EQ(height({first, later}), height({first}));
+  EXPECT_EQ(height({first, later, beside}), height({first}) + 10);
+}
+
+TEST(Html, TimelineGivesTimesInMilliseconds) {
+  Timeline timeline(0.002);
+  timeline.add_group("node 0");
+  timeline.add_row("rank 0");
+  timeline.add_lane(
+      "compute", {{.start = 0.001, .end = 0.002, .colour = Colour::blue, .label = "q0", .title = "q < k"}});
+  EXPECT_THAT(timeline.to_svg("t"), AllOf(HasSubstr("q &lt; k; 1 to 2 ms (1 ms)"), HasSubstr(">q0</text>"),
+                                          HasSubstr("node 0"), HasSubstr("rank 0")));
+}
+
+}  // namespace
+}  // namespace annulus::html
