@@ -9,11 +9,11 @@ namespace annulus::options {
 void add_cluster(SharedOptions& options, ClusterOptions& cluster) {
   options.add(Shared::ranks_of_cluster, cluster.ranks);
   options.add(Shared::ranks_per_node_of_cluster, cluster.ranks_per_node);
-  options.add(Shared::cluster, cluster.topology);
+  options.add(Shared::cluster, cluster.file);
 }
 
 simulate::Cluster cluster_of(const ClusterOptions& o) {
-  return o.topology.empty() ? simulate::default_cluster() : simulate::read_cluster(o.topology);
+  return o.file.empty() ? simulate::default_cluster() : simulate::read_cluster(o.file);
 }
 
 Topology topology_of(const ClusterOptions& o, const simulate::Cluster& cluster) {
@@ -25,7 +25,7 @@ Topology topology_of(const ClusterOptions& o, const simulate::Cluster& cluster) 
   require(
       !file || file->is_uniform(),
       "--ranks {} is not the number of ranks of {}, whose nodes differ in size ({}): say --ranks-per-node",
-      ranks, o.topology.string(), file ? file->to_string() : "");
+      ranks, o.file.string(), file ? file->to_string() : "");
   return Topology::uniform(ranks, file ? file->ranks_on(0) : std::min(ranks, default_ranks));
 }
 

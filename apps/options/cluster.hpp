@@ -11,9 +11,9 @@ namespace annulus::options {
 
 /// A cluster that need not be there, and the ranks on it.
 struct ClusterOptions {
-  int ranks = 0;                        ///< 0: those of the cluster file, else 8
-  int ranks_per_node = 0;               ///< 0: those of the cluster file, else 8
-  std::filesystem::path topology = {};  ///< the cluster file; empty: default_cluster
+  int ranks = 0;                    ///< 0: those of the cluster file, else 8
+  int ranks_per_node = 0;           ///< 0: those of the cluster file, else 8
+  std::filesystem::path file = {};  ///< the cluster file; empty: default_cluster
 };
 
 /// Declares an option for each of its members.

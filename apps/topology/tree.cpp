@@ -29,8 +29,8 @@ std::string gpu_line(const Machine& node, std::size_t index) {
   return gpu.ordinal < 0 ? text + " (not shown to this process)" : text;
 }
 
-std::string nic_line(const Nic& nic, bool index) {
-  std::string text = fmt::format("{} {}", index ? "card" : "other", nic.name());
+std::string nic_line(const Nic& nic, bool in_use) {
+  std::string text = fmt::format("{} {}", in_use ? "card" : "other", nic.name());
   if (!nic.device.empty() && !nic.interface.empty()) text += fmt::format(" ({})", nic.interface);
   if (!nic.locality.bus.empty()) text += "  " + nic.locality.bus;
   text += fmt::format("  {}, {}", name_of(nic.kind), rate_text(nic.rate));
@@ -70,9 +70,9 @@ std::string node_text(const Node& node) {
   for (std::size_t i = 0; i < machine.gpus.size(); ++i)
     devices[machine.gpus[i].locality.numa].push_back(gpu_line(machine, i));
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
-    const bool index = std::find(node.resources.nics.begin(), node.resources.nics.end(),
+    const bool in_use = std::find(node.resources.nics.begin(), node.resources.nics.end(),
                                  static_cast<int>(i)) != node.resources.nics.end();
-    devices[machine.nics[i].locality.numa].push_back(nic_line(machine.nics[i], index));
+    devices[machine.nics[i].locality.numa].push_back(nic_line(machine.nics[i], in_use));
   }
   const bool loose = devices.contains(-1);
   for (int numa = 0; numa < static_cast<int>(machine.numa.size()); ++numa) {

@@ -119,7 +119,7 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
           "--ranks");
   if (!o.json.empty()) io::require_writable(o.json);
   EmulationReport report;
-  report.origin = o.cluster.topology.empty() ? "default" : o.cluster.topology.string();
+  report.origin = o.cluster.file.empty() ? "default" : o.cluster.file.string();
   report.cluster = options::cluster_of(o.cluster);
   report.problem = make_problem(o, report.cluster);
   report.synthetic_kernel = !o.real_kernels;

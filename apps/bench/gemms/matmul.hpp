@@ -21,7 +21,7 @@ struct MatmulCommand {
 /// Declares the command with its options, which land in `options` when the command line is parsed.
 CLI::App* add_matmul_command(CLI::App& app, MatmulCommand& options);
 
-/// Runs `annulus-bench matmul` on one rank: times the three products of a linear layer, y = x · wᵀ, dx = dy ·
+/// Runs `annulus-bench matmul` on one rank: times the three GEMMs of a linear layer, y = x · wᵀ, dx = dy ·
 /// w and dw += dyᵀ · x (fp32), for every shape. Throws Error for options that make no sense. Returns the exit
 /// status.
 int run_matmul(const MatmulCommand& options, const comm::MpiEnvironment& mpi);
