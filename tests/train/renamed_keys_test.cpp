@@ -98,7 +98,9 @@ TEST_F(RenamedKeys, OfACheckpointOfBeforeGoOn) {
   for (const config::Renamed& row : config::renamed()) {
     if (row.names != config::Names::configuration) continue;
     for (const Key& key : config_table()) {
-      if (key.name == row.now) EXPECT_NE(value_text(key, stored), value_text(key, defaults)) << row.now;
+      if (key.name == row.now) {
+        EXPECT_NE(value_text(key, stored), value_text(key, defaults)) << row.now;
+      }
     }
     const std::string file = checkpoint.string();
     EXPECT_THAT(warnings_, testing::Contains(AllOf(HasSubstr(file), HasSubstr(std::string(row.before)),

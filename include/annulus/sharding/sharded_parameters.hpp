@@ -41,7 +41,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// `ranks` and `map` outlive this. `channel`: of `ranks`, used by nothing else.
   struct Options {
     Stage stage = Stage::parameters;
-    optim::AdamWOptions adamw;
+    optim::AdamWOptions adamw = {};
     int channel = 0;
   };
   ShardedParameters(const Exec& exec, comm::Communicator& ranks, const model::ParameterMap& map,
