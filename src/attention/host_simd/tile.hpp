@@ -11,7 +11,8 @@ struct Tile {
 };
 struct ConstTile {
   ConstTile(const float* data, int stride) : data(data), stride(stride) {}
-  ConstTile(const Tile& tile) : data(tile.data), stride(tile.stride) {}  // NOLINT(google-explicit-constructor)
+  ConstTile(const Tile& tile)
+      : data(tile.data), stride(tile.stride) {}  // NOLINT(google-explicit-constructor)
   const float* data;
   int stride;
 };

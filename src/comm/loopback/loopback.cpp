@@ -88,7 +88,6 @@ class LoopbackCommunicator final : public PointToPointCommunicator {
   }
 
  private:
-
   std::shared_ptr<LoopbackWorld> world_;
   Group group_;
   int context_ = 0, splits_ = 0;

@@ -42,7 +42,7 @@ struct MpiLink {
 
   MPI_Comm handle;
   std::shared_ptr<Watchdog> watchdog;  ///< null: nobody watches
-  std::vector<int> world_ranks;          ///< of the ranks of `handle`
+  std::vector<int> world_ranks;        ///< of the ranks of `handle`
   std::string swallowed;               ///< error of a request that nobody waited for: the next call throws it
   std::chrono::steady_clock::time_point give_up_at{};  ///< set when the first request is given up
 };

@@ -73,7 +73,8 @@ std::vector<Pending> MpiState::pending() const {
                         messages.back().index == chunk.index;  // by another chunk of the same message
     if (chunk.done || listed) continue;
     messages.push_back({chunk.receives, chunk.index, chunk.peer,
-                        link_->world_ranks[static_cast<std::size_t>(chunk.peer)], chunk.channel, chunk.bytes});
+                        link_->world_ranks[static_cast<std::size_t>(chunk.peer)], chunk.channel,
+                        chunk.bytes});
   }
   return messages;
 }
