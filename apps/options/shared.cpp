@@ -98,10 +98,9 @@ std::vector<Row> make_table() {
       {Shared::transport, "--transport",
        "Transport of device memory: automatic (NCCL where every rank has a GPU of its own), mpi or nccl"},
       {Shared::max_ctas, "--max-ctas",
-       "SMs that each channel of NCCL may take from compute (its max CTAs), twice on several nodes; 0: "
-       "NCCL's "
-       "choice",
-       not_negative_blocks},
+       "CTAs that an NCCL communicator may use, one communicator per channel, two on several nodes; 0: "
+       "NCCL's choice",
+       not_negative_ctas},
       {Shared::nccl_multicast, "--nccl-multicast",
        "NVLink multicast (NVLS) for NCCL; off unless NCCL_NVLS_ENABLE says otherwise"},
       {Shared::repetitions, "--repetitions", "Timed repetitions", require_positive},
