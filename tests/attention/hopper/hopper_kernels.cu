@@ -383,16 +383,16 @@ bool check_case(std::mt19937& random) {
   reference_backward<T, false>
       <<<blocks(dk.count() / head_dim), 64>>>(c.backward_problem(), dk.data(), dv.data());
   check(cudaGetLastError(), "reference");
-  const auto run_backward = [&](int free_multiprocessors) {
+  const auto run_backward = [&](int free_sms) {
     c.dq.fill_bytes(options.fresh_dq ? 0xff : 0);
     c.dk.fill_bytes(options.fresh_dkv ? 0xff : 0);
     c.dv.fill_bytes(options.fresh_dkv ? 0xff : 0);
     hopper::LaunchOptions now = options;
-    now.free_multiprocessors = free_multiprocessors;
+    now.free_sms = free_sms;
     c.backward(now);
     return std::array<std::vector<float>, 3>{c.dq.host(), c.dk.host(), c.dv.host()};
   };
-  const auto found = run_backward(options.free_multiprocessors);
+  const auto found = run_backward(options.free_sms);
   const auto same_bits = [](const std::vector<float>& a, const std::vector<float>& b) {
     return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   };
