@@ -41,7 +41,7 @@ Arguments::Arguments(const CLI::App& app, int argc, char** argv) : texts_(argv, 
   for (const auto& [before, now] : old_names) {
     if (given.contains(now))
       throw CLI::ValidationError(
-          before, fmt::format("is the old name of {}, and both are given: keep {} alone", now, now));
+          fmt::format("{} is the old name of {}, and both are given: keep {} alone", before, now, now));
   }
   for (std::string& text : texts_) pointers_.push_back(text.data());
   pointers_.push_back(nullptr);

@@ -23,6 +23,7 @@ using annulus::test::TemporaryFolder;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -182,7 +183,23 @@ TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {
                           HasSubstr("</svg>"), HasSubstr(std::string(git_hash()))));
 }
 
-TEST(AnnulusPlan, TakesRanksAndLinksFromATopologyFile) {
+TEST(AnnulusPlan, TakesOldNamesOfOptionsAndKeys) {
+  const TemporaryFolder folder;
+  const std::string old_file = folder.write("old.toml", "[between]\nbandwidth = 1e3\nrails = 1\n"),
+                    file = folder.write("new.toml", "[inter_node]\nbandwidth = 1e3\nnics_per_node = 1\n");
+  const std::string problem = "--ranks 4 --ranks-per-node 2 --tokens 64 --heads 2 --head-dim 16 ";
+  const ShellResult before = program(problem + "--topology=" + old_file),
+                    now = program(problem + "--cluster " + file);
+  EXPECT_EQ(before.status, 0);
+  EXPECT_THAT(before.output, AllOf(HasSubstr("annulus-plan: --topology is an old name: write --cluster"),
+                                   HasSubstr(old_file + ":1: between is an old name: write inter_node"),
+                                   HasSubstr("write inter_node.nics_per_node"), EndsWith(now.output)));
+  EXPECT_THAT(now.output, Not(HasSubstr("old name")));
+  EXPECT_THAT(failure("--cluster " + file + " --topology " + old_file),
+              HasSubstr("--topology is the old name of --cluster, and both are given: keep --cluster alone"));
+}
+
+TEST(AnnulusPlan, TakesRanksAndLinksFromAClusterFile) {
   const TemporaryFolder folder;
   const std::string file = folder.write("c.toml",
                                         "[cluster]\nnodes = 2\nranks_per_node = [3, 2]\n"

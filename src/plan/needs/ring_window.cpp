@@ -10,7 +10,7 @@ class DocumentCursor {
  public:
   explicit DocumentCursor(const MaskRule& rule) : rule_(rule) {}
   /// MaskRule::key_range.
-  KeyRange reach(std::int64_t position, std::int64_t before, std::int64_t behind) {
+  KeyRange key_range(std::int64_t position, std::int64_t before, std::int64_t behind) {
     std::int64_t begin = position - std::min(before, position);
     std::int64_t end = position + std::min(behind, rule_.tokens - 1 - position) + 1;
     if (rule_.document_starts != nullptr) {
@@ -37,12 +37,12 @@ std::vector<RingWindow> find(const MaskRule& rule, std::int64_t stripe, int rank
     RingWindow& near = found[static_cast<std::size_t>(owner)];
     const bool had_all = near.before + near.behind >= ranks - 1;
     near.behind = std::max(near.behind, 0);
-    const std::int64_t reached = first.reach(begin, before, behind).begin;
+    const std::int64_t reached = first.key_range(begin, before, behind).begin;
     if (reached < begin - near.before * stripe) {
       near.before = static_cast<int>(std::min<std::int64_t>(number - reached / stripe, ranks - 1));
     }
     const std::int64_t end = std::min(begin + stripe, rule.tokens);
-    const std::int64_t reached_last = last.reach(end - 1, before, behind).end - 1;
+    const std::int64_t reached_last = last.key_range(end - 1, before, behind).end - 1;
     if (reached_last >= begin + (near.behind + 1) * stripe) {
       near.behind = static_cast<int>(std::min<std::int64_t>(reached_last / stripe - number, ranks - 1));
     }
