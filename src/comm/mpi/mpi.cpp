@@ -153,8 +153,9 @@ void mpi_abort_claimed(const std::string& message) {
   // the job.
   std::signal(SIGTERM, SIG_DFL);
   MpiWatchdog::silence_others();
-  // An abort takes mpirun some tenths of a second: rank 0 speaks at once, the others leave it that time.
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(400 + 25 * rank, 1500)));
+  // Rank 0 speaks at once. An abort takes mpirun some tenths of a second, on a busy machine a whole one: the
+  // others leave it that time, so that a failure that all ranks see is told once.
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(1000 + 25 * rank, 2500)));
   write_line(rank, message);
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
