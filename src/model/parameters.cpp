@@ -57,6 +57,19 @@ const Parameter& ParameterMap::find(std::string_view name) const {
        all_.front().name, all_.back().name);
 }
 
+const Parameter& ParameterMap::at(std::int64_t element) const {
+  require(element >= 0 && element < size_, "element {} of a model of {} was asked for", element, size_);
+  const auto behind = std::ranges::upper_bound(all_, element, {}, &Parameter::offset);
+  return *std::prev(behind);
+}
+
+std::string ParameterMap::unit_name(int index) const {
+  if (index == embedding_unit()) return "the embedding";
+  if (index == final_unit())
+    return lm_head_unit() == final_unit() ? "the final norm and the LM head" : "the final norm";
+  return fmt::format("layer {}", index - layer_unit(0));
+}
+
 namespace {
 
 // SplitMix64's output function: a good 64-bit hash of a counter.

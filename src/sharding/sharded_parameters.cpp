@@ -1,13 +1,16 @@
 #include <annulus/sharding/sharded_parameters.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
-#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/cast.hpp>
 #include <annulus/core/range.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/sharding/flat_ranges.hpp>
 
 #include "comm/reduce.hpp"
 #include "core/instantiate.hpp"
@@ -41,6 +44,37 @@ comm::Request exchange_with_all(comm::Communicator& ranks, const Queue& queue, i
   return ranks.exchange(queue, sends, receives, channel);
 }
 
+/// Of a rank's shard, padding included.
+std::vector<optim::ParameterRange> decay_ranges_of_shard(const model::ParameterMap& map,
+                                                         const Partition& partition, int rank) {
+  const std::vector<optim::ParameterRange> whole = decay_ranges(map);
+  std::vector<optim::ParameterRange> shard;
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    const std::int64_t offset = partition.offset_in_shard(unit), end = offset + partition.part_size(unit);
+    for (const optim::ParameterRange& range : optim::ranges_of_shard(whole, part.begin, part.end))
+      shard.push_back({offset + range.begin, offset + range.end, range.decay});
+    if (offset + part.size() < end) shard.push_back({offset + part.size(), end, false});  // padding
+  }
+  return shard;
+}
+
+template <class Exec>
+optim::NormBlocks<Exec> norm_blocks_of_shard(const Exec& exec, const model::ParameterMap& map,
+                                             const Partition& partition, int rank) {
+  const UnitBlocks blocks = unit_blocks(map);
+  std::vector<optim::NormRange> ranges;
+  for (int unit = 0; unit < partition.units(); ++unit) {
+    const model::ParameterUnit part = partition.part(unit, rank);
+    if (part.size() == 0) continue;  // behind the end of its unit
+    const optim::NormRange& whole = blocks.ranges[static_cast<std::size_t>(unit)];
+    const std::int64_t offset = partition.offset_in_shard(unit);
+    ranges.push_back(
+        {offset, offset + part.size(), whole.first_block + (part.begin - whole.begin) / norm_block});
+  }
+  return optim::NormBlocks<Exec>(exec, ranges, blocks.count);
+}
+
 }  // namespace
 
 template <class Exec, class T>
@@ -50,12 +84,14 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       map_(map),
       options_(options),
       partition_(map.units(), ranks.size(), norm_block),
-      norm_blocks_(norm_blocks(exec, map, partition_, ranks.rank())),
+      norm_blocks_(norm_blocks_of_shard(exec, map, partition_, ranks.rank())),
       master_(Buffer<float>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::masters",
                                     partition_.shard_size())),
       gradient_(Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::gradients",
                                       partition_.shard_size())),
-      optimizer_(exec, options.adamw, partition_.shard_size(), decay_ranges(map, partition_, ranks.rank())),
+      optimizer_(exec, options.adamw, partition_.shard_size(),
+                 decay_ranges_of_shard(map, partition_, ranks.rank())),
+      non_finite_(exec),
       gathered_(map.units().size()),
       unit_gradients_(map.units().size()),
       reduced_(map.units().size()) {
@@ -71,40 +107,6 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
 
 template <class Exec, class T>
 ShardedParameters<Exec, T>::~ShardedParameters() = default;
-
-template <class Exec, class T>
-std::vector<optim::ParameterRange> ShardedParameters<Exec, T>::decay_ranges(const model::ParameterMap& map,
-                                                                            const Partition& partition,
-                                                                            int rank) {
-  std::vector<optim::ParameterRange> whole, shard;
-  for (const model::Parameter& p : map.all()) whole.push_back({p.offset, p.offset + p.size(), p.decay});
-  for (int unit = 0; unit < partition.units(); ++unit) {
-    const model::ParameterUnit part = partition.part(unit, rank);
-    const std::int64_t offset = partition.offset_in_shard(unit), end = offset + partition.part_size(unit);
-    for (const optim::ParameterRange& range : optim::ranges_of_shard(whole, part.begin, part.end))
-      shard.push_back({offset + range.begin, offset + range.end, range.decay});
-    if (offset + part.size() < end) shard.push_back({offset + part.size(), end, false});  // padding
-  }
-  return shard;
-}
-
-template <class Exec, class T>
-optim::NormBlocks<Exec> ShardedParameters<Exec, T>::norm_blocks(const Exec& exec,
-                                                                const model::ParameterMap& map,
-                                                                const Partition& partition, int rank) {
-  std::vector<optim::NormRange> ranges;
-  std::int64_t blocks = 0;
-  for (int unit = 0; unit < partition.units(); ++unit) {
-    const model::ParameterUnit part = partition.part(unit, rank);
-    const std::int64_t offset = partition.offset_in_shard(unit);
-    ranges.push_back(
-        {offset, offset + part.size(), blocks + (part.begin - map.unit(unit).begin) / norm_block});
-    blocks += ceil_divide(map.unit(unit).size(), norm_block);
-  }
-  // An empty part behind the end of its unit has no block.
-  std::erase_if(ranges, [](const optim::NormRange& range) { return range.begin == range.end; });
-  return optim::NormBlocks<Exec>(exec, ranges, blocks);
-}
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::initialize(const Exec& exec, std::uint64_t seed) {
@@ -128,6 +130,7 @@ void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gathered& to) {
   const Region region("annulus::sharding::gather");
+  const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
   const std::int64_t part = partition_.part_size(unit);
   const Array1<T, Exec> elements =
       holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit), partition_.padded_size(unit))
@@ -144,11 +147,34 @@ void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gather
 }
 
 template <class Exec, class T>
+void ShardedParameters<Exec, T>::wait(int unit, Gathered& gathered) {
+  const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
+  gathered.request.wait();
+}
+
+template <class Exec, class T>
+std::string ShardedParameters<Exec, T>::gather_text(int unit) const {
+  return fmt::format("the all-gather of the weights of {}", map_.unit_name(unit));
+}
+
+template <class Exec, class T>
+std::string ShardedParameters<Exec, T>::reduction_text(int unit) const {
+  return fmt::format("the reduce-scatter of the gradient of {}", map_.unit_name(unit));
+}
+
+template <class Exec, class T>
+const Array1<T, Exec>& ShardedParameters<Exec, T>::whole_weights() {
+  for (int unit = 0; holds_weights() && unit < partition_.units(); ++unit)
+    wait(unit, gathered_[static_cast<std::size_t>(unit)]);
+  return *all_weights_;
+}
+
+template <class Exec, class T>
 void ShardedParameters<Exec, T>::gather_all(const Exec& exec) {
   if (!holds_weights()) return;
   for (int unit = 0; unit < partition_.units(); ++unit) {
     Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-    gathered.request.wait();  // of an update before, if nobody asked for it
+    wait(unit, gathered);  // of an update before, if nobody asked for it
     start_gather(exec, unit, gathered);
   }
 }
@@ -164,7 +190,7 @@ Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int 
   };
   start(unit);
   Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-  gathered.request.wait();
+  wait(unit, gathered);
   ++gathered.users;
   if (next >= 0) start(next);
   const std::int64_t size = map_.unit(unit).size();
@@ -183,6 +209,7 @@ void ShardedParameters<Exec, T>::release_weights(const Exec&, int unit) {
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
   if (holds_gradients()) Kokkos::deep_copy(exec, *all_gradients_, 0.0f);
+  non_finite_.reset(exec);
   std::fill(reduced_.begin(), reduced_.end(), false);
 }
 
@@ -202,7 +229,10 @@ template <class Exec, class T>
 void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit,
                                                  const Array1<float, Exec>& elements, Reduction& into) {
   const Region region("annulus::sharding::reduce");
+  const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
   const std::int64_t part = partition_.part_size(unit);
+  // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
+  non_finite_.look(exec, map_.unit(unit).begin, slice(elements, 0, map_.unit(unit).size()));
   into.unit = unit;
   into.received = Buffer<float>::uninitialized(
       exec, MemoryCategory::workspace, "annulus::sharding::contributions", partition_.padded_size(unit));
@@ -216,7 +246,10 @@ void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction
                                           const Array1<float, Exec>& elements) {
   const int unit = reduction.unit;
   const std::int64_t part = partition_.part_size(unit);
-  reduction.request.wait();
+  {
+    const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
+    reduction.request.wait();
+  }
   const Array1<float, Exec> own = slice(elements, ranks_.rank() * part, part),
                             shard = slice(*gradient_, partition_.offset_in_shard(unit), part);
   const bool first = !reduced_[static_cast<std::size_t>(unit)];
@@ -266,6 +299,28 @@ template <class Exec, class T>
 void ShardedParameters<Exec, T>::update(const Exec& exec, double learning_rate, float gradient_scale) {
   optimizer_.step(exec, *master_, *gradient_, learning_rate, gradient_scale);
   gather_all(exec);
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& shard)
+    -> Owned<Array1<float, Exec>> {
+  const comm::Watchdog::ActivityScope activity(
+      ranks_.watchdog(), fmt::format("the gathering of {} at rank 0", map_.unit_name(unit)));
+  const std::int64_t part = partition_.part_size(unit);
+  const Array1<float, Exec> own = slice(shard, partition_.offset_in_shard(unit), part);
+  if (ranks_.rank() != 0) {
+    const std::array<comm::Send, 1> send{comm::send_view(own, 0)};
+    ranks_.exchange(exec, send, {}, options_.channel).wait();
+    return {};
+  }
+  auto whole = Buffer<float>::uninitialized(exec, MemoryCategory::workspace,
+                                            "annulus::sharding::gathered_unit", partition_.padded_size(unit));
+  std::vector<comm::Receive> receives;
+  for (int rank = 1; rank < ranks_.size(); ++rank)
+    receives.push_back(comm::receive_view(slice(*whole, rank * part, part), rank));
+  Kokkos::deep_copy(exec, slice(*whole, 0, part), own);
+  ranks_.exchange(exec, {}, receives, options_.channel).wait();
+  return whole;
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T) template class ShardedParameters<Exec, T>;

@@ -8,6 +8,7 @@
 #include <annulus/core/memory_use.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/plan/schedules.hpp>
+#include <annulus/sharding/flat_ranges.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
 
 #include <algorithm>
@@ -116,16 +117,9 @@ State replicated(const Setting& run) {
     } else {
       cast<TestExec, T, float>(exec, masters, weights);
     }
-    std::vector<optim::ParameterRange> ranges;
-    for (const model::Parameter& p : map.all()) ranges.push_back({p.offset, p.offset + p.size(), p.decay});
-    optim::AdamW<TestExec> optimizer(exec, adamw, map.size(), ranges);
-    std::vector<optim::NormRange> norm_ranges;
-    std::int64_t blocks = 0;
-    for (const model::ParameterUnit& unit : map.units()) {
-      norm_ranges.push_back({unit.begin, unit.end, blocks});
-      blocks += ceil_divide(unit.size(), optim::NormBlocks<TestExec>::size);
-    }
-    const optim::NormBlocks<TestExec> norm_blocks(exec, norm_ranges, blocks);
+    optim::AdamW<TestExec> optimizer(exec, adamw, map.size(), decay_ranges(map));
+    const UnitBlocks unit_blocks = sharding::unit_blocks(map);
+    const optim::NormBlocks<TestExec> norm_blocks(exec, unit_blocks.ranges, unit_blocks.count);
     optim::GradientClipper<TestExec> clipper(bound);
     updates<T>(world, exec, run, [&](const auto& learn) {
       Kokkos::deep_copy(exec, gradients, 0.0f);
@@ -231,6 +225,46 @@ TEST_P(Sharded, SeveralSequencesAgree) {
     difference += std::pow(double(expected.masters[i]) - found.masters[i], 2);
   }
   EXPECT_LT(std::sqrt(difference / squares), 2e-6);
+}
+
+// A rank that ends while the others wait for its part.
+TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
+  const model::ParameterMap map(config_of({}));
+  const auto error_of = [&](const auto& body) {
+    try {
+      comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
+        const TestExec exec = test::rank_instance();
+        ShardedParameters<TestExec, float> parameters(exec, world, map, {.stage = GetParam()});
+        parameters.initialize(exec, 9);
+        parameters.forget_gradients(exec);
+        body(world, exec, parameters);
+      });
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const int unit = map.layer_unit(1);
+  if (GetParam() == Stage::parameters) {
+    EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
+                  if (world.rank() == 0) parameters.weights(exec, unit, -1);
+                }),
+                testing::HasSubstr("the all-gather of the weights of layer 1"));
+  }
+  EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
+                if (world.rank() == 1) return;
+                parameters.gradients(exec, unit);
+                parameters.finish_gradients(exec, unit);
+                parameters.reduce_gradients(exec);
+              }),
+              testing::HasSubstr("the reduce-scatter of the gradient of"));
+  EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
+                parameters.gradients(exec, unit);
+                parameters.finish_gradients(exec, unit);
+                if (world.rank() == 1) fail("this rank is lost");
+                parameters.reduce_gradients(exec);
+              }),
+              testing::HasSubstr("this rank is lost"));
 }
 
 #ifndef ANNULUS_TEST_ON_DEVICE

@@ -52,6 +52,8 @@ class ParameterMap {
   const std::vector<Parameter>& all() const { return all_; }
   /// By name. Throws Error listing a near name when there is none.
   const Parameter& find(std::string_view name) const;
+  /// The one that holds this element of the flat buffer.
+  const Parameter& at(std::int64_t element) const;
 
   std::int64_t embedding() const { return embedding_; }
   std::int64_t final_norm() const { return final_norm_; }
@@ -63,6 +65,8 @@ class ParameterMap {
   /// the buffer in this order without gaps.
   const std::vector<ParameterUnit>& units() const { return units_; }
   const ParameterUnit& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
+  /// "the embedding", "layer 3", "the final norm and the LM head": for messages.
+  std::string unit_name(int index) const;
   int embedding_unit() const { return 0; }
   int layer_unit(int layer) const { return 1 + layer; }
   int final_unit() const { return static_cast<int>(units_.size()) - 1; }

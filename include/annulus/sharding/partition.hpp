@@ -20,6 +20,8 @@ class Partition {
 
   int ranks() const { return ranks_; }
   int units() const { return static_cast<int>(units_.size()); }
+  /// Elements of all units.
+  std::int64_t size() const { return units_.empty() ? 0 : units_.back().end; }
 
   /// Elements of `unit` that `rank` owns, in the whole model.
   model::ParameterUnit part(int unit, int rank) const;

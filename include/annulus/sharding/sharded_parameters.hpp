@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
@@ -11,6 +11,7 @@
 #include <annulus/model/parameter_access.hpp>
 #include <annulus/optim/adamw.hpp>
 #include <annulus/optim/clip.hpp>
+#include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/partition.hpp>
 
 namespace annulus::sharding {
@@ -63,6 +64,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void forget_gradients(const Exec& exec);
   /// Completes the sums over ranks: afterwards gradient_shard() holds them.
   void reduce_gradients(const Exec& exec);
+  /// Of this rank's gradients before they were summed over ranks, since forget_gradients (NonFinite::last).
+  std::int64_t non_finite(const Exec& exec) const { return non_finite_.last(exec); }
   /// The norm of the whole gradient.
   optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper);
   void update(const Exec& exec, double learning_rate, float gradient_scale);
@@ -74,6 +77,14 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   const Array1<float, Exec>& second_moment_shard() const { return optimizer_.second_moment(); }
   /// Collective.
   void restored(const Exec& exec, std::int64_t steps);
+
+  /// The weights that every rank holds whole (stages `optimizer` and `gradients`): each unit at its
+  /// Partition::padded_offset. Waits for those under way. Without elements in stage `parameters`.
+  const Array1<T, Exec>& whole_weights();
+
+  /// One unit of what `shard`, one of the shards above, is a part of: on rank 0 (padded_size(unit)), on the
+  /// others nothing. Collective.
+  Owned<Array1<float, Exec>> gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& shard);
 
  private:
   template <class V>
@@ -93,16 +104,15 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
 
   bool holds_weights() const { return options_.stage < Stage::parameters; }
   bool holds_gradients() const { return options_.stage < Stage::gradients; }
-  static std::vector<optim::ParameterRange> decay_ranges(const model::ParameterMap& map,
-                                                         const Partition& partition, int rank);
-  static optim::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map,
-                                             const Partition& partition, int rank);
   template <class V>
   static Array1<V, Exec> slice(const Array1<V, Exec>& of, std::int64_t begin, std::int64_t size) {
     return Array1<V, Exec>(of.data() + begin, size);
   }
 
+  std::string gather_text(int unit) const;
+  std::string reduction_text(int unit) const;
   void start_gather(const Exec& exec, int unit, Gathered& to);
+  void wait(int unit, Gathered& gathered);
   void gather_all(const Exec& exec);
   void start_reduction(const Exec& exec, int unit, const Array1<float, Exec>& elements, Reduction& into);
   void complete(const Exec& exec, Reduction& reduction, const Array1<float, Exec>& elements);
@@ -115,6 +125,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   optim::NormBlocks<Exec> norm_blocks_;
   Buffer<float> master_, gradient_;  // (shard_size)
   optim::AdamW<Exec> optimizer_;
+  optim::NonFinite<Exec> non_finite_;
   Buffer<T> all_weights_;                      // (padded_size()), where the stage keeps them
   Buffer<float> all_gradients_;                // likewise
   std::vector<Gathered> gathered_;             // of each unit
