@@ -305,6 +305,11 @@ void Config::check() const {
   shape.check();
   require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
           "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
+  require(
+      parallel.zero <= 3,
+      "parallel.zero = {} is no stage of ZeRO: 0 shards nothing, 1 the optimizer's state, 2 gradients too, "
+      "3 parameters too (docs/memory.md)",
+      parallel.zero);
   require(train.dtype == "f32" || train.dtype == "bf16",
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
   require(train.clip_norm > 0,

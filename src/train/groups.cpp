@@ -4,8 +4,12 @@
 
 namespace annulus::train {
 
-Groups Groups::make(comm::Communicator& world, int context) {
-  if (context == 0) context = world.size();
+Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel) {
+  const int context = parallel.context == 0 ? world.size() : parallel.context;
+  require(parallel.zero == 0 || world.size() > 1,
+          "parallel.zero = {} shards over the ranks of the run, which has one: start more ranks (mpirun -n 2 "
+          "annulus-train …), or set parallel.zero = 0",
+          parallel.zero);
   require(world.size() % context == 0,
           "parallel.context = {} does not divide the {} ranks of this run: start a multiple of {} ranks, or "
           "change parallel.context",

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/train/config.hpp>
 
 namespace annulus::train {
 
@@ -12,8 +13,9 @@ struct Groups {
   std::unique_ptr<comm::Communicator> context;  ///< this rank's context-parallel group
   int data_groups = 1, data_group = 0;          ///< how many groups, and which is this one
 
-  /// context = 0 makes one group. Throws Error when the ranks cannot be divided.
-  static Groups make(comm::Communicator& world, int context);
+  /// parallel.context = 0 makes one group. Throws Error when the ranks cannot be divided, and when there is
+  /// no second one to shard over (parallel.zero).
+  static Groups make(comm::Communicator& world, const Config::Parallel& parallel);
 };
 
 }  // namespace annulus::train

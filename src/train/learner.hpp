@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,22 +35,22 @@ class Learner {
   /// That this kernel is far slower than others on the device, and why; empty where it is not.
   virtual std::string warning() const = 0;
 
-  /// Initial parameters, the same on every rank.
-  virtual void initialize() = 0;
-  /// What a checkpoint keeps. Whoever writes to it calls restored.
-  virtual Buffers buffers() const = 0;
-  /// Gives all ranks what rank 0's buffers hold, the state after `steps` updates. Collective.
-  virtual void restored(std::int64_t steps) = 0;
+  /// How weights, gradients and optimizer state are held (ModelState::description).
+  virtual std::string state_description() const = 0;
 
-  /// Of what buffers() holds (TensorHashes): by which replicas are compared.
-  virtual std::vector<std::uint64_t> tensor_hashes() const = 0;
+  // Of weights and optimizer state; ModelState explains each.
+  virtual void initialize() = 0;
+  virtual void with_whole_buffers(const std::function<void(const Buffers&)>& work) = 0;
+  virtual void restored(std::int64_t steps) = 0;
+  virtual std::vector<std::uint64_t> replica_hashes() = 0;
+  virtual Buffers held_buffers() = 0;
 
   /// One update at `learning_rate` from these sequences, the micro-batches of this rank, as number `step`
   /// (from 1). Collective.
-  /// Throws Error on every rank, before the update, when loss or gradient is not finite on any. What all
-  /// ranks share and what this one has seen of the step; the device is idle on return.
-  /// `recorder`, unless null, gets parameters, tokens, what the model computes, and gradients
-  /// (docs/formats/tensor-dump.md).
+  /// Throws Error on every rank, before the update, when loss or gradient is not finite on any; for a
+  /// gradient it names the rank that made it and the tensor. What all ranks share and what this one has seen
+  /// of the step; the device is idle on return. `recorder`, unless null, gets parameters, tokens, what the
+  /// model computes, and gradients (docs/formats/tensor-dump.md).
   virtual StepResult update(std::int64_t step, double learning_rate,
                             std::span<const data::Sequence> sequences, trace::Recorder* recorder) = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -13,11 +14,21 @@
 #include <annulus/optim/clip.hpp>
 
 #include "train/learner.hpp"
+#include "train/replicated_state.hpp"
 #include "train/sequence_attention.hpp"
-#include "train/tensor_hashes.hpp"
-#include "train/weights.hpp"
+#include "train/sharded_state.hpp"
 
 namespace annulus::train {
+
+/// As parallel.zero says.
+template <class Exec, class T>
+std::unique_ptr<ModelState<Exec, T>> make_model_state(const Exec& exec, comm::Communicator& world,
+                                                      const model::ParameterMap& map, const Config& config) {
+  if (config.parallel.zero == 0)
+    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, config.adamw());
+  return std::make_unique<ShardedState<Exec, T>>(
+      exec, world, map, static_cast<sharding::Stage>(config.parallel.zero), config.adamw());
+}
 
 template <class Exec, class T>
 class LearnerOn final : public Learner {
@@ -29,8 +40,7 @@ class LearnerOn final : public Learner {
         config_(config),
         attention_(exec_, context, config, inputs),
         llama_(exec_, config.model, attention_.plans().rows()),
-        weights_(exec_, llama_.parameter_map(), config.adamw()),
-        hashes_(exec_, llama_.parameter_map()),
+        state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config)),
         clipper_(config.train.clip_norm) {}
 
   const model::ParameterMap& map() const override { return llama_.parameter_map(); }
@@ -44,13 +54,15 @@ class LearnerOn final : public Learner {
   attention::Kernel kernel() const override { return attention_.kernel(); }
   std::string warning() const override { return attention_.warning(); }
 
-  void initialize() override {
-    weights_.initialize(exec_, map(), static_cast<std::uint64_t>(config_.run.seed));
-  }
-  Buffers buffers() const override { return weights_.buffers(exec_); }
-  void restored(std::int64_t steps) override { weights_.restored(exec_, world_, steps); }
+  std::string state_description() const override { return state_->description(); }
 
-  std::vector<std::uint64_t> tensor_hashes() const override { return hashes_.of(exec_, weights_.state()); }
+  void initialize() override { state_->initialize(exec_, static_cast<std::uint64_t>(config_.run.seed)); }
+  void with_whole_buffers(const std::function<void(const Buffers&)>& work) override {
+    state_->with_whole_buffers(exec_, work);
+  }
+  void restored(std::int64_t steps) override { state_->restored(exec_, steps); }
+  std::vector<std::uint64_t> replica_hashes() override { return state_->replica_hashes(exec_); }
+  Buffers held_buffers() override { return state_->held_buffers(exec_); }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     trace::Recorder* recorder) override {
@@ -61,27 +73,26 @@ class LearnerOn final : public Learner {
     for (const auto& sequence : sequences)
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
-    if (recorder != nullptr) record(*recorder, "parameters/", weights_.master_weights());
+    if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
     const Sums sums =
         learn(sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
-    // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
-    require_finite(step, "gradient norm", clipper_.measure(exec_, weights_.gradients()).finite());
     {
       const Region region("annulus::train::reduce_gradients");
-      world_.all_reduce(exec_, weights_.gradients());
+      state_->reduce_gradients(exec_);
     }
-    if (recorder != nullptr) record(*recorder, "gradients/", weights_.gradients());
-    const optim::Clipping clipping = clipper_.measure(exec_, weights_.gradients());
-    require_finite(step, "gradient norm", clipping.finite());
+    require_finite_gradients(step);
+    if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
+    const optim::Clipping clipping = state_->measure(exec_, clipper_);
+    require_finite(step, "gradient norm", clipping.finite());  // sums of finite numbers may overflow
     result.gradient_norm = clipping.norm;
     result.learning_rate = learning_rate;
     {
       const Region region("annulus::train::update");
-      weights_.update(exec_, learning_rate, clipping.scale);
+      state_->update(exec_, learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
@@ -90,6 +101,8 @@ class LearnerOn final : public Learner {
   }
 
  private:
+  using State = ModelState<Exec, T>;
+
   // Of this rank's sequences.
   struct Sums {
     double loss = 0;   // nats
@@ -97,15 +110,13 @@ class LearnerOn final : public Learner {
   };
 
   // Parameter by parameter.
-  void record(trace::Recorder& recorder, const std::string& group,
-              const Array1<const float, Exec>& flat) const {
-    for (const model::Parameter& p : map().all()) {
-      const float* const values = flat.data() + p.offset;
+  void record(trace::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
+    state_->for_each_tensor(exec_, which, [&](const model::Parameter& p, const float* values) {
       if (p.rows == 1)
         recorder.whole(exec_, group + p.name, Array1<const float, Exec>(values, p.columns));
       else
         recorder.whole(exec_, group + p.name, Array2<const float, Exec>(values, p.rows, p.columns));
-    }
+    });
   }
 
   // What this rank reads of a sequence, the `micro_batch`-th of its group in this update.
@@ -119,16 +130,15 @@ class LearnerOn final : public Learner {
     recorder.rows(HostExec(), "targets", ids(sequence.targets));
   }
 
-  // Leaves this rank's share of the gradient in the buffer.
+  // Leaves this rank's share of the gradient with the state.
   Sums learn(std::span<const data::Sequence> sequences, float grad_scale, trace::Recorder* recorder) {
     Sums sums;
-    Kokkos::deep_copy(exec_, weights_.gradients(), 0.0f);
-    model::WholeParameters<Exec, T> parameters(map(), weights_.compute(), weights_.gradients());
+    state_->forget_gradients(exec_);
     for (const auto& sequence : sequences) {
       if (recorder != nullptr) record(*recorder, sequence, &sequence - sequences.data());
       auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
       llama_.train(exec_, {.tokens = sequence.tokens, .targets = sequence.targets}, grad_scale,
-                   {.attention = attention, .parameters = parameters, .recorder = recorder});
+                   {.attention = attention, .parameters = state_->access(), .recorder = recorder});
       sums.pairs += double(attention_.plans().pairs());
     }
     sums.loss = llama_.take_loss(exec_).sum;
@@ -148,17 +158,30 @@ class LearnerOn final : public Learner {
     return world_.size() / context_.size() * config_.train.micro_batches * config_.data.sequence_length;
   }
 
+  static constexpr const char* not_finite_advice =
+      "No update was made and the checkpoints are as they were: branch off an earlier one with a lower "
+      "train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
+      "run.folder=NEW), and look at the data of this step";
+
   // Ends the run on all ranks when any of them saw a number that is not finite.
   void require_finite(std::int64_t step, const char* what, bool finite) const {
     const std::int32_t first =
         world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
     if (first == world_.size()) return;
-    fail(
-        "the {} of step {} is not finite; rank {} is the lowest that saw it. No update was made and the "
-        "checkpoints are as they were: branch off an earlier one with a lower train.lr, a longer "
-        "train.warmup_steps or a smaller train.clip_norm (--resume FILE --set run.folder=NEW), and look at "
-        "the data of this step",
-        what, step, first);
+    fail("the {} of step {} is not finite; rank {} is the lowest that saw it. {}", what, step, first,
+         not_finite_advice);
+  }
+
+  // The same for the gradients that ranks have made. What is not finite spreads over the ranks of a group
+  // with the gradients of keys and values, so the rank that met it first is the one to name.
+  void require_finite_gradients(std::int64_t step) const {
+    const std::int64_t mine = state_->non_finite(exec_);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
+    world_.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
+    const auto first = std::ranges::max_element(all);
+    if (*first < 0) return;
+    fail("the gradient of {} of step {} is not finite; rank {} was the first to meet it. {}",
+         map().at(*first).name, step, first - all.begin(), not_finite_advice);
   }
 
   const OwnInstance<Exec> instance_;  // a stream for each rank: ranks of a test are threads of one process
@@ -167,8 +190,7 @@ class LearnerOn final : public Learner {
   const Config config_;
   SequenceAttention<Exec, T> attention_;
   model::Llama<Exec, T> llama_;
-  Weights<Exec, T> weights_;
-  TensorHashes<Exec> hashes_;
+  std::unique_ptr<State> state_;
   optim::GradientClipper<Exec> clipper_;
 };
 

@@ -2,11 +2,14 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
@@ -22,58 +25,68 @@ struct TensorChunk {
   std::int64_t begin, end, tensor;
 };
 
-/// One to one in `pair`, whatever the place, and not linear: what two places lose and gain does not cancel.
-KOKKOS_FORCEINLINE_FUNCTION std::uint64_t hash_at(std::int64_t place, std::uint64_t pair) {
-  std::uint64_t x = pair + static_cast<std::uint64_t>(place + 1) * 0x9e3779b97f4a7c15u;
+/// One to one in `word`, whatever the place, and not linear: what two places lose and gain does not cancel.
+KOKKOS_FORCEINLINE_FUNCTION std::uint64_t hash_at(std::int64_t place, std::uint64_t word) {
+  std::uint64_t x = word + static_cast<std::uint64_t>(place + 1) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 32)) * 0xbf58476d1ce4e5b9u;
   return x ^ (x >> 29);
 }
 
 }  // namespace detail
 
-/// 64 bits for each tensor of a flat buffer, by which ranks find out whether they hold the same bits of it.
-/// A hash is the sum, modulo 2^64, of a one-to-one function of each pair of neighbours and its place: a
-/// difference in one pair always shows, one in several but for chance, and neither threads nor their order
-/// count.
+/// 64 bits for each tensor of flat buffers, by which ranks find out whether they hold the same bits of it. A
+/// hash is the sum, modulo 2^64, of a one-to-one function of each eight bytes and their place: a difference
+/// in eight bytes always shows, one in several but for chance, and neither threads nor their order count.
 template <class Exec>
 class TensorHashes {
  public:
-  TensorHashes(const Exec& exec, const model::ParameterMap& map) : tensors_(map.all().size()) {
+  /// `offsets`: where each tensor of the map begins in the buffers.
+  TensorHashes(const Exec& exec, const model::ParameterMap& map, std::span<const std::int64_t> offsets)
+      : tensors_(map.all().size()) {
     std::vector<detail::TensorChunk> chunks;
     for (std::size_t tensor = 0; tensor < tensors_; ++tensor) {
-      const model::Parameter& p = map.all()[tensor];
-      const std::int64_t end = p.offset + p.size();
-      for (std::int64_t begin = p.offset; begin < end; begin += chunk_size)
+      const std::int64_t first = offsets[tensor], end = first + map.all()[tensor].size();
+      for (std::int64_t begin = first; begin < end; begin += chunk_size)
         chunks.push_back({begin, std::min(begin + chunk_size, end), static_cast<std::int64_t>(tensor)});
     }
     chunks_ = Owned<Array1<detail::TensorChunk, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::train::chunks_of_tensors", chunks.size());
     sums_ = Owned<Array1<std::uint64_t, Exec>>::uninitialized(
-        exec, MemoryCategory::workspace, "annulus::train::tensor_hashes", buffers * tensors_);
+        exec, MemoryCategory::workspace, "annulus::train::tensor_hashes", most_buffers * tensors_);
     const Kokkos::View<const detail::TensorChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(
         chunks.data(), chunks.size());
     Kokkos::deep_copy(exec, *chunks_, on_host);
     exec.fence("annulus::train::TensorHashes: the list of chunks on the host goes out of scope");
   }
+  /// Of buffers in which the tensors lie as in the map.
+  TensorHashes(const Exec& exec, const model::ParameterMap& map) : TensorHashes(exec, map, offsets_of(map)) {}
 
-  static constexpr std::size_t buffers = 3;
+  static constexpr std::size_t most_buffers = 3;
 
   /// Those of the first buffer, tensor by tensor, then those of the next; (buffers · tensors).
+  template <class Element>
   std::vector<std::uint64_t> of(const Exec& exec,
-                                const std::array<Array1<const float, Exec>, buffers>& flat) const {
+                                std::initializer_list<Array1<const Element, Exec>> buffers) const {
     const Region region("annulus::train::hash_tensors");
+    require(buffers.size() <= most_buffers, "hashes of {} buffers were asked for, {} at most", buffers.size(),
+            most_buffers);
     Kokkos::deep_copy(exec, *sums_, std::uint64_t{0});
-    for (std::size_t b = 0; b < buffers; ++b) add(exec, flat[b], b * tensors_);
-    std::vector<std::uint64_t> hashes(buffers * tensors_);
+    std::size_t first = 0;
+    for (const auto& buffer : buffers) {
+      add<Element>(exec, buffer, first);
+      first += tensors_;
+    }
+    std::vector<std::uint64_t> hashes(first);
     const Kokkos::View<std::uint64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(hashes.data(),
                                                                                            hashes.size());
-    Kokkos::deep_copy(exec, on_host, *sums_);
+    Kokkos::deep_copy(exec, on_host, Kokkos::subview(*sums_, std::pair<std::size_t, std::size_t>(0, first)));
     exec.fence("annulus::train::TensorHashes: the host reads the hashes");
     return hashes;
   }
 
   /// Public for nvcc, which wants to see the class that a kernel is written in.
-  void add(const Exec& exec, const Array1<const float, Exec>& values, std::size_t first) const {
+  template <class Element>
+  void add(const Exec& exec, const Array1<const Element, Exec>& values, std::size_t first) const {
     using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
     const auto chunks = *chunks_;
     const auto sums = *sums_;
@@ -91,11 +104,14 @@ class TensorHashes {
             memcpy(&word, &values(begin), bytes);
             return word;
           };
-          const std::int64_t paired = chunk.begin + (chunk.end - chunk.begin) / 2 * 2;
+          constexpr std::int64_t width = 8 / sizeof(Element);
+          const std::int64_t whole = chunk.begin + (chunk.end - chunk.begin) / width * width;
           std::uint64_t sum = 0;
-          for (std::int64_t i = chunk.begin + 2 * rank; i < paired; i += 2 * size)
+          for (std::int64_t i = chunk.begin + width * rank; i < whole; i += width * size)
             sum += detail::hash_at(i, bits(i, 8));
-          if (paired < chunk.end && rank == 0) sum += detail::hash_at(paired, bits(paired, 4));
+          if (whole < chunk.end && rank == 0)
+            sum += detail::hash_at(
+                whole, bits(whole, static_cast<std::size_t>(chunk.end - whole) * sizeof(Element)));
           team.team_reduce(Kokkos::Sum<std::uint64_t>(sum));
           if (rank == 0) Kokkos::atomic_add(&sums(first + static_cast<std::size_t>(chunk.tensor)), sum);
         });
@@ -104,6 +120,12 @@ class TensorHashes {
  private:
   // Enough work for a team to hide its start.
   static constexpr std::int64_t chunk_size = 16384;
+
+  static std::vector<std::int64_t> offsets_of(const model::ParameterMap& map) {
+    std::vector<std::int64_t> offsets;
+    for (const model::Parameter& p : map.all()) offsets.push_back(p.offset);
+    return offsets;
+  }
 
   std::size_t tensors_;
   Owned<Array1<detail::TensorChunk, Exec>> chunks_;

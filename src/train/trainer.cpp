@@ -35,7 +35,7 @@ class Run {
         hooks_(hooks),
         dataset_(open_data(world, config)),
         config_(complete(std::move(config), *dataset_)),
-        groups_(Groups::make(world, config_.parallel.context)),
+        groups_(Groups::make(world, config_.parallel)),
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
     hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
@@ -121,7 +121,8 @@ class Run {
   void check_replicas(const std::string& when) const {
     if (world_.size() == 1) return;
     const Region region("annulus::train::check_replicas");
-    const std::vector<std::uint64_t> hashes = learner_->tensor_hashes();
+    const std::vector<std::uint64_t> hashes = learner_->replica_hashes();
+    if (hashes.empty()) return;  // no two ranks hold the same
     require_same_replicas(world_, learner_->map(), {hashes, hardware_, device_of(config_) == Device::gpu},
                           when);
   }
@@ -135,10 +136,9 @@ class Run {
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
-      if (folder_) {
-        folder_->resume_from()->load(learner_->map(), learner_->buffers());
-        progress_ = folder_->resume_from()->progress();
-      }
+      learner_->with_whole_buffers(
+          [&](const Buffers& whole) { folder_->resume_from()->load(learner_->map(), whole); });
+      if (folder_) progress_ = folder_->resume_from()->progress();
       broadcast_progress();
       require(progress_.data_fingerprint == dataset_->fingerprint(),
               "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
@@ -207,7 +207,7 @@ class Run {
             ? dump_.record(world_, config_, *learner_, global_batch_size(),
                            [&](trace::Recorder& recorder) { return update(step, sequences, &recorder); })
             : update(step, sequences, nullptr);
-    if (hooks_.updated) hooks_.updated(step, learner_->buffers());
+    if (hooks_.updated) hooks_.updated(step, learner_->held_buffers());
     progress_.step = step;
     progress_.stream = loader_->state();
     result.tokens = tokens_per_step();
@@ -247,17 +247,17 @@ class Run {
         world_.watchdog(), fmt::format("the checkpoint of update {}, which rank 0 writes", progress_.step),
         config_.file_stall_timeout());
     std::int32_t saved = 1;
-    if (folder_) {
+    learner_->with_whole_buffers([&](const Buffers& whole) {
       const auto file = folder_->checkpoints().file_of(progress_.step);
       try {
-        folder_->checkpoints().save(learner_->map(), progress_, learner_->buffers());
+        folder_->checkpoints().save(learner_->map(), progress_, whole);
         spdlog::info("saved {}", file.string());
       } catch (const std::exception& error) {
         spdlog::error("the checkpoint of step {} was not saved, training goes on: {}", progress_.step,
                       error.what());
         saved = 0;
       }
-    }
+    });
     world_.broadcast(HostExec(), &saved, sizeof saved, 0);
     return saved != 0;
   }
@@ -280,6 +280,7 @@ class Run {
                  groups_.data_groups, groups_.context->size(), world_.description(),
                  world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
                  config_.attention.mask);
+    if (const std::string state = learner_->state_description(); !state.empty()) spdlog::info("{}", state);
     if (plans.chosen())
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
                    plans.layout().to_string());

@@ -54,6 +54,7 @@ Config unusual() {
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;
+  config.parallel.zero = 3;
   return config;
 }
 

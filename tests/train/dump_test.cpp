@@ -60,6 +60,25 @@ TEST_F(Dump, IsTheSameFromAnyRanksInAnyLayout) {
   }
 }
 
+TEST_F(Dump, HasTheSameBitsUnderEveryStageOfZero) {
+  const auto with_zero = [&](int zero) {
+    Config config = this->config(fmt::format("zero {}", zero), 4, 4, "zigzag");
+    config.model.hidden = 96;
+    config.model.ffn = 256;  // units of several blocks: every rank holds something
+    config.train.micro_batches = 1;
+    config.parallel.zero = zero;
+    return config;
+  };
+  for (const int zero : {0, 1, 2, 3}) train(4, with_zero(zero), {file(fmt::format("{}.h5", zero)), 2});
+  for (const int zero : {1, 2, 3}) {
+    const auto diff = run_shell(fmt::format("'{}' --tolerance 0 '{}' '{}'", ANNULUS_DIFF_PROGRAM,
+                                            file("0.h5"), file(fmt::format("{}.h5", zero))));
+    EXPECT_EQ(diff.status, 0) << diff.output;
+  }
+  EXPECT_EQ(io::File::open(file("3.h5")).group("gradients").names(),
+            io::File::open(file("0.h5")).group("gradients").names());
+}
+
 TEST_F(Dump, HoldsEveryTensorOfTheUpdate) {
   const Config run = config("run", 1, 1, "zigzag");
   train(1, run, {file("step.h5"), 3});

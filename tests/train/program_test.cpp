@@ -349,6 +349,28 @@ TEST_F(Program, ARankThatDiesEndsAll) {
   EXPECT_LT(rank_process(path("run").string(), 0), 0);
 }
 
+TEST_F(Program, ARankThatDiesInAShardedUpdateEndsAllAndLosesNothing) {
+  const std::string sharded =
+      "--set parallel.zero=3 --set model.hidden=96 --set model.ffn=256 "
+      "--set checkpoint.keep=1000 --set train.schedule_steps=100000";
+  Job job = start(command(3, "run", sharded + " --set train.steps=100000 --set checkpoint.every=4"));
+  ASSERT_TRUE(wait_until([&] { return records("run") > 9; })) << output();
+  ::kill(rank_process(path("run").string(), 1), SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(job.wait(30), -1) << "still running: " << output();
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 20);
+  EXPECT_LT(rank_process(path("run").string(), 0), 0);
+  // From its last checkpoint the run goes on, to what a run comes to that nothing happened to.
+  const std::int64_t last = records("run"), end = last + 4;
+  const std::string to_the_end = sharded + fmt::format(" --set train.steps={} --set checkpoint.every=0", end);
+  EXPECT_EQ(run(command(3, "run", to_the_end)), 0) << output();
+  EXPECT_THAT(output(), HasSubstr("going on after step "));
+  EXPECT_EQ(run(command(3, "whole", to_the_end)), 0) << output();
+  EXPECT_EQ(losses("run"), losses("whole"));
+  EXPECT_EQ(arrays(checkpoint("run", static_cast<int>(end))),
+            arrays(checkpoint("whole", static_cast<int>(end))));
+}
+
 TEST_F(Program, TwoRunsInOneFolderAreRefused) {
   Job job = start(command(1, "run", long_run));
   ASSERT_TRUE(wait_until([&] { return records("run") > 0; })) << output();

@@ -140,7 +140,7 @@ TEST(TensorHashes, EveryBitOfEveryElementChangesTheHashOfItsTensor) {
   model::initialize(exec, map, 1, arrays.parameters);
   const TensorHashes<TestExec> hashes(exec, map);
   const auto all = [&] {
-    return hashes.of(exec, {arrays.parameters, arrays.first_moment, arrays.second_moment});
+    return hashes.of<float>(exec, {arrays.parameters, arrays.first_moment, arrays.second_moment});
   };
   const auto before = all();
   ASSERT_EQ(before.size(), 3 * map.all().size());

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <annulus/model/parameter_access.hpp>
+#include <annulus/model/parameters.hpp>
+#include <annulus/optim/clip.hpp>
+#include <annulus/train/flat_buffer.hpp>
+
+namespace annulus::train {
+
+/// Channels of the communicator of all ranks. Attention has those of its context-parallel group, which is a
+/// communicator of its own; channel 0 carries dumps (trace::Recorder).
+struct WorldChannels {
+  static constexpr int sharding = 1;  ///< weights and gradients, in memory of the device
+  static constexpr int shards = 2;    ///< what rank 0 reads and writes for checkpoints, in memory of the host
+};
+
+/// Weights, gradients and optimizer state of a run: the model states of Rajbhandari et al. (ZeRO), whole on
+/// every rank or in shards, as parallel.zero says. All work is enqueued on `exec`; every call but those that
+/// say so is collective over all ranks of the run.
+template <class Exec, class T>
+class ModelState {
+ public:
+  virtual ~ModelState() = default;
+
+  /// How they are held, for the log; empty where every rank holds everything.
+  virtual std::string description() const = 0;
+
+  /// Initial values: normal, a pure function of the seed.
+  virtual void initialize(const Exec& exec, std::uint64_t seed) = 0;
+
+  /// What a checkpoint keeps: calls `work` on rank 0 with buffers of the whole model (map.size()). The other
+  /// ranks return when it has returned or thrown; what it throws is thrown on rank 0.
+  virtual void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) = 0;
+  /// `work` has filled the buffers with the state after `steps` updates: every rank goes on from it.
+  virtual void restored(const Exec& exec, std::int64_t steps) = 0;
+
+  /// What the model asks for weights and gives its gradients to, sequence by sequence of an update.
+  virtual model::ParameterAccess<Exec, T>& access() = 0;
+
+  /// An update: forget_gradients, the sequences, reduce_gradients, measure, update.
+  virtual void forget_gradients(const Exec& exec) = 0;
+  /// Sums over all ranks, in rank order.
+  virtual void reduce_gradients(const Exec& exec) = 0;
+  /// The last element of the model whose gradient was not finite on this rank before it was summed over ranks
+  /// (optim::NonFinite); −1: none. Of this rank alone. Waits for `exec`.
+  virtual std::int64_t non_finite(const Exec& exec) const = 0;
+  /// The norm of the sums. Waits for `exec`.
+  virtual optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) = 0;
+  virtual void update(const Exec& exec, double learning_rate, float gradient_scale) = 0;
+
+  /// Calls `use` with every tensor of the master weights or of the reduced gradients, in order of their
+  /// offsets: on rank 0, on others it may not be called.
+  enum class Tensors : std::uint8_t { master_weights, gradients };
+  using UseTensor = std::function<void(const model::Parameter&, const float* values)>;
+  virtual void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) = 0;
+
+  /// Of everything that all ranks hold alike, tensor by tensor (TensorHashes): by which replicas are
+  /// compared. Empty where no two ranks hold the same. Not collective.
+  virtual std::vector<std::uint64_t> replica_hashes(const Exec& exec) = 0;
+  /// For tests: the weights that this rank computes with where it keeps them in fp32, else its master
+  /// weights; and its moments. Not collective.
+  virtual Buffers held_buffers(const Exec& exec) = 0;
+};
+
+}  // namespace annulus::train

@@ -1,0 +1,368 @@
+// parallel.zero: training in shards against training with everything on every rank. docs/sharding.md has the
+// table whose rows are tests here.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/data/shard.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/optim/clip.hpp>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "support/error_text.hpp"
+#include "support/full_disk.hpp"
+#include "support/schedule_cases.hpp"
+#include "train/arrays.hpp"
+#include "train/ranks.hpp"
+#include "train/shard_service.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::train::test::Arrays;
+using annulus::train::test::checkpoint_of;
+using annulus::train::test::losses;
+using annulus::train::test::run;
+using annulus::train::test::State;
+using annulus::train::test::state_of;
+using annulus::train::test::TinyRun;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Zero : public testing::Test {
+ protected:
+  /// Two layers, three updates; the gradients are clipped. Units are of several blocks of a Partition, so
+  /// that every rank holds something.
+  Config config(const std::string& name, int zero) const {
+    Config config = tiny_.config(fmt::format("{} {}", name, zero));
+    config.model.layers = 2;
+    config.model.hidden = 96;
+    config.model.ffn = 256;
+    config.parallel.zero = zero;
+    config.train.steps = 3;
+    config.train.clip_norm = 0.1;
+    config.train.check_replicas = 1;
+    return config;
+  }
+  /// The same in a folder of its own.
+  static Config copy(const Config& config, const std::string& name) {
+    Config changed = config;
+    changed.run.folder += " " + name;
+    return changed;
+  }
+  static Config with_zero(const Config& config, int zero) {
+    Config changed = copy(config, fmt::format("as {}", zero));
+    changed.parallel.zero = zero;
+    return changed;
+  }
+  static State last_state(const Config& config) {
+    return state_of(config, checkpoint_of(config, config.train.steps));
+  }
+  static std::string log_of(const Config& config) {
+    return io::read_text(fs::path(config.run.folder) / "train.log");
+  }
+
+  static void expect_same_bits(const Config& a, const Config& b) {
+    EXPECT_EQ(losses(a), losses(b));
+    const State x = last_state(a), y = last_state(b);
+    EXPECT_TRUE(x.parameters == y.parameters);
+    EXPECT_TRUE(x.first_moment == y.first_moment);
+    EXPECT_TRUE(x.second_moment == y.second_moment);
+    EXPECT_EQ(x.progress.stream, y.progress.stream);
+  }
+  /// ‖a − b‖ / ‖a‖ of the parameters.
+  static double difference(const Config& a, const Config& b) {
+    const State x = last_state(a), y = last_state(b);
+    double squares = 0, differences = 0;
+    for (std::size_t i = 0; i < x.parameters.size(); ++i) {
+      squares += std::pow(double(x.parameters[i]), 2);
+      differences += std::pow(double(x.parameters[i]) - y.parameters[i], 2);
+    }
+    return std::sqrt(differences / squares);
+  }
+
+  const TinyRun tiny_;
+};
+
+constexpr double rounding = 2e-6;  // what docs/sharding.md promises where bits may differ
+
+// Every pair of a schedule, a layout, a stage and a type.
+TEST_F(Zero, OneSequenceGivesTheSameBitsUnderEverySchedule) {
+  const std::array schedules = {"ring",       "burst",   "topology-burst", "double-ring",  "hierarchical",
+                                "all-gather", "ulysses", "hybrid:2x2",     "double-ring:4"};
+  const std::array layouts = {"contiguous", "zigzag", "striped", "block-striped:5"};
+  const auto compare = [&](const char* schedule, const char* layout, int number) {
+    Config whole = config(fmt::format("{} {} {}", schedule[0], layout, number), 0);
+    whole.model.heads = whole.model.kv_heads = 4;
+    whole.attention.schedule = schedule;
+    whole.attention.layout = layout;
+    whole.parallel.ranks_per_node = 2;
+    whole.train.dtype = number % 2 == 0 ? "f32" : "bf16";
+    const Config sharded = with_zero(whole, 1 + number % 3);
+    SCOPED_TRACE(
+        fmt::format("{} / {}, {}, zero {}", schedule, layout, whole.train.dtype, sharded.parallel.zero));
+    run(4, whole);
+    run(4, sharded);
+    expect_same_bits(whole, sharded);
+  };
+  for (std::size_t s = 0; s < schedules.size(); ++s)
+    for (std::size_t l = 0; l < layouts.size(); ++l)
+      compare(schedules[s], layouts[l], static_cast<int>(s + l));
+  // It takes layouts of consecutive intervals alone.
+  for (int number = 0; number < 6; ++number) compare("helper-worker", "contiguous", number);
+}
+
+TEST_F(Zero, OneSequenceGivesTheSameBitsOnEveryNumberOfRanksAndGroups) {
+  struct {
+    int ranks, context;
+    bool tied;
+  } const cases[] = {{2, 0, false}, {2, 1, true}, {3, 0, true}, {4, 2, false}};
+  for (const auto& [ranks, context, tied] : cases) {
+    Config whole = config(fmt::format("{} {}", ranks, context), 0);
+    whole.parallel.context = context;
+    whole.model.tied = tied;
+    run(ranks, whole);
+    for (const int zero : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} ranks, context {}, zero {}", ranks, context, zero));
+      const Config sharded = with_zero(whole, zero);
+      run(ranks, sharded);
+      expect_same_bits(whole, sharded);
+    }
+  }
+}
+
+TEST_F(Zero, SeveralMicroBatchesGiveTheSameBitsUnderOneAndAgreeUnderTwoAndThree) {
+  for (const bool tied : {false, true}) {
+    Config whole = config(tied ? "tied" : "untied", 0);
+    whole.model.tied = tied;
+    whole.train.micro_batches = 3;
+    run(2, whole);
+    const Config one = with_zero(whole, 1), two = with_zero(whole, 2), three = with_zero(whole, 3);
+    for (const Config& sharded : {one, two, three}) run(2, sharded);
+    expect_same_bits(whole, one);
+    expect_same_bits(two, three);
+    EXPECT_LT(difference(whole, two), rounding);
+    EXPECT_GT(difference(whole, two), 0);  // else the table could promise more
+  }
+}
+
+TEST_F(Zero, AnyStageGoesOnFromTheCheckpointOfAnyOther) {
+  Config whole = config("whole", 0);
+  whole.train.steps = 6;
+  run(2, whole);
+  // The files hold the same but for the configuration.
+  const std::array<std::pair<int, int>, 5> changes{{{0, 3}, {3, 0}, {1, 2}, {2, 1}, {3, 3}}};
+  for (const auto& [before, after] : changes) {
+    SCOPED_TRACE(fmt::format("from {} to {}", before, after));
+    Config resumed = copy(whole, fmt::format("{} {}", before, after));
+    resumed.parallel.zero = before;
+    resumed.train.schedule_steps = 6;
+    resumed.train.steps = 3;
+    run(2, resumed);
+    resumed.train.steps = 6;
+    resumed.parallel.zero = after;
+    EXPECT_EQ(run(2, resumed).first_step, 3);
+    expect_same_bits(whole, resumed);
+  }
+}
+
+TEST_F(Zero, AnyNumberOfRanksGoesOn) {
+  Config whole = config("whole", 3);
+  whole.train.steps = 6;
+  run(2, whole);
+  for (const auto& [ranks, zero] : {std::pair(1, 0), std::pair(3, 2), std::pair(4, 3)}) {
+    SCOPED_TRACE(fmt::format("{} ranks, zero {}", ranks, zero));
+    Config resumed = copy(whole, fmt::format("on {}", ranks));
+    resumed.parallel.zero = zero;
+    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
+    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
+    EXPECT_EQ(run(ranks, resumed).first_step, 3);
+    EXPECT_LT(difference(whole, resumed), 2e-5);
+  }
+}
+
+TEST_F(Zero, ASaveThatFailsEndsNoRun) {
+  Config config = this->config("run", 3);
+  config.train.steps = 4;
+  config.checkpoint.every = 2;
+  Outcome outcome;
+  {
+    const annulus::test::FileSizeLimit limit(40000);  // checkpoints are larger, logs are not
+    outcome = run(3, config);
+  }
+  EXPECT_EQ(outcome.last_step, 4);
+  EXPECT_EQ(outcome.failed_saves, 2);
+  EXPECT_TRUE(outcome.last_save_failed);
+  EXPECT_THAT(log_of(config), HasSubstr("the checkpoint of step 2 was not saved, training goes on"));
+  EXPECT_FALSE(fs::exists(checkpoint_of(config, 2)));
+}
+
+/// Rank 0 writes and reads ranges of whole buffers that lie in shards.
+TEST_F(Zero, RankZeroReadsAndWritesTheShardsOfAllRanks) {
+  const model::ParameterMap map(config("", 0).model);
+  constexpr std::int64_t block = 7;  // so small that tensors lie on several ranks
+  for (const int ranks : {1, 2, 4}) {
+    const sharding::Partition partition(map.units(), ranks, block);
+    ASSERT_EQ(partition.size(), map.size());
+    comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& world) {
+      const HostExec exec;
+      const auto shard = [&] { return Array1<float, HostExec>("shard", partition.shard_size()); };
+      const std::array arrays{shard(), shard(), shard()};
+      const Buffers mine{{exec, arrays[0]}, {exec, arrays[1]}, {exec, arrays[2]}};
+      const ShardService service(world, partition, mine, 5);
+      bool worked = false;
+      service.run([&](const Buffers& whole) {
+        worked = true;
+        const auto size = static_cast<std::size_t>(map.size());
+        ASSERT_EQ(whole.parameters.size(), map.size());
+        std::vector<float> values(size), read(size);
+        for (std::size_t i = 0; i < size; ++i) values[i] = static_cast<float>(i);
+        whole.first_moment.write(0, values);
+        whole.first_moment.read(0, read);
+        EXPECT_EQ(read, values);
+        whole.second_moment.read(0, read);
+        EXPECT_EQ(read, std::vector<float>(size));
+        for (const auto& [begin, count] : {std::pair(0, 1), std::pair(5, 40), std::pair(8200, 9000)}) {
+          const auto from = values.begin() + begin;
+          std::vector<float> part(static_cast<std::size_t>(count));
+          whole.first_moment.read(begin, part);
+          EXPECT_EQ(part, std::vector<float>(from, from + count));
+        }
+        const std::vector<float> some{-1, -2, -3};
+        whole.second_moment.write(map.size() - 3, some);
+        whole.second_moment.read(0, read);
+        EXPECT_EQ(std::vector<float>(read.end() - 3, read.end()), some);
+      });
+      EXPECT_EQ(worked, world.rank() == 0);
+      for (int unit = 0; unit < partition.units(); ++unit) {
+        const model::ParameterUnit part = partition.part(unit, world.rank());
+        if (part.size() == 0) continue;
+        EXPECT_EQ(arrays[1](partition.offset_in_shard(unit)), static_cast<float>(part.begin));
+      }
+      // The others are told when rank 0 fails, and go on.
+      const std::string error = error_text([&] {
+        service.run([&](const Buffers& whole) {
+          std::vector<float> values(10);
+          whole.parameters.read(0, values);
+          fail("rank 0 cannot go on");
+        });
+      });
+      EXPECT_THAT(error, HasSubstr(world.rank() == 0 ? "rank 0 cannot go on" : "no error"));
+      world.barrier();
+    });
+  }
+}
+
+// Token 7 stands in one sequence alone. Its row makes a hidden unit of the first layer so large that the
+// gradient of that unit's weight overflows, on the rank that reads it; the forward pass multiplies the unit
+// by 0.
+TEST_F(Zero, AGradientThatIsNotFiniteNamesTheRankThatMadeItAndTheTensor) {
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
+  tokens[50 * 7 + 3] = 7;  // sequence 7: with two groups the second one's in update 4
+  const std::int64_t documents[] = {0};
+  data::write_shard(tiny_.file("shard.h5"), *data::make_byte_tokenizer(), tokens, documents);
+  for (const int zero : {0, 1, 2, 3}) {
+    SCOPED_TRACE(zero);
+    Config config = this->config("run", zero);
+    config.data.shards = {tiny_.file("shard.h5").string()};
+    config.data.shuffle = false;
+    config.parallel.context = 1;
+    run(2, config);
+
+    const model::ParameterMap map(config.model);
+    const Arrays arrays(map);
+    const Buffers buffers = arrays;
+    const auto file = checkpoint_of(config, 3);
+    const Checkpoint saved(file);
+    saved.load(map, buffers);
+    const std::int64_t hidden = config.model.hidden, vocabulary = config.model.vocabulary;
+    const auto set = [&](std::int64_t offset, float value) { buffers.parameters.write(offset, {&value, 1}); };
+    const auto fill = [&](std::int64_t offset, std::int64_t count, std::int64_t stride, float value) {
+      for (std::int64_t i = 0; i < count; ++i) set(offset + i * stride, value);
+    };
+    const model::LayerParameters& layer = map.layer(0);
+    constexpr std::int64_t channel = 5;  // of the residual stream, which is 0 but for token 7
+    fill(map.embedding() + channel, vocabulary, hidden, 0);
+    set(map.embedding() + 7 * hidden + channel, 0.05f);
+    fill(layer.attention_out + channel * 32, 32, 1, 0);
+    for (const std::int64_t projection : {layer.gate_up, layer.gate_up + config.model.ffn * hidden}) {
+      fill(projection, hidden, 1, 0);  // unit 0
+      set(projection + channel, 2e18f);
+    }
+    fill(layer.down, hidden, config.model.ffn, 0);
+    fill(map.final_norm(), hidden, 1, 1e6f);
+    save_checkpoint(file, map, saved.progress(), buffers);
+    const std::string before = io::read_text(file);
+
+    config.train.steps = 6;
+    config.checkpoint.every = 1;
+    EXPECT_THAT(
+        error_text([&] { run(2, config); }),
+        AllOf(HasSubstr("the gradient of layers.0.ffn.down of step 4 is not finite; rank 1 was the first"),
+              HasSubstr("No update was made"), HasSubstr("train.lr"), HasSubstr("--resume FILE")));
+    EXPECT_EQ(io::read_text(file), before);
+    EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
+  }
+}
+
+// A bit of the weights that a rank holds beside others.
+TEST_F(Zero, AChangedBitOfHeldWeightsIsFound) {
+  for (const int zero : {1, 2}) {
+    const Config config = this->config("run", zero);
+    // The weights of the second layer begin behind the padded parts of the units before it.
+    const model::ParameterMap map(config.model);
+    const sharding::Partition partition(map.units(), 3, optim::NormBlocks<HostExec>::size);
+    const std::int64_t element = partition.padded_offset(map.layer_unit(1));
+    const auto texts = annulus::train::test::messages(3, [&](int rank) {
+      Hooks hooks;
+      if (rank == 1)
+        hooks.updated = [=](std::int64_t step, const Buffers& held) {
+          float value = 0;
+          if (step != 2) return;
+          held.parameters.read(element, {&value, 1});
+          value = -value;
+          held.parameters.write(element, {&value, 1});
+        };
+      return std::pair(config, hooks);
+    });
+    EXPECT_THAT(texts, testing::Each(AllOf(HasSubstr("after update 2 not all ranks hold the same"),
+                                           HasSubstr("the parameter layers.1.attention_norm of rank 1 ("),
+                                           HasSubstr("is not that of the other 2 ranks"))));
+  }
+}
+
+TEST_F(Zero, TheLogSaysWhatLiesWhere) {
+  for (const int zero : {0, 1, 2, 3}) {
+    const Config config = this->config("run", zero);
+    run(2, config);
+    const std::string log = log_of(config);
+    if (zero == 0) {
+      EXPECT_THAT(log, Not(HasSubstr("parallel.zero")));
+    } else {
+      EXPECT_THAT(log, HasSubstr(fmt::format("parallel.zero = {}: the optimizer's state", zero)));
+      EXPECT_THAT(log, HasSubstr(zero == 3 ? "no two of them hold the same" : "are compared at times"));
+    }
+  }
+}
+
+TEST_F(Zero, WrongSettingsNameTheKey) {
+  EXPECT_THAT(error_text([&] { run(1, config("run", 2)); }),
+              AllOf(HasSubstr("parallel.zero = 2 shards over the ranks of the run, which has one"),
+                    HasSubstr("start more ranks"), HasSubstr("parallel.zero = 0")));
+  EXPECT_FALSE(fs::exists(config("run", 2).run.folder));  // nothing was begun
+  EXPECT_THAT(error_text([&] { Config::parse("[parallel]\nzero = 4\n", "run.toml"); }),
+              AllOf(HasSubstr("parallel.zero = 4 is no stage of ZeRO"), HasSubstr("3 parameters too")));
+  EXPECT_THAT(error_text([&] { Config::parse("[parallel]\nzero = -1\n", "run.toml"); }),
+              HasSubstr("parallel.zero = -1 is out of range"));
+}
+
+}  // namespace
+}  // namespace annulus::train
