@@ -122,6 +122,9 @@ void ShardedParameters<Exec, T>::initialize(const Exec& exec, std::uint64_t seed
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) {
   optimizer_.set_steps(steps);
+  if (options_.replicas != nullptr)
+    for (const auto& shard : {master_shard(), first_moment_shard(), second_moment_shard()})
+      options_.replicas->broadcast(exec, shard, 0);
   gather_all(exec);
 }
 
@@ -280,13 +283,17 @@ void ShardedParameters<Exec, T>::finish_gradients(const Exec& exec, int unit) {
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
   complete_pending(exec);
-  if (!holds_gradients()) return;
-  for (int unit = 0; unit < partition_.units(); ++unit) {
+  for (int unit = 0; holds_gradients() && unit < partition_.units(); ++unit) {
     const Array1<float, Exec> elements =
         slice(*all_gradients_, partition_.padded_offset(unit), partition_.padded_size(unit));
     Reduction reduction;
     start_reduction(exec, unit, elements, reduction);
     complete(exec, reduction, elements);
+  }
+  if (options_.replicas != nullptr) {
+    const comm::Watchdog::ActivityScope activity(ranks_.watchdog(),
+                                                 "the sum of gradient shards over the groups' copies");
+    options_.replicas->all_reduce(exec, *gradient_);
   }
 }
 

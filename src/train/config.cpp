@@ -308,8 +308,17 @@ void Config::check() const {
   require(
       parallel.zero <= 3,
       "parallel.zero = {} is no stage of ZeRO: 0 shards nothing, 1 the optimizer's state, 2 gradients too, "
-      "3 parameters too (docs/memory.md)",
+      "3 parameters too (docs/sharding.md)",
       parallel.zero);
+  require(
+      parallel.shard == 0 || parallel.zero > 0,
+      "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or leave "
+      "it out",
+      parallel.shard);
+  require(
+      parallel.shard != 1,
+      "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set parallel.zero "
+      "= 0");
   require(train.dtype == "f32" || train.dtype == "bf16",
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
   require(train.clip_norm > 0,

@@ -74,9 +74,12 @@ const std::vector<Key>& table() {
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},
       {"parallel.zero",
-       "what lies in shards over all ranks (ZeRO): 0 nothing, 1 the optimizer, 2 gradients too, 3 parameters "
+       "what lies in shards over the ranks (ZeRO): 0 nothing, 1 the optimizer, 2 gradients too, 3 parameters "
        "too",
        ANNULUS_MEMBER(parallel.zero), never, 0},
+      {"parallel.shard",
+       "ranks that share one copy of what parallel.zero shards, consecutive ones; 0 is all ranks",
+       ANNULUS_MEMBER(parallel.shard), never, 0},
       {"parallel.ranks_per_node",
        "0 asks the machine; else overrides it, so that one machine can stand for several nodes",
        ANNULUS_MEMBER(parallel.ranks_per_node), never, 0},

@@ -10,6 +10,11 @@ Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel)
           "parallel.zero = {} shards over the ranks of the run, which has one: start more ranks (mpirun -n 2 "
           "annulus-train …), or set parallel.zero = 0",
           parallel.zero);
+  require(
+      parallel.shard == 0 || world.size() % parallel.shard == 0,
+      "parallel.shard = {} does not divide the {} ranks of this run: start a multiple of {} ranks, or change "
+      "parallel.shard (0: all ranks share one copy)",
+      parallel.shard, world.size(), parallel.shard);
   require(world.size() % context == 0,
           "parallel.context = {} does not divide the {} ranks of this run: start a multiple of {} ranks, or "
           "change parallel.context",
@@ -19,6 +24,12 @@ Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel)
   groups.data_group = world.rank() / context;
   groups.context = world.split(groups.data_group, world.rank());
   return groups;
+}
+
+ShardGroups::ShardGroups(comm::Communicator& world, int shard) : world(world) {
+  if (shard == 0 || shard == world.size()) return;
+  own_ = world.split(world.rank() / shard, world.rank());
+  replicas = world.split(world.rank() % shard, world.rank());
 }
 
 }  // namespace annulus::train

@@ -18,4 +18,22 @@ struct Groups {
   static Groups make(comm::Communicator& world, const Config::Parallel& parallel);
 };
 
+/// Over which ranks parallel.zero shards: groups of `shard` consecutive ranks hold one copy each.
+struct ShardGroups {
+  /// shard = 0 makes one group. Collective; `world` outlives this.
+  ShardGroups(comm::Communicator& world, int shard);
+
+  /// This rank's group.
+  comm::Communicator& ranks() const { return own_ ? *own_ : world; }
+  int groups() const { return world.size() / ranks().size(); }
+  int group() const { return world.rank() / ranks().size(); }
+
+  comm::Communicator& world;
+  std::unique_ptr<comm::Communicator>
+      replicas;  ///< ranks with the same shard in all groups; null with one group
+
+ private:
+  std::unique_ptr<comm::Communicator> own_;  // where there are several groups
+};
+
 }  // namespace annulus::train

@@ -15,6 +15,7 @@
 #include <annulus/train/config.hpp>
 #include <annulus/train/flat_buffer.hpp>
 
+#include "train/replicas.hpp"
 #include "train/report.hpp"
 #include "train/sequence_plans.hpp"
 
@@ -42,7 +43,7 @@ class Learner {
   virtual void initialize() = 0;
   virtual void with_whole_buffers(const std::function<void(const Buffers&)>& work) = 0;
   virtual void restored(std::int64_t steps) = 0;
-  virtual std::vector<std::uint64_t> replica_hashes() = 0;
+  virtual std::vector<Copies> copies() = 0;
   virtual Buffers held_buffers() = 0;
 
   /// One update at `learning_rate` from these sequences, the micro-batches of this rank, as number `step`

@@ -26,8 +26,9 @@ std::unique_ptr<ModelState<Exec, T>> make_model_state(const Exec& exec, comm::Co
                                                       const model::ParameterMap& map, const Config& config) {
   if (config.parallel.zero == 0)
     return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, config.adamw());
-  return std::make_unique<ShardedState<Exec, T>>(
-      exec, world, map, static_cast<sharding::Stage>(config.parallel.zero), config.adamw());
+  return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, config.parallel.shard), map,
+                                                 static_cast<sharding::Stage>(config.parallel.zero),
+                                                 config.adamw());
 }
 
 template <class Exec, class T>
@@ -61,7 +62,7 @@ class LearnerOn final : public Learner {
     state_->with_whole_buffers(exec_, work);
   }
   void restored(std::int64_t steps) override { state_->restored(exec_, steps); }
-  std::vector<std::uint64_t> replica_hashes() override { return state_->replica_hashes(exec_); }
+  std::vector<Copies> copies() override { return state_->copies(exec_); }
   Buffers held_buffers() override { return state_->held_buffers(exec_); }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,

@@ -10,6 +10,8 @@
 #include <annulus/optim/clip.hpp>
 #include <annulus/train/flat_buffer.hpp>
 
+#include "train/replicas.hpp"
+
 namespace annulus::train {
 
 /// Channels of the communicator of all ranks. Attention has those of its context-parallel group, which is a
@@ -59,9 +61,9 @@ class ModelState {
   using UseTensor = std::function<void(const model::Parameter&, const float* values)>;
   virtual void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) = 0;
 
-  /// Of everything that all ranks hold alike, tensor by tensor (TensorHashes): by which replicas are
-  /// compared. Empty where no two ranks hold the same. Not collective.
-  virtual std::vector<std::uint64_t> replica_hashes(const Exec& exec) = 0;
+  /// Hashes (TensorHashes) of everything that several ranks hold alike, as many on every rank. Not
+  /// collective.
+  virtual std::vector<Copies> copies(const Exec& exec) = 0;
   /// For tests: the weights that this rank computes with where it keeps them in fp32, else its master
   /// weights; and its moments. Not collective.
   virtual Buffers held_buffers(const Exec& exec) = 0;

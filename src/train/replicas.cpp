@@ -21,16 +21,18 @@ namespace {
 
 struct Summary {
   std::uint64_t hardware = 0, hash = 0;  // of everything
+  std::int64_t place = 0;
   friend bool operator==(const Summary&, const Summary&) = default;
 };
 
-/// Ranks of one kind of hardware that hold the same bits; those of more ranks come first, of equally many the
-/// one with the lowest rank.
+/// Ranks of one place and kind of hardware that hold the same bits; those of more ranks come first, of
+/// equally many the one with the lowest rank.
 using Camp = std::vector<int>;
-std::vector<Camp> camps_of(const std::vector<Summary>& ranks, std::uint64_t hardware) {
+std::vector<Camp> camps_of(const std::vector<Summary>& ranks, const Summary& of) {
   std::map<std::uint64_t, Camp> by_hash;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-    if (ranks[rank].hardware == hardware) by_hash[ranks[rank].hash].push_back(static_cast<int>(rank));
+    if (ranks[rank].hardware == of.hardware && ranks[rank].place == of.place)
+      by_hash[ranks[rank].hash].push_back(static_cast<int>(rank));
   std::vector<Camp> camps;
   for (auto& [hash, camp] : by_hash) camps.push_back(std::move(camp));
   std::ranges::sort(camps, {}, [](const Camp& camp) { return std::pair(-std::ssize(camp), camp.front()); });
@@ -72,12 +74,12 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
   const auto ranks = static_cast<std::size_t>(world.size());
   Fingerprint all;
   for (const std::uint64_t hash : mine.hashes) all.add(hash);
-  const Summary summary{mine.hardware, all.value()};
+  const Summary summary{mine.hardware, all.value(), mine.place};
   std::vector<Summary> summaries(ranks);
   world.all_gather(host, &summary, summaries.data(), sizeof summary);
   std::vector<Camp> camps;
   for (const Summary& s : summaries)
-    if (camps.size() < 2) camps = camps_of(summaries, s.hardware);
+    if (camps.size() < 2) camps = camps_of(summaries, s);
   if (camps.size() < 2) return;
 
   std::vector<std::uint64_t> hashes(ranks * mine.hashes.size());

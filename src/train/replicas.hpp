@@ -3,23 +3,32 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/model/parameters.hpp>
 
 namespace annulus::train {
 
+/// What a rank holds that others hold too.
+struct Copies {
+  std::vector<std::uint64_t>
+      hashes;     ///< of all tensors of the parameters, then, where held, of either moment
+  int place = 0;  ///< ranks with the same number hold the same
+};
+
 /// What a rank's replica is compared by.
 struct Replica {
   std::span<const std::uint64_t> hashes;  ///< of all tensors of the parameters, then of either moment
-  std::uint64_t hardware = 0;  ///< ranks on the same hardware alone hold the same bits (hardware_of)
+  int place = 0;                          ///< only ranks with the same number hold the same tensors
+  std::uint64_t hardware = 0;  ///< only ranks on the same hardware hold the same bits (hardware_of)
   bool on_gpu = false;
 };
 
-/// Throws Error, the same on all ranks, unless all ranks on the same hardware hold the same bits. The message
-/// begins with `when` and names the first tensor that differs and who holds another one than most, with
-/// machine and GPU; where no side has a majority, all sides. Costs an all-gather of 16 bytes a rank; only on
-/// a difference the hashes themselves are exchanged. Collective.
+/// Throws Error, the same on all ranks, unless all ranks of one place on the same hardware hold the same
+/// bits. The message begins with `when` and names the first tensor that differs and who holds another one
+/// than most, with machine and GPU; where no side has a majority, all sides. Costs an all-gather of 16 bytes
+/// a rank; only on a difference the hashes themselves are exchanged. Collective.
 void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Replica& mine,
                            const std::string& when);
 

@@ -90,9 +90,9 @@ class ReplicatedState final : public ModelState<Exec, T> {
     for (const model::Parameter& p : map_.all()) use(p, flat + p.offset);
   }
 
-  std::vector<std::uint64_t> replica_hashes(const Exec& exec) override {
-    return hashes_.template of<float>(
-        exec, {*master_weights_, optimizer_.first_moment(), optimizer_.second_moment()});
+  std::vector<Copies> copies(const Exec& exec) override {
+    return {{.hashes = hashes_.template of<float>(
+                 exec, {*master_weights_, optimizer_.first_moment(), optimizer_.second_moment()})}};
   }
   Buffers held_buffers(const Exec& exec) override {
     return {{exec, *master_weights_}, {exec, optimizer_.first_moment()}, {exec, optimizer_.second_moment()}};

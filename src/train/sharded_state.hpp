@@ -2,56 +2,71 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
 
+#include "train/groups.hpp"
 #include "train/model_state.hpp"
 #include "train/shard_service.hpp"
 #include "train/tensor_hashes.hpp"
 
 namespace annulus::train {
 
-/// parallel.zero = 1, 2, 3: shards over all ranks (sharding::ShardedParameters).
+/// parallel.zero = 1, 2, 3: shards over the ranks of each group (sharding::ShardedParameters); the groups
+/// hold copies.
 template <class Exec, class T>
 class ShardedState final : public ModelState<Exec, T> {
  public:
   using typename ModelState<Exec, T>::Tensors;
   using typename ModelState<Exec, T>::UseTensor;
 
-  /// `world` and `map` outlive this.
-  ShardedState(const Exec& exec, comm::Communicator& world, const model::ParameterMap& map,
-               sharding::Stage stage, const optim::AdamWOptions& options)
-      : world_(world),
+  /// `map` outlives this.
+  ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map, sharding::Stage stage,
+               const optim::AdamWOptions& options)
+      : groups_(std::move(groups)),
         map_(map),
         stage_(stage),
-        shards_(exec, world, map, {.stage = stage, .adamw = options, .channel = WorldChannels::sharding}) {
-    if (holds_weights()) hashes_ = std::make_unique<TensorHashes<Exec>>(exec, map, weight_offsets());
+        shards_(exec, groups_.ranks(), map,
+                {.stage = stage,
+                 .adamw = options,
+                 .channel = WorldChannels::sharding,
+                 .replicas = groups_.replicas.get()}) {
+    if (holds_weights()) weight_hashes_.emplace(exec, map.all().size(), weight_pieces());
+    if (groups_.groups() > 1) shard_hashes_.emplace(exec, map.all().size(), shard_pieces());
   }
 
   std::string description() const override {
-    return fmt::format("parallel.zero = {}: the optimizer's state{} over {} ranks{}",
-                       static_cast<int>(stage_),
-                       stage_ == sharding::Stage::optimizer   ? " lies in shards"
-                       : stage_ == sharding::Stage::gradients ? " and gradients lie in shards"
-                                                              : ", gradients and parameters lie in shards",
-                       world_.size(),
-                       holds_weights() ? "; the weights that all of them hold are compared at times"
-                                       : "; no two of them hold the same, so there is nothing to compare");
+    const int groups = groups_.groups();
+    std::vector<std::string> compared;
+    if (holds_weights()) compared.emplace_back("the weights, which all ranks hold,");
+    if (groups > 1) compared.emplace_back("the groups' copies");
+    return fmt::format(
+        "parallel.zero = {}: the optimizer's state{} in shards over {}; {}", static_cast<int>(stage_),
+        stage_ == sharding::Stage::optimizer   ? " lies"
+        : stage_ == sharding::Stage::gradients ? " and gradients lie"
+                                               : ", gradients and parameters lie",
+        groups > 1 ? fmt::format("the {} ranks of each of {} groups", groups_.ranks().size(), groups)
+                   : fmt::format("{} ranks", groups_.ranks().size()),
+        compared.empty() ? "no two ranks hold the same, so there is nothing to compare"
+                         : fmt::format("{} are compared at times", fmt::join(compared, " and ")));
   }
 
   void initialize(const Exec& exec, std::uint64_t seed) override { shards_.initialize(exec, seed); }
 
   void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) override {
+    if (groups_.group() != 0) return;  // restored hands on what the first group gets
     const Buffers mine{{exec, shards_.master_shard()},
                        {exec, shards_.first_moment_shard()},
                        {exec, shards_.second_moment_shard()}};
-    ShardService(world_, shards_.partition(), mine, WorldChannels::shards).run(work);
+    ShardService(groups_.ranks(), shards_.partition(), mine, WorldChannels::shards).run(work);
   }
   void restored(const Exec& exec, std::int64_t steps) override { shards_.restored(exec, steps); }
 
@@ -68,6 +83,7 @@ class ShardedState final : public ModelState<Exec, T> {
   }
 
   void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) override {
+    if (groups_.group() != 0) return;
     const auto& shard = which == Tensors::master_weights ? shards_.master_shard() : shards_.gradient_shard();
     auto tensor = map_.all().begin();
     for (int unit = 0; unit < shards_.partition().units(); ++unit) {
@@ -78,9 +94,16 @@ class ShardedState final : public ModelState<Exec, T> {
     }
   }
 
-  std::vector<std::uint64_t> replica_hashes(const Exec& exec) override {
-    if (!holds_weights()) return {};
-    return hashes_->template of<T>(exec, {shards_.whole_weights()});
+  std::vector<Copies> copies(const Exec& exec) override {
+    std::vector<Copies> copies;
+    if (weight_hashes_)
+      copies.push_back({.hashes = weight_hashes_->template of<T>(exec, {shards_.whole_weights()})});
+    if (shard_hashes_)
+      copies.push_back(
+          {.hashes = shard_hashes_->template of<float>(
+               exec, {shards_.master_shard(), shards_.first_moment_shard(), shards_.second_moment_shard()}),
+           .place = groups_.ranks().rank()});
+    return copies;
   }
   Buffers held_buffers(const Exec& exec) override {
     Array1<float, Exec> weights = shards_.master_shard();
@@ -92,22 +115,40 @@ class ShardedState final : public ModelState<Exec, T> {
  private:
   bool holds_weights() const { return stage_ < sharding::Stage::parameters; }
 
-  /// Of each tensor in the whole weights, whose units are padded.
-  std::vector<std::int64_t> weight_offsets() const {
-    std::vector<std::int64_t> offsets;
-    int unit = 0;
-    for (const model::Parameter& p : map_.all()) {
-      while (p.offset >= map_.unit(unit).end) ++unit;
-      offsets.push_back(shards_.partition().padded_offset(unit) + p.offset - map_.unit(unit).begin);
+  /// The tensors in the whole weights, whose units are padded.
+  std::vector<TensorPiece> weight_pieces() const {
+    std::vector<TensorPiece> pieces;
+    for (int unit = 0; unit < shards_.partition().units(); ++unit)
+      add_pieces(map_.unit(unit), shards_.partition().padded_offset(unit), pieces);
+    return pieces;
+  }
+  /// What this rank's shard holds of them.
+  std::vector<TensorPiece> shard_pieces() const {
+    std::vector<TensorPiece> pieces;
+    const sharding::Partition& partition = shards_.partition();
+    for (int unit = 0; unit < partition.units(); ++unit)
+      add_pieces(partition.part(unit, groups_.ranks().rank()), partition.offset_in_shard(unit), pieces);
+    return pieces;
+  }
+  /// Of the elements `part` of the model, which lie in a buffer from `begin` on.
+  void add_pieces(const model::ParameterUnit& part, std::int64_t begin,
+                  std::vector<TensorPiece>& pieces) const {
+    for (std::size_t tensor = 0; tensor < map_.all().size(); ++tensor) {
+      const model::Parameter& p = map_.all()[tensor];
+      const std::int64_t first = std::max(p.offset, part.begin),
+                         last = std::min(p.offset + p.size(), part.end);
+      if (first < last)
+        pieces.push_back(
+            {begin + first - part.begin, begin + last - part.begin, static_cast<std::int64_t>(tensor)});
     }
-    return offsets;
   }
 
-  comm::Communicator& world_;
+  ShardGroups groups_;
   const model::ParameterMap& map_;
   sharding::Stage stage_;
   sharding::ShardedParameters<Exec, T> shards_;
-  std::unique_ptr<TensorHashes<Exec>> hashes_;  // of the weights that this rank holds whole
+  std::optional<TensorHashes<Exec>> weight_hashes_;  // of the weights that this rank holds whole
+  std::optional<TensorHashes<Exec>> shard_hashes_;   // of its shards, where other groups hold them too
 };
 
 }  // namespace annulus::train

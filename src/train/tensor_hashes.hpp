@@ -18,12 +18,12 @@
 
 namespace annulus::train {
 
-namespace detail {
-
-/// Elements [begin, end) of one tensor: what a team hashes.
-struct TensorChunk {
+/// Elements [begin, end) of a buffer, which belong to the tensor of this number.
+struct TensorPiece {
   std::int64_t begin, end, tensor;
 };
+
+namespace detail {
 
 /// One to one in `word`, whatever the place, and not linear: what two places lose and gain does not cancel.
 KOKKOS_FORCEINLINE_FUNCTION std::uint64_t hash_at(std::int64_t place, std::uint64_t word) {
@@ -40,26 +40,26 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint64_t hash_at(std::int64_t place, std::uint6
 template <class Exec>
 class TensorHashes {
  public:
-  /// `offsets`: where each tensor of the map begins in the buffers.
-  TensorHashes(const Exec& exec, const model::ParameterMap& map, std::span<const std::int64_t> offsets)
-      : tensors_(map.all().size()) {
-    std::vector<detail::TensorChunk> chunks;
-    for (std::size_t tensor = 0; tensor < tensors_; ++tensor) {
-      const std::int64_t first = offsets[tensor], end = first + map.all()[tensor].size();
-      for (std::int64_t begin = first; begin < end; begin += chunk_size)
-        chunks.push_back({begin, std::min(begin + chunk_size, end), static_cast<std::int64_t>(tensor)});
+  /// Of buffers that hold the elements `pieces` of tensors, of which there are `tensors`.
+  TensorHashes(const Exec& exec, std::size_t tensors, const std::vector<TensorPiece>& pieces)
+      : tensors_(tensors) {
+    std::vector<TensorPiece> chunks;
+    for (const TensorPiece& piece : pieces) {
+      for (std::int64_t begin = piece.begin; begin < piece.end; begin += chunk_size)
+        chunks.push_back({begin, std::min(begin + chunk_size, piece.end), piece.tensor});
     }
-    chunks_ = Owned<Array1<detail::TensorChunk, Exec>>::uninitialized(
+    chunks_ = Owned<Array1<TensorPiece, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::train::chunks_of_tensors", chunks.size());
     sums_ = Owned<Array1<std::uint64_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::train::tensor_hashes", most_buffers * tensors_);
-    const Kokkos::View<const detail::TensorChunk*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(
-        chunks.data(), chunks.size());
+    const Kokkos::View<const TensorPiece*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> on_host(chunks.data(),
+                                                                                               chunks.size());
     Kokkos::deep_copy(exec, *chunks_, on_host);
     exec.fence("annulus::train::TensorHashes: the list of chunks on the host goes out of scope");
   }
   /// Of buffers in which the tensors lie as in the map.
-  TensorHashes(const Exec& exec, const model::ParameterMap& map) : TensorHashes(exec, map, offsets_of(map)) {}
+  TensorHashes(const Exec& exec, const model::ParameterMap& map)
+      : TensorHashes(exec, map.all().size(), pieces_of(map)) {}
 
   static constexpr std::size_t most_buffers = 3;
 
@@ -96,7 +96,7 @@ class TensorHashes {
         "annulus::train::hash_tensors",
         Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), threads),
         KOKKOS_LAMBDA(const Member& team) {
-          const detail::TensorChunk chunk = chunks(team.league_rank());
+          const TensorPiece chunk = chunks(team.league_rank());
           // Known to the compiler where it is one thread, so that the loop becomes vector code.
           const int rank = on_host ? 0 : team.team_rank(), size = on_host ? 1 : team.team_size();
           const auto bits = [&](std::int64_t begin, std::size_t bytes) {
@@ -121,14 +121,15 @@ class TensorHashes {
   // Enough work for a team to hide its start.
   static constexpr std::int64_t chunk_size = 16384;
 
-  static std::vector<std::int64_t> offsets_of(const model::ParameterMap& map) {
-    std::vector<std::int64_t> offsets;
-    for (const model::Parameter& p : map.all()) offsets.push_back(p.offset);
-    return offsets;
+  static std::vector<TensorPiece> pieces_of(const model::ParameterMap& map) {
+    std::vector<TensorPiece> pieces;
+    for (const model::Parameter& p : map.all())
+      pieces.push_back({p.offset, p.offset + p.size(), std::ssize(pieces)});
+    return pieces;
   }
 
   std::size_t tensors_;
-  Owned<Array1<detail::TensorChunk, Exec>> chunks_;
+  Owned<Array1<TensorPiece, Exec>> chunks_;
   Owned<Array1<std::uint64_t, Exec>> sums_;
 };
 

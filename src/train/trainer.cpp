@@ -121,10 +121,13 @@ class Run {
   void check_replicas(const std::string& when) const {
     if (world_.size() == 1) return;
     const Region region("annulus::train::check_replicas");
-    const std::vector<std::uint64_t> hashes = learner_->replica_hashes();
-    if (hashes.empty()) return;  // no two ranks hold the same
-    require_same_replicas(world_, learner_->map(), {hashes, hardware_, device_of(config_) == Device::gpu},
-                          when);
+    for (const Copies& copies : learner_->copies())
+      require_same_replicas(world_, learner_->map(),
+                            {.hashes = copies.hashes,
+                             .place = copies.place,
+                             .hardware = hardware_,
+                             .on_gpu = device_of(config_) == Device::gpu},
+                            when);
   }
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.

@@ -22,6 +22,15 @@ TEST(ParameterMap, CoversTheBufferWithoutGaps) {
       end += parameter.size();
     }
     EXPECT_EQ(end, map.size());
+    for (const Parameter& parameter : map.all()) {
+      EXPECT_EQ(&map.at(parameter.offset), &parameter);
+      EXPECT_EQ(&map.at(parameter.offset + parameter.size() - 1), &parameter);
+    }
+    EXPECT_THROW(map.at(map.size()), Error);
+    EXPECT_THROW(map.at(-1), Error);
+    EXPECT_EQ(map.unit_name(map.embedding_unit()), "the embedding");
+    EXPECT_EQ(map.unit_name(map.layer_unit(1)), "layer 1");
+    EXPECT_EQ(map.unit_name(map.final_unit()), tied ? "the final norm" : "the final norm and the LM head");
     const std::int64_t layer = 2 * 64 + (4 + 2 * 2) * 16 * 64 + 64 * 64 + 3 * 96 * 64;
     EXPECT_EQ(map.size(), 50 * 64 * (tied ? 1 : 2) + 3 * layer + 64);
     EXPECT_EQ(map.lm_head() == map.embedding(), tied);

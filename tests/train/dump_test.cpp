@@ -77,6 +77,14 @@ TEST_F(Dump, HasTheSameBitsUnderEveryStageOfZero) {
   }
   EXPECT_EQ(io::File::open(file("3.h5")).group("gradients").names(),
             io::File::open(file("0.h5")).group("gradients").names());
+  // Copies in groups: other sums, the same tensors.
+  Config hybrid = with_zero(3);
+  hybrid.run.folder += " in groups";
+  hybrid.parallel.shard = 2;
+  train(4, hybrid, {file("groups.h5"), 2});
+  const auto diff =
+      run_shell(fmt::format("'{}' '{}' '{}'", ANNULUS_DIFF_PROGRAM, file("0.h5"), file("groups.h5")));
+  EXPECT_EQ(diff.status, 0) << diff.output;
 }
 
 TEST_F(Dump, HoldsEveryTensorOfTheUpdate) {

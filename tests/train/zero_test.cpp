@@ -153,6 +153,33 @@ TEST_F(Zero, SeveralMicroBatchesGiveTheSameBitsUnderOneAndAgreeUnderTwoAndThree)
   }
 }
 
+TEST_F(Zero, CopiesInGroupsAgreeWithOneCopyUnderEveryStage) {
+  for (const int context : {0, 2}) {
+    Config whole = config(fmt::format("context {}", context), 0);
+    whole.parallel.context = context;
+    whole.train.steps = 6;
+    run(4, whole);
+    std::vector<Config> hybrids;
+    for (const int zero : {1, 2, 3}) {
+      Config& hybrid = hybrids.emplace_back(with_zero(whole, zero));
+      hybrid.parallel.shard = 2;
+      run(4, hybrid);
+      EXPECT_LT(difference(whole, hybrid), rounding);
+      EXPECT_THAT(log_of(hybrid), HasSubstr("over the 2 ranks of each of 2 groups"));
+    }
+    expect_same_bits(hybrids[0], hybrids[1]);
+    expect_same_bits(hybrids[0], hybrids[2]);
+    // All groups go on with what rank 0 has read.
+    Config resumed = copy(hybrids[2], "resumed");
+    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
+    fs::copy(checkpoint_of(hybrids[0], 3), checkpoint_of(resumed, 3));
+    fs::copy(fs::path(hybrids[0].run.folder) / "metrics.jsonl",
+             fs::path(resumed.run.folder) / "metrics.jsonl");
+    EXPECT_EQ(run(4, resumed).first_step, 3);
+    expect_same_bits(hybrids[0], resumed);
+  }
+}
+
 TEST_F(Zero, AnyStageGoesOnFromTheCheckpointOfAnyOther) {
   Config whole = config("whole", 0);
   whole.train.steps = 6;
@@ -339,6 +366,28 @@ TEST_F(Zero, AChangedBitOfHeldWeightsIsFound) {
   }
 }
 
+// A bit of a shard that the other groups hold, too.
+TEST_F(Zero, AChangedBitOfACopyIsFound) {
+  for (const int groups : {2, 3}) {
+    Config config = this->config(fmt::format("{} groups", groups), 3);
+    config.parallel.shard = 2;
+    const auto texts = annulus::train::test::messages(2 * groups, [&](int rank) {
+      Hooks hooks;
+      if (rank == 3)
+        hooks.updated = [](std::int64_t step, const Buffers& held) {
+          const float value = 1;
+          if (step == 2) held.first_moment.write(7, {&value, 1});
+        };
+      return std::pair(config, hooks);
+    });
+    EXPECT_THAT(texts, testing::Each(AllOf(HasSubstr("after update 2 not all ranks hold the same"),
+                                           HasSubstr("the first moment of embedding"))));
+    EXPECT_THAT(texts[0],
+                groups == 2 ? AllOf(HasSubstr("differs between rank 1 ("), HasSubstr(" and rank 3 ("))
+                            : AllOf(HasSubstr("of rank 3 ("), HasSubstr("is not that of the other 2 ranks")));
+  }
+}
+
 TEST_F(Zero, TheLogSaysWhatLiesWhere) {
   for (const int zero : {0, 1, 2, 3}) {
     const Config config = this->config("run", zero);
@@ -348,7 +397,7 @@ TEST_F(Zero, TheLogSaysWhatLiesWhere) {
       EXPECT_THAT(log, Not(HasSubstr("parallel.zero")));
     } else {
       EXPECT_THAT(log, HasSubstr(fmt::format("parallel.zero = {}: the optimizer's state", zero)));
-      EXPECT_THAT(log, HasSubstr(zero == 3 ? "no two of them hold the same" : "are compared at times"));
+      EXPECT_THAT(log, HasSubstr(zero == 3 ? "no two ranks hold the same" : "are compared at times"));
     }
   }
 }
@@ -360,6 +409,16 @@ TEST_F(Zero, WrongSettingsNameTheKey) {
   EXPECT_FALSE(fs::exists(config("run", 2).run.folder));  // nothing was begun
   EXPECT_THAT(error_text([&] { Config::parse("[parallel]\nzero = 4\n", "run.toml"); }),
               AllOf(HasSubstr("parallel.zero = 4 is no stage of ZeRO"), HasSubstr("3 parameters too")));
+  Config odd = config("run", 3);
+  odd.parallel.shard = 2;
+  EXPECT_THAT(
+      error_text([&] { run(3, odd); }),
+      AllOf(HasSubstr("parallel.shard = 2 does not divide the 3 ranks"), HasSubstr("a multiple of 2")));
+  EXPECT_FALSE(fs::exists(odd.run.folder));
+  EXPECT_THAT(error_text([&] { Config::parse("[parallel]\nshard = 4\n", "run.toml"); }),
+              AllOf(HasSubstr("parallel.shard = 4 is of use"), HasSubstr("set parallel.zero")));
+  EXPECT_THAT(error_text([&] { Config::parse("[parallel]\nzero = 2\nshard = 1\n", "run.toml"); }),
+              HasSubstr("parallel.shard = 1 would shard over one rank"));
   EXPECT_THAT(error_text([&] { Config::parse("[parallel]\nzero = -1\n", "run.toml"); }),
               HasSubstr("parallel.zero = -1 is out of range"));
 }

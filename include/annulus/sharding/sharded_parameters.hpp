@@ -39,12 +39,15 @@ enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 template <class Exec, class T>
 class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  public:
-  /// `ranks` and `map` outlive this. `channel`: of `ranks`, used by nothing else.
   struct Options {
     Stage stage = Stage::parameters;
     optim::AdamWOptions adamw = {};
-    int channel = 0;
+    int channel = 0;  ///< of `ranks`, used by nothing else
+    /// Ranks of other groups that hold copies of this rank's shard (hybrid sharding): gradients are summed
+    /// over them, too, after the sum over `ranks`. Null: there are none.
+    comm::Communicator* replicas = nullptr;
   };
+  /// `ranks`, `map` and `replicas` outlive this.
   ShardedParameters(const Exec& exec, comm::Communicator& ranks, const model::ParameterMap& map,
                     const Options& options);
   ~ShardedParameters() override;
@@ -75,7 +78,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   const Array1<float, Exec>& gradient_shard() const { return *gradient_; }
   const Array1<float, Exec>& first_moment_shard() const { return optimizer_.first_moment(); }
   const Array1<float, Exec>& second_moment_shard() const { return optimizer_.second_moment(); }
-  /// Collective.
+  /// Where there are replicas, their rank 0 has been written to. Collective over both.
   void restored(const Exec& exec, std::int64_t steps);
 
   /// The weights that every rank holds whole (stages `optimizer` and `gradients`): each unit at its

@@ -50,6 +50,7 @@ struct Config {
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all
     int zero = 0;                         ///< ZeRO's stage; 1 to 3: see sharding::Stage
+    int shard = 0;                        ///< ranks that share one copy of what zero shards; 0: all
     int ranks_per_node = 0;               ///< 0: what the machine says
     std::string transport = "automatic";  ///< see comm::Transport
     bool nvlink_multicast = false;

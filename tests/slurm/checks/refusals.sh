@@ -43,6 +43,7 @@ ANNULUS_SITE_PROFILE=h100-8 job_asks profile "0 GPUs, but the profile promises 8
 ANNULUS_MPI=pmix_v9 job_asks mpi "mpi = pmix_v9 is not what this Slurm offers" --nodes=2
 ANNULUS_RANKS=gpu job_asks ranks "ranks = gpu, and this job has no GPUs" --nodes=2
 job_asks configuration "the configuration is refused" --nodes=2 -- --set train.lr=-1
+job_asks shard "parallel.shard = 5 does not divide" --nodes=2 -- --set parallel.zero=1 --set parallel.shard=5
 job_asks folder "cannot be made" --nodes=2 -- --set run.folder=/proc/run
 job_asks private "does not see what" --nodes=2 -- --set run.folder=/dev/shm/run
 # Four nodes that are below two switches, when one was asked for and Slurm has given up waiting for it.
