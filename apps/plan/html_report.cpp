@@ -29,10 +29,10 @@ std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simul
                      {"compute ms"},
                      {"exposed ms"},
                      {"pairs, all heads"},
-                     {"sent in node"},
-                     {"sent between"},
-                     {"received in node"},
-                     {"received between"},
+                     {"sent inside node"},
+                     {"sent between nodes"},
+                     {"received inside node"},
+                     {"received between nodes"},
                      {"buffers"}});
   for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
     const simulate::RankSummary& r = simulation.ranks[static_cast<std::size_t>(rank)];
@@ -52,7 +52,7 @@ std::string page(const plan::Plan& plan, const simulate::Simulation& simulation)
                            html::figure(svg_timeline(plan, simulation)) + rank_table(plan, simulation);
   return html::to_text({.title = title,
                         .heading = fmt::format("{} on {}", title, plan.problem.topology.to_string()),
-                        .subtitle = fmt::format("{}; {} steps", describe(plan), plan.steps),
+                        .subtitle = fmt::format("{}; {} plan steps", describe(plan), plan.steps),
                         .body = body,
                         .footer = fmt::format("annulus-plan {} ({}), simulated", version(), git_hash())});
 }

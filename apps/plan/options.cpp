@@ -34,7 +34,7 @@ void add_options(CLI::App& app, Options& o) {
   shared.add(Shared::json, o.json, ": plan and totals (docs/planning.md)");
   shared.add(Shared::html, o.html, ": a timeline of ranks and links");
   app.add_flag("--validate", o.validate, "Prove the plan first");
-  app.add_flag("--print", o.print, "Print the steps");
+  app.add_flag("--print", o.print, "Print the plan steps");
   app.add_option("--rank", o.rank, "Rank whose steps --print shows; default: all");
 }
 
@@ -42,17 +42,18 @@ Case make_case(const Options& o) {
   Case c;
   c.cluster = options::cluster_of(o.cluster);
   require(o.placement.empty() || options::has_placement(o.schedule),
-          "--placement is of use with --schedule hybrid:HxC, not with {}", o.schedule);
+          "--placement has an effect only with --schedule hybrid:HxC, not with {}", o.schedule);
   c.schedule = options::with_placement(o.schedule, o.placement);
   c.pass = parse_pass(o.pass);
   c.problem = options::problem_of(o.problem);
   c.problem.topology = options::topology_of(o.cluster, c.cluster);
   c.layout = o.layout;
   if (o.layout != simulate::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");
-  require(!o.memory_limit || c.is_open(), "--memory-limit is of use with --schedule auto or --layout auto");
+  require(!o.memory_limit || c.is_open(),
+          "--memory-limit has an effect only with --schedule auto or --layout auto");
   c.memory_limit = o.memory_limit;
   c.problem.check();
-  require(!o.rank || o.print, "--rank is of use with --print only");
+  require(!o.rank || o.print, "--rank has an effect only with --print");
   require(!o.rank || (*o.rank >= 0 && *o.rank < c.problem.ranks()), "--rank {}: there are ranks 0 to {}",
           o.rank.value_or(0), c.problem.ranks() - 1);
   return c;

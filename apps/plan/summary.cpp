@@ -33,13 +33,13 @@ std::string describe(const plan::Plan& plan) {
 
 std::vector<std::pair<std::string, std::string>> facts(const Summary& s) {
   return {{"time", fmt::format("{:.3f} ms", s.time * 1e3)},
-          {"exposed communication", fmt::format("{:.3f} ms at most, {:.3f} ms in the mean of the ranks",
+          {"exposed communication", fmt::format("at most {:.3f} ms, mean over ranks {:.3f} ms",
                                                 s.exposed * 1e3, s.exposed_mean * 1e3)},
           {"sent inside nodes", bytes_text(s.intra_bytes)},
           {"sent between nodes", bytes_text(s.inter_bytes)},
           {"imbalance degree",
-           fmt::format("{:.3f} of ranks, {:.3f} of steps", s.imbalance.worker, s.imbalance.step)},
-          {"exchange buffers", fmt::format("{} a rank at most", bytes_text(s.buffer_bytes))}};
+           fmt::format("{:.3f} of ranks, {:.3f} of plan steps", s.imbalance.worker, s.imbalance.step)},
+          {"exchange buffers", fmt::format("at most {} per rank", bytes_text(s.buffer_bytes))}};
 }
 
 }  // namespace annulus::planner

@@ -21,13 +21,13 @@ using simulate::LinkClass;
 using simulate::TransferSpan;
 
 /// What spans are coloured by.
-enum class Kind : std::uint8_t { own, foreign, wait, kv, queries, statistics, out, dkv, dq };
+enum class Kind : std::uint8_t { own, remote, wait, kv, queries, statistics, out, dkv, dq };
 struct Look {
   Colour colour;
   const char* meaning;
 };
-constexpr std::array<Look, 9> looks = {{{Colour::sky, "compute on a rank's own shards"},
-                                        {Colour::blue, "compute with a shard that came"},
+constexpr std::array<Look, 9> looks = {{{Colour::sky, "compute with its own shard"},
+                                        {Colour::blue, "compute with a remote shard"},
                                         {Colour::rose, "waiting: exposed communication"},
                                         {Colour::teal, "K, V"},
                                         {Colour::green, "Q, dO"},
@@ -40,7 +40,7 @@ Colour colour_of(Kind kind) {
 }
 
 Kind kind_of(const ComputeSpan& c) {
-  return c.q_shard == c.rank && c.kv_shard == c.rank ? Kind::own : Kind::foreign;
+  return c.q_shard == c.rank && c.kv_shard == c.rank ? Kind::own : Kind::remote;
 }
 
 Kind kind_of(const TransferSpan& t) {
@@ -70,14 +70,14 @@ Span span_of(const simulate::WaitSpan& w) {
           .end = w.end,
           .colour = colour_of(Kind::wait),
           .label = "",
-          .title = fmt::format("rank {} waits before step {}", w.rank, w.step)};
+          .title = fmt::format("rank {} waits before plan step {}", w.rank, w.step)};
 }
 
 Span span_of(const ComputeSpan& c, const plan::Problem& problem) {
-  std::string title =
-      fmt::format("rank {}, step {}: queries of {}, keys of {}, ", c.rank, c.step, c.q_shard, c.kv_shard);
+  std::string title = fmt::format("rank {}, plan step {}: queries of {}, keys of {}, ", c.rank, c.step,
+                                  c.q_shard, c.kv_shard);
   if (c.heads.size() < problem.heads) title += fmt::format("heads [{}, {}), ", c.heads.begin, c.heads.end);
-  title += fmt::format("{} pairs a head", c.pairs);
+  title += fmt::format("{} pairs per head", c.pairs);
   return {.start = c.start,
           .end = c.end,
           .colour = colour_of(kind_of(c)),
@@ -91,7 +91,7 @@ Span span_of(const TransferSpan& t) {
           .end = t.left,
           .colour = colour_of(kind_of(t)),
           .label = fmt::format("{} {}", name_of(t.tensor), t.owner),
-          .title = fmt::format("{} of shard {}: rank {} to rank {}, {}, {}, posted in step {}, there at "
+          .title = fmt::format("{} of shard {}: rank {} to rank {}, {}, {}, posted in plan step {}, there at "
                                "{:.4g} ms",
                                name_of(t.tensor), t.owner, t.from, t.to, app::bytes_text(t.bytes),
                                name_of(t.channel), t.step, t.end * 1e3)};

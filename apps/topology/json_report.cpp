@@ -51,16 +51,16 @@ json rank_json(const Machine& machine, const machine::NodeResources& resources,
                const machine::RankBinding& rank) {
   const bool has_card = rank.nic >= 0;
   const int nic = has_card ? resources.nics[static_cast<std::size_t>(rank.nic)] : -1;
-  std::vector<std::string> cards;
+  std::vector<std::string> nics;
   for (const int index : rank.nics)
-    cards.push_back(
+    nics.push_back(
         machine.nics[static_cast<std::size_t>(resources.nics[static_cast<std::size_t>(index)])].name());
   const bool is_known = has_card && !machine.nics[static_cast<std::size_t>(nic)].locality.bus.empty();
   return {{"local_rank", rank.local_rank},
           {"gpu", rank.gpu < 0 ? json() : json(rank.gpu)},
           {"nic_index", has_card ? json(rank.nic) : json()},
           {"nic", has_card ? json(machine.nics[static_cast<std::size_t>(nic)].name()) : json()},
-          {"nics", cards},
+          {"nics", nics},
           {"path_type", is_known ? json(name_of(rank.path)) : json()},
           {"cpus", machine::cpus_of(machine, rank)},
           {"numa", rank.numa},

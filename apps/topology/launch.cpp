@@ -61,7 +61,7 @@ std::vector<std::string> leaves_above(const Job& job, const std::vector<int>& no
 
 Launch plan_launch(const Options& options, const JobInventory& inventory, const Variables& variables) {
   require_equal(
-      variables, "SLURM_JOB_CPUS_PER_NODE", inventory.job, "processors",
+      variables, "SLURM_JOB_CPUS_PER_NODE", inventory.job, "logical CPUs",
       "ranks do equal work: ask for whole nodes of one type (--exclusive, --constraint), or for equal parts "
       "(--ntasks-per-node, --cpus-per-task)");
   if (variables("SLURM_NTASKS") && options.ranks_per_node == 0)
@@ -72,7 +72,7 @@ Launch plan_launch(const Options& options, const JobInventory& inventory, const 
   const int cpus = cpus_on_node(inventory, variables);
   launch.cpus_per_rank = cpus_of_rank(options, variables, cpus, launch.ranks_per_node);
   require(launch.cpus_per_rank > 0 && launch.cpus_per_rank * launch.ranks_per_node <= cpus,
-          "{}: the job has {} processors there, and {} ranks are to have {} each: ask for more "
+          "{}: the job has {} logical CPUs there, and {} ranks are to have {} each: ask for more "
           "(--cpus-per-task, --exclusive), or start fewer ranks (--ntasks-per-node)",
           inventory.job.hosts.front(), cpus, launch.ranks_per_node, std::max(1, launch.cpus_per_rank));
   require(options.nodes <= inventory.job.nodes(), "--nodes {}: the job has {} ({})", options.nodes,

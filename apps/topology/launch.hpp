@@ -17,8 +17,8 @@ struct Launch {
 };
 
 /// Plans the start of the job's ranks, or of a step on `options.nodes` of its nodes. Throws Error that names
-/// the nodes when they were not given equally many tasks or processors, when there are fewer nodes than asked
-/// for, and when a node has fewer processors than ranks.
+/// the nodes when they were not given equally many tasks or logical CPUs, when there are fewer nodes than
+/// asked for, and when a node has fewer logical CPUs than ranks.
 Launch plan_launch(const Options& options, const JobInventory& inventory, const Variables& variables);
 
 /// Lines for a shell. Writes --hostfile when the order needs it.

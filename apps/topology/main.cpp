@@ -108,9 +108,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
-  CLI::App app(
-      "Finds nodes, GPUs, network cards and switches, and says where ranks are to be (docs/topology.md).",
-      "annulus-topology");
+  CLI::App app("Finds nodes, GPUs, NICs and switches, and says where ranks are to be (docs/topology.md).",
+               "annulus-topology");
   app.set_version_flag("--version", std::string(annulus::version()));
   annulus::topology_app::Options options;
   annulus::topology_app::add_options(app, options);

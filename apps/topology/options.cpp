@@ -17,7 +17,7 @@ void add_options(CLI::App& app, Options& o) {
          "lines 'RANK HOST' (of --where, or 'srun -l hostname'), - for stdin; else Slurm's variables tell")
       ->group(what);
   app.add_option("--ranks-per-node", o.ranks_per_node,
-                 "ranks of a node; 0: the job's, else the profile's, else one a GPU")
+                 "ranks per node; 0: the job's, else the profile's, else one per GPU")
       ->group(what);
   app.add_option("--switches", o.switches,
                  "a file with the output of 'scontrol show topology' instead of calling it")

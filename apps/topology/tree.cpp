@@ -30,7 +30,7 @@ std::string gpu_line(const Machine& node, std::size_t index) {
 }
 
 std::string nic_line(const Nic& nic, bool in_use) {
-  std::string text = fmt::format("{} {}", in_use ? "card" : "other", nic.name());
+  std::string text = fmt::format("{} {}", in_use ? "NIC" : "other", nic.name());
   if (!nic.device.empty() && !nic.interface.empty()) text += fmt::format(" ({})", nic.interface);
   if (!nic.locality.bus.empty()) text += "  " + nic.locality.bus;
   text += fmt::format("  {}, {}", name_of(nic.kind), rate_text(nic.rate));
@@ -49,7 +49,7 @@ std::string numa_line(const Machine& node, int numa) {
   }
   // Old machines have several sockets in a NUMA node.
   const std::string socket = at.socket < 0 ? "" : fmt::format(" of socket {}", at.socket);
-  return fmt::format("NUMA node {}{}: {} cores (processors {}), {:.0f} GB", at.os_index, socket, cores,
+  return fmt::format("NUMA node {}{}: {} cores (logical CPUs {}), {:.0f} GB", at.os_index, socket, cores,
                      machine::list_text(cpus), static_cast<double>(at.memory) / 1e9);
 }
 
@@ -62,7 +62,7 @@ void branch(std::string& text, const std::string& before, const std::vector<std:
 std::string node_text(const Node& node) {
   const Machine& machine = node.machine;
   std::string text =
-      fmt::format("{}, {}, {} cores ({} processors){}{}\n", counted(machine.sockets, "socket"),
+      fmt::format("{}, {}, {} cores ({} logical CPUs){}{}\n", counted(machine.sockets, "socket"),
                   counted(std::ssize(machine.numa), "NUMA node"), machine.cores.size(),
                   machine.hardware_threads(), machine.processor.empty() ? "" : ", ", machine.processor);
   // Devices under their NUMA node; those of no single one at the end.
@@ -102,7 +102,7 @@ std::string paths_text(const Node& node) {
          "socket, SYS: two sockets\n";
 }
 
-/// Empty for cards of which it is not known where they hang.
+/// Empty for NICs whose place is not known.
 std::string_view path_of(const Node& node, const machine::RankBinding& rank) {
   if (rank.nic < 0) return "";
   const int nic = node.resources.nics[static_cast<std::size_t>(rank.nic)];
@@ -110,13 +110,13 @@ std::string_view path_of(const Node& node, const machine::RankBinding& rank) {
 }
 
 std::string ranks_text(const Node& node) {
-  std::string text = fmt::format("\n{:<10} {:<5} {:<16} {:<8} {:<24} {}\n", "local rank", "GPU", "card", "",
-                                 "processors", "memory of");
+  std::string text = fmt::format("\n{:<10} {:<5} {:<16} {:<8} {:<24} {}\n", "local rank", "GPU", "NIC", "",
+                                 "logical CPUs", "memory of");
   for (const machine::RankBinding& rank : node.ranks) {
     std::vector<int> numa;
     for (const int index : rank.numa)
       numa.push_back(node.machine.numa[static_cast<std::size_t>(index)].os_index);
-    const std::string card =
+    const std::string nic =
         rank.nic < 0
             ? "none"
             : node.machine
@@ -126,7 +126,7 @@ std::string ranks_text(const Node& node) {
                         rank.gpu >= 0                  ? fmt::to_string(rank.gpu)
                         : node.resources.gpu_count > 0 ? "(any)"
                                                        : "none",
-                        card, path_of(node, rank), machine::list_text(machine::cpus_of(node.machine, rank)),
+                        nic, path_of(node, rank), machine::list_text(machine::cpus_of(node.machine, rank)),
                         machine::list_text(numa));
   }
   return text;

@@ -38,15 +38,15 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
                "print a summary at the end (run.folder/summary.json is written in any case)");
   auto* const dump_file = app.add_option(
       "--dump", dump.file,
-      "write the tensors of one update, in global token order, to this HDF5 file: annulus-diff "
+      "write the tensors of one optimizer step, in global token order, to this HDF5 file: annulus-diff "
       "compares two such files (docs/debugging.md)");
-  app.add_option("--dump-step", dump.step, "number of that update, from 1; without it the first of this run")
+  app.add_option("--dump-step", dump.step, "number of that step, from 1; without it the first of this run")
       ->needs(dump_file)
       ->check(CLI::PositiveNumber);
   app.footer(
-      "Exit status: 0 when all steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run after saving "
-      "(run the same\n"
-      "command again to go on; summary.json says \"finished\"); 1 after an error; 2 when the last checkpoint "
+      "Exit status: 0 when all optimizer steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run\n"
+      "after saving (run the same command again to resume it; summary.json says \"finished\"); 1 after an "
+      "error; 2 when the last checkpoint "
       "could not be saved.");
   if (const auto status = parse(app, argc, argv, mpi.rank())) return *status;
 

@@ -103,7 +103,7 @@ void Summary::print() const {
         "context\n",
         entropy_);
     if (outcome_.tokens_per_second > 0)
-      fmt::print("  speed         {:.0f} tokens/s, {:.3g} TFLOP/s a rank\n", outcome_.tokens_per_second,
+      fmt::print("  speed         {:.0f} tokens/s, {:.3g} TFLOP/s per rank\n", outcome_.tokens_per_second,
                  outcome_.tflops);
     fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
                mebibytes(outcome_.memory.resident), categories(outcome_.memory.host));

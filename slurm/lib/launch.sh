@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The launcher of all templates: how many ranks, where, with which cores and cards, started by what. Sourced after job.sh.
+# The launcher of all templates: how many ranks, where, with which cores and NICs, started by what. Sourced after job.sh.
 # shellcheck disable=SC2034,SC2154
 
-# What annulus-topology makes of the job (docs/topology.md): nodes in an order that goes through each switch once, ranks of a node, cores
-# of a rank. ranks = gpu, node or a number (site.conf, ANNULUS_RANKS) goes over --ntasks-per-node.
+# What annulus-topology makes of the job (docs/topology.md): nodes in an order that goes through each switch once, ranks per node, logical
+# CPUs per rank. ranks = gpu, node or a number (site.conf, ANNULUS_RANKS) goes over --ntasks-per-node.
 plan_ranks() {
   local gpus=${SLURM_GPUS_ON_NODE:-0} given=$ranks
   [[ $gpus =~ ^[0-9]+$ ]] || gpus=0
@@ -20,7 +20,7 @@ plan_ranks() {
   place 0
   IFS=, read -ra nodes <<<"$ANNULUS_NODELIST"
   IFS=, read -ra switches <<<"$ANNULUS_SWITCHES"
-  per_node=$ANNULUS_RANKS_PER_NODE cores=$ANNULUS_CPUS_PER_RANK
+  per_node=$ANNULUS_RANKS_PER_NODE cpus=$ANNULUS_CPUS_PER_RANK
 }
 # place COUNT: for ranks on so many of the nodes; 0: on all.
 place() {
@@ -43,7 +43,7 @@ choose_launcher() {
   esac
 }
 
-# What holds for all ranks alike. Cards, cores and memory are each rank's own: annulus-topology sets them (rank.sh), and says so.
+# What holds for all ranks alike. NICs, cores and memory are each rank's own: annulus-topology sets them (rank.sh), and says so.
 choose_network() {
   set_variables=()
   if [ "$(profile_value network kind)" = ethernet ]; then
@@ -64,12 +64,11 @@ plan_launch() {
   plan_ranks
   choose_launcher
   choose_network
-  export OMP_NUM_THREADS=$cores
   # mpirun itself gets SIGTERM from Slurm, and would kill the ranks a second later.
   export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-20}
   [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   say "nodes: ${nodes[*]}${switches[*]+, below ${switches[*]}}$([ "$ANNULUS_DISTRIBUTION" != arbitrary ] || echo "; reordered so that those of a switch are neighbours")"
-  say "ranks: $per_node on each node, consecutive (block); $cores cores each (OMP_NUM_THREADS), bound by annulus-topology"
+  say "ranks: $per_node on each node, consecutive (block); $cpus logical CPUs each, bound by annulus-topology"
   say "GPUs of a node: ${SLURM_GPUS_ON_NODE:-0}${SLURM_JOB_GPUS:+ (indices $SLURM_JOB_GPUS)}"
   say "profile: ${profile_file:-none}; set for all ranks: ${set_variables[*]-nothing}; rank by rank: below, of rank 0"
   say "started by: $([ "$launcher" = mpirun ] && command -v mpirun || echo "srun --mpi=$launcher")"
@@ -89,7 +88,7 @@ start_mpirun() {
     --map-by "ppr:$per_node:node" --bind-to none --oversubscribe "${rank[@]}" &
 }
 start_srun() {
-  local flags=(--mpi="$launcher" --nodes="$ANNULUS_NODES" --ntasks="$ANNULUS_ALL_RANKS" --cpus-per-task="$cores" --cpu-bind="$ANNULUS_CPU_BIND"
+  local flags=(--mpi="$launcher" --nodes="$ANNULUS_NODES" --ntasks="$ANNULUS_ALL_RANKS" --cpus-per-task="$cpus" --cpu-bind="$ANNULUS_CPU_BIND"
     --distribution="$ANNULUS_DISTRIBUTION" --kill-on-bad-exit=1)
   if [ "$ANNULUS_DISTRIBUTION" = arbitrary ]; then
     SLURM_HOSTFILE=$ANNULUS_HOSTFILE srun "${flags[@]}" "${rank[@]}" &

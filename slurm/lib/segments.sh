@@ -5,7 +5,7 @@
 
 failures_allowed=3
 
-# The last update in metrics.jsonl, of which a crash may have torn the last line.
+# The last optimizer step in metrics.jsonl, of which a crash may have torn the last line.
 last_step() { tail -n 2 "$folder/metrics.jsonl" 2>/dev/null | sed -n 's/^{.*"step": *\([0-9][0-9]*\)[,}].*}$/\1/p' | tail -n 1 | grep . || echo 0; }
 finished() { grep -q '"finished": true' "$folder/summary.json" 2>/dev/null; }
 
@@ -51,13 +51,13 @@ failures_in_a_row() {
 stop_for_good() {
   local count; count=$(failures_in_a_row)
   record stop ",\"reason\":\"failed $count times at one step\""
-  refuse "stopped: the run has failed $count times at step $(last_step), so going on would fail again. The first line above that begins with 'annulus: rank' says why; mend it and submit the same again"
+  refuse "stopped: the run has failed $count times at optimizer step $(last_step), so going on would fail again. The first line above that begins with 'annulus: rank' says why; mend it and submit the same again"
 }
 
 begin_segment() {
   local names; names=$(printf '"%s",' "${nodes[@]}")
   restarted=$(reason_of_restart)
-  [ -z "$restarted" ] || say "the segment before ended at step $(last_step): $restarted"
+  [ -z "$restarted" ] || say "the segment before ended at optimizer step $(last_step): $restarted"
   record start ",\"nodes\":[${names%,}],\"ranks\":$((${#nodes[@]} * per_node)),\"sequences\":$sequences,\"reason\":\"$restarted\""
   ended=""
 }
@@ -91,10 +91,10 @@ silent_nodes() {
 
 requeue() {
   if [ "$(job_field Requeue)" = 0 ]; then
-    say "this job is not to be requeued: the next of its chain, or the same sbatch command, goes on after step $(last_step)"
+    say "this job is not to be requeued: the next of its chain, or the same sbatch command, goes on after optimizer step $(last_step)"
     exit 0
   fi
-  scontrol requeue "$SLURM_JOB_ID" || refuse "Slurm does not requeue job $SLURM_JOB_ID: submit the same again, it goes on after step $(last_step)"
+  scontrol requeue "$SLURM_JOB_ID" || refuse "Slurm does not requeue job $SLURM_JOB_ID: submit the same again, it goes on after optimizer step $(last_step)"
   sleep 120  # Slurm ends this script
   exit 0
 }

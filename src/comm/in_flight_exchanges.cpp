@@ -21,7 +21,7 @@ bool InFlightExchanges::retire(StreamExchanges& stream) {
 void InFlightExchanges::add(int stream, InFlightExchange exchange) {
   const std::lock_guard lock(mutex_);
   const auto number = static_cast<std::size_t>(stream);
-  // Those that have retired go here too: nobody looks where waits have no limit.
+  // Those that have retired go here too: nobody looks where waits have no timeout.
   if (retire(streams_[number])) since_[number].reset();
   streams_[number].push_back(std::move(exchange));
 }
@@ -50,12 +50,12 @@ double InFlightExchanges::longest_wait(Watchdog::Clock::time_point now) const {
   return stream ? Watchdog::in_seconds(now - *since_[*stream]) : 0;
 }
 
-std::optional<Watchdog::Limit> InFlightExchanges::exceeded(Watchdog::Clock::time_point now) const {
+std::optional<Watchdog::Timeout> InFlightExchanges::exceeded(Watchdog::Clock::time_point now) const {
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     if (!since_[i] || streams_[i].empty()) continue;
-    const Watchdog::Limit limit = streams_[i].front().limit;
-    if (limit.count() > 0 && now - *since_[i] > limit) return limit;
+    const Watchdog::Timeout timeout = streams_[i].front().timeout;
+    if (timeout.count() > 0 && now - *since_[i] > timeout) return timeout;
   }
   return std::nullopt;
 }

@@ -33,7 +33,7 @@ class InFlightExchanges final : public Watchdog::Background {
     std::unique_ptr<const StreamProgress> progress;
     Watchdog::Describe describe;  ///< where the rank was when it posted (Watchdog::note)
     std::vector<Pending> pending;
-    Watchdog::Limit limit{0};  ///< zero: none
+    Watchdog::Timeout timeout{0};  ///< zero: none
   };
 
   /// `errors` says what the transport has met on its own (nothing as a rule), `end` ends all exchanges.
@@ -44,7 +44,7 @@ class InFlightExchanges final : public Watchdog::Background {
 
   std::string poll(Watchdog::Clock::time_point now) override;
   double longest_wait(Watchdog::Clock::time_point now) const override;
-  std::optional<Watchdog::Limit> exceeded(Watchdog::Clock::time_point now) const override;
+  std::optional<Watchdog::Timeout> exceeded(Watchdog::Clock::time_point now) const override;
   std::string describe(Watchdog::Clock::time_point now) const override;
   void exclude_suspended_time(Watchdog::Clock::time_point from, Watchdog::Clock::time_point to) override;
   void abort() noexcept override { end_(); }

@@ -94,7 +94,8 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
 void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, void* receive,
                                           std::size_t bytes) {
   ready(queue, "all_gather");
-  const Watchdog::ActivityScope activity(watchdog(), fmt::format("an all_gather of {} bytes a rank", bytes));
+  const Watchdog::ActivityScope activity(watchdog(),
+                                         fmt::format("an all_gather of {} bytes per rank", bytes));
   std::vector<Send> sends;
   std::vector<Receive> receives;
   for (int step = 1; step < size();
@@ -181,7 +182,7 @@ void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* se
                                               std::size_t count, DType type, ReduceOp op) {
   ready(queue, "reduce_scatter");
   const Watchdog::ActivityScope activity(
-      watchdog(), fmt::format("a reduce_scatter of {} {} a rank", count, name_of(type)));
+      watchdog(), fmt::format("a reduce_scatter of {} {} per rank", count, name_of(type)));
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (count == 0) return;
   const std::size_t chunk =

@@ -25,15 +25,15 @@ std::string Watchdog::Wait::to_string() const {
 }
 
 Watchdog::Scope::Scope(Watchdog* watchdog, bool waits, Describe describe, Messages messages,
-                       std::optional<Limit> limit, Note note)
+                       std::optional<Timeout> timeout, Note note)
     : watchdog_(watchdog),
       waits_(waits),
       describe_(std::move(describe)),
       messages_(std::move(messages)),
-      limit_(limit),
+      timeout_(timeout),
       note_(std::move(note)) {
   if (watchdog_ == nullptr) return;
-  if (limit_ && limit_->count() > 0) watchdog_->start();
+  if (timeout_ && timeout_->count() > 0) watchdog_->start();
   const std::lock_guard lock(watchdog_->mutex_);
   since_ = Clock::now();
   watchdog_->scopes_.push_back(this);
@@ -48,30 +48,30 @@ Watchdog::Scope::~Scope() {
 }
 
 Watchdog::ActivityScope::ActivityScope(Watchdog* watchdog, const std::string& what,
-                                       std::optional<Limit> limit)
+                                       std::optional<Timeout> timeout)
     : ActivityScope(
           watchdog,
           [what](const Wait* wait) { return wait == nullptr ? what : what + ": " + wait->to_string(); },
-          limit) {}
+          timeout) {}
 
-void Watchdog::set_limit(Limit limit) {
+void Watchdog::set_timeout(Timeout timeout) {
   {
     const std::lock_guard lock(mutex_);
-    limit_ = limit;
+    timeout_ = timeout;
   }
-  if (limit.count() > 0) start();
+  if (timeout.count() > 0) start();
 }
 
-Watchdog::Limit Watchdog::limit() const {
+Watchdog::Timeout Watchdog::timeout() const {
   const std::lock_guard lock(mutex_);
-  return limit_before(scopes_.size());
+  return timeout_before(scopes_.size());
 }
 
-Watchdog::Limit Watchdog::limit_before(std::size_t scope) const {
+Watchdog::Timeout Watchdog::timeout_before(std::size_t scope) const {
   while (scope-- > 0) {
-    if (scopes_[scope]->limit_) return *scopes_[scope]->limit_;
+    if (scopes_[scope]->timeout_) return *scopes_[scope]->timeout_;
   }
-  return limit_;
+  return timeout_;
 }
 
 std::string Watchdog::describe() const {
@@ -145,18 +145,18 @@ double Watchdog::longest_wait() const {
   return longest;
 }
 
-std::optional<Watchdog::Limit> Watchdog::exceeded() const {
+std::optional<Watchdog::Timeout> Watchdog::exceeded() const {
   const Clock::time_point now = Clock::now();
   {
     const std::lock_guard lock(background_mutex_);
     for (const Background* background : backgrounds_)
-      if (const auto limit = background->exceeded(now)) return limit;
+      if (const auto timeout = background->exceeded(now)) return timeout;
   }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < scopes_.size(); ++i) {
     if (!scopes_[i]->waits_) continue;
-    const Limit limit = limit_before(i);
-    if (limit.count() > 0 && now - scopes_[i]->since_ > limit) return limit;
+    const Timeout timeout = timeout_before(i);
+    if (timeout.count() > 0 && now - scopes_[i]->since_ > timeout) return timeout;
   }
   return std::nullopt;
 }

@@ -8,12 +8,12 @@
 namespace annulus::distributed {
 
 PlanActivity::PlanActivity(comm::Watchdog* watchdog, std::shared_ptr<const PlanText> text,
-                           comm::Watchdog::Limit limit)
+                           comm::Watchdog::Timeout timeout)
     : text_(std::move(text)),
       since_(comm::Watchdog::Clock::now()),
       completed_(text_->program().exchanges.size()),
       activity_(
-          watchdog, [this](const comm::Watchdog::Wait* wait) { return describe(wait); }, limit,
+          watchdog, [this](const comm::Watchdog::Wait* wait) { return describe(wait); }, timeout,
           [this] { return note(); }) {}
 
 void PlanActivity::enter(int step, Phase phase, int exchange) {

@@ -16,8 +16,9 @@ namespace annulus::distributed {
 /// waits. What is told is put together when asked for; the executor only leaves marks.
 class PlanActivity {
  public:
-  /// For the life of the object. No wait of the pass may last longer than `limit`; zero: for ever.
-  PlanActivity(comm::Watchdog* watchdog, std::shared_ptr<const PlanText> text, comm::Watchdog::Limit limit);
+  /// For the life of the object. No wait of the pass may last longer than `timeout`; zero: for ever.
+  PlanActivity(comm::Watchdog* watchdog, std::shared_ptr<const PlanText> text,
+               comm::Watchdog::Timeout timeout);
 
   enum class Phase : std::uint8_t { accepts, posts, waits, computes };
   /// What comes now. `exchange`: what is posted or waited for.

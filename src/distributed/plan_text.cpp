@@ -34,8 +34,8 @@ PlanText::PlanText(const comm::Communicator& communicator, Program program) : pr
 }
 
 std::string PlanText::where(int step) const {
-  return fmt::format("{} {}, in step {} of 0 to {}, ", program_.plan.schedule, plan::name_of(program_.pass),
-                     step, program_.plan.steps - 1);
+  return fmt::format("{} {}, in plan step {} of 0 to {}, ", program_.plan.schedule,
+                     plan::name_of(program_.pass), step, program_.plan.steps - 1);
 }
 
 std::string PlanText::wait(int number, const std::vector<bool>& completed,
@@ -84,13 +84,13 @@ std::string PlanText::describe_peer(int waited, const std::vector<bool>& complet
   std::string text;
   if (!lack.receives.empty()) {
     text = fmt::format("for {} from {}", names_of(exchange.receives, lack.receives), name);
-    if (posts >= 0) text += fmt::format(", which sends it in step {}", posts);
+    if (posts >= 0) text += fmt::format(", which sends it in plan step {}", posts);
   }
   if (!lack.sends.empty()) {
     if (!text.empty()) text += ", and ";
     text += fmt::format("until {} takes {}", name, names_of(exchange.sends, lack.sends));
   }
-  if (last >= 0) return text + fmt::format("; {} was last heard of in step {}", name, last);
+  if (last >= 0) return text + fmt::format("; {} was last heard of in plan step {}", name, last);
   const bool sends =
       std::any_of(posted.begin(), posted.end(), [](const auto& steps) { return !steps.empty(); });
   return sends ? text + fmt::format("; nothing has come from {} in this pass", name) : text;

@@ -19,7 +19,7 @@ class PlanText {
 
   const Program& program() const { return program_; }
 
-  /// "ring backward, in step 2 of 0 to 4, ".
+  /// "ring backward, in plan step 2 of 0 to 4, ".
   std::string where(int step) const;
 
   /// For which slices of an exchange from and to whom the rank waits, and from which step of such a peer the

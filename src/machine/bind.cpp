@@ -22,7 +22,7 @@ Bitmap bitmap_of(const std::vector<int>& numbers) {
 }
 
 /// Devices take time to find and are not needed to bind.
-Hwloc processors() {
+Hwloc logical_cpus() {
   hwloc_topology_t raw = nullptr;
   require(hwloc_topology_init(&raw) == 0, "this machine: hwloc does not start");
   Hwloc topology(raw);
@@ -34,12 +34,12 @@ Hwloc processors() {
 }  // namespace
 
 std::string bind_this_process(const std::vector<int>& cpus, const std::vector<int>& numa_nodes) {
-  const Hwloc topology = processors();
+  const Hwloc topology = logical_cpus();
   std::string failed;
   if (!cpus.empty()) {
     const Bitmap set = bitmap_of(cpus);
     if (hwloc_set_cpubind(topology.get(), set.get(), HWLOC_CPUBIND_PROCESS) != 0)
-      failed = fmt::format("processors {}: {}", list_text(cpus), std::strerror(errno));
+      failed = fmt::format("logical CPUs {}: {}", list_text(cpus), std::strerror(errno));
   }
   if (!numa_nodes.empty()) {
     const Bitmap set = bitmap_of(numa_nodes);
@@ -53,7 +53,7 @@ std::string bind_this_process(const std::vector<int>& cpus, const std::vector<in
 }
 
 std::vector<int> bound_cpus() {
-  const Hwloc topology = processors();
+  const Hwloc topology = logical_cpus();
   const Bitmap set(hwloc_bitmap_alloc());
   std::vector<int> cpus;
   if (hwloc_get_cpubind(topology.get(), set.get(), HWLOC_CPUBIND_PROCESS) != 0) return cpus;

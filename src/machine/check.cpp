@@ -12,7 +12,7 @@
 namespace annulus::machine {
 namespace {
 
-const Nic& card(const Machine& machine, const NodeResources& resources, int index) {
+const Nic& nic_at(const Machine& machine, const NodeResources& resources, int index) {
   return machine.nics[static_cast<std::size_t>(resources.nics[static_cast<std::size_t>(index)])];
 }
 
@@ -30,21 +30,20 @@ void check_cards(const Machine& machine, const NodeResources& resources,
   }
   for (const auto& [index, local] : far) {
     diagnostics.push_back(
-        {.text = fmt::format("{}: local {} {} the nearest network card, {}, only across the sockets: their "
-                             "messages share the link between them; "
-                             "use fewer ranks of the near socket, or a node type with a card on each",
-                             machine.host, plural(local), local.size() == 1 ? "reaches" : "reach",
-                             card(machine, resources, index).name())});
+        {.text = fmt::format(
+             "{}: local {} {} the nearest NIC, {}, only across the sockets: their messages share the link "
+             "between them; use fewer ranks of the near socket, or a node type with a NIC on each",
+             machine.host, plural(local), local.size() == 1 ? "reaches" : "reach",
+             nic_at(machine, resources, index).name())});
   }
   if (resources.nics.size() >= ranks.size() || resources.nics.empty()) return;
   std::vector<std::string> shares;
   for (const auto& [index, local] : of_nic)
-    shares.push_back(fmt::format("{} by {}", card(machine, resources, index).name(), plural(local)));
+    shares.push_back(fmt::format("{} by {}", nic_at(machine, resources, index).name(), plural(local)));
   diagnostics.push_back(
       {.text = fmt::format(
-           "{}: {} for {} ranks: between nodes each rank has a share of a card ({}); "
-           "schedules that know of nodes "
-           "(topology-burst) send less there",
+           "{}: {} for {} ranks: between nodes each rank has a share of a NIC ({}); schedules that know of "
+           "nodes (topology-burst) send less there",
            machine.host, resources.nics.size() == 1 ? "1 NIC" : fmt::format("{} NICs", resources.nics.size()),
            ranks.size(), fmt::join(shares, "; "))});
 }
@@ -68,10 +67,10 @@ void check_cores(const Machine& machine, const std::vector<RankBinding>& ranks,
                              machine.host, plural(shared))});
   if (!far.empty())
     diagnostics.push_back(
-        {.text = fmt::format("{}: the cores that the job was given are not those next to the GPUs of local "
-                             "{}: ask for whole nodes "
-                             "(--exclusive), or for cores beside the GPUs (--gres-flags=enforce-binding)",
-                             machine.host, plural(far))});
+        {.text = fmt::format(
+             "{}: the cores that the job was given are not those next to the GPUs of local {}: ask for whole "
+             "nodes (--exclusive), or for cores beside the GPUs (--gres-flags=enforce-binding)",
+             machine.host, plural(far))});
 }
 
 /// What is to be equal on all nodes, in words.
@@ -90,7 +89,7 @@ std::vector<std::pair<std::string, std::string>> traits(const Machine& machine) 
                  : fmt::format("{}", fmt::join(names, ", "));
   };
   return {{"GPUs", list(gpus)},
-          {"RDMA cards", list(nics)},
+          {"RDMA NICs", list(nics)},
           {"processor", machine.processor},
           {"sockets", fmt::to_string(machine.sockets)},
           {"NUMA nodes", fmt::to_string(machine.numa.size())},
@@ -112,10 +111,11 @@ void check_software(const Machine& first, const Machine& other, std::vector<Diag
   constexpr double most_seconds = 30;  // descriptions of one job step are seconds apart
   const double apart = other.clock - first.clock;
   if (first.clock > 0 && other.clock > 0 && std::abs(apart) > most_seconds)
-    diagnostics.push_back({.text = fmt::format("{} and {} were described {:.0f} s apart: their clocks differ "
-                                               "(have the time service looked at), or the "
-                                               "descriptions are of different job steps (write them again)",
-                                               first.host, other.host, std::abs(apart))});
+    diagnostics.push_back(
+        {.text = fmt::format(
+             "{} and {} were described {:.0f} s apart: their clocks differ (have the time service looked "
+             "at), or the descriptions are of different job steps (write them again)",
+             first.host, other.host, std::abs(apart))});
 }
 
 }  // namespace
@@ -127,8 +127,7 @@ std::vector<Diagnostic> check_ranks(const Machine& machine, const NodeResources&
   if (resources.gpu_count > 0 && resources.gpu_count < count)
     diagnostics.push_back(
         {.text = fmt::format("{}: {} ranks for {} GPUs: a rank on a GPU needs one of its own; start {} "
-                             "(--ntasks-per-node={}) or ask for "
-                             "more GPUs (--gpus-per-node)",
+                             "(--ntasks-per-node={}) or ask for more GPUs (--gpus-per-node)",
                              machine.host, count, resources.gpu_count, resources.gpu_count,
                              resources.gpu_count)});
   if (resources.gpu_count > static_cast<int>(ranks.size()))

@@ -10,6 +10,9 @@
 #include <numeric>
 #include <set>
 
+#include <annulus/base/division.hpp>
+#include <annulus/base/error.hpp>
+
 namespace annulus::machine {
 namespace {
 
@@ -33,7 +36,7 @@ class Collector {
   const Variables& variables_;
 };
 
-const Nic& card(const Machine& machine, int index) {
+const Nic& nic_at(const Machine& machine, int index) {
   return machine.nics[static_cast<std::size_t>(index)];
 }
 
@@ -47,7 +50,7 @@ std::string network_of(const std::string& address) {
 
 bool in_networks_of_their_own(const Machine& machine, const std::vector<int>& nics) {
   std::set<std::string> networks;
-  for (const int index : nics) networks.insert(network_of(card(machine, index).address));
+  for (const int index : nics) networks.insert(network_of(nic_at(machine, index).address));
   return networks.size() == nics.size() && !networks.contains("");
 }
 
@@ -70,19 +73,19 @@ void set_cross_nic(const Machine& machine, const NodeResources& resources, const
   if (resources.nics.size() < 2) return;
   if (profile.fabric == Fabric::rails) {
     to.set("NCCL_CROSS_NIC", "0",
-           "card i of a node meets card i of the others on their own switches (fabric = rails)");
+           "NIC i of a node meets NIC i of the others on their own switches (fabric = rails)");
   } else if (profile.fabric == Fabric::flat) {
-    to.set("NCCL_CROSS_NIC", "1", "every card reaches every other alike (fabric = flat)");
+    to.set("NCCL_CROSS_NIC", "1", "every NIC reaches every other alike (fabric = flat)");
   } else if (in_networks_of_their_own(machine, resources.nics)) {
-    to.set("NCCL_CROSS_NIC", "0", "each card is in an IP network of its own");
+    to.set("NCCL_CROSS_NIC", "0", "each NIC is in an IP network of its own");
   }
 }
 
-/// The rank's own cards. Where Ethernet cards are in networks of their own, a rank of another card could not
+/// The rank's own NICs. Where Ethernet NICs are in networks of their own, a rank of another NIC could not
 /// be reached by these alone.
-void set_ucx_cards(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
-                   const Profile& profile, Collector& to) {
-  const bool apart = card(machine, resources.nics.front()).kind == NicKind::roce &&
+void set_ucx_nics(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
+                  const Profile& profile, Collector& to) {
+  const bool apart = nic_at(machine, resources.nics.front()).kind == NicKind::roce &&
                      profile.fabric != Fabric::flat && in_networks_of_their_own(machine, resources.nics);
   std::vector<int> nics = rank.nics;
   if (apart) {
@@ -91,22 +94,22 @@ void set_ucx_cards(const Machine& machine, const NodeResources& resources, const
   }
   std::vector<std::string> names;
   for (const int index : nics) {
-    const Nic& nic = card(machine, resources.nics[static_cast<std::size_t>(index)]);
+    const Nic& nic = nic_at(machine, resources.nics[static_cast<std::size_t>(index)]);
     names.push_back(fmt::format("{}:{}", nic.device, nic.port));
   }
   to.set("UCX_NET_DEVICES", fmt::format("{}", fmt::join(names, ",")),
-         apart ? "each card is in a network of its own: UCX takes the one that reaches the other rank"
-               : fmt::format("the nearest {} to {} ({})", names.size() == 1 ? "card" : "cards",
+         apart ? "each NIC is in a network of its own: UCX takes the one that reaches the other rank"
+               : fmt::format("the nearest {} to {} ({})", names.size() == 1 ? "NIC" : "NICs",
                              rank.gpu >= 0 ? "this rank's GPU" : "this rank's cores", name_of(rank.path)));
 }
 
-void set_cards(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
-               const Profile& profile, Collector& to) {
+void set_nics(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
+              const Profile& profile, Collector& to) {
   const std::vector<std::string> interfaces = tcp_interfaces(machine, resources, profile);
   const std::string tcp = fmt::format("{}", fmt::join(interfaces, ","));
   std::vector<std::string> rdma;
   for (const int index : resources.nics) {
-    if (!card(machine, index).device.empty()) rdma.push_back(card(machine, index).device);
+    if (!nic_at(machine, index).device.empty()) rdma.push_back(nic_at(machine, index).device);
   }
   const bool gpus = resources.gpu_count > 0;
   if (gpus) {
@@ -116,24 +119,42 @@ void set_cards(const Machine& machine, const NodeResources& resources, const Ran
                           : "the rendezvous goes over TCP");
     if (!rdma.empty())
       to.set("NCCL_IB_HCA", fmt::format("={}", fmt::join(rdma, ",")),
-             "the cards of the compute fabric; NCCL takes the nearest to each GPU");
+             "the NICs of the compute fabric; NCCL takes the nearest to each GPU");
     set_cross_nic(machine, resources, profile, to);
   }
   if (rdma.empty() || rank.nics.empty())
     to.set("UCX_NET_DEVICES", tcp,
-           "there is no RDMA card: UCX takes the interface that reaches the other rank");
+           "there is no RDMA NIC: UCX takes the interface that reaches the other rank");
   else
-    set_ucx_cards(machine, resources, rank, profile, to);
+    set_ucx_nics(machine, resources, rank, profile, to);
   to.set("OMPI_MCA_btl_tcp_if_include", tcp,
          "Open MPI's TCP would try every network of the node, the containers' too");
 }
 
-void set_cores(const Machine& machine, const RankBinding& rank, Collector& to) {
+/// Cores behind the logical CPUs that the launch gives each rank (--cpus-per-task), which may be fewer than
+/// the rank's share of the node; 0 without a launch.
+std::size_t launched_cores(const Machine& machine, const RankBinding& rank, const Variables& variables) {
+  const auto text = variables("ANNULUS_CPUS_PER_RANK");
+  if (!text) return 0;
+  std::size_t cpus = 0;
+  const auto [last, code] = std::from_chars(text->data(), text->data() + text->size(), cpus);
+  require(code == std::errc() && last == text->data() + text->size() && cpus > 0,
+          "ANNULUS_CPUS_PER_RANK='{}' is not a positive number of logical CPUs: correct or unset it", *text);
+  return ceil_divide(cpus * rank.cores.size(), cpus_of(machine, rank).size());
+}
+
+void set_cores(const Machine& machine, const RankBinding& rank, const Variables& variables, Collector& to) {
   if (rank.cores.empty()) return;
   const std::string of = rank.gpu >= 0 ? "near this rank's GPU" : "of the node";
-  to.set("OMP_NUM_THREADS", fmt::to_string(rank.cores.size()),
-         rank.shared ? "there are fewer cores than ranks"
-                     : fmt::format("this rank's share of the cores {}", of));
+  const std::size_t launched = launched_cores(machine, rank, variables);
+  if (launched > 0 && launched < rank.cores.size())
+    to.set("OMP_NUM_THREADS", fmt::to_string(launched),
+           fmt::format("cores of the {} logical CPUs that the launch gives each rank",
+                       *variables("ANNULUS_CPUS_PER_RANK")));
+  else
+    to.set("OMP_NUM_THREADS", fmt::to_string(rank.cores.size()),
+           rank.shared ? "there are fewer cores than ranks"
+                       : fmt::format("this rank's share of the cores {}", of));
   if (!rank.shared) {
     to.set("OMP_PLACES", "cores", "one thread a core");
     to.set("OMP_PROC_BIND", "close", "threads stay on this rank's cores");
@@ -151,7 +172,7 @@ std::vector<std::string> tcp_interfaces(const Machine& machine, const NodeResour
   if (!profile.interfaces.empty()) return profile.interfaces;
   std::vector<std::string> names;
   for (const int index : resources.nics) {
-    if (const Nic& nic = card(machine, index); !nic.interface.empty() && !nic.address.empty())
+    if (const Nic& nic = nic_at(machine, index); !nic.interface.empty() && !nic.address.empty())
       names.push_back(nic.interface);
   }
   if (!names.empty()) return names;
@@ -170,8 +191,8 @@ std::vector<Setting> settings_of(const Machine& machine, const NodeResources& re
                                  const Variables& variables) {
   Collector to(variables);
   if (resources.gpu_count >= rank.local_ranks) set_gpus(machine, resources, rank, to);
-  set_cores(machine, rank, to);
-  set_cards(machine, resources, rank, profile, to);
+  set_cores(machine, rank, variables, to);
+  set_nics(machine, resources, rank, profile, to);
   for (const auto& [name, value] : profile.environment) {
     // The site's word goes before what was derived, not before the user's.
     std::erase_if(to.settings,

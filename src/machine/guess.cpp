@@ -90,7 +90,7 @@ void guess_between(const Machine& machine, const NodeResources& resources, int r
   guess.cluster.nics_per_node =
       static_cast<int>(resources.nics.size()) < ranks ? static_cast<int>(resources.nics.size()) : 0;
   if (resources.nics.empty()) {
-    comment = "GUESS: no network card was found, so this is the default.";
+    comment = "GUESS: no NIC was found, so this is the default.";
     return;
   }
   const Nic& nic = machine.nics[static_cast<std::size_t>(resources.nics.front())];
@@ -120,7 +120,7 @@ void guess_kernels(const Machine& machine, const NodeResources& resources,
     forward = core_forward * cores;
     backward = core_backward * cores;
     guess.comments.kernels =
-        fmt::format("GUESS: {:g} cores a rank with {:g} GFLOP/s each.", cores, core_forward / 1e9);
+        fmt::format("GUESS: {:g} cores per rank with {:g} GFLOP/s each.", cores, core_forward / 1e9);
   }
   using plan::Pass;
   guess.cluster.kernels = {{.pass = Pass::forward, .head_dim = 64, .rate = small * forward},

@@ -64,7 +64,7 @@ class Reader {
     return machine_.sockets == 1 ? 0 : -1;
   }
 
-  /// Index of the NUMA node that alone holds the processors, or −1.
+  /// Index of the NUMA node that alone holds the CPUs, or −1.
   int numa_of(hwloc_const_cpuset_t cpus) const {
     int found = -1;
     for (std::size_t i = 0; i < numa_objects_.size(); ++i) {
@@ -186,7 +186,7 @@ class Reader {
   }
 
   /// An interface over InfiniBand: its address has 20 octets, not 6. Files of lstopo do not tell a port's
-  /// link layer, and older cards are no InfiniBand controllers by their PCI class.
+  /// link layer, and older NICs are no InfiniBand controllers by their PCI class.
   static bool is_over_infiniband(hwloc_obj_t device) {
     const std::string address = info(device, "Address");
     return device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK &&

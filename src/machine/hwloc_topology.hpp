@@ -16,7 +16,7 @@ struct DestroyTopology {
 };
 using Hwloc = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
 
-/// An hwloc topology that has everything described: processors beyond this process' cgroup, devices, Misc
+/// An hwloc topology that has everything described: CPUs beyond this process' cgroup, devices, Misc
 /// objects. Not loaded. `what` stands for it in messages.
 inline Hwloc make_hwloc(const std::string& what) {
   hwloc_topology_t raw = nullptr;
@@ -61,7 +61,7 @@ inline constexpr std::string_view software = "AnnulusSoftware.";  ///< and a nam
 inline constexpr const char* clock = "AnnulusClock";              ///< seconds since 1970
 }  // namespace attribute
 
-/// Adds what sysfs and the sockets' interface tell of this machine's network cards.
+/// Adds what sysfs and the sockets' interface tell of this machine's NICs.
 void annotate_network(hwloc_topology_t topology);
 
 /// Adds versions of software that has to be equal on all nodes of a job, and the clock.

@@ -1,4 +1,4 @@
-// What hwloc does not tell of network cards: rate, state, IPv4 address; and interfaces without a PCI device.
+// What hwloc does not tell of NICs: rate, state, IPv4 address; and interfaces without a PCI device.
 #include <fmt/format.h>
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The first line of a file of sysfs; empty when it cannot be read (as the speed of a card that is down).
+/// The first line of a file of sysfs; empty when it cannot be read (as the speed of a NIC that is down).
 std::string line_of(const fs::path& file) {
   std::ifstream in(file);
   std::string line;

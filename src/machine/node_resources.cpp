@@ -86,9 +86,9 @@ void choose_gpus(const Machine& machine, const Profile& profile, NodeResources& 
   }
 }
 
-/// The cards that the profile names, in its order.
-std::vector<int> named_cards(const Machine& machine, const Profile& profile, Check& check) {
-  std::vector<int> cards;
+/// The NICs that the profile names, in its order.
+std::vector<int> named_nics(const Machine& machine, const Profile& profile, Check& check) {
+  std::vector<int> nics;
   const bool rdma = !profile.devices.empty();
   for (const std::string& name : rdma ? profile.devices : profile.interfaces) {
     const auto found = std::find_if(machine.nics.begin(), machine.nics.end(), [&](const Nic& nic) {
@@ -98,19 +98,18 @@ std::vector<int> named_cards(const Machine& machine, const Profile& profile, Che
       std::vector<std::string> known;
       for (const Nic& nic : machine.nics) known.push_back(nic.name());
       check.error(
-          "there is no network card {}, which the profile names; there are {}: correct network.{} of the "
+          "there is no NIC {}, which the profile names; there are {}: correct network.{} of the "
           "profile",
           name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
           rdma ? "devices" : "interfaces");
       continue;
     }
     if (!found->up)
-      check.error(
-          "network card {} of the profile is down: have it mended, or leave the node out (--exclude={})",
-          name, machine.host);
-    cards.push_back(static_cast<int>(found - machine.nics.begin()));
+      check.error("NIC {} of the profile is down: have it mended, or leave the node out (--exclude={})", name,
+                  machine.host);
+    nics.push_back(static_cast<int>(found - machine.nics.begin()));
   }
-  return cards;
+  return nics;
 }
 
 /// Interfaces that the profile names for TCP alone.
@@ -125,18 +124,18 @@ void check_interfaces(const Machine& machine, const Profile& profile, Check& che
   }
 }
 
-/// The fastest of some cards; those whose rate is not known count as slow as the slowest.
-std::vector<int> fastest(const Machine& machine, const std::vector<int>& cards) {
+/// The fastest of some NICs; those whose rate is not known count as slow as the slowest.
+std::vector<int> fastest(const Machine& machine, const std::vector<int>& nics) {
   double most = 0;
-  for (const int card : cards) most = std::max(most, machine.nics[static_cast<std::size_t>(card)].rate);
+  for (const int index : nics) most = std::max(most, machine.nics[static_cast<std::size_t>(index)].rate);
   std::vector<int> result;
-  for (const int card : cards) {
-    if (machine.nics[static_cast<std::size_t>(card)].rate >= most) result.push_back(card);
+  for (const int index : nics) {
+    if (machine.nics[static_cast<std::size_t>(index)].rate >= most) result.push_back(index);
   }
   return result;
 }
 
-std::vector<int> found_cards(const Machine& machine, const Profile& profile) {
+std::vector<int> found_nics(const Machine& machine, const Profile& profile) {
   std::vector<int> rdma, plain;
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
     const Nic& nic = machine.nics[i];
@@ -154,18 +153,18 @@ std::vector<int> found_cards(const Machine& machine, const Profile& profile) {
   return fastest(machine, plain);
 }
 
-/// Gives each GPU a card, nearest pairs first, none more than `most` GPUs; −1 where none is left.
-std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, const std::vector<int>& cards,
+/// Gives each GPU a NIC, nearest pairs first, none more than `most` GPUs; −1 where none is left.
+std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, const std::vector<int>& nics,
                        std::size_t most) {
   std::vector<int> of_gpu(gpus.size(), -1);
-  std::vector<std::size_t> load(cards.size(), 0);
+  std::vector<std::size_t> load(nics.size(), 0);
   for (int path = 0; path <= static_cast<int>(PathType::system); ++path) {
-    // Rounds of the load, so that GPUs with several cards equally near do not crowd on the first.
+    // Rounds of the load, so that GPUs with several NICs equally near do not crowd on the first.
     for (std::size_t round = 0; round < most; ++round) {
       for (std::size_t g = 0; g < gpus.size(); ++g) {
-        for (std::size_t c = 0; c < cards.size() && of_gpu[g] < 0; ++c) {
+        for (std::size_t c = 0; c < nics.size() && of_gpu[g] < 0; ++c) {
           const PathType found =
-              machine.paths[static_cast<std::size_t>(gpus[g])][static_cast<std::size_t>(cards[c])];
+              machine.paths[static_cast<std::size_t>(gpus[g])][static_cast<std::size_t>(nics[c])];
           if (static_cast<int>(found) != path || load[c] != round) continue;
           of_gpu[g] = static_cast<int>(c);
           ++load[c];
@@ -179,45 +178,41 @@ std::vector<int> match(const Machine& machine, const std::vector<int>& gpus, con
 void choose_cards(const Machine& machine, const Profile& profile, NodeResources& resources, Check& check) {
   const bool named =
       !profile.devices.empty() || (profile.kind == NicKind::ethernet && !profile.interfaces.empty());
-  std::vector<int> cards = named ? named_cards(machine, profile, check) : found_cards(machine, profile);
+  std::vector<int> nics = named ? named_nics(machine, profile, check) : found_nics(machine, profile);
   const std::size_t gpus = resources.gpus.size();
   const std::size_t wanted = profile.nics > 0 ? static_cast<std::size_t>(profile.nics) : gpus;
-  if (!named && gpus > 0 && cards.size() > wanted && wanted >= gpus) {
-    const std::vector<int> of_gpu = match(machine, resources.gpus, cards, 1);
+  if (!named && gpus > 0 && nics.size() > wanted && wanted >= gpus) {
+    const std::vector<int> of_gpu = match(machine, resources.gpus, nics, 1);
     std::vector<int> kept;
     std::set<std::string> left;
-    for (std::size_t c = 0; c < cards.size(); ++c) {
+    for (std::size_t c = 0; c < nics.size(); ++c) {
       if (std::find(of_gpu.begin(), of_gpu.end(), static_cast<int>(c)) != of_gpu.end())
-        kept.push_back(cards[c]);
+        kept.push_back(nics[c]);
       else
-        left.insert(machine.nics[static_cast<std::size_t>(cards[c])].name());
+        left.insert(machine.nics[static_cast<std::size_t>(nics[c])].name());
     }
     check.warning(
-        "{} of {} network cards are taken, the nearest to the GPUs; left are {}: name the compute fabric's "
-        "in the "
+        "{} of {} NICs are taken, the nearest to the GPUs; left are {}: name the compute fabric's in the "
         "profile (network.devices)",
-        kept.size(), cards.size(), fmt::join(left, ", "));
-    cards = kept;
+        kept.size(), nics.size(), fmt::join(left, ", "));
+    nics = kept;
   }
   if (profile.kind != NicKind::ethernet) check_interfaces(machine, profile, check);
-  resources.nics = cards;
-  if (!named)
-    check.count("network cards of the compute fabric", static_cast<int>(cards.size()), profile.nics);
-  for (const int card : cards) {
-    const Nic& nic = machine.nics[static_cast<std::size_t>(card)];
+  resources.nics = nics;
+  if (!named) check.count("NICs of the compute fabric", static_cast<int>(nics.size()), profile.nics);
+  for (const int index : nics) {
+    const Nic& nic = machine.nics[static_cast<std::size_t>(index)];
     if (profile.rate > 0 && nic.rate > 0 && nic.rate < 0.99 * profile.rate)
       check.error(
-          "network card {} runs at {}, but the profile promises {}: have its cable and port looked at, or "
-          "leave "
-          "the node out (--exclude={})",
+          "NIC {} runs at {}, but the profile promises {}: have its cable and port looked at, or leave the "
+          "node out (--exclude={})",
           nic.name(), bits_text(nic.rate), bits_text(profile.rate), machine.host);
     if (profile.kind && *profile.kind != NicKind::ethernet && nic.kind != *profile.kind)
-      check.error(
-          "network card {} speaks {}, but the profile promises {}: take the profile of this node type",
-          nic.name(), name_of(nic.kind), name_of(*profile.kind));
+      check.error("NIC {} speaks {}, but the profile promises {}: take the profile of this node type",
+                  nic.name(), name_of(nic.kind), name_of(*profile.kind));
   }
-  if (gpus == 0 || cards.empty()) return;
-  resources.nic_of = match(machine, resources.gpus, cards, ceil_divide(gpus, cards.size()));
+  if (gpus == 0 || nics.empty()) return;
+  resources.nic_of = match(machine, resources.gpus, nics, ceil_divide(gpus, nics.size()));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace annulus::machine {
 namespace {
 
-/// Cores that ranks may use: allowed by the cgroup and, where processors are given, with one of them.
+/// Cores that ranks may use: allowed by the cgroup and, where CPUs are given, with one of them.
 std::vector<int> usable_cores(const Machine& machine, const std::vector<int>& bound) {
   std::vector<int> usable;
   for (std::size_t i = 0; i < machine.cores.size(); ++i) {
@@ -84,7 +84,7 @@ void place_cores(const Machine& machine, const std::vector<int>& usable, std::ve
   for (RankBinding& rank : ranks) place_memory(machine, rank);
 }
 
-/// How near a card is to a rank: to its GPU, else to the nearest of its cores.
+/// How near a NIC is to a rank: to its GPU, else to the nearest of its cores.
 PathType path_of(const Machine& machine, const NodeResources& resources, const RankBinding& rank,
                  std::size_t index) {
   const auto nic = static_cast<std::size_t>(resources.nics[index]);
@@ -100,7 +100,7 @@ PathType path_of(const Machine& machine, const NodeResources& resources, const R
   return nearest;
 }
 
-/// The card of a rank without a GPU: the nearest, of equally near ones the least used.
+/// The NIC of a rank without a GPU: the nearest, of equally near ones the least used.
 void place_rail(const Machine& machine, const NodeResources& resources, std::vector<int>& load,
                 RankBinding& rank) {
   for (std::size_t i = 0; i < resources.nics.size(); ++i) {
@@ -114,9 +114,9 @@ void place_rail(const Machine& machine, const NodeResources& resources, std::vec
   if (rank.nic >= 0) ++load[static_cast<std::size_t>(rank.nic)];
 }
 
-/// Gives each rank, beside its nearest card, an equal share of those that no rank has yet and that are as
+/// Gives each rank, beside its nearest NIC, an equal share of those that no rank has yet and that are as
 /// near.
-void share_rails(const Machine& machine, const NodeResources& resources, std::vector<RankBinding>& ranks) {
+void share_nics(const Machine& machine, const NodeResources& resources, std::vector<RankBinding>& ranks) {
   std::vector<bool> taken(resources.nics.size(), false);
   for (RankBinding& rank : ranks) {
     if (rank.nic < 0) return;
@@ -156,7 +156,7 @@ std::vector<RankBinding> assign_ranks(const Machine& machine, const NodeResource
       rank.path = path_of(machine, resources, rank, static_cast<std::size_t>(rank.nic));
     }
   }
-  share_rails(machine, resources, ranks);
+  share_nics(machine, resources, ranks);
   return ranks;
 }
 

@@ -57,7 +57,7 @@ void read_network(const Section& section, Profile& profile) {
     profile.devices = section.texts(*node, "devices");
     if (profile.nics == 0) profile.nics = static_cast<int>(profile.devices.size());
     if (profile.nics != std::ssize(profile.devices))
-      section.reject(*node, "network.devices lists {} cards, but network.nics is {}: make them agree",
+      section.reject(*node, "network.devices lists {} NICs, but network.nics is {}: make them agree",
                      profile.devices.size(), profile.nics);
   }
   if (const toml::node* node = section.find("interfaces"))
@@ -71,7 +71,7 @@ void read_network(const Section& section, Profile& profile) {
   if (profile.kind == NicKind::ethernet && !profile.devices.empty())
     section.reject(*section.find("devices"),
                    "network.devices names RDMA devices, which kind = \"ethernet\" has not: "
-                   "name its cards in network.interfaces");
+                   "name its NICs in network.interfaces");
 }
 
 bool is_variable(std::string_view name) {

@@ -19,7 +19,7 @@ using detail::AdamWChunk;
 // Enough work for a team to hide its start, few enough elements that teams share a small model evenly.
 constexpr std::int64_t chunk_size = 4096;
 
-// The numbers of one update, computed in double and rounded once.
+// The numbers of one step, computed in double and rounded once.
 struct Coefficients {
   float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
   float step_size;          // lr / (1 - beta1^t)
@@ -48,8 +48,7 @@ std::vector<AdamWChunk> cut(std::int64_t size, std::span<const ParameterRange> r
   for (const ParameterRange& range : ranges) {
     require(range.begin == covered && range.end >= range.begin && range.end <= size,
             "AdamW: the parameter range [{}, {}) does not continue at {} within {} elements: ranges cover "
-            "the buffer in "
-            "order without gap or overlap",
+            "the buffer in order without gap or overlap",
             range.begin, range.end, covered, size);
     // Cuts at multiples of the size, so that most chunks start at a multiple of a pack's width.
     for (std::int64_t begin = range.begin, end = 0; begin < range.end; begin = end) {

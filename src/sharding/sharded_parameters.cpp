@@ -177,7 +177,7 @@ void ShardedParameters<Exec, T>::gather_all(const Exec& exec) {
   if (!holds_weights()) return;
   for (int unit = 0; unit < partition_.units(); ++unit) {
     Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-    wait(unit, gathered);  // of an update before, if nobody asked for it
+    wait(unit, gathered);  // of an earlier optimizer step, if nobody asked for it
     start_gather(exec, unit, gathered);
   }
 }

@@ -118,8 +118,9 @@ class Chooser {
       }
       if (memory_limit_ && candidate.buffer_bytes > *memory_limit_) {
         entry.too_large = true;
-        candidate.reason = fmt::format("its exchange buffers have {} bytes a rank, more than the limit of {}",
-                                       candidate.buffer_bytes, *memory_limit_);
+        candidate.reason =
+            fmt::format("its exchange buffers have {} bytes per rank, more than the limit of {}",
+                        candidate.buffer_bytes, *memory_limit_);
       } else {
         candidate.seconds = seconds;
       }

@@ -339,7 +339,7 @@ void Config::check() const {
   if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
   if (!any_layout) Layout::parse(attention.layout, "attention.layout");
   require(any_schedule || any_layout || attention.cluster.empty(),
-          "attention.cluster = '{}' is of use where something is chosen: set attention.schedule or "
+          "attention.cluster = '{}' has no effect without auto: set attention.schedule or "
           "attention.layout to auto, or leave it out",
           attention.cluster);
 }

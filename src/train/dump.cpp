@@ -10,11 +10,10 @@ namespace annulus::train {
 void Dump::check(std::int64_t first, std::int64_t last, bool writes) {
   if (request_.file.empty()) return;
   if (request_.step == 0) request_.step = first;
-  require(
-      request_.step >= first && request_.step <= last,
-      "--dump-step {}: this run makes the updates {} to {}: name one of these, raise train.steps, or start "
-      "from an earlier checkpoint (--resume)",
-      request_.step, first, last);
+  require(request_.step >= first && request_.step <= last,
+          "--dump-step {}: this run makes optimizer steps {} to {}: name one of these, raise train.steps, or "
+          "start from an earlier checkpoint (--resume)",
+          request_.step, first, last);
   if (writes) io::require_writable(request_.file);
 }
 
@@ -37,7 +36,7 @@ StepResult Dump::record(comm::Communicator& world, const Config& config, const L
       },
       [&](trace::Recorder& recorder) { result = update(recorder); });
   if (world.rank() == 0)
-    spdlog::info("the tensors of step {} are in {}", request_.step, request_.file.string());
+    spdlog::info("the tensors of optimizer step {} are in {}", request_.step, request_.file.string());
   return result;
 }
 

@@ -17,7 +17,7 @@ struct Hooks {
   comm::Facts program = comm::program_facts();
   std::optional<comm::Facts> hardware;  ///< in the place of the processor; without it what the machine says
   MakePlan make_plan;                   ///< in the place of plan::make_plan; without it that
-  /// Called behind each update, before anything looks at its result, with what this rank itself holds
+  /// Called after each optimizer step, before anything looks at its result, with what this rank itself holds
   /// (ModelState::held_buffers).
   std::function<void(std::int64_t step, const Buffers&)> updated;
 };

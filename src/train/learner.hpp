@@ -46,12 +46,11 @@ class Learner {
   virtual std::vector<Copies> copies() = 0;
   virtual Buffers held_buffers() = 0;
 
-  /// One update at `learning_rate` from these sequences, the micro-batches of this rank, as number `step`
-  /// (from 1). Collective.
-  /// Throws Error on every rank, before the update, when loss or gradient is not finite on any; for a
-  /// gradient it names the rank that made it and the tensor. What all ranks share and what this one has seen
-  /// of the step; the device is idle on return. `recorder`, unless null, gets parameters, tokens, what the
-  /// model computes, and gradients (docs/formats/tensor-dump.md).
+  /// One optimizer step at `learning_rate` from these sequences, the micro-batches of this rank, as number
+  /// `step` (from 1). Collective. Throws Error on every rank, before parameters change, when loss or gradient
+  /// is not finite on any; for a gradient it names the rank that made it and the tensor. What all ranks share
+  /// and what this one has seen of the step; the device is idle on return. `recorder`, unless null, gets
+  /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md).
   virtual StepResult update(std::int64_t step, double learning_rate,
                             std::span<const data::Sequence> sequences, trace::Recorder* recorder) = 0;
 };

@@ -120,7 +120,7 @@ class LearnerOn final : public Learner {
     });
   }
 
-  // What this rank reads of a sequence, the `micro_batch`-th of its group in this update.
+  // What this rank reads of a sequence, the `micro_batch`-th of its group in this optimizer step.
   void record(trace::Recorder& recorder, const data::Sequence& sequence, std::int64_t micro_batch) const {
     const auto ids = [](const std::vector<std::int32_t>& of) {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
@@ -146,22 +146,22 @@ class LearnerOn final : public Learner {
     return sums;
   }
 
-  // Loss and operations of the whole update.
+  // Loss and operations of the whole optimizer step.
   void share(const Sums& mine, StepResult& result) const {
     std::array<double, 2> sums{mine.loss, mine.pairs / context_.size()};
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
-        model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, update_tokens());
+        model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, step_tokens());
   }
 
-  std::int64_t update_tokens() const {
+  std::int64_t step_tokens() const {
     return world_.size() / context_.size() * config_.train.micro_batches * config_.data.sequence_length;
   }
 
   static constexpr const char* not_finite_advice =
-      "No update was made and the checkpoints are as they were: branch off an earlier one with a lower "
-      "train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
+      "The parameters were not changed and the checkpoints are as they were: branch off an earlier one with "
+      "a lower train.lr, a longer train.warmup_steps or a smaller train.clip_norm (--resume FILE --set "
       "run.folder=NEW), and look at the data of this step";
 
   // Ends the run on all ranks when any of them saw a number that is not finite.
@@ -169,8 +169,8 @@ class LearnerOn final : public Learner {
     const std::int32_t first =
         world_.all_reduce_value<std::int32_t>(finite ? world_.size() : world_.rank(), comm::ReduceOp::min);
     if (first == world_.size()) return;
-    fail("the {} of step {} is not finite; rank {} is the lowest that saw it. {}", what, step, first,
-         not_finite_advice);
+    fail("the {} of optimizer step {} is not finite; rank {} is the lowest that saw it. {}", what, step,
+         first, not_finite_advice);
   }
 
   // The same for the gradients that ranks have made. What is not finite spreads over the ranks of a group
@@ -181,7 +181,7 @@ class LearnerOn final : public Learner {
     world_.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
     const auto first = std::ranges::max_element(all);
     if (*first < 0) return;
-    fail("the gradient of {} of step {} is not finite; rank {} was the first to meet it. {}",
+    fail("the gradient of {} of optimizer step {} is not finite; rank {} was the first to meet it. {}",
          map().at(*first).name, step, first - all.begin(), not_finite_advice);
   }
 

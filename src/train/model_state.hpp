@@ -38,13 +38,13 @@ class ModelState {
   /// What a checkpoint keeps: calls `work` on rank 0 with buffers of the whole model (map.size()). The other
   /// ranks return when it has returned or thrown; what it throws is thrown on rank 0.
   virtual void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) = 0;
-  /// `work` has filled the buffers with the state after `steps` updates: every rank goes on from it.
+  /// `work` has filled the buffers with the state after `steps` optimizer steps: every rank resumes from it.
   virtual void restored(const Exec& exec, std::int64_t steps) = 0;
 
-  /// What the model asks for weights and gives its gradients to, sequence by sequence of an update.
+  /// What the model asks for weights and gives its gradients to, sequence by sequence of an optimizer step.
   virtual model::ParameterAccess<Exec, T>& access() = 0;
 
-  /// An update: forget_gradients, the sequences, reduce_gradients, measure, update.
+  /// An optimizer step: forget_gradients, the sequences, reduce_gradients, measure, update.
   virtual void forget_gradients(const Exec& exec) = 0;
   /// Sums over all ranks, in rank order.
   virtual void reduce_gradients(const Exec& exec) = 0;

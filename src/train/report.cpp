@@ -16,8 +16,8 @@ namespace annulus::train {
 
 namespace {
 
-// Losses that an outcome tells: means over so many updates at either end.
-constexpr std::size_t averaged_updates = 10;
+// An outcome has mean losses, over so many optimizer steps at either end.
+constexpr std::size_t averaged_steps = 10;
 
 double mean(const std::deque<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
@@ -72,10 +72,10 @@ void take_maxima(comm::Communicator& world, StepResult& result) {
 }
 
 void Tally::add(const StepResult& result) {
-  if (first_losses_.size() < averaged_updates) first_losses_.push_back(result.loss);
+  if (first_losses_.size() < averaged_steps) first_losses_.push_back(result.loss);
   last_losses_.push_back(result.loss);
-  if (last_losses_.size() > averaged_updates) last_losses_.pop_front();
-  if (updates_++ > 0) {
+  if (last_losses_.size() > averaged_steps) last_losses_.pop_front();
+  if (steps_++ > 0) {
     tokens_ += result.tokens;
     seconds_ += result.seconds;
     flops_ += result.flops;
@@ -83,8 +83,8 @@ void Tally::add(const StepResult& result) {
   last_ = result;
 }
 
-double Tally::seconds_per_update() const {
-  return updates_ > 1 ? seconds_ / double(updates_ - 1) : last_.seconds;
+double Tally::seconds_per_step() const {
+  return steps_ > 1 ? seconds_ / double(steps_ - 1) : last_.seconds;
 }
 
 void Tally::write(Outcome& outcome, int ranks) const {
@@ -134,13 +134,13 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
   if (before && before->learning_rate() != next) {
     const optim::LearningRateSchedule last = before->learning_rate();
     notes.push_back(fmt::format(
-        "the learning rate takes another curve: {} instead of {}; update {} runs at {:.3g} instead "
+        "the learning rate takes another curve: {} instead of {}; optimizer step {} runs at {:.3g} instead "
         "of {:.3g}",
         curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
   }
   if (now.train.steps > next.total_steps && step < now.train.steps)
     notes.push_back(fmt::format(
-        "the learning rate is at train.min_lr = {} from update {} (train.schedule_steps) on, up to "
+        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) on, up to "
         "the last, {} (train.steps)",
         next.minimum, next.total_steps, now.train.steps));
   return notes;
@@ -150,7 +150,7 @@ std::string progress_line(const StepResult& result, const ReportOptions& options
                           std::int64_t steps, double seconds_per_step) {
   const double tflops = result.tflops(options.ranks);
   std::string rate =
-      fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s a rank", result.tokens_per_second(), tflops);
+      fmt::format("{:.0f} tokens/s  {:.3g} TFLOP/s per rank", result.tokens_per_second(), tflops);
   if (options.peak_tflops > 0) rate += fmt::format(" (MFU {:.1f}%)", 100 * tflops / options.peak_tflops);
   return fmt::format("step {}/{}  loss {:.4f}  {}  grad norm {:.3f}  lr {:.2e}  ETA {}", step, steps,
                      result.loss, rate, result.gradient_norm, result.learning_rate,

@@ -14,10 +14,10 @@
 
 namespace annulus::train {
 
-/// What one update found; docs/formats/metrics.md defines each number.
+/// What one optimizer step found; docs/formats/metrics.md defines each number.
 struct StepResult {
   double loss = 0;           ///< nats per token
-  std::int64_t tokens = 0;   ///< of this update, all data-parallel groups together
+  std::int64_t tokens = 0;   ///< of this optimizer step, all data-parallel groups together
   std::int64_t targets = 0;  ///< of them, those that count in the loss
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
@@ -42,20 +42,20 @@ PeakMemory peak_memory();
 /// stop_signal and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
-/// What a run sums up of its updates.
+/// What a run sums up of its optimizer steps.
 class Tally {
  public:
   void add(const StepResult& result);
 
-  /// Of the updates but the first, which warms up; of this one while it is the only one.
-  double seconds_per_update() const;
+  /// Of the steps but the first, which warms up; of this one while it is the only one.
+  double seconds_per_step() const;
 
   /// Losses, rates and memory, for `ranks` ranks.
   void write(Outcome& outcome, int ranks) const;
 
  private:
   std::deque<double> first_losses_, last_losses_;
-  std::int64_t updates_ = 0, tokens_ = 0;  // tokens, seconds and operations: of updates but the first
+  std::int64_t steps_ = 0, tokens_ = 0;  // tokens, seconds and operations: of steps but the first
   double seconds_ = 0, flops_ = 0;
   StepResult last_;
 };
@@ -70,9 +70,9 @@ struct ReportOptions {
 nlohmann::json metrics_record(const StepResult& result, const ReportOptions& options, std::int64_t step,
                               std::int64_t tokens_so_far, std::int64_t epoch);
 
-/// What the log says of the learning rate when a run starts after `step` updates: that its curve differs from
-/// that of `before`, the configuration of the checkpoint that it goes on from, and where it ends before
-/// train.steps. One line each. `now` knows its train.schedule_steps.
+/// What the log says of the learning rate when a run starts after `step` optimizer steps: that its curve
+/// differs from that of `before`, the configuration of the checkpoint that it goes on from, and where it ends
+/// before train.steps. One line each. `now` knows its train.schedule_steps.
 std::vector<std::string> learning_rate_notes(const std::optional<Config>& before, const Config& now,
                                              std::int64_t step);
 

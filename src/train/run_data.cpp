@@ -112,10 +112,11 @@ bool DataVerification::complete(std::int64_t first, std::int64_t last) const {
         world_,
         problem.empty() || last < first
             ? problem
-            : fmt::format("{}. The updates {} to {} of this run, and checkpoints of them, may have learned "
-                          "from it: with the shard mended, branch off an earlier checkpoint (--resume FILE "
-                          "--set run.folder=NEW), or accept that and run the same command again",
-                          problem, first, last));
+            : fmt::format(
+                  "{}. Optimizer steps {} to {} of this run, and checkpoints of them, may have learned "
+                  "from it: with the shard mended, branch off an earlier checkpoint (--resume FILE "
+                  "--set run.folder=NEW), or accept that and run the same command again",
+                  problem, first, last));
   return worst == compared;
 }
 

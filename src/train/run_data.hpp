@@ -33,8 +33,8 @@ class DataVerification {
   bool found_damage() const { return !shards_.problem().empty(); }
 
   /// True when every rank has compared all its shards. Throws Error on all ranks where one has found a
-  /// damaged shard, naming it and, as what may have learned from it, the updates `first` to `last` that this
-  /// run has made. Collective.
+  /// damaged shard, naming it and, as what may have learned from it, the optimizer steps `first` to `last`
+  /// that this run has made. Collective.
   bool complete(std::int64_t first, std::int64_t last) const;
 
  private:

@@ -76,7 +76,7 @@ RunFolder::RunFolder(Config config, const ResumePolicy& resume)
     const bool branch = resume.kind == ResumePolicy::Kind::file && checkpoints_.steps().empty();
     require_compatible(branch ? Continuation::branch : Continuation::same_run);
   }
-  // The learning rate goes on along the curve that it is on, however many updates are asked for.
+  // The learning rate stays on its curve, however many optimizer steps train.steps asks for.
   config_.train.schedule_steps =
       config_.train.schedule_steps == 0 && before_ ? before_->schedule_steps() : config_.schedule_steps();
   config_.check();
@@ -100,8 +100,8 @@ void RunFolder::find_checkpoint(const ResumePolicy& resume) {
       resume_from_.emplace(resume.checkpoint);
       const std::int64_t step = resume_from_->progress().step;
       require(steps.empty() || steps.back() <= step,
-              "--resume {}: run.folder = '{}' holds later checkpoints (up to step {}), which would be mixed "
-              "with those of the new run: choose another run.folder, or remove them",
+              "--resume {}: run.folder = '{}' holds later checkpoints (up to optimizer step {}), which would "
+              "be mixed with those of the new run: choose another run.folder, or remove them",
               resume.checkpoint.string(), folder_.string(), steps.empty() ? 0 : steps.back());
   }
 }

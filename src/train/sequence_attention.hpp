@@ -32,7 +32,7 @@ attention::Kernel kernel_of(const Config& config) {
 }
 
 /// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
-/// of a sequence change them: wrong plans end the run before the update that they are for.
+/// of a sequence change them: wrong plans end the run before the optimizer step that they are for.
 template <class Exec, class T>
 class SequenceAttention {
  public:

@@ -42,7 +42,7 @@ class Run {
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
     dump_.check(progress_.step + 1, config_.train.steps, folder_.has_value());
-    check_replicas("before the first update");
+    check_replicas("before the first optimizer step");
   }
 
   Outcome run() {
@@ -64,9 +64,9 @@ class Run {
       const bool due =
           last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
       if (due || (every > 0 && progress_.step % every == 0))
-        check_replicas(fmt::format("after update {}", progress_.step));
+        check_replicas(fmt::format("after optimizer step {}", progress_.step));
       tally.add(result);
-      report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_update());
+      report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_step());
       outcome.stop_signal = result.stop_signal;
       if (due) {
         outcome.last_save_failed = !save();
@@ -97,15 +97,16 @@ class Run {
           "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
           "that");
     if (outcome.last_step == outcome.first_step)
-      spdlog::info("nothing was left to do: {} updates are made, train.steps = {} asks for no more",
-                   outcome.last_step, config_.train.steps);
+      spdlog::info(
+          "nothing to do: {} of train.steps = {} optimizer steps are done (raise train.steps to go further)",
+          outcome.last_step, config_.train.steps);
     else if (outcome.last_save_failed)
       spdlog::error(
-          "the state after step {} could not be saved (see above); the last good checkpoint is {}: make room "
-          "and run the same command again",
+          "the state after optimizer step {} could not be saved (see above); the last good checkpoint is {}: "
+          "make room and run the same command again",
           outcome.last_step, outcome.last_checkpoint.empty() ? "none" : outcome.last_checkpoint);
     else if (outcome.stop_signal != 0)
-      spdlog::info("stopped by {} after step {}: the same command goes on from there",
+      spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
                    signal_name(outcome.stop_signal), outcome.last_step);
   }
 
@@ -146,7 +147,7 @@ class Run {
       require(progress_.data_fingerprint == dataset_->fingerprint(),
               "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
               "or start anew in another run.folder");
-      require_same_update();
+      require_same_batch();
       learner_->restored(progress_.step);
       resumed_ = true;
     } else {
@@ -173,14 +174,14 @@ class Run {
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
-  // The same updates can be shared out among other numbers of ranks, but they must stay the same.
-  void require_same_update() const {
-    require(
-        progress_.global_batch_size == global_batch_size(),
-        "an update of the checkpoint's run reads {} sequences, one of this run {} ({} data-parallel groups "
-        "of train.micro_batches = {}): start another number of ranks, or change train.micro_batches or "
-        "parallel.context",
-        progress_.global_batch_size, global_batch_size(), groups_.data_groups, config_.train.micro_batches);
+  // Another number of ranks may share an optimizer step, but the step must read as many sequences.
+  void require_same_batch() const {
+    require(progress_.global_batch_size == global_batch_size(),
+            "an optimizer step of the checkpoint's run reads {} sequences, one of this run {} ({} "
+            "data-parallel groups of train.micro_batches = {}): start another number of ranks, or change "
+            "train.micro_batches or parallel.context",
+            progress_.global_batch_size, global_batch_size(), groups_.data_groups,
+            config_.train.micro_batches);
   }
 
   void broadcast_progress() {
@@ -203,7 +204,7 @@ class Run {
     const Region region("annulus::train::step");
     const Kokkos::Timer timer;
     const std::int64_t step = progress_.step + 1;
-    const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("update {}", step));
+    const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("optimizer step {}", step));
     const std::vector<data::Sequence> sequences = next_sequences();
     StepResult result =
         dump_.is_of(step)
@@ -233,21 +234,22 @@ class Run {
     return sequences;
   }
 
-  void report(const StepResult& result, bool first, double seconds_per_update) {
+  void report(const StepResult& result, bool first, double seconds_per_step) {
     if (!folder_) return;
     const ReportOptions options{world_.size(), config_.run.peak_tflops};
     folder_->write_metrics(metrics_record(result, options, progress_.step, progress_.step * result.tokens,
                                           progress_.stream.epoch));
     if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
       spdlog::info("{}",
-                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_update));
+                   progress_line(result, options, progress_.step, config_.train.steps, seconds_per_step));
   }
 
   // False, on every rank, when the checkpoint could not be written: training goes on without it.
   bool save() {
     const Region region("annulus::train::save");
     const comm::Watchdog::ActivityScope activity(
-        world_.watchdog(), fmt::format("the checkpoint of update {}, which rank 0 writes", progress_.step),
+        world_.watchdog(),
+        fmt::format("the checkpoint of optimizer step {}, which rank 0 writes", progress_.step),
         config_.file_stall_timeout());
     std::int32_t saved = 1;
     learner_->with_whole_buffers([&](const Buffers& whole) {
@@ -256,8 +258,8 @@ class Run {
         folder_->checkpoints().save(learner_->map(), progress_, whole);
         spdlog::info("saved {}", file.string());
       } catch (const std::exception& error) {
-        spdlog::error("the checkpoint of step {} was not saved, training goes on: {}", progress_.step,
-                      error.what());
+        spdlog::error("the checkpoint of optimizer step {} was not saved, training goes on: {}",
+                      progress_.step, error.what());
         saved = 0;
       }
     });
@@ -288,7 +290,8 @@ class Run {
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
                    plans.layout().to_string());
     if (resumed_)
-      spdlog::info("going on after step {} of {}", progress_.step, folder_->resume_from()->file().string());
+      spdlog::info("resumed after optimizer step {} from {}", progress_.step,
+                   folder_->resume_from()->file().string());
     for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
       spdlog::info("{}", note);
   }

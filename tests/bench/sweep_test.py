@@ -171,7 +171,7 @@ class Sweep(support.InFolder):
             self.assertEqual((case["config"]["pass"], case["config"]["warm_up"]), ("forward", 0))
         self.assertEqual([row["pass"] for row in self.rows()], ["forward"] * 4)
         with open(self.path("x.html")) as file:
-            self.assertIn("24 tokens a rank", file.read())
+            self.assertIn("24 tokens per rank", file.read())
 
     def test_bytes_between_nodes(self):
         _, report = self.sweep(["--heads", 2, "--head-dim", 16, "--tokens", 32, "--mask", "full", "--layout", "contiguous",

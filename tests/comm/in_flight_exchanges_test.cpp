@@ -29,14 +29,14 @@ class HandProgress final : public InFlightExchanges::StreamProgress {
   const Stream& stream_;
 };
 
-class FlightsTest : public testing::Test {
+class InFlightExchangesTest : public testing::Test {
  protected:
-  void add(int number, const Stream& stream, const std::string& what, Watchdog::Limit limit = 10s) {
+  void add(int number, const Stream& stream, const std::string& what, Watchdog::Timeout timeout = 10s) {
     in_flight_.add(
         number, {std::make_unique<HandProgress>(stream),
                  [what](const Watchdog::Wait* wait) { return what + ": " + wait->to_string(); },
                  {{.receive = true, .index = 0, .peer = 1, .world_peer = 3, .channel = number, .bytes = 64}},
-                 limit});
+                 timeout});
   }
 
   std::string error_;
@@ -45,7 +45,7 @@ class FlightsTest : public testing::Test {
   const Clock::time_point start_ = Clock::now();
 };
 
-TEST_F(FlightsTest, WaitsOnlyFromTheMomentOnAtWhichTheRankItselfIsReady) {
+TEST_F(InFlightExchangesTest, WaitsOnlyFromTheMomentOnAtWhichTheRankItselfIsReady) {
   Stream stream;
   add(0, stream, "step 1");
   EXPECT_EQ(in_flight_.poll(start_), "");
@@ -56,7 +56,7 @@ TEST_F(FlightsTest, WaitsOnlyFromTheMomentOnAtWhichTheRankItselfIsReady) {
   in_flight_.poll(start_ + 1h);
   EXPECT_EQ(in_flight_.longest_wait(start_ + 1h + 4s), 4);
   EXPECT_EQ(in_flight_.exceeded(start_ + 1h + 10s), std::nullopt);
-  EXPECT_EQ(in_flight_.exceeded(start_ + 1h + 11s), Watchdog::Limit(10s));
+  EXPECT_EQ(in_flight_.exceeded(start_ + 1h + 11s), Watchdog::Timeout(10s));
   EXPECT_EQ(in_flight_.describe(start_ + 1h + 11s),
             "step 1: has waited 11.0 s for 64 bytes from rank 3 on channel 0");
   stream.done = true;
@@ -67,7 +67,7 @@ TEST_F(FlightsTest, WaitsOnlyFromTheMomentOnAtWhichTheRankItselfIsReady) {
 
 // The exchanges of a stream follow one another: the second does not wait for others before the first has
 // ended.
-TEST_F(FlightsTest, TheFirstOfALaneIsTheOneThatWaits) {
+TEST_F(InFlightExchangesTest, TheFirstOfALaneIsTheOneThatWaits) {
   Stream first{true, false}, second{true, false};
   add(0, first, "step 1");
   add(0, second, "step 2");
@@ -77,10 +77,10 @@ TEST_F(FlightsTest, TheFirstOfALaneIsTheOneThatWaits) {
   in_flight_.poll(start_ + 5s);
   EXPECT_THAT(in_flight_.describe(start_ + 7s), HasSubstr("step 2: has waited 2.0 s"));
   EXPECT_EQ(in_flight_.exceeded(start_ + 14s), std::nullopt);
-  EXPECT_EQ(in_flight_.exceeded(start_ + 16s), Watchdog::Limit(10s));
+  EXPECT_EQ(in_flight_.exceeded(start_ + 16s), Watchdog::Timeout(10s));
 }
 
-TEST_F(FlightsTest, OfSeveralLanesTheOldestIsTold) {
+TEST_F(InFlightExchangesTest, OfSeveralStreamsTheOldestIsTold) {
   Stream slow{true, false}, fast{true, false};
   add(1, slow, "gradients");
   in_flight_.poll(start_);
@@ -93,7 +93,7 @@ TEST_F(FlightsTest, OfSeveralLanesTheOldestIsTold) {
 }
 
 // A stream that goes on is never late, however long it has something under way.
-TEST_F(FlightsTest, EveryExchangeHasItsOwnClock) {
+TEST_F(InFlightExchangesTest, EveryExchangeHasItsOwnClock) {
   std::vector<Stream> streams(100, Stream{true, false});
   for (std::size_t i = 0; i < streams.size(); ++i) {
     add(0, streams[i], "step");
@@ -104,7 +104,7 @@ TEST_F(FlightsTest, EveryExchangeHasItsOwnClock) {
 }
 
 // Where nobody looks, what has retired goes when the next one is added: the clock of a later one starts anew.
-TEST_F(FlightsTest, LaunchingTakesOutWhatHasLanded) {
+TEST_F(InFlightExchangesTest, LaunchingTakesOutWhatHasLanded) {
   Stream first{true, false}, second{true, false};
   add(0, first, "step 1");
   in_flight_.poll(start_);
@@ -115,15 +115,15 @@ TEST_F(FlightsTest, LaunchingTakesOutWhatHasLanded) {
   EXPECT_THAT(in_flight_.describe(start_ + 21s), HasSubstr("step 2: has waited 1.0 s"));
 }
 
-TEST_F(FlightsTest, WithoutALimitItIsToldAndNeverExceeded) {
+TEST_F(InFlightExchangesTest, WithoutALimitItIsToldAndNeverExceeded) {
   Stream stream{true, false};
-  add(0, stream, "step 1", Watchdog::Limit(0));
+  add(0, stream, "step 1", Watchdog::Timeout(0));
   in_flight_.poll(start_);
   EXPECT_EQ(in_flight_.exceeded(start_ + 100h), std::nullopt);
   EXPECT_EQ(in_flight_.longest_wait(start_ + 1h), 3600);
 }
 
-TEST_F(FlightsTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
+TEST_F(InFlightExchangesTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
   Stream stream{true, false};
   add(0, stream, "step 1");
   in_flight_.poll(start_);
@@ -133,34 +133,34 @@ TEST_F(FlightsTest, TimeInWhichTheProcessStoodStillDoesNotCount) {
 }
 
 // What the watchdog's thread sees through the rank's Watchdog.
-TEST_F(FlightsTest, TheWatchCountsAndTellsThem) {
+TEST_F(InFlightExchangesTest, TheWatchCountsAndTellsThem) {
   Watchdog watchdog;
   watchdog.add(&in_flight_);
   Stream stream{true, false};
   Watchdog::Describe note;
   {
-    const Watchdog::ActivityScope update(&watchdog, "update 17");
+    const Watchdog::ActivityScope step(&watchdog, "optimizer step 17");
     const Watchdog::ActivityScope pass(
         &watchdog, [](const Watchdog::Wait*) { return std::string("ring forward"); }, {},
         [] {
           return [](const Watchdog::Wait* wait) { return "ring forward, step 2, " + wait->to_string(); };
         });
     note = watchdog.note();
-    EXPECT_EQ(watchdog.describe(), "update 17, ring forward");
+    EXPECT_EQ(watchdog.describe(), "optimizer step 17, ring forward");
   }
   in_flight_.add(0, {std::make_unique<HandProgress>(stream), note, {}, 10ms});
   EXPECT_EQ(watchdog.describe(), "waits for nobody");
   EXPECT_EQ(watchdog.poll(), "");
   EXPECT_EQ(watchdog.exceeded(), std::nullopt);
   watchdog.exclude_suspended_time(Clock::now(), Clock::now() - 2s);  // two seconds more
-  EXPECT_EQ(watchdog.exceeded(), Watchdog::Limit(10ms));
+  EXPECT_EQ(watchdog.exceeded(), Watchdog::Timeout(10ms));
   EXPECT_GT(watchdog.longest_wait(), 1.9);
   EXPECT_THAT(watchdog.describe(),
-              testing::MatchesRegex("update 17, ring forward, step 2, has waited 2\\.[0-9] s"));
+              testing::MatchesRegex("optimizer step 17, ring forward, step 2, has waited 2\\.[0-9] s"));
   {
     const Watchdog::ActivityScope reading(&watchdog, "reads a file");
     EXPECT_THAT(watchdog.describe(),
-                testing::StartsWith("reads a file; its device: update 17, ring forward, step 2"));
+                testing::StartsWith("reads a file; its device: optimizer step 17, ring forward, step 2"));
   }
   watchdog.abort();
   EXPECT_EQ(ended_, 1);

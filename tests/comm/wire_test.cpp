@@ -182,7 +182,7 @@ TEST(Wire, WaitingHasALimit) {
                    const int peer = 1 - comm.rank();
                    suite::exchange_one(comm, {&byte, 1, peer}, {&byte, 1, peer}, 2).wait();
                  },
-                 {.wait_limit = std::chrono::milliseconds(50), .wire = &wire});
+                 {.wait_timeout = std::chrono::milliseconds(50), .wire = &wire});
   });
   EXPECT_THAT(text, HasSubstr("has waited 50 ms for 1 bytes from rank"));
   EXPECT_THAT(text, HasSubstr("the emulated link has not carried it yet"));

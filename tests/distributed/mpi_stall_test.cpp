@@ -18,15 +18,15 @@ using ::testing::Not;
 void expect_reports(const Outcome& outcome) {
   for (const char* rank : {"0", "2"})
     EXPECT_THAT(outcome.output, ContainsRegex(std::string("annulus: rank ") + rank +
-                                              ": .*ring backward, in step [0-4] of 0 to 4, "));
+                                              ": .*ring backward, in plan step [0-4] of 0 to 4, "));
   EXPECT_THAT(outcome.output, HasSubstr("stalled: ring backward"));
   EXPECT_THAT(outcome.output, HasSubstr("the run ends because a wait has taken longer than 1 s"));
 }
 
 constexpr double soon = 20;  // seconds, start of the job included, on a busy machine
 
-Outcome run_job(const std::string& how, int limit) {
-  return run_stall_job(how, limit, 3, "mpi");
+Outcome run_job(const std::string& how, int timeout) {
+  return run_stall_job(how, timeout, 3, "mpi");
 }
 
 TEST(MpiStall, WithoutAStallAllEndsWell) {
@@ -38,24 +38,24 @@ TEST(MpiStall, WithoutAStallAllEndsWell) {
 // A rank that computes for ever, asleep or awake, still says so itself.
 TEST(MpiStall, RankThatComputesForEver) {
   for (const char* how : {"sleep", "loop"}) {
-    const Outcome outcome = run_job(how, limit_ms);
+    const Outcome outcome = run_job(how, timeout_ms);
     EXPECT_EQ(outcome.status, 1) << outcome.output;
     EXPECT_LT(outcome.seconds, soon);
     expect_reports(outcome);
     EXPECT_THAT(outcome.output,
-                ContainsRegex("rank 1: rank [02] has stalled; this rank: ring backward, in step "
+                ContainsRegex("rank 1: rank [02] has stalled; this rank: ring backward, in plan step "
                               "1 of 0 to 4, computes since [1-9]"));
     EXPECT_THAT(
         outcome.output,
         ContainsRegex("dk, dv of shard 0, rows \\[0, 32\\), heads \\[0, 2\\) from rank 1, which sends it in "
-                      "step 2; rank 1 was last heard of in step 1"));
+                      "plan step 2; rank 1 was last heard of in plan step 1"));
     EXPECT_THAT(outcome.output, Not(HasSubstr("no answer")));
   }
 }
 
 // A stopped process cannot speak; rank 2, which computes, can.
 TEST(MpiStall, RankThatIsStopped) {
-  const Outcome outcome = run_job("stop", limit_ms);
+  const Outcome outcome = run_job("stop", timeout_ms);
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   EXPECT_LT(outcome.seconds, soon);
   expect_reports(outcome);
@@ -64,7 +64,7 @@ TEST(MpiStall, RankThatIsStopped) {
   EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1: killed, stopped or out of reach"));
 }
 
-// mpirun ends the job long before the limit: the survivors say what they were waiting for.
+// mpirun ends the job long before the timeout: the survivors say what they were waiting for.
 TEST(MpiStall, RankThatIsLost) {
   for (const char* how : {"kill", "exit"}) {
     const Outcome outcome = run_job(how, never_reached_ms);
@@ -72,36 +72,36 @@ TEST(MpiStall, RankThatIsLost) {
     EXPECT_NE(outcome.status, 124) << "timed out";
     EXPECT_LT(outcome.seconds, soon);
     EXPECT_THAT(outcome.output,
-                ContainsRegex("annulus: rank [02]: asked to end .SIGTERM: .*: ring backward, in step "
+                ContainsRegex("annulus: rank [02]: asked to end .SIGTERM: .*: ring backward, in plan step "
                               "[0-4] of 0 to 4, has waited .* rank 1"));
   }
 }
 
 TEST(MpiStall, RankThatLeavesEarly) {
-  const Outcome outcome = run_job("leave", limit_ms);
+  const Outcome outcome = run_job("leave", timeout_ms);
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   EXPECT_LT(outcome.seconds, soon);
   EXPECT_THAT(outcome.output, ContainsRegex("rank 1: .*the end of the program: has waited"));
-  EXPECT_THAT(outcome.output, ContainsRegex("rank 0: .*an all_gather of 16 bytes a rank: has waited"));
+  EXPECT_THAT(outcome.output, ContainsRegex("rank 0: .*an all_gather of 16 bytes per rank: has waited"));
 }
 
 TEST(MpiStall, RankThatIsMissingInACollective) {
-  const Outcome outcome = run_job("collective", limit_ms);
+  const Outcome outcome = run_job("collective", timeout_ms);
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   EXPECT_LT(outcome.seconds, soon);
   EXPECT_THAT(outcome.output, ContainsRegex("an all_reduce of 65536 f32: has waited .* bytes from rank 1"));
   EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1"));
 }
 
-TEST(MpiStall, AScopeMaySetALongerLimit) {
-  const Outcome outcome = run_job("patience", limit_ms);
+TEST(MpiStall, AScopeMaySetALongerTimeout) {
+  const Outcome outcome = run_job("patience", timeout_ms);
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.output, "");
 }
 
 // A rank with an error of its own is not lost: its line is the only one.
 TEST(MpiStall, RankThatFailsSpeaksAlone) {
-  const Outcome outcome = run_job("fail", limit_ms);
+  const Outcome outcome = run_job("fail", never_reached_ms);
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.output, HasSubstr("annulus: rank 1: the kernel failed\n"));
   EXPECT_THAT(outcome.output, Not(ContainsRegex("annulus: rank [02]")));

@@ -23,7 +23,7 @@ class NcclStall : public ::testing::Test {
       if (sound.output.find(lacks) != std::string::npos) GTEST_SKIP() << "NCCL wants a GPU";
     ASSERT_EQ(sound.status, 0) << sound.output;
   }
-  static Outcome run(const std::string& how, int limit) { return run_stall_job(how, limit, 2, "nccl"); }
+  static Outcome run(const std::string& how, int timeout) { return run_stall_job(how, timeout, 2, "nccl"); }
 
   /// Rank 0 tells of the transfer for which its stream waits.
   static void expect_report(const Outcome& outcome) {
@@ -31,9 +31,9 @@ class NcclStall : public ::testing::Test {
     EXPECT_LT(outcome.seconds, soon);
     EXPECT_THAT(
         outcome.output,
-        ContainsRegex("annulus: rank 0: stalled: .*ring backward, in step [0-9] of 0 to [0-9], has "
+        ContainsRegex("annulus: rank 0: stalled: .*ring backward, in plan step [0-9] of 0 to [0-9], has "
                       "waited [5-9]\\.[0-9] s on channel '[a-z]+' for .* of shard [01], .* from rank 1, "
-                      "which sends it in step [0-9]"));
+                      "which sends it in plan step [0-9]"));
     EXPECT_THAT(outcome.output, HasSubstr("the run ends because a wait has taken longer than 5 s"));
   }
 };
@@ -43,7 +43,7 @@ TEST_F(NcclStall, RankThatNeverPosts) {
     const Outcome outcome = run(how, patient_ms);
     expect_report(outcome);
     EXPECT_THAT(outcome.output,
-                ContainsRegex("rank 1: rank 0 has stalled; this rank: ring backward, in step 1 "
+                ContainsRegex("rank 1: rank 0 has stalled; this rank: ring backward, in plan step 1 "
                               "of 0 to [0-9], computes since [1-9]"));
   }
 }
@@ -54,14 +54,15 @@ TEST_F(NcclStall, RankThatIsStopped) {
   EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1: killed, stopped or out of reach"));
 }
 
-// mpirun, or NCCL's own connection, tells of it long before the limit.
+// mpirun, or NCCL's own connection, tells of it long before the timeout.
 TEST_F(NcclStall, RankThatIsKilled) {
   const Outcome outcome = run("kill", never_reached_ms);
   EXPECT_NE(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.status, 124) << "timed out";
   EXPECT_LT(outcome.seconds, soon);
-  EXPECT_THAT(outcome.output, ContainsRegex("annulus: rank 0: .*ring backward, in step [0-9] of 0 to [0-9], "
-                                            "has waited .* rank 1"));
+  EXPECT_THAT(outcome.output,
+              ContainsRegex("annulus: rank 0: .*ring backward, in plan step [0-9] of 0 to [0-9], "
+                            "has waited .* rank 1"));
 }
 
 TEST_F(NcclStall, RankThatIsMissingInACollective) {

@@ -35,7 +35,7 @@ void get_lost(const std::string& how) {
 }
 
 template <class Exec>
-void attend(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds limit) {
+void attend(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds timeout) {
   const int rank = communicator.rank();
   plan::Problem problem;
   problem.topology = communicator.topology();
@@ -43,7 +43,7 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
   problem.heads = problem.kv_heads = 2;
   problem.head_dim = 16;
   int computes = 0;
-  distributed::Settings settings{.stall_timeout = limit};
+  distributed::Settings settings{.stall_timeout = timeout};
   settings.synthetic_kernel = [&](const distributed::Work& work) {
     if (work.pass == plan::Pass::forward || ++computes != 2) return;
     if (rank == 1) get_lost(how);
@@ -73,7 +73,7 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
 }
 
 template <class Exec>
-void run(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds limit) {
+void run(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds timeout) {
   if (how == "leave" && communicator.rank() == 1) return;
   if (how == "collective") {
     if (communicator.rank() == 1) get_lost("stop");
@@ -84,10 +84,10 @@ void run(comm::Communicator& communicator, const std::string& how, std::chrono::
   }
   if (how == "patience") {  // rank 0 may take its time
     const comm::Watchdog::ActivityScope activity(communicator.watchdog(), "rank 0 writes a file", 1min);
-    if (communicator.rank() == 0) std::this_thread::sleep_for(limit + 1500ms);
+    if (communicator.rank() == 0) std::this_thread::sleep_for(timeout + 1500ms);
     communicator.barrier();
   }
-  attend<Exec>(communicator, how, limit);
+  attend<Exec>(communicator, how, timeout);
 }
 
 }  // namespace
@@ -96,15 +96,15 @@ void run(comm::Communicator& communicator, const std::string& how, std::chrono::
 int main(int argc, char** argv) {
   const annulus::comm::MpiEnvironment environment(argc, argv);
   const Kokkos::ScopeGuard kokkos(annulus::kokkos_settings(environment.ranks_sharing_cores()));
-  const std::chrono::milliseconds limit(std::atoi(argv[2]));
-  environment.set_wait_timeout(limit);
+  const std::chrono::milliseconds timeout(std::atoi(argv[2]));
+  environment.set_wait_timeout(timeout);
   try {
     const auto transport = annulus::comm::parse_transport(argv[3]);
     annulus::test::let_ranks_share_gpus(environment.rank(), environment.size());
     const auto world = annulus::comm::connect(environment, transport);
     const auto run = transport == annulus::comm::Transport::nccl ? annulus::run<Kokkos::DefaultExecutionSpace>
                                                                  : annulus::run<annulus::HostExec>;
-    run(*world, argv[1], limit);
+    run(*world, argv[1], timeout);
   } catch (const std::exception& error) {
     environment.abort(error.what());
   }

@@ -98,12 +98,13 @@ TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
   });
   // Rank 1 has sent in steps 0 and 1; its neighbour waits for what it would send in step 2.
   EXPECT_THAT(text, HasSubstr("has waited 500 ms"));
-  EXPECT_THAT(text, ContainsRegex("; rank 1: ring forward, in step 1 of 0 to 3, computes since [0-9.]+ s"));
+  EXPECT_THAT(text,
+              ContainsRegex("; rank 1: ring forward, in plan step 1 of 0 to 3, computes since [0-9.]+ s"));
   EXPECT_THAT(text, ContainsRegex(
-                        "; rank 2: ring forward, in step 3 of 0 to 3, has waited [0-9.]+ s on channel "
+                        "; rank 2: ring forward, in plan step 3 of 0 to 3, has waited [0-9.]+ s on channel "
                         "'activations' for k, v of shard 3, rows \\[0, 24\\), heads \\[0, 2\\) from rank 1, "
-                        "which sends it in step 2; rank 1 was last heard of in step 1"));
-  EXPECT_THAT(text, ContainsRegex("; rank 0: ring forward, in step 3 of 0 to 3, has waited"));
+                        "which sends it in plan step 2; rank 1 was last heard of in plan step 1"));
+  EXPECT_THAT(text, ContainsRegex("; rank 0: ring forward, in plan step 3 of 0 to 3, has waited"));
   EXPECT_THAT(text, Not(HasSubstr("; rank 3: ")));  // has done its part
 }
 
@@ -116,10 +117,11 @@ TEST(Stall, TellsApartWhatHasArrivedOfAnExchangeWithMany) {
     });
   });
   EXPECT_THAT(
-      text, ContainsRegex("; rank 0: all-gather forward, in step 1 of 0 to [0-9], has waited [0-9.]+ s on "
-                          "channel 'activations' for k, v of shard 2, [^;]* from rank 2, which sends it in "
-                          "step 0, and until rank 2 takes k, v of shard 0, [^;]*; nothing has come from rank "
-                          "2 in this pass"));
+      text,
+      ContainsRegex("; rank 0: all-gather forward, in plan step 1 of 0 to [0-9], has waited [0-9.]+ s on "
+                    "channel 'activations' for k, v of shard 2, [^;]* from rank 2, which sends it in "
+                    "plan step 0, and until rank 2 takes k, v of shard 0, [^;]*; nothing has come from rank "
+                    "2 in this pass"));
   EXPECT_THAT(text, Not(HasSubstr("from rank 1")));
 }
 
@@ -133,8 +135,8 @@ TEST(Stall, NamesRanksOfAGroup) {
       if (communicator.rank() > 0) attend(*group, "ring", {.rank = 1, .compute = 1}, witness, progress);
     });
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("from rank 2 (here rank 1), which sends it in step"),
-                          HasSubstr("; rank 2: ring forward, in step 0 of 0 to 2, computes since")));
+  EXPECT_THAT(text, AllOf(HasSubstr("from rank 2 (here rank 1), which sends it in plan step"),
+                          HasSubstr("; rank 2: ring forward, in plan step 0 of 0 to 2, computes since")));
 }
 
 }  // namespace

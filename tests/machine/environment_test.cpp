@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include <annulus/base/error.hpp>
+
 #include "machine/nodes.hpp"
 
 namespace annulus::machine {
@@ -40,12 +42,26 @@ TEST(Environment, OfAnH100Rank) {
       values,
       ElementsAre(Pair("ANNULUS_CPUS", "70-83,182-195"), Pair("ANNULUS_MEMORY_NODES", "1"),
                   Pair("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), Pair("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"),
-                  Pair("NCCL_CROSS_NIC", "0"),  // every card is in an IP network of its own
+                  Pair("NCCL_CROSS_NIC", "0"),  // every NIC is in an IP network of its own
                   Pair("NCCL_IB_HCA", "=mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"),
                   Pair("NCCL_SOCKET_IFNAME", "=ibs0,ibs3,ibs4,ibs5,ibs6,ibs9,ibs10,ibs11"),
                   Pair("OMPI_MCA_btl_tcp_if_include", "ibs0,ibs3,ibs4,ibs5,ibs6,ibs9,ibs10,ibs11"),
                   Pair("OMP_NUM_THREADS", "14"), Pair("OMP_PLACES", "cores"), Pair("OMP_PROC_BIND", "close"),
                   Pair("UCX_NET_DEVICES", "mlx5_9:1")));
+}
+
+// Two hardware threads per core: what Slurm counts as 8 CPUs are 4 cores.
+TEST(Environment, AThreadForEachCoreOfTheLaunchsCpus) {
+  const auto threads = [](const char* cpus) {
+    return settings(node("h100-8"), {}, 5, 8, {{"ANNULUS_CPUS_PER_RANK", cpus}}).at("OMP_NUM_THREADS");
+  };
+  EXPECT_EQ(threads("8"), "4");
+  EXPECT_EQ(threads("7"), "4");
+  EXPECT_EQ(threads("1"), "1");
+  EXPECT_EQ(threads("28"), "14");
+  EXPECT_EQ(threads("64"), "14");  // no more than the rank has
+  EXPECT_THROW(threads("8x"), Error);
+  EXPECT_THROW(threads("0"), Error);
 }
 
 TEST(Environment, WhatIsSetIsKept) {

@@ -56,7 +56,7 @@ TEST(Guess, IsAClusterFileThatSaysSo) {
   const std::string text = simulate::to_text(cpu.cluster, cpu.comments);
   EXPECT_THAT(text, AllOf(HasSubstr("# GUESS: ranks of one node through its memory"),
                           HasSubstr("# GUESS: mlx5_0 (infiniband) at 100 Gbit/s"),
-                          HasSubstr("# GUESS: 64 cores a rank")));
+                          HasSubstr("# GUESS: 64 cores per rank")));
   EXPECT_EQ(simulate::parse_cluster(text, "guess"), cpu.cluster);
 }
 

@@ -2,7 +2,7 @@
 """Writes hwloc XML files of types of node: `python3 make_nodes.py FOLDER`. The tests read them.
 
 They are no captures. They are modelled on the public block diagrams of each type of node: sockets, NUMA nodes, cores, the PCIe
-switches with the GPUs and network cards below them. Caches and other devices are left out.
+switches with the GPUs and NICs below them. Caches and other devices are left out.
 """
 import pathlib
 import sys
@@ -141,7 +141,7 @@ def gpu(bus, pci_id, pci_name, ordinal=None, name=None, links=None, version=None
 
 def hca(bus, pci_id, device, interface, rate=None, infiniband=True, address=None, pci_name="MT2910 Family [ConnectX-7]",
         pci_class=None):
-    """An RDMA card and its interface. Without a rate it is as lstopo writes it."""
+    """An RDMA NIC and its interface. Without a rate it is as lstopo writes it."""
     hardware = "00:00:10:29:fe:80:00:00:00:00:00:00:b8:3f:d2:03:00:aa:00:01" if infiniband else "b8:3f:d2:aa:00:01"
     of_device, of_interface = [("NodeGUID", "b83f:d203:00aa:0001"), ("Port1State", "4")], [("Address", hardware)]
     if rate is not None:
@@ -174,7 +174,7 @@ def a100_8():
     g = lambda bus, n: gpu(bus, "20b2", "GA100 [A100 SXM4 80GB]", n, "NVIDIA A100-SXM4-80GB", 12, 3)
     h = lambda bus, n: hca(bus, "101b", f"mlx5_{n}", f"ibp{n}", 200e9, pci_name="MT28908 Family [ConnectX-6]")
     storage = lambda bus, n, a: hca(bus, "101b", f"mlx5_{n}", f"enp{n}", 200e9, False, a, "MT28908 Family [ConnectX-6]")
-    Node("a100-8", "8 A100 (A800 alike) with 8 HDR cards: two GPUs and two cards below each of four PCIe switches; "
+    Node("a100-8", "8 A100 (A800 alike) with 8 HDR NICs: two GPUs and two NICs below each of four PCIe switches; "
          "four NUMA nodes a socket.", "AMD EPYC 7742 64-Core Processor", 2, 4, 16, 1, 128 << 30,
          {3: [switch(0x04, 0x1f, g("07", 0), h("0c", 0), g("0f", 1), h("12", 1))],
           1: [switch(0x40, 0x5f, g("47", 2), h("4b", 2), g("4e", 3), h("54", 3))],
@@ -190,8 +190,8 @@ def h100_8():
     g = lambda bus, n: gpu(bus, "2330", "GH100 [H100 SXM5 80GB]", n, "NVIDIA H100 80GB HBM3", 18, 4)
     h = lambda bus, n, rail: hca(bus, "1021", f"mlx5_{n}", f"ibs{n}", 400e9, address=f"10.{20 + rail}.0.1/16")
     storage = lambda bus, n: hca(bus, "1021", f"mlx5_{n}", f"ibs{n}", 400e9, address=f"10.30.0.{n}/16")
-    Node("h100-8", "8 H100 (H200 alike) with 8 NDR cards of the compute fabric, each beside a GPU below a PCIe switch of "
-         "their own, and 2 cards as fast for storage.", "Intel(R) Xeon(R) Platinum 8480C", 2, 1, 56, 2, 1024 << 30,
+    Node("h100-8", "8 H100 (H200 alike) with 8 NDR NICs of the compute fabric, each beside a GPU below a PCIe switch of "
+         "their own, and 2 NICs as fast for storage.", "Intel(R) Xeon(R) Platinum 8480C", 2, 1, 56, 2, 1024 << 30,
          {0: [switch(0x15, 0x1f, h("18", 0, 0), g("1b", 0)), direct(0x28, 0x2f, storage("29:00.0", 1)),
               direct(0x30, 0x37, ethernet("31:00.0", "eno3", 10e9, "10.1.0.17/22")),
               switch(0x3d, 0x47, h("40", 3, 1), g("43", 1)), switch(0x4c, 0x56, h("4f", 4, 2), g("52", 2)),
@@ -206,14 +206,14 @@ def h100_8():
 def gpu_4():
     g = lambda bus: gpu(bus, "20b0", "GA100 [A100 SXM4 40GB]")
     h = lambda bus, n, of=None: hca(bus, "101b", f"mlx5_{n}", f"ib{n}", pci_name="MT28908 Family [ConnectX-6]", pci_class=of)
-    Node("gpu-4", "4 A100 with 4 HDR cards, a GPU and a card below each PCIe switch; with what lstopo tells alone, without "
+    Node("gpu-4", "4 A100 with 4 HDR NICs, a GPU and a NIC below each PCIe switch; with what lstopo tells alone, without "
          "the attributes that Annulus adds.", "AMD EPYC 7402 24-Core Processor", 2, 4, 6, 1, 64 << 30,
          {3: [switch(0x00, 0x1f, g("03"), h("06", 0))], 1: [switch(0x40, 0x5f, g("44"), h("48", 1, "0c06"))],
           7: [switch(0x80, 0x9f, g("84"), h("88", 2))], 5: [switch(0xc0, 0xdf, g("c4"), h("c8", 3))]}).write()
 
 
 def cpu():
-    Node("cpu", "A CPU node with one HDR100 card on its first socket.", "AMD EPYC 7763 64-Core Processor", 2, 1, 64, 1, 256 << 30,
+    Node("cpu", "A CPU node with one HDR100 NIC on its first socket.", "AMD EPYC 7763 64-Core Processor", 2, 1, 64, 1, 256 << 30,
          {0: [direct(0x00, 0x1f, hca("02:00.0", "101b", "mlx5_0", "ib0", 100e9, address="10.2.0.9/20",
                                     pci_name="MT28908 Family [ConnectX-6]"), ethernet("03:00.0", "eno1", 25e9, "10.1.0.9/20"))]},
          [("AnnulusSoftware.annulus", "0.1.0 (0123456)")]).write()

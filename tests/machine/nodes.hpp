@@ -14,7 +14,7 @@ inline Machine node(const std::string& name) {
   return read_machine(std::string(ANNULUS_NODES) + "/" + name + ".xml");
 }
 
-/// Names of the cards that ranks use, NIC by NIC.
+/// Names of the NICs that ranks use, NIC by NIC.
 inline std::vector<std::string> nics(const Machine& machine, const NodeResources& resources) {
   std::vector<std::string> names;
   for (const int index : resources.nics)
@@ -22,9 +22,9 @@ inline std::vector<std::string> nics(const Machine& machine, const NodeResources
   return names;
 }
 
-/// The card of each rank.
-inline std::vector<std::string> cards(const Machine& machine, const NodeResources& resources,
-                                      const std::vector<RankBinding>& ranks) {
+/// The NIC of each rank.
+inline std::vector<std::string> nics_of(const Machine& machine, const NodeResources& resources,
+                                        const std::vector<RankBinding>& ranks) {
   std::vector<std::string> names;
   for (const RankBinding& rank : ranks)
     names.push_back(nics(machine, resources)[static_cast<std::size_t>(rank.nic)]);

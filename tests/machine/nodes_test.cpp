@@ -27,7 +27,7 @@ std::vector<std::string> cpu_lists(const Machine& machine, const std::vector<Ran
   return lists;
 }
 
-/// No processor belongs to two ranks.
+/// No logical CPU belongs to two ranks.
 void expect_disjoint(const Machine& machine, const std::vector<RankBinding>& ranks) {
   std::set<int> seen;
   for (const RankBinding& rank : ranks) {
@@ -84,7 +84,7 @@ TEST(A100Node, EachGpuHasACardOfItsSwitch) {
   const NodeResources resources = node_resources(machine, profile);
   EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
   const auto ranks = assign_ranks(machine, resources, 8);
-  EXPECT_THAT(cards(machine, resources, ranks),
+  EXPECT_THAT(nics_of(machine, resources, ranks),
               ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9"));
   EXPECT_THAT(cpu_lists(machine, ranks),
               ElementsAre("48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"));
@@ -110,11 +110,11 @@ TEST(H100Node, HardwareThreadsGoWithTheirCores) {
   const NodeResources resources = node_resources(machine, profile);
   EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
   const auto ranks = assign_ranks(machine, resources, 8);
-  EXPECT_EQ(cards(machine, resources, ranks), profile.devices);
+  EXPECT_EQ(nics_of(machine, resources, ranks), profile.devices);
   EXPECT_EQ(list_text(cpus_of(machine, ranks[0])), "0-13,112-125");
   EXPECT_EQ(list_text(cpus_of(machine, ranks[7])), "98-111,210-223");
   EXPECT_THAT(ranks[7].numa, ElementsAre(1));
-  EXPECT_EQ(machine.paths[0][1], PathType::numa);  // the storage card of its socket
+  EXPECT_EQ(machine.paths[0][1], PathType::numa);  // the storage NIC of its socket
   expect_disjoint(machine, ranks);
 }
 
@@ -146,7 +146,7 @@ TEST(H100Node, SlurmsChoiceOfGpusIsFollowed) {
   const auto ranks = assign_ranks(machine, resources, 2);
   EXPECT_EQ(ranks[0].gpu, 6);
   EXPECT_EQ(ranks[1].gpu, 2);
-  EXPECT_THAT(cards(machine, resources, ranks), ElementsAre("mlx5_10", "mlx5_4"));
+  EXPECT_THAT(nics_of(machine, resources, ranks), ElementsAre("mlx5_10", "mlx5_4"));
   EXPECT_THAT(ranks[0].numa, ElementsAre(1));
   // One rank's own list says nothing of the others.
   resources = node_resources(machine, {});
@@ -159,7 +159,7 @@ TEST(FourGpuNode, IsReadWithoutAnnulusAttributes) {
   const NodeResources resources = node_resources(machine, {});
   EXPECT_THAT(texts(resources.diagnostics), IsEmpty());
   const auto ranks = assign_ranks(machine, resources, 4);
-  EXPECT_THAT(cards(machine, resources, ranks), ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"));
+  EXPECT_THAT(nics_of(machine, resources, ranks), ElementsAre("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"));
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("18-23", "6-11", "42-47", "30-35"));
   EXPECT_EQ(machine.nics[0].kind, NicKind::infiniband);  // by its PCI class
   EXPECT_EQ(machine.nics[1].kind, NicKind::infiniband);  // by its interface's address
@@ -175,8 +175,7 @@ TEST(FourGpuNode, OneCardIsTooFew) {
   const auto ranks = assign_ranks(machine, resources, 4);
   EXPECT_THAT(
       texts(check_ranks(machine, resources, ranks)),
-      ElementsAre(AllOf(HasSubstr(
-                      "local ranks 2, 3 reach the nearest network card, mlx5_0, only across the sockets")),
+      ElementsAre(AllOf(HasSubstr("local ranks 2, 3 reach the nearest NIC, mlx5_0, only across the sockets")),
                   AllOf(HasSubstr("1 NIC for 4 ranks"), HasSubstr("mlx5_0 by ranks 0, 1, 2, 3"))));
 }
 
@@ -202,9 +201,9 @@ TEST(CpuNode, RanksShareItsCoresAndCard) {
   EXPECT_THAT(nics(machine, resources), ElementsAre("mlx5_0"));
   const auto ranks = assign_ranks(machine, resources, 4);
   EXPECT_THAT(cpu_lists(machine, ranks), ElementsAre("0-31", "32-63", "64-95", "96-127"));
-  EXPECT_THAT(texts(check_ranks(machine, resources, ranks)),
-              Contains(HasSubstr(
-                  "cpu: local ranks 2, 3 reach the nearest network card, mlx5_0, only across the sockets")));
+  EXPECT_THAT(
+      texts(check_ranks(machine, resources, ranks)),
+      Contains(HasSubstr("cpu: local ranks 2, 3 reach the nearest NIC, mlx5_0, only across the sockets")));
   EXPECT_THAT(cpu_lists(machine, assign_ranks(machine, resources, 3)),
               ElementsAre("0-42", "43-85", "86-127"));
 }

@@ -79,7 +79,7 @@ TEST(Profile, ErrorsNameLineAndKey) {
   EXPECT_THAT(rejected("[network]\nkind = \"myrinet\""),
               AllOf(HasSubstr("kind is 'myrinet'"), HasSubstr("infiniband, roce, ethernet")));
   EXPECT_THAT(rejected("[network]\nnics = 2\ndevices = [\"a\"]"),
-              HasSubstr("lists 1 cards, but network.nics is 2"));
+              HasSubstr("lists 1 NICs, but network.nics is 2"));
   EXPECT_THAT(rejected("[network]\nkind = \"ethernet\"\ndevices = [\"a\"]"), HasSubstr("network.interfaces"));
   EXPECT_THAT(rejected("[node]\ngpus = 4\n[ranks]\nper_node = 8"),
               HasSubstr("ranks.per_node is 8, but node.gpus is 4"));
@@ -100,18 +100,18 @@ TEST(Profile, DifferencesAreToldWithRemedies) {
   EXPECT_THAT(differences("gpu-4", "node = {gpus = 4, gpu = [\"H100\", \"H200\"]}"),
               ElementsAre(AllOf(HasSubstr("error: gpu-4: GPU 0000:03:00.0 is a 'GA100"),
                                 HasSubstr("promises H100 or H200"))));
-  EXPECT_THAT(differences("gpu-4", "network.devices = [\"mlx5_0\", \"mlx5_7\"]"),
-              ElementsAre(AllOf(HasSubstr("error: gpu-4: there is no network card mlx5_7"),
-                                HasSubstr("mlx5_0, mlx5_1"))));
-  EXPECT_THAT(differences("cpu", "network.rate = 200e9"),
-              ElementsAre(AllOf(HasSubstr("error: cpu: network card mlx5_0 runs at 100 Gbit/s"),
-                                HasSubstr("--exclude=cpu"))));
+  EXPECT_THAT(
+      differences("gpu-4", "network.devices = [\"mlx5_0\", \"mlx5_7\"]"),
+      ElementsAre(AllOf(HasSubstr("error: gpu-4: there is no NIC mlx5_7"), HasSubstr("mlx5_0, mlx5_1"))));
+  EXPECT_THAT(
+      differences("cpu", "network.rate = 200e9"),
+      ElementsAre(AllOf(HasSubstr("error: cpu: NIC mlx5_0 runs at 100 Gbit/s"), HasSubstr("--exclude=cpu"))));
   EXPECT_THAT(differences("cpu", "network = {devices = [\"mlx5_0\"], kind = \"roce\"}"),
               ElementsAre(HasSubstr("speaks infiniband, but the profile promises roce")));
   EXPECT_THAT(differences("cpu", "node = {cores = 256, sockets = 2}"),
               ElementsAre(HasSubstr("error: cpu: 128 cores, but the profile promises 256")));
   EXPECT_THAT(differences("cpu", "network = {nics = 2, kind = \"infiniband\"}"),
-              ElementsAre(HasSubstr("1 network cards of the compute fabric, but the profile promises 2")));
+              ElementsAre(HasSubstr("1 NICs of the compute fabric, but the profile promises 2")));
 }
 
 TEST(Profile, GpusCanBeAssumed) {

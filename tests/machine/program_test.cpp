@@ -79,7 +79,7 @@ TEST_F(FourNodes, TheTreeShowsJobSwitchesAndWarnings) {
       text,
       AllOf(HasSubstr("Slurm job 17: 4 nodes × 4 ranks"), HasSubstr("n3: ranks 8-11, switch spine.leaf1"),
             HasSubstr("warning: the ranks go back and forth between switches (4 crossings"),
-            HasSubstr("GPU 0  0000:03:00.0"), HasSubstr("card mlx5_0 (ib0)"), HasSubstr("GUESS")));
+            HasSubstr("GPU 0  0000:03:00.0"), HasSubstr("NIC mlx5_0 (ib0)"), HasSubstr("GUESS")));
   EXPECT_THAT(text, Not(HasSubstr("n2: ranks 4-7, switch spine.leaf1")));
 }
 
@@ -127,7 +127,7 @@ TEST_F(FourNodes, CpusPerTaskIsWhatTheUserAskedSlurmFor) {
   EXPECT_THAT(output(files("gpu-4") + "--launch --ranks-per-node 2", job + "SLURM_CPUS_PER_TASK=8 "),
               AllOf(HasSubstr("ANNULUS_RANKS_PER_NODE=2 "), HasSubstr("ANNULUS_CPUS_PER_RANK=24 ")));
   EXPECT_THAT(failure(files("gpu-4") + "--launch", job + "SLURM_CPUS_PER_TASK=13 "),
-              HasSubstr("n1: the job has 48 processors there, and 4 ranks are to have 13 each"));
+              HasSubstr("n1: the job has 48 logical CPUs there, and 4 ranks are to have 13 each"));
   EXPECT_THAT(failure(files("gpu-4") + "--launch --ranks-per-node 49", job),
               HasSubstr("49 ranks are to have 1 each: ask for more"));
   // Nodes that no switch is known to have above them.
@@ -136,7 +136,7 @@ TEST_F(FourNodes, CpusPerTaskIsWhatTheUserAskedSlurmFor) {
 
 TEST_F(FourNodes, UnequalPartsOfNodesAreRefused) {
   EXPECT_THAT(failure(files("gpu-4") + "--launch", job + "'SLURM_JOB_CPUS_PER_NODE=48(x3),16' "),
-              AllOf(HasSubstr("n1 has 48 processors of this job and n4 has 16"), HasSubstr("--exclusive")));
+              AllOf(HasSubstr("n1 has 48 logical CPUs of this job and n4 has 16"), HasSubstr("--exclusive")));
   EXPECT_THAT(failure(files("gpu-4") + "--launch", job + "'SLURM_TASKS_PER_NODE=4(x3),3' "),
               HasSubstr("n1 has 4 tasks of this job and n4 has 3"));
 }

@@ -20,7 +20,7 @@ std::vector<std::int32_t> on_the_host(const TestExec& exec, const TokenUpload<Te
   return host;
 }
 
-// Micro-batches of an update are without number, staging memory is not.
+// Micro-batches of an optimizer step are without number, staging memory is not.
 TEST(TokenUpload, SequencesWithoutNumberShareStagingMemory) {
   constexpr std::int64_t rows = 1000;
   const TestExec exec = annulus::test::rank_instance();

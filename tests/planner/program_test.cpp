@@ -242,7 +242,7 @@ TEST(AnnulusPlan, ChoosesScheduleAndLayout) {
   EXPECT_THAT(program("--ranks 4 --layout auto --schedule burst").output,
               AllOf(StartsWith("chosen: burst on layout "), HasSubstr("burst, forward: ")));
   EXPECT_THAT(failure(small + "--schedule auto --memory-limit 1"), HasSubstr("limit of 1"));
-  EXPECT_THAT(failure(small + "--memory-limit 1"), HasSubstr("--memory-limit is of use with"));
+  EXPECT_THAT(failure(small + "--memory-limit 1"), HasSubstr("--memory-limit has an effect only with"));
 }
 
 TEST(AnnulusPlan, ComparesSchedulesOnTheirBestLayouts) {

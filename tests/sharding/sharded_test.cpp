@@ -44,7 +44,7 @@ model::LlamaConfig config_of(const Setting& run) {
   return config;
 }
 
-/// What an update leaves, of the whole model.
+/// What an optimizer step leaves, of the whole model.
 struct State {
   std::vector<float> masters, first_moment, second_moment;
   double norm = 0;
@@ -63,7 +63,8 @@ constexpr std::int64_t length = 60;
 const optim::AdamWOptions adamw = {};
 constexpr double bound = 0.5;  // of the norm: clipping has something to do
 
-/// Three updates of `sequences` sequences each on one rank of `world`: step(attention, llama) makes one.
+/// Three optimizer steps of `sequences` sequences each on one rank of `world`: step(attention, llama) makes
+/// one.
 template <class T, class Step>
 void updates(comm::Communicator& world, const TestExec& exec, const Setting& run, const Step& step) {
   plan::Problem problem;
@@ -268,7 +269,7 @@ TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
 }
 
 #ifndef ANNULUS_TEST_ON_DEVICE
-// As the table at Stage says: what stays, and the most while an update is made.
+// As the table at Stage says: what stays, and the most while an optimizer step is made.
 TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
   const auto bytes = [](MemoryCategory category) {
     return memory_use(MemoryKind::host).current[static_cast<int>(category)];

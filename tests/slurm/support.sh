@@ -40,21 +40,21 @@ said() { logged "$1" || fail "the log should say '$1'"; }
 
 records() { if [ -f "$1/metrics.jsonl" ]; then wc -l <"$1/metrics.jsonl"; else echo 0; fi; }
 has_steps() { [ "$(records "$1")" -ge "$2" ]; }
-makes_updates() { within "$1 makes updates" has_steps "$work/$1" "${2:-12}"; }
+makes_steps() { within "$1 makes steps" has_steps "$work/$1" "${2:-12}"; }
 losses() { sed 's/.*"loss":\([^,]*\),.*/\1/' "$1/metrics.jsonl"; }
 # same_losses FOLDER COUNT: bit for bit those of the uninterrupted run.
 same_losses() {
   uninterrupted "$2"
-  cmp -s <(losses "$1" | head -n "$2") <(losses "$work/plain" | head -n "$2") || fail "$1: other losses than those of the uninterrupted run, in the first $2 updates"
+  cmp -s <(losses "$1" | head -n "$2") <(losses "$work/plain" | head -n "$2") || fail "$1: other losses than those of the uninterrupted run, in the first $2 steps"
 }
 # segments FOLDER EVENT KEY: what the records of such an event say, one a line.
 segments() { sed -n "s/.*\"event\":\"$2\".*\"$3\":\"\{0,1\}\([^\",}]*\).*/\1/p" "$1/segments.jsonl" 2>/dev/null; }
 restarted_for() { segments "$1" start reason | grep -qE -- "$2"; }
-# goes_on NAME PATTERN: a later segment is told this reason, and makes updates; $step is where the segment before ended.
+# goes_on NAME PATTERN: a later segment is told this reason, and makes steps; $step is where the segment before ended.
 goes_on() {
   within "$1 goes on after: $2" restarted_for "$work/$1" "$2"
   step=$(grep -E "\"reason\":\"[^\"]*$2" "$work/$1/segments.jsonl" | grep '"event":"start"' | tail -n 1 | sed 's/.*"step":\([0-9]*\).*/\1/')
-  makes_updates "$1" $((step + 10))
+  makes_steps "$1" $((step + 10))
 }
 
 # train NAME SBATCH-OPTIONS… -- ARGUMENTS…: submits the template for a run in $work/NAME; sets $job and $log.
@@ -67,7 +67,7 @@ train() {
     slurm/train.sbatch "$work/run.toml" --set "run.folder=$work/$name" "$@") || fail "sbatch"
 }
 
-# uninterrupted [COUNT]: the run that all others are compared with, of as many updates.
+# uninterrupted [COUNT]: the run that all others are compared with, of as many optimizer steps.
 uninterrupted() {
   local steps=600 job log
   ! has_steps "$work/plain" "${1:-1}" || return 0

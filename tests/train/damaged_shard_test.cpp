@@ -72,13 +72,14 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
   config.checkpoint.every = 1;
   config.checkpoint.keep = 1000;
   const std::vector<std::string> texts = long_run(3, config);
-  EXPECT_THAT(texts, Each(AllOf(HasSubstr("'" + bad + "': the checksum of the contents is "),
-                                HasSubstr("the shard is damaged; copy or write it again. The updates 7 to "),
-                                HasSubstr("(found on rank 1)"))));
+  EXPECT_THAT(texts,
+              Each(AllOf(HasSubstr("'" + bad + "': the checksum of the contents is "),
+                         HasSubstr("the shard is damaged; copy or write it again. Optimizer steps 7 to "),
+                         HasSubstr("(found on rank 1)"))));
   EXPECT_EQ(io::read_text(checkpoint_of(config, 6)), last_good);
-  std::smatch update;
-  ASSERT_TRUE(std::regex_search(texts[0], update, std::regex("The updates 7 to ([0-9]+) of this run")));
-  const std::int64_t last = std::stoll(update[1]);
+  std::smatch steps;
+  ASSERT_TRUE(std::regex_search(texts[0], steps, std::regex("Optimizer steps 7 to ([0-9]+) of this run")));
+  const std::int64_t last = std::stoll(steps[1]);
   EXPECT_TRUE(fs::exists(checkpoint_of(config, last - 1)));
   EXPECT_FALSE(fs::exists(checkpoint_of(config, last)));
 }

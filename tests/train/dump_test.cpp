@@ -1,4 +1,5 @@
-// The tensors of an update: the same from any number of ranks in any layout, and training goes on as without.
+// The tensors of an optimizer step: the same from any number of ranks in any layout, and training goes on as
+// without.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 
 class Dump : public testing::Test {
  protected:
-  /// Two sequences an update, on any number of ranks.
+  /// Two sequences per optimizer step, on any number of ranks.
   Config config(const std::string& name, int ranks, int context, const char* layout) const {
     Config config = tiny_.config(name);
     config.model.layers = 2;
@@ -134,7 +135,7 @@ TEST_F(Dump, OfAnUpdateThatDoesNotComeIsRefused) {
   EXPECT_THAT(error_text([&] {
                 train(1, config("run", 1, 1, "zigzag"), {file("step.h5"), 4});
               }),
-              HasSubstr("--dump-step 4: this run makes the updates 1 to 3"));
+              HasSubstr("--dump-step 4: this run makes optimizer steps 1 to 3"));
   EXPECT_THAT(error_text([&] {
                 train(1, config("other", 1, 1, "zigzag"), {file("none/step.h5"), 1});
               }),

@@ -132,8 +132,8 @@ TEST_P(Signal, SavesAndEndsAllAndTheRunGoesOnBitForBit) {
   }
   EXPECT_EQ(job.wait(20), 0) << output();
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 10);
-  EXPECT_THAT(output(),
-              HasSubstr(fmt::format("stopped by {} after step", number == SIGTERM ? "SIGTERM" : "SIGUSR1")));
+  EXPECT_THAT(output(), HasSubstr(fmt::format("stopped by {} after optimizer step",
+                                              number == SIGTERM ? "SIGTERM" : "SIGUSR1")));
   EXPECT_EQ(summary("run").at("finished"), false);
   const int stopped = summary("run").at("last_step");
   EXPECT_EQ(records("run"), stopped);
@@ -180,7 +180,8 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_EQ(summary("run").at("ranks"), 5);
   // The same command again: nothing to do, nothing lost.
   EXPECT_EQ(run(command(5, "run", "--summary")), 0) << output();
-  EXPECT_THAT(output(), AllOf(HasSubstr("nothing was left to do"), HasSubstr("none: 12 of 12")));
+  EXPECT_THAT(output(), AllOf(HasSubstr("nothing to do: 12 of train.steps = 12 optimizer steps are done"),
+                              HasSubstr("none: 12 of 12")));
   EXPECT_EQ(summary("run").at("finished"), true);
   EXPECT_TRUE(summary("run").at("last_loss").is_null());
   EXPECT_EQ(records("run"), 12);
@@ -193,7 +194,7 @@ TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
       << output();
   EXPECT_THAT(output(),
               AllOf(HasSubstr("each rank computes on"), HasSubstr("in bf16, attention kernel host_simd"),
-                    HasSubstr("MFU"), HasSubstr("TFLOP/s a rank")));
+                    HasSubstr("MFU"), HasSubstr("TFLOP/s per rank")));
   EXPECT_THAT(summary("run").at("device").get<std::string>(), HasSubstr("bf16"));
   EXPECT_THAT(summary("run").at("transport").get<std::string>(), HasSubstr("mpi"));
   EXPECT_GT(summary("run").at("tflops"), 0.0);
@@ -245,7 +246,7 @@ TEST_F(Program, ADamagedShardEndsTheRunWhileItTrains) {
   folder_.write("shards/tokens-000000.h5", bytes);
   EXPECT_THAT(failure(command(2, "run", long_run)),
               AllOf(HasSubstr("rank 0: '" + shard + "': the checksum of the contents is "),
-                    HasSubstr("the shard is damaged"), HasSubstr("The updates 13 to ")));
+                    HasSubstr("the shard is damaged"), HasSubstr("Optimizer steps 13 to ")));
   EXPECT_EQ(files(path("run") / "checkpoints"), before);
 }
 
@@ -299,7 +300,7 @@ TEST_F(Program, DamagedCheckpointsArePassedOverOrRefused) {
   cut(12);
   EXPECT_EQ(run(command(2, "run")), 0) << output();
   EXPECT_THAT(output(), AllOf(HasSubstr("warning"), HasSubstr(checkpoint("run", 12).string()),
-                              HasSubstr("going on after step 10")));
+                              HasSubstr("resumed after optimizer step 10")));
   cut(12);
   EXPECT_THAT(failure(command(2, "run", "--resume " + checkpoint("run", 12).string())),
               AllOf(HasSubstr(checkpoint("run", 12).string()), HasSubstr("truncated")));
@@ -311,7 +312,7 @@ TEST_F(Program, AFullDiskCostsCheckpointsAndTheStatusNotTheRun) {
   // Files end at 10 MB, checkpoints are larger.
   const std::string large = "--set model.hidden=512 --set model.ffn=1024";
   EXPECT_EQ(run("bash -c 'ulimit -f 10000; exec " + command(2, "run", large) + "'"), 2) << output();
-  EXPECT_THAT(output(), AllOf(HasSubstr("the checkpoint of step 5 was not saved, training goes on"),
+  EXPECT_THAT(output(), AllOf(HasSubstr("the checkpoint of optimizer step 5 was not saved, training goes on"),
                               HasSubstr("step 12/12"), HasSubstr("could not be saved")));
   EXPECT_THAT(files(path("run") / "checkpoints"), IsEmpty());  // no temporary file either
   EXPECT_EQ(records("run"), 12);
@@ -349,7 +350,7 @@ TEST_F(Program, ARankThatDiesEndsAll) {
   EXPECT_LT(rank_process(path("run").string(), 0), 0);
 }
 
-TEST_F(Program, ARankThatDiesInAShardedUpdateEndsAllAndLosesNothing) {
+TEST_F(Program, ARankThatDiesInAShardedStepEndsAllAndLosesNothing) {
   const std::string sharded =
       "--set parallel.zero=3 --set model.hidden=96 --set model.ffn=256 "
       "--set checkpoint.keep=1000 --set train.schedule_steps=100000";
@@ -364,7 +365,7 @@ TEST_F(Program, ARankThatDiesInAShardedUpdateEndsAllAndLosesNothing) {
   const std::int64_t last = records("run"), end = last + 4;
   const std::string to_the_end = sharded + fmt::format(" --set train.steps={} --set checkpoint.every=0", end);
   EXPECT_EQ(run(command(3, "run", to_the_end)), 0) << output();
-  EXPECT_THAT(output(), HasSubstr("going on after step "));
+  EXPECT_THAT(output(), HasSubstr("resumed after optimizer step "));
   EXPECT_EQ(run(command(3, "whole", to_the_end)), 0) << output();
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(arrays(checkpoint("run", static_cast<int>(end))),

@@ -74,7 +74,7 @@ TEST_F(Replicas, OneBitOfOneRankIsFoundAndNamed) {
     config.run.folder = tiny_.folder().file("run" + std::to_string(c.tensor));
     EXPECT_THAT(
         with_flips(4, config, {2}, c.buffer, tensor),
-        Each(AllOf(StartsWith("after update 4 not all ranks hold the same"),
+        Each(AllOf(StartsWith("after optimizer step 4 not all ranks hold the same"),
                    HasSubstr(c.text + tensor + " of rank 2 ("),
                    HasSubstr(comm::machine_name() + ") is not that of the other 3 ranks. Nothing was saved"),
                    Not(HasSubstr("majority")))));
@@ -97,7 +97,7 @@ TEST_F(Replicas, ACheckpointIsNotWrittenWithReplicasThatDiffer) {
   config.train.check_replicas = 0;  // at the start and before checkpoints alone
   config.checkpoint.keep = 1;
   const auto texts = with_flips(3, config, {0}, &Buffers::second_moment, some_tensor(0));
-  EXPECT_THAT(texts, Each(AllOf(StartsWith("after update 6 "), HasSubstr(" of rank 0 ("))));
+  EXPECT_THAT(texts, Each(AllOf(StartsWith("after optimizer step 6 "), HasSubstr(" of rank 0 ("))));
   EXPECT_TRUE(fs::exists(checkpoint_of(config, 3)));
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 6)));
   // From there the run goes on to its end.

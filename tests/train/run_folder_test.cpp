@@ -54,7 +54,7 @@ class RunFolderTest : public testing::Test {
   static std::string log_of(const Config& config) {
     return io::read_text(fs::path(config.run.folder) / "train.log");
   }
-  // Of each update.
+  // Of each optimizer step.
   static std::vector<double> learning_rates(const Config& config) {
     std::vector<double> rates;
     io::read_json_lines(
@@ -62,7 +62,7 @@ class RunFolderTest : public testing::Test {
         [&](const nlohmann::json& record, std::int64_t) { rates.push_back(record.at("lr")); });
     return rates;
   }
-  // Puts another configuration into the checkpoint of update `step`, the run's last.
+  // Puts another configuration into the checkpoint of optimizer step `step`, the run's last.
   void store(std::int64_t step, const std::string& configuration) const {
     const auto file = checkpoint_of(config_, step);
     const model::ParameterMap map(config_.model);
@@ -95,7 +95,8 @@ TEST_F(RunFolderTest, AFinishedRunIsLeftAsItIs) {
   EXPECT_EQ(outcome.last_step, 6);
   EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config_, 6).string());
   EXPECT_EQ(io::read_text(fs::path(config_.run.folder) / "metrics.jsonl"), metrics);
-  EXPECT_THAT(io::read_text(fs::path(config_.run.folder) / "train.log"), HasSubstr("nothing was left to do"));
+  EXPECT_THAT(io::read_text(fs::path(config_.run.folder) / "train.log"),
+              HasSubstr("nothing to do: 6 of train.steps = 6 optimizer steps are done"));
 }
 
 TEST_F(RunFolderTest, ChangedKeysNameBothValues) {
@@ -158,7 +159,7 @@ TEST_F(RunFolderTest, ACheckpointStartsARunOfItsOwn) {
   EXPECT_THAT(run_error(other, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
               HasSubstr("model.rope_theta = 5000.0 differs from 10000.0"));
   EXPECT_THAT(run_error(config_, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
-              AllOf(HasSubstr("later checkpoints (up to step 6)"), HasSubstr("another run.folder")));
+              AllOf(HasSubstr("later checkpoints (up to optimizer step 6)"), HasSubstr("another run.folder")));
 }
 
 TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
@@ -170,7 +171,7 @@ TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
   for (std::size_t i = 0; i < rates.size(); ++i)
     EXPECT_DOUBLE_EQ(rates[i], config_.learning_rate().at(static_cast<std::int64_t>(i))) << i;
   for (std::size_t i = 5; i < rates.size(); ++i) EXPECT_EQ(rates[i], config_.train.min_lr) << i;
-  EXPECT_THAT(log_of(config_), AllOf(HasSubstr("at train.min_lr = 0.001 from update 6"),
+  EXPECT_THAT(log_of(config_), AllOf(HasSubstr("at train.min_lr = 0.001 from optimizer step 6"),
                                      Not(HasSubstr("takes another curve"))));
   // The length is kept from piece to piece, not asked of the last one's steps.
   longer.train.steps = 12;
@@ -199,7 +200,7 @@ TEST_F(RunFolderTest, AnotherCurveIsTakenWhereItIsAskedForAndSaid) {
       log_of(config_),
       AllOf(HasSubstr("the learning rate takes another curve"),
             HasSubstr("schedule_steps = 10 instead of train.lr = 0.01, min_lr = 0.001, warmup_steps = 2, "
-                      "schedule_steps = 6; update 7 runs at 0.00378 "),
+                      "schedule_steps = 6; optimizer step 7 runs at 0.00378 "),
             HasSubstr("instead of 0.001\n"), Not(HasSubstr("is at train.min_lr"))));
 }
 

@@ -18,8 +18,8 @@ class TinyRun {
  public:
   TinyRun();
 
-  /// A run in the folder `name` of this object: 6 updates on sequences of 50 tokens, which no number of ranks
-  /// divides. AdamW's epsilon is large, so that rounding does not grow.
+  /// A run in the folder `name` of this object: 6 optimizer steps on sequences of 50 tokens, which no number
+  /// of ranks divides. AdamW's epsilon is large, so that rounding does not grow.
   Config config(const std::string& name) const;
 
   const annulus::test::TemporaryFolder& folder() const { return folder_; }
@@ -33,7 +33,7 @@ class TinyRun {
 /// told.
 Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {});
 
-/// The losses in metrics.jsonl, which has every update once, in order.
+/// The losses in metrics.jsonl, which has every optimizer step once, in order.
 std::vector<double> losses(const Config& config);
 
 /// Parameters and moments of a checkpoint, one after the other.
@@ -43,7 +43,7 @@ struct State {
 };
 State state_of(const Config& config, const std::filesystem::path& checkpoint);
 
-/// The checkpoint of update `step` in the folder of the run.
+/// The checkpoint of optimizer step `step` in the folder of the run.
 std::filesystem::path checkpoint_of(const Config& config, std::int64_t step);
 
 /// Largest difference of two vectors of one size.

@@ -192,7 +192,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
 }
 
 TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
-  Config accumulated = tiny_.config("accumulated");  // one rank, four sequences an update
+  Config accumulated = tiny_.config("accumulated");  // one rank, four sequences per optimizer step
   accumulated.train.micro_batches = 4;
   run(1, accumulated);
   Config mixed = tiny_.config("mixed");  // two groups of two ranks
@@ -204,7 +204,7 @@ TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
   groups.parallel.context = 1;
   run(4, groups);
   expect_same_but_for_rounding(accumulated, groups);
-  // The mean of a larger update is another one.
+  // The mean over a larger batch is another one.
   const Config single = tiny_.config("single");
   run(1, single);
   EXPECT_GT(largest_difference(losses(single), losses(groups)), 1e-3);
@@ -406,7 +406,7 @@ TEST_F(Trainer, ASignalSavesAndStops) {
 TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
-  tokens[50 * 7 + 3] = 7;  // sequence 7: with two groups the second one's in update 4
+  tokens[50 * 7 + 3] = 7;  // sequence 7: with two groups the second one's in optimizer step 4
   const std::int64_t documents[] = {0};
   data::write_shard(tiny_.file("shard.h5"), *data::make_byte_tokenizer(), tokens, documents);
   Config config = tiny_.config("run");
@@ -431,8 +431,8 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   config.train.steps = 6;
   config.checkpoint.every = 1;
   EXPECT_THAT(error_text([&] { run(2, config); }),
-              AllOf(HasSubstr("the loss of step 4 is not finite"), HasSubstr("rank 1"), HasSubstr("train.lr"),
-                    HasSubstr("No update was made")));
+              AllOf(HasSubstr("the loss of optimizer step 4 is not finite"), HasSubstr("rank 1"),
+                    HasSubstr("train.lr"), HasSubstr("The parameters were not changed")));
   EXPECT_EQ(io::read_text(file), before);
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
   EXPECT_EQ(losses(config).size(), 3u);

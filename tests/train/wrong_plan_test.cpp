@@ -36,7 +36,7 @@ class WrongPlan : public testing::Test {
   }
 
   /// What two ranks are told when `change` is done to the steps of rank 1 in a plan of `pass` that it makes
-  /// after its second update.
+  /// after its second optimizer step.
   std::vector<std::string> with(plan::Pass pass, const std::function<void(plan::Step&)>& change) {
     return messages(2, [&](int rank) {
       Seen& seen = seen_.at(static_cast<std::size_t>(rank));

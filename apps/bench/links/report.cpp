@@ -49,7 +49,7 @@ std::string place(const LinksReport& report) {
 }
 
 std::string with(const LinksReport& report) {
-  return fmt::format("{}; {} thread{} of {} a rank", report.transport, report.threads,
+  return fmt::format("{}; {} thread{} of {} per rank", report.transport, report.threads,
                      report.threads == 1 ? "" : "s", report.execution_space);
 }
 

@@ -47,7 +47,7 @@ Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool w
     const auto ranks = c["topology"]["ranks"].get<std::int64_t>();
     if (weak && tokens % ranks != 0) continue;
     const std::string length =
-        weak ? fmt::format("{} tokens a rank", tokens / ranks) : fmt::format("{} tokens", tokens);
+        weak ? fmt::format("{} tokens per rank", tokens / ranks) : fmt::format("{} tokens", tokens);
     groups[title_of(c, length, pass)][name_of_line(c)].push_back(&c);
   }
   const auto ranks_of = [](const json* c) { return (*c)["topology"]["ranks"].get<int>(); };
@@ -173,9 +173,10 @@ std::string machine_of(const std::vector<json>& cases) {
   for (const json& c : cases) {
     const json& t = c["topology"];
     machines.insert(
-        fmt::format("{}, {} {} threads a rank, attention kernel {}, {}", t["text"].get<std::string>(),
+        fmt::format("{}, {} {} thread{} per rank, attention kernel {}, {}", t["text"].get<std::string>(),
                     t["threads_per_rank"].get<int>(), t["execution_space"].get<std::string>(),
-                    t.value("attention_kernel", "unknown"), t["communicator"].get<std::string>()));
+                    t["threads_per_rank"].get<int>() == 1 ? "" : "s", t.value("attention_kernel", "unknown"),
+                    t["communicator"].get<std::string>()));
   }
   return fmt::format("{}", fmt::join(machines, "; "));
 }

@@ -32,14 +32,15 @@ class MpiEnvironment {
   /// are not consecutive.
   std::unique_ptr<Communicator> world(int ranks_per_node = 0, const std::string& remark = {}) const;
 
-  /// From now on no rank may wait longer than `limit` at a time, in whatever it waits, unless a scope of its
-  /// Watchdog sets another limit; zero: for ever. A rank that does writes to stderr what it is doing and for
-  /// which messages of whom it waits; all ranks that still run, computing ones too, say what they are doing,
-  /// those that do not answer are named, and the job ends with exit status 1, within a few seconds. A rank
-  /// that is sent SIGTERM, as launchers do when another rank has died, says where it waits before it ends.
+  /// From now on no rank may wait longer than `timeout` at a time, in whatever it waits, unless a scope of
+  /// its Watchdog sets another timeout; zero: for ever. A rank that does writes to stderr what it is doing
+  /// and for which messages of whom it waits; all ranks that still run, computing ones too, say what they are
+  /// doing, those that do not answer are named, and the job ends with exit status 1, within a few seconds. A
+  /// rank that is sent SIGTERM, as launchers do when another rank has died, says where it waits before it
+  /// ends.
   ///
   /// Costs a thread that looks ten times a second. Time during which the process was stopped does not count.
-  void set_wait_timeout(std::chrono::milliseconds limit) const;
+  void set_wait_timeout(std::chrono::milliseconds timeout) const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }

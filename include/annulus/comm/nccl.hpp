@@ -30,7 +30,7 @@ struct NcclOptions {
 /// the next wait, test or exchange. A request that is given up while an exception unwinds the stack aborts
 /// NCCL on this rank.
 ///
-/// Under a limit of waits (MpiEnvironment::set_wait_timeout) a transfer that waits for another rank for
+/// Under a timeout of waits (MpiEnvironment::set_wait_timeout) a transfer that waits for another rank for
 /// longer, and an error that NCCL meets, end the job, whatever the host does meanwhile.
 ///
 /// Throws Error where the library was built without NCCL, and when ranks of a node share a GPU. Nodes that

@@ -25,14 +25,14 @@ struct Pending {
 /// tells it in scopes, `ActivityScope` and `Waiting`, which nest; any thread may ask. A null Watchdog is
 /// allowed in both, which then do nothing.
 ///
-/// Transports compare every wait with its limit. Over MPI a thread of each rank does so (and answers for
+/// Transports compare every wait with its timeout. Over MPI a thread of each rank does so (and answers for
 /// ranks that compute or are stuck, see MpiEnvironment::set_wait_timeout); the loopback communicator does so
 /// in the wait. Transfers for which streams wait and the host does not are a Background, which that thread
 /// looks at.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
-  using Limit = std::chrono::milliseconds;  ///< of one wait; zero: none
+  using Timeout = std::chrono::milliseconds;  ///< of one wait; zero: none
   static double in_seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
   /// A wait that goes on.
@@ -56,8 +56,8 @@ class Watchdog {
     virtual std::string poll(Clock::time_point now) = 0;
     /// Seconds that the longest wait has lasted; 0 without one.
     virtual double longest_wait(Clock::time_point now) const = 0;
-    /// The limit of a wait that has lasted longer.
-    virtual std::optional<Limit> exceeded(Clock::time_point now) const = 0;
+    /// The timeout of a wait that has lasted longer.
+    virtual std::optional<Timeout> exceeded(Clock::time_point now) const = 0;
     /// What the longest wait is for; nothing without one.
     virtual std::string describe(Clock::time_point now) const = 0;
     virtual void exclude_suspended_time(Clock::time_point from, Clock::time_point to) = 0;
@@ -72,8 +72,8 @@ class Watchdog {
     Scope& operator=(const Scope&) = delete;
 
    protected:
-    Scope(Watchdog* watchdog, bool waits, Describe describe, Messages messages, std::optional<Limit> limit,
-          Note note);
+    Scope(Watchdog* watchdog, bool waits, Describe describe, Messages messages,
+          std::optional<Timeout> timeout, Note note);
 
    private:
     friend class Watchdog;
@@ -81,18 +81,18 @@ class Watchdog {
     bool waits_;
     Describe describe_;
     Messages messages_;
-    std::optional<Limit> limit_;
+    std::optional<Timeout> timeout_;
     Note note_;
     Clock::time_point since_{};
   };
 
-  /// The rank is at `what`. `limit` is that of waits inside, in the place of the default one. Without `note`
-  /// a copy of `what` is said of transfers that outlive the scope.
+  /// The rank is at `what`. `timeout` is that of waits inside, in the place of the default one. Without
+  /// `note` a copy of `what` is said of transfers that outlive the scope.
   class ActivityScope : public Scope {
    public:
-    ActivityScope(Watchdog* watchdog, Describe what, std::optional<Limit> limit = {}, Note note = {})
-        : Scope(watchdog, false, std::move(what), {}, limit, std::move(note)) {}
-    ActivityScope(Watchdog* watchdog, const std::string& what, std::optional<Limit> limit = {});
+    ActivityScope(Watchdog* watchdog, Describe what, std::optional<Timeout> timeout = {}, Note note = {})
+        : Scope(watchdog, false, std::move(what), {}, timeout, std::move(note)) {}
+    ActivityScope(Watchdog* watchdog, const std::string& what, std::optional<Timeout> timeout = {});
   };
 
   /// The rank waits, for what `messages` says when it is asked. Of waits inside waits the outermost counts.
@@ -102,15 +102,15 @@ class Watchdog {
         : Scope(watchdog, true, {}, std::move(messages), {}, {}) {}
   };
 
-  /// `start_thread` is called once, when the first limit is set.
+  /// `start_thread` is called once, when the first timeout is set.
   explicit Watchdog(std::function<void()> start_thread = {}) : start_thread_(std::move(start_thread)) {}
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// Of waits for which no scope sets another one.
-  void set_limit(Limit limit);
+  void set_timeout(Timeout timeout);
   /// Of a wait that begins now.
-  Limit limit() const;
+  Timeout timeout() const;
 
   /// Everything that the rank is doing, from the outermost scope to the innermost one, and what its device
   /// waits for.
@@ -122,8 +122,8 @@ class Watchdog {
 
   /// Seconds of the longest wait under way; 0 without one.
   double longest_wait() const;
-  /// The limit of a wait that has lasted longer.
-  std::optional<Limit> exceeded() const;
+  /// The timeout of a wait that has lasted longer.
+  std::optional<Timeout> exceeded() const;
   /// The process stood still: no wait that was under way counts this time.
   void exclude_suspended_time(Clock::time_point from, Clock::time_point to);
 
@@ -137,14 +137,14 @@ class Watchdog {
 
  private:
   std::string describe_scopes() const;
-  Limit limit_before(std::size_t scope) const;
+  Timeout timeout_before(std::size_t scope) const;
   void start();
 
   mutable std::mutex mutex_;
   std::vector<Scope*> scopes_;
   mutable std::mutex background_mutex_;  ///< not while scopes or backgrounds are asked under mutex_
   std::vector<Background*> backgrounds_;
-  Limit limit_{0};
+  Timeout timeout_{0};
   std::function<void()> start_thread_;
   bool started_ = false;
 };

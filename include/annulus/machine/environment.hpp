@@ -18,9 +18,11 @@ struct Setting {
   friend bool operator==(const Setting&, const Setting&) = default;
 };
 
-/// What a rank's environment is to say: GPUs, threads, network cards, then the profile's own variables. What
-/// `variables` has already is kept. ANNULUS_CPUS and ANNULUS_MEMORY_NODES are the lists to which the rank is
-/// to be bound (`taskset -c`, `numactl --membind`).
+/// What a rank's environment is to say: GPUs, threads, NICs, then the profile's own variables. What
+/// `variables` has already is kept. A rank has a thread for each of its cores, and no more than the cores of
+/// ANNULUS_CPUS_PER_RANK (annulus-topology --launch), if set; throws Error when that is no positive number.
+/// ANNULUS_CPUS and ANNULUS_MEMORY_NODES are the lists to which the rank is to be bound (`taskset -c`,
+/// `numactl --membind`).
 std::vector<Setting> settings_of(const Machine& machine, const NodeResources& resources,
                                  const RankBinding& rank, const Profile& profile, const Variables& variables);
 

@@ -57,7 +57,7 @@ struct Gpu {
 /// A network card: one function of the PCI bus, or an interface without one.
 struct Nic {
   std::string device;     ///< RDMA device ("mlx5_0"); empty without RDMA
-  std::string interface;  ///< network interface ("ib0"); empty where the card has none
+  std::string interface;  ///< network interface ("ib0"); empty where the NIC has none
   int port = 1;           ///< of the RDMA device
   NicKind kind = NicKind::ethernet;
   DeviceLocality locality;
@@ -96,10 +96,10 @@ struct Description {
 };
 
 /// Looks at this machine: hwloc; NVML where its library is; sysfs for what hwloc does not tell of network
-/// cards. Throws Error when hwloc fails.
+/// NICs. Throws Error when hwloc fails.
 Description describe_this_machine();
 
-/// Reads an hwloc XML file: one of describe_this_machine, or of lstopo (which says less of network cards).
+/// Reads an hwloc XML file: one of describe_this_machine, or of lstopo (which says less of NICs).
 /// `host` is the node's name, else that of the file's contents, else the file's own. Throws Error that names
 /// the file.
 Machine read_machine(const std::string& path, const std::string& host = {});
@@ -108,7 +108,7 @@ Machine read_machine(const std::string& path, const std::string& host = {});
 /// numbers; may be empty). Returns what could not be bound and why, or nothing.
 std::string bind_this_process(const std::vector<int>& cpus, const std::vector<int>& numa_nodes);
 
-/// Logical processors that this process is bound to now.
+/// Logical CPUs that this process is bound to now.
 std::vector<int> bound_cpus();
 
 }  // namespace annulus::machine

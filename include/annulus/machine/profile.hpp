@@ -8,19 +8,19 @@
 #include <utility>
 #include <vector>
 
-/// What nodes are made of: processors, GPUs, network cards, and how ranks are put on them.
+/// What nodes are made of: processors, GPUs, NICs, and how ranks are put on them.
 namespace annulus::machine {
 
-/// What a network card speaks.
+/// What a NIC speaks.
 enum class NicKind : std::uint8_t { infiniband, roce, ethernet };
 std::string_view name_of(NicKind kind);
 
-/// How the cards of different nodes meet.
+/// How the NICs of different nodes meet.
 enum class Fabric : std::uint8_t {
   unknown,
-  rails,  ///< card i of a node shares its switches with card i of the others; other cards are farther or out
+  rails,  ///< NIC i of a node shares its switches with NIC i of the others; other NICs are farther or out
           ///< of reach
-  flat    ///< every card reaches every other alike
+  flat    ///< every NIC reaches every other alike
 };
 std::string_view name_of(Fabric fabric);
 
@@ -35,11 +35,11 @@ struct Profile {
   std::vector<std::string> gpu;  ///< the GPUs' name has one of these in it
   bool gpus_assumed = false;     ///< Slurm hands out GPUs that are not there (a lab)
 
-  int nics = 0;                         ///< cards of the compute fabric: the NICs of a node that ranks use
+  int nics = 0;                         ///< NICs of the compute fabric: the NICs of a node that ranks use
   std::vector<std::string> devices;     ///< their names as RDMA devices, NIC by NIC
   std::vector<std::string> interfaces;  ///< IP interfaces for rendezvous and TCP
-  std::optional<NicKind> kind;          ///< of the cards
-  double rate = 0;                      ///< of one card, bit/s
+  std::optional<NicKind> kind;          ///< of the NICs
+  double rate = 0;                      ///< of one NIC, bit/s
   Fabric fabric = Fabric::unknown;
 
   int ranks_per_node = 0;  ///< 0: one a GPU; without GPUs one a NUMA node

@@ -45,7 +45,7 @@ class AdamW {
   AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t size,
         std::span<const ParameterRange> ranges);
 
-  /// One update of `parameters` (size) with gradient_scale · gradients (size): the scale is what clipping
+  /// One step on `parameters` (size) with gradient_scale · gradients (size): the scale is what clipping
   /// asks for. Throws Error when a size does not fit.
   void step(const Exec& exec, const Array1<float, Exec>& parameters,
             const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale = 1.0f);
@@ -57,7 +57,7 @@ class AdamW {
             const Array1<const float, Exec>& gradients, double learning_rate, float gradient_scale,
             const Array1<T, Exec>& weights);
 
-  /// Updates made so far.
+  /// Steps made so far.
   std::int64_t steps() const { return steps_; }
   /// For a restored state, together with the contents of the moments.
   void set_steps(std::int64_t steps) { steps_ = steps; }

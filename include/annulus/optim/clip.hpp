@@ -12,7 +12,7 @@
 namespace annulus::optim {
 
 /// What clipping found: the Euclidean norm of all gradients, and the factor that brings it down to the bound
-/// (1 below it). The factor is 0 when the norm is not finite; no update should then be made.
+/// (1 below it). The factor is 0 when the norm is not finite; the optimizer step should then be left out.
 struct Clipping {
   double norm = 0.0;
   float scale = 1.0f;

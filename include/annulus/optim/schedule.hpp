@@ -4,7 +4,7 @@
 
 namespace annulus::optim {
 
-/// Learning rate by update: linear warm-up to `peak`, then half a cosine down to `minimum`.
+/// Learning rate by optimizer step: linear warm-up to `peak`, then half a cosine down to `minimum`.
 struct LearningRateSchedule {
   double peak = 0.0;
   double minimum = 0.0;
@@ -15,8 +15,8 @@ struct LearningRateSchedule {
   /// total_steps.
   void validate() const;
 
-  /// The rate of update `step`, counted from 0. Update warmup_steps − 1 is the first at `peak` (update 0
-  /// without warm-up), update total_steps − 1 and all later ones run at `minimum`.
+  /// The rate of optimizer step `step`, counted from 0. Step warmup_steps − 1 is the first at `peak` (step 0
+  /// without warm-up), step total_steps − 1 and all later ones run at `minimum`.
   double at(std::int64_t step) const;
 
   bool operator==(const LearningRateSchedule&) const = default;

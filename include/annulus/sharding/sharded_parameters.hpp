@@ -33,9 +33,9 @@ enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 /// unit are gathered while this one computes, and the gradient of the last one is reduced meanwhile.
 ///
 /// Gradients are summed in rank order, and every element of the optimizer's state is computed by one rank
-/// from the same numbers: with one sequence an update, parameters and moments are the bits that replicas of
-/// the whole would hold. With several, the stages from `gradients` on reduce each sequence by itself, which
-/// rounds differently.
+/// from the same numbers: with one sequence per optimizer step, parameters and moments are the bits that
+/// replicas of the whole would hold. With several, the stages from `gradients` on reduce each sequence by
+/// itself, which rounds differently.
 template <class Exec, class T>
 class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  public:
@@ -62,8 +62,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   Array1<float, Exec> gradients(const Exec& exec, int unit) override;
   void finish_gradients(const Exec& exec, int unit) override;
 
-  /// An update, collective: forget_gradients, then sequences through the model, then reduce_gradients,
-  /// measure and update.
+  /// An optimizer step, collective: forget_gradients, then sequences through the model, then
+  /// reduce_gradients, measure and update.
   void forget_gradients(const Exec& exec);
   /// Completes the sums over ranks: afterwards gradient_shard() holds them.
   void reduce_gradients(const Exec& exec);

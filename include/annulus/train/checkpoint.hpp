@@ -18,9 +18,9 @@ inline constexpr std::int64_t checkpoint_version = 2;
 
 /// Where a run stands, beside its flat buffers.
 struct Progress {
-  std::int64_t step = 0;               ///< optimizer updates made
+  std::int64_t step = 0;               ///< optimizer steps made
   data::StreamState stream;            ///< sequences read
-  std::int64_t global_batch_size = 0;  ///< sequences of one update: data-parallel groups · micro-batches
+  std::int64_t global_batch_size = 0;  ///< sequences: data-parallel groups · micro-batches
   std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
   std::string config;                  ///< the effective configuration, TOML
 };

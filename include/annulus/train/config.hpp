@@ -99,10 +99,10 @@ struct Config {
   void check() const;
 
   std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
-  /// The limit of waits while rank 0 reads or writes a checkpoint: an hour at least.
+  /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.
   std::chrono::milliseconds file_stall_timeout() const;
   optim::AdamWOptions adamw() const;
-  /// From the first update to where the learning rate reaches train.min_lr.
+  /// From the first optimizer step to where the learning rate reaches train.min_lr.
   std::int64_t schedule_steps() const {
     return train.schedule_steps > 0 ? train.schedule_steps : train.steps;
   }

@@ -24,22 +24,22 @@ struct ResumePolicy {
   static ResumePolicy parse(const std::string& text);
 };
 
-/// Which update's tensors go to a file (docs/debugging.md).
+/// Which optimizer step's tensors go to a file (docs/debugging.md).
 struct DumpRequest {
   std::filesystem::path file;  ///< empty: none
-  std::int64_t step = 0;       ///< number of the update, from 1; 0: the first that the run makes
+  std::int64_t step = 0;       ///< number of the optimizer step, from 1; 0: the first that the run makes
 };
 
 /// How a run went; the same on every rank but for last_checkpoint, which rank 0 knows.
 struct Outcome {
-  std::int64_t first_step = 0;   ///< updates that had been made when it started
-  std::int64_t last_step = 0;    ///< updates made when it ended; the same when nothing was left to do
+  std::int64_t first_step = 0;   ///< optimizer steps that had been made when it started
+  std::int64_t last_step = 0;    ///< optimizer steps made when it ended; the same when nothing was left to do
   std::string schedule, layout;  ///< of attention; where the configuration says auto, the chosen ones
   double first_loss = 0,
-         last_loss = 0;  ///< nats per token, means over (up to) the first and last ten updates of this run
-  double tokens_per_second = 0;   ///< all ranks together, over the updates of this run but the first
-  double seconds = 0;             ///< of these updates, without saving and logging in between
-  double tflops = 0;              ///< 10¹² operations of the model a second and rank, over the same updates
+         last_loss = 0;  ///< nats per token, means over (up to) the first and last ten steps of this run
+  double tokens_per_second = 0;   ///< all ranks together, over the optimizer steps of this run but the first
+  double seconds = 0;             ///< of these steps, without saving and logging in between
+  double tflops = 0;              ///< 10¹² operations of the model a second and rank, over the same steps
   std::string device, transport;  ///< where it computed and in which type; what carried data between ranks
   int stop_signal = 0;            ///< 0: ran to train.steps
   int failed_saves = 0;
@@ -52,9 +52,10 @@ struct Outcome {
 /// ranks of `world` (see connect in device.hpp), which splits into context-parallel groups of consecutive
 /// ranks; the groups are data-parallel. Writes into run.folder: config.toml, metrics.jsonl, train.log,
 /// checkpoints/. Throws Error for what is wrong with configuration, data or checkpoint, and when loss or
-/// gradients stop being finite (naming the step and the lowest rank that saw it; no update is made and no
-/// checkpoint touched). Before the first update the ranks make sure that they go by the same, and at times
-/// that they hold the same parameters and moments (docs/running.md); else Error, the same on all of them.
+/// gradients stop being finite (naming the step and the lowest rank that saw it; parameters are not changed
+/// and no checkpoint touched). Before the first step the ranks make sure that they go by the same, and at
+/// times that they hold the same parameters and moments (docs/running.md); else Error, the same on all of
+/// them.
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume,
               const DumpRequest& dump = {});
 

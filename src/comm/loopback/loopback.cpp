@@ -108,7 +108,7 @@ std::unique_ptr<Communicator> make_loopback(std::shared_ptr<LoopbackWorld> world
 
 void run_loopback(const Topology& topology, const std::function<void(Communicator&)>& body,
                   const LoopbackOptions& options) {
-  const auto world = std::make_shared<LoopbackWorld>(topology.ranks(), options.wait_limit, options.wire);
+  const auto world = std::make_shared<LoopbackWorld>(topology.ranks(), options.wait_timeout, options.wire);
   const auto run = [&](int rank) {
     try {
       body(*staged(

@@ -16,8 +16,8 @@ bool LoopbackWorld::Operation::complete() const {
   return std::all_of(messages.begin(), messages.end(), [](const Message& message) { return message.done; });
 }
 
-LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit, Wire* wire)
-    : wait_limit_(wait_limit), wire_(wire) {
+LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_timeout, Wire* wire)
+    : wait_timeout_(wait_timeout), wire_(wire) {
   for (int rank = 0; rank < ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
 }
 
@@ -139,11 +139,11 @@ bool LoopbackWorld::test(const Operation& operation) {
 void LoopbackWorld::wait(const Operation& operation) {
   Rank& rank = *ranks_[static_cast<std::size_t>(operation.rank)];
   const Watchdog::Waiting watched(&rank.watchdog, [&] { return pending(operation); });
-  auto limit = wait_limit_;
-  if (const auto set = rank.watchdog.limit(); set.count() > 0) limit = std::min(limit, set);
+  auto timeout = wait_timeout_;
+  if (const auto set = rank.watchdog.timeout(); set.count() > 0) timeout = std::min(timeout, set);
   std::unique_lock lock(mutex_);
   if (std::this_thread::get_id() != rank.thread) one_thread_a_rank_ = false;
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   struct Waiting {  // shows the others what this rank waits for
     Rank& rank;
     Waiting(Rank& r, const Operation& o) : rank(r) { rank.waits_for = &o; }
@@ -167,7 +167,7 @@ void LoopbackWorld::wait(const Operation& operation) {
       lock.unlock();
       const std::string all = tell_all();
       lock.lock();
-      annulus::fail("rank {} has waited {} ms for {}: {}{}", operation.rank, limit.count(), what, why, all);
+      annulus::fail("rank {} has waited {} ms for {}: {}{}", operation.rank, timeout.count(), what, why, all);
     }
   }
   check_result(operation);

@@ -44,7 +44,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   };
 
   /// `wire` may be null.
-  LoopbackWorld(int ranks, std::chrono::milliseconds wait_limit, Wire* wire);
+  LoopbackWorld(int ranks, std::chrono::milliseconds wait_timeout, Wire* wire);
 
   int ranks() const { return static_cast<int>(ranks_.size()); }
   Watchdog* watchdog(int rank) const { return &ranks_[static_cast<std::size_t>(rank)]->watchdog; }
@@ -107,7 +107,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   void record_failure(const std::string& message, std::exception_ptr exception);
 
   mutable std::mutex mutex_;
-  std::chrono::milliseconds wait_limit_;
+  std::chrono::milliseconds wait_timeout_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::map<Key, Mailbox> mailboxes_;
   Wire* wire_;

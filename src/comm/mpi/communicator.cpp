@@ -167,7 +167,8 @@ void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* rec
     return PointToPointCommunicator::all_gather(queue, send, receive, bytes);
   ready(queue, "all_gather");
   if (bytes == 0) return;
-  const Watchdog::ActivityScope activity(watchdog(), fmt::format("an all_gather of {} bytes a rank", bytes));
+  const Watchdog::ActivityScope activity(watchdog(),
+                                         fmt::format("an all_gather of {} bytes per rank", bytes));
   const Watchdog::Waiting waiting(watchdog());
   const bool in_place = send == static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank_) * bytes;
   const int count = static_cast<int>(bytes);

@@ -91,8 +91,8 @@ MpiEnvironment::~MpiEnvironment() {
   if (ends) MPI_Finalize();
 }
 
-void MpiEnvironment::set_wait_timeout(std::chrono::milliseconds limit) const {
-  watchdog_->watchdog()->set_limit(limit);
+void MpiEnvironment::set_wait_timeout(std::chrono::milliseconds timeout) const {
+  watchdog_->watchdog()->set_timeout(timeout);
 }
 
 std::unique_ptr<Communicator> MpiEnvironment::world(int ranks_per_node, const std::string& remark) const {

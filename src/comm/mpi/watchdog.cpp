@@ -129,7 +129,7 @@ void MpiWatchdog::run(const std::stop_token& stop) {
       end_transfers(watchdog_);
       mpi_abort_claimed(message);
     }
-    if (const auto limit = watchdog_->exceeded()) report_stall(*limit);
+    if (const auto timeout = watchdog_->exceeded()) report_stall(*timeout);
   }
 }
 
@@ -175,7 +175,7 @@ std::string MpiWatchdog::status() const {
   return text;
 }
 
-void MpiWatchdog::report_stall(Watchdog::Limit limit) {
+void MpiWatchdog::report_stall(Watchdog::Timeout timeout) {
   silenced_ = true;  // the SIGTERM that follows needs no explanation
   end_ = Clock::now() + answer_within;
   heard_[static_cast<std::size_t>(rank_)] = true;
@@ -198,12 +198,12 @@ void MpiWatchdog::report_stall(Watchdog::Limit limit) {
   write_line(
       rank_,
       fmt::format("{}the run ends because a wait has taken longer than {} s; where ranks are no more "
-                  "than slow, raise the limit (run.stall_timeout in training, --stall-timeout)",
+                  "than slow, raise the timeout (run.stall_timeout in training, --stall-timeout)",
                   silent.empty()
                       ? ""
                       : fmt::format("no answer within {} s from rank {}: killed, stopped or out of reach; ",
                                     answer_within.count(), fmt::join(silent, ", ")),
-                  Watchdog::in_seconds(limit)));
+                  Watchdog::in_seconds(timeout)));
   end_job();
 }
 

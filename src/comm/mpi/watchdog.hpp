@@ -14,7 +14,7 @@ namespace annulus::comm {
 /// Watchdog thread of this rank; starts when the first timeout is set. So ranks
 /// that compute, or are stuck, can still say what they are doing, and the waits themselves stay as they are.
 ///
-/// A rank whose wait exceeds its limit writes what it waits for, alarms all others, takes their answers for
+/// A rank whose wait exceeds its timeout writes what it waits for, alarms all others, takes their answers for
 /// three seconds, names those that do not answer, and ends the job. An alarmed rank writes what it is doing
 /// and answers. This needs MPI_THREAD_MULTIPLE; under an MPI that gives less, every rank speaks and ends on
 /// its own account.
@@ -50,7 +50,7 @@ class MpiWatchdog {
   void run(const std::stop_token& stop);
   void poll_messages();
   void poll_signal();
-  [[noreturn]] void report_stall(Watchdog::Limit limit);
+  [[noreturn]] void report_stall(Watchdog::Timeout timeout);
   [[noreturn]] void end_job() const;
   void send(int rank, Tag tag) const;
   std::string status() const;

@@ -22,7 +22,7 @@ bool is_well(ncclResult_t code) {
   return code == ncclSuccess || code == ncclInProgress;
 }
 
-/// What the streams of a lane have come to.
+/// What the streams of a channel have come to.
 class EventProgress final : public InFlightExchanges::StreamProgress {
  public:
   EventProgress(EventPool::Taken begun, EventPool::Taken done)
@@ -52,7 +52,7 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
     : rank_(control.rank()),
       device_(Kokkos::Cuda().cuda_device()),
       topology_(control.topology()),
-      has_inside_(topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1),
+      has_intra_node_(topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1),
       watchdog_(control.watchdog()),
       in_flight_(
           std::max(options.channels, 0) + 1, [this] { return errors(); }, [this] { abort(); }) {
@@ -78,24 +78,26 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
   // one GPC are free: beside a kernel that fills most of them it waits for the kernel's end. Blocks by
   // themselves fit anywhere.
   config.cgaClusterSize = 1;
-  lanes_.resize(static_cast<std::size_t>(options.channels) + 1);
+  channels_.resize(static_cast<std::size_t>(options.channels) + 1);
   int least = 0, greatest = 0;
   ANNULUS_CUDA_CALL(cudaDeviceGetStreamPriorityRange, &least, &greatest);
-  for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    Lane& lane = lanes_[i];
-    lane.number = static_cast<int>(i);
+  for (std::size_t i = 0; i < channels_.size(); ++i) {
+    Channel& channel = channels_[i];
+    channel.index = static_cast<int>(i);
     // Transfers before kernels: what a step waits for is worth more than what it computes meanwhile.
-    for (Path* path : {&lane.all, &lane.inside})
-      ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &path->stream, cudaStreamNonBlocking, greatest);
+    for (CommStream* comm_stream : {&channel.world, &channel.intra_node})
+      ANNULUS_CUDA_CALL(cudaStreamCreateWithPriority, &comm_stream->stream, cudaStreamNonBlocking, greatest);
     if (i == 0) {
-      ANNULUS_NCCL_CALL(ncclCommInitRankConfig, &lane.all.communicator, control.size(), id, rank_, &config);
+      ANNULUS_NCCL_CALL(ncclCommInitRankConfig, &channel.world.communicator, control.size(), id, rank_,
+                        &config);
     } else {
-      ANNULUS_NCCL_CALL(ncclCommSplit, lanes_[0].all.communicator, 0, rank_, &lane.all.communicator, &config);
+      ANNULUS_NCCL_CALL(ncclCommSplit, channels_[0].world.communicator, 0, rank_, &channel.world.communicator,
+                        &config);
     }
     if (topology_.nodes() > 1) {  // collective: ranks that are alone on their node take part, too
-      const int color = has_inside_ ? topology_.node(rank_) : NCCL_SPLIT_NOCOLOR;
-      ANNULUS_NCCL_CALL(ncclCommSplit, lanes_[0].all.communicator, color, topology_.local_rank(rank_),
-                        &lane.inside.communicator, &config);
+      const int color = has_intra_node_ ? topology_.node(rank_) : NCCL_SPLIT_NOCOLOR;
+      ANNULUS_NCCL_CALL(ncclCommSplit, channels_[0].world.communicator, color, topology_.local_rank(rank_),
+                        &channel.intra_node.communicator, &config);
     }
   }
 }
@@ -106,34 +108,34 @@ NcclLink::~NcclLink() {
   {
     const Watchdog::ActivityScope activity(watchdog_, "the end of NCCL");
     const Watchdog::Waiting waiting(watchdog_);
-    for (const Path* path : paths())
-      if (path->stream != nullptr && !aborted_) cudaStreamSynchronize(path->stream);
+    for (const CommStream* comm_stream : comm_streams())
+      if (comm_stream->stream != nullptr && !aborted_) cudaStreamSynchronize(comm_stream->stream);
   }
   if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
-  for (const Path* path : paths()) {
-    if (path->stream != nullptr) cudaStreamDestroy(path->stream);
-    if (path->communicator != nullptr && !aborted_) ncclCommDestroy(path->communicator);
+  for (const CommStream* comm_stream : comm_streams()) {
+    if (comm_stream->stream != nullptr) cudaStreamDestroy(comm_stream->stream);
+    if (comm_stream->communicator != nullptr && !aborted_) ncclCommDestroy(comm_stream->communicator);
   }
 }
 
-std::vector<NcclLink::Path*> NcclLink::paths() {
-  std::vector<Path*> all;
-  for (Lane& lane : lanes_)
-    for (Path* path : {&lane.all, &lane.inside}) all.push_back(path);
+std::vector<NcclLink::CommStream*> NcclLink::comm_streams() {
+  std::vector<CommStream*> all;
+  for (Channel& channel : channels_)
+    for (CommStream* comm_stream : {&channel.world, &channel.intra_node}) all.push_back(comm_stream);
   return all;
 }
 
-void NcclLink::track(const Lane& lane, const EventPool::Taken& begun, const EventPool::Taken& done,
+void NcclLink::track(const Channel& channel, const EventPool::Taken& begun, const EventPool::Taken& done,
                      std::vector<Pending> pending) {
   if (watchdog_ == nullptr) return;
-  in_flight_.add(lane.number, {std::make_unique<EventProgress>(begun, done), watchdog_->note(),
-                               std::move(pending), watchdog_->limit()});
+  in_flight_.add(channel.index, {std::make_unique<EventProgress>(begun, done), watchdog_->note(),
+                                 std::move(pending), watchdog_->timeout()});
 }
 
 std::string NcclLink::errors() const {
   const std::lock_guard lock(mutex_);
-  for (const Lane& lane : lanes_) {
-    for (const ncclComm_t communicator : {lane.all.communicator, lane.inside.communicator}) {
+  for (const Channel& channel : channels_) {
+    for (const ncclComm_t communicator : {channel.world.communicator, channel.intra_node.communicator}) {
       if (aborted_ || communicator == nullptr) continue;
       ncclResult_t error = ncclSuccess;
       const ncclResult_t asked = ncclCommGetAsyncError(communicator, &error);
@@ -154,9 +156,9 @@ void NcclLink::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (aborted_.exchange(true)) return;
   cudaSetDevice(device_);  // the thread that guards the waits has not chosen one
-  for (Path* path : paths()) {
-    if (path->communicator != nullptr) ncclCommAbort(path->communicator);
-    path->communicator = nullptr;
+  for (CommStream* comm_stream : comm_streams()) {
+    if (comm_stream->communicator != nullptr) ncclCommAbort(comm_stream->communicator);
+    comm_stream->communicator = nullptr;
   }
 }
 

@@ -25,7 +25,7 @@ void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator = n
 ///
 /// Where there are several nodes, messages inside of one have communicators of their own: NCCL gives all
 /// peers of a communicator as many of its channels as the slowest of them can use, so that one peer behind a
-/// network card would leave NVLink a fraction of its rate.
+/// NIC would leave NVLink a fraction of its rate.
 class NcclLink {
  public:
   /// Collective over `control`.
@@ -34,47 +34,49 @@ class NcclLink {
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
 
-  struct Path {
+  /// An NCCL communicator and the stream of its kernels.
+  struct CommStream {
     ncclComm_t communicator = nullptr;
     cudaStream_t stream = nullptr;
   };
-  struct Lane {
-    Path all;     ///< to every rank
-    Path inside;  ///< to the ranks of this node; nothing where `all` does as well
-    int number = 0;
+  /// One of NcclOptions::channels, or that of collectives; not one of the channels inside NCCL.
+  struct Channel {
+    CommStream world;       ///< to every rank
+    CommStream intra_node;  ///< to the ranks of this node; null where `world` does as well
+    int index = 0;
   };
-  int channels() const { return static_cast<int>(lanes_.size()) - 1; }
-  const Lane& lane(int channel) const { return lanes_[static_cast<std::size_t>(channel)]; }
-  const Lane& collectives() const { return lanes_.back(); }
+  int channels() const { return static_cast<int>(channels_.size()) - 1; }
+  const Channel& channel(int index) const { return channels_[static_cast<std::size_t>(index)]; }
+  const Channel& collectives() const { return channels_.back(); }
 
-  /// The rank of `peer` in Lane::inside, or -1 where Lane::all leads to it.
-  int rank_inside(int peer) const {
-    return has_inside_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
+  /// The rank of `peer` in Channel::intra_node, or -1 where Channel::world leads to it.
+  int intra_node_rank(int peer) const {
+    return has_intra_node_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
   }
 
-  /// Lets `call` enqueue an exchange or a collective on the lane, behind what `queue` holds; `inside`: on
-  /// both of its paths, which do not wait for each other. `pending` is what it waits for. The event is behind
-  /// it.
+  /// Lets `call` enqueue an exchange or a collective on the channel, after what `queue` holds; with
+  /// `intra_node` on both of its streams, which do not wait for each other. `pending` is what it waits for.
+  /// Returns the event that follows it.
   template <class Call>
-  EventPool::Taken launch(const Queue& queue, const Lane& lane, bool inside, std::vector<Pending> pending,
-                          const Call& call) {
+  EventPool::Taken launch(const Queue& queue, const Channel& channel, bool intra_node,
+                          std::vector<Pending> pending, const Call& call) {
     poll();
     const EventPool::Taken begun = events_.take(), done = events_.take();
     begun->record(queue);
-    begun->block(lane.all.stream);
-    if (inside) begun->block(lane.inside.stream);
+    begun->block(channel.world.stream);
+    if (intra_node) begun->block(channel.intra_node.stream);
     {
       // The first message between two ranks connects them, for which NCCL lets the host wait.
       const Watchdog::Waiting waiting(watchdog_, [&] { return pending; });
       call();
     }
-    if (inside) {
+    if (intra_node) {
       const EventPool::Taken joined = events_.take();
-      joined->record(lane.inside.stream);
-      joined->block(lane.all.stream);
+      joined->record(channel.intra_node.stream);
+      joined->block(channel.world.stream);
     }
-    done->record(lane.all.stream);
-    track(lane, begun, done, std::move(pending));
+    done->record(channel.world.stream);
+    track(channel, begun, done, std::move(pending));
     return done;
   }
 
@@ -90,18 +92,18 @@ class NcclLink {
  private:
   void connect(Communicator& control, const NcclOptions& options);
   /// Every communicator and stream, those of collectives last.
-  std::vector<Path*> paths();
-  void track(const Lane& lane, const EventPool::Taken& begun, const EventPool::Taken& done,
+  std::vector<CommStream*> comm_streams();
+  void track(const Channel& channel, const EventPool::Taken& begun, const EventPool::Taken& done,
              std::vector<Pending> pending);
   /// What NCCL has met since it was asked last; nothing as a rule. Any thread may ask.
   std::string errors() const;
 
   int rank_ = 0, device_ = 0;
   Topology topology_;
-  bool has_inside_ = false;
+  bool has_intra_node_ = false;
   Watchdog* watchdog_;
   std::string path_summary_;
-  std::vector<Lane> lanes_;
+  std::vector<Channel> channels_;
   EventPool events_;
   InFlightExchanges in_flight_;
   mutable std::mutex mutex_;  ///< of the communicators against abort()

@@ -13,7 +13,7 @@ namespace annulus::comm {
 
 namespace {
 
-/// An exchange on a lane's stream.
+/// An exchange on a channel's stream.
 class NcclState final : public Request::State {
  public:
   NcclState(std::shared_ptr<NcclLink> link, const Queue& queue, EventPool::Taken done)
@@ -82,18 +82,18 @@ class NcclCommunicator final : public PointToPointCommunicator {
     check_root(root);
     const Watchdog::ActivityScope activity(
         watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
-    collective(queue, [&](const NcclLink::Lane& lane) {
-      ANNULUS_NCCL_CALL(ncclBroadcast, data, data, bytes, ncclInt8, root, lane.all.communicator,
-                        lane.all.stream);
+    collective(queue, [&](const NcclLink::Channel& channel) {
+      ANNULUS_NCCL_CALL(ncclBroadcast, data, data, bytes, ncclInt8, root, channel.world.communicator,
+                        channel.world.stream);
     });
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     if (queue.is_host()) return control_->all_gather(queue, send, receive, bytes);
     const Watchdog::ActivityScope activity(watchdog(),
-                                           fmt::format("an all_gather of {} bytes a rank", bytes));
-    collective(queue, [&](const NcclLink::Lane& lane) {
-      ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, lane.all.communicator,
-                        lane.all.stream);
+                                           fmt::format("an all_gather of {} bytes per rank", bytes));
+    collective(queue, [&](const NcclLink::Channel& channel) {
+      ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, channel.world.communicator,
+                        channel.world.stream);
     });
   }
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
@@ -123,37 +123,40 @@ class NcclCommunicator final : public PointToPointCommunicator {
   /// The order of streams makes memory ready.
   void ready(const Queue&, const char*) const override {}
 
-  /// Enqueues the messages on the lane's streams. Both sides leave out those of no bytes.
+  /// Enqueues the messages on the channel's streams. Both sides leave out those of no bytes.
   Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                int channel) override {
     const bool is_collective = channel == collective_channel;
-    const NcclLink::Lane& lane = is_collective ? link_->collectives() : link_->lane(channel);
-    const auto is_inside = [&](const auto& message) {
-      return message.bytes > 0 && link_->rank_inside(message.peer) >= 0;
+    const NcclLink::Channel& target = is_collective ? link_->collectives() : link_->channel(channel);
+    const auto is_intra_node = [&](const auto& message) {
+      return message.bytes > 0 && link_->intra_node_rank(message.peer) >= 0;
     };
-    const bool inside = std::ranges::any_of(sends, is_inside) || std::ranges::any_of(receives, is_inside);
-    const auto done = link_->launch(queue, lane, inside, pending(sends, receives, channel), [&] {
-      if (inside) group(lane.inside, sends, receives, [&](int peer) { return link_->rank_inside(peer); });
-      group(lane.all, sends, receives, [&](int peer) { return link_->rank_inside(peer) < 0 ? peer : -1; });
+    const bool intra_node =
+        std::ranges::any_of(sends, is_intra_node) || std::ranges::any_of(receives, is_intra_node);
+    const auto done = link_->launch(queue, target, intra_node, pending(sends, receives, channel), [&] {
+      if (intra_node)
+        group(target.intra_node, sends, receives, [&](int peer) { return link_->intra_node_rank(peer); });
+      group(target.world, sends, receives,
+            [&](int peer) { return link_->intra_node_rank(peer) < 0 ? peer : -1; });
     });
     return Request(std::make_unique<NcclState>(link_, queue, done));
   }
 
  private:
-  /// Those of the messages whose peer has a rank on the path, as one group.
+  /// Those of the messages whose peer has a rank in the communicator, as one group.
   template <class RankOf>
-  void group(const NcclLink::Path& path, std::span<const Send> sends, std::span<const Receive> receives,
-             const RankOf& rank_of) const {
+  void group(const NcclLink::CommStream& comm_stream, std::span<const Send> sends,
+             std::span<const Receive> receives, const RankOf& rank_of) const {
     ANNULUS_NCCL_CALL(ncclGroupStart);
     for (const Receive& receive : receives) {
       if (receive.bytes == 0 || rank_of(receive.peer) < 0) continue;
       ANNULUS_NCCL_CALL(ncclRecv, receive.data, receive.bytes, ncclInt8, rank_of(receive.peer),
-                        path.communicator, path.stream);
+                        comm_stream.communicator, comm_stream.stream);
     }
     for (const Send& send : sends) {
       if (send.bytes == 0 || rank_of(send.peer) < 0) continue;
-      ANNULUS_NCCL_CALL(ncclSend, send.data, send.bytes, ncclInt8, rank_of(send.peer), path.communicator,
-                        path.stream);
+      ANNULUS_NCCL_CALL(ncclSend, send.data, send.bytes, ncclInt8, rank_of(send.peer),
+                        comm_stream.communicator, comm_stream.stream);
     }
     ANNULUS_NCCL_CALL(ncclGroupEnd);
   }
@@ -172,8 +175,8 @@ class NcclCommunicator final : public PointToPointCommunicator {
 
   template <class Call>
   void collective(const Queue& queue, const Call& call) {
-    const NcclLink::Lane& lane = link_->collectives();
-    link_->launch(queue, lane, false, {}, [&] { call(lane); })->block(queue);
+    const NcclLink::Channel& channel = link_->collectives();
+    link_->launch(queue, channel, false, {}, [&] { call(channel); })->block(queue);
   }
 
   std::unique_ptr<Communicator> control_;

@@ -42,7 +42,7 @@ std::string nccl_paths(Communicator& control, int device) {
   const std::vector<GpuId> all = gather_gpu_ids(control);
   if (const auto both = sharing_a_gpu_of_a_node(all)) {
     const GpuId& place = all[static_cast<std::size_t>(both->first)];
-    fail("NCCL: ranks {} and {} both use the GPU {} of {}: start one rank a GPU, or use the transport mpi",
+    fail("NCCL: ranks {} and {} both use the GPU {} of {}: start one rank per GPU, or use the transport mpi",
          both->first, both->second, place.bus_text(), place.node_text());
   }
   const auto me = static_cast<std::size_t>(control.rank());
@@ -58,8 +58,7 @@ std::string nccl_paths(Communicator& control, int device) {
   }
   if (const auto both =
           sharing_a_gpu(all)) {  // on emulated nodes: what is timed there is the taking of turns
-    result +=
-        fmt::format(", ranks take turns on a GPU (the first two: {} and {})", both->first, both->second);
+    result += fmt::format(", ranks share a GPU (the first two: {} and {})", both->first, both->second);
   }
   return result.empty() ? "one rank" : result;
 }

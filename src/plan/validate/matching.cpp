@@ -12,10 +12,10 @@ struct PostedEnd {
   End end;
   const Transfer* transfer;
 };
-struct LaneEnds {
+struct StreamEnds {
   std::vector<PostedEnd> sends, receives;
 };
-using Lanes = std::map<MessageStream, LaneEnds>;
+using Streams = std::map<MessageStream, StreamEnds>;
 
 MessageStream sending(int rank, const Transfer& send) {
   return {rank, send.peer, send.channel};
@@ -30,13 +30,14 @@ std::string place(const End& end) {
   return fmt::format("rank {}, step {}", end.rank, end.step);
 }
 
-/// The messages of a lane, in order.
-void compare(const Scope& scope, const MessageStream& lane, const LaneEnds& ends, Diagnostics& diagnostics) {
+/// The messages of a stream, in order.
+void compare(const Scope& scope, const MessageStream& stream, const StreamEnds& ends,
+             Diagnostics& diagnostics) {
   const auto name = [&] {
-    return fmt::format("messages from rank {} to rank {} on channel {}", lane.from, lane.to,
-                       name_of(lane.channel));
+    return fmt::format("messages from rank {} to rank {} on channel {}", stream.from, stream.to,
+                       name_of(stream.channel));
   };
-  const int distance = scope.distance(lane.to);
+  const int distance = scope.distance(stream.to);
   const std::size_t common = std::min(ends.sends.size(), ends.receives.size());
   for (std::size_t k = 0; k < common; ++k) {
     const End &sender = ends.sends[k].end, &receiver = ends.receives[k].end;
@@ -74,7 +75,7 @@ const Transfer& Matching::receive(const ExpandedPlan& expanded, int message) con
 Matching match(const ExpandedPlan& expanded, Diagnostics& diagnostics) {
   const Scope& scope = expanded.scope;
   Matching matching;
-  Lanes lanes;
+  Streams streams;
   matching.sends.resize(static_cast<std::size_t>(scope.representatives()));
   matching.receives.resize(matching.sends.size());
   for (int rank = 0; rank < scope.representatives(); ++rank) {
@@ -84,17 +85,17 @@ Matching match(const ExpandedPlan& expanded, Diagnostics& diagnostics) {
       matching.sends[r].emplace_back(at.sends.size(), -1);
       matching.receives[r].emplace_back(at.receives.size(), -1);
       for (int i = 0; const Transfer& send : at.sends)
-        lanes[sending(rank, send)].sends.push_back({{rank, step, i++}, &send});
+        streams[sending(rank, send)].sends.push_back({{rank, step, i++}, &send});
       for (int i = 0; const Transfer& receive : at.receives)
-        lanes[receiving(scope, rank, receive)].receives.push_back({{rank, step, i++}, &receive});
+        streams[receiving(scope, rank, receive)].receives.push_back({{rank, step, i++}, &receive});
     }
   }
   const auto number = [](auto& numbers, const End& end) -> int& {
     return numbers[static_cast<std::size_t>(end.rank)][static_cast<std::size_t>(end.step)]
                   [static_cast<std::size_t>(end.index)];
   };
-  for (const auto& [lane, ends] : lanes) {
-    compare(scope, lane, ends, diagnostics);
+  for (const auto& [stream, ends] : streams) {
+    compare(scope, stream, ends, diagnostics);
     for (std::size_t k = 0; k < std::min(ends.sends.size(), ends.receives.size()); ++k) {
       const Message message{ends.sends[k].end, ends.receives[k].end};
       number(matching.sends, message.sender) = number(matching.receives, message.receiver) =
@@ -114,27 +115,27 @@ void explain_messages(const Scope& scope, const std::vector<MessageSum>& unanswe
     explained[rank] = unanswered[rank].contents != 0;
     if (explained[rank]) ++senders;
   }
-  const auto wanted = [&](const MessageStream& lane) {
-    return explained[static_cast<std::size_t>(lane.from)];
+  const auto wanted = [&](const MessageStream& stream) {
+    return explained[static_cast<std::size_t>(stream.from)];
   };
   std::deque<Transfer> transfers;
-  Lanes lanes;
+  Streams streams;
   for (int rank = 0; rank < scope.representatives(); ++rank) {
     for (int number = 0; number < scope.plan.steps; ++number) {
       const Step step = scope.plan.step(rank, number);
       for (int i = 0; const Transfer& send : step.sends) {
         const End end{rank, number, i++};
-        if (const MessageStream lane = sending(rank, send); wanted(lane))
-          lanes[lane].sends.push_back({end, &transfers.emplace_back(send)});
+        if (const MessageStream stream = sending(rank, send); wanted(stream))
+          streams[stream].sends.push_back({end, &transfers.emplace_back(send)});
       }
       for (int i = 0; const Transfer& receive : step.receives) {
         const End end{rank, number, i++};
-        if (const MessageStream lane = receiving(scope, rank, receive); wanted(lane))
-          lanes[lane].receives.push_back({end, &transfers.emplace_back(receive)});
+        if (const MessageStream stream = receiving(scope, rank, receive); wanted(stream))
+          streams[stream].receives.push_back({end, &transfers.emplace_back(receive)});
       }
     }
   }
-  for (const auto& [lane, ends] : lanes) compare(scope, lane, ends, diagnostics);
+  for (const auto& [stream, ends] : streams) compare(scope, stream, ends, diagnostics);
 }
 
 }  // namespace annulus::plan::validation

@@ -2,24 +2,24 @@
 # Runs that cannot go on stop and say so; chains of jobs end when the budget is reached; the folder of a run tells how it stands.
 # shellcheck disable=SC2034,SC2154
 
-# A learning rate with which the loss is no number at the second update, whenever it is tried again.
+# A learning rate with which the loss is no number at the second optimizer step, whenever it is tried again.
 train broken --nodes=2 -- --set train.lr=1e30 --set train.min_lr=1e30
 broken=$job
 
-# Two jobs for 600 updates of 256 tokens; the first one is told to save on its way, as before its time limit.
+# Two jobs for 600 optimizer steps of 256 tokens; the first one is told to save on its way, as before its time limit.
 chain=$(on_login slurm/submit --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=30 --output="$work/chain.log" --tokens 153400 --chain 2 \
   train "$work/run.toml" --set run.folder="$work/chain" --set train.log_every=10) || fail "submit --chain"
 mapfile -t jobs <<<"${chain//job /}"
 [ ${#jobs[@]} -eq 2 ] || fail "not two jobs: $chain"
 log=$work/chain.log
-makes_updates chain 1
+makes_steps chain 1
 on_login scancel --batch --signal=USR1 "${jobs[0]}"
 ends "${jobs[0]}" COMPLETED
 ends "${jobs[1]}" COMPLETED
-said "153400 tokens, 256 an update: train.steps = 600"
+said "153400 tokens, 256 per optimizer step: train.steps = 600"
 said "is not to be requeued"
-said "going on after step"
-[ "$(records "$work/chain")" -eq 600 ] || fail "$(records "$work/chain") updates, not 600"
+said "resumed after optimizer step"
+[ "$(records "$work/chain")" -eq 600 ] || fail "$(records "$work/chain") steps, not 600"
 same_losses "$work/chain" 600
 
 report=$(slurm/status "$work/chain")
@@ -32,7 +32,7 @@ grep -q "holds no run" <<<"$output" || fail "slurm/status says: $output"
 
 log=$work/broken.log
 ends "$broken" FAILED
-said "the loss of step 2 is not finite"
+said "the loss of optimizer step 2 is not finite"
 said "stopped: the run has failed 3 times at step 1"
 [ "$(grep -c '"event":"start"' "$work/broken/segments.jsonl")" -ge 3 ] || fail "not three segments"
 slurm/status "$work/broken" | grep -q "stopped .*failed 3 times at one step" || fail "slurm/status does not say that it stopped"
@@ -45,7 +45,7 @@ full=$job
 folder=$work/filling/run
 filling() { train filling --nodes=2 -- "${endless[@]}" --set run.folder="$folder"; }
 filling
-within "the run makes updates" has_steps "$folder" 12
+within "the run makes steps" has_steps "$folder" 12
 head -c 30M /dev/zero >"$work/filling/others" 2>/dev/null || true
 within "a checkpoint fails" logged "was not saved, training goes on"
 on_login scancel --batch --signal=USR1 "$job"
@@ -58,8 +58,8 @@ said "make room and submit the same again. It goes on from $folder/checkpoints/$
 rm "$work/filling/others"
 good=${kept[-1]#step-} good=$((10#${good%.h5}))
 filling
-within "the run goes on after the checkpoint that stayed" logged "going on after step $good of $folder/checkpoints/${kept[-1]}"
-within "the run makes updates" has_steps "$folder" $((good + 10))
+within "the run goes on after the checkpoint that stayed" logged "resumed after optimizer step $good of $folder/checkpoints/${kept[-1]}"
+within "the run makes steps" has_steps "$folder" $((good + 10))
 cancel "$job"
 same_losses "$folder" $((good + 10))
 slurm/status "$folder" >/dev/null || fail "slurm/status of a run whose disk was full"

@@ -13,12 +13,12 @@ preempted=$job
 train limit --nodes=2 --nodelist=n1,n2 --time=2 --signal=B:USR1@80 -- "${endless[@]}" --set checkpoint.every=500 --set checkpoint.keep=1000
 limit=$job
 
-makes_updates usr1
+makes_steps usr1
 on_login scancel --batch --signal=USR1 "$usr1"
-makes_updates requeue
+makes_steps requeue
 on_login scontrol requeue "$requeue"
 # All of two nodes for somebody more important, then back.
-makes_updates preempted
+makes_steps preempted
 urgent=$(on_login sbatch --parsable --partition=urgent --nodes=2 --nodelist=n3,n4 --exclusive --output=/dev/null --time=5 --wrap true)
 ends "$urgent" COMPLETED
 
@@ -28,7 +28,7 @@ resumed() {
   goes_on "$1" "$3"
   cancel "$2"
   said "the segment before ended at step $step: "
-  said "going on after step $step of "
+  said "resumed after optimizer step $step of "
 }
 resumed usr1 "$usr1" 'asked to save'
 same_losses "$work/usr1" $((step + 10))
@@ -36,19 +36,19 @@ resumed requeue "$requeue" requeued
 same_losses "$work/requeue" $((step + 10))
 resumed preempted "$preempted" preempted
 same_losses "$work/preempted" $((step + 10))
-# In so much time there are thousands of updates: those since the last regular checkpoint are made again, without an interruption.
+# In so much time there are thousands of optimizer steps: those since the last regular checkpoint are made again, without an interruption.
 resumed limit "$limit" 'time limit'
 from=$(((step - 1) / 500 * 500)) checkpoint=()
 [ $from -eq 0 ] || checkpoint=(--resume "$work/limit/checkpoints/step-$(printf %08d $from).h5")
 train again --nodes=2 -- --set train.steps=$((step + 10)) "${checkpoint[@]}"
 ends "$job" COMPLETED
-cmp -s <(losses "$work/limit" | sed -n "$((from + 1)),$((step + 10))p") <(losses "$work/again") || fail "other losses than those of the uninterrupted run, after update $from"
+cmp -s <(losses "$work/limit" | sed -n "$((from + 1)),$((step + 10))p") <(losses "$work/again") || fail "other losses than those of the uninterrupted run, after optimizer step $from"
 
 # A node dies: others take its place. The batch script runs on the first node, so the second one is taken.
 all_idle
 train death --nodes=2 -- "${endless[@]}"
 death=$job
-makes_updates death
+makes_steps death
 mapfile -t nodes < <(on_login scontrol show hostnames "$(on_login squeue -h -j "$death" -o %N)")
 "$lab" kill "${nodes[1]}"
 goes_on death "node failed: .*${nodes[1]}"
@@ -61,7 +61,7 @@ cancel "$death"
 all_idle
 log=$work/fewer.log
 fewer=$(on_login slurm/submit --nodes 3-4 --output="$log" --time=30 train "$work/run.toml" --set run.folder="$work/fewer" "${endless[@]}" | sed 's/job //')
-makes_updates fewer
+makes_steps fewer
 [ "$(on_login squeue -h -j "$fewer" -o %D)" -eq 4 ] || fail "not on four nodes"
 "$lab" kill n1
 on_login scontrol update nodename=n1 state=down reason="power failure"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The template unchanged over two and over four nodes: the losses that all other checks compare with, ranks of a node one after the
-# other, and what travels between nodes by the chosen cards.
+# other, and what travels between nodes by the chosen NICs.
 # shellcheck disable=SC2034,SC2154
 
 bytes() { awk -v nic="$2" '$2 ~ nic { sum += $3 } END { print sum + 0 }' <<<"$1"; }
@@ -20,6 +20,7 @@ said "ranks: 1 on each node, consecutive (block)"
 said "annulus-topology: rank 0: OMPI_MCA_btl_tcp_if_include=hsn0,hsn1"
 said "annulus-topology: rank 0: NCCL_SOCKET_IFNAME==hsn0,hsn1"
 said "2 nodes × 1 rank"
+said "annulus-topology: rank 0: OMP_NUM_THREADS=1"
 said "started by: srun --mpi=pmix"
 
 before=$("$lab" traffic)

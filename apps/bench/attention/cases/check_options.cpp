@@ -29,7 +29,7 @@ void check_passes(const SweepOptions& o) {
   const bool checked = parse_check(o.check) != Check::none;
   require(!o.common.tolerance || *o.common.tolerance >= 0, "--tolerance is {}: it must not be negative",
           o.common.tolerance.value_or(0));
-  require(!o.common.tolerance || checked, "--tolerance is of use with --check only");
+  require(!o.common.tolerance || checked, "--tolerance has an effect only with --check");
 }
 
 /// A mask that is wrong for every length is a slip; one that is wrong for some is refused there.
@@ -59,7 +59,7 @@ void check_values(const SweepOptions& o, int ranks) {
   require(o.topology != "none" || !(planned(o.schedules) || planned(o.layouts)),
           "--cluster none: auto chooses for a machine; give a file, or measure");
   const bool hybrid = std::any_of(o.schedules.begin(), o.schedules.end(), options::has_placement);
-  require(o.placement.empty() || hybrid, "--placement is of use with --schedule hybrid:HxC only");
+  require(o.placement.empty() || hybrid, "--placement has an effect only with --schedule hybrid:HxC");
 }
 
 void check_spin(const SweepOptions& o) {
@@ -84,7 +84,7 @@ void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
 }
 
 void check_steps(const AttentionOptions& o) {
-  require(o.steps.empty() || o.local, "--steps is of use with --local only");
+  require(o.steps.empty() || o.local, "--steps has an effect only with --local");
   require(o.pause >= 0 && o.pause <= 60, "--pause is {}: give seconds from 0 to 60", o.pause);
   require(o.sustained > 0 && o.sustained <= 60, "--sustained is {}: give seconds above 0, at most 60",
           o.sustained);
@@ -105,7 +105,7 @@ void check_options(const SweepOptions& o, int ranks) {
   check_steps(o.common);
   options::check_ranks_per_node(o.ranks_per_node, ranks);
   require(!o.common.embedding_seed || !o.common.data.empty(),
-          "--vocabulary-embedding-seed is of use with --data only");
+          "--vocabulary-embedding-seed has an effect only with --data");
   require(!o.resume || !o.json.empty(), "--resume goes on with the cases of --json FILE: name the file");
 
   const std::vector<AttentionOptions> cases = cases_of(o, ranks);

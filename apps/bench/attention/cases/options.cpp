@@ -47,9 +47,10 @@ void add_common(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
              ": values of Q, K, V and dO depend on it and on their position in the sequence only");
   command.add_option("--warm-up", o.common.warm_up, "Runs before those that are timed");
   shared.add(Shared::repetitions, o.common.repetitions);
-  command.add_option("--stall-timeout", o.common.stall_timeout,
-                     "Seconds that a rank may wait for others at a time, then all ranks tell their step and "
-                     "plan, and end; 0: for ever");
+  command.add_option(
+      "--stall-timeout", o.common.stall_timeout,
+      "Seconds that a rank may wait for others at a time, then all ranks report their plan step and "
+      "plan, and end; 0: for ever");
   shared.add(Shared::ranks_per_node_of_job, o.ranks_per_node);
   o.common.transport.add_to(shared);
 }

@@ -15,11 +15,11 @@ namespace {
 
 template <class T>
 CheckResult check_whole(const Case& c, comm::Communicator& communicator, Run<T>& run, double limit) {
-  // The reference is slow: whoever limits waits gives it an hour.
-  const comm::Watchdog::Limit limited = std::chrono::seconds(c.options.stall_timeout);
+  // The reference is slow: a set timeout becomes an hour at least.
+  const comm::Watchdog::Timeout timeout = std::chrono::seconds(c.options.stall_timeout);
   const comm::Watchdog::ActivityScope activity(
       communicator.watchdog(), "the check, for which rank 0 computes the reference",
-      limited.count() == 0 ? limited : std::max<comm::Watchdog::Limit>(limited, std::chrono::hours(1)));
+      timeout.count() == 0 ? timeout : std::max<comm::Watchdog::Timeout>(timeout, std::chrono::hours(1)));
   const auto tensors = run.gather_all();
   CheckResult result;
   if (communicator.rank() == 0) result = compare(c.problem, run.scale(), limit, tensors);

@@ -35,7 +35,7 @@ std::string pass_rows(const Report& report, Pass pass) {
                       rates.gflops, imbalance(report, pass));
   text += fmt::format(
       "      {:.3f} of the local kernel's rate; exposed communication {:.3f} ms, {:.1f}%; imbalance degree "
-      "{:.3f} of ranks, {:.3f} of steps\n",
+      "{:.3f} of ranks, {:.3f} of plan steps\n",
       over(rates.gflops_per_rank, rates.kernel_gflops_per_rank), 1e3 * rates.exposed_communication_seconds,
       100 * rates.exposed_communication_share, all.imbalance.worker, all.imbalance.step);
   if (!all.compute_seconds.empty()) {
