@@ -23,7 +23,9 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   std::vector<std::string> overrides;
   train::DumpRequest dump;
   bool print_config = false, summary = false;
-  CLI::App app("Trains a LLaMA on token shards, its sequences spread over MPI ranks.");
+  CLI::App app(
+      "Trains a LLaMA on token shards. MPI ranks share sequences and, with parallel.zero, weights, gradients "
+      "and optimizer state.");
   app.set_version_flag("--version", fmt::format("annulus {} ({})", version(), git_hash()));
   app.add_option("config", file, "TOML file; docs/formats/configuration.md explains its keys");
   app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")

@@ -150,9 +150,12 @@ void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gather
 }
 
 template <class Exec, class T>
-void ShardedParameters<Exec, T>::wait(int unit, Gathered& gathered) {
+void ShardedParameters<Exec, T>::wait(const Exec& exec, int unit, Gathered& gathered) {
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
+  if (!gathered.request.active()) return;
+  waiting_.begin(exec);
   gathered.request.wait();
+  waiting_.end(exec);
 }
 
 template <class Exec, class T>
@@ -166,9 +169,9 @@ std::string ShardedParameters<Exec, T>::reduction_text(int unit) const {
 }
 
 template <class Exec, class T>
-const Array1<T, Exec>& ShardedParameters<Exec, T>::whole_weights() {
+const Array1<T, Exec>& ShardedParameters<Exec, T>::whole_weights(const Exec& exec) {
   for (int unit = 0; holds_weights() && unit < partition_.units(); ++unit)
-    wait(unit, gathered_[static_cast<std::size_t>(unit)]);
+    wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);
   return *all_weights_;
 }
 
@@ -177,7 +180,7 @@ void ShardedParameters<Exec, T>::gather_all(const Exec& exec) {
   if (!holds_weights()) return;
   for (int unit = 0; unit < partition_.units(); ++unit) {
     Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-    wait(unit, gathered);  // of an earlier optimizer step, if nobody asked for it
+    wait(exec, unit, gathered);  // of an earlier optimizer step, if nobody asked for it
     start_gather(exec, unit, gathered);
   }
 }
@@ -193,7 +196,7 @@ Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int 
   };
   start(unit);
   Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
-  wait(unit, gathered);
+  wait(exec, unit, gathered);
   ++gathered.users;
   if (next >= 0) start(next);
   const std::int64_t size = map_.unit(unit).size();
@@ -251,7 +254,9 @@ void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction
   const std::int64_t part = partition_.part_size(unit);
   {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
+    waiting_.begin(exec);
     reduction.request.wait();
+    waiting_.end(exec);
   }
   const Array1<float, Exec> own = slice(elements, ranks_.rank() * part, part),
                             shard = slice(*gradient_, partition_.offset_in_shard(unit), part);
@@ -293,7 +298,9 @@ void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
   if (options_.replicas != nullptr) {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(),
                                                  "the sum of gradient shards over the groups' copies");
+    waiting_.begin(exec);
     options_.replicas->all_reduce(exec, *gradient_);
+    waiting_.end(exec);
   }
 }
 

@@ -68,6 +68,7 @@ class LearnerOn final : public Learner {
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     trace::Recorder* recorder) override {
     attention_.reset_times();
+    state_->reset_times();
     StepResult result;
     // The mean is over all valid targets of all ranks and micro-batches, so it is known before the first
     // gradient.
@@ -97,6 +98,7 @@ class LearnerOn final : public Learner {
     }
     exec_.fence("annulus::train::update: its time is taken");
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
+    result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
     return result;
   }

@@ -44,6 +44,10 @@ class ModelState {
   /// What the model asks for weights and gives its gradients to, sequence by sequence of an optimizer step.
   virtual model::ParameterAccess<Exec, T>& access() = 0;
 
+  /// Seconds since reset_times for which compute waited for shards of other ranks. Not collective.
+  virtual void reset_times() = 0;
+  virtual double exposed_seconds() = 0;
+
   /// An optimizer step: forget_gradients, the sequences, reduce_gradients, measure, update.
   virtual void forget_gradients(const Exec& exec) = 0;
   /// Sums over all ranks, in rank order.

@@ -64,6 +64,9 @@ class ReplicatedState final : public ModelState<Exec, T> {
 
   model::ParameterAccess<Exec, T>& access() override { return access_; }
 
+  void reset_times() override {}
+  double exposed_seconds() override { return 0; }
+
   void forget_gradients(const Exec& exec) override {
     Kokkos::deep_copy(exec, *gradients_, 0.0f);
     non_finite_.reset(exec);

@@ -34,6 +34,7 @@ template <class Visit>
 void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.seconds);
   visit(result.exposed_communication_seconds);
+  visit(result.exposed_sharding_seconds);
   visit(result.planning_seconds);
   visit(result.stop_signal);
   visit(result.damaged_data);
@@ -118,6 +119,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"lr", result.learning_rate},
                            {"step_seconds", result.seconds},
                            {"exposed_communication_seconds", result.exposed_communication_seconds},
+                           {"exposed_sharding_seconds", result.exposed_sharding_seconds},
                            {"planning_seconds", result.planning_seconds},
                            {"epoch", epoch},
                            {"peak_memory_bytes", to_json(result.memory)}};

@@ -24,11 +24,12 @@ struct StepResult {
   double seconds = 0;  ///< the slowest rank's
   double exposed_communication_seconds =
       0;  ///< of these, waiting for transfers of attention; the rank that waited longest
-  double planning_seconds = 0;  ///< of these, on plans for other documents; the slowest rank's
-  double flops = 0;             ///< operations of the model, all ranks together (model/flops.hpp)
-  PeakMemory memory;            ///< of the rank that needs most, category by category
-  int stop_signal = 0;          ///< one that any rank has received, 0 if none has
-  int damaged_data = 0;         ///< 1 where any rank has found a damaged shard (DataVerification)
+  double exposed_sharding_seconds = 0;  ///< of these, waiting for shards (parallel.zero); likewise
+  double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
+  double flops = 0;                     ///< operations of the model, all ranks together (model/flops.hpp)
+  PeakMemory memory;                    ///< of the rank that needs most, category by category
+  int stop_signal = 0;                  ///< one that any rank has received, 0 if none has
+  int damaged_data = 0;                 ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// Of one of `ranks` ranks.
@@ -38,7 +39,7 @@ struct StepResult {
 /// Peaks of this process so far.
 PeakMemory peak_memory();
 
-/// Replaces what each rank has seen of seconds, exposed_communication_seconds, planning_seconds, memory,
+/// Replaces what each rank has seen of seconds, exposed and planning seconds, memory,
 /// stop_signal and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 

@@ -72,6 +72,9 @@ class ShardedState final : public ModelState<Exec, T> {
 
   model::ParameterAccess<Exec, T>& access() override { return shards_; }
 
+  void reset_times() override { shards_.reset_times(); }
+  double exposed_seconds() override { return shards_.exposed_seconds(); }
+
   void forget_gradients(const Exec& exec) override { shards_.forget_gradients(exec); }
   void reduce_gradients(const Exec& exec) override { shards_.reduce_gradients(exec); }
   std::int64_t non_finite(const Exec& exec) const override { return shards_.non_finite(exec); }
@@ -97,7 +100,7 @@ class ShardedState final : public ModelState<Exec, T> {
   std::vector<Copies> copies(const Exec& exec) override {
     std::vector<Copies> copies;
     if (weight_hashes_)
-      copies.push_back({.hashes = weight_hashes_->template of<T>(exec, {shards_.whole_weights()})});
+      copies.push_back({.hashes = weight_hashes_->template of<T>(exec, {shards_.whole_weights(exec)})});
     if (shard_hashes_)
       copies.push_back(
           {.hashes = shard_hashes_->template of<float>(
@@ -108,7 +111,7 @@ class ShardedState final : public ModelState<Exec, T> {
   Buffers held_buffers(const Exec& exec) override {
     Array1<float, Exec> weights = shards_.master_shard();
     if constexpr (std::is_same_v<T, float>)
-      if (holds_weights()) weights = shards_.whole_weights();
+      if (holds_weights()) weights = shards_.whole_weights(exec);
     return {{exec, weights}, {exec, shards_.first_moment_shard()}, {exec, shards_.second_moment_shard()}};
   }
 

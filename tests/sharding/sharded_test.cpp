@@ -282,7 +282,7 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
                          optimizer_before = bytes(MemoryCategory::optimizer);
       world.barrier();
       const TestExec exec = test::rank_instance();
-      const ShardedParameters<TestExec, bfloat16> parameters(exec, world, map, {.stage = GetParam()});
+      ShardedParameters<TestExec, bfloat16> parameters(exec, world, map, {.stage = GetParam()});
       world.barrier();
       const Partition& partition = parameters.partition();
       const std::int64_t shard = partition.shard_size(), whole = partition.padded_size();
@@ -294,6 +294,28 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
                   ranks * (4 * shard + (GetParam() < Stage::gradients ? 4 * whole : 0)));
         EXPECT_GE(bytes(MemoryCategory::optimizer) - optimizer_before, ranks * 8 * shard);
         EXPECT_LT(bytes(MemoryCategory::optimizer) - optimizer_before, ranks * (8 * shard + 8192));
+        reset_memory_peaks();
+      }
+      world.barrier();
+      parameters.initialize(exec, 9);
+      optim::GradientClipper<TestExec> clipper(bound);
+      updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2}, [&](const auto& learn) {
+        parameters.forget_gradients(exec);
+        learn(parameters);
+        parameters.reduce_gradients(exec);
+        parameters.update(exec, 0.01, parameters.measure(exec, clipper).scale);
+      });
+      world.barrier();
+      if (world.rank() == 0) {
+        const auto peak = [](MemoryCategory category) {
+          return memory_use(MemoryKind::host).peak[static_cast<int>(category)];
+        };
+        std::int64_t unit = 0;  // the largest
+        for (int i = 0; i < partition.units(); ++i) unit = std::max(unit, partition.padded_size(i));
+        EXPECT_LE(peak(MemoryCategory::parameters) - parameters_before,
+                  ranks * (4 * shard + (GetParam() < Stage::parameters ? 2 * whole : 4 * unit)));
+        EXPECT_LE(peak(MemoryCategory::gradients) - gradients_before,
+                  ranks * (4 * shard + (GetParam() < Stage::gradients ? 4 * whole : 8 * unit)));
       }
       world.barrier();
     });

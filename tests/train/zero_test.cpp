@@ -6,10 +6,12 @@
 
 #include <annulus/data/shard.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json_lines.hpp>
 #include <annulus/optim/clip.hpp>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/error_text.hpp"
@@ -391,11 +393,17 @@ TEST_F(Zero, AChangedBitOfACopyIsFound) {
   }
 }
 
-TEST_F(Zero, TheLogSaysWhatLiesWhere) {
+TEST_F(Zero, TheLogSaysWhatLiesWhereAndMetricsHowLongRanksWaited) {
   for (const int zero : {0, 1, 2, 3}) {
     const Config config = this->config("run", zero);
     run(2, config);
     const std::string log = log_of(config);
+    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
+                        [&](const nlohmann::json& record, std::int64_t) {
+                          const double waited = record.at("exposed_sharding_seconds");
+                          EXPECT_EQ(waited > 0, zero > 0) << waited;
+                          EXPECT_LT(waited, double(record.at("step_seconds")));
+                        });
     if (zero == 0) {
       EXPECT_THAT(log, Not(HasSubstr("parallel.zero")));
     } else {

@@ -7,6 +7,7 @@
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/memory.hpp>
+#include <annulus/core/stopwatch.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/model/parameter_access.hpp>
 #include <annulus/optim/adamw.hpp>
@@ -81,9 +82,13 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// Where there are replicas, their rank 0 has been written to. Collective over both.
   void restored(const Exec& exec, std::int64_t steps);
 
+  /// Seconds since reset_times for which compute waited for weights and for sums of gradients.
+  double exposed_seconds() { return waiting_.seconds(); }
+  void reset_times() { waiting_.reset(); }
+
   /// The weights that every rank holds whole (stages `optimizer` and `gradients`): each unit at its
   /// Partition::padded_offset. Waits for those under way. Without elements in stage `parameters`.
-  const Array1<T, Exec>& whole_weights();
+  const Array1<T, Exec>& whole_weights(const Exec& exec);
 
   /// One unit of what `shard`, one of the shards above, is a part of: on rank 0 (padded_size(unit)), on the
   /// others nothing. Collective.
@@ -115,7 +120,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   std::string gather_text(int unit) const;
   std::string reduction_text(int unit) const;
   void start_gather(const Exec& exec, int unit, Gathered& to);
-  void wait(int unit, Gathered& gathered);
+  void wait(const Exec& exec, int unit, Gathered& gathered);
   void gather_all(const Exec& exec);
   void start_reduction(const Exec& exec, int unit, const Array1<float, Exec>& elements, Reduction& into);
   void complete(const Exec& exec, Reduction& reduction, const Array1<float, Exec>& elements);
@@ -135,6 +140,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   std::vector<Buffer<float>> unit_gradients_;  // of each unit, while it is added to
   std::vector<bool> reduced_;                  // units whose shard holds sums of earlier sequences
   Reduction pending_;
+  Stopwatch<Exec> waiting_;  // for gathers and reductions
 };
 
 }  // namespace annulus::sharding
