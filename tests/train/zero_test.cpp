@@ -71,8 +71,17 @@ class Zero : public testing::Test {
     return io::read_text(fs::path(config.run.folder) / "train.log");
   }
 
+  static std::vector<double> gradient_norms(const Config& config) {
+    std::vector<double> norms;
+    io::read_json_lines(
+        fs::path(config.run.folder) / "metrics.jsonl",
+        [&](const nlohmann::json& record, std::int64_t) { norms.push_back(record.at("grad_norm")); });
+    return norms;
+  }
+
   static void expect_same_bits(const Config& a, const Config& b) {
     EXPECT_EQ(losses(a), losses(b));
+    EXPECT_EQ(gradient_norms(a), gradient_norms(b));
     const State x = last_state(a), y = last_state(b);
     EXPECT_TRUE(x.parameters == y.parameters);
     EXPECT_TRUE(x.first_moment == y.first_moment);
