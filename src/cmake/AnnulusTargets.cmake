@@ -78,15 +78,16 @@ function(annulus_add_program name)
 endfunction()
 
 # annulus_add_test(MODULE.NAME SOURCES file... DEPENDS target... [RANKS 1 2 3 4] [LABELS unit|slow] [ARGS ...] [PURE]
-#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n])
+#   [DEVICE file...] [DEVICE_SHARDS n] [THREADS n] [PROCESSORS n])
 # One GoogleTest program. Without RANKS it runs once, labelled unit; with RANKS once a number under mpirun, as
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
 # cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
 # entries MODULE.NAME.gpu/1of<n> … that share its cases. THREADS of a kernel: 2; 1 suits tests whose
-# ranks are more threads than a machine has cores. Under mpirun it is 1.
+# ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
+# one thread, else 2.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS;PROCESSORS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   annulus_unite(${target})
@@ -110,6 +111,13 @@ function(annulus_add_test name)
     set(kind gpu)
     set(slow_labels gpu)
   endif()
+  set(processors 2)
+  if(arg_PURE)
+    set(processors 1)
+  endif()
+  if(arg_PROCESSORS)
+    set(processors ${arg_PROCESSORS})
+  endif()
   set(threads 2)
   if(arg_THREADS)
     set(threads ${arg_THREADS})
@@ -119,7 +127,7 @@ function(annulus_add_test name)
       set(entry ${name}/np${ranks})
       add_test(NAME ${entry} COMMAND ${MPIEXEC_EXECUTABLE} ${ANNULUS_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
         $<TARGET_FILE:${target}> --gtest_filter=-*Slow* ${arg_ARGS})
-      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
+      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
         ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_MPI_ENVIRONMENT}")
     endforeach()
   elseif(arg_SHARDS)
@@ -128,17 +136,17 @@ function(annulus_add_test name)
       math(EXPR number "${shard} + 1")
       set(entry ${name}/${number}of${arg_SHARDS})
       add_test(NAME ${entry} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
-      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
+      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
         ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard};OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${target} --gtest_filter=-*Slow* ${arg_ARGS})
-    set_tests_properties(${name} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS 2
+    set_tests_properties(${name} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
   if(arg_SLOW)
     add_test(NAME ${name}/slow COMMAND ${target} --gtest_filter=*Slow* ${arg_ARGS})
-    set_tests_properties(${name}/slow PROPERTIES LABELS "slow;${slow_labels}" TIMEOUT 3600 PROCESSORS 2
+    set_tests_properties(${name}/slow PROPERTIES LABELS "slow;${slow_labels}" TIMEOUT 3600 PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
   if(arg_DEVICE AND ANNULUS_CUDA)

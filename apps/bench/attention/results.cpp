@@ -1,12 +1,14 @@
 #include "bench/attention/results.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "bench/attention/measure/report.hpp"
+#include "bench/report/case_file.hpp"
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
@@ -20,14 +22,11 @@ namespace {
 
 std::vector<json> read_cases(const std::string& path) {
   if (!std::filesystem::exists(path)) return {};
-  const json file = json::parse(io::read_text(path), nullptr, false);
-  const bool readable = file.is_object() && file.value("program", "") == "annulus-bench attention";
-  require(readable, "--resume: {} is no result of annulus-bench attention: take another --json", path);
-  require(file.value("git_hash", "") == git_hash(),
-          "--resume: {} was written by the build {}, this is {}: take another --json", path,
-          file.value("git_hash", ""), git_hash());
-  if (!file.contains("cases")) return {file};
-  return file["cases"].get<std::vector<json>>();
+  CaseFile file = read_case_file(path);
+  require(file.git_hash == git_hash(),
+          "--resume: {} was written by the build {}, this is {}: take another --json", path, file.git_hash,
+          git_hash());
+  return std::move(file.cases);
 }
 
 /// The check of an earlier run tells what this one is to tell.

@@ -7,9 +7,9 @@
 #include <set>
 
 #include <annulus/base/error.hpp>
-#include <annulus/config/old_keys.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "bench/report/case_file.hpp"
 #include "bench/report/csv.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/relate.hpp"
@@ -42,19 +42,14 @@ struct Joined {
   std::string build;
 
   void add(const std::filesystem::path& file) {
-    json content = json::parse(io::read_text(file), nullptr, false);
-    config::add_new_keys(content, "attention");
-    require(content.is_object() && content.value("program", "") == "annulus-bench attention",
-            "{} is no result of annulus-bench attention: give files that its --json wrote", file.string());
-    const std::string hash = content.value("git_hash", "");
-    if (build.empty()) build = hash;
-    require(hash == build,
+    const CaseFile content = read_case_file(file);
+    if (build.empty()) build = content.git_hash;
+    require(content.git_hash == build,
             "{} was written by the build {}, the files before it by {}: builds are not to be compared in one "
             "table; run its cases again",
-            file.string(), hash, build);
-    if (!content.contains("cases")) return put(content);  // a single case
-    for (const json& of_case : content.at("cases")) put(of_case);
-    for (const json& some : content.value("unsupported", json::array()))
+            file.string(), content.git_hash, build);
+    for (const json& of_case : content.cases) put(of_case);
+    for (const json& some : content.unsupported)
       if (std::find(unsupported.begin(), unsupported.end(), some) == unsupported.end())
         unsupported.push_back(some);
   }

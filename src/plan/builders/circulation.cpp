@@ -5,8 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include <annulus/base/error.hpp>
-
 #include "plan/builders/parts.hpp"
 #include "plan/builders/tail.hpp"
 #include "plan/builders/timetable.hpp"
@@ -87,9 +85,6 @@ class Circulation {
   }
 
   Step step(int rank, int t) const {
-    require(rank >= 0 && rank < problem().ranks(), "plan: rank {} is not one of the {} ranks", rank,
-            problem().ranks());
-    require(t >= 0 && t < steps_, "plan: step {} is not one of the {} steps", t, steps_);
     Step step;
     const std::optional<Hop> round = timetable_.round_computed(t);
     if (const auto loop = timetable_.loop_begun(t)) {
@@ -147,11 +142,15 @@ class Circulation {
     return ring.rows(routes_, owner, {span.first, sums_ == Sums::alone ? span.last : hop});
   }
 
-  Transfer transfer(Tensor tensor, int owner, RowRange rows, Channel channel, int peer, Slot slot, int post,
-                    int wait) const {
-    Transfer transfer =
-        plan::transfer(problem(), part(problem(), tensor, owner, rows), channel, peer, slot, post);
-    transfer.wait = wait;
+  /// When a transfer is posted and waited for, and on which channel.
+  struct Post {
+    Channel channel;
+    int post, wait;
+  };
+
+  Transfer transfer(const TensorSlice& slice, int peer, Slot slot, const Post& at) const {
+    Transfer transfer = plan::transfer(problem(), slice, at.channel, peer, slot, at.post);
+    transfer.wait = at.wait;
     return transfer;
   }
 
@@ -164,15 +163,15 @@ class Circulation {
     const bool receives = ring.hop() + 1 <= ring.span(routes_, coming).last;
     const RowRange sent = sends ? input_rows(leaving, ring, ring.hop() + 1) : RowRange{};
     const RowRange received = receives ? input_rows(coming, ring, ring.hop() + 1) : RowRange{};
+    const Post at{ring.inputs(), post, wait};
     for (const Tensor tensor : circulated_.inputs) {
       if (sends) {
-        step.sends.push_back(transfer(tensor, leaving, sent, ring.inputs(),
-                                      routes_.rank_at(leaving, following), input_slot(ring.at), post, wait));
+        step.sends.push_back(transfer(part(problem(), tensor, leaving, sent),
+                                      routes_.rank_at(leaving, following), input_slot(ring.at), at));
       }
       if (receives) {
-        step.receives.push_back(transfer(tensor, coming, received, ring.inputs(),
-                                         routes_.rank_at(coming, ring.at), input_slot(following), post,
-                                         wait));
+        step.receives.push_back(transfer(part(problem(), tensor, coming, received),
+                                         routes_.rank_at(coming, ring.at), input_slot(following), at));
       }
     }
   }
@@ -195,22 +194,23 @@ class Circulation {
     const RowRange sent = sends ? sum_rows(leaving, ring, ring.hop()) : RowRange{};
     const RowRange passed = passing ? sum_rows(coming, ring, ring.hop()) : RowRange{};
     const RowRange returned = returning ? sum_rows(own, ring, ring.hop()) : RowRange{};
+    const Post at{ring.sums(), post, wait};
     for (const Tensor tensor : circulated_.gradients) {
       if (sends) {
         const Hop to = ring.hop() == leaving_span.last ? ring.base() : following;
-        step.sends.push_back(transfer(tensor, leaving, sent, ring.sums(), routes_.rank_at(leaving, to),
-                                      sum_slot(ring.at), post, wait));
+        step.sends.push_back(transfer(part(problem(), tensor, leaving, sent), routes_.rank_at(leaving, to),
+                                      sum_slot(ring.at), at));
       }
       if (passing) {
-        Transfer receive = transfer(tensor, coming, passed, ring.sums(), routes_.rank_at(coming, ring.at),
-                                    adding ? landing : sum_slot(following), post, wait);
+        Transfer receive = transfer(part(problem(), tensor, coming, passed), routes_.rank_at(coming, ring.at),
+                                    adding ? landing : sum_slot(following), at);
         receive.on_receive = adding ? OnReceive::add : OnReceive::store;
         if (adding) receive.target = sum_slot(following);
         step.receives.push_back(receive);
       }
       if (returning) {
-        Transfer receive = transfer(tensor, own, returned, ring.sums(), routes_.rank_at(own, ring.at),
-                                    return_landing, post, wait);
+        Transfer receive = transfer(part(problem(), tensor, own, returned), routes_.rank_at(own, ring.at),
+                                    return_landing, at);
         receive.on_receive = OnReceive::add;
         receive.target = sum_slot(ring.base());
         step.receives.push_back(receive);
@@ -282,13 +282,7 @@ Plan circulate(std::string schedule, const Problem& problem, Pass pass, Circulat
   problem.check();
   const Tensor gradient = circulated.gradients.empty() ? Tensor::dq : circulated.gradients.front();
   const auto circulation = std::make_shared<const Circulation>(problem, std::move(circulated), rings);
-  Plan plan;
-  plan.schedule = std::move(schedule);
-  plan.pass = pass;
-  plan.problem = problem;
-  plan.steps = circulation->steps();
-  plan.period = circulation->period();
-  plan.step = [circulation](int rank, int step) { return circulation->step(rank, step); };
+  Plan plan = lazy_plan(std::move(schedule), problem, pass, circulation);
   const int parts = circulation->has_tail() && rings.cuts_heads ? tail_parts(problem, gradient) : 1;
   return parts > 1 ? overlap_tail(plan, circulation->last_compute(), parts) : plan;
 }
