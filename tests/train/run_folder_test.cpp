@@ -158,8 +158,9 @@ TEST_F(RunFolderTest, ACheckpointStartsARunOfItsOwn) {
   other.model.rope_theta = 5000;
   EXPECT_THAT(run_error(other, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
               HasSubstr("model.rope_theta = 5000.0 differs from 10000.0"));
-  EXPECT_THAT(run_error(config_, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
-              AllOf(HasSubstr("later checkpoints (up to optimizer step 6)"), HasSubstr("another run.folder")));
+  EXPECT_THAT(
+      run_error(config_, ResumePolicy::parse(checkpoint_of(config_, 3).string())),
+      AllOf(HasSubstr("later checkpoints (up to optimizer step 6)"), HasSubstr("another run.folder")));
 }
 
 TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
