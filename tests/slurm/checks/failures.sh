@@ -33,7 +33,7 @@ grep -q "holds no run" <<<"$output" || fail "slurm/status says: $output"
 log=$work/broken.log
 ends "$broken" FAILED
 said "the loss of optimizer step 2 is not finite"
-said "stopped: the run has failed 3 times at step 1"
+said "stopped: the run has failed 3 times at optimizer step 1"
 [ "$(grep -c '"event":"start"' "$work/broken/segments.jsonl")" -ge 3 ] || fail "not three segments"
 slurm/status "$work/broken" | grep -q "stopped .*failed 3 times at one step" || fail "slurm/status does not say that it stopped"
 

@@ -27,7 +27,7 @@ resumed() {
   log=$work/$1.log
   goes_on "$1" "$3"
   cancel "$2"
-  said "the segment before ended at step $step: "
+  said "the segment before ended at optimizer step $step: "
   said "resumed after optimizer step $step of "
 }
 resumed usr1 "$usr1" 'asked to save'
