@@ -58,7 +58,7 @@ said "make room and submit the same again. It goes on from $folder/checkpoints/$
 rm "$work/filling/others"
 good=${kept[-1]#step-} good=$((10#${good%.h5}))
 filling
-within "the run goes on after the checkpoint that stayed" logged "resumed after optimizer step $good of $folder/checkpoints/${kept[-1]}"
+within "the run goes on after the checkpoint that stayed" logged "resumed after optimizer step $good from $folder/checkpoints/${kept[-1]}"
 within "the run makes steps" has_steps "$folder" $((good + 10))
 cancel "$job"
 same_losses "$folder" $((good + 10))

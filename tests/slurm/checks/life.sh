@@ -28,7 +28,7 @@ resumed() {
   goes_on "$1" "$3"
   cancel "$2"
   said "the segment before ended at optimizer step $step: "
-  said "resumed after optimizer step $step of "
+  said "resumed after optimizer step $step from "
 }
 resumed usr1 "$usr1" 'asked to save'
 same_losses "$work/usr1" $((step + 10))
