@@ -12,10 +12,21 @@ set(ANNULUS_CUDA_NAME_90 HOPPER90)
 set(ANNULUS_CUDA_NAME_100 BLACKWELL100)
 set(ANNULUS_CUDA_NAME_120 BLACKWELL120)
 
-if(NOT ANNULUS_CUDA_ARCHITECTURE IN_LIST ANNULUS_CUDA_ARCHITECTURES_KNOWN)
-  message(FATAL_ERROR "ANNULUS_CUDA_ARCHITECTURE=${ANNULUS_CUDA_ARCHITECTURE} is not known: give the compute capability of "
-    "the GPUs without its dot, one of ${ANNULUS_CUDA_ARCHITECTURES_KNOWN} (90 for an H100 or H200)")
+set(ANNULUS_CUDA_ARCHITECTURES ${ANNULUS_CUDA_ARCHITECTURE})  # ascending, each once
+list(REMOVE_DUPLICATES ANNULUS_CUDA_ARCHITECTURES)
+list(SORT ANNULUS_CUDA_ARCHITECTURES COMPARE NATURAL)
+if(NOT ANNULUS_CUDA_ARCHITECTURES)
+  message(FATAL_ERROR "ANNULUS_CUDA_ARCHITECTURE is empty: give the compute capabilities of the GPUs without their dots (90 for an H100 or H200)")
 endif()
+foreach(architecture IN LISTS ANNULUS_CUDA_ARCHITECTURES)
+  if(NOT architecture IN_LIST ANNULUS_CUDA_ARCHITECTURES_KNOWN)
+    message(FATAL_ERROR "ANNULUS_CUDA_ARCHITECTURE: ${architecture} is not known: give compute capabilities of the GPUs without their "
+      "dots, separated by semicolons, of ${ANNULUS_CUDA_ARCHITECTURES_KNOWN} (90 for an H100 or H200)")
+  endif()
+endforeach()
+# Kokkos takes one architecture. Its code for the lowest one runs on all newer GPUs, compiled again when a program starts there;
+# annulus_compile_for_more_gpus() adds machine code for the others.
+list(GET ANNULUS_CUDA_ARCHITECTURES 0 ANNULUS_CUDA_LOWEST_ARCHITECTURE)
 
 find_package(CUDAToolkit 12.4 QUIET)
 if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
@@ -34,12 +45,32 @@ endif()
 
 # Sources that are CUDA and nothing else (*.cu); those that depend on Kokkos are C++ to CMake.
 set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
-set(CMAKE_CUDA_ARCHITECTURES ${ANNULUS_CUDA_ARCHITECTURE})
+set(CMAKE_CUDA_ARCHITECTURES ${ANNULUS_CUDA_LOWEST_ARCHITECTURE})
 enable_language(CUDA)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that newer compilers take it
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
+
+# Once Kokkos has set its launcher.
+function(annulus_compile_for_more_gpus)
+  set(flags)
+  foreach(architecture IN LISTS ANNULUS_CUDA_ARCHITECTURES)
+    if(NOT architecture EQUAL ANNULUS_CUDA_LOWEST_ARCHITECTURE)
+      string(APPEND flags " --generate-code=arch=compute_${architecture},code=sm_${architecture}")
+    endif()
+  endforeach()
+  if(flags)
+    # By the environment, because Kokkos' wrapper of nvcc takes one architecture only.
+    get_property(launcher GLOBAL PROPERTY RULE_LAUNCH_COMPILE)
+    set_property(GLOBAL PROPERTY RULE_LAUNCH_COMPILE "${CMAKE_COMMAND} -E env \"NVCC_APPEND_FLAGS=${flags}\" ${launcher}")
+  endif()
+endfunction()
+
+# A target of CUDA sources for one architecture alone, whatever the others are for.
+function(annulus_compile_for_one_gpu target architecture)
+  set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES ${architecture} RULE_LAUNCH_COMPILE "${CMAKE_COMMAND} -E env")
+endfunction()
 
 # NCCL, for exchanges between GPUs; without it they go through MPI.
 find_path(ANNULUS_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Directory of nccl.h")

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -82,7 +83,7 @@ class Executor {
         const Region compute(step.names.compute);
         computing.begin(exec_);
         for (const LocalCall& call : step.computes) {
-          local(program.pass, call);
+          local(program.pass, call, free_sms(in_flight));
           if (in_flight > 0) communicator_.progress();
         }
         computing.end(exec_);
@@ -173,14 +174,20 @@ class Executor {
     return communicator_.exchange(queue_, sends, receives, static_cast<int>(exchange.channel));
   }
 
-  void local(plan::Pass pass, const LocalCall& c) {
+  /// A persistent kernel on all SMs would hold up exchanges that have not started yet until it ends.
+  int free_sms(int exchanges) const {
+    return std::max(settings_.kernel.free_sms, exchanges * communicator_.sms_of_exchange());
+  }
+
+  void local(plan::Pass pass, const LocalCall& c, int free_sms) {
     if (settings_.synthetic_kernel) {
-      settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_});
+      settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
       return;
     }
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
                                           c.kv_positions, mask_,      scale_};
     attention::KernelOptions options = settings_.kernel;
+    options.free_sms = free_sms;
     if (pass == plan::Pass::forward) {
       options.fresh_out = take(c.o, c.lse);
       attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), options);

@@ -15,6 +15,7 @@
 
 #include "distributed/attention_case.hpp"
 #include "support/error_text.hpp"
+#include "support/pass_through.hpp"
 
 namespace annulus::test {
 namespace {
@@ -153,44 +154,16 @@ TEST(DistributedFailures, WrongShapes) {
 
 // --- During a pass ---------------------------------------------------------------------------------------
 
-/// Hands everything on to another communicator until `fail_at` calls of progress have been made: then it
-/// throws, with transfers in flight.
-class FailsInProgress : public comm::Communicator {
+/// Throws behind `fail_at` calls of progress, with transfers in flight.
+class FailsInProgress final : public PassThrough {
  public:
-  FailsInProgress(comm::Communicator& inner, int fail_at) : inner_(inner), left_(fail_at) {}
-  int rank() const override { return inner_.rank(); }
-  const Topology& topology() const override { return inner_.topology(); }
-  std::string description() const override { return inner_.description(); }
-  comm::Request exchange(const Queue& queue, std::span<const comm::Send> sends,
-                         std::span<const comm::Receive> receives, int channel) override {
-    return inner_.exchange(queue, sends, receives, channel);
-  }
-  void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
-    inner_.broadcast(queue, data, bytes, root);
-  }
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, comm::ReduceOp op) override {
-    inner_.all_reduce(queue, data, count, type, op);
-  }
-  void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
-    inner_.all_gather(queue, send, receive, bytes);
-  }
-  void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                      comm::ReduceOp op) override {
-    inner_.reduce_scatter(queue, send, receive, count, type, op);
-  }
-  void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
-    inner_.all_to_all(queue, send, receive, bytes);
-  }
-  void barrier() override { inner_.barrier(); }
+  FailsInProgress(comm::Communicator& inner, int fail_at) : PassThrough(inner), left_(fail_at) {}
   void progress() override {
     if (left_-- <= 0) fail("the kernel of rank {} failed", rank());
-    inner_.progress();
+    PassThrough::progress();
   }
-  std::unique_ptr<comm::Communicator> split(int color, int key) override { return inner_.split(color, key); }
-  void abort(const std::string& message) override { inner_.abort(message); }
 
  private:
-  comm::Communicator& inner_;
   int left_;
 };
 

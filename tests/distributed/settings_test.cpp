@@ -15,6 +15,7 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "support/pass_through.hpp"
 
 namespace annulus::test {
 namespace {
@@ -166,6 +167,41 @@ TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
       EXPECT_EQ(next, calls.size());
     });
   });
+}
+
+/// As a transport whose exchanges take three SMs.
+class TakesThreeSms final : public PassThrough {
+ public:
+  using PassThrough::PassThrough;
+  int sms_of_exchange() const override { return 3; }
+};
+
+TEST(DistributedSettings, KernelsLeaveSmsToExchangesUnderWay) {
+  const auto free_sms = [](int at_least) {
+    std::vector<int> found;  // of rank 0's kernels of both passes
+    const plan::Problem problem{.topology = Topology::uniform(4, 4),
+                                .layout = Layout::parse("contiguous"),
+                                .mask = Mask::parse("full", 64),
+                                .heads = 2,
+                                .kv_heads = 2,
+                                .head_dim = 16};
+    const BothPlans plans = *try_plans("ring", problem);
+    comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
+      TakesThreeSms transport(communicator);
+      Settings settings;
+      settings.kernel.free_sms = at_least;
+      settings.synthetic_kernel = [&](const Work& work) {
+        if (communicator.rank() == 0) found.push_back(work.free_sms);
+      };
+      results(transport, plans, settings);
+    });
+    return found;
+  };
+  // A ring over four ranks computes four times forward, three times with K and V on their way.
+  const std::vector<int> ring = free_sms(0);
+  EXPECT_EQ(std::vector(ring.begin(), ring.begin() + 4), (std::vector{3, 3, 3, 0}));
+  const std::vector<int> with_margin = free_sms(2);
+  EXPECT_EQ(std::vector(with_margin.begin(), with_margin.begin() + 4), (std::vector{3, 3, 3, 2}));
 }
 
 }  // namespace

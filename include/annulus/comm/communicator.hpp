@@ -121,6 +121,10 @@ class Communicator {
   virtual void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   virtual void barrier() = 0;
 
+  /// SMs that an exchange of device memory may take from kernels while it is under way; 0 where it takes
+  /// none, or as many as its library chooses.
+  virtual int sms_of_exchange() const { return 0; }
+
   /// Advances the exchanges under way. Transports that move data only inside calls (MPI) need it between
   /// pieces of compute; cheap, and a no-op for the others.
   virtual void progress() {}

@@ -12,7 +12,8 @@ struct NcclOptions {
   /// for another.
   int channels = 4;
   /// Thread blocks, one an SM, that each channel may take from compute, and with several nodes
-  /// once more for messages inside the node; 0 leaves it to NCCL.
+  /// once more for messages inside the node; attention then leaves as many free while exchanges are under
+  /// way. 0 leaves it to NCCL, and attention does not know.
   int max_ctas = 0;
   /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
   /// environment goes before it.

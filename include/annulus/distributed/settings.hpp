@@ -16,10 +16,13 @@ struct Work {
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs, over heads and batch
   std::int64_t query_rows = 0, key_rows = 0;
   const Queue* queue = nullptr;  ///< on which it is to be done
+  int free_sms = 0;              ///< SMs that the kernel leaves to exchanges under way
 };
 
 /// How passes are run. Nothing here changes results, but a synthetic kernel leaves none.
 struct Settings {
+  /// Kernels leave at least kernel.free_sms SMs free, and more while exchanges are under way that need them
+  /// (comm::Communicator::sms_of_exchange).
   attention::KernelOptions kernel;
 
   /// false: a rank waits for the transfers that it has just posted before it computes. Shows what overlap is

@@ -49,6 +49,9 @@ class NcclLink {
   const Channel& channel(int index) const { return channels_[static_cast<std::size_t>(index)]; }
   const Channel& collectives() const { return channels_.back(); }
 
+  /// Communicators that an exchange may use at once.
+  int communicators_of_exchange() const { return has_intra_node_ ? 2 : 1; }
+
   /// The rank of `peer` in Channel::intra_node, or -1 where Channel::world leads to it.
   int intra_node_rank(int peer) const {
     return has_intra_node_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;

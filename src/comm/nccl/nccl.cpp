@@ -109,6 +109,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
     if (queue.is_host()) return control_->reduce_scatter(queue, send, receive, count, type, op);
     PointToPointCommunicator::reduce_scatter(queue, send, receive, count, type, op);
   }
+  int sms_of_exchange() const override { return options_.max_ctas * link_->communicators_of_exchange(); }
   void barrier() override { control_->barrier(); }
   void progress() override { control_->progress(); }
   std::unique_ptr<Communicator> split(int color, int key) override {
