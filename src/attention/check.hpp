@@ -64,6 +64,12 @@ void check_operands(const Operands<T, Exec>& in) {
   check_contiguous_rows("q", in.q);
   check_contiguous_rows("k", in.k);
   check_contiguous_rows("v", in.v);
+  const std::size_t heads = in.q.extent(0) * in.q.extent(1);
+  require(in.mask.block_row_starts == nullptr || in.mask.block_lists == 1 ||
+              in.mask.block_lists == static_cast<std::int64_t>(heads),
+          "Attention: the mask has {} block lists but q has {} heads in all sequences: give one list for all "
+          "of them, or one for each",
+          in.mask.block_lists, heads);
   check_positions("q_positions", in.q_positions, in.q.extent(2), "q", in.mask);
   check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);
   require(std::isfinite(in.scale), "Attention: the scale {} is not finite: usual is 1 / sqrt(head_dim)",

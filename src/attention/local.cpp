@@ -1,5 +1,6 @@
 #include <annulus/attention/local.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "attention/check.hpp"
 #include "attention/hopper/hopper.hpp"
@@ -61,6 +62,75 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
       "the kernel automatic or portable",
       name_of(kernel), kernel == Kernel::hopper ? hopper::limits : mma::limits, shape_of(in.q), sizeof(T),
       Exec::name());
+}
+
+/// One head of (batch, heads, …), as an array of one sequence with one head.
+template <class T, class Exec>
+Strided4<T, Exec> head_of(const Strided4<T, Exec>& view, int batch, int head) {
+  return Kokkos::subview(view, std::pair(batch, batch + 1), std::pair(head, head + 1), Kokkos::ALL,
+                         Kokkos::ALL);
+}
+template <class T, class Exec>
+Strided3<T, Exec> head_of(const Strided3<T, Exec>& view, int batch, int head) {
+  return Kokkos::subview(view, std::pair(batch, batch + 1), std::pair(head, head + 1), Kokkos::ALL);
+}
+
+/// Heads have block lists of their own, and the kernel takes one list in a call.
+template <class T, class Exec>
+bool list_by_list(const Operands<T, Exec>& in, Kernel kernel) {
+  return in.mask.block_row_starts != nullptr && in.mask.block_lists > 1 && kernel != Kernel::hopper;
+}
+
+/// Calls run(operands of one head with its list, sequence, head, kv head) for each head.
+template <class T, class Exec, class Run>
+void for_each_head(const Operands<T, Exec>& in, const Run& run) {
+  const int heads = in.q.extent_int(1), group = heads / in.k.extent_int(1);
+  for (int batch = 0; batch < in.q.extent_int(0); ++batch) {
+    for (int head = 0; head < heads; ++head) {
+      const int kv_head = head / group;
+      run({head_of(in.q, batch, head), head_of(in.k, batch, kv_head), head_of(in.v, batch, kv_head),
+           in.q_positions, in.kv_positions, in.mask.of_head(std::int64_t{batch} * heads + head), in.scale},
+          batch, head, kv_head);
+    }
+  }
+}
+
+template <class Exec, class T>
+void run_forward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
+                 const Strided4<float, Exec>& out, const Strided3<float, Exec>& lse,
+                 [[maybe_unused]] const KernelOptions& options) {
+  if constexpr (std::is_same_v<Exec, HostExec>) {
+    if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
+  }
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (may_use_tensor_cores<Exec, T>) {
+#ifdef ANNULUS_ATTENTION_HOPPER
+    if (kernel == Kernel::hopper) return hopper::forward(exec, in, out, lse, options);
+#endif
+    if (kernel == Kernel::mma) return mma::forward(exec, in, out, lse);
+  }
+#endif
+  portable::forward(exec, in, out, lse);
+}
+
+template <class Exec, class T>
+void run_backward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
+                  const BackwardArrays<T, Exec>& arrays, [[maybe_unused]] const KernelOptions& options) {
+  if constexpr (std::is_same_v<Exec, HostExec>) {
+    if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, arrays);
+  }
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (may_use_tensor_cores<Exec, T>) {
+#ifdef ANNULUS_ATTENTION_HOPPER
+    if (kernel == Kernel::hopper) {
+      const auto& [d_out, lse, d, dq, dk, dv] = arrays;
+      return hopper::backward(exec, in, d_out, lse, d, dq, dk, dv, options);
+    }
+#endif
+    if (kernel == Kernel::mma) return mma::backward(exec, in, arrays);
+  }
+#endif
+  portable::backward(exec, in, arrays);
 }
 
 }  // namespace
@@ -126,18 +196,14 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   const bool nothing = in.q.size() == 0 || in.k.size() == 0;
   if (options.fresh_out && (nothing || kernel != Kernel::hopper)) start_forward<Exec>(exec, out, lse);
   if (nothing) return;
-  if constexpr (std::is_same_v<Exec, HostExec>) {
-    if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
-  }
-#ifdef ANNULUS_ATTENTION_MMA
-  if constexpr (may_use_tensor_cores<Exec, T>) {
-#ifdef ANNULUS_ATTENTION_HOPPER
-    if (kernel == Kernel::hopper) return hopper::forward(exec, in, out, lse, options);
-#endif
-    if (kernel == Kernel::mma) return mma::forward(exec, in, out, lse);
-  }
-#endif
-  portable::forward(exec, in, out, lse);
+  const auto run = [&](const Operands<T, Exec>& of, const Strided4<float, Exec>& of_out,
+                       const Strided3<float, Exec>& of_lse) {
+    run_forward(kernel, exec, of, of_out, of_lse, options);
+  };
+  if (!list_by_list(in, kernel)) return run(in, out, lse);
+  for_each_head(in, [&](const Operands<T, Exec>& one, int batch, int head, int) {
+    run(one, head_of(out, batch, head), head_of(lse, batch, head));
+  });
 }
 
 template <class Exec, class T>
@@ -161,18 +227,17 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
     }
   }
   if (nothing) return;
-  if constexpr (std::is_same_v<Exec, HostExec>) {
-    if (kernel == Kernel::host_simd) return host_simd::backward(exec, in, arrays);
-  }
-#ifdef ANNULUS_ATTENTION_MMA
-  if constexpr (may_use_tensor_cores<Exec, T>) {
-#ifdef ANNULUS_ATTENTION_HOPPER
-    if (kernel == Kernel::hopper) return hopper::backward(exec, in, d_out, lse, d, dq, dk, dv, options);
-#endif
-    if (kernel == Kernel::mma) return mma::backward(exec, in, arrays);
-  }
-#endif
-  portable::backward(exec, in, arrays);
+  if (!list_by_list(in, kernel)) return run_backward(kernel, exec, in, arrays, options);
+  for_each_head(in, [&](const Operands<T, Exec>& one, int batch, int head, int kv_head) {
+    run_backward(kernel, exec, one,
+                 {.d_out = head_of(arrays.d_out, batch, head),
+                  .lse = head_of(arrays.lse, batch, head),
+                  .d = head_of(arrays.d, batch, head),
+                  .dq = head_of(arrays.dq, batch, head),
+                  .dk = head_of(arrays.dk, batch, kv_head),
+                  .dv = head_of(arrays.dv, batch, kv_head)},
+                 options);
+  });
 }
 
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                 \

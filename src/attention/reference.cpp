@@ -27,7 +27,7 @@ void for_each_key(const MaskRule& rule, std::int64_t q, Action&& action) {
   }
 }
 
-void check_shapes(const Array& q, const Array& k, const Array& v, const Mask& mask) {
+void check_shapes(const Array& q, const Array& k, const Array& v, const MaskRule& mask) {
   require(k.heads > 0 && q.heads % k.heads == 0,
           "Reference attention: {} heads are not divisible by {} kv heads: use a multiple", q.heads, k.heads);
   require(k.batch == q.batch && k.tokens == q.tokens && k.width == q.width,
@@ -37,17 +37,16 @@ void check_shapes(const Array& q, const Array& k, const Array& v, const Mask& ma
   require(v.batch == k.batch && v.heads == k.heads && v.tokens == k.tokens && v.width == k.width,
           "Reference attention: v is ({}, {}, {}, {}) but k is ({}, {}, {}, {}): they must have one shape",
           v.batch, v.heads, v.tokens, v.width, k.batch, k.heads, k.tokens, k.width);
-  require(mask.tokens() == q.tokens,
-          "Reference attention: the mask is for {} tokens but q has {}: they must agree", mask.tokens(),
+  require(mask.tokens == q.tokens,
+          "Reference attention: the mask is for {} tokens but q has {}: they must agree", mask.tokens,
           q.tokens);
 }
 
 }  // namespace
 
-Forward forward(const Array& q, const Array& k, const Array& v, const Mask& mask, double scale) {
+Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale) {
   check_shapes(q, k, v, mask);
   constexpr double infinity = std::numeric_limits<double>::infinity();
-  const MaskRule rule = mask.rule();
   const std::int64_t group = q.heads / k.heads;
   Forward result{Array(q.batch, q.heads, q.tokens, q.width), Array(q.batch, q.heads, q.tokens, 1, -infinity)};
   std::vector<double> scores(static_cast<std::size_t>(q.tokens));
@@ -55,6 +54,7 @@ Forward forward(const Array& q, const Array& k, const Array& v, const Mask& mask
   for (std::int64_t b = 0; b < q.batch; ++b) {
     for (std::int64_t h = 0; h < q.heads; ++h) {
       const std::int64_t kv = h / group;
+      const MaskRule rule = mask.of_head(b * q.heads + h);
       for (std::int64_t i = 0; i < q.tokens; ++i) {
         double highest = -infinity;
         for_each_key(rule, i, [&](std::int64_t j) {
@@ -79,7 +79,6 @@ Forward forward(const Array& q, const Array& k, const Array& v, const Mask& mask
 Backward backward(const BackwardInputs& inputs) {
   const auto& [q, k, v, result, d_out, mask, scale] = inputs;
   check_shapes(q, k, v, mask);
-  const MaskRule rule = mask.rule();
   const std::int64_t group = q.heads / k.heads;
   Backward gradients{Array(q.batch, q.heads, q.tokens, q.width), Array(k.batch, k.heads, k.tokens, k.width),
                      Array(v.batch, v.heads, v.tokens, v.width)};
@@ -87,6 +86,7 @@ Backward backward(const BackwardInputs& inputs) {
   for (std::int64_t b = 0; b < q.batch; ++b) {
     for (std::int64_t h = 0; h < q.heads; ++h) {
       const std::int64_t kv = h / group;
+      const MaskRule rule = mask.of_head(b * q.heads + h);
       for (std::int64_t i = 0; i < q.tokens; ++i) {
         const double lse = *result.lse.row(b, h, i);
         const double d = dot(d_out.row(b, h, i), result.out.row(b, h, i), q.width);

@@ -82,6 +82,19 @@ TEST(LocalErrors, Heads) {
             "Attention: 4 heads are not divisible by 0 kv heads: use a multiple");
 }
 
+TEST(LocalErrors, BlockLists) {
+  EXPECT_EQ(
+      forward_error([](Arguments& a) {
+        static constexpr std::int64_t starts[] = {0, 1}, columns[] = {0};
+        a.in.mask.block_size = 20;
+        a.in.mask.block_row_starts = starts;
+        a.in.mask.block_columns = columns;
+        a.in.mask.block_lists = 3;
+      }),
+      "Attention: the mask has 3 block lists but q has 4 heads in all sequences: give one list for all of "
+      "them, or one for each");
+}
+
 TEST(LocalErrors, Extents) {
   EXPECT_EQ(forward_error([](Arguments& a) { a.in.v = Arguments::array(2, 7); }),
             "Attention: v has the extents (1, 2, 7, 16) but k has (1, 2, 8, 16): v must match k");

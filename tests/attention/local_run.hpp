@@ -4,11 +4,13 @@
 #include <annulus/attention/mask_on.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <numeric>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
 #include "support/attention_problem.hpp"
 #include "support/attention_rows.hpp"
+#include "support/head_lists_on.hpp"
 
 namespace annulus::test {
 
@@ -37,6 +39,10 @@ struct LocalRun {
 template <class T, class Exec>
 AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, const LocalRun& run) {
   const attention::MaskOn<Exec> mask(exec, problem.mask);
+  std::optional<HeadLists<Exec>> lists;
+  if (problem.head_list_block > 0)
+    lists.emplace(exec, mask.rule(), problem.head_list_block, problem.shape.batch * problem.shape.heads);
+  const MaskRule rule = lists ? lists->rule() : mask.rule();
   AttentionResult result = problem.empty_result();
   std::vector<PositionMap> positions;
   std::vector<StridedArray<T, Exec>> k, v;
@@ -62,7 +68,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
                                           v[key].read(),
                                           positions[s],
                                           positions[key],
-                                          mask.rule(),
+                                          rule,
                                           static_cast<float>(problem.scale)};
     };
     const StridedArray<float, Exec> out(exec, run.storage, q.view().extent(0), q.view().extent(1),

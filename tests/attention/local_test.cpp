@@ -117,6 +117,17 @@ TEST_P(Local, Strides) {
   }
 }
 
+TEST_P(Local, HeadsWithBlockListsOfTheirOwn) {
+  for (const char* mask : {"full", "causal", "window:40,9"}) {
+    AttentionProblem problem = AttentionProblem::random({130, 16, 2, 6, 2}, mask);
+    problem.head_list_block = 12;
+    const AttentionResult expected = problem.reference();
+    check(problem, expected);
+    check(problem, expected, {.layout = layouts[1], .shards = 3, .order = 2, .fresh = true});
+    check(problem, expected, {.layout = layouts[2], .shards = 2, .storage = Storage::tokens_first});
+  }
+}
+
 TEST_P(Local, RowsWithoutKeysGiveExactlyZeroAndMinusInfinity) {
   const AttentionProblem problem = AttentionProblem::random({48, 16, 1, 2, 1}, masks.blocks_of(48));
   for (const int shards : {1, 3}) {

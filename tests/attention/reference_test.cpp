@@ -24,7 +24,7 @@ class ByHand : public testing::Test {
 };
 
 TEST_F(ByHand, Forward) {
-  const auto result = attention::reference::forward(q, k, v, mask, 1.0);
+  const auto result = attention::reference::forward(q, k, v, mask.rule(), 1.0);
   EXPECT_DOUBLE_EQ(result.out.values[0], 4);
   EXPECT_DOUBLE_EQ(result.out.values[1], 7);
   EXPECT_DOUBLE_EQ(result.lse.values[0], 0);
@@ -33,9 +33,9 @@ TEST_F(ByHand, Forward) {
 
 TEST_F(ByHand, Backward) {
   // Token 1: dP = (8, 16), d = 14, dS = (1/4·(−6), 3/4·2) = (−3/2, 3/2). Token 0: P = 1, dS = 0.
-  const auto result = attention::reference::forward(q, k, v, mask, 1.0);
+  const auto result = attention::reference::forward(q, k, v, mask.rule(), 1.0);
   const auto gradients = attention::reference::backward(
-      {.q = q, .k = k, .v = v, .result = result, .d_out = d_out, .mask = mask, .scale = 1.0});
+      {.q = q, .k = k, .v = v, .result = result, .d_out = d_out, .mask = mask.rule(), .scale = 1.0});
   EXPECT_NEAR(gradients.dv.values[0], 1 + 0.5, 1e-14);
   EXPECT_NEAR(gradients.dv.values[1], 1.5, 1e-14);
   EXPECT_NEAR(gradients.dq.values[0], 0, 1e-15);
@@ -47,7 +47,7 @@ TEST_F(ByHand, Backward) {
 TEST_F(ByHand, ScaleMultipliesTheScores) {
   Array half_k = k;
   for (double& value : half_k.values) value /= 2;
-  const auto result = attention::reference::forward(q, half_k, v, mask, 2.0);
+  const auto result = attention::reference::forward(q, half_k, v, mask.rule(), 2.0);
   EXPECT_DOUBLE_EQ(result.out.values[1], 7);
   EXPECT_DOUBLE_EQ(result.lse.values[1], std::log(4.0));
 }
@@ -59,7 +59,7 @@ TEST_P(Gradients, EqualFiniteDifferences) {
   const AttentionProblem problem = AttentionProblem::random({7, 3, 2, 4, 2}, GetParam());
   const AttentionResult result = problem.reference();
   const auto loss = [&](const Array& q, const Array& k, const Array& v) {
-    const Array out = attention::reference::forward(q, k, v, problem.mask, problem.scale).out;
+    const Array out = attention::reference::forward(q, k, v, problem.mask.rule(), problem.scale).out;
     double sum = 0;
     for (std::size_t i = 0; i < out.values.size(); ++i) sum += out.values[i] * problem.d_out.values[i];
     return sum;
@@ -130,7 +130,7 @@ TEST(Reference, NamesWhatDoesNotFit) {
   const Mask mask = Mask::parse("full", 4);
   const Array q(1, 4, 4, 8), kv(1, 2, 4, 8);
   const auto forward = [&](const Array& q, const Array& k, const Array& v, const Mask& mask) {
-    return error_text([&] { attention::reference::forward(q, k, v, mask, 1.0); });
+    return error_text([&] { attention::reference::forward(q, k, v, mask.rule(), 1.0); });
   };
   EXPECT_EQ(forward(q, kv, kv, mask), "no error");
   EXPECT_EQ(forward(q, Array(1, 3, 4, 8), kv, mask),

@@ -106,6 +106,19 @@ TEST_P(TensorCores, GroupedHeads) {
   }
 }
 
+TEST_P(TensorCores, HeadsWithBlockListsOfTheirOwn) {
+  for (const char* mask : {"full", "causal", "window:90,0"}) {
+    for (const std::int64_t block : {64, 37}) {
+      AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 6, .kv_heads = 2}, mask);
+      whole.head_list_block = block;
+      const AttentionResult expected = whole.reference();
+      check(whole, expected);
+      check(whole, expected, {.layout = layouts[1], .shards = 3, .order = 2, .fresh = true});
+      check(whole, expected, {.layout = layouts[2], .shards = 2, .storage = Storage::tokens_first});
+    }
+  }
+}
+
 TEST_P(TensorCores, RowsWithoutKeysGiveExactlyZeroAndMinusInfinity) {
   const AttentionProblem whole = problem({.tokens = 48, .heads = 2, .kv_heads = 1}, masks.blocks_of(48));
   const AttentionResult result = run(whole, {.layout = layouts[2], .shards = 3});

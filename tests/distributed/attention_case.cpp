@@ -267,13 +267,13 @@ std::shared_ptr<const Sample> make_sample(const Mask& mask, const Shape& shape, 
   made->k = random(2, shape, shape.kv_heads, type);
   made->v = random(3, shape, shape.kv_heads, type);
   made->d_out = random(4, shape, shape.heads, type);
-  const auto forward = reference::forward(made->q, made->k, made->v, mask, made->scale);
+  const auto forward = reference::forward(made->q, made->k, made->v, mask.rule(), made->scale);
   auto backward = reference::backward({.q = made->q,
                                        .k = made->k,
                                        .v = made->v,
                                        .result = forward,
                                        .d_out = made->d_out,
-                                       .mask = mask,
+                                       .mask = mask.rule(),
                                        .scale = made->scale});
   made->exact = {forward.out, forward.lse, std::move(backward.dq), std::move(backward.dk),
                  std::move(backward.dv)};

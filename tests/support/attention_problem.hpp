@@ -7,8 +7,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
+
+#include "support/head_lists.hpp"
 
 /// Attention problems over whole sequences, their reference solutions, and how far results are from them.
 /// Pure C++: attention_rows.hpp brings rows of these arrays to an execution space and back.
@@ -68,6 +71,8 @@ struct AttentionProblem {
   Mask mask;
   double scale = 1.0;
   Array q, k, v, d_out;
+  /// Blocks of lists that heads have of their own beside the mask (HeadLists); 0: none.
+  std::int64_t head_list_block = 0;
 
   /// Random inputs that `storage` can hold exactly, so that the reference sees what the kernels see. Scores
   /// have a standard deviation of `amplitude`².
@@ -86,9 +91,12 @@ struct AttentionProblem {
   }
 
   AttentionResult reference() const {
-    auto forward = attention::reference::forward(q, k, v, mask, scale);
+    std::optional<HostHeadLists> lists;
+    if (head_list_block > 0) lists.emplace(mask.rule(), head_list_block, shape.batch * shape.heads);
+    const MaskRule rule = lists ? lists->rule() : mask.rule();
+    auto forward = attention::reference::forward(q, k, v, rule, scale);
     auto backward = attention::reference::backward(
-        {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = mask, .scale = scale});
+        {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = rule, .scale = scale});
     const double d_score = scale * root_mean_square(d_out) * root_mean_square(v) * std::sqrt(shape.head_dim);
     return {std::move(forward.out),       std::move(forward.lse), std::move(backward.dq),
             std::move(backward.dk),       std::move(backward.dv), d_score * root_mean_square(k),

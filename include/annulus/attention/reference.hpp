@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <annulus/sequence/mask.hpp>
+#include <annulus/sequence/mask_rule.hpp>
 
 /// Attention in double precision, written to be read. Every other kernel and every schedule is compared with
 /// it.
@@ -36,8 +36,8 @@ struct Forward {
 };
 
 /// Softmax attention over a whole sequence: q (batch, heads, tokens, head_dim), k and v (batch, kv_heads,
-/// tokens, head_dim).
-Forward forward(const Array& q, const Array& k, const Array& v, const Mask& mask, double scale);
+/// tokens, head_dim). Arrays of `mask` are the host's.
+Forward forward(const Array& q, const Array& k, const Array& v, const MaskRule& mask, double scale);
 
 struct Backward {
   Array dq, dk, dv;  ///< shaped like q, k, v
@@ -49,7 +49,7 @@ struct BackwardInputs {
   const Array &q, &k, &v;
   const Forward& result;
   const Array& d_out;  ///< (batch, heads, tokens, head_dim)
-  const Mask& mask;
+  MaskRule mask;
   double scale;
 };
 

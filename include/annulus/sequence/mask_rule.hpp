@@ -41,6 +41,19 @@ struct MaskRule {
   std::int64_t block_size = 0;
   const std::int64_t* block_row_starts = nullptr;
   const std::int64_t* block_columns = nullptr;
+  /// Block lists: 1 for all heads, or batch × heads of queries, one for each head of each sequence (dynamic
+  /// sparsity; MTraining, section 3). The starts of list i begin at block_row_starts + i · (block_rows() + 1)
+  /// and count in all of block_columns.
+  std::int64_t block_lists = 1;
+
+  ANNULUS_FUNCTION std::int64_t block_rows() const { return (tokens + block_size - 1) / block_size; }
+  /// The mask of head `head` of batch × heads, which has one list.
+  ANNULUS_FUNCTION MaskRule of_head(std::int64_t head) const {
+    MaskRule rule = *this;
+    if (block_lists > 1) rule.block_row_starts += head * (block_rows() + 1);
+    rule.block_lists = 1;
+    return rule;
+  }
 
   /// The keys of query `q` (a global position) before the block list is applied. Both ends do not decrease as
   /// q grows (`begin` up to its residue under dilation).

@@ -132,8 +132,11 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           }
         }
         if constexpr (lists) {
-          for_each_missing_bit<M>(p.walk.bits, anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows,
-                                  tile, own_column(), [&](int at) { s[at] = 0.0f; });
+          for_each_missing_bit<M>(
+              p.walk.bits,
+              (work.head * p.group + Visit::head_in_group(uniform(flags))) * p.walk.bits.words_of_list,
+              anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile, own_column(),
+              [&](int at) { s[at] = 0.0f; });
         }
       }
       std::uint32_t probabilities[M / 4];
@@ -258,11 +261,11 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     lower_registers<Tile::producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0) {
-      copy_backward<Tile>(p, memory);
+      copy_backward<Tile, lists>(p, memory);
     } else if (warp == 1) {
-      bring_statistics<Tile>(p, memory);
+      bring_statistics<Tile, lists>(p, memory);
     } else {
-      add_query_gradients<Tile>(p, memory, warp - 2);
+      add_query_gradients<Tile, lists>(p, memory, warp - 2);
     }
   } else {
     raise_registers<Tile::consumer_registers>();

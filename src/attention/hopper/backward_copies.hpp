@@ -7,12 +7,12 @@
 namespace annulus::attention::hopper {
 
 /// The copying warp. K comes with the first Q, V with the first dO.
-template <class Tile>
+template <class Tile, bool lists>
 __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                               const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
   const bool copies = threadIdx.x % 32 == 0;
-  WorkQueue queue(p.order, p.classes.count, p.walk, p.tickets, p.fresh_dkv);
+  WorkQueue queue(p.order, p.walk, lists && p.lists_of_heads ? p.group : 1, p.tickets, p.fresh_dkv);
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     if (copies) memory.work().put(n, queue.next());
@@ -22,7 +22,7 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
     const int q_residue = p.classes.queries_of(residue);
     bool first = true;
     wait(memory.kv_empty(), (n & 1) ^ 1);
-    for_each_visit(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
+    for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
       const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
                             std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
         wait(empty, at.parity ^ 1);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
 /// The warp that tells the computing warps what they visit, and what a query row means for its probabilities:
 /// 2^shift · exp(S − LSE) = 2^(factor · q·k − lse2). Rows without keys (LSE = −∞), and rows behind the end,
 /// get lse2 = +∞, which makes their probabilities zero.
-template <class Tile>
+template <class Tile, bool lists>
 __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   constexpr int rows_of_lane = Tile::q_rows / 32;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     const int q_residue = p.classes.queries_of(residue),
               q_rows = static_cast<int>(p.classes.rows(p.q_rows, q_residue));
-    for_each_visit(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool last) {
+    for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool last) {
       float lse2[rows_of_lane], d[rows_of_lane];
 #pragma unroll
       for (int i = 0; i < rows_of_lane; ++i) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
       for (int i = 0; i < rows_of_lane; ++i)
         store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
       if (lane == 0) {
-        Visit::put(memory.visit(at.stage), cursor.tile(),
+        Visit::put(memory.visit(at.stage), cursor.tile(), head - kv_head * p.group,
                    (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
       }
       __syncwarp();

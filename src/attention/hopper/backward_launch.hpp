@@ -61,6 +61,7 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
+  p.lists_of_heads = size.block_lists > 1;
   p.head_by_head = !options.deterministic || walks_are_even(in.mask);
   p.heads = in.heads;
   p.group = group;

@@ -33,7 +33,8 @@ struct BackwardParameters {
   /// those before it would wait at its second head until they have ended their first.
   bool head_by_head;
   int heads, kv_heads, q_rows, kv_rows;
-  int group;  ///< heads that read a kv head
+  int group;            ///< heads that read a kv head
+  bool lists_of_heads;  ///< each head of queries has a block list of its own
   ResidueClasses classes;
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
@@ -45,9 +46,10 @@ struct Visit {
   static constexpr int partial = 1,  ///< as in TileRun
       last = 2;                      ///< of this work
 
-  __device__ __forceinline__ static void put(std::uint32_t address, int tile, int flags) {
-    store_shared(address, make_int2(tile, flags));
+  __device__ __forceinline__ static void put(std::uint32_t address, int tile, int head_in_group, int flags) {
+    store_shared(address, make_int2(tile, head_in_group * 4 + flags));
   }
+  __device__ __forceinline__ static int head_in_group(int flags) { return flags / 4; }
   __device__ __forceinline__ static int tile(std::uint32_t address) { return load_shared_int(address); }
   __device__ __forceinline__ static int flags(std::uint32_t address) { return load_shared_int(address + 4); }
 };

@@ -20,15 +20,16 @@ __device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const WalkTables
 }
 
 /// Calls action(place) for each element of a tile of `columns` whose bit is not set. Rows behind `own_rows`
-/// have none.
+/// have none. `first_word`: of the list.
 template <int columns, class Action>
-__device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, int own_row, int own_rows,
-                                                     int tile, int own_column, const Action& action) {
+__device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, std::int64_t first_word,
+                                                     int own_row, int own_rows, int tile, int own_column,
+                                                     const Action& action) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (own_row + 8 * i >= own_rows) continue;
     const unsigned* const from =
-        bits.words + bits.rows[own_row + 8 * i] * bits.words_of_row + tile * (columns / 32);
+        bits.words + first_word + bits.rows[own_row + 8 * i] * bits.words_of_row + tile * (columns / 32);
 #pragma unroll
     for (int w = 0; w < columns / 32; ++w) {
       const unsigned word = from[w] >> own_column;

@@ -78,7 +78,7 @@ struct ForwardMemory {
 template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
-  WorkQueue queue(p.order, p.classes.count, p.walk, p.tickets, p.fresh);
+  WorkQueue queue(p.order, p.walk, 1, p.tickets, p.fresh);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
   memory.work().put(0, work);
@@ -134,8 +134,9 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
   }
 }
 
-/// A warpgroup that computes 64 queries: Q in shared memory, S, P and O in registers.
-template <class T, class Tile>
+/// A warpgroup that computes 64 queries: Q in shared memory, S, P and O in registers. `lists_of_heads`:
+/// each head has a block list of its own; the code for that costs 1 % where it is not needed.
+template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
                                                 const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
@@ -193,8 +194,10 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       }
     }
     if (p.walk.bits.words == nullptr) return;
-    for_each_missing_bit<N>(p.walk.bits, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile,
-                            own_column, [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
+    const std::int64_t first_word = lists_of_heads ? anew(work.head) * p.walk.bits.words_of_list : 0;
+    for_each_missing_bit<N>(p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows,
+                            tile, own_column,
+                            [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -296,7 +299,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   }
 }
 
-template <class T, class Tile>
+template <class T, class Tile, bool lists_of_heads>
 __global__ void __launch_bounds__(Tile::threads, 1)
     forward_kernel(const __grid_constant__ ForwardParameters p) {
   extern __shared__ unsigned char dynamic[];
@@ -311,7 +314,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     if (threadIdx.x == 0) copy_forward<Tile>(p, memory);
   } else {
     raise_registers<Tile::consumer_registers>();
-    compute_forward<T, Tile>(p, memory);
+    compute_forward<T, Tile, lists_of_heads>(p, memory);
   }
 }
 

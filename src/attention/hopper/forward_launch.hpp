@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "attention/hopper/forward.hpp"
 #include "attention/hopper/launch_detail.hpp"
 
@@ -10,24 +12,23 @@ WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, con
   return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes};
 }
 
-/// Calls action(the tile shape for this mask).
+/// Calls action(the tile shape for this mask, whether each head has a block list of its own).
 template <int head_dim, class Action>
 auto with_forward_tile(const MaskRule& mask, const Action& action) {
-  if constexpr (head_dim <= 64) {
-    if (mask.block_row_starts != nullptr) return action(ForwardTile<head_dim, 2>{});
-  }
-  return action(ForwardTile<head_dim>{});
+  using ForLists = ForwardTile<head_dim, 2>;
+  if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
+  return mask.block_lists > 1 ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
 }
 
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                               const ResidueClasses& classes) {
-  return with_forward_tile<head_dim>(mask, [&]<class Tile>(Tile) {
+  return with_forward_tile<head_dim>(mask, [&]<class Tile>(Tile, auto) {
     return Workspace(nullptr, forward_sides<Tile>(queries, keys, classes).size(mask, 0)).bytes;
   });
 }
 
-template <class Tile, class T>
+template <class Tile, bool lists_of_heads, class T>
 cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
                                 const LaunchOptions& options, void* memory, cudaStream_t stream) {
   constexpr int head_dim = Tile::head_dim;
@@ -60,16 +61,17 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Res
   p.q_rows = static_cast<int>(q_rows);
   p.scale = in.scale;
   p.inverse_scale = 1.0f / in.scale;
-  return launch_persistent(forward_kernel<T, Tile>, Tile::threads, ForwardMemory<Tile>::bytes, p, options,
-                           stream);
+  return launch_persistent(forward_kernel<T, Tile, lists_of_heads>, Tile::threads, ForwardMemory<Tile>::bytes,
+                           p, options, stream);
 }
 
 template <int head_dim, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  return with_forward_tile<head_dim>(problem.in.mask, [&]<class Tile>(Tile) {
-    return launch_forward_tile<Tile>(problem, classes, options, memory, stream);
-  });
+  return with_forward_tile<head_dim>(
+      problem.in.mask, [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
+        return launch_forward_tile<Tile, lists_of_heads>(problem, classes, options, memory, stream);
+      });
 }
 
 }  // namespace annulus::attention::hopper

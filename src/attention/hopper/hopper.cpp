@@ -4,7 +4,10 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
+#include <annulus/core/own_instance.hpp>
 #include <annulus/core/region.hpp>
+#include <map>
+#include <mutex>
 #include <type_traits>
 
 #include "attention/hopper/launch.hpp"
@@ -17,11 +20,32 @@ void check(cudaError_t error, const char* what) {
           cudaGetErrorString(error));
 }
 
-/// Memory of the pool that goes back when what has been enqueued is done.
-using Workspace = Owned<Array1<unsigned char, Kokkos::Cuda>>;
-Workspace workspace(const Kokkos::Cuda& exec, std::size_t bytes) {
-  return Workspace::uninitialized(exec, MemoryCategory::workspace, "annulus::attention::hopper::tables",
-                                  bytes);
+/// Device memory for tables and counters, at least `bytes` long: kept for each stream from one call to the
+/// next, so that a step allocates nothing. Work of a stream is done in order, so calls may share it.
+void* workspace(const Kokkos::Cuda& exec, std::size_t bytes) {
+  using Memory = Owned<Array1<unsigned char, Kokkos::Cuda>>;
+  static std::mutex mutex;  // ranks of a test are threads
+  static std::map<cudaStream_t, Memory> of_streams;
+  static const bool cleared_in_time = [] {
+    at_stream_end([](void* stream) {
+      const std::lock_guard lock(mutex);
+      of_streams.erase(static_cast<cudaStream_t>(stream));
+    });
+    Kokkos::push_finalize_hook([] {
+      Kokkos::fence("annulus::attention::hopper: kernels are done with their tables");
+      of_streams.clear();
+    });
+    return true;
+  }();
+  static_cast<void>(cleared_in_time);
+  const std::lock_guard lock(mutex);
+  Memory& memory = of_streams[exec.cuda_stream()];
+  if (memory.view().size() < bytes) {
+    memory = {};  // goes back behind what the stream has been given
+    memory =
+        Memory::uninitialized(exec, MemoryCategory::workspace, "annulus::attention::hopper::tables", bytes);
+  }
+  return memory.view().data();
 }
 
 LaunchOptions launch_options(const KernelOptions& options) {
@@ -70,10 +94,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(out), gpu::rows_of(lse)};
   const ResidueClasses classes = classes_of(problem.in);
   with_head_dim(problem.in.head_dim, [&](auto head_dim) {
-    const auto memory =
+    void* const memory =
         workspace(exec, forward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes));
-    check(launch_forward<head_dim, T>(problem, classes, launch_options(options), memory.view().data(),
-                                      exec.cuda_stream()),
+    check(launch_forward<head_dim, T>(problem, classes, launch_options(options), memory, exec.cuda_stream()),
           "start the forward pass");
   });
 }
@@ -90,10 +113,10 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   const ResidueClasses classes = classes_of(problem.in);
   const LaunchOptions launch = launch_options(options);
   with_head_dim(problem.in.head_dim, [&](auto head_dim) {
-    const auto memory =
+    void* const memory =
         workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes,
                                                      problem.in.batch * problem.in.heads, launch));
-    check(launch_backward<head_dim, T>(problem, classes, launch, memory.view().data(), exec.cuda_stream()),
+    check(launch_backward<head_dim, T>(problem, classes, launch, memory, exec.cuda_stream()),
           "start the backward pass");
   });
 }

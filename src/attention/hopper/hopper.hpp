@@ -21,17 +21,19 @@ namespace annulus::attention::hopper {
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
-    "dilation without blocks and in layouts where keys of one residue are evenly spaced, blocks of up to "
-    "some "
-    "300 thousand rows a rank, and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "dilation without blocks and in layouts where keys of one residue are evenly spaced, block lists of up "
+    "to "
+    "some 700 thousand rows a rank (130 thousand with a list for each of 32 heads), and NVIDIA GPUs of "
+    "compute capability 9.0 (H100, H200)";
 
 /// Whether tables of a block list fit: own rows × other rows in tiles, and rows of bits.
 inline bool block_tables_fit(const MaskRule& mask, const PositionMap& own, const PositionMap& other) {
-  constexpr std::int64_t most_pairs = std::int64_t{1} << 37;  // 285 MB of runs and coverage
-  constexpr std::int64_t most_bits = std::int64_t{1} << 31;   // 256 MB
+  constexpr std::int64_t most_pairs = std::int64_t{1} << 39;  // 1.1 GB of runs and coverage
+  constexpr std::int64_t most_bits = std::int64_t{1} << 33;   // 1 GB
   if (mask.block_row_starts == nullptr || own.empty() || other.empty()) return true;
   const std::int64_t rows_of_bits = (own.back() - own.front()) / mask.block_size + 2;
-  return own.count <= most_pairs / other.count && rows_of_bits <= most_bits / (other.count + 128);
+  return own.count <= most_pairs / mask.block_lists / other.count &&
+         rows_of_bits <= most_bits / mask.block_lists / (other.count + 128);
 }
 
 /// Whether this process' GPU is one of Hopper's.

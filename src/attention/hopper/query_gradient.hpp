@@ -107,7 +107,7 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
 /// The warp that has dQ of every other query tile, those of `stage`, added to device memory. There are two:
 /// while one waits until its additions are done, the other waits for its turn.
-template <class Tile>
+template <class Tile, bool lists>
 __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
                                                     const BackwardMemory<Tile>& memory, int stage) {
   using Share = QueryGradientShare<Tile>;
@@ -118,7 +118,7 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
     if (work.head < 0) return;
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     const int q_residue = p.classes.queries_of(residue);
-    for_each_visit(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
+    for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
       const bool other = next_stage != stage;
       next_stage ^= 1;
       if (other) return;
@@ -165,10 +165,10 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
 /// tile of queries of a head and class.
 template <class Tile>
 __global__ void clear_query_gradient(const __grid_constant__ BackwardParameters p, bool all) {
-  const auto [batch, head, residue] =
-      HeadAndClass::of(static_cast<int>(blockIdx.x) / p.q_tiles, p.heads, p.classes.count);
+  const int head_and_class = static_cast<int>(blockIdx.x) / p.q_tiles;
+  const auto [batch, head, residue] = HeadAndClass::of(head_and_class, p.heads, p.classes.count);
   const int tile = static_cast<int>(blockIdx.x) % p.q_tiles;
-  if (!all && p.walk.first_visitors[residue * p.q_tiles + tile] >= 0) return;
+  if (!all && p.walk.first_visitors[p.walk.table_of(head_and_class) * p.q_tiles + tile] >= 0) return;
   const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
   const std::int64_t rows =
       min(static_cast<std::int64_t>(Tile::q_rows), p.classes.rows(p.q_rows, residue) - first);

@@ -16,9 +16,10 @@ struct RowSpan {
 /// A bit for each row of the other side: what a block list allows within the spans. A row of bits serves all
 /// own rows of one block.
 struct MaskBits {
-  const unsigned* words = nullptr;  ///< (rows of bits, words_of_row); null: spans say all
+  const unsigned* words = nullptr;  ///< (lists, rows of bits, words_of_row); null: spans say all
   const int* rows = nullptr;        ///< of each own row
   std::int64_t words_of_row = 0;
+  std::int64_t words_of_list = 0;  ///< 0: one list for all heads
 };
 
 /// Tiles [begin, end) of the other side, visited from the last to the first.
@@ -43,14 +44,19 @@ struct alignas(16) TileWalk {
   int unused;
 };
 
-/// One table for each residue class (residue_classes.hpp), one behind the other.
+/// One table for each residue class (residue_classes.hpp), one behind the other; or, where heads have block
+/// lists of their own, one for each of batch × heads of queries. Spans are of classes alone.
 struct WalkTables {
   const RowSpan* spans = nullptr;  ///< (classes, own rows of the largest class)
   MaskBits bits;
   const TileRun* runs = nullptr;
-  const TileWalk* walks = nullptr;  ///< (classes, own tiles of the largest class)
-  /// Backward: of each visited tile of each class, the first own tile that visits it, or −1.
+  const TileWalk* walks = nullptr;  ///< (tables, own tiles of the largest class)
+  /// Backward: of each visited tile of each table, the first own tile that visits it, or −1.
   const int* first_visitors = nullptr;
+  int tables = 1;
+
+  /// Of a number that runs over batch × heads of queries × classes.
+  ANNULUS_FUNCTION int table_of(int head_and_class) const { return head_and_class % tables; }
 };
 
 /// Steps through the tiles of a walk; it starts in front of the first one. Who takes the steps: one thread,

@@ -30,10 +30,15 @@ __device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row
   return {below(reach.begin), below(reach.end)};
 }
 
-/// The own tile whose turn is the first one at a tile of the other side, or −1; by one thread.
-__device__ void start_turns(const WalkProblem& p, int other_class, int other, int first_visitor) {
-  const std::int64_t tile = std::int64_t{other_class} * p.size.other_tiles + other;
+/// The own tile whose turn is the first one at a tile of the other side, or −1; by one thread. `table`: the
+/// other side's class, or the block list.
+__device__ void start_turns(const WalkProblem& p, int table, int other, int first_visitor) {
+  const std::int64_t tile = std::int64_t{table} * p.size.other_tiles + other;
   p.out.first_visitors[tile] = first_visitor;
+  if (p.size.block_lists > 1) {  // of its own head alone
+    if (p.size.heads_with_turns > 0) p.out.turns[tile] = first_visitor;
+    return;
+  }
   for (std::int64_t head = 0; head < p.size.heads_with_turns; ++head)
     p.out.turns[head * p.size.classes * p.size.other_tiles + tile] = first_visitor;
 }
@@ -113,17 +118,19 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
 /// A word of bits for each thread: what the block list leaves of 32 rows of the other side.
 __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (thread >= p.size.bit_rows * p.size.words_of_row) return;
+  if (thread >= p.size.block_lists * p.size.words_of_list()) return;
+  const MaskRule mask = p.mask.of_head(thread / p.size.words_of_list());
+  const std::int64_t in_list = thread % p.size.words_of_list();
   const PositionMap& other = p.sides.other;
   const std::int64_t size = p.mask.block_size,
-                     own = (p.sides.own.front() / size + thread / p.size.words_of_row) * size;
-  const std::int64_t first = thread % p.size.words_of_row * 32, last = min(first + 32, other.count);
+                     own = (p.sides.own.front() / size + in_list / p.size.words_of_row) * size;
+  const std::int64_t first = in_list % p.size.words_of_row * 32, last = min(first + 32, other.count);
   unsigned word = 0;
   for (std::int64_t row = first; row < last;) {
     const std::int64_t block = other(row) / size;
     const std::int64_t end = min(other.rows_below((block + 1) * size), last);
-    const bool listed = p.sides.own_is_query ? p.mask.block_allows(own, block * size)
-                                             : p.mask.block_allows(block * size, own);
+    const bool listed =
+        p.sides.own_is_query ? mask.block_allows(own, block * size) : mask.block_allows(block * size, own);
     if (listed) word |= (0xffffffffu >> (32 - (end - row))) << (row - first);
     row = end;
   }
@@ -133,8 +140,10 @@ __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
 /// Coverage of each pair of tiles, by a thread.
 __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (thread >= p.size.own_tiles * p.size.other_tiles) return;
-  const std::int64_t tile = thread / p.size.other_tiles, other = thread % p.size.other_tiles;
+  if (thread >= p.size.block_lists * p.size.own_tiles * p.size.other_tiles) return;
+  const std::int64_t other = thread % p.size.other_tiles,
+                     tile = thread / p.size.other_tiles % p.size.own_tiles,
+                     list = thread / p.size.other_tiles / p.size.own_tiles;
   const std::int64_t first = tile * p.sides.own_tile,
                      last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
   const std::int64_t columns = p.sides.other_tile, column = other * columns;
@@ -146,7 +155,8 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
       const int bits = p.out.bit_rows[row];
       if (bits == before) continue;
       before = bits;
-      const unsigned* const words = p.out.bits + bits * p.size.words_of_row + column / 32;
+      const unsigned* const words =
+          p.out.bits + list * p.size.words_of_list() + bits * p.size.words_of_row + column / 32;
       for (int i = 0; i < columns / 32; ++i) {
         some = some || words[i] != 0;
         all = all && words[i] == 0xffffffffu;
@@ -158,14 +168,16 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
                                                            : Coverage::partial);
 }
 
-/// From coverage to walks: one warp for each own tile.
+/// From coverage to walks: one warp for each own tile of each list.
 __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int tile = static_cast<int>(thread / 32), lane = static_cast<int>(threadIdx.x % 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const int tiles = static_cast<int>(p.size.own_tiles), others = static_cast<int>(p.size.other_tiles);
-  if (tile >= tiles) return;
+  const int list = static_cast<int>(thread / 32 / tiles), tile = static_cast<int>(thread / 32 % tiles);
+  if (list >= p.size.block_lists) return;
+  const std::uint8_t* const covered_tiles = p.out.coverage + std::int64_t{list} * tiles * others;
   const auto coverage = [&](int own, int other) {
-    return static_cast<Coverage>(p.out.coverage[std::int64_t{own} * others + other]);
+    return static_cast<Coverage>(covered_tiles[std::int64_t{own} * others + other]);
   };
   /// The next own tile from `own` on, in steps of `step`, that visits `other`; outside of all if none does.
   const auto visitor = [&](int own, int step, int other) {
@@ -176,10 +188,10 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
   if (gradients && tile == 0) {
     for (int other = lane; other < others; other += 32) {
       const int first = visitor(0, 1, other);
-      start_turns(p, 0, other, first < tiles ? first : -1);
+      start_turns(p, list, other, first < tiles ? first : -1);
     }
   }
-  const int first_run = static_cast<int>(tile * p.size.runs_of_tile());
+  const int walk = list * tiles + tile, first_run = static_cast<int>(walk * p.size.runs_of_tile());
   int count = 0;
   for (int end = others; end > 0; end -= 32) {
     const int other = end - 1 - lane;
@@ -193,7 +205,7 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
     }
     count += __popc(visited);
   }
-  if (lane == 0) p.out.walks[tile] = {first_run, count, count, 0};
+  if (lane == 0) p.out.walks[walk] = {first_run, count, count, 0};
 }
 
 }  // namespace
@@ -211,9 +223,10 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
   cudaError_t error =
       launch(span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(rows, std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
-  for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.bit_rows * size.words_of_row},
-                                       std::pair{+block_coverage_kernel, tiles * size.other_tiles},
-                                       std::pair{+block_walks_kernel, tiles * 32}}) {
+  const std::int64_t listed_tiles = size.block_lists * size.own_tiles;
+  for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.block_lists * size.words_of_list()},
+                                       std::pair{+block_coverage_kernel, listed_tiles * size.other_tiles},
+                                       std::pair{+block_walks_kernel, listed_tiles * 32}}) {
     error = launch(kernel, wanted);
     if (error != cudaSuccess) return error;
   }

@@ -40,6 +40,7 @@ inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_tu
                 ceil_divide(other_rows, std::int64_t{other_tile}),
                 0,
                 0,
+                mask.block_row_starts != nullptr ? mask.block_lists : 1,
                 heads_with_turns};
   if (mask.block_row_starts != nullptr) {
     size.bit_rows = own.back() / mask.block_size - own.front() / mask.block_size + 1;

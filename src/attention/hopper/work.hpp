@@ -49,7 +49,8 @@ __device__ __forceinline__ int anew(int number) {
 /// can be prepared meanwhile.
 struct Work {
   int head, tile;  ///< head of batch × heads × residue classes; −1: there is no more work
-  int first_run, runs;
+  int first_run;   ///< of its first table
+  int runs;        ///< of all of its tables
 };
 
 class WorkPlaces {
@@ -92,10 +93,11 @@ class WorkPlaces {
 /// what lower tickets stand for, and those are being computed then.
 class WorkQueue {
  public:
-  /// `idle`: work without tiles is given out, too, because somebody has to write what nothing adds to.
-  __device__ __forceinline__ WorkQueue(const WorkOrder& order, int classes, const WalkTables& tables,
+  /// `tables_of_head`: how many tables the work of a head of `order` has, one behind the other. `idle`: work
+  /// without tiles is given out, too, because somebody has to write what nothing adds to.
+  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int tables_of_head,
                                        int* tickets, bool idle)
-      : order_(order), tables_(tables), tickets_(tickets), classes_(classes), idle_(idle) {}
+      : order_(order), tables_(tables), tickets_(tickets), tables_of_head_(tables_of_head), idle_(idle) {}
 
   /// The next work; head −1 behind the last.
   __device__ __forceinline__ Work next() {
@@ -103,9 +105,12 @@ class WorkQueue {
       const int ticket = atomicAdd(tickets_, 1);
       if (ticket >= order_.count()) break;
       const auto place = order_.place(ticket);
-      const int walk_at = place.head % classes_ * order_.tiles + place.tile;
-      const int4 walk = *reinterpret_cast<const int4*>(&tables_.walks[walk_at]);
-      if (walk.z > 0 || idle_) return {place.head, place.tile, walk.x, walk.y};
+      const TileWalk* walk =
+          &tables_.walks[tables_.table_of(place.head * tables_of_head_) * order_.tiles + place.tile];
+      const int4 first = *reinterpret_cast<const int4*>(walk);
+      int runs = first.y;
+      for (int i = 1; i < tables_of_head_; ++i) runs += (walk += order_.tiles)->runs;
+      if (runs > 0 || idle_) return {place.head, place.tile, first.x, runs};
     }
     return {-1, 0, 0, 0};
   }
@@ -114,7 +119,7 @@ class WorkQueue {
   const WorkOrder& order_;
   const WalkTables& tables_;
   int* tickets_;
-  int classes_;
+  int tables_of_head_;
   bool idle_;
 };
 

@@ -29,11 +29,14 @@ class Carver {
 struct WalkSize {
   int classes = 1;
   std::int64_t own_rows = 0, own_tiles = 0, other_tiles = 0;
-  std::int64_t bit_rows = 0, words_of_row = 0;  ///< 0 without block list
+  std::int64_t bit_rows = 0, words_of_row = 0;  ///< of a block list; 0 without one
+  std::int64_t block_lists = 1;                 ///< with more than one there is one class
   /// Batch × heads where sums of visited rows keep an order, else 0.
   std::int64_t heads_with_turns = 0;
 
   ANNULUS_FUNCTION bool lists() const { return bit_rows > 0; }
+  ANNULUS_FUNCTION std::int64_t tables() const { return classes * block_lists; }
+  ANNULUS_FUNCTION std::int64_t words_of_list() const { return bit_rows * words_of_row; }
   /// Spans make a few runs of a tile: partial, whole, partial, cut where the first visits begin. Of block
   /// lists each visited tile is a run.
   ANNULUS_FUNCTION std::int64_t runs_of_tile() const { return lists() ? other_tiles : 4; }
@@ -46,26 +49,30 @@ struct Workspace {
   TileWalk* walks;
   int *first_visitors, *tickets, *turns, *bit_rows;
   unsigned* bits;
-  std::uint8_t* coverage;  ///< of block lists: (own tiles, other tiles)
+  std::uint8_t* coverage;  ///< of block lists: (lists, own tiles, other tiles)
   std::size_t bytes;
 
   Workspace(void* memory, const WalkSize& size) {
     Carver carver(memory);
-    const std::int64_t own_tiles = size.classes * size.own_tiles,
-                       other_tiles = size.classes * size.other_tiles;
+    const std::int64_t own_tiles = size.tables() * size.own_tiles;
     spans = carver.take<RowSpan>(size.classes * size.own_rows);
     runs = carver.take<TileRun>(own_tiles * size.runs_of_tile());
     walks = carver.take<TileWalk>(own_tiles);
-    first_visitors = carver.take<int>(other_tiles);
+    first_visitors = carver.take<int>(size.tables() * size.other_tiles);
     tickets = carver.take<int>(1);
-    turns = size.heads_with_turns > 0 ? carver.take<int>(size.heads_with_turns * other_tiles) : nullptr;
+    turns = size.heads_with_turns > 0
+                ? carver.take<int>(size.heads_with_turns * size.classes * size.other_tiles)
+                : nullptr;
     bit_rows = size.lists() ? carver.take<int>(size.own_rows) : nullptr;
-    bits = size.lists() ? carver.take<unsigned>(size.bit_rows * size.words_of_row) : nullptr;
-    coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * other_tiles) : nullptr;
+    bits = size.lists() ? carver.take<unsigned>(size.block_lists * size.words_of_list()) : nullptr;
+    coverage = size.lists() ? carver.take<std::uint8_t>(own_tiles * size.other_tiles) : nullptr;
     bytes = carver.bytes();
   }
   WalkTables tables(const WalkSize& size) const {
-    return {spans, {bits, bit_rows, size.words_of_row}, runs, walks, first_visitors};
+    const std::int64_t words_of_list = size.block_lists > 1 ? size.words_of_list() : 0;
+    return {spans,          {bits, bit_rows, size.words_of_row, words_of_list},
+            runs,           walks,
+            first_visitors, static_cast<int>(size.tables())};
   }
 };
 

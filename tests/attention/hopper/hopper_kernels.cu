@@ -9,8 +9,8 @@
 //     TFLOP/s in bf16: forward (merging), backward in any order and in the fixed order, into running
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
 //     other, the sustained rate). MASK: full, causal, window:LEFT, dilation:D or blocks:SIZE:PERCENT (random
-//     blocks and the diagonal). FLOPs: 4 · head_dim for each pair that the mask allows, 2.5 times that
-//     backward.
+//     blocks and the diagonal) or lists:SIZE:PERCENT (the same, other blocks for each head). FLOPs: 4 ·
+//     head_dim for each pair that the mask allows, 2.5 times that backward.
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,14 +112,18 @@ struct MaskCase {
     }
     return r;
   }
-  void list_blocks(std::int64_t size, int percent, std::mt19937& random) {
+  /// `lists`: 1, or one for each of so many heads; every fifth of these has no block at all.
+  void list_blocks(std::int64_t size, int percent, std::mt19937& random, std::int64_t lists = 1) {
     rule.block_size = size;
-    const std::int64_t blocks = ceil_divide(rule.tokens, size);
-    block_rows = {0};
-    for (std::int64_t r = 0; r < blocks; ++r) {
-      for (std::int64_t c = 0; c < blocks; ++c)
-        if (c == r || static_cast<int>(random() % 100) < percent) block_columns.push_back(c);
-      block_rows.push_back(static_cast<std::int64_t>(block_columns.size()));
+    rule.block_lists = lists;
+    const auto listed = [&] { return static_cast<std::int64_t>(block_columns.size()); };
+    for (std::int64_t list = 0; list < lists; ++list) {
+      for (std::int64_t r = 0; r < rule.block_rows(); ++r) {
+        block_rows.push_back(listed());
+        for (std::int64_t c = 0; c < rule.block_rows() && list % 5 != 4; ++c)
+          if (c == r || static_cast<int>(random() % 100) < percent) block_columns.push_back(c);
+      }
+      block_rows.push_back(listed());
     }
   }
 };
@@ -164,10 +168,11 @@ __global__ void reference_forward(gpu::Input<T> in, double* out, double* lse) {
   const int head = static_cast<int>(at / rows % in.heads), batch = static_cast<int>(at / rows / in.heads);
   const int kv_head = head / (in.heads / in.kv_heads), d = in.head_dim;
   const T* const q = in.q.at(batch, head, row);
+  const MaskRule mask = in.mask.of_head(batch * in.heads + head);
   double highest = -INFINITY, sum = 0;
   for (int c = 0; c < d; ++c) out[at * d + c] = 0;
   for (std::int64_t j = 0; j < in.kv_positions.count; ++j) {
-    if (!in.mask.allows(in.q_positions(row), in.kv_positions(j))) continue;
+    if (!mask.allows(in.q_positions(row), in.kv_positions(j))) continue;
     const double score = in.scale * dot(q, in.k.at(batch, kv_head, j), d), before = highest;
     highest = fmax(highest, score);
     const double shrink = exp(before - highest), p = exp(score - highest);
@@ -196,7 +201,8 @@ __global__ void reference_backward(gpu::BackwardProblem<T> p, double* first, dou
   }
   const auto pair = [&](int head, std::int64_t i, std::int64_t j) {
     const double lse = *p.lse.at(batch, head, i);
-    if (lse == -INFINITY || !in.mask.allows(in.q_positions(i), in.kv_positions(j))) return;
+    const MaskRule mask = in.mask.of_head(batch * in.heads + head);
+    if (lse == -INFINITY || !mask.allows(in.q_positions(i), in.kv_positions(j))) return;
     const int kv_head = head / group;
     const T *const q = in.q.at(batch, head, i), *const k = in.k.at(batch, kv_head, j),
                    *const d_out = p.d_out.at(batch, head, i);
@@ -332,13 +338,14 @@ bool check_case(std::mt19937& random) {
   MaskCase mask;
   mask.rule.tokens = 4 + draw(900);
   const std::int64_t tokens = mask.rule.tokens;
-  const int kind = draw(8);
+  const int kind = draw(10);
   if (kind >= 2) mask.rule.right = 0;
   if (kind == 3 || kind == 4) mask.rule.left = draw(static_cast<int>(tokens));
   if (kind == 4) mask.rule.right = draw(static_cast<int>(tokens));
   if (kind == 5) mask.rule.dilation = 2 + draw(4);
   if (kind == 6) mask.documents = {0, 1 + draw(static_cast<int>(tokens) / 2), tokens};
   if (kind == 7 || kind == 1) mask.list_blocks(7 + draw(250), 30, random);
+  if (kind >= 8) mask.list_blocks(7 + draw(250), 30, random, std::int64_t{batch} * kv_heads * group);
   const int layout = draw(3), ranks = 1 + draw(2);
   const PositionMap q_map = shard_of(tokens, layout, ranks, draw(ranks)),
                     kv_map = shard_of(tokens, layout, ranks, draw(ranks));
@@ -464,11 +471,10 @@ double seconds_of(double pause, const Call& call) {
   return times[times.size() / 2] * 1e-3;
 }
 
-template <int head_dim>
-void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask, double pause) {
-  const MaskRule rule = mask.on_host();
+/// Pairs of a query and a key that a mask with one block list, or none, allows a head.
+double pairs_of(const MaskRule& rule) {
   double pairs = 0;
-  for (std::int64_t i = 0; i < rows; ++i) {
+  for (std::int64_t i = 0; i < rule.tokens; ++i) {
     const KeyRange keys = rule.keys(i);
     if (rule.block_row_starts == nullptr) {
       pairs += static_cast<double>((keys.end - keys.begin + keys.stride - 1) / keys.stride);
@@ -480,11 +486,20 @@ void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
           std::max<std::int64_t>(0, std::min(keys.end, (rule.block_columns[b] + 1) * rule.block_size) -
                                         std::max(keys.begin, rule.block_columns[b] * rule.block_size)));
   }
+  return pairs;
+}
+
+template <int head_dim>
+void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask, double pause) {
+  double pairs = 0;  // of all heads
+  const std::int64_t lists = mask.rule.block_lists;
+  for (std::int64_t list = 0; list < lists; ++list)
+    pairs += pairs_of(mask.on_host().of_head(list)) * static_cast<double>(heads / lists);
   const PositionMap all{0, 0, 1, rows, 0, rows};
   Case<bfloat16, head_dim> c(mask, all, all, 1, heads, kv_heads, 1);
   for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
   c.forward({.fresh_out = true});
-  const double flops = 4.0 * head_dim * heads * pairs * 1e-12;
+  const double flops = 4.0 * head_dim * pairs * 1e-12;
   const double forward = flops / seconds_of(pause, [&] { c.forward({}); });
   c.forward({.fresh_out = true});
   const double any = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
@@ -494,7 +509,7 @@ void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
       head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), forward, any, fixed);
 }
 
-MaskCase parse_mask(const std::string& text, std::int64_t tokens) {
+MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads) {
   MaskCase mask;
   mask.text = text;
   mask.rule.tokens = tokens;
@@ -506,13 +521,20 @@ MaskCase parse_mask(const std::string& text, std::int64_t tokens) {
     mask.list_blocks(a, b, random);
     return mask;
   }
+  if (std::sscanf(text.c_str(), "lists:%lld:%d", &a, &b) == 2) {
+    std::mt19937 random(1);
+    mask.list_blocks(a, b, random, heads);
+    return mask;
+  }
   mask.rule.right = 0;
   if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
     mask.rule.left = a;
   } else if (std::sscanf(text.c_str(), "dilation:%lld", &a) == 1) {
     mask.rule.dilation = a;
   } else if (text != "causal") {
-    std::fprintf(stderr, "unknown mask '%s': full, causal, window:LEFT, dilation:D or blocks:SIZE:PERCENT\n",
+    std::fprintf(stderr,
+                 "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT or "
+                 "lists:SIZE:PERCENT\n",
                  text.c_str());
     std::exit(2);
   }
@@ -532,7 +554,7 @@ int main(int count, char** arguments) {
     const int head_dim = static_cast<int>(number(2, 0)), heads = static_cast<int>(number(4, 0)),
               kv_heads = static_cast<int>(number(5, 0));
     const auto rows = static_cast<std::int64_t>(number(3, 0));
-    const MaskCase mask = parse_mask(arguments[6], rows);
+    const MaskCase mask = parse_mask(arguments[6], rows, heads);
     const double pause = number(7, 0.4);
     if (head_dim == 64) return time_case<64>(rows, heads, kv_heads, mask, pause), 0;
     if (head_dim == 96) return time_case<96>(rows, heads, kv_heads, mask, pause), 0;

@@ -124,7 +124,7 @@ CheckResult compare(const plan::Problem& problem, double scale, double tolerance
                     const std::map<Tensor, GlobalTensor>& tensors) {
   const auto q = to_reference(tensors.at(Tensor::q)), k = to_reference(tensors.at(Tensor::k)),
              v = to_reference(tensors.at(Tensor::v));
-  const auto forward = reference::forward(q, k, v, problem.mask, scale);
+  const auto forward = reference::forward(q, k, v, problem.mask.rule(), scale);
   CheckResult result;
   result.tolerance = tolerance;
   result.method = "reference";
@@ -137,7 +137,7 @@ CheckResult compare(const plan::Problem& problem, double scale, double tolerance
   if (!tensors.contains(Tensor::dq)) return result;
   const auto d_out = to_reference(tensors.at(Tensor::d_o));
   const auto backward = reference::backward(
-      {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = problem.mask, .scale = scale});
+      {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = problem.mask.rule(), .scale = scale});
   add("dq", Tensor::dq, backward.dq, cancelling(forward.out, d_out, k, scale));
   add("dk", Tensor::dk, backward.dk, cancelling(forward.out, d_out, q, scale));
   add("dv", Tensor::dv, backward.dv);

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <annulus/sequence/mask_rule.hpp>
+#include <cstdint>
+#include <vector>
+
+namespace annulus::test {
+
+/// Whether block (row, column) is in list `list`: a formula, so that host and device make the same lists.
+/// Every fourth list has one block alone, others have a row without any.
+ANNULUS_FUNCTION inline bool in_head_list(std::int64_t list, std::int64_t row, std::int64_t column) {
+  if (list % 4 == 1) return row == 0 && column == 0;
+  if (list % 4 == 3 && row == 1) return false;
+  return row == column || (7 * list + 5 * row + 3 * column + row * column) % 3 == 0;
+}
+
+/// A block list for each head of each sequence, for host code.
+class HostHeadLists {
+ public:
+  /// `rule`: what the lists join.
+  HostHeadLists(const MaskRule& rule, std::int64_t block_size, std::int64_t lists) : rule_(rule) {
+    rule_.block_size = block_size;
+    rule_.block_lists = lists;
+    const std::int64_t rows = rule_.block_rows();
+    for (std::int64_t list = 0; list < lists; ++list) {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        starts_.push_back(std::ssize(columns_));
+        for (std::int64_t column = 0; column < rows; ++column)
+          if (in_head_list(list, row, column)) columns_.push_back(column);
+      }
+      starts_.push_back(std::ssize(columns_));
+    }
+    rule_.block_row_starts = starts_.data();
+    rule_.block_columns = columns_.data();
+  }
+  HostHeadLists(const HostHeadLists&) = delete;
+
+  /// Lives as long as this object.
+  const MaskRule& rule() const { return rule_; }
+
+ private:
+  MaskRule rule_;
+  std::vector<std::int64_t> starts_, columns_;
+};
+
+}  // namespace annulus::test
