@@ -65,14 +65,14 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
 }
 
 /// One head of (batch, heads, …), as an array of one sequence with one head.
-template <class T, class Exec>
-Strided4<T, Exec> head_of(const Strided4<T, Exec>& view, int batch, int head) {
-  return Kokkos::subview(view, std::pair(batch, batch + 1), std::pair(head, head + 1), Kokkos::ALL,
-                         Kokkos::ALL);
-}
-template <class T, class Exec>
-Strided3<T, Exec> head_of(const Strided3<T, Exec>& view, int batch, int head) {
-  return Kokkos::subview(view, std::pair(batch, batch + 1), std::pair(head, head + 1), Kokkos::ALL);
+template <class View>
+View head_of(const View& view, int batch, int head) {
+  const std::pair one_batch(batch, batch + 1), one_head(head, head + 1);
+  if constexpr (View::rank() == 4) {
+    return Kokkos::subview(view, one_batch, one_head, Kokkos::ALL, Kokkos::ALL);
+  } else {
+    return Kokkos::subview(view, one_batch, one_head, Kokkos::ALL);
+  }
 }
 
 /// Heads have block lists of their own, and the kernel takes one list in a call.

@@ -149,6 +149,13 @@ function(annulus_add_test name)
     set_tests_properties(${name}/slow PROPERTIES LABELS "slow;${slow_labels}" TIMEOUT 3600 PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
+  if(arg_ON_DEVICE)
+    # One at a time: a GPU gives processes turns of milliseconds, so that six with small kernels took more than
+    # three times as long as one after the other.
+    get_property(entries DIRECTORY PROPERTY TESTS)
+    list(FILTER entries INCLUDE REGEX "^${name}(/|$)")
+    set_tests_properties(${entries} PROPERTIES RESOURCE_LOCK annulus_gpu)
+  endif()
   if(arg_DEVICE AND ANNULUS_CUDA)
     if(arg_SLOW)
       set(slow SLOW)

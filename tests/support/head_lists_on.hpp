@@ -20,6 +20,14 @@ class HeadLists {
     const std::int64_t rows = rule_.block_rows();
     starts_ = Array1<std::int64_t, Exec>("annulus::test::block_row_starts", lists * (rows + 1));
     columns_ = Array1<std::int64_t, Exec>("annulus::test::block_columns", lists * rows * rows);
+    fill(exec, lists);
+    rule_.block_row_starts = starts_.data();
+    rule_.block_columns = columns_.data();
+  }
+
+  /// Public for nvcc, which wants to see the function that a kernel is written in.
+  void fill(const Exec& exec, std::int64_t lists) const {
+    const std::int64_t rows = rule_.block_rows();
     const auto starts = starts_, columns = columns_;
     Kokkos::parallel_scan(
         "annulus::test::head_lists", Kokkos::RangePolicy<Exec>(exec, 0, lists * (rows + 1)),
@@ -32,8 +40,6 @@ class HeadLists {
             ++listed;
           }
         });
-    rule_.block_row_starts = starts_.data();
-    rule_.block_columns = columns_.data();
   }
 
   /// Lives as long as this object.

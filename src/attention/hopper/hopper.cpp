@@ -121,7 +121,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   });
 }
 
-#define ANNULUS_ATTENTION_HOPPER(T)                                                                   \
+#define ANNULUS_INSTANTIATE(T)                                                                        \
   template void forward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,       \
                                          const Strided4<float, Kokkos::Cuda>&,                        \
                                          const Strided3<float, Kokkos::Cuda>&, const KernelOptions&); \
@@ -131,7 +131,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
       const Strided4<float, Kokkos::Cuda>&, const Strided4<float, Kokkos::Cuda>&,                     \
       const Strided4<float, Kokkos::Cuda>&, const KernelOptions&);
 
-ANNULUS_ATTENTION_HOPPER(bfloat16)
-ANNULUS_ATTENTION_HOPPER(float16)
+ANNULUS_INSTANTIATE(bfloat16)
+ANNULUS_INSTANTIATE(float16)
 
 }  // namespace annulus::attention::hopper
