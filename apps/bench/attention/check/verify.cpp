@@ -136,8 +136,13 @@ CheckResult compare(const plan::Problem& problem, double scale, double tolerance
   add("lse", Tensor::lse, forward.lse);
   if (!tensors.contains(Tensor::dq)) return result;
   const auto d_out = to_reference(tensors.at(Tensor::d_o));
-  const auto backward = reference::backward(
-      {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = problem.mask.rule(), .scale = scale});
+  const auto backward = reference::backward({.q = q,
+                                             .k = k,
+                                             .v = v,
+                                             .result = forward,
+                                             .d_out = d_out,
+                                             .mask = problem.mask.rule(),
+                                             .scale = scale});
   add("dq", Tensor::dq, backward.dq, cancelling(forward.out, d_out, k, scale));
   add("dk", Tensor::dk, backward.dk, cancelling(forward.out, d_out, q, scale));
   add("dv", Tensor::dv, backward.dv);
