@@ -105,6 +105,34 @@ void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t byte
   ledger(kind).total.current.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
+namespace {
+
+/// For what takes most with this request: the state of the model, or what grows with the sequence.
+std::string remedy_for(const MemoryRequest& request, const MemoryUse& use) {
+  std::int64_t state = 0, others = 0;
+  for (int c = 0; c < memory_category_count; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    const bool of_state = category == MemoryCategory::parameters || category == MemoryCategory::gradients ||
+                          category == MemoryCategory::optimizer;
+    const std::int64_t asked = category == request.category ? static_cast<std::int64_t>(request.bytes) : 0;
+    (of_state ? state : others) += use.current[static_cast<std::size_t>(c)] + asked;
+  }
+  const char* const more = request.kind == MemoryKind::device ? "GPUs" : "ranks on other machines";
+  if (state > others) {
+    return fmt::format(
+        "let each rank hold a shard of parameters, gradients and optimizer state (annulus-train: "
+        "parallel.zero = 1, 2 or 3, docs/sharding.md), use more {}, or take a smaller model",
+        more);
+  }
+  return fmt::format(
+      "spread the sequence over more {}, or shorten it; fewer layers, heads or sequences at a time need "
+      "less, "
+      "too",
+      more);
+}
+
+}  // namespace
+
 void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t total) {
   const auto size = [](std::int64_t bytes) {
     return bytes < 10'000'000 ? fmt::format("{} bytes", bytes)
@@ -118,15 +146,11 @@ void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t
     in_use += fmt::format("{}{} {}", in_use.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(c)),
                           size(bytes));
   }
-  fail(
-      "out of {} memory: {} ({}) needs {}, and {} are free{}. This process uses {} of it{}: spread the "
-      "sequence "
-      "over more {}, or shorten it; fewer layers, heads or sequences at a time need less, too",
-      name_of(request.kind), request.label, name_of(request.category),
-      size(static_cast<std::int64_t>(request.bytes)), size(free),
-      total > 0 ? fmt::format(" of {}", size(total)) : "", size(use.total_current),
-      in_use.empty() ? "" : fmt::format(" ({})", in_use),
-      request.kind == MemoryKind::device ? "GPUs" : "ranks on other machines");
+  fail("out of {} memory: {} ({}) needs {}, and {} are free{}. This process uses {} of it{}: {}",
+       name_of(request.kind), request.label, name_of(request.category),
+       size(static_cast<std::int64_t>(request.bytes)), size(free),
+       total > 0 ? fmt::format(" of {}", size(total)) : "", size(use.total_current),
+       in_use.empty() ? "" : fmt::format(" ({})", in_use), remedy_for(request, use));
 }
 
 }  // namespace detail

@@ -127,6 +127,12 @@ TEST(Owned, MemoryThatIsNotThereIsAnErrorThatSaysWhatIsInUse) {
   EXPECT_THAT(text, AllOf(HasSubstr("out of " + std::string(name_of(here)) + " memory"),
                           HasSubstr("annulus::test::huge (activations)"), HasSubstr(" are free"),
                           HasSubstr("optimizer 0.02 GB"), HasSubstr("spread the sequence")));
+  // What does not depend on the sequence has a remedy of its own.
+  EXPECT_THAT(error_text([&] {
+                Numbers::uninitialized(exec, MemoryCategory::gradients, "annulus::test::huge",
+                                       std::int64_t{1} << 50);
+              }),
+              HasSubstr("parallel.zero = 1, 2 or 3"));
   // The next one that fits is there.
   EXPECT_TRUE(Numbers::uninitialized(exec, MemoryCategory::data, "fits", 1000).allocated());
 }
