@@ -128,9 +128,9 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
   header.documents = length_of(documents);
   require(header.documents <= header.tokens, "'{}' has {} documents but {} tokens: write the shard again",
           header.path, header.documents, header.tokens);
-  require(header.documents <= most_documents,
+  require(header.documents <= max_documents,
           "'{}' has {} documents, a shard has at most {}: write several shards", header.path,
-          header.documents, most_documents);
+          header.documents, max_documents);
   std::vector<std::int64_t> starts = read_documents(documents, header);
   return TokenShard(std::move(file), std::move(tokens), std::move(header), std::move(starts));
 }

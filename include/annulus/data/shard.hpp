@@ -18,7 +18,7 @@ inline constexpr const char* shard_format = "annulus-tokens";
 inline constexpr std::int64_t shard_version = 1;
 
 /// Documents of one shard: their offsets are kept in memory.
-inline constexpr std::int64_t most_documents = std::int64_t{1} << 26;
+inline constexpr std::int64_t max_documents = std::int64_t{1} << 26;
 
 /// What the header of a shard says.
 struct ShardHeader {
