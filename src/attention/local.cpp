@@ -122,10 +122,7 @@ void run_backward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (may_use_tensor_cores<Exec, T>) {
 #ifdef ANNULUS_ATTENTION_HOPPER
-    if (kernel == Kernel::hopper) {
-      const auto& [d_out, lse, d, dq, dk, dv] = arrays;
-      return hopper::backward(exec, in, d_out, lse, d, dq, dk, dv, options);
-    }
+    if (kernel == Kernel::hopper) return hopper::backward(exec, in, arrays, options);
 #endif
     if (kernel == Kernel::mma) return mma::backward(exec, in, arrays);
   }

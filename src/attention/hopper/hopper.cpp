@@ -102,14 +102,12 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 }
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv, const KernelOptions& options) {
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+              const KernelOptions& options) {
   const Region region("annulus::attention::hopper::backward");
-  const gpu::BackwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(d_out), gpu::rows_of(lse),
-                                        gpu::rows_of(d),   gpu::rows_of(dq),    gpu::rows_of(dk),
-                                        gpu::rows_of(dv)};
+  const gpu::BackwardProblem<T> problem{
+      gpu::input_of(in),       gpu::rows_of(arrays.d_out), gpu::rows_of(arrays.lse), gpu::rows_of(arrays.d),
+      gpu::rows_of(arrays.dq), gpu::rows_of(arrays.dk),    gpu::rows_of(arrays.dv)};
   const ResidueClasses classes = classes_of(problem.in);
   const LaunchOptions launch = launch_options(options);
   with_head_dim(problem.in.head_dim, [&](auto head_dim) {
@@ -125,11 +123,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<cons
   template void forward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,       \
                                          const Strided4<float, Kokkos::Cuda>&,                        \
                                          const Strided3<float, Kokkos::Cuda>&, const KernelOptions&); \
-  template void backward<Kokkos::Cuda, T>(                                                            \
-      const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&, const Strided4<const T, Kokkos::Cuda>&,  \
-      const Strided3<const float, Kokkos::Cuda>&, const Strided3<const float, Kokkos::Cuda>&,         \
-      const Strided4<float, Kokkos::Cuda>&, const Strided4<float, Kokkos::Cuda>&,                     \
-      const Strided4<float, Kokkos::Cuda>&, const KernelOptions&);
+  template void backward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,      \
+                                          const BackwardArrays<T, Kokkos::Cuda>&, const KernelOptions&);
 
 ANNULUS_INSTANTIATE(bfloat16)
 ANNULUS_INSTANTIATE(float16)

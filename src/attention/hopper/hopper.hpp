@@ -71,9 +71,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
              const Strided3<float, Exec>& lse, const KernelOptions& options);
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<const T, Exec>& d_out,
-              const Strided3<const float, Exec>& lse, const Strided3<const float, Exec>& d,
-              const Strided4<float, Exec>& dq, const Strided4<float, Exec>& dk,
-              const Strided4<float, Exec>& dv, const KernelOptions& options);
+void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+              const KernelOptions& options);
 
 }  // namespace annulus::attention::hopper
