@@ -22,8 +22,7 @@ namespace annulus::attention::hopper {
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one residue are evenly spaced, block lists of up "
-    "to "
-    "some 700 thousand rows a rank (130 thousand with a list for each of 32 heads), and NVIDIA GPUs of "
+    "to some 700 thousand rows a rank (130 thousand with a list for each of 32 heads), and NVIDIA GPUs of "
     "compute capability 9.0 (H100, H200)";
 
 /// Whether tables of a block list fit: own rows × other rows in tiles, and rows of bits.
