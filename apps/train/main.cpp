@@ -25,7 +25,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   bool print_config = false, summary = false;
   CLI::App app(
       "Trains a LLaMA on token shards. MPI ranks share sequences and, with parallel.zero, weights, gradients "
-      "and optimizer state.");
+      "and optimizer state; memory.offload_optimizer keeps the latter in the host's memory.");
   app.set_version_flag("--version", fmt::format("annulus {} ({})", version(), git_hash()));
   app.add_option("config", file, "TOML file; docs/formats/configuration.md explains its keys");
   app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")

@@ -1,5 +1,7 @@
 #include <annulus/comm/communicator.hpp>
 
+#include "comm/stages.hpp"
+
 namespace annulus::comm {
 
 Request& Request::operator=(Request&& other) noexcept {
@@ -21,6 +23,7 @@ void Request::wait() {
 
 bool Request::test() {
   if (!state_) return true;
+  advance_stages();  // whoever asks again and again waits
   auto state = std::move(state_);
   if (state->test()) return true;
   state_ = std::move(state);

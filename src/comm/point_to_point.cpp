@@ -7,7 +7,9 @@
 #include <annulus/base/division.hpp>
 #include <annulus/core/tensor.hpp>
 
+#include "comm/contributions.hpp"
 #include "comm/reduce.hpp"
+#include "comm/routes.hpp"
 
 namespace annulus::comm {
 
@@ -54,9 +56,29 @@ void PointToPointCommunicator::check_root(int root) const {
           rank(), root, size());
 }
 
+void PointToPointCommunicator::check_channel(int channel, const char* operation) const {
+  require(channel >= 0, "rank {}: {} on channel {}: channels are numbered from 0", rank(), operation,
+          channel);
+}
+
+Queue PointToPointCommunicator::queue_of_later_stages(const Queue&) const {
+  return HostExec();
+}
+
+Request PointToPointCommunicator::post_stages(const Queue& queue, std::vector<Stage> stages, int) {
+  constexpr int stages_of_each = 2, numbers = (collective_channel - lowest_channel) / stages_of_each;
+  const int first = collective_channel - 1 - stages_of_each * collectives_;
+  collectives_ = (collectives_ + 1) % numbers;
+  if (stages.size() == 1) return post(queue, stages[0].sends, stages[0].receives, first);
+  return post_in_turn(std::move(stages), [this, queue, first](const Stage& stage, int number) {
+    return post(number == 0 ? queue : queue_of_later_stages(queue), stage.sends, stage.receives,
+                first - number);
+  });
+}
+
 Request PointToPointCommunicator::exchange(const Queue& queue, std::span<const Send> sends,
                                            std::span<const Receive> receives, int channel) {
-  require(channel >= 0, "rank {}: exchange on channel {}: channels are numbered from 0", rank(), channel);
+  check_channel(channel, "exchange");
   const auto check = [&](const auto& message, const char* kind) {
     require(message.peer >= 0 && message.peer < size(), "rank {}: {} rank {}: the communicator has {} ranks",
             rank(), kind, message.peer, size());
@@ -91,22 +113,42 @@ void PointToPointCommunicator::broadcast(const Queue& queue, void* data, std::si
   post(queue, sends, {}, collective_channel).wait();
 }
 
+Request PointToPointCommunicator::post_gather(const Queue& queue, const void* send, void* receive,
+                                              std::size_t bytes, int channel) {
+  const Gather gather{.own = static_cast<const std::byte*>(send),
+                      .place = [=](int rank) { return at(receive, static_cast<std::size_t>(rank) * bytes); },
+                      .bytes = [=](int) { return bytes; }};
+  Request request = post_stages(queue, gather.stages(topology(), rank()), channel);
+  copy(queue, at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
+  return request;
+}
+
 void PointToPointCommunicator::all_gather(const Queue& queue, const void* send, void* receive,
                                           std::size_t bytes) {
   ready(queue, "all_gather");
   const Watchdog::ActivityScope activity(watchdog(),
                                          fmt::format("an all_gather of {} bytes per rank", bytes));
-  std::vector<Send> sends;
-  std::vector<Receive> receives;
-  for (int step = 1; step < size();
-       ++step) {  // starting at the next rank, so that not all write to rank 0 first
-    const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
-    sends.push_back({send, bytes, to});
-    receives.push_back({at(receive, static_cast<std::size_t>(from) * bytes), bytes, from});
-  }
-  Request request = post(queue, sends, receives, collective_channel);
-  copy(queue, at(receive, static_cast<std::size_t>(rank()) * bytes), send, bytes);
-  request.wait();
+  post_gather(queue, send, receive, bytes, collective_channel).wait();
+}
+
+Request PointToPointCommunicator::start_all_gather(const Queue& queue, const void* send, void* receive,
+                                                   std::size_t bytes, int channel) {
+  check_channel(channel, "all_gather");
+  ready(queue, "all_gather");
+  return post_gather(queue, send, receive, bytes, channel);
+}
+
+Request PointToPointCommunicator::start_reduce_scatter(const Queue& queue, const void* send, void* receive,
+                                                       const Reduction& blocks, int channel) {
+  check_channel(channel, "reduce_scatter");
+  ready(queue, "reduce_scatter");
+  const std::size_t bytes = blocks.count * size_of(blocks.type);
+  ContributionMemory memory(queue, contribution_blocks(topology()) * bytes);
+  const auto block = [=](int rank) { return at(send, static_cast<std::size_t>(rank) * bytes); };
+  const Contribute contribute{.block = block, .bytes = [=](int) { return bytes; }, .memory = memory.data()};
+  Request request = post_stages(queue, contribute.stages(topology(), rank()), channel);
+  const Contributions all{memory.data(), bytes, size(), rank(), block(rank())};
+  return combine_after(std::move(request), std::move(memory), queue, blocks, all, receive);
 }
 
 void PointToPointCommunicator::all_to_all(const Queue& queue, const void* send, void* receive,
@@ -149,22 +191,17 @@ void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* d
 
 void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte* data, DType type,
                                              ReduceOp op, const Rounds& rounds) {
-  const std::size_t element = size_of(type), stride = rounds.largest_block * element;
-  const std::size_t ranks = static_cast<std::size_t>(size());
-  // Two halves: the messages of the next round travel while this one is combined. (half, rank, largest_block)
-  const Workspace::Use space(workspace_, queue, 2 * ranks * stride);
-  const auto half = [&](std::size_t round) { return space.data() + (round % 2) * ranks * stride; };
+  const std::size_t element = size_of(type);
+  // Two halves: the messages of the next round travel while this one is combined.
+  const std::size_t half_bytes = contribution_blocks(topology()) * rounds.largest_block * element;
+  const Workspace::Use space(workspace_, queue, 2 * half_bytes);
+  const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
   const auto begin = [&](std::size_t round) {
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    const std::size_t own = rounds.block(round, rank()).count * element;
-    for (int step = 1; step < size(); ++step) {
-      const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
-      const Block block = rounds.block(round, to);
-      sends.push_back({data + block.first * element, block.count * element, to});
-      receives.push_back({half(round) + static_cast<std::size_t>(from) * stride, own, from});
-    }
-    return post(queue, sends, receives, collective_channel);
+    const Contribute contribute{
+        .block = [&, round](int rank) { return data + rounds.block(round, rank).first * element; },
+        .bytes = [&, round](int rank) { return rounds.block(round, rank).count * element; },
+        .memory = half(round)};
+    return post_stages(queue, contribute.stages(topology(), rank()), collective_channel);
   };
   Request next = rounds.rounds > 0 ? begin(0) : Request();
   for (std::size_t round = 0; round < rounds.rounds; ++round) {
@@ -172,10 +209,16 @@ void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte
     if (round + 1 < rounds.rounds) next = begin(round + 1);
     now.wait();
     const Block own = rounds.block(round, rank());
-    reduce_in_order(queue, type, op, {half(round), stride, size(), rank(), data + own.first * element},
+    reduce_in_order(queue, type, op,
+                    {half(round), own.count * element, size(), rank(), data + own.first * element},
                     rounds.result(round), own.count);
     if (rounds.done) rounds.done(round);
   }
+}
+
+std::size_t PointToPointCommunicator::largest_block(const Queue& queue, std::size_t element) const {
+  const std::size_t all = 2 * contribution_blocks(topology()) * element;
+  return std::max<std::size_t>(1, workspace_bytes(queue) / all);
 }
 
 void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* send, void* receive,
@@ -183,10 +226,9 @@ void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* se
   ready(queue, "reduce_scatter");
   const Watchdog::ActivityScope activity(
       watchdog(), fmt::format("a reduce_scatter of {} {} per rank", count, name_of(type)));
-  const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
+  const std::size_t element = size_of(type);
   if (count == 0) return;
-  const std::size_t chunk =
-      std::min(count, std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element)));
+  const std::size_t chunk = std::min(count, largest_block(queue, element));
   Rounds rounds;
   rounds.rounds = ceil_divide(count, chunk);
   rounds.largest_block = chunk;
@@ -198,8 +240,10 @@ void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* se
   reduce_rounds(queue, static_cast<const std::byte*>(send), type, op, rounds);
 }
 
-void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::size_t count, DType type,
-                                          ReduceOp op) {
+void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const Reduction& elements) {
+  const std::size_t count = elements.count;
+  const DType type = elements.type;
+  const ReduceOp op = elements.op;
   ready(queue, "all_reduce");
   const std::size_t element = size_of(type), ranks = static_cast<std::size_t>(size());
   if (size() == 1 || count == 0) return;
@@ -209,8 +253,7 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
   // Little data: one step in which everybody gets and combines everything is faster than two.
   if (count * element * ranks <= small_bytes(queue)) return all_reduce_small(queue, bytes, count, type, op);
 
-  const std::size_t largest = std::max<std::size_t>(1, workspace_bytes(queue) / (2 * ranks * element));
-  const std::size_t slab = std::min(count, largest * ranks);  // elements of a round
+  const std::size_t slab = std::min(count, largest_block(queue, element) * ranks);  // elements of a round
   Rounds rounds;
   rounds.rounds = ceil_divide(count, slab);
   rounds.largest_block = ceil_divide(slab, ranks);
@@ -225,17 +268,12 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, std::s
   };
   Request gather;
   rounds.done = [&](std::size_t round) {
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    const Block own = rounds.block(round, rank());
-    for (int step = 1; step < size(); ++step) {
-      const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
-      const Block block = rounds.block(round, from);
-      sends.push_back({bytes + own.first * element, own.count * element, to});
-      receives.push_back({bytes + block.first * element, block.count * element, from});
-    }
+    const auto place = [&, round](int rank) { return bytes + rounds.block(round, rank).first * element; };
+    const Gather results{.own = place(rank()), .place = place, .bytes = [&, round](int rank) {
+                           return rounds.block(round, rank).count * element;
+                         }};
     gather.wait();
-    gather = post(queue, sends, receives, collective_channel);
+    gather = post_stages(queue, results.stages(topology(), rank()), collective_channel);
   };
   reduce_rounds(queue, bytes, type, op, rounds);
   gather.wait();

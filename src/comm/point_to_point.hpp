@@ -3,6 +3,9 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/workspace.hpp>
 #include <functional>
+#include <vector>
+
+#include "comm/stages.hpp"
 
 namespace annulus::comm {
 
@@ -16,7 +19,8 @@ std::string channel_name(int channel);
 ///
 /// Reductions: each rank owns one block of a chunk of the data, receives that block from all others, combines
 /// the contributions in rank order and sends the result back. Every rank moves 2·bytes·(P − 1)/P each way,
-/// and holds at most workspace_bytes(queue) of others' data.
+/// and holds at most workspace_bytes(queue) of others' data. Gathers and contributions go in the stages of
+/// comm/routes.hpp.
 ///
 /// Memory of devices takes the same way where `post` carries it (NCCL, an MPI that reads it): waits, sums and
 /// copies are work of the queue then, and nothing here lets the host wait.
@@ -25,21 +29,36 @@ class PointToPointCommunicator : public Communicator {
   Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                    int channel) override;
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override;
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) override;
+  using Communicator::all_reduce;
+  void all_reduce(const Queue& queue, void* data, const Reduction& elements) override;
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
                       ReduceOp op) override;
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void barrier() override;
+  Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
+                           int channel) override;
+  Request start_reduce_scatter(const Queue& queue, const void* send, void* receive, const Reduction& blocks,
+                               int channel) override;
+  void progress() override { advance_stages(); }
 
  protected:
-  /// The channel of the collectives, apart from those of callers.
+  /// The channel of the collectives, apart from those of callers. Channels below it are those of stages:
+  /// ranks may be in different ones of several collectives at the same time, so each stage has one to itself.
   static constexpr int collective_channel = -1;
+  static constexpr int lowest_channel = -4097;
 
   /// Posts messages between valid ranks, on a channel of the caller or the collectives' one. ready() has been
   /// called for the work that the queue held by then.
   virtual Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                        int channel) = 0;
+
+  /// Posts stages one after the other, for a caller's channel or the collectives' one. ready() has been
+  /// called for what this rank sends of its own. This one lets the host post them (comm/stages.hpp).
+  virtual Request post_stages(const Queue& queue, std::vector<Stage> stages, int channel);
+
+  /// What stages after the first are posted with: what they send is there when they are posted.
+  virtual Queue queue_of_later_stages(const Queue& queue) const;
 
   /// Makes memory on which the queue works ready to be posted. Throws Error where the communicator does not
   /// carry it. This one takes what the host reads, and fences.
@@ -47,6 +66,8 @@ class PointToPointCommunicator : public Communicator {
 
   /// Throws Error unless `root` is a rank.
   void check_root(int root) const;
+  /// Throws Error unless `channel` is one of a caller's.
+  virtual void check_channel(int channel, const char* operation) const;
 
  private:
   /// A range of elements.
@@ -61,10 +82,15 @@ class PointToPointCommunicator : public Communicator {
     std::function<void*(std::size_t round)> result;           ///< where this rank's combined block goes
     std::function<void(std::size_t round)> done;              ///< called after each round
   };
+  /// Everybody's block of everybody's data, (size(), bytes) at `receive` but for this rank's own.
+  Request post_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes, int channel);
   void reduce_rounds(const Queue& queue, const std::byte* data, DType type, ReduceOp op,
                      const Rounds& rounds);
+  /// Elements of the blocks of a round that the workspace has room for.
+  std::size_t largest_block(const Queue& queue, std::size_t element) const;
   void all_reduce_small(const Queue& queue, std::byte* data, std::size_t count, DType type, ReduceOp op);
 
+  int collectives_ = 0;  ///< started so far, modulo as many as have channels
   Workspace workspace_{MemoryCategory::communication, "annulus::comm::workspace"};
 };
 

@@ -105,52 +105,52 @@ void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t byte
   ledger(kind).total.current.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-namespace {
+std::string bytes_text(std::int64_t bytes) {
+  return bytes < 10'000'000 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+}
 
-/// For what takes most with this request: the state of the model, or what grows with the sequence.
-std::string remedy_for(const MemoryRequest& request, const MemoryUse& use) {
+std::string bytes_text(const MemoryBytes& bytes) {
+  std::string text;
+  for (int c = 0; c < memory_category_count; ++c)
+    if (const std::int64_t of = bytes[static_cast<std::size_t>(c)]; of != 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(c)),
+                          bytes_text(of));
+  return text;
+}
+
+std::string memory_remedy(MemoryKind kind, const MemoryBytes& bytes) {
   std::int64_t state = 0, others = 0;
   for (int c = 0; c < memory_category_count; ++c) {
     const auto category = static_cast<MemoryCategory>(c);
     const bool of_state = category == MemoryCategory::parameters || category == MemoryCategory::gradients ||
                           category == MemoryCategory::optimizer;
-    const std::int64_t asked = category == request.category ? static_cast<std::int64_t>(request.bytes) : 0;
-    (of_state ? state : others) += use.current[static_cast<std::size_t>(c)] + asked;
+    (of_state ? state : others) += bytes[static_cast<std::size_t>(c)];
   }
-  const char* const more = request.kind == MemoryKind::device ? "GPUs" : "ranks on other machines";
+  const bool device = kind == MemoryKind::device;
+  const char* const more = device ? "GPUs" : "ranks on other machines";
   if (state > others) {
     return fmt::format(
         "let each rank hold a shard of parameters, gradients and optimizer state (annulus-train: "
-        "parallel.zero = 1, 2 or 3, docs/sharding.md), use more {}, or take a smaller model",
+        "parallel.zero = 1, 2 or 3, docs/sharding.md), {}use more {}, or take a smaller model",
+        device ? "keep the optimizer's state in the host's memory (memory.offload_optimizer = true), " : "",
         more);
   }
   return fmt::format(
-      "spread the sequence over more {}, or shorten it; fewer layers, heads or sequences at a time need "
-      "less, "
-      "too",
+      "spread the sequence over more {}, or shorten it; fewer layers, heads or sequences at a time "
+      "(annulus-train: train.sequences_per_pass) need less, too",
       more);
 }
 
-}  // namespace
-
 void out_of_memory(const MemoryRequest& request, std::int64_t free, std::int64_t total) {
-  const auto size = [](std::int64_t bytes) {
-    return bytes < 10'000'000 ? fmt::format("{} bytes", bytes)
-                              : fmt::format("{:.2f} GB", double(bytes) / 1e9);
-  };
   const MemoryUse use = memory_use(request.kind);
-  std::string in_use;
-  for (int c = 0; c < memory_category_count; ++c) {
-    const std::int64_t bytes = use.current[static_cast<std::size_t>(c)];
-    if (bytes == 0) continue;
-    in_use += fmt::format("{}{} {}", in_use.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(c)),
-                          size(bytes));
-  }
+  const std::string in_use = bytes_text(use.current);
+  MemoryBytes wanted = use.current;
+  wanted[static_cast<std::size_t>(request.category)] += static_cast<std::int64_t>(request.bytes);
   fail("out of {} memory: {} ({}) needs {}, and {} are free{}. This process uses {} of it{}: {}",
        name_of(request.kind), request.label, name_of(request.category),
-       size(static_cast<std::int64_t>(request.bytes)), size(free),
-       total > 0 ? fmt::format(" of {}", size(total)) : "", size(use.total_current),
-       in_use.empty() ? "" : fmt::format(" ({})", in_use), remedy_for(request, use));
+       bytes_text(static_cast<std::int64_t>(request.bytes)), bytes_text(free),
+       total > 0 ? fmt::format(" of {}", bytes_text(total)) : "", bytes_text(use.total_current),
+       in_use.empty() ? "" : fmt::format(" ({})", in_use), memory_remedy(request.kind, wanted));
 }
 
 }  // namespace detail

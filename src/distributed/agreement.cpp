@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,18 @@ namespace annulus::distributed {
 namespace {
 
 constexpr std::string_view remedy = "give every rank the same configuration and data";
+
+/// The first fact in which two problems differ.
+struct Difference {
+  std::string key, a, b;
+};
+std::optional<Difference> difference(const plan::Problem& a, const plan::Problem& b) {
+  const comm::Facts of_a = facts_of(a), of_b = facts_of(b);
+  for (std::size_t i = 0; i < of_a.all().size(); ++i)
+    if (of_a.all()[i].value != of_b.all()[i].value)
+      return Difference{of_a.all()[i].key, of_a.all()[i].value, of_b.all()[i].value};
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -39,21 +52,45 @@ comm::Facts facts_of(const plan::Problem& p) {
   return facts;
 }
 
-comm::Facts facts_of(const plan::Plan& forward, const plan::Plan& backward) {
+comm::Facts facts_of(std::span<const Plans> plans) {
   comm::Facts facts;
-  for (const plan::Plan* const plan : {&forward, &backward})
-    facts.add(fmt::format("the plan of the {} pass", name_of(plan->pass)),
-              fmt::format("{} in {} steps", plan->schedule, plan->steps), remedy);
-  facts.add(facts_of(forward.problem));
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const std::string whose = plans.size() == 1 ? "" : fmt::format(" of sequence {} of the batch", i);
+    const auto& [forward, backward] = plans[i];
+    for (const plan::Plan* const plan : {&forward, &backward})
+      facts.add(fmt::format("the plan of the {} pass{}", name_of(plan->pass), whose),
+                fmt::format("{} in {} steps", plan->schedule, plan->steps), remedy);
+    const comm::Facts of_problem = facts_of(forward.problem);
+    for (const comm::Facts::Fact& fact : of_problem.all())
+      facts.add(fact.key + whose, fact.value, fact.remedy);
+  }
   return facts;
 }
 
 void require_one_problem(const plan::Plan& forward, const plan::Plan& backward) {
-  const comm::Facts a = facts_of(forward.problem), b = facts_of(backward.problem);
-  for (std::size_t i = 0; i < a.all().size(); ++i)
-    require(a.all()[i].value == b.all()[i].value,
-            "the forward and the backward plan solve different problems: {} is {} and {}", a.all()[i].key,
-            a.all()[i].value, b.all()[i].value);
+  if (const auto found = difference(forward.problem, backward.problem))
+    fail("the forward and the backward plan solve different problems: {} is {} and {}", found->key, found->a,
+         found->b);
+}
+
+void require_one_batch(std::span<const Plans> plans) {
+  const plan::Problem& first = plans.front().forward.problem;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    plan::Problem problem = plans[i].forward.problem;
+    require(problem.batch == 1,
+            "{} pairs of plans are for one sequence of the batch each, but the batch of pair {} is {}: set "
+            "Problem::batch = 1",
+            plans.size(), i, problem.batch);
+    require(problem.mask.tokens() == first.mask.tokens(),
+            "the sequences of a batch have one length, but sequence 0 has {} tokens and sequence {} has {}",
+            first.mask.tokens(), i, problem.mask.tokens());
+    problem.mask = first.mask;
+    if (const auto found = difference(first, problem))
+      fail(
+          "the plans of the sequences of a batch differ in more than their masks: {} is {} for sequence 0 "
+          "and {} for sequence {}",
+          found->key, found->a, found->b, i);
+  }
 }
 
 }  // namespace annulus::distributed

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <span>
+
 #include <annulus/comm/agreement.hpp>
 #include <annulus/comm/communicator.hpp>
+#include <annulus/distributed/attention.hpp>
 #include <annulus/plan/plan.hpp>
 
 /// What all ranks make sure of together before the first message of a plan, beside its proof.
@@ -12,10 +15,14 @@ namespace annulus::distributed {
 /// where the mask has many documents or blocks.
 comm::Facts facts_of(const plan::Problem& problem);
 
-/// Everything that the ranks of a pair of plans must have alike.
-comm::Facts facts_of(const plan::Plan& forward, const plan::Plan& backward);
+/// Everything that the ranks of an Attention must have alike.
+comm::Facts facts_of(std::span<const Plans> plans);
 
 /// Throws Error naming what differs unless the plans solve one problem.
 void require_one_problem(const plan::Plan& forward, const plan::Plan& backward);
+
+/// Throws Error naming what differs unless the pairs of plans, of which there are several, are for one
+/// sequence of a batch each and differ in their masks alone.
+void require_one_batch(std::span<const Plans> plans);
 
 }  // namespace annulus::distributed

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <annulus/attention/mask_on.hpp>
 #include <annulus/base/error.hpp>
@@ -24,40 +25,42 @@ namespace annulus::distributed {
 template <class Exec, class T>
 class Attention<Exec, T>::Impl {
  public:
-  Impl(const Exec& exec, comm::Communicator& communicator, const plan::Plan& forward,
-       const plan::Plan& backward, const Settings& settings)
+  Impl(const Exec& exec, comm::Communicator& communicator, std::span<const Plans> plans,
+       const Settings& settings)
       : communicator_(communicator), settings_(settings) {
-    set_plans(exec, forward, backward);
+    set_plans(exec, plans);
   }
 
-  void set_plans(const Exec& exec, const plan::Plan& forward, const plan::Plan& backward) {
-    comm::require_agreement(communicator_, facts_of(forward, backward));
-    Program forward_program, backward_program;
+  void set_plans(const Exec& exec, std::span<const Plans> plans) {
+    comm::require_agreement(communicator_, facts_of(plans));
+    std::vector<Program> programs;  // forward and backward of each pair
     std::string problem;
     try {
-      check(forward, backward);
+      check(plans);
       const Cutting cutting{least_pairs, exec.concurrency()};
-      forward_program = make_program(forward, communicator_.rank(), cutting);
-      backward_program = make_program(backward, communicator_.rank(), cutting);
-      if (settings_.synthetic_kernel) {
-        for (Program* program : {&forward_program, &backward_program}) {
-          count_pairs(*program, forward.problem.mask);
+      for (const auto& [forward, backward] : plans)
+        for (const plan::Plan* plan : {&forward, &backward}) {
+          programs.push_back(make_program(*plan, communicator_.rank(), cutting));
+          if (settings_.synthetic_kernel) count_pairs(programs.back(), plan->problem.mask);
         }
-      }
     } catch (const Error& error) {
       problem = error.what();  // told on all ranks: the others are about to wait for this one
     }
     comm::throw_together(communicator_, problem);
-    prove_together(communicator_, {&forward_program, &backward_program});
+    for (std::size_t i = 0; i < programs.size(); i += 2)
+      prove_together(communicator_, {&programs[i], &programs[i + 1]});
 
-    Capacity capacity = forward_program.capacity;
-    capacity.cover(backward_program.capacity);
+    Capacity capacity;
+    for (const Program& program : programs) capacity.cover(program.capacity);
     exec.fence("annulus::distributed::Attention::set_plans: buffers of the plans before may go away");
     buffers_.reserve(exec, capacity, dtype_of<T>);
-    forward_ = std::make_shared<const PlanText>(communicator_, std::move(forward_program));
-    backward_ = std::make_shared<const PlanText>(communicator_, std::move(backward_program));
-    problem_ = forward.problem;
-    mask_ = attention::MaskOn<Exec>(exec, problem_.mask);
+    parts_.clear();
+    for (std::size_t i = 0; i < plans.size(); ++i)
+      parts_.push_back({std::make_shared<const PlanText>(communicator_, std::move(programs[2 * i])),
+                        std::make_shared<const PlanText>(communicator_, std::move(programs[2 * i + 1])),
+                        attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask)});
+    problem_ = plans.front().forward.problem;
+    if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
     rows_ = problem_.shard(communicator_.rank()).count;
     if (!d_.allocated() || d_.view().extent_int(0) != problem_.batch ||
         d_.view().extent_int(1) != problem_.heads ||
@@ -74,13 +77,16 @@ class Attention<Exec, T>::Impl {
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
-    LocalArrays local_arrays{};
-    set(local_arrays, plan::Tensor::q, q);
-    set(local_arrays, plan::Tensor::k, k);
-    set(local_arrays, plan::Tensor::v, v);
-    set(local_arrays, plan::Tensor::o, out);
-    set(local_arrays, plan::Tensor::lse, lse);
-    run(exec, forward_, local_arrays, scale, {plan::Tensor::o, plan::Tensor::lse});
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      LocalArrays local_arrays{};
+      set(local_arrays, plan::Tensor::q, q, part);
+      set(local_arrays, plan::Tensor::k, k, part);
+      set(local_arrays, plan::Tensor::v, v, part);
+      set(local_arrays, plan::Tensor::o, out, part);
+      set(local_arrays, plan::Tensor::lse, lse, part);
+      run(exec, parts_[part].forward, parts_[part].mask, local_arrays, scale,
+          {plan::Tensor::o, plan::Tensor::lse});
+    }
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -94,18 +100,21 @@ class Attention<Exec, T>::Impl {
     check_shape("dk", dk, problem_.kv_heads);
     check_shape("dv", dv, problem_.kv_heads);
     attention::row_dot<Exec, T>(exec, out, d_out, d_.view());
-    LocalArrays local_arrays{};
-    set(local_arrays, plan::Tensor::q, q);
-    set(local_arrays, plan::Tensor::k, k);
-    set(local_arrays, plan::Tensor::v, v);
-    set(local_arrays, plan::Tensor::o, out);
-    set(local_arrays, plan::Tensor::lse, lse);
-    set(local_arrays, plan::Tensor::d, d_.view());
-    set(local_arrays, plan::Tensor::d_o, d_out);
-    set(local_arrays, plan::Tensor::dq, dq);
-    set(local_arrays, plan::Tensor::dk, dk);
-    set(local_arrays, plan::Tensor::dv, dv);
-    run(exec, backward_, local_arrays, scale, {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      LocalArrays local_arrays{};
+      set(local_arrays, plan::Tensor::q, q, part);
+      set(local_arrays, plan::Tensor::k, k, part);
+      set(local_arrays, plan::Tensor::v, v, part);
+      set(local_arrays, plan::Tensor::o, out, part);
+      set(local_arrays, plan::Tensor::lse, lse, part);
+      set(local_arrays, plan::Tensor::d, d_.view(), part);
+      set(local_arrays, plan::Tensor::d_o, d_out, part);
+      set(local_arrays, plan::Tensor::dq, dq, part);
+      set(local_arrays, plan::Tensor::dk, dk, part);
+      set(local_arrays, plan::Tensor::dv, dv, part);
+      run(exec, parts_[part].backward, parts_[part].mask, local_arrays, scale,
+          {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
+    }
   }
 
   void set_transfers(bool transfers) { transfers_ = transfers; }
@@ -122,6 +131,18 @@ class Attention<Exec, T>::Impl {
   /// brought the share of the forward pass that two ranks waited from 15–26 % to 1–6 % over TCP (4096 tokens,
   /// 8 heads, 2 cores).
   static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
+
+  /// All sequences of the batch, or one of several.
+  struct Part {
+    std::shared_ptr<const PlanText> forward, backward;
+    attention::MaskOn<Exec> mask;
+  };
+
+  void check(std::span<const Plans> plans) const {
+    require(!plans.empty(), "distributed attention was given no plans");
+    for (const auto& [forward, backward] : plans) check(forward, backward);
+    if (plans.size() > 1) require_one_batch(plans);
+  }
 
   void check(const plan::Plan& forward, const plan::Plan& backward) const {
     forward.problem.check();
@@ -168,41 +189,45 @@ class Attention<Exec, T>::Impl {
 
   /// Programs never write to what is const here: make_program refuses to.
   template <class View>
-  static void set(LocalArrays& local_arrays, plan::Tensor tensor, const View& view) {
+  void set(LocalArrays& local_arrays, plan::Tensor tensor, const View& view, std::size_t part) const {
     local_arrays[static_cast<std::size_t>(tensor)] =
-        const_cast<typename View::non_const_value_type*>(view.data());
+        const_cast<typename View::non_const_value_type*>(view.data()) + part * (view.size() / parts_.size());
   }
 
   /// `results` hold nothing yet.
-  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, const LocalArrays& local_arrays,
-           float scale, std::initializer_list<plan::Tensor> results) {
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program,
+           const attention::MaskOn<Exec>& mask, const LocalArrays& local_arrays, float scale,
+           std::initializer_list<plan::Tensor> results) {
     Executor<Exec, T> executor(
         exec, communicator_,
-        {.buffers = buffers_, .local_arrays = local_arrays, .mask = mask_.rule(), .scale = scale}, settings_);
+        {.buffers = buffers_, .local_arrays = local_arrays, .mask = mask.rule(), .scale = scale}, settings_);
+    const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {
-      const plan::TensorSlice whole = problem_.whole(tensor, communicator_.rank());
-      executor.start_from_nothing(
-          block_of(whole, whole, plan::local_slot, problem_.batch, problem_.head_dim));
+      const plan::TensorSlice whole = problem.whole(tensor, communicator_.rank());
+      executor.start_from_nothing(block_of(whole, whole, plan::local_slot, problem.batch, problem.head_dim));
     }
     executor.run(program, transfers_, waiting_, computing_);
   }
 
   comm::Communicator& communicator_;
   Settings settings_;
-  plan::Problem problem_;
+  plan::Problem problem_;  // with the batch of all parts; the mask is the first part's
   std::int64_t rows_ = 0;  // of this rank
-  std::shared_ptr<const PlanText> forward_, backward_;
+  std::vector<Part> parts_;
   bool transfers_ = true;
   Stopwatch<Exec> waiting_, computing_;
   Buffers<Exec> buffers_;
-  attention::MaskOn<Exec> mask_;
   Owned<Array3<float, Exec>> d_;  // rowsum(dO∘O) of this rank's rows
 };
 
 template <class Exec, class T>
 Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward,
                               plan::Plan backward, const Settings& settings)
-    : impl_(std::make_unique<Impl>(exec, communicator, forward, backward, settings)) {}
+    : Attention(exec, communicator, {{std::move(forward), std::move(backward)}}, settings) {}
+template <class Exec, class T>
+Attention<Exec, T>::Attention(const Exec& exec, comm::Communicator& communicator,
+                              const std::vector<Plans>& plans, const Settings& settings)
+    : impl_(std::make_unique<Impl>(exec, communicator, plans, settings)) {}
 
 template <class Exec, class T>
 Attention<Exec, T>::~Attention() = default;
@@ -223,7 +248,11 @@ void Attention<Exec, T>::backward(const Exec& exec, const Backward& arrays) {
 
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward) {
-  impl_->set_plans(exec, forward, backward);
+  set_plans(exec, {{std::move(forward), std::move(backward)}});
+}
+template <class Exec, class T>
+void Attention<Exec, T>::set_plans(const Exec& exec, const std::vector<Plans>& plans) {
+  impl_->set_plans(exec, plans);
 }
 
 template <class Exec, class T>

@@ -84,7 +84,7 @@ class Executor {
         computing.begin(exec_);
         for (const LocalCall& call : step.computes) {
           local(program.pass, call, free_sms(in_flight));
-          if (in_flight > 0) communicator_.progress();
+          communicator_.progress();  // of these exchanges, and of gathers and sums of weights
         }
         computing.end(exec_);
       }

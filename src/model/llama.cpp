@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
@@ -23,19 +23,19 @@ using linalg::Op;
 template <class Exec, class T>
 class Llama<Exec, T>::Impl {
  public:
-  Impl(const Exec& exec, const LlamaConfig& config, const PositionMap& positions)
+  Impl(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options)
       : config_(config),
         map_(config),
-        rows_(positions.count),
+        extent_{options.sequences, positions.count},
         scale_(1.0f / std::sqrt(static_cast<float>(config.head_dim))),
-        scratch_(exec, config, rows_),
-        ids_(exec, rows_),
-        cosine_(activation<Array2<float, Exec>>(exec, "rope_cosine", rows_, config.head_dim / 2)),
-        sine_(activation<Array2<float, Exec>>(exec, "rope_sine", rows_, config.head_dim / 2)),
-        last_(activation<Array2<T, Exec>>(exec, "last", rows_, config.hidden)),
-        last_inverse_rms_(activation<Array1<float, Exec>>(exec, "last_inverse_rms", rows_)),
-        d_residual_(activation<Array2<T, Exec>>(exec, "d_residual", rows_, config.hidden)) {
-    for (int i = 0; i < config.layers; ++i) layers_.emplace_back(exec, config, rows_);
+        activations_(exec, config, extent_, options.recompute),
+        scratch_(exec, config, extent_),
+        ids_(exec, extent_.rows()),
+        cosine_(activation<Array2<float, Exec>>(exec, "rope_cosine", extent_.tokens, config.head_dim / 2)),
+        sine_(activation<Array2<float, Exec>>(exec, "rope_sine", extent_.tokens, config.head_dim / 2)),
+        last_(activation<Array2<T, Exec>>(exec, "last", extent_.rows(), config.hidden)),
+        last_inverse_rms_(activation<Array1<float, Exec>>(exec, "last_inverse_rms", extent_.rows())),
+        d_residual_(activation<Array2<T, Exec>>(exec, "d_residual", extent_.rows(), config.hidden)) {
     rope_table(exec, positions, config.rope_theta, *cosine_, *sine_);
   }
 
@@ -49,7 +49,7 @@ class Llama<Exec, T>::Impl {
 
     const Region region("annulus::model::forward");
     const auto input_of = [&](int layer) {
-      return layer < config_.layers ? *layers_[static_cast<std::size_t>(layer)].input : *last_;
+      return layer < config_.layers ? activations_.layer(layer).input : *last_;
     };
     with_weights(exec, pass, map_.embedding_unit(), map_.layer_unit(0), [&](const WeightUnit& w) {
       embed<Exec, T>(exec, ids_.tokens(), w.matrix(map_.embedding(), config_.vocabulary, config_.hidden),
@@ -156,7 +156,7 @@ class Llama<Exec, T>::Impl {
     return std::int64_t{config_.heads + 2 * config_.kv_heads} * config_.head_dim;
   }
 
-  // out = x · wᵀ: x (tokens, in), w (out, in)
+  // out = x · wᵀ: x (rows, in), w (out, in)
   static void project(const Exec& exec, const Array2<const T, Exec>& x, const Array2<const T, Exec>& w,
                       const Array2<T, Exec>& out) {
     matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, x, w, out);
@@ -175,85 +175,117 @@ class Llama<Exec, T>::Impl {
   }
 
   void check(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) const {
-    require(static_cast<std::int64_t>(tokens.size()) == rows_ && tokens.size() == targets.size(),
-            "{} tokens and {} targets were given, this rank holds {} rows", tokens.size(), targets.size(),
-            rows_);
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      require(tokens[i] >= 0 && tokens[i] < config_.vocabulary,
-              "token id {} at row {} is outside the model's vocabulary of {}: set model.vocabulary to that "
-              "of the data",
-              tokens[i], i, config_.vocabulary);
+    const std::int64_t rows = extent_.rows();
+    require(static_cast<std::int64_t>(tokens.size()) == rows && tokens.size() == targets.size(),
+            "{} tokens and {} targets were given, this rank holds {} rows of {} sequences", tokens.size(),
+            targets.size(), rows, extent_.sequences);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int32_t token = tokens[static_cast<std::size_t>(i)];
+      require(token >= 0 && token < config_.vocabulary,
+              "token id {} at row {} of its sequence is outside the model's vocabulary of {}: set "
+              "model.vocabulary to that of the data",
+              token, i % extent_.tokens, config_.vocabulary);
+    }
   }
+
+  using Layer = typename ActivationStore<Exec, T>::Layer;
 
   void layer_forward(const Exec& exec, Attention& attention, const WeightUnit& w, int layer,
                      const Array2<T, Exec>& output) {
     const LayerParameters& p = map_.layer(layer);
-    LayerActivations<Exec, T>& a = layers_[static_cast<std::size_t>(layer)];
-    const LayerScratch<Exec, T>& s = scratch_;
-    record(exec, layer, "input", *a.input);
-    {
-      const Region region("annulus::model::attention");
-      rms_norm<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden), config_.norm_epsilon,
-                        *s.normed, *a.attention_inverse_rms);
-      project(exec, *s.normed, w.matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
-      split_qkv_rope<Exec, T>(exec, *s.qkv, {*cosine_, *sine_}, {*a.q, *a.k, *a.v});
-      record(exec, layer, "q", *a.q);
-      record(exec, layer, "k", *a.k);
-      record(exec, layer, "v", *a.v);
-      attention.forward(exec,
-                        {.q = *a.q, .k = *a.k, .v = *a.v, .scale = scale_, .out = *a.out, .lse = *a.lse});
-      record(exec, layer, "out", *a.out);
-      record(exec, layer, "lse", *a.lse);
-      join_heads<Exec, T>(exec, *a.out, *s.joined);
-      project_onto(exec, *s.joined, w.matrix(p.attention_out, config_.hidden, q_width()), *a.input,
-                   *a.middle);
-      record(exec, layer, "middle", *a.middle);
-    }
+    const Layer a = activations_.layer(layer);
+    record(exec, layer, "input", a.input);
+    attention_inputs(exec, w, layer, a);
+    attend(exec, attention, layer, a);
+    ffn_inputs(exec, w, layer, a);
     const Region region("annulus::model::ffn");
-    rms_norm<Exec, T>(exec, *a.middle, w.vector(p.ffn_norm, config_.hidden), config_.norm_epsilon, *s.normed,
-                      *a.ffn_inverse_rms);
-    project(exec, *s.normed, w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up);
-    record(exec, layer, "gate_up", *a.gate_up);
-    swiglu<Exec, T>(exec, *a.gate_up, *s.ffn);
-    record(exec, layer, "ffn", *s.ffn);
-    project_onto(exec, *s.ffn, w.matrix(p.down, config_.hidden, config_.ffn), *a.middle, output);
+    swiglu<Exec, T>(exec, a.gate_up, *scratch_.ffn);
+    record(exec, layer, "ffn", *scratch_.ffn);
+    project_onto(exec, *scratch_.ffn, w.matrix(p.down, config_.hidden, config_.ffn), a.middle, output);
+  }
+
+  // Q, K and V of the layer's input.
+  void attention_inputs(const Exec& exec, const WeightUnit& w, int layer, const Layer& a) {
+    const Region region("annulus::model::attention_inputs");
+    const LayerParameters& p = map_.layer(layer);
+    const LayerScratch<Exec, T>& s = scratch_;
+    rms_norm<Exec, T>(exec, a.input, w.vector(p.attention_norm, config_.hidden), config_.norm_epsilon,
+                      *s.normed, a.attention_inverse_rms);
+    project(exec, *s.normed, w.matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv);
+    split_qkv_rope<Exec, T>(exec, *s.qkv, {*cosine_, *sine_}, {a.q, a.k, a.v});
+    record(exec, layer, "q", a.q);
+    record(exec, layer, "k", a.k);
+    record(exec, layer, "v", a.v);
+  }
+
+  void attend(const Exec& exec, Attention& attention, int layer, const Layer& a) {
+    const Region region("annulus::model::attention");
+    attention.forward(exec, {.q = a.q, .k = a.k, .v = a.v, .scale = scale_, .out = a.out, .lse = a.lse});
+    record(exec, layer, "out", a.out);
+    record(exec, layer, "lse", a.lse);
+  }
+
+  // The residual stream behind attention, and what the feed-forward layer makes of it.
+  void ffn_inputs(const Exec& exec, const WeightUnit& w, int layer, const Layer& a) {
+    const Region region("annulus::model::ffn_inputs");
+    const LayerParameters& p = map_.layer(layer);
+    const LayerScratch<Exec, T>& s = scratch_;
+    join_heads<Exec, T>(exec, a.out, *s.joined);
+    project_onto(exec, *s.joined, w.matrix(p.attention_out, config_.hidden, q_width()), a.input, a.middle);
+    record(exec, layer, "middle", a.middle);
+    rms_norm<Exec, T>(exec, a.middle, w.vector(p.ffn_norm, config_.hidden), config_.norm_epsilon, *s.normed,
+                      a.ffn_inverse_rms);
+    project(exec, *s.normed, w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden), a.gate_up);
+    record(exec, layer, "gate_up", a.gate_up);
+  }
+
+  // Computes what the layer did not keep. Tensors were recorded when they were computed first.
+  void recompute(const Exec& exec, Attention& attention, const WeightUnit& w, int layer, const Layer& a) {
+    if (activations_.recompute() == Recompute::none) return;
+    const Region region("annulus::model::recompute");
+    trace::Recorder* const recorder = std::exchange(recorder_, nullptr);
+    attention_inputs(exec, w, layer, a);
+    if (activations_.recompute() == Recompute::full) attend(exec, attention, layer, a);
+    ffn_inputs(exec, w, layer, a);
+    recorder_ = recorder;
   }
 
   // d_residual_ holds the gradient of the layer's output and, on return, that of its input.
   void layer_backward(const Exec& exec, Attention& attention, const WeightUnit& w, const GradientUnit& d_w,
                       int layer) {
     const LayerParameters& p = map_.layer(layer);
-    const LayerActivations<Exec, T>& a = layers_[static_cast<std::size_t>(layer)];
+    const Layer a = activations_.layer(layer);
     const LayerScratch<Exec, T>& s = scratch_;
+    recompute(exec, attention, w, layer, a);
     {
       const Region region("annulus::model::ffn_backward");
-      swiglu<Exec, T>(exec, *a.gate_up, *s.ffn);
+      swiglu<Exec, T>(exec, a.gate_up, *s.ffn);
       project_backward(exec, *s.ffn, w.matrix(p.down, config_.hidden, config_.ffn), *d_residual_, *s.d_ffn,
                        d_w.matrix(p.down, config_.hidden, config_.ffn));
       record(exec, layer, "d_ffn", *s.d_ffn);
       // In place: gate and up are not needed again.
-      swiglu_backward<Exec, T>(exec, *a.gate_up, *s.d_ffn, *a.gate_up);
-      record(exec, layer, "d_gate_up", *a.gate_up);
-      rms_norm_recompute<Exec, T>(exec, *a.middle, w.vector(p.ffn_norm, config_.hidden), *a.ffn_inverse_rms,
+      swiglu_backward<Exec, T>(exec, a.gate_up, *s.d_ffn, a.gate_up);
+      record(exec, layer, "d_gate_up", a.gate_up);
+      rms_norm_recompute<Exec, T>(exec, a.middle, w.vector(p.ffn_norm, config_.hidden), a.ffn_inverse_rms,
                                   *s.normed);
-      project_backward(exec, *s.normed, w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden), *a.gate_up,
+      project_backward(exec, *s.normed, w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden), a.gate_up,
                        *s.d_normed, d_w.matrix(p.gate_up, 2 * config_.ffn, config_.hidden));
-      rms_norm_backward<Exec, T>(exec, *a.middle, w.vector(p.ffn_norm, config_.hidden), *a.ffn_inverse_rms,
+      rms_norm_backward<Exec, T>(exec, a.middle, w.vector(p.ffn_norm, config_.hidden), a.ffn_inverse_rms,
                                  *s.d_normed, norm_gradients(d_w, p.ffn_norm));
       record(exec, layer, "d_middle", *d_residual_);
     }
     const Region region("annulus::model::attention_backward");
-    join_heads<Exec, T>(exec, *a.out, *s.joined);
+    join_heads<Exec, T>(exec, a.out, *s.joined);
     project_backward(exec, *s.joined, w.matrix(p.attention_out, config_.hidden, q_width()), *d_residual_,
                      *s.joined, d_w.matrix(p.attention_out, config_.hidden, q_width()));
     split_heads<Exec, T>(exec, *s.joined, *s.d_out);
     record(exec, layer, "d_out", *s.d_out);
-    attention.backward(exec, {.q = *a.q,
-                              .k = *a.k,
-                              .v = *a.v,
+    attention.backward(exec, {.q = a.q,
+                              .k = a.k,
+                              .v = a.v,
                               .scale = scale_,
-                              .out = *a.out,
-                              .lse = *a.lse,
+                              .out = a.out,
+                              .lse = a.lse,
                               .d_out = *s.d_out,
                               .dq = *s.dq,
                               .dk = *s.dk,
@@ -262,33 +294,34 @@ class Llama<Exec, T>::Impl {
     record(exec, layer, "d_k", *s.dk);
     record(exec, layer, "d_v", *s.dv);
     split_qkv_rope_backward<Exec, T>(exec, {*s.dq, *s.dk, *s.dv}, {*cosine_, *sine_}, *s.qkv);
-    rms_norm_recompute<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden),
-                                *a.attention_inverse_rms, *s.normed);
+    rms_norm_recompute<Exec, T>(exec, a.input, w.vector(p.attention_norm, config_.hidden),
+                                a.attention_inverse_rms, *s.normed);
     project_backward(exec, *s.normed, w.matrix(p.qkv, qkv_width(), config_.hidden), *s.qkv, *s.d_normed,
                      d_w.matrix(p.qkv, qkv_width(), config_.hidden));
-    rms_norm_backward<Exec, T>(exec, *a.input, w.vector(p.attention_norm, config_.hidden),
-                               *a.attention_inverse_rms, *s.d_normed, norm_gradients(d_w, p.attention_norm));
+    rms_norm_backward<Exec, T>(exec, a.input, w.vector(p.attention_norm, config_.hidden),
+                               a.attention_inverse_rms, *s.d_normed, norm_gradients(d_w, p.attention_norm));
     record(exec, layer, "d_input", *d_residual_);
   }
 
   LlamaConfig config_;
   ParameterMap map_;
-  std::int64_t rows_;
+  Extent extent_;
   float scale_;
-  std::vector<LayerActivations<Exec, T>> layers_;
+  ActivationStore<Exec, T> activations_;
   LayerScratch<Exec, T> scratch_;
   TokenUpload<Exec> ids_;
   Owned<Array2<float, Exec>> cosine_, sine_;     // (tokens, head_dim / 2)
-  Owned<Array2<T, Exec>> last_;                  // (tokens, hidden): output of the last layer
-  Owned<Array1<float, Exec>> last_inverse_rms_;  // (tokens)
-  Owned<Array2<T, Exec>> d_residual_;            // (tokens, hidden)
+  Owned<Array2<T, Exec>> last_;                  // (rows, hidden): output of the last layer
+  Owned<Array1<float, Exec>> last_inverse_rms_;  // (rows)
+  Owned<Array2<T, Exec>> d_residual_;            // (rows, hidden)
   loss::LmHeadLoss<Exec, T> lm_head_;
-  trace::Recorder* recorder_ = nullptr;  // of the sequence under way; null: nothing is recorded
+  trace::Recorder* recorder_ = nullptr;  // of the sequences under way; null: nothing is recorded
 };
 
 template <class Exec, class T>
-Llama<Exec, T>::Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions)
-    : impl_(std::make_unique<Impl>(exec, config, positions)) {}
+Llama<Exec, T>::Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions,
+                      const Options& options)
+    : impl_(std::make_unique<Impl>(exec, config, positions, options)) {}
 template <class Exec, class T>
 Llama<Exec, T>::~Llama() = default;
 template <class Exec, class T>

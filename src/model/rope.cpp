@@ -23,8 +23,15 @@ void rope_table(const Exec& exec, const PositionMap& positions, float theta,
 
 namespace {
 
-// What a column of the joint array (tokens, (heads + 2·kv_heads)·head_dim) belongs to. Columns come in pairs:
-// those of the first halves of all heads are counted through.
+// A row of the arrays (batch·tokens, …): the tokens of one sequence after those of the other.
+struct Row {
+  KOKKOS_FORCEINLINE_FUNCTION Row(int row, int tokens)
+      : sequence(row / tokens), token(row - sequence * tokens) {}
+  int sequence, token;
+};
+
+// What a column of the joint array (batch·tokens, (heads + 2·kv_heads)·head_dim) belongs to. Columns come in
+// pairs: those of the first halves of all heads are counted through.
 class Place {
  public:
   KOKKOS_FORCEINLINE_FUNCTION Place(int pair, int half, int heads, int kv_heads) : half_(half) {
@@ -33,12 +40,14 @@ class Place {
     column = joint * 2 * half + i;
     which = joint < heads ? 0 : joint < heads + kv_heads ? 1 : 2;
     head_ = which == 0 ? joint : which == 1 ? joint - heads : joint - heads - kv_heads;
+    heads_ = which == 0 ? heads : kv_heads;
   }
 
-  /// The element of row t in the array (1, heads, tokens, head_dim) to which it belongs.
+  /// The element of a row in the array (batch, heads, tokens, head_dim) to which it belongs.
   template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, int t, int tokens) const {
-    return (which == 0 ? q : which == 1 ? k : v) + (std::int64_t{head_} * tokens + t) * 2 * half_ + i;
+  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const Row& row, int tokens) const {
+    const std::int64_t head = std::int64_t{row.sequence} * heads_ + head_;
+    return (which == 0 ? q : which == 1 ? k : v) + (head * tokens + row.token) * 2 * half_ + i;
   }
 
   int which;   // 0: q, 1: k, 2: v
@@ -47,6 +56,7 @@ class Place {
 
  private:
   int half_, head_;
+  int heads_;  // of the array
 };
 
 template <int width, class Exec, class T>
@@ -57,19 +67,21 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
             tokens = q.extent_int(2);
   for_each_pack<width>(
-      "annulus::model::split_qkv_rope", exec, tokens, (heads + 2 * kv_heads) * half,
-      KOKKOS_LAMBDA(const int t, const int pair) {
+      "annulus::model::split_qkv_rope", exec, qkv.extent_int(0), (heads + 2 * kv_heads) * half,
+      KOKKOS_LAMBDA(const int row, const int pair) {
+        const Row at(row, tokens);
         const Place place(pair, half, heads, kv_heads);
-        auto first = load<width>(&qkv(t, place.column)), second = load<width>(&qkv(t, place.column + half));
+        auto first = load<width>(&qkv(row, place.column)),
+             second = load<width>(&qkv(row, place.column + half));
         if (place.which < 2) {
-          const auto c = load<width>(&cosine(t, place.i)), s = load<width>(&sine(t, place.i));
+          const auto c = load<width>(&cosine(at.token, place.i)), s = load<width>(&sine(at.token, place.i));
           for (int j = 0; j < width; ++j) {
             const float a = first[j], b = second[j];
             first[j] = a * c[j] - b * s[j];
             second[j] = b * c[j] + a * s[j];
           }
         }
-        T* const out = place.in(q.data(), k.data(), v.data(), t, tokens);
+        T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
         store<Caching::pass>(out, first);
         store<Caching::pass>(out + half, second);
       });
@@ -83,41 +95,44 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
   const int heads = dq.extent_int(1), kv_heads = dk.extent_int(1), half = dq.extent_int(3) / 2,
             tokens = dq.extent_int(2);
   for_each_pack<width>(
-      "annulus::model::split_qkv_rope_backward", exec, tokens, (heads + 2 * kv_heads) * half,
-      KOKKOS_LAMBDA(const int t, const int pair) {
+      "annulus::model::split_qkv_rope_backward", exec, d_qkv.extent_int(0), (heads + 2 * kv_heads) * half,
+      KOKKOS_LAMBDA(const int row, const int pair) {
+        const Row at(row, tokens);
         const Place place(pair, half, heads, kv_heads);
-        const float* const in = place.in(dq.data(), dk.data(), dv.data(), t, tokens);
+        const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
         auto first = load<width>(in), second = load<width>(in + half);
         if (place.which < 2) {
-          const auto c = load<width>(&cosine(t, place.i)), s = load<width>(&sine(t, place.i));
+          const auto c = load<width>(&cosine(at.token, place.i)), s = load<width>(&sine(at.token, place.i));
           for (int j = 0; j < width; ++j) {
             const float a = first[j], b = second[j];
             first[j] = a * c[j] + b * s[j];
             second[j] = b * c[j] - a * s[j];
           }
         }
-        store(&d_qkv(t, place.column), first);
-        store(&d_qkv(t, place.column + half), second);
+        store(&d_qkv(row, place.column), first);
+        store(&d_qkv(row, place.column + half), second);
       });
 }
 
 template <int width, class Exec, class T>
 void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
-  const int head_dim = in.extent_int(3);
+  const int tokens = in.extent_int(2), head_dim = in.extent_int(3);
   for_each_pack<width>(
-      "annulus::model::join_heads", exec, in.extent_int(2), in.extent_int(1) * head_dim,
-      KOKKOS_LAMBDA(const int t, const int c) {
-        store(&out(t, c), load<width>(&in(0, c / head_dim, t, c % head_dim)));
+      "annulus::model::join_heads", exec, out.extent_int(0), out.extent_int(1),
+      KOKKOS_LAMBDA(const int row, const int c) {
+        const Row at(row, tokens);
+        store(&out(row, c), load<width>(&in(at.sequence, c / head_dim, at.token, c % head_dim)));
       });
 }
 
 template <int width, class Exec, class T>
 void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out) {
-  const int head_dim = out.extent_int(3);
+  const int tokens = out.extent_int(2), head_dim = out.extent_int(3);
   for_each_pack<width>(
-      "annulus::model::split_heads", exec, out.extent_int(2), out.extent_int(1) * head_dim,
-      KOKKOS_LAMBDA(const int t, const int c) {
-        store(&out(0, c / head_dim, t, c % head_dim), load<width>(&in(t, c)));
+      "annulus::model::split_heads", exec, in.extent_int(0), in.extent_int(1),
+      KOKKOS_LAMBDA(const int row, const int c) {
+        const Row at(row, tokens);
+        store(&out(at.sequence, c / head_dim, at.token, c % head_dim), load<width>(&in(row, c)));
       });
 }
 

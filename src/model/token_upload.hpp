@@ -14,16 +14,16 @@
 
 namespace annulus::model {
 
-/// Token ids of one sequence after the other where kernels read them. Copies go through pinned memory of the
-/// host, behind the work of `exec`: every sequence since the last `reuse` has staging memory of its own,
-/// which is allocated once. Nobody waits for a copy, except that the host waits for the device when it is
-/// most_sequences ahead, so that the memory has a bound.
+/// Token ids of one pass after the other where kernels read them. Copies go through pinned memory of the
+/// host, behind the work of `exec`: every pass since the last `reuse` has staging memory of its own, which is
+/// allocated once. Nobody waits for a copy, except that the host waits for the device when it is most_passes
+/// ahead, so that the memory has a bound.
 template <class Exec>
 class TokenUpload {
  public:
   using Ids = Array1<const std::int32_t, Exec>;
 
-  static constexpr std::size_t most_sequences = 8;
+  static constexpr std::size_t most_passes = 8;
 
   TokenUpload(const Exec& exec, std::int64_t rows)
       : rows_(static_cast<std::size_t>(rows)),
@@ -33,7 +33,7 @@ class TokenUpload {
 
   /// Both (rows), on the host.
   void set(const Exec& exec, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-    if (used_ == most_sequences) {
+    if (used_ == most_passes) {
       exec.fence("annulus::model: staging memory of tokens is used again");
       reuse();
     }
@@ -46,7 +46,7 @@ class TokenUpload {
     copy(exec, 0, *tokens_);
     copy(exec, 1, *targets_);
   }
-  /// Sorts the rows of the sequence by token id, equal ones in ascending order. Apart from set, so that the
+  /// Sorts the rows of the pass by token id, equal ones in ascending order. Apart from set, so that the
   /// device computes meanwhile.
   void sort(const Exec& exec) {
     const std::int32_t* const tokens = staged(0);
@@ -71,7 +71,7 @@ class TokenUpload {
   Device ids(const Exec& exec, const std::string& what) const {
     return Device::uninitialized(exec, MemoryCategory::data, "annulus::model::" + what, rows_);
   }
-  // Tokens, targets and order of the sequence under way.
+  // Tokens, targets and order of the pass under way.
   std::int32_t* staged(std::size_t part) const {
     return staging_[used_ - 1].template as<std::int32_t>().data() + part * rows_;
   }

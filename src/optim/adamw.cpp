@@ -1,7 +1,6 @@
 #include <annulus/optim/adamw.hpp>
 
 #include <algorithm>
-#include <cmath>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -9,59 +8,15 @@
 #include <annulus/core/region.hpp>
 
 #include "core/instantiate.hpp"
+#include "optim/adamw_update.hpp"
+#include "optim/host_adamw.hpp"
 
 namespace annulus::optim {
 namespace {
 
 using annulus::detail::host_memory;
 using detail::AdamWChunk;
-
-// Enough work for a team to hide its start, few enough elements that teams share a small model evenly.
-constexpr std::int64_t chunk_size = 4096;
-
-// The numbers of one step, computed in double and rounded once.
-struct Coefficients {
-  float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
-  float step_size;          // lr / (1 - beta1^t)
-  float second_correction;  // 1 / sqrt(1 - beta2^t)
-  float keep;               // 1 - lr · weight_decay
-  float gradient_scale;
-};
-
-Coefficients coefficients(const AdamWOptions& options, std::int64_t step, double learning_rate,
-                          float gradient_scale) {
-  const auto t = static_cast<double>(step);
-  return {.beta1 = static_cast<float>(options.beta1),
-          .one_minus_beta1 = static_cast<float>(1.0 - options.beta1),
-          .beta2 = static_cast<float>(options.beta2),
-          .one_minus_beta2 = static_cast<float>(1.0 - options.beta2),
-          .epsilon = static_cast<float>(options.epsilon),
-          .step_size = static_cast<float>(learning_rate / (1.0 - std::pow(options.beta1, t))),
-          .second_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(options.beta2, t))),
-          .keep = static_cast<float>(1.0 - learning_rate * options.weight_decay),
-          .gradient_scale = gradient_scale};
-}
-
-std::vector<AdamWChunk> cut(std::int64_t size, std::span<const ParameterRange> ranges) {
-  std::vector<AdamWChunk> chunks;
-  std::int64_t covered = 0;
-  for (const ParameterRange& range : ranges) {
-    require(range.begin == covered && range.end >= range.begin && range.end <= size,
-            "AdamW: the parameter range [{}, {}) does not continue at {} within {} elements: ranges cover "
-            "the buffer in order without gap or overlap",
-            range.begin, range.end, covered, size);
-    // Cuts at multiples of the size, so that most chunks start at a multiple of a pack's width.
-    for (std::int64_t begin = range.begin, end = 0; begin < range.end; begin = end) {
-      end = std::min((begin / chunk_size + 1) * chunk_size, range.end);
-      chunks.push_back({begin, end, range.decay});
-    }
-    covered = range.end;
-  }
-  require(covered == size,
-          "AdamW: the parameter ranges end at {}, but there are {} elements: every element needs a range",
-          covered, size);
-  return chunks;
-}
+using detail::AdamWCoefficients;
 
 // Where the updated elements lie.
 template <class Exec, class T>
@@ -74,18 +29,13 @@ struct Buffers {
 
 // Elements [i, i + width).
 template <int width, class Exec, class T>
-KOKKOS_FORCEINLINE_FUNCTION void update_pack(const Coefficients& by, float keep, const Buffers<Exec, T>& to,
-                                             std::int64_t i) {
+KOKKOS_FORCEINLINE_FUNCTION void update_pack(const AdamWCoefficients& by, float keep,
+                                             const Buffers<Exec, T>& to, std::int64_t i) {
   auto parameters = load<width>(&to.parameters(i)), first = load<width>(&to.first_moment(i)),
        second = load<width>(&to.second_moment(i));
   const auto gradients = load<width>(&to.gradients(i));
-  for (int j = 0; j < width; ++j) {
-    const float gradient = by.gradient_scale * gradients[j];
-    first[j] = by.beta1 * first[j] + by.one_minus_beta1 * gradient;
-    second[j] = by.beta2 * second[j] + by.one_minus_beta2 * gradient * gradient;
-    parameters[j] = keep * parameters[j] -
-                    by.step_size * first[j] / (Kokkos::sqrt(second[j]) * by.second_correction + by.epsilon);
-  }
+  for (int j = 0; j < width; ++j)
+    detail::adamw_update(by, keep, gradients[j], parameters[j], first[j], second[j]);
   store(&to.first_moment(i), first);
   store(&to.second_moment(i), second);
   store(&to.parameters(i), parameters);
@@ -93,12 +43,11 @@ KOKKOS_FORCEINLINE_FUNCTION void update_pack(const Coefficients& by, float keep,
 }
 
 template <int width, class Exec, class T>
-void update_chunks(const Exec& exec, const Coefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
-                   const Buffers<Exec, T>& to) {
+void update_chunks(const Exec& exec, const AdamWCoefficients& by,
+                   const Array1<const AdamWChunk, Exec>& chunks, const Buffers<Exec, T>& to) {
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
-  const int threads = host_memory<Exec> ? 1 : 128;
   Kokkos::parallel_for(
-      "annulus::optim::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), threads),
+      "annulus::optim::adamw", Kokkos::TeamPolicy<Exec>(exec, static_cast<int>(chunks.extent(0)), 128),
       KOKKOS_LAMBDA(const Member& team) {
         const AdamWChunk chunk = chunks(team.league_rank());
         const float keep = chunk.decay ? by.keep : 1.0f;
@@ -114,13 +63,24 @@ void update_chunks(const Exec& exec, const Coefficients& by, const Array1<const 
 }
 
 template <class Exec, class T>
-void update(const Exec& exec, const Coefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
+void update(const Exec& exec, const AdamWCoefficients& by, const Array1<const AdamWChunk, Exec>& chunks,
             const Buffers<Exec, T>& to) {
-  // The width of float, of which most arrays are: that of T would leave gaps between the lanes of a warp.
-  with_pack_width<Exec, float>(
-      in_packs<Exec, float>(pack_width<Exec, float>, to.parameters, to.gradients, to.first_moment,
-                            to.second_moment, to.weights),
-      [&](auto width) { update_chunks<decltype(width)::value>(exec, by, chunks, to); });
+  if constexpr (host_memory<Exec>) {
+    detail::update_on_host<Exec, T>(exec, by, std::span(chunks.data(), chunks.extent(0)),
+                                    {.begin = 0,
+                                     .end = static_cast<std::int64_t>(to.parameters.extent(0)),
+                                     .parameters = to.parameters.data(),
+                                     .first_moment = to.first_moment.data(),
+                                     .second_moment = to.second_moment.data(),
+                                     .gradients = to.gradients.data(),
+                                     .weights = to.weights.data()});
+  } else {
+    // The width of float, of which most arrays are: that of T would leave gaps between the lanes of a warp.
+    with_pack_width<Exec, float>(
+        in_packs<Exec, float>(pack_width<Exec, float>, to.parameters, to.gradients, to.first_moment,
+                              to.second_moment, to.weights),
+        [&](auto width) { update_chunks<decltype(width)::value>(exec, by, chunks, to); });
+  }
 }
 
 }  // namespace
@@ -140,7 +100,7 @@ AdamW<Exec>::AdamW(const Exec& exec, const AdamWOptions& options, std::int64_t s
                    std::span<const ParameterRange> ranges)
     : options_(options) {
   options_.validate();
-  const std::vector<AdamWChunk> chunks = cut(size, ranges);
+  const std::vector<AdamWChunk> chunks = detail::adamw_chunks(size, ranges);
   using Moment = Owned<Array1<float, Exec>>;
   constexpr auto category = MemoryCategory::optimizer;
   first_moment_ = Moment::zeroed(exec, category, "annulus::optim::first_moment", size);
@@ -168,7 +128,7 @@ void AdamW<Exec>::step(const Exec& exec, const Array1<float, Exec>& parameters,
   ++steps_;
   const bool separate = static_cast<const void*>(weights.data()) != parameters.data();
   update<Exec, T>(
-      exec, coefficients(options_, steps_, learning_rate, gradient_scale), *chunks_,
+      exec, detail::adamw_coefficients(options_, steps_, learning_rate, gradient_scale), *chunks_,
       {parameters, gradients, *first_moment_, *second_moment_, separate ? weights : Array1<T, Exec>()});
 }
 

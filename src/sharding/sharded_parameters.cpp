@@ -4,15 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
 
 #include <annulus/base/error.hpp>
-#include <annulus/core/cast.hpp>
 #include <annulus/core/range.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
 
-#include "comm/reduce.hpp"
 #include "core/instantiate.hpp"
 
 namespace annulus::sharding {
@@ -26,22 +23,6 @@ void add(const Exec& exec, const Array1<float, Exec>& to, const Array1<const flo
   Kokkos::parallel_for(
       "annulus::sharding::add", ElementRange<Exec>(exec, 0, static_cast<std::int64_t>(to.extent(0))),
       KOKKOS_LAMBDA(const std::int64_t i) { to(i) += more(i); });
-}
-
-/// One message to and from each other rank, the next one first, so that not all write to rank 0 at once.
-/// `send(rank)` and `receive(rank)` give the Views.
-template <class SendOf, class ReceiveOf>
-comm::Request exchange_with_all(comm::Communicator& ranks, const Queue& queue, int channel,
-                                const SendOf& send, const ReceiveOf& receive) {
-  std::vector<comm::Send> sends;
-  std::vector<comm::Receive> receives;
-  for (int step = 1; step < ranks.size(); ++step) {
-    const int to = (ranks.rank() + step) % ranks.size(),
-              from = (ranks.rank() - step + ranks.size()) % ranks.size();
-    sends.push_back(comm::send_view(send(to), to));
-    receives.push_back(comm::receive_view(receive(from), from));
-  }
-  return ranks.exchange(queue, sends, receives, channel);
 }
 
 /// Of a rank's shard, padding included.
@@ -85,12 +66,10 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       options_(options),
       partition_(map.units(), ranks.size(), norm_block),
       norm_blocks_(norm_blocks_of_shard(exec, map, partition_, ranks.rank())),
-      master_(Buffer<float>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::masters",
-                                    partition_.shard_size())),
+      masters_(exec, options.masters, partition_.shard_size(),
+               decay_ranges_of_shard(map, partition_, ranks.rank())),
       gradient_(Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::gradients",
                                       partition_.shard_size())),
-      optimizer_(exec, options.adamw, partition_.shard_size(),
-                 decay_ranges_of_shard(map, partition_, ranks.rank())),
       non_finite_(exec),
       gathered_(map.units().size()),
       unit_gradients_(map.units().size()),
@@ -98,6 +77,9 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
   if (holds_weights()) {
     all_weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::weights",
                                      partition_.padded_size());
+  } else if (masters_.offloaded()) {
+    own_weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::own_weights",
+                                     partition_.shard_size());
   }
   if (holds_gradients()) {
     all_gradients_ = Buffer<float>::zeroed(exec, MemoryCategory::gradients,
@@ -112,23 +94,46 @@ template <class Exec, class T>
 void ShardedParameters<Exec, T>::initialize(const Exec& exec, std::uint64_t seed) {
   for (int unit = 0; unit < partition_.units(); ++unit) {
     const model::ParameterUnit part = partition_.part(unit, ranks_.rank());
-    if (part.size() > 0)
-      model::initialize_range(exec, map_, seed, part.begin,
-                              slice(*master_, partition_.offset_in_shard(unit), part.size()));
+    masters_.fill(exec, partition_.offset_in_shard(unit), part.size(),
+                  [&](std::int64_t first, const Array1<float, Exec>& values) {
+                    model::initialize_range(exec, map_, seed, part.begin + first, values);
+                  });
   }
+  round_own_weights(exec);
   gather_all(exec);
 }
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) {
-  optimizer_.set_steps(steps);
-  if (options_.replicas != nullptr)
-    for (const auto& shard : {master_shard(), first_moment_shard(), second_moment_shard()})
-      options_.replicas->broadcast(exec, shard, 0);
+  masters_.set_steps(steps);
+  if (options_.replicas != nullptr) masters_.broadcast(exec, *options_.replicas);
+  round_own_weights(exec);
   gather_all(exec);
 }
 
 // --- Weights ----------------------------------------------------------------------------------------------
+
+template <class Exec, class T>
+Array1<T, Exec> ShardedParameters<Exec, T>::own_weights(int unit) const {
+  const std::int64_t part = partition_.part_size(unit);
+  return holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit) + ranks_.rank() * part, part)
+                         : slice(*own_weights_, partition_.offset_in_shard(unit), part);
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::own_parts(const Exec& exec) -> std::vector<Part> {
+  std::vector<Part> parts;
+  for (int unit = 0; masters_.offloaded() && unit < partition_.units(); ++unit) {
+    wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);  // it may still send what is written next
+    parts.push_back({partition_.offset_in_shard(unit), own_weights(unit)});
+  }
+  return parts;
+}
+
+template <class Exec, class T>
+void ShardedParameters<Exec, T>::round_own_weights(const Exec& exec) {
+  for (const Part& part : own_parts(exec)) masters_.round(exec, part.begin, part.weights);
+}
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gathered& to) {
@@ -138,15 +143,12 @@ void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gather
   const Array1<T, Exec> elements =
       holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit), partition_.padded_size(unit))
                       : *to.elements;
-  const auto part_of = [&](int rank) { return slice(elements, rank * part, part); };
-  const Array1<float, Exec> master = slice(*master_, partition_.offset_in_shard(unit), part);
-  if constexpr (std::is_same_v<T, float>) {
-    Kokkos::deep_copy(exec, part_of(ranks_.rank()), master);
-  } else {
-    cast<Exec, T, float>(exec, master, part_of(ranks_.rank()));
-  }
-  to.request = exchange_with_all(
-      ranks_, exec, options_.channel, [&](int) { return part_of(ranks_.rank()); }, part_of);
+  const Array1<T, Exec> own = slice(elements, ranks_.rank() * part, part);
+  if (!masters_.offloaded())
+    masters_.round(exec, partition_.offset_in_shard(unit), own);
+  else if (!holds_weights())
+    Kokkos::deep_copy(exec, own, own_weights(unit));
+  to.request = ranks_.start_all_gather(exec, own, elements, options_.channel);
 }
 
 template <class Exec, class T>
@@ -206,6 +208,7 @@ Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int 
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::release_weights(const Exec&, int unit) {
+  ranks_.progress();
   Gathered& gathered = gathered_[static_cast<std::size_t>(unit)];
   if (--gathered.users == 0) gathered.elements = {};
 }
@@ -221,6 +224,7 @@ void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
 
 template <class Exec, class T>
 Array1<float, Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
+  ranks_.progress();
   const std::int64_t size = map_.unit(unit).size();
   if (holds_gradients()) return slice(*all_gradients_, partition_.padded_offset(unit), size);
   Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
@@ -236,38 +240,32 @@ void ShardedParameters<Exec, T>::start_reduction(const Exec& exec, int unit,
                                                  const Array1<float, Exec>& elements, Reduction& into) {
   const Region region("annulus::sharding::reduce");
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
-  const std::int64_t part = partition_.part_size(unit);
   // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
   non_finite_.look(exec, map_.unit(unit).begin, slice(elements, 0, map_.unit(unit).size()));
   into.unit = unit;
-  into.received = Buffer<float>::uninitialized(
-      exec, MemoryCategory::workspace, "annulus::sharding::contributions", partition_.padded_size(unit));
-  into.request = exchange_with_all(
-      ranks_, exec, options_.channel, [&](int rank) { return slice(elements, rank * part, part); },
-      [&](int rank) { return slice(*into.received, rank * part, part); });
+  into.request =
+      ranks_.start_reduce_scatter(exec, elements, sum_of(unit, elements), options_.channel, options_.sums);
+}
+
+template <class Exec, class T>
+Array1<float, Exec> ShardedParameters<Exec, T>::sum_of(int unit, const Array1<float, Exec>& elements) const {
+  const std::int64_t part = partition_.part_size(unit);
+  return reduced_[static_cast<std::size_t>(unit)] ? slice(elements, ranks_.rank() * part, part)
+                                                  : shard_of(unit);
 }
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction,
                                           const Array1<float, Exec>& elements) {
   const int unit = reduction.unit;
-  const std::int64_t part = partition_.part_size(unit);
   {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
     waiting_.begin(exec);
     reduction.request.wait();
     waiting_.end(exec);
   }
-  const Array1<float, Exec> own = slice(elements, ranks_.rank() * part, part),
-                            shard = slice(*gradient_, partition_.offset_in_shard(unit), part);
-  const bool first = !reduced_[static_cast<std::size_t>(unit)];
-  const comm::Contributions all{reinterpret_cast<const std::byte*>((*reduction.received).data()),
-                                static_cast<std::size_t>(part) * sizeof(float), ranks_.size(), ranks_.rank(),
-                                reinterpret_cast<const std::byte*>(own.data())};
   // Sums of earlier sequences are added behind those of the ranks.
-  comm::reduce_in_order(exec, DType::f32, comm::ReduceOp::sum, all, first ? shard.data() : own.data(),
-                        static_cast<std::size_t>(part));
-  if (!first) add<Exec>(exec, shard, own);
+  if (reduced_[static_cast<std::size_t>(unit)]) add<Exec>(exec, shard_of(unit), sum_of(unit, elements));
   reduced_[static_cast<std::size_t>(unit)] = true;
   reduction = {};
 }
@@ -299,7 +297,7 @@ void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(),
                                                  "the sum of gradient shards over the groups' copies");
     waiting_.begin(exec);
-    options_.replicas->all_reduce(exec, *gradient_);
+    options_.replicas->all_reduce(exec, *gradient_, comm::ReduceOp::sum, options_.sums);
     waiting_.end(exec);
   }
 }
@@ -311,17 +309,28 @@ optim::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec, optim::Gra
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::update(const Exec& exec, double learning_rate, float gradient_scale) {
-  optimizer_.step(exec, *master_, *gradient_, learning_rate, gradient_scale);
+  masters_.step(exec, *gradient_, learning_rate, gradient_scale, own_parts(exec));
   gather_all(exec);
 }
 
 template <class Exec, class T>
-auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& shard)
+auto ShardedParameters<Exec, T>::masters_at_root(const Exec& exec, int unit) -> Owned<Array1<float, Exec>> {
+  const auto part = masters_.resident(exec, partition_.offset_in_shard(unit), partition_.part_size(unit));
+  return gather_at_root(exec, unit, part.values);
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::gradients_at_root(const Exec& exec, int unit) -> Owned<Array1<float, Exec>> {
+  return gather_at_root(exec, unit,
+                        slice(*gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit)));
+}
+
+template <class Exec, class T>
+auto ShardedParameters<Exec, T>::gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& own)
     -> Owned<Array1<float, Exec>> {
   const comm::Watchdog::ActivityScope activity(
       ranks_.watchdog(), fmt::format("the gathering of {} at rank 0", map_.unit_name(unit)));
   const std::int64_t part = partition_.part_size(unit);
-  const Array1<float, Exec> own = slice(shard, partition_.offset_in_shard(unit), part);
   if (ranks_.rank() != 0) {
     const std::array<comm::Send, 1> send{comm::send_view(own, 0)};
     ranks_.exchange(exec, send, {}, options_.channel).wait();

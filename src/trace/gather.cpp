@@ -102,13 +102,14 @@ void Gather::send() {
 void Gather::receive(io::DatasetWriter& to) {
   std::map<std::int64_t, std::vector<int>> ranks_of;  // those that share sequences, by the first of these
   for (int rank = 0; rank < world_.size(); ++rank)
-    ranks_of[shards_[static_cast<std::size_t>(rank)].first_sequence].push_back(rank);
+    ranks_of[shards_[static_cast<std::size_t>(rank)].sequences.first].push_back(rank);
+  const std::int64_t stride = shards_.front().sequences.stride;
   for (const auto& [first_sequence, ranks] : ranks_of) {
     for (std::int64_t b = 0; b < mine_.batch; ++b) {
       for_parts([&](const Part& part) {
         part_.resize(static_cast<std::size_t>(part.heads * part.tokens) * row_bytes_);
         for (const int rank : ranks) take_from(rank, b, part);
-        write_slab(to, place_of(first_sequence + b, part), mine_.type, part_.data());
+        write_slab(to, place_of(first_sequence + b * stride, part), mine_.type, part_.data());
       });
     }
   }

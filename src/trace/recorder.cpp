@@ -15,25 +15,35 @@
 
 namespace annulus::trace {
 
-void Recorder::set_rows(std::int64_t first_sequence, const PositionMap& rows) {
-  const detail::Shard mine{first_sequence, rows};
+void Recorder::set_rows(const SequenceRange& sequences, const PositionMap& rows) {
+  const detail::Shard mine{sequences, rows};
   shards_.resize(static_cast<std::size_t>(world_.size()));
   world_.all_gather(Queue(HostExec()), &mine, shards_.data(), sizeof mine);
   std::map<std::int64_t, std::int64_t> rows_of;
-  for (const detail::Shard& shard : shards_) rows_of[shard.first_sequence] += shard.rows.count;
+  for (const detail::Shard& shard : shards_) {
+    require(shard.sequences.count == sequences.count && shard.sequences.stride == sequences.stride,
+            "a rank computes {} sequences at once and another one {}: all must compute as many",
+            sequences.count, shard.sequences.count);
+    rows_of[shard.sequences.first] += shard.rows.count;
+  }
   for (const auto& [sequence, count] : rows_of)
     require(count == sequences_.tokens,
             "the ranks that compute sequence {} hold {} of its {} rows: all of them must be recorded",
             sequence, count, sequences_.tokens);
 }
 
-void Recorder::add_rows(const std::string& name, const detail::Rows& mine) {
+void Recorder::add_rows(const std::string& name, detail::Rows mine) {
   const comm::Watchdog::ActivityScope activity(world_.watchdog(),
                                                "the dump of '" + name + "', which rank 0 writes");
   require(!shards_.empty(), "the tensor '{}' was recorded before its rows were told: call set_rows first",
           name);
-  const std::int64_t rows = shards_[static_cast<std::size_t>(world_.rank())].rows.count;
+  const auto& [sequences, positions] = shards_[static_cast<std::size_t>(world_.rank())];
+  const std::int64_t rows = mine.has_heads ? positions.count : sequences.count * positions.count;
   require(mine.rows == rows, "the tensor '{}' has {} rows, this rank computes {}", name, mine.rows, rows);
+  require(!mine.has_heads || mine.batch == sequences.count,
+          "the tensor '{}' has {} sequences, this rank computes {}", name, mine.batch, sequences.count);
+  mine.batch = sequences.count;
+  mine.rows = positions.count;
   Gather gather(world_, shards_, sequences_.tokens, mine);
   if (file_ == nullptr) return gather.send();
   const FileShape shape = file_shape(mine, sequences_);

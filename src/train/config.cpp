@@ -1,5 +1,6 @@
 #include <annulus/train/config.hpp>
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <toml++/toml.h>
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/comm/sums.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
@@ -213,6 +215,19 @@ std::string to_text(const T& value) {
   return out.str();
 }
 
+// "1, 2, 3 or 6".
+std::string divisors_of(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t i = 1; i <= number / i; ++i)
+    if (number % i == 0) divisors.insert(divisors.end(), {i, number / i});
+  std::ranges::sort(divisors);
+  divisors.erase(std::ranges::unique(divisors).begin(), divisors.end());
+  const std::int64_t last = divisors.back();
+  divisors.pop_back();
+  return divisors.empty() ? fmt::format("{}", last)
+                          : fmt::format("{} or {}", fmt::join(divisors, ", "), last);
+}
+
 Config defaults() {
   Config config;
   config.model.vocabulary = 0;
@@ -319,8 +334,11 @@ void Config::check() const {
       parallel.shard != 1,
       "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set parallel.zero "
       "= 0");
+  comm::parse_sums(parallel.sums, "parallel.sums =");
   require(train.dtype == "f32" || train.dtype == "bf16",
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
+  train.passes();
+  static_cast<void>(memory.recompute_policy());
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
   require(train.warmup_steps <= schedule_steps(),
@@ -342,6 +360,14 @@ void Config::check() const {
           "attention.cluster = '{}' has no effect without auto: set attention.schedule or "
           "attention.layout to auto, or leave it out",
           attention.cluster);
+}
+
+std::int64_t Config::Train::passes() const {
+  require(micro_batches % sequences_per_pass == 0,
+          "train.sequences_per_pass = {} does not divide train.micro_batches = {}: set it to {}, or set "
+          "train.micro_batches to a multiple of {}",
+          sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
+  return micro_batches / sequences_per_pass;
 }
 
 std::chrono::milliseconds Config::file_stall_timeout() const {

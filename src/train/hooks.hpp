@@ -17,6 +17,10 @@ struct Hooks {
   comm::Facts program = comm::program_facts();
   std::optional<comm::Facts> hardware;  ///< in the place of the processor; without it what the machine says
   MakePlan make_plan;                   ///< in the place of plan::make_plan; without it that
+  /// memory.offload_optimizer on a CPU run: its memory stands for the device's.
+  bool offload_on_cpu = false;
+  /// Bytes that are free, in the place of what the machine says.
+  std::optional<std::int64_t> host_memory, device_memory;
   /// Called after each optimizer step, before anything looks at its result, with what this rank itself holds
   /// (ModelState::held_buffers).
   std::function<void(std::int64_t step, const Buffers&)> updated;

@@ -20,15 +20,17 @@
 
 namespace annulus::train {
 
-/// As parallel.zero says.
+/// As parallel.zero and memory.offload_optimizer say.
 template <class Exec, class T>
 std::unique_ptr<ModelState<Exec, T>> make_model_state(const Exec& exec, comm::Communicator& world,
                                                       const model::ParameterMap& map, const Config& config) {
+  const comm::Sums sums = comm::parse_sums(config.parallel.sums);
+  const optim::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
   if (config.parallel.zero == 0)
-    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, config.adamw());
+    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums);
   return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, config.parallel.shard), map,
-                                                 static_cast<sharding::Stage>(config.parallel.zero),
-                                                 config.adamw());
+                                                 static_cast<sharding::Stage>(config.parallel.zero), options,
+                                                 sums);
 }
 
 template <class Exec, class T>
@@ -39,8 +41,10 @@ class LearnerOn final : public Learner {
       : world_(world),
         context_(context),
         config_(config),
+        passes_(config.train.passes()),
         attention_(exec_, context, config, inputs),
-        llama_(exec_, config.model, attention_.plans().rows()),
+        llama_(exec_, config.model, attention_.plans().rows(),
+               {.sequences = config.train.sequences_per_pass, .recompute = config.memory.recompute_policy()}),
         state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config)),
         clipper_(config.train.clip_norm) {}
 
@@ -122,25 +126,38 @@ class LearnerOn final : public Learner {
     });
   }
 
-  // What this rank reads of a sequence, the `micro_batch`-th of its group in this optimizer step.
-  void record(trace::Recorder& recorder, const data::Sequence& sequence, std::int64_t micro_batch) const {
-    const auto ids = [](const std::vector<std::int32_t>& of) {
+  // What this rank reads in a pass, whose sequences are those of its group from the `micro_batch`-th on in
+  // this optimizer step.
+  void record(trace::Recorder& recorder, const model::TokenRows& rows, std::int64_t micro_batch) const {
+    const auto ids = [](std::span<const std::int32_t> of) {
       return Array1<const std::int32_t, HostExec>(of.data(), of.size());
     };
     const int groups = world_.size() / context_.size(), group = world_.rank() / context_.size();
-    recorder.set_rows(micro_batch * groups + group, attention_.plans().rows());
-    recorder.rows(HostExec(), "tokens", ids(sequence.tokens));
-    recorder.rows(HostExec(), "targets", ids(sequence.targets));
+    recorder.set_rows(
+        {.first = micro_batch * groups + group, .count = attention_.plans().sequences(), .stride = groups},
+        attention_.plans().rows());
+    recorder.rows(HostExec(), "tokens", ids(rows.tokens));
+    recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::span<const data::Sequence> sequences, float grad_scale, trace::Recorder* recorder) {
     Sums sums;
     state_->forget_gradients(exec_);
-    for (const auto& sequence : sequences) {
-      if (recorder != nullptr) record(*recorder, sequence, &sequence - sequences.data());
-      auto& attention = attention_.for_sequence(exec_, sequence.document_starts);
-      llama_.train(exec_, {.tokens = sequence.tokens, .targets = sequence.targets}, grad_scale,
+    for (std::int64_t pass = 0; pass < passes_; ++pass) {
+      const std::int64_t first = pass * config_.train.sequences_per_pass;
+      const auto at_once = sequences.subspan(static_cast<std::size_t>(first),
+                                             static_cast<std::size_t>(config_.train.sequences_per_pass));
+      tokens_.clear();
+      targets_.clear();
+      for (const data::Sequence& sequence : at_once) {
+        tokens_.insert(tokens_.end(), sequence.tokens.begin(), sequence.tokens.end());
+        targets_.insert(targets_.end(), sequence.targets.begin(), sequence.targets.end());
+      }
+      const model::TokenRows rows{.tokens = tokens_, .targets = targets_};
+      if (recorder != nullptr) record(*recorder, rows, first);
+      auto& attention = attention_.for_pass(exec_, at_once);
+      llama_.train(exec_, rows, grad_scale,
                    {.attention = attention, .parameters = state_->access(), .recorder = recorder});
       sums.pairs += double(attention_.plans().pairs());
     }
@@ -191,8 +208,10 @@ class LearnerOn final : public Learner {
   const Exec& exec_ = *instance_;
   comm::Communicator &world_, &context_;
   const Config config_;
+  const std::int64_t passes_;  // of an optimizer step
   SequenceAttention<Exec, T> attention_;
   model::Llama<Exec, T> llama_;
+  std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optim::GradientClipper<Exec> clipper_;
 };

@@ -50,7 +50,7 @@ class ModelState {
 
   /// An optimizer step: forget_gradients, the sequences, reduce_gradients, measure, update.
   virtual void forget_gradients(const Exec& exec) = 0;
-  /// Sums over all ranks, in rank order.
+  /// Sums over all ranks, in the order that parallel.sums says.
   virtual void reduce_gradients(const Exec& exec) = 0;
   /// The last element of the model whose gradient was not finite on this rank before it was summed over ranks
   /// (optim::NonFinite); −1: none. Of this rank alone. Waits for `exec`.

@@ -1,17 +1,18 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
-#include <annulus/core/cast.hpp>
 #include <annulus/core/memory.hpp>
-#include <annulus/optim/adamw.hpp>
+#include <annulus/optim/master_weights.hpp>
 #include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
 
+#include "train/master_buffers.hpp"
 #include "train/model_state.hpp"
 #include "train/tensor_hashes.hpp"
 
@@ -19,7 +20,7 @@ namespace annulus::train {
 
 /// Every rank holds everything, in flat buffers (map.size()): the fp32 master weights, which the optimizer
 /// updates, the weights of type T that the model computes with, gradients and moments in fp32. Where T is
-/// float, the master is what the model computes with.
+/// float, the master is what the model computes with, unless it is offloaded.
 template <class Exec, class T>
 class ReplicatedState final : public ModelState<Exec, T> {
  public:
@@ -28,26 +29,27 @@ class ReplicatedState final : public ModelState<Exec, T> {
 
   /// `world` and `map` outlive this.
   ReplicatedState(const Exec& exec, comm::Communicator& world, const model::ParameterMap& map,
-                  const optim::AdamWOptions& options)
+                  const optim::MasterOptions& options, comm::Sums sums)
       : world_(world),
         map_(map),
-        master_weights_(Flat<float>::uninitialized(exec, MemoryCategory::parameters,
-                                                   "annulus::train::parameters", map.size())),
+        sums_(sums),
+        masters_(exec, options, map.size(), sharding::decay_ranges(map)),
         gradients_(Flat<float>::uninitialized(exec, MemoryCategory::gradients, "annulus::train::gradients",
                                               map.size())),
-        rounded_(rounds ? Flat<T>::uninitialized(exec, MemoryCategory::parameters, "annulus::train::weights",
-                                                 map.size())
-                        : Flat<T>()),
-        optimizer_(exec, options, map.size(), sharding::decay_ranges(map)),
+        weights_(separate() ? Flat<T>::uninitialized(exec, MemoryCategory::parameters,
+                                                     "annulus::train::weights", map.size())
+                            : Flat<T>()),
         norm_blocks_(norm_blocks(exec, map)),
         non_finite_(exec),
-        hashes_(exec, map),
+        hashes_(exec, masters_.offloaded(), map),
         access_(map, compute(), *gradients_) {}
 
-  std::string description() const override { return {}; }
+  std::string description() const override { return offload_text(masters_); }
 
   void initialize(const Exec& exec, std::uint64_t seed) override {
-    model::initialize(exec, map_, seed, *master_weights_);
+    masters_.fill(exec, 0, map_.size(), [&](std::int64_t first, const Array1<float, Exec>& values) {
+      model::initialize_range(exec, map_, seed, first, values);
+    });
     round(exec);
   }
 
@@ -55,10 +57,8 @@ class ReplicatedState final : public ModelState<Exec, T> {
     if (world_.rank() == 0) work(held_buffers(exec));
   }
   void restored(const Exec& exec, std::int64_t steps) override {
-    world_.broadcast(exec, *master_weights_, 0);
-    world_.broadcast(exec, optimizer_.first_moment(), 0);
-    world_.broadcast(exec, optimizer_.second_moment(), 0);
-    optimizer_.set_steps(steps);
+    masters_.broadcast(exec, world_);
+    masters_.set_steps(steps);
     round(exec);
   }
 
@@ -74,37 +74,36 @@ class ReplicatedState final : public ModelState<Exec, T> {
   void reduce_gradients(const Exec& exec) override {
     // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
     non_finite_.look(exec, 0, *gradients_);
-    world_.all_reduce(exec, *gradients_);
+    world_.all_reduce(exec, *gradients_, comm::ReduceOp::sum, sums_);
   }
   std::int64_t non_finite(const Exec& exec) const override { return non_finite_.last(exec); }
   optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) override {
     return clipper.measure(exec, *gradients_, norm_blocks_);
   }
   void update(const Exec& exec, double learning_rate, float gradient_scale) override {
-    if constexpr (rounds)
-      optimizer_.step(exec, *master_weights_, *gradients_, learning_rate, gradient_scale, *rounded_);
-    else
-      optimizer_.step(exec, *master_weights_, *gradients_, learning_rate, gradient_scale);
+    const std::array<typename optim::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
+    masters_.step(exec, *gradients_, learning_rate, gradient_scale,
+                  std::span(all).first(weights_.allocated() ? 1 : 0));
   }
 
-  void for_each_tensor(const Exec&, Tensors which, const UseTensor& use) override {
-    const float* const flat =
-        which == Tensors::master_weights ? (*master_weights_).data() : (*gradients_).data();
-    for (const model::Parameter& p : map_.all()) use(p, flat + p.offset);
+  void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) override {
+    for (const model::Parameter& p : map_.all()) {
+      if (which == Tensors::gradients)
+        use(p, (*gradients_).data() + p.offset);
+      else
+        use(p, masters_.resident(exec, p.offset, p.size()).values.data());
+    }
   }
 
-  std::vector<Copies> copies(const Exec& exec) override {
-    return {{.hashes = hashes_.template of<float>(
-                 exec, {*master_weights_, optimizer_.first_moment(), optimizer_.second_moment()})}};
-  }
-  Buffers held_buffers(const Exec& exec) override {
-    return {{exec, *master_weights_}, {exec, optimizer_.first_moment()}, {exec, optimizer_.second_moment()}};
-  }
+  std::vector<Copies> copies(const Exec& exec) override { return {{.hashes = hashes_.of(exec, masters_)}}; }
+  Buffers held_buffers(const Exec& exec) override { return buffers_of(exec, masters_); }
 
  private:
-  static constexpr bool rounds = !std::is_same_v<T, float>;
   template <class V>
   using Flat = Owned<Array1<V, Exec>>;
+
+  // The model cannot compute with the masters themselves.
+  bool separate() const { return !std::is_same_v<T, float> || masters_.offloaded(); }
 
   static optim::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map) {
     const sharding::UnitBlocks blocks = sharding::unit_blocks(map);
@@ -112,23 +111,23 @@ class ReplicatedState final : public ModelState<Exec, T> {
   }
 
   Array1<const T, Exec> compute() const {
-    if constexpr (rounds)
-      return *rounded_;
-    else
-      return *master_weights_;
+    if constexpr (std::is_same_v<T, float>)
+      if (!separate()) return masters_.masters();
+    return *weights_;
   }
   void round(const Exec& exec) const {
-    if constexpr (rounds) cast<Exec, T, float>(exec, *master_weights_, *rounded_);
+    if (separate()) masters_.round(exec, 0, *weights_);
   }
 
   comm::Communicator& world_;
   const model::ParameterMap& map_;
-  Flat<float> master_weights_, gradients_;
-  Flat<T> rounded_;  // where T is not float
-  optim::AdamW<Exec> optimizer_;
+  comm::Sums sums_;
+  optim::MasterWeights<Exec, T> masters_;
+  Flat<float> gradients_;
+  Flat<T> weights_;  // where they are not the masters
   optim::NormBlocks<Exec> norm_blocks_;
   optim::NonFinite<Exec> non_finite_;
-  TensorHashes<Exec> hashes_;
+  MasterHashes<Exec> hashes_;
   model::WholeParameters<Exec, T> access_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/data/dataset.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/train/config.hpp>
 
@@ -32,7 +33,7 @@ attention::Kernel kernel_of(const Config& config) {
 }
 
 /// The distributed attention of a run. Its plans are made, and what runs is proved, anew where the documents
-/// of a sequence change them: wrong plans end the run before the optimizer step that they are for.
+/// of a pass' sequences change them: wrong plans end the run before the optimizer step that they are for.
 template <class Exec, class T>
 class SequenceAttention {
  public:
@@ -46,12 +47,15 @@ class SequenceAttention {
         plans_(context.topology(), context.rank(), config, inputs),
         attention_(make(exec, context, config)) {}
 
-  /// For a sequence whose documents start at `document_starts`.
-  Attention& for_sequence(const Exec& exec, std::span<const std::int64_t> document_starts) {
+  /// For the sequences of a pass.
+  Attention& for_pass(const Exec& exec, std::span<const data::Sequence> sequences) {
     const Kokkos::Timer timer;
-    if (plans_.follow(document_starts)) {
+    bool changed = false;
+    for (int i = 0; i < plans_.sequences(); ++i)
+      changed |= plans_.follow(i, sequences[static_cast<std::size_t>(i)].document_starts);
+    if (changed) {
       const Region region("annulus::train::plan");
-      attention_.set_plans(exec, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward));
+      attention_.set_plans(exec, plans_.make());
       planning_seconds_ += timer.seconds();
     }
     return attention_;
@@ -69,7 +73,7 @@ class SequenceAttention {
     planning_seconds_ = 0;
   }
   double exposed_communication_seconds() const { return attention_.times().exposed_communication; }
-  /// Spent by for_sequence on new masks and plans, and on their proof. They count on every rank alike: all
+  /// Spent by for_pass on new masks and plans, and on their proof. They count on every rank alike: all
   /// agree on the plans before they go on.
   double planning_seconds() const { return planning_seconds_; }
 
@@ -79,8 +83,7 @@ class SequenceAttention {
     settings.kernel = kernel_;
     settings.kernel.deterministic = config.attention.deterministic;
     settings.stall_timeout = config.stall_timeout();
-    return Attention(exec, context, plans_.make(plan::Pass::forward), plans_.make(plan::Pass::backward),
-                     settings);
+    return Attention(exec, context, plans_.make(), settings);
   }
 
   attention::Kernel kernel_, runs_;

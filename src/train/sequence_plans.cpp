@@ -26,25 +26,27 @@ bool SequencePlans::chooses_by_documents(const Config& config) {
 SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& config,
                              const AttentionInputs& inputs)
     : rank_(rank),
+      sequences_(config.train.sequences_per_pass),
       schedule_(config.attention.schedule),
       follows_documents_(takes_documents_from_data(config.attention.mask)),
       chosen_(has_choice(config)),
-      starts_(inputs.documents),
       make_plan_(inputs.make_plan) {
   problem_.topology = topology;
   problem_.heads = config.model.heads;
   problem_.kv_heads = config.model.kv_heads;
   problem_.head_dim = config.model.head_dim;
+  problem_.batch = follows_documents_ ? 1 : sequences_;
   problem_.activation = parse_dtype(config.train.dtype, "train.dtype");
-  Mask mask = follows_documents_ ? inputs.mask.with_other_documents(starts_, "attention.mask") : inputs.mask;
+  problem_.mask =
+      follows_documents_ ? inputs.mask.with_other_documents(inputs.documents, "attention.mask") : inputs.mask;
   const std::string& text = config.attention.mask;
-  require(mask.rule().right == 0,
+  require(problem_.mask.rule().right == 0,
           "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {}", text,
           text == "full" ? "use causal" : "join causal, as in causal+" + text);
-  problem_.mask = mask;
   choose(config, inputs.cluster ? *inputs.cluster : simulate::default_cluster());
   problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
-  set_mask(std::move(mask));
+  masks_.assign(static_cast<std::size_t>(follows_documents_ ? sequences_ : 1),
+                Masked(problem_.mask, inputs.documents));
 }
 
 /// Sets schedule and layout, for the mask that is set.
@@ -62,21 +64,36 @@ void SequencePlans::choose(const Config& config, const simulate::Cluster& cluste
   problem_.layout = choice.layout;
 }
 
-bool SequencePlans::follow(std::span<const std::int64_t> document_starts) {
-  if (!follows_documents_ || std::ranges::equal(document_starts, starts_)) return false;
-  starts_.assign(document_starts.begin(), document_starts.end());
-  set_mask(problem_.mask.with_other_documents(starts_, "attention.mask"));
+bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_starts) {
+  if (!follows_documents_) return false;
+  Masked& masked = masks_[static_cast<std::size_t>(sequence)];
+  if (std::ranges::equal(document_starts, masked.document_starts)) return false;
+  masked = Masked(masked.mask.with_other_documents(document_starts, "attention.mask"), document_starts);
+  if (sequence == 0) problem_.mask = masked.mask;
   return true;
 }
 
-void SequencePlans::set_mask(Mask mask) {
-  problem_.mask = std::move(mask);
-  const PositionMap whole = Layout().shard(problem_.mask.tokens(), 1, 0);
-  pairs_ = problem_.mask.pairs(whole, whole);
+std::vector<distributed::Plans> SequencePlans::make() const {
+  std::vector<distributed::Plans> plans;
+  plan::Problem problem = problem_;
+  for (const Masked& masked : masks_) {
+    problem.mask = masked.mask;
+    plans.push_back({make_plan_(schedule_, problem, plan::Pass::forward),
+                     make_plan_(schedule_, problem, plan::Pass::backward)});
+  }
+  return plans;
 }
 
-plan::Plan SequencePlans::make(plan::Pass pass) const {
-  return make_plan_(schedule_, problem_, pass);
+std::int64_t SequencePlans::pairs() const {
+  std::int64_t pairs = 0;
+  for (const Masked& masked : masks_) pairs += masked.pairs;
+  return pairs * problem_.batch;
+}
+
+SequencePlans::Masked::Masked(Mask mask, std::span<const std::int64_t> document_starts)
+    : mask(std::move(mask)), document_starts(document_starts.begin(), document_starts.end()) {
+  const PositionMap whole = Layout().shard(this->mask.tokens(), 1, 0);
+  pairs = this->mask.pairs(whole, whole);
 }
 
 }  // namespace annulus::train

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <annulus/distributed/attention.hpp>
 #include <annulus/plan/plan.hpp>
 #include <annulus/train/config.hpp>
 
@@ -12,8 +13,8 @@
 
 namespace annulus::train {
 
-/// What the attention of a run computes, and by which plans. The mask may follow the documents of each
-/// sequence.
+/// What the attention of a run computes, and by which plans: one for all sequences of a pass
+/// (train.sequences_per_pass), or one for each of them where the mask follows the documents of the data.
 class SequencePlans {
  public:
   /// Schedule or layout stands as auto in the configuration, and the mask follows the documents of the data.
@@ -23,34 +24,44 @@ class SequencePlans {
   /// every rank alike, from the same numbers.
   SequencePlans(const Topology& topology, int rank, const Config& config, const AttentionInputs& inputs);
 
+  /// Sequences of a pass.
+  int sequences() const { return sequences_; }
   /// This rank's rows of every sequence.
   PositionMap rows() const { return problem_.shard(rank_); }
 
-  /// The next sequence's documents start at these positions. True when the plans change with them.
-  bool follow(std::span<const std::int64_t> document_starts);
+  /// In the next pass the documents of sequence `sequence` (from 0) start at these positions. True when the
+  /// plans change with them.
+  bool follow(int sequence, std::span<const std::int64_t> document_starts);
 
-  plan::Plan make(plan::Pass pass) const;
+  /// What distributed::Attention takes.
+  std::vector<distributed::Plans> make() const;
 
+  /// Where each sequence has a mask of its own: that of the first.
   const plan::Problem& problem() const { return problem_; }
   const std::string& schedule() const { return schedule_; }
   const Layout& layout() const { return problem_.layout; }
   /// Schedule or layout stood as auto in the configuration.
   bool chosen() const { return chosen_; }
 
-  /// Unmasked (query, key) pairs of one head of the sequence, over all ranks.
-  std::int64_t pairs() const { return pairs_; }
+  /// Unmasked (query, key) pairs of one head, over all sequences of the pass and all ranks.
+  std::int64_t pairs() const;
 
  private:
+  // What a sequence may have of its own.
+  struct Masked {
+    Masked(Mask mask, std::span<const std::int64_t> document_starts);
+    Mask mask;
+    std::vector<std::int64_t> document_starts;
+    std::int64_t pairs;  // unmasked (query, key) of one head
+  };
   void choose(const Config& config, const simulate::Cluster& cluster);
-  void set_mask(Mask mask);
 
-  int rank_;
+  int rank_, sequences_;
   std::string schedule_;
   bool follows_documents_, chosen_;
-  std::vector<std::int64_t> starts_;  // of the sequence whose mask is set
   plan::Problem problem_;
   MakePlan make_plan_;
-  std::int64_t pairs_ = 0;
+  std::vector<Masked> masks_;  // of all sequences, or of each
 };
 
 }  // namespace annulus::train

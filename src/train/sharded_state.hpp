@@ -14,6 +14,7 @@
 #include <annulus/sharding/sharded_parameters.hpp>
 
 #include "train/groups.hpp"
+#include "train/master_buffers.hpp"
 #include "train/model_state.hpp"
 #include "train/shard_service.hpp"
 #include "train/tensor_hashes.hpp"
@@ -30,17 +31,20 @@ class ShardedState final : public ModelState<Exec, T> {
 
   /// `map` outlives this.
   ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map, sharding::Stage stage,
-               const optim::AdamWOptions& options)
+               const optim::MasterOptions& options, comm::Sums sums)
       : groups_(std::move(groups)),
         map_(map),
         stage_(stage),
         shards_(exec, groups_.ranks(), map,
                 {.stage = stage,
-                 .adamw = options,
+                 .masters = options,
                  .channel = WorldChannels::sharding,
+                 .sums = sums,
                  .replicas = groups_.replicas.get()}) {
     if (holds_weights()) weight_hashes_.emplace(exec, map.all().size(), weight_pieces());
-    if (groups_.groups() > 1) shard_hashes_.emplace(exec, map.all().size(), shard_pieces());
+    if (groups_.groups() > 1) {
+      shard_hashes_.emplace(exec, options.offload, map.all().size(), shard_pieces());
+    }
   }
 
   std::string description() const override {
@@ -49,23 +53,22 @@ class ShardedState final : public ModelState<Exec, T> {
     if (holds_weights()) compared.emplace_back("the weights, which all ranks hold,");
     if (groups > 1) compared.emplace_back("the groups' copies");
     return fmt::format(
-        "parallel.zero = {}: the optimizer's state{} in shards over {}; {}", static_cast<int>(stage_),
-        stage_ == sharding::Stage::optimizer   ? " lies"
-        : stage_ == sharding::Stage::gradients ? " and gradients lie"
-                                               : ", gradients and parameters lie",
-        groups > 1 ? fmt::format("the {} ranks of each of {} groups", groups_.ranks().size(), groups)
-                   : fmt::format("{} ranks", groups_.ranks().size()),
-        compared.empty() ? "no two ranks hold the same, so there is nothing to compare"
-                         : fmt::format("{} are compared at times", fmt::join(compared, " and ")));
+               "parallel.zero = {}: the optimizer's state{} in shards over {}; {}", static_cast<int>(stage_),
+               stage_ == sharding::Stage::optimizer   ? " lies"
+               : stage_ == sharding::Stage::gradients ? " and gradients lie"
+                                                      : ", gradients and parameters lie",
+               groups > 1 ? fmt::format("the {} ranks of each of {} groups", groups_.ranks().size(), groups)
+                          : fmt::format("{} ranks", groups_.ranks().size()),
+               compared.empty() ? "no two ranks hold the same, so there is nothing to compare"
+                                : fmt::format("{} are compared at times", fmt::join(compared, " and "))) +
+           (shards_.master_shard().offloaded() ? "; " + offload_text(shards_.master_shard()) : "");
   }
 
   void initialize(const Exec& exec, std::uint64_t seed) override { shards_.initialize(exec, seed); }
 
   void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) override {
     if (groups_.group() != 0) return;  // restored hands on what the first group gets
-    const Buffers mine{{exec, shards_.master_shard()},
-                       {exec, shards_.first_moment_shard()},
-                       {exec, shards_.second_moment_shard()}};
+    const Buffers mine = buffers_of(exec, shards_.master_shard());
     ShardService(groups_.ranks(), shards_.partition(), mine, WorldChannels::shards).run(work);
   }
   void restored(const Exec& exec, std::int64_t steps) override { shards_.restored(exec, steps); }
@@ -87,11 +90,11 @@ class ShardedState final : public ModelState<Exec, T> {
 
   void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) override {
     if (groups_.group() != 0) return;
-    const auto& shard = which == Tensors::master_weights ? shards_.master_shard() : shards_.gradient_shard();
     auto tensor = map_.all().begin();
     for (int unit = 0; unit < shards_.partition().units(); ++unit) {
       const model::ParameterUnit& of = map_.unit(unit);
-      const auto whole = shards_.gather_at_root(exec, unit, shard);
+      const auto whole = which == Tensors::master_weights ? shards_.masters_at_root(exec, unit)
+                                                          : shards_.gradients_at_root(exec, unit);
       for (; tensor != map_.all().end() && tensor->offset < of.end; ++tensor)
         if (whole.allocated()) use(*tensor, (*whole).data() + (tensor->offset - of.begin));
     }
@@ -103,16 +106,14 @@ class ShardedState final : public ModelState<Exec, T> {
       copies.push_back({.hashes = weight_hashes_->template of<T>(exec, {shards_.whole_weights(exec)})});
     if (shard_hashes_)
       copies.push_back(
-          {.hashes = shard_hashes_->template of<float>(
-               exec, {shards_.master_shard(), shards_.first_moment_shard(), shards_.second_moment_shard()}),
-           .place = groups_.ranks().rank()});
+          {.hashes = shard_hashes_->of(exec, shards_.master_shard()), .place = groups_.ranks().rank()});
     return copies;
   }
   Buffers held_buffers(const Exec& exec) override {
-    Array1<float, Exec> weights = shards_.master_shard();
+    Buffers held = buffers_of(exec, shards_.master_shard());
     if constexpr (std::is_same_v<T, float>)
-      if (holds_weights()) weights = shards_.whole_weights(exec);
-    return {{exec, weights}, {exec, shards_.first_moment_shard()}, {exec, shards_.second_moment_shard()}};
+      if (holds_weights()) held.parameters = {exec, shards_.whole_weights(exec)};
+    return held;
   }
 
  private:
@@ -151,7 +152,7 @@ class ShardedState final : public ModelState<Exec, T> {
   sharding::Stage stage_;
   sharding::ShardedParameters<Exec, T> shards_;
   std::optional<TensorHashes<Exec>> weight_hashes_;  // of the weights that this rank holds whole
-  std::optional<TensorHashes<Exec>> shard_hashes_;   // of its shards, where other groups hold them too
+  std::optional<MasterHashes<Exec>> shard_hashes_;   // of its shards, where other groups hold them too
 };
 
 }  // namespace annulus::train

@@ -17,6 +17,7 @@
 #include "train/groups.hpp"
 #include "train/hooks.hpp"
 #include "train/learner.hpp"
+#include "train/memory_needs.hpp"
 #include "train/replicas.hpp"
 #include "train/report.hpp"
 #include "train/run_data.hpp"
@@ -86,6 +87,7 @@ class Run {
 
  private:
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) const {
+    require_memory(world_, groups_.context->size(), config_, hooks_);
     inputs.documents = typical_documents(*dataset_, config_);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
     return train::make_learner(world_, *groups_.context, config_, inputs);
@@ -166,11 +168,11 @@ class Run {
     options.start = progress_.stream;
     loader_.emplace(dataset_, options);
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
-    // What the loader may have read ahead and what a step holds, an id and a target a row.
-    data_charge_ =
-        annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
-                                      (options.prefetch + config_.train.micro_batches) * options.rows.count *
-                                          static_cast<std::int64_t>(2 * sizeof(std::int32_t)));
+    // What the loader may have read ahead and what a step and a pass hold, an id and a target a row.
+    data_charge_ = annulus::detail::MemoryCharge(
+        MemoryKind::host, MemoryCategory::data,
+        (options.prefetch + config_.train.micro_batches + config_.train.sequences_per_pass) *
+            options.rows.count * static_cast<std::int64_t>(2 * sizeof(std::int32_t)));
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
@@ -278,6 +280,10 @@ class Run {
         m.vocabulary);
     spdlog::info("{} tokens in {} shards give {} sequences of {}", dataset_->tokens(),
                  dataset_->shards().size(), dataset_->sequences(), dataset_->sequence_tokens());
+    spdlog::info(
+        "an optimizer step reads {} sequences, {} tokens: {} of each data-parallel group, {} at a time",
+        global_batch_size(), tokens_per_step(), config_.train.micro_batches,
+        config_.train.sequences_per_pass);
     spdlog::info("each rank computes on {}", learner_->description());
     if (const std::string warning = learner_->warning(); !warning.empty())
       spdlog::warn("{} (attention.kernel = 'tensor_cores' makes an error of this)", warning);
@@ -322,6 +328,7 @@ Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resu
 Outcome train(comm::Communicator& world, Config config, const ResumePolicy& resume, const DumpRequest& dump,
               const Hooks& hooks) {
   agree_to_start(world, config, dump, hooks);
+  check_offload(config, hooks);
   AttentionInputs inputs = agree_on_inputs(world, config);
   return Run(world, std::move(config), std::move(inputs), resume, dump, hooks).run();
 }

@@ -14,7 +14,8 @@ BENCH, MPIRUN = sys.argv[1], sys.argv[2:]
 SMALL = ["--tokens", 70, "--hidden", 48, "--ffn", 40, "--heads", 4, "--kv-heads", 2, "--head-dim", 16, "--seconds", 0.001,
          "--repetitions", 2]
 NAMES = ["embed", "embed_backward", "rms_norm", "rms_norm_recompute", "rms_norm_backward", "swiglu", "swiglu_backward",
-         "split_qkv_rope", "split_qkv_rope_backward", "join_heads", "split_heads", "adamw", "gradient_norm"]
+         "split_qkv_rope", "split_qkv_rope_backward", "join_heads", "split_heads", "adamw",
+         "offloaded_adamw", "gradient_norm"]
 
 
 def run(arguments, ranks=0):

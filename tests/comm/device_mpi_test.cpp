@@ -16,6 +16,7 @@ class DeviceMemoryMpi : public testing::TestWithParam<suite::Case> {
 
 TEST_P(DeviceMemoryMpi, OverMpi) {
   GetParam().run(*mpi_.world());
+  if (mpi_.size() == 4) GetParam().run(*mpi_.world(2));
 }
 
 TEST_P(DeviceMemoryMpi, OverNccl) {
@@ -24,6 +25,7 @@ TEST_P(DeviceMemoryMpi, OverNccl) {
   const auto comm = make_nccl(mpi_.world());
   EXPECT_THAT(comm->description(), testing::StartsWith("nccl 2."));
   GetParam().run(*comm);
+  if (mpi_.size() == 4) GetParam().run(*make_nccl(mpi_.world(2)));  // collectives have two stages
 }
 
 INSTANTIATE_TEST_SUITE_P(Comm, DeviceMemoryMpi, testing::ValuesIn(suite::device_cases()),

@@ -23,11 +23,13 @@ struct Case {
 std::vector<Case> exchange_cases();
 std::vector<Case> request_cases();
 std::vector<Case> collective_cases();
+std::vector<Case> started_cases();  // collectives under way
 std::vector<Case> split_cases();
 
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const auto& part : {exchange_cases(), request_cases(), collective_cases(), split_cases()})
+  for (const auto& part :
+       {exchange_cases(), request_cases(), collective_cases(), started_cases(), split_cases()})
     cases.insert(cases.end(), part.begin(), part.end());
   return cases;
 }

@@ -10,28 +10,6 @@ namespace annulus::comm::suite {
 
 namespace {
 
-template <class T>
-void check_all_reduce(Communicator& comm, std::size_t count, ReduceOp op) {
-  std::vector<T> data(count), wanted(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    data[i] = contribution<T>(comm.rank(), i);
-    wanted[i] = expected<T>(comm.size(), i, op);
-  }
-  comm.all_reduce(host_queue(), data.data(), count, dtype_of<T>, op);
-  EXPECT_TRUE(same_bits(data.data(), wanted.data(), count)) << count << " of " << name_of(dtype_of<T>);
-}
-
-template <class T>
-void check_reduce_scatter(Communicator& comm, std::size_t count, ReduceOp op) {
-  const std::size_t ranks = static_cast<std::size_t>(comm.size()),
-                    first = static_cast<std::size_t>(comm.rank()) * count;
-  std::vector<T> data(count * ranks), got(count), wanted(count);
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = contribution<T>(comm.rank(), i);
-  for (std::size_t i = 0; i < count; ++i) wanted[i] = expected<T>(comm.size(), first + i, op);
-  comm.reduce_scatter(host_queue(), data.data(), got.data(), count, dtype_of<T>, op);
-  EXPECT_TRUE(same_bits(got.data(), wanted.data(), count)) << count << " of " << name_of(dtype_of<T>);
-}
-
 /// The counts take every way: none, fewer than ranks, gathered whole, one round, uneven blocks.
 template <class T>
 void reductions_of(Communicator& comm) {

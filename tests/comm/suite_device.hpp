@@ -120,6 +120,34 @@ inline void collectives_between_kernels(Communicator& comm) {
   EXPECT_EQ(on_the_host(exec, one), counting(count, ranks * count * rank, ranks));
 }
 
+/// Gathers and sums under way on one channel while kernels work on other memory; nobody fences.
+inline void started_between_kernels(Communicator& comm) {
+  constexpr std::int64_t count = 50000, rounds = 10;
+  const std::int64_t ranks = comm.size(), rank = comm.rank();
+  const TestExec exec = test::rank_instance();
+  const Numbers one = numbers(count), all = numbers(count * ranks), values = numbers(count * ranks),
+                sum = numbers(count), total = numbers(count), gathered = numbers(count * ranks);
+  Kokkos::deep_copy(exec, total, 0);
+  Kokkos::deep_copy(exec, gathered, 0);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    fill(exec, one, 1000 * round + count * rank);
+    fill(exec, values, round);
+    Request gather = comm.start_all_gather(exec, one, all, 0);
+    Request reduction = comm.start_reduce_scatter(exec, values, sum, 0);
+    comm.progress();
+    add(exec, gathered, values);  // what is sent may be read
+    reduction.wait();
+    add(exec, total, sum);
+    gather.wait();
+    add(exec, gathered, all);
+  }
+  // Each round adds i + round of every rank; and to the gathered numbers 1000 · round + i beside the values.
+  EXPECT_EQ(on_the_host(exec, total),
+            counting(count, ranks * (rounds * count * rank + rounds * (rounds - 1) / 2), ranks * rounds));
+  EXPECT_EQ(on_the_host(exec, gathered),
+            counting(count * ranks, 1001 * rounds * (rounds - 1) / 2, 2 * rounds));
+}
+
 template <class T>
 void device_reductions_of(Communicator& comm, std::size_t count, ReduceOp op) {
   using Values = Array1<T, TestExec>;
@@ -175,6 +203,7 @@ inline std::vector<Case> device_cases() {
   return {{"RingsBetweenKernels", rings_between_kernels},
           {"GroupsWithItself", groups_with_itself},
           {"CollectivesBetweenKernels", collectives_between_kernels},
+          {"StartedBetweenKernels", started_between_kernels},
           {"ReductionsInRankOrder", reductions_in_rank_order},
           {"Halves", halves}};
 }

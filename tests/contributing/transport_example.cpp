@@ -34,8 +34,8 @@ class CountingCommunicator final : public Communicator {
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
     inner_.broadcast(queue, data, bytes, root);
   }
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) override {
-    inner_.all_reduce(queue, data, count, type, op);
+  void all_reduce(const Queue& queue, void* data, const Reduction& elements) override {
+    inner_.all_reduce(queue, data, elements);
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     inner_.all_gather(queue, send, receive, bytes);
@@ -48,6 +48,14 @@ class CountingCommunicator final : public Communicator {
     inner_.all_to_all(queue, send, receive, bytes);
   }
   void barrier() override { inner_.barrier(); }
+  Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
+                           int channel) override {
+    return inner_.start_all_gather(queue, send, receive, bytes, channel);
+  }
+  Request start_reduce_scatter(const Queue& queue, const void* send, void* receive, const Reduction& blocks,
+                               int channel) override {
+    return inner_.start_reduce_scatter(queue, send, receive, blocks, channel);
+  }
   void progress() override { inner_.progress(); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
   void abort(const std::string& message) override { inner_.abort(message); }

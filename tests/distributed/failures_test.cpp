@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,7 @@
 namespace annulus::test {
 namespace {
 
+using distributed::Plans;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -30,9 +32,6 @@ plan::Problem problem_for(const comm::Communicator& communicator) {
   return make_sample("causal", {.tokens = 61})->problem(communicator.topology(), Layout::parse("zigzag"));
 }
 
-struct Plans {
-  plan::Plan forward, backward;
-};
 Plans plans_for(const plan::Problem& problem) {
   return {plan::make_burst(problem, plan::Pass::forward), plan::make_burst(problem, plan::Pass::backward)};
 }
@@ -106,6 +105,55 @@ TEST(DistributedFailures, PassesThatDoNotBelongTogether) {
                 plans.backward = plan::make_burst(other, plan::Pass::backward);
               }),
               Each(HasSubstr("different problems")));
+}
+
+/// The same of the plans of a batch of two sequences.
+template <class Change>
+std::vector<std::string> batch_messages(const Change& change) {
+  std::vector<std::string> texts(ranks);
+  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+    std::vector<Plans> plans(2, plans_for(problem_for(communicator)));
+    change(communicator.rank(), plans);
+    texts[static_cast<std::size_t>(communicator.rank())] =
+        error_text([&] { distributed::Attention<HostExec, float>(HostExec(), communicator, plans); });
+  });
+  return texts;
+}
+
+TEST(DistributedFailures, PlansOfABatchThatDifferInMoreThanTheirMasks) {
+  const auto with = [](const std::function<void(plan::Problem&)>& change) {
+    return batch_messages([&](int, std::vector<Plans>& plans) {
+      plan::Problem other = plans[1].forward.problem;
+      change(other);
+      plans[1] = plans_for(other);
+    });
+  };
+  EXPECT_THAT(with([](plan::Problem& p) { p.mask = Mask::parse("documents:0,9", 61); }),
+              Each(std::string("no error")));
+  EXPECT_THAT(with([](plan::Problem& p) { p.batch = 2; }),
+              Each(AllOf(HasSubstr("the batch of pair 1 is 2"), HasSubstr("Problem::batch = 1"))));
+  EXPECT_THAT(with([](plan::Problem& p) { p.mask = Mask::parse("causal", 60); }),
+              Each(HasSubstr("sequence 0 has 61 tokens and sequence 1 has 60")));
+  EXPECT_THAT(with([](plan::Problem& p) { p.layout = Layout::parse("striped"); }),
+              Each(HasSubstr(
+                  "more than their masks: the layout is zigzag for sequence 0 and striped for sequence 1")));
+}
+
+TEST(DistributedFailures, RanksThatDisagreeAboutTheSequencesOfABatch) {
+  EXPECT_THAT(batch_messages([](int rank, std::vector<Plans>& plans) {
+                if (rank != 1) return;
+                plan::Problem other = plans[1].forward.problem;
+                other.mask = Mask::parse("causal+window:7,0", 61);
+                plans[1] = plans_for(other);
+              }),
+              Each(AllOf(HasSubstr("ranks disagree about the mask of sequence 1 of the batch"),
+                         HasSubstr("on rank 1"))));
+  EXPECT_THAT(batch_messages([](int rank, std::vector<Plans>& plans) {
+                if (rank == 1) plans.pop_back();
+              }),
+              Each(HasSubstr("ranks disagree about the plan of the forward pass")));
+  EXPECT_THAT(batch_messages([](int, std::vector<Plans>& plans) { plans.clear(); }),
+              Each(HasSubstr("no plans")));
 }
 
 TEST(DistributedFailures, StorageOtherThanThePlans) {

@@ -93,6 +93,14 @@ TEST(MpiStall, RankThatIsMissingInACollective) {
   EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1"));
 }
 
+TEST(MpiStall, RankThatIsMissingInAGatherOfALayer) {
+  const Outcome outcome = run_job("gather", timeout_ms);
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_LT(outcome.seconds, soon);
+  EXPECT_THAT(outcome.output,
+              ContainsRegex("the all-gather of the weights of layer 3: has waited .* bytes from rank 1"));
+}
+
 TEST(MpiStall, AScopeMaySetALongerTimeout) {
   const Outcome outcome = run_job("patience", timeout_ms);
   EXPECT_EQ(outcome.status, 0);

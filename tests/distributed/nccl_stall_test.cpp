@@ -73,6 +73,14 @@ TEST_F(NcclStall, RankThatIsMissingInACollective) {
   EXPECT_THAT(outcome.output, HasSubstr("no answer within 3 s from rank 1"));
 }
 
+// The host waits elsewhere: what the stream waits for has the name under which it was started.
+TEST_F(NcclStall, RankThatIsMissingInAGatherOfALayer) {
+  const Outcome outcome = run("gather", patient_ms);
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_LT(outcome.seconds, soon);
+  EXPECT_THAT(outcome.output, ContainsRegex("the all-gather of the weights of layer 3.* has waited "));
+}
+
 TEST_F(NcclStall, RankThatFailsSpeaks) {
   const Outcome outcome = run("fail", never_reached_ms);
   EXPECT_EQ(outcome.status, 1);

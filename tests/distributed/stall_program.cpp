@@ -82,6 +82,26 @@ void run(comm::Communicator& communicator, const std::string& how, std::chrono::
     communicator.all_reduce(exec, gradients);
     exec.fence("annulus::test: the gradients are added up");
   }
+  if (how == "gather") {  // under way while the rank goes on, as those of sharding
+    if (communicator.rank() == 1) get_lost("stop");
+    const Exec exec;
+    const Array1<float, Exec> one("one", 1 << 16),
+        all("all", static_cast<std::size_t>(communicator.size()) << 16);
+    const auto scope = [&] {
+      return comm::Watchdog::ActivityScope(communicator.watchdog(),
+                                           "the all-gather of the weights of layer 3");
+    };
+    comm::Request request;
+    {
+      const auto starts = scope();
+      request = communicator.start_all_gather(exec, one, all, 1);
+    }
+    {
+      const auto waits = scope();
+      request.wait();
+    }
+    exec.fence("annulus::test: the weights are there");
+  }
   if (how == "patience") {  // rank 0 may take its time
     const comm::Watchdog::ActivityScope activity(communicator.watchdog(), "rank 0 writes a file", 1min);
     if (communicator.rank() == 0) std::this_thread::sleep_for(timeout + 1500ms);

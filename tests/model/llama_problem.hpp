@@ -20,6 +20,7 @@ struct LlamaProblem {
   Mask mask;
   std::vector<std::int32_t> tokens, targets;  // of the whole sequence
   Array1<float, HostExec> parameters;
+  model::Recompute recompute = model::Recompute::none;
 
   LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1)
       : mask(Mask::parse(mask_text, length)) {
@@ -62,10 +63,15 @@ struct LlamaProblem {
     std::vector<float> gradients;  // sum over all ranks
   };
 
+  /// Of which sequences a pass is: number n has all ids of this problem's, raised by n.
+  struct Sequences {
+    int first = 0, count = 1;
+  };
+
   /// Loss and gradients of grad_scale · Σ cross-entropy, computed on TestExec in T; the same on every rank.
   template <class T = float>
   Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
-             float grad_scale = 1.0f) const {
+             float grad_scale = 1.0f, const Sequences& sequences = {}) const {
     using Exec = TestExec;
     const Exec exec = rank_instance();
     plan::Problem problem;
@@ -75,20 +81,26 @@ struct LlamaProblem {
     problem.heads = config.heads;
     problem.kv_heads = config.kv_heads;
     problem.head_dim = config.head_dim;
+    problem.batch = sequences.count;
     problem.activation = dtype_of<T>;
     distributed::Attention<Exec, T> attention(exec, communicator,
                                               plan::make_plan(schedule, problem, plan::Pass::forward),
                                               plan::make_plan(schedule, problem, plan::Pass::backward));
     const PositionMap rows = problem.shard(communicator.rank());
     std::vector<std::int32_t> my_tokens, my_targets;
-    for (std::int64_t i = 0; i < rows.count; ++i) {
-      my_tokens.push_back(tokens[static_cast<std::size_t>(rows(i))]);
-      my_targets.push_back(targets[static_cast<std::size_t>(rows(i))]);
+    for (int n = sequences.first; n < sequences.first + sequences.count; ++n) {
+      const auto raised = [&](std::int32_t id) {
+        return n > 0 && id >= 0 ? (id + n) % static_cast<std::int32_t>(config.vocabulary) : id;
+      };
+      for (std::int64_t i = 0; i < rows.count; ++i) {
+        my_tokens.push_back(raised(tokens[static_cast<std::size_t>(rows(i))]));
+        my_targets.push_back(raised(targets[static_cast<std::size_t>(rows(i))]));
+      }
     }
     const Array1<float, Exec> master("master", parameters.extent(0));
     Kokkos::deep_copy(exec, master, parameters);
     const Array1<T, Exec> weights = in_type<T>(exec, master);
-    model::Llama<Exec, T> llama(exec, config, rows);
+    model::Llama<Exec, T> llama(exec, config, rows, {.sequences = sequences.count, .recompute = recompute});
     const Array1<float, Exec> gradients("gradients", parameters.extent(0));
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};

@@ -17,11 +17,11 @@ using test::LlamaProblem;
 
 template <class T = float>
 LlamaProblem::Result on_ranks(const LlamaProblem& problem, int ranks, const std::string& layout,
-                              const std::string& schedule) {
+                              const std::string& schedule, const LlamaProblem::Sequences& sequences = {}) {
   LlamaProblem::Result result;
   std::mutex mutex;
   comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-    auto mine = problem.run<T>(communicator, layout, schedule);
+    auto mine = problem.run<T>(communicator, layout, schedule, 1.0f, sequences);
     const std::scoped_lock lock(mutex);
     if (communicator.rank() == 0) result = std::move(mine);
   });
@@ -147,8 +147,67 @@ TEST(LlamaBfloat16, RunsAreBitwiseRepeatable) {
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
+// The sequences of a pass give the sums of what they give one by one.
+template <class T>
+void expect_sums_over_sequences(int ranks, const LlamaProblem& problem, const char* schedule, double limit) {
+  constexpr int sequences = 3;
+  const auto together = on_ranks<T>(problem, ranks, "zigzag", schedule, {0, sequences});
+  LlamaProblem::Result sum;
+  for (int n = 0; n < sequences; ++n) {
+    const auto one = on_ranks<T>(problem, ranks, "zigzag", schedule, {n, 1});
+    sum.loss += one.loss;
+    sum.valid += one.valid;
+    sum.gradients.resize(one.gradients.size());
+    for (std::size_t i = 0; i < one.gradients.size(); ++i) sum.gradients[i] += one.gradients[i];
+  }
+  EXPECT_EQ(together.valid, sum.valid);
+  EXPECT_NEAR(together.loss, sum.loss, 1e-6 * sum.loss);
+  EXPECT_LT(test::relative_error(together.gradients, sum.gradients), limit) << schedule << " on " << ranks;
+}
+
+TEST(Llama, SequencesOfAPassGiveTheSumsOfEach) {
+  for (const char* mask : {"causal", "window:6,0"})
+    for (const bool tied : {false, true})
+      for (const auto& [ranks, schedule] : {std::pair{1, "ring"}, {2, "ring"}, {2, "ulysses"}, {4, "burst"}})
+        expect_sums_over_sequences<float>(ranks, LlamaProblem(29, mask, tied, 2), schedule, 2e-6);
+}
+
+// On the host a sequence's activations have the same bits with others beside it: sums of gradients alone
+// differ. On a device products of another size may be summed in another order.
+TEST(LlamaBfloat16, SequencesOfAPassGiveTheSumsOfEach) {
+  const double limit = test::on_host ? 2e-6 : bfloat16_error;
+  for (const int ranks : {1, 2})
+    expect_sums_over_sequences<bfloat16>(ranks, LlamaProblem(29, "causal", false, 2), "ring", limit);
+}
+
+template <class T>
+void expect_same_bits_with_recompute(LlamaProblem problem, int ranks, const char* layout,
+                                     const char* schedule) {
+  const auto kept = on_ranks<T>(problem, ranks, layout, schedule, {0, 2});
+  for (const model::Recompute recompute : {model::Recompute::full, model::Recompute::selective}) {
+    problem.recompute = recompute;
+    const auto result = on_ranks<T>(problem, ranks, layout, schedule, {0, 2});
+    EXPECT_EQ(result.loss, kept.loss) << name_of(recompute) << " " << schedule << " on " << ranks;
+    EXPECT_EQ(result.gradients, kept.gradients) << name_of(recompute) << " " << schedule << " on " << ranks;
+  }
+}
+
+TEST(Llama, RecomputeGivesTheSameBits) {
+  for (const auto& [ranks, layout, schedule, mask] : {std::tuple{1, "contiguous", "ring", "causal"},
+                                                      {2, "zigzag", "burst", "documents:0,7,8,20"},
+                                                      {2, "striped", "ulysses", "window:6,0"},
+                                                      {3, "contiguous", "all-gather", "causal"}})
+    expect_same_bits_with_recompute<float>(LlamaProblem(29, mask, false, 2), ranks, layout, schedule);
+}
+
+TEST(LlamaBfloat16, RecomputeGivesTheSameBits) {
+  for (const int ranks : {1, 3})
+    expect_same_bits_with_recompute<bfloat16>(LlamaProblem(29, "causal", true), ranks, "zigzag", "ring");
+}
+
 TEST(Llama, WorksWithMoreRanksThanTokens) {
   const LlamaProblem problem(3, "causal", false, 1);
+  expect_sums_over_sequences<float>(5, problem, "burst", 2e-6);
   const auto one = on_ranks(problem, 1, "contiguous", "ring");
   const auto many = on_ranks(problem, 5, "zigzag", "burst");
   EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);

@@ -166,27 +166,28 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
   using T = TypeParam;
   const Exec exec;
   const std::int64_t length = 3'000'017;  // positions whose angles float could not tell apart
-  for (const int head_dim : {16, 24, 128}) {
-    SCOPED_TRACE(head_dim);
-    const int heads = 6, kv_heads = 2, rows = 12, half = head_dim / 2;
+  for (const auto& [head_dim, batch] : {std::pair{16, 1}, {24, 3}, {128, 2}}) {
+    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch);
+    const int heads = 6, kv_heads = 2, tokens = 12, rows = batch * tokens, half = head_dim / 2;
     const PositionMap shard = Layout::parse("zigzag").shard(length, 4, 1);
-    const PositionMap positions = shard.slice({shard.count - rows, shard.count});
-    const Array2<float, Exec> cosine("cosine", rows, half), sine("sine", rows, half);
+    const PositionMap positions = shard.slice({shard.count - tokens, shard.count});
+    const Array2<float, Exec> cosine("cosine", tokens, half), sine("sine", tokens, half);
     rope_table<Exec>(exec, positions, 10000.0f, cosine, sine);
     const auto qkv = random2<T>(10, rows, (heads + 2 * kv_heads) * head_dim);
-    const Array4<T, Exec> q("q", 1, heads, rows, head_dim), k("k", 1, kv_heads, rows, head_dim),
-        v("v", 1, kv_heads, rows, head_dim);
+    const Array4<T, Exec> q("q", batch, heads, tokens, head_dim), k("k", batch, kv_heads, tokens, head_dim),
+        v("v", batch, kv_heads, tokens, head_dim);
     split_qkv_rope<Exec, T>(exec, qkv, {cosine, sine}, {q, k, v});
-    const auto dq = test::random(11, Array4<float, Exec>("dq", 1, heads, rows, head_dim)),
-               dk = test::random(12, Array4<float, Exec>("dk", 1, kv_heads, rows, head_dim)),
-               dv = test::random(13, Array4<float, Exec>("dv", 1, kv_heads, rows, head_dim));
+    const auto dq = test::random(11, Array4<float, Exec>("dq", batch, heads, tokens, head_dim)),
+               dk = test::random(12, Array4<float, Exec>("dk", batch, kv_heads, tokens, head_dim)),
+               dv = test::random(13, Array4<float, Exec>("dv", batch, kv_heads, tokens, head_dim));
     const Array2<T, Exec> d_qkv("d_qkv", rows, qkv.extent(1));
     split_qkv_rope_backward<Exec, T>(exec, {dq, dk, dv}, {cosine, sine}, d_qkv);
     exec.fence();
     const auto in = values_of(qkv), back = values_of(d_qkv);
     const auto hq = values_of(q), hk = values_of(k), hv = values_of(v);
     const auto hdq = values_of(dq), hdk = values_of(dk), hdv = values_of(dv);
-    for (int t = 0; t < rows; ++t) {
+    for (int row = 0; row < rows; ++row) {
+      const int b = row / tokens, t = row % tokens;
       for (int h = 0; h < heads + 2 * kv_heads; ++h) {
         const bool is_q = h < heads, is_v = h >= heads + kv_heads;
         const auto& to = is_q ? hq : is_v ? hv : hk;
@@ -199,12 +200,13 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
           const auto near = [&](double actual, double expected) {
             return std::abs(actual - expected) <= tolerance<T>(expected, 2e-6);
           };
-          ASSERT_TRUE(near(to(0, own, t, i), in(t, first) * c - in(t, second) * s)) << h << ", " << t;
-          ASSERT_TRUE(near(to(0, own, t, half + i), in(t, second) * c + in(t, first) * s)) << h << ", " << t;
+          const double in_first = in(row, first), in_second = in(row, second);
+          ASSERT_TRUE(near(to(b, own, t, i), in_first * c - in_second * s)) << h << ", " << row;
+          ASSERT_TRUE(near(to(b, own, t, half + i), in_second * c + in_first * s)) << h << ", " << row;
           // the transpose
-          const double a = from(0, own, t, i), b = from(0, own, t, half + i);
-          ASSERT_TRUE(near(back(t, first), a * c + b * s)) << h << ", " << t;
-          ASSERT_TRUE(near(back(t, second), b * c - a * s)) << h << ", " << t;
+          const double from_first = from(b, own, t, i), from_second = from(b, own, t, half + i);
+          ASSERT_TRUE(near(back(row, first), from_first * c + from_second * s)) << h << ", " << row;
+          ASSERT_TRUE(near(back(row, second), from_second * c - from_first * s)) << h << ", " << row;
         }
       }
     }
@@ -214,24 +216,25 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
 TYPED_TEST(Ops, HeadsAreJoinedAndSplit) {
   using T = TypeParam;
   const Exec exec;
-  for (const int head_dim : {16, 20}) {
+  for (const auto& [head_dim, batch] : {std::pair{16, 1}, {20, 3}}) {
     SCOPED_TRACE(head_dim);
     const int heads = 3, tokens = 37;
-    const auto joined = random2<T>(14, tokens, heads * head_dim);
-    const Array4<T, Exec> split("split", 1, heads, tokens, head_dim);
-    const auto in = test::random(15, Array4<float, Exec>("in", 1, heads, tokens, head_dim));
-    const Array2<T, Exec> out("out", tokens, heads * head_dim);
+    const auto joined = random2<T>(14, batch * tokens, heads * head_dim);
+    const Array4<T, Exec> split("split", batch, heads, tokens, head_dim);
+    const auto in = test::random(15, Array4<float, Exec>("in", batch, heads, tokens, head_dim));
+    const Array2<T, Exec> out("out", batch * tokens, heads * head_dim);
     split_heads<Exec, T>(exec, joined, split);
     join_heads<Exec, T>(exec, in, out);
     exec.fence();
     const auto hjoined = values_of(joined), hout = values_of(out);
     const auto hsplit = values_of(split);
     const auto hin = values_of(in);
-    for (int t = 0; t < tokens; ++t)
+    for (int row = 0; row < batch * tokens; ++row)
       for (int h = 0; h < heads; ++h)
         for (int i = 0; i < head_dim; ++i) {
-          ASSERT_EQ(float(hsplit(0, h, t, i)), float(hjoined(t, h * head_dim + i)));
-          ASSERT_EQ(float(hout(t, h * head_dim + i)), float(T(hin(0, h, t, i))));
+          const int b = row / tokens, t = row % tokens;
+          ASSERT_EQ(float(hsplit(b, h, t, i)), float(hjoined(row, h * head_dim + i)));
+          ASSERT_EQ(float(hout(row, h * head_dim + i)), float(T(hin(b, h, t, i))));
         }
   }
 }

@@ -10,98 +10,35 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
+#include <annulus/sharding/state_memory.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "sharding/tiny_model.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::sharding {
 namespace {
 
 using test::TestExec;
-
-struct Setting {
-  int ranks = 2, sequences = 1;
-  bool tied = false;
-  std::string schedule = "ring", layout = "zigzag";
-};
-
-model::LlamaConfig config_of(const Setting& run) {
-  model::LlamaConfig config;
-  config.vocabulary = 211;  // units are no multiples of anything
-  config.layers = 3;
-  config.hidden = 72;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.ffn = 136;
-  config.tied = run.tied;
-  return config;
-}
+using tiny::adamw;
+using tiny::bound;
+using tiny::config_of;
+using tiny::on_host;
+using tiny::Setting;
+using tiny::updates;
 
 /// What an optimizer step leaves, of the whole model.
 struct State {
   std::vector<float> masters, first_moment, second_moment;
   double norm = 0;
 };
-
-std::vector<float> on_host(const TestExec& exec, const Array1<const float, TestExec>& values) {
-  std::vector<float> host(values.extent(0));
-  Kokkos::deep_copy(
-      exec, Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(host.data(), host.size()),
-      values);
-  exec.fence("annulus::test: values on the host");
-  return host;
-}
-
-constexpr std::int64_t length = 60;
-const optim::AdamWOptions adamw = {};
-constexpr double bound = 0.5;  // of the norm: clipping has something to do
-
-/// Three optimizer steps of `sequences` sequences each on one rank of `world`: step(attention, llama) makes
-/// one.
-template <class T, class Step>
-void updates(comm::Communicator& world, const TestExec& exec, const Setting& run, const Step& step) {
-  plan::Problem problem;
-  problem.topology = world.topology();
-  problem.layout = Layout::parse(run.layout);
-  problem.mask = Mask::parse("causal", length);
-  const model::LlamaConfig config = config_of(run);
-  problem.heads = config.heads;
-  problem.kv_heads = config.kv_heads;
-  problem.head_dim = config.head_dim;
-  problem.activation = dtype_of<T>;
-  distributed::Attention<TestExec, T> attention(exec, world,
-                                                plan::make_plan(run.schedule, problem, plan::Pass::forward),
-                                                plan::make_plan(run.schedule, problem, plan::Pass::backward));
-  const PositionMap rows = problem.shard(world.rank());
-  model::Llama<TestExec, T> llama(exec, config, rows);
-  std::mt19937 random(3);
-  for (int update = 0; update < 3; ++update) {
-    std::vector<std::vector<std::int32_t>> tokens, targets;
-    for (int s = 0; s < run.sequences; ++s) {
-      std::vector<std::int32_t> all(length + 1), mine, mine_next;
-      for (auto& token : all) token = static_cast<std::int32_t>(random() % 211);
-      for (std::int64_t i = 0; i < rows.count; ++i) {
-        mine.push_back(all[static_cast<std::size_t>(rows(i))]);
-        mine_next.push_back(all[static_cast<std::size_t>(rows(i)) + 1]);
-      }
-      tokens.push_back(mine);
-      targets.push_back(mine_next);
-    }
-    step([&](model::ParameterAccess<TestExec, T>& parameters) {
-      for (std::size_t s = 0; s < tokens.size(); ++s)
-        llama.train(exec, {.tokens = tokens[s], .targets = targets[s]}, 1.0f / (length * run.sequences),
-                    {.attention = attention, .parameters = parameters});
-      llama.take_loss(exec);
-    });
-  }
-}
 
 /// Replicas: all ranks hold everything. The norm has the blocks of units.
 template <class T>
@@ -140,14 +77,17 @@ State replicated(const Setting& run) {
 }
 
 template <class T>
-State sharded(const Setting& run, Stage stage) {
+State sharded(const Setting& run, Stage stage, bool offload = false) {
   const model::ParameterMap map(config_of(run));
   const auto size = static_cast<std::size_t>(map.size());
   State state{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size)};
   comm::run_loopback(Topology::uniform(run.ranks, 2), [&](comm::Communicator& world) {
     const TestExec exec = test::rank_instance();
-    ShardedParameters<TestExec, T> parameters(exec, world, map,
-                                              {.stage = stage, .adamw = adamw, .channel = 40});
+    ShardedParameters<TestExec, T> parameters(
+        exec, world, map,
+        {.stage = stage,
+         .masters = {.adamw = adamw, .offload = offload, .piece = 5000},  // units are of several pieces
+         .channel = 40});
     parameters.initialize(exec, 9);
     optim::GradientClipper<TestExec> clipper(bound);
     updates<T>(world, exec, run, [&](const auto& learn) {
@@ -159,16 +99,19 @@ State sharded(const Setting& run, Stage stage) {
       if (world.rank() == 0) state.norm = clipping.norm;
     });
     const Partition& partition = parameters.partition();
-    const auto collect = [&](const Array1<float, TestExec>& shard, std::vector<float>& whole) {
-      const std::vector<float> mine = on_host(exec, shard);
+    const auto collect = [&](const auto& where, const auto& shard, std::vector<float>& whole) {
+      const std::vector<float> mine = on_host(where, shard);
       for (int unit = 0; unit < partition.units(); ++unit) {
         const model::ParameterUnit part = partition.part(unit, world.rank());
         std::copy_n(mine.begin() + partition.offset_in_shard(unit), part.size(), whole.begin() + part.begin);
       }
     };
-    collect(parameters.master_shard(), state.masters);
-    collect(parameters.first_moment_shard(), state.first_moment);
-    collect(parameters.second_moment_shard(), state.second_moment);
+    parameters.master_shard().visit(
+        exec, [&](const auto& where, const auto& masters, const auto& first, const auto& second) {
+          collect(where, masters, state.masters);
+          collect(where, first, state.first_moment);
+          collect(where, second, state.second_moment);
+        });
   });
   return state;
 }
@@ -182,10 +125,11 @@ double worst_difference(const std::vector<float>& a, const std::vector<float>& b
 class Sharded : public testing::TestWithParam<Stage> {
  protected:
   template <class T>
-  static void expect_same_bits(const Setting& run) {
-    SCOPED_TRACE(fmt::format("{} ranks, {} sequences, {}, {} / {}, {}", run.ranks, run.sequences,
-                             run.tied ? "tied" : "untied", run.schedule, run.layout, name_of(dtype_of<T>)));
-    const State expected = replicated<T>(run), found = sharded<T>(run, GetParam());
+  static void expect_same_bits(const Setting& run, bool offload = false) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} sequences, {}, {} / {}, {}{}", run.ranks, run.sequences,
+                             run.tied ? "tied" : "untied", run.schedule, run.layout, name_of(dtype_of<T>),
+                             offload ? ", offloaded" : ""));
+    const State expected = replicated<T>(run), found = sharded<T>(run, GetParam(), offload);
     EXPECT_EQ(found.norm, expected.norm);
     EXPECT_GT(expected.norm, bound);
     EXPECT_TRUE(found.masters == expected.masters) << worst_difference(found.masters, expected.masters);
@@ -213,6 +157,13 @@ TEST_P(Sharded, TiedHeadsGiveTheBitsOfReplicas) {
   expect_same_bits<bfloat16>({.ranks = 2, .tied = true});
 }
 
+TEST_P(Sharded, OffloadedOptimizersGiveTheBitsOfReplicas) {
+  expect_same_bits<float>({.ranks = 1}, true);
+  expect_same_bits<float>({.ranks = 3, .tied = true}, true);
+  expect_same_bits<bfloat16>({.ranks = 2}, true);
+  expect_same_bits<bfloat16>({.ranks = 4, .schedule = "burst"}, true);
+}
+
 TEST_P(Sharded, SeveralSequencesAgree) {
   const Setting run{.ranks = 2, .sequences = 3};
   if (GetParam() == Stage::optimizer) return expect_same_bits<float>(run);
@@ -231,95 +182,122 @@ TEST_P(Sharded, SeveralSequencesAgree) {
 // A rank that ends while the others wait for its part.
 TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
   const model::ParameterMap map(config_of({}));
-  const auto error_of = [&](const auto& body) {
-    try {
-      comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
-        const TestExec exec = test::rank_instance();
-        ShardedParameters<TestExec, float> parameters(exec, world, map, {.stage = GetParam()});
-        parameters.initialize(exec, 9);
-        parameters.forget_gradients(exec);
-        body(world, exec, parameters);
-      });
-    } catch (const Error& error) {
-      return std::string(error.what());
+  for (const Topology& topology : {Topology::uniform(2, 2), Topology::uniform(4, 2)}) {
+    const auto error_of = [&](const auto& body) {
+      try {
+        comm::run_loopback(topology, [&](comm::Communicator& world) {
+          const TestExec exec = test::rank_instance();
+          ShardedParameters<TestExec, float> parameters(exec, world, map, {.stage = GetParam()});
+          parameters.initialize(exec, 9);
+          parameters.forget_gradients(exec);
+          body(world, exec, parameters);
+        });
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    const int unit = map.layer_unit(1);
+    if (GetParam() == Stage::parameters) {
+      EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
+                    if (world.rank() == 0) parameters.weights(exec, unit, -1);
+                  }),
+                  testing::HasSubstr("the all-gather of the weights of layer 1"));
     }
-    return std::string("no error");
-  };
-  const int unit = map.layer_unit(1);
-  if (GetParam() == Stage::parameters) {
     EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
-                  if (world.rank() == 0) parameters.weights(exec, unit, -1);
+                  if (world.rank() == 1) return;
+                  parameters.gradients(exec, unit);
+                  parameters.finish_gradients(exec, unit);
+                  parameters.reduce_gradients(exec);
                 }),
-                testing::HasSubstr("the all-gather of the weights of layer 1"));
+                testing::HasSubstr("the reduce-scatter of the gradient of"));
+    EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
+                  parameters.gradients(exec, unit);
+                  parameters.finish_gradients(exec, unit);
+                  if (world.rank() == 1) fail("this rank is lost");
+                  parameters.reduce_gradients(exec);
+                }),
+                testing::HasSubstr("this rank is lost"));
   }
-  EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
-                if (world.rank() == 1) return;
-                parameters.gradients(exec, unit);
-                parameters.finish_gradients(exec, unit);
-                parameters.reduce_gradients(exec);
-              }),
-              testing::HasSubstr("the reduce-scatter of the gradient of"));
-  EXPECT_THAT(error_of([&](comm::Communicator& world, const TestExec& exec, auto& parameters) {
-                parameters.gradients(exec, unit);
-                parameters.finish_gradients(exec, unit);
-                if (world.rank() == 1) fail("this rank is lost");
-                parameters.reduce_gradients(exec);
-              }),
-              testing::HasSubstr("this rank is lost"));
 }
 
 #ifndef ANNULUS_TEST_ON_DEVICE
-// As the table at Stage says: what stays, and the most while an optimizer step is made.
+// As docs/memory.md says: what stays, and the most while an optimizer step is made.
 TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
-  const auto bytes = [](MemoryCategory category) {
+  const auto now = [](MemoryCategory category) {
     return memory_use(MemoryKind::host).current[static_cast<int>(category)];
   };
-  for (const int ranks : {1, 2, 3, 4}) {
-    const model::ParameterMap map(config_of({}));
-    comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& world) {
-      const std::int64_t parameters_before = bytes(MemoryCategory::parameters),
-                         gradients_before = bytes(MemoryCategory::gradients),
-                         optimizer_before = bytes(MemoryCategory::optimizer);
-      world.barrier();
-      const TestExec exec = test::rank_instance();
-      ShardedParameters<TestExec, bfloat16> parameters(exec, world, map, {.stage = GetParam()});
-      world.barrier();
-      const Partition& partition = parameters.partition();
-      const std::int64_t shard = partition.shard_size(), whole = partition.padded_size();
-      EXPECT_LT(whole, map.size() + 5 * ranks * optim::NormBlocks<TestExec>::size);
-      if (world.rank() == 0) {
-        EXPECT_EQ(bytes(MemoryCategory::parameters) - parameters_before,
-                  ranks * (4 * shard + (GetParam() < Stage::parameters ? 2 * whole : 0)));
-        EXPECT_EQ(bytes(MemoryCategory::gradients) - gradients_before,
-                  ranks * (4 * shard + (GetParam() < Stage::gradients ? 4 * whole : 0)));
-        EXPECT_GE(bytes(MemoryCategory::optimizer) - optimizer_before, ranks * 8 * shard);
-        EXPECT_LT(bytes(MemoryCategory::optimizer) - optimizer_before, ranks * (8 * shard + 8192));
-        reset_memory_peaks();
-      }
-      world.barrier();
-      parameters.initialize(exec, 9);
-      optim::GradientClipper<TestExec> clipper(bound);
-      updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2}, [&](const auto& learn) {
-        parameters.forget_gradients(exec);
-        learn(parameters);
-        parameters.reduce_gradients(exec);
-        parameters.update(exec, 0.01, parameters.measure(exec, clipper).scale);
+  const auto peak = [](MemoryCategory category) {
+    return memory_use(MemoryKind::host).peak[static_cast<int>(category)];
+  };
+  using enum MemoryCategory;
+  const model::ParameterMap map(config_of({}));
+  for (const int ranks : {1, 2, 3, 4})
+    for (const bool offload : {false, true}) {
+      const StateMemory formula =
+          state_memory(map, {.stage = static_cast<int>(GetParam()), .ranks = ranks, .offload = offload});
+      // The host's memory stands for the device's.
+      const auto stays = [&](MemoryCategory category) {
+        const auto c = static_cast<std::size_t>(category);
+        return ranks * (formula.device[c] + formula.host[c]);
+      };
+      const auto passes = [&](MemoryCategory category) {
+        return ranks * formula.passing[static_cast<std::size_t>(category)];
+      };
+      comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& world) {
+        const std::int64_t parameters_before = now(parameters), gradients_before = now(gradients),
+                           optimizer_before = now(optimizer), workspace_before = now(workspace);
+        world.barrier();
+        const TestExec exec = test::rank_instance();
+        ShardedParameters<TestExec, bfloat16> shards(exec, world, map,
+                                                     {.stage = GetParam(), .masters = {.offload = offload}});
+        world.barrier();
+        EXPECT_LT(shards.partition().padded_size(),
+                  map.size() + 5 * ranks * optim::NormBlocks<TestExec>::size);
+        if (world.rank() == 0) {
+          constexpr std::int64_t lists = 8192;  // by which the optimizer and the norm work
+          EXPECT_EQ(now(parameters) - parameters_before, stays(parameters));
+          EXPECT_EQ(now(gradients) - gradients_before, stays(gradients));
+          EXPECT_GE(now(optimizer) - optimizer_before, stays(optimizer));
+          EXPECT_LT(now(optimizer) - optimizer_before, stays(optimizer) + ranks * lists);
+          EXPECT_GE(now(workspace) - workspace_before, stays(workspace));
+          EXPECT_LT(now(workspace) - workspace_before, stays(workspace) + ranks * lists);
+          reset_memory_peaks();
+        }
+        world.barrier();
+        shards.initialize(exec, 9);
+        optim::GradientClipper<TestExec> clipper(bound);
+        updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2}, [&](const auto& learn) {
+          shards.forget_gradients(exec);
+          learn(shards);
+          shards.reduce_gradients(exec);
+          shards.update(exec, 0.01, shards.measure(exec, clipper).scale);
+        });
+        world.barrier();
+        if (world.rank() == 0) {
+          EXPECT_LE(peak(parameters) - parameters_before, stays(parameters) + passes(parameters));
+          EXPECT_LE(peak(gradients) - gradients_before, stays(gradients) + passes(gradients));
+        }
+        world.barrier();
       });
-      world.barrier();
-      if (world.rank() == 0) {
-        const auto peak = [](MemoryCategory category) {
-          return memory_use(MemoryKind::host).peak[static_cast<int>(category)];
-        };
-        std::int64_t unit = 0;  // the largest
-        for (int i = 0; i < partition.units(); ++i) unit = std::max(unit, partition.padded_size(i));
-        EXPECT_LE(peak(MemoryCategory::parameters) - parameters_before,
-                  ranks * (4 * shard + (GetParam() < Stage::parameters ? 2 * whole : 4 * unit)));
-        EXPECT_LE(peak(MemoryCategory::gradients) - gradients_before,
-                  ranks * (4 * shard + (GetParam() < Stage::gradients ? 4 * whole : 8 * unit)));
-      }
-      world.barrier();
-    });
-  }
+    }
+}
+
+// Whole on every rank: the table of docs/memory.md to the byte.
+TEST(StateMemory, OfWholeBuffers) {
+  const model::ParameterMap map(config_of({}));
+  const std::int64_t n = map.size();
+  const auto device = [&](DType weights, bool offload) {
+    const MemoryBytes bytes = state_memory(map, {.weights = weights, .offload = offload}).device;
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  };
+  EXPECT_EQ(device(DType::bf16, false), 18 * n);
+  EXPECT_EQ(device(DType::f32, false), 16 * n);
+  EXPECT_EQ(device(DType::bf16, true), 6 * n);
+  EXPECT_EQ(device(DType::f32, true), 8 * n);
+  const MemoryBytes host = state_memory(map, {.offload = true}).host;
+  EXPECT_EQ(host[static_cast<std::size_t>(MemoryCategory::parameters)], 4 * n);
+  EXPECT_EQ(host[static_cast<std::size_t>(MemoryCategory::optimizer)], 8 * n);
 }
 #endif
 

@@ -25,8 +25,8 @@ class PassThrough : public comm::Communicator {
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
     inner_.broadcast(queue, data, bytes, root);
   }
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, comm::ReduceOp op) override {
-    inner_.all_reduce(queue, data, count, type, op);
+  void all_reduce(const Queue& queue, void* data, const comm::Reduction& elements) override {
+    inner_.all_reduce(queue, data, elements);
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     inner_.all_gather(queue, send, receive, bytes);
@@ -39,6 +39,14 @@ class PassThrough : public comm::Communicator {
     inner_.all_to_all(queue, send, receive, bytes);
   }
   void barrier() override { inner_.barrier(); }
+  comm::Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
+                                 int channel) override {
+    return inner_.start_all_gather(queue, send, receive, bytes, channel);
+  }
+  comm::Request start_reduce_scatter(const Queue& queue, const void* send, void* receive,
+                                     const comm::Reduction& blocks, int channel) override {
+    return inner_.start_reduce_scatter(queue, send, receive, blocks, channel);
+  }
   int sms_of_exchange() const override { return inner_.sms_of_exchange(); }
   void progress() override { inner_.progress(); }
   std::unique_ptr<comm::Communicator> split(int color, int key) override { return inner_.split(color, key); }

@@ -31,16 +31,17 @@ float value_at(std::int64_t sequence, std::int64_t head, std::int64_t token, std
   return static_cast<float>((sequence * 7 + head * 5 + token * 3 + channel) % 251);
 }
 
-/// This rank's rows of a tensor of `batch` sequences from `first` on.
+/// This rank's rows of a tensor of some sequences.
 template <class T>
-Array4<T, TestExec> make(std::int64_t first, std::int64_t batch, std::int64_t heads, const PositionMap& rows,
+Array4<T, TestExec> make(const trace::SequenceRange& sequences, std::int64_t heads, const PositionMap& rows,
                          std::int64_t channels) {
-  Array4<T, TestExec> tensor("tensor", batch, heads, rows.count, channels);
+  Array4<T, TestExec> tensor("tensor", sequences.count, heads, rows.count, channels);
   const auto host = Kokkos::create_mirror_view(tensor);
-  for (std::int64_t b = 0; b < batch; ++b)
+  for (std::int64_t b = 0; b < sequences.count; ++b)
     for (std::int64_t h = 0; h < heads; ++h)
       for (std::int64_t r = 0; r < rows.count; ++r)
-        for (std::int64_t c = 0; c < channels; ++c) host(b, h, r, c) = T(value_at(first + b, h, rows(r), c));
+        for (std::int64_t c = 0; c < channels; ++c)
+          host(b, h, r, c) = T(value_at(sequences.first + b * sequences.stride, h, rows(r), c));
   Kokkos::deep_copy(tensor, host);
   return tensor;
 }
@@ -63,7 +64,8 @@ void expect_tensor(const io::File& file, const std::string& name, const Extents&
   EXPECT_EQ(wrong, 0u) << name;
 }
 
-/// All shapes and types on `groups` groups of `context` ranks, in two micro-batches of two sequences.
+/// All shapes and types on `groups` groups of `context` ranks, in two passes of two sequences. The groups
+/// take sequences in turns.
 void record_everything(const std::string& path, comm::Communicator& world, int context, const Layout& layout,
                        std::int64_t tokens) {
   const TestExec exec = rank_instance();
@@ -72,13 +74,18 @@ void record_everything(const std::string& path, comm::Communicator& world, int c
   trace::record(
       path, world, {4 * groups, tokens}, [](io::FileWriter& file) { file.set_attribute("step", 3); },
       [&](Recorder& recorder) {
-        for (std::int64_t batch = 0; batch < 2; ++batch) {
-          const std::int64_t first = 2 * (batch * groups + group);
-          recorder.set_rows(first, rows);
-          recorder.rows(exec, "four", make<float>(first, 2, 3, rows, 5));
-          recorder.rows(exec, "half", make<bfloat16>(first, 2, 3, rows, 5));
-          const auto lse = make<float>(first, 2, 3, rows, 1);
+        for (std::int64_t pass = 0; pass < 2; ++pass) {
+          const trace::SequenceRange sequences{
+              .first = 2 * pass * groups + group, .count = 2, .stride = groups};
+          recorder.set_rows(sequences, rows);
+          recorder.rows(exec, "four", make<float>(sequences, 3, rows, 5));
+          recorder.rows(exec, "half", make<bfloat16>(sequences, 3, rows, 5));
+          const auto lse = make<float>(sequences, 3, rows, 1);
           recorder.rows(exec, "three", Array3<float, TestExec>(lse.data(), 2, 3, rows.count));
+          const auto flat = make<float>(sequences, 1, rows, 5);
+          recorder.rows(exec, "two", Array2<float, TestExec>(flat.data(), 2 * rows.count, 5));
+          const auto loss = make<float>(sequences, 1, rows, 1);
+          recorder.rows(exec, "one", Array1<float, TestExec>(loss.data(), 2 * rows.count));
         }
         const Array1<float, TestExec> gain("gain", 6);
         Kokkos::deep_copy(gain, 2.5f);
@@ -102,6 +109,8 @@ TEST(Recorder, ManyRanksInAnyLayoutWriteWhatOneWrites) {
       expect_tensor(file, "four", {sequences, 3, 37, 5}, true);
       expect_tensor(file, "half", {sequences, 3, 37, 5}, true);
       expect_tensor(file, "three", {sequences, 3, 37}, true);
+      expect_tensor(file, "two", {sequences, 37, 5}, false);
+      expect_tensor(file, "one", {sequences, 37}, false);
       EXPECT_THAT(file.read<float>("weights/gain"), ElementsAre(2.5f, 2.5f, 2.5f, 2.5f, 2.5f, 2.5f));
       EXPECT_THAT(file.read<double>("loss"), ElementsAre(1.25));
       EXPECT_EQ(file.string_attribute("format"), "annulus-tensors");
@@ -110,9 +119,9 @@ TEST(Recorder, ManyRanksInAnyLayoutWriteWhatOneWrites) {
       EXPECT_EQ(file.dataset("four").string_attribute("dimensions"), "sequence head token channel");
       EXPECT_EQ(file.dataset("three").string_attribute("dimensions"), "sequence head token");
       std::vector<std::int64_t> orders;
-      for (const char* name : {"four", "half", "three", "weights/gain", "loss"})
+      for (const char* name : {"four", "half", "three", "two", "one", "weights/gain", "loss"})
         orders.push_back(file.dataset(name).integer_attribute("order"));
-      EXPECT_THAT(orders, ElementsAre(0, 1, 2, 3, 4));
+      EXPECT_THAT(orders, ElementsAre(0, 1, 2, 3, 4, 5, 6));
     }
   }
 }
@@ -126,8 +135,8 @@ TEST(Recorder, RowsWithoutHeads) {
     trace::record(
         folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
-          recorder.set_rows(0, rows);
-          const auto two = make<float>(0, 1, 1, rows, 4);
+          recorder.set_rows({}, rows);
+          const auto two = make<float>({}, 1, rows, 4);
           recorder.rows(exec, "two", Array2<const float, TestExec>(two.data(), rows.count, 4));
           Array1<std::int32_t, TestExec> one("one", rows.count);
           const auto host = Kokkos::create_mirror_view(one);
@@ -151,8 +160,8 @@ TEST(Recorder, TensorsBeyondAPieceGoInParts) {
     trace::record(
         folder.file("dump.h5"), world, {1, tokens}, [](io::FileWriter&) {},
         [&](Recorder& recorder) {
-          recorder.set_rows(0, rows);
-          recorder.rows(rank_instance(), "large", make<float>(0, 1, heads, rows, channels));
+          recorder.set_rows({}, rows);
+          recorder.rows(rank_instance(), "large", make<float>({}, heads, rows, channels));
         });
   });
   expect_tensor(io::File::open(folder.file("dump.h5")), "large", {1, 2, 70001, 64}, true);
@@ -171,13 +180,18 @@ TEST(Recorder, WhatFailsLeavesWhatItHadRecorded) {
   };
   const Array2<float, TestExec> tensor("tensor", 8, 3), smaller("smaller", 5, 3);
   EXPECT_THAT(record([&](Recorder& r) { r.rows(exec, "x", tensor); }), HasSubstr("call set_rows first"));
-  EXPECT_THAT(record([&](Recorder& r) { r.set_rows(0, Layout().shard(8, 2, 0)); }),
+  EXPECT_THAT(record([&](Recorder& r) { r.set_rows({}, Layout().shard(8, 2, 0)); }),
               HasSubstr("hold 4 of its 8 rows"));
   EXPECT_THAT(record([&](Recorder& r) {
-                r.set_rows(0, Layout().shard(8, 1, 0));
+                r.set_rows({}, Layout().shard(8, 1, 0));
                 r.rows(exec, "x", smaller);
               }),
               HasSubstr("'x' has 5 rows, this rank computes 8"));
+  EXPECT_THAT(record([&](Recorder& r) {
+                r.set_rows({.count = 2}, Layout().shard(8, 1, 0));
+                r.rows(exec, "x", Array3<float, TestExec>("x", 1, 3, 8));
+              }),
+              HasSubstr("'x' has 1 sequences, this rank computes 2"));
   EXPECT_THAT(record([&](Recorder& r) {
                 r.number("x", 1);
                 r.whole(exec, "x", Array1<float, TestExec>("x", 2));

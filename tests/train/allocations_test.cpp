@@ -83,6 +83,8 @@ TEST(Allocations, NoneInsideASteadyStep) {
       Config config = tiny.config(dtype + std::to_string(ranks));
       config.attention.mask = "causal";  // documents bring new plans
       config.train.dtype = dtype;
+      config.train.micro_batches = 2 * ranks;
+      config.train.sequences_per_pass = ranks;
       const StepAllocations allocations;
       run(ranks, config);
       EXPECT_GE(StepAllocations::steps_seen(), ranks * (warm_up + 2));

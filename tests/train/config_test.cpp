@@ -55,6 +55,8 @@ Config unusual() {
   config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;
   config.parallel.zero = 3;
+  config.parallel.sums = "native";
+  config.memory.recompute = "selective";
   return config;
 }
 
@@ -167,6 +169,8 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
               AllOf(HasSubstr("train.dtype = 'f16'"), HasSubstr("f32 or bf16")));
   EXPECT_THAT(parse_error("[run]\ndevice = 'tpu'\n"),
               AllOf(HasSubstr("run.device = 'tpu'"), HasSubstr("auto, cpu and gpu")));
+  EXPECT_THAT(parse_error("[memory]\nrecompute = 'some'\n"),
+              AllOf(HasSubstr("memory.recompute 'some'"), HasSubstr("none, full and selective")));
   EXPECT_THAT(parse_error("[train]\nbeta2 = 1.0\n"), HasSubstr("train.beta2 = 1"));
   EXPECT_THAT(parse_error("[train]\nepsilon = 0\n"), HasSubstr("train.epsilon = 0"));
   EXPECT_THAT(parse_error("[train]\nclip_norm = 0\n"), HasSubstr("train.clip_norm = 0"));

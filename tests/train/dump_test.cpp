@@ -61,6 +61,33 @@ TEST_F(Dump, IsTheSameFromAnyRanksInAnyLayout) {
   }
 }
 
+TEST_F(Dump, HoldsTheSameSequencesHoweverManyAPassHas) {
+  struct {
+    int ranks, context;
+    const char* mask;
+  } const cases[] = {{1, 1, "causal"}, {4, 2, "documents"}};  // two groups take sequences in turns
+  for (const auto& [ranks, context, mask] : cases) {
+    const auto dump_with = [&](int sequences) {
+      Config config = this->config(fmt::format("{} {}", ranks, sequences), ranks, context, "zigzag");
+      config.data.sequence_length = 300;
+      config.attention.mask = mask;
+      config.train.micro_batches = 4;
+      config.train.sequences_per_pass = sequences;
+      config.train.steps = 2;
+      train(ranks, config, {file(fmt::format("{}.h5", sequences)), 2});
+    };
+    for (const int sequences : {1, 2, 4}) dump_with(sequences);
+    const io::File one = io::File::open(file("1.h5"));
+    for (const int sequences : {2, 4}) {
+      const std::string other = file(fmt::format("{}.h5", sequences));
+      const auto diff = run_shell(fmt::format("'{}' '{}' '{}'", ANNULUS_DIFF_PROGRAM, file("1.h5"), other));
+      EXPECT_EQ(diff.status, 0) << diff.output;
+      for (const char* ids : {"tokens", "targets"})
+        EXPECT_EQ(one.read<std::int32_t>(ids), io::File::open(other).read<std::int32_t>(ids));
+    }
+  }
+}
+
 TEST_F(Dump, HasTheSameBitsUnderEveryStageOfZero) {
   const auto with_zero = [&](int zero) {
     Config config = this->config(fmt::format("zero {}", zero), 4, 4, "zigzag");
@@ -86,6 +113,37 @@ TEST_F(Dump, HasTheSameBitsUnderEveryStageOfZero) {
   const auto diff =
       run_shell(fmt::format("'{}' '{}' '{}'", ANNULUS_DIFF_PROGRAM, file("0.h5"), file("groups.h5")));
   EXPECT_EQ(diff.status, 0) << diff.output;
+}
+
+TEST_F(Dump, HasTheSameBitsWhateverIsComputedAgain) {
+  struct {
+    int ranks, zero;
+    const char *schedule, *layout, *mask, *dtype;
+  } const cases[] = {{2, 3, "burst", "zigzag", "documents", "f32"},
+                     {2, 0, "ulysses", "striped", "causal", "bf16"},
+                     {3, 0, "all-gather", "contiguous", "window:20,0", "f32"}};
+  for (const auto& [ranks, zero, schedule, layout, mask, dtype] : cases) {
+    SCOPED_TRACE(schedule);
+    const auto dump_with = [&](const std::string& recompute) {
+      Config config = this->config(fmt::format("{} {}", schedule, recompute), ranks, ranks, layout);
+      config.attention.schedule = schedule;
+      config.attention.mask = mask;
+      config.train.dtype = dtype;
+      config.train.micro_batches = config.train.sequences_per_pass = 2;
+      config.parallel.zero = zero;
+      config.memory.recompute = recompute;
+      train(ranks, config, {file(fmt::format("{} {}.h5", schedule, recompute)), 2});
+    };
+    for (const char* recompute : {"none", "full", "selective"}) dump_with(recompute);
+    const std::string none = file(fmt::format("{} none.h5", schedule));
+    for (const char* recompute : {"full", "selective"}) {
+      const std::string other = file(fmt::format("{} {}.h5", schedule, recompute));
+      const auto diff =
+          run_shell(fmt::format("'{}' --tolerance 0 '{}' '{}'", ANNULUS_DIFF_PROGRAM, none, other));
+      EXPECT_EQ(diff.status, 0) << diff.output;
+      EXPECT_EQ(io::File::open(other).names(), io::File::open(none).names());
+    }
+  }
 }
 
 TEST_F(Dump, HoldsEveryTensorOfTheUpdate) {

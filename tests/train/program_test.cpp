@@ -372,6 +372,40 @@ TEST_F(Program, ARankThatDiesInAShardedStepEndsAllAndLosesNothing) {
             arrays(checkpoint("whole", static_cast<int>(end))));
 }
 
+// Gathers and sums in two stages over MPI; and sums in MPI's own order, which all ranks see alike.
+TEST_F(Program, NodesChangeNoBitAndNativeSumsAgreeUnderEveryStage) {
+  const auto train = [&](const std::string& name, int zero, const std::string& more) {
+    EXPECT_EQ(run(command(4, name,
+                          fmt::format("--set parallel.zero={} --set model.hidden=96 --set model.ffn=256 "
+                                      "--set train.steps=3 --set train.epsilon=0.001 "
+                                      "--set train.check_replicas=1 {}",
+                                      zero, more))),
+              0)
+        << output();
+    return arrays(checkpoint(name, 3));
+  };
+  const auto whole = train("whole", 0, "");
+  EXPECT_EQ(train("nodes-0", 0, "--set parallel.ranks_per_node=2"), whole);
+  EXPECT_EQ(train("nodes-3", 3, "--set parallel.ranks_per_node=2"), whole);
+  for (const int zero : {0, 1, 2, 3}) {
+    const auto native = train(
+        fmt::format("native-{}", zero), zero,
+        "--set parallel.sums=native" + std::string(zero % 2 == 0 ? "" : " --set parallel.ranks_per_node=2"));
+    double squares = 0, differences = 0;
+    for (const auto& [name, values] : whole) {
+      if (!name.starts_with("parameters/")) continue;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        squares += std::pow(double(values[i]), 2);
+        differences += std::pow(double(values[i]) - native.at(name)[i], 2);
+      }
+    }
+    EXPECT_GT(squares, 0);
+    EXPECT_LT(std::sqrt(differences / squares), 2e-6) << zero;
+  }
+  EXPECT_THAT(failure(command(2, "run", "--set parallel.sums=tree")),
+              HasSubstr("parallel.sums = 'tree' is unknown; known are rank-order and native"));
+}
+
 TEST_F(Program, TwoRunsInOneFolderAreRefused) {
   Job job = start(command(1, "run", long_run));
   ASSERT_TRUE(wait_until([&] { return records("run") > 0; })) << output();

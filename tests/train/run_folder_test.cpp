@@ -4,12 +4,10 @@
 
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/folder_lock.hpp>
-#include <annulus/io/json_lines.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "support/error_text.hpp"
-#include "train/arrays.hpp"
+#include "train/compare_runs.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -18,7 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 using annulus::test::error_text;
 using annulus::train::test::checkpoint_of;
+using annulus::train::test::edit_checkpoint;
+using annulus::train::test::log_of;
 using annulus::train::test::losses;
+using annulus::train::test::metric;
 using annulus::train::test::run;
 using annulus::train::test::TinyRun;
 using testing::AllOf;
@@ -51,28 +52,11 @@ class RunFolderTest : public testing::Test {
     config.train.schedule_steps = config_.train.steps;
     return config;
   }
-  static std::string log_of(const Config& config) {
-    return io::read_text(fs::path(config.run.folder) / "train.log");
-  }
-  // Of each optimizer step.
-  static std::vector<double> learning_rates(const Config& config) {
-    std::vector<double> rates;
-    io::read_json_lines(
-        fs::path(config.run.folder) / "metrics.jsonl",
-        [&](const nlohmann::json& record, std::int64_t) { rates.push_back(record.at("lr")); });
-    return rates;
-  }
   // Puts another configuration into the checkpoint of optimizer step `step`, the run's last.
   void store(std::int64_t step, const std::string& configuration) const {
-    const auto file = checkpoint_of(config_, step);
-    const model::ParameterMap map(config_.model);
-    const annulus::train::test::Arrays arrays(map);
-    const Buffers buffers = arrays;
-    const Checkpoint saved(file);
-    saved.load(map, buffers);
-    Progress progress = saved.progress();
-    progress.config = configuration;
-    save_checkpoint(file, map, progress, buffers);
+    edit_checkpoint(config_, step, [&](const model::ParameterMap&, const Buffers&, Progress& progress) {
+      progress.config = configuration;
+    });
   }
 
   const TinyRun tiny_;
@@ -95,8 +79,7 @@ TEST_F(RunFolderTest, AFinishedRunIsLeftAsItIs) {
   EXPECT_EQ(outcome.last_step, 6);
   EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config_, 6).string());
   EXPECT_EQ(io::read_text(fs::path(config_.run.folder) / "metrics.jsonl"), metrics);
-  EXPECT_THAT(io::read_text(fs::path(config_.run.folder) / "train.log"),
-              HasSubstr("nothing to do: 6 of train.steps = 6 optimizer steps are done"));
+  EXPECT_THAT(log_of(config_), HasSubstr("nothing to do: 6 of train.steps = 6 optimizer steps are done"));
 }
 
 TEST_F(RunFolderTest, ChangedKeysNameBothValues) {
@@ -167,7 +150,7 @@ TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
   Config longer = config_;
   longer.train.steps = 10;
   EXPECT_EQ(run(2, longer).last_step, 10);
-  const auto rates = learning_rates(config_);
+  const auto rates = metric(config_, "lr");
   ASSERT_EQ(rates.size(), 10u);
   for (std::size_t i = 0; i < rates.size(); ++i)
     EXPECT_DOUBLE_EQ(rates[i], config_.learning_rate().at(static_cast<std::int64_t>(i))) << i;
@@ -177,7 +160,7 @@ TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
   // The length is kept from piece to piece, not asked of the last one's steps.
   longer.train.steps = 12;
   run(1, longer);
-  EXPECT_EQ(learning_rates(config_).back(), config_.train.min_lr);
+  EXPECT_EQ(metric(config_, "lr").back(), config_.train.min_lr);
 }
 
 TEST_F(RunFolderTest, FewerStepsKeepTheCurve) {
@@ -185,7 +168,7 @@ TEST_F(RunFolderTest, FewerStepsKeepTheCurve) {
   Config shorter = config_;
   shorter.train.steps = 4;
   EXPECT_EQ(run(1, shorter).last_step, 4);
-  EXPECT_DOUBLE_EQ(learning_rates(config_).at(3), config_.learning_rate().at(3));
+  EXPECT_DOUBLE_EQ(metric(config_, "lr").at(3), config_.learning_rate().at(3));
 }
 
 TEST_F(RunFolderTest, AnotherCurveIsTakenWhereItIsAskedForAndSaid) {
@@ -193,7 +176,7 @@ TEST_F(RunFolderTest, AnotherCurveIsTakenWhereItIsAskedForAndSaid) {
   longer.train.steps = 10;
   longer.train.schedule_steps = 10;
   run(1, longer);
-  const auto rates = learning_rates(config_);
+  const auto rates = metric(config_, "lr");
   ASSERT_EQ(rates.size(), 10u);
   EXPECT_DOUBLE_EQ(rates[5], 0.001);
   EXPECT_DOUBLE_EQ(rates[6], longer.learning_rate().at(6));
@@ -215,7 +198,7 @@ TEST_F(RunFolderTest, CheckpointsWithoutALengthOfTheScheduleHaveTheirSteps) {
   Config longer = config_;
   longer.train.steps = 8;
   run(1, longer);
-  EXPECT_EQ(learning_rates(config_).back(), config_.train.min_lr);
+  EXPECT_EQ(metric(config_, "lr").back(), config_.train.min_lr);
   EXPECT_EQ(Config::parse(Checkpoint(checkpoint_of(config_, 8)).progress().config, "").train.schedule_steps,
             6);
 }
@@ -225,7 +208,7 @@ TEST_F(RunFolderTest, ABranchGoesOnAlongTheCurve) {
   branch.train.steps = 8;
   const auto resume = ResumePolicy::parse(checkpoint_of(config_, 3).string());
   run(1, branch, resume);
-  const auto rates = learning_rates(branch);
+  const auto rates = metric(branch, "lr");
   ASSERT_EQ(rates.size(), 5u);
   for (std::size_t i = 0; i < rates.size(); ++i)
     EXPECT_DOUBLE_EQ(rates[i], config_.learning_rate().at(static_cast<std::int64_t>(i) + 3)) << i;

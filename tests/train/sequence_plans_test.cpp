@@ -61,9 +61,42 @@ TEST(SequencePlans, FirstPlansAreThoseOfTheDocumentsThatWereChosenFor) {
   const std::vector<std::int64_t> many = short_documents(65536), one = {0};
   SequencePlans plans = plans_of(Topology({4}), 1, long_sequences("causal+documents"), many);
   const std::int64_t pairs = plans.pairs();
-  EXPECT_FALSE(plans.follow(many));
-  EXPECT_TRUE(plans.follow(one));
+  EXPECT_FALSE(plans.follow(0, many));
+  EXPECT_TRUE(plans.follow(0, one));
   EXPECT_GT(plans.pairs(), 5 * pairs);
+}
+
+TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
+  const std::int64_t tokens = 65536, causal = tokens * (tokens + 1) / 2;
+  const std::vector<std::int64_t> many = short_documents(tokens), one = {0};
+  Config config = long_sequences("causal");
+  config.attention.layout = "zigzag";
+  config.train.micro_batches = 6;
+  config.train.sequences_per_pass = 3;
+  SequencePlans alike = plans_of(Topology({4}), 1, config, one);
+  ASSERT_EQ(alike.make().size(), 1u);
+  EXPECT_EQ(alike.make()[0].backward.problem.batch, 3);
+  EXPECT_EQ(alike.pairs(), 3 * causal);
+  EXPECT_FALSE(alike.follow(1, many));
+
+  config.attention.mask = "documents";
+  SequencePlans own = plans_of(Topology({4}), 1, config, one);
+  EXPECT_EQ(own.pairs(), 3 * causal);
+  EXPECT_TRUE(own.follow(1, many));
+  EXPECT_FALSE(own.follow(1, many));
+  EXPECT_FALSE(own.follow(2, one));
+  const auto plans = own.make();
+  ASSERT_EQ(plans.size(), 3u);
+  std::int64_t pairs = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const plan::Problem& problem = plans[i].forward.problem;
+    EXPECT_EQ(problem.batch, 1);
+    EXPECT_EQ(problem.mask.document_starts().size(), i == 1 ? many.size() + 1 : 2u);
+    const PositionMap whole = Layout().shard(tokens, 1, 0);
+    pairs += problem.mask.pairs(whole, whole);
+  }
+  EXPECT_EQ(own.pairs(), pairs);
+  EXPECT_LT(own.pairs(), 2.2 * double(causal));
 }
 
 TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {

@@ -10,6 +10,7 @@
 
 #include <annulus/comm/loopback.hpp>
 #include <annulus/data/packer.hpp>
+#include <annulus/data/shard.hpp>
 #include <annulus/io/json_lines.hpp>
 
 #include "train/arrays.hpp"
@@ -48,27 +49,43 @@ Config TinyRun::config(const std::string& name) const {
   return config;
 }
 
-Outcome run(int ranks, const Config& config, const ResumePolicy& resume) {
+Config TinyRun::with_a_rare_token(Config config) const {
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
+  tokens[50 * 7 + 3] = 7;
+  const std::int64_t documents[] = {0};
+  data::write_shard(file("shard.h5"), *data::make_byte_tokenizer(), tokens, documents);
+  config.data.shards = {file("shard.h5").string()};
+  config.data.shuffle = false;
+  config.parallel.context = 1;
+  return config;
+}
+
+Outcome run(int ranks, const Config& config, const ResumePolicy& resume, const Hooks& hooks) {
   Outcome outcome;
   std::mutex mutex;
   const int ranks_per_node = config.parallel.ranks_per_node > 0 ? config.parallel.ranks_per_node : ranks;
   comm::run_loopback(Topology::uniform(ranks, ranks_per_node), [&](comm::Communicator& world) {
-    Outcome mine = train(world, config, resume);
+    Outcome mine = train(world, config, resume, {}, hooks);
     const std::scoped_lock lock(mutex);
     if (world.rank() == 0) outcome = std::move(mine);
   });
   return outcome;
 }
 
-std::vector<double> losses(const Config& config) {
-  std::vector<double> losses;
+std::vector<double> metric(const Config& config, const std::string& key) {
+  std::vector<double> values;
   io::read_json_lines(std::filesystem::path(config.run.folder) / "metrics.jsonl",
-                      [&](const nlohmann::json& record, std::int64_t) {
-                        losses.push_back(record.at("loss"));
-                        if (record.at("step") != std::ssize(losses))
-                          throw std::runtime_error("steps are not 1, 2, … but " + record.at("step").dump());
-                      });
-  return losses;
+                      [&](const nlohmann::json& record, std::int64_t) { values.push_back(record.at(key)); });
+  return values;
+}
+
+std::vector<double> losses(const Config& config) {
+  const std::vector<double> steps = metric(config, "step");
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    if (steps[i] != static_cast<double>(i + 1))
+      throw std::runtime_error(fmt::format("record {} is of step {}", i + 1, steps[i]));
+  return metric(config, "loss");
 }
 
 State state_of(const Config& config, const std::filesystem::path& checkpoint) {
@@ -87,6 +104,19 @@ State state_of(const Config& config, const std::filesystem::path& checkpoint) {
 
 std::filesystem::path checkpoint_of(const Config& config, std::int64_t step) {
   return std::filesystem::path(config.run.folder) / "checkpoints" / fmt::format("step-{:08}.h5", step);
+}
+
+void edit_checkpoint(
+    const Config& config, std::int64_t step,
+    const std::function<void(const model::ParameterMap&, const Buffers&, Progress&)>& change) {
+  const model::ParameterMap map(config.model);
+  const Arrays arrays(map);
+  const Buffers buffers = arrays;
+  const Checkpoint saved(checkpoint_of(config, step));
+  saved.load(map, buffers);
+  Progress progress = saved.progress();
+  change(map, buffers, progress);
+  save_checkpoint(checkpoint_of(config, step), map, progress, buffers);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <annulus/train/trainer.hpp>
 
 #include "support/temporary_folder.hpp"
+#include "train/hooks.hpp"
 
 namespace annulus::train::test {
 
@@ -22,6 +24,10 @@ class TinyRun {
   /// of ranks divides. AdamW's epsilon is large, so that rounding does not grow.
   Config config(const std::string& name) const;
 
+  /// The same on eight sequences, read in order by groups of one rank, of which the last one alone has token
+  /// 7: with two groups the second meets it in optimizer step 4.
+  Config with_a_rare_token(Config config) const;
+
   const annulus::test::TemporaryFolder& folder() const { return folder_; }
   std::filesystem::path file(const std::string& name) const { return folder_.path() / name; }
 
@@ -31,7 +37,10 @@ class TinyRun {
 
 /// Trains on `ranks` ranks that are threads, on nodes of parallel.ranks_per_node or on one; what rank 0 was
 /// told.
-Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {});
+Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {}, const Hooks& hooks = {});
+
+/// What metrics.jsonl has under `key`, record by record.
+std::vector<double> metric(const Config& config, const std::string& key);
 
 /// The losses in metrics.jsonl, which has every optimizer step once, in order.
 std::vector<double> losses(const Config& config);
@@ -45,6 +54,11 @@ State state_of(const Config& config, const std::filesystem::path& checkpoint);
 
 /// The checkpoint of optimizer step `step` in the folder of the run.
 std::filesystem::path checkpoint_of(const Config& config, std::int64_t step);
+
+/// Writes the checkpoint anew with what `change` makes of it.
+void edit_checkpoint(
+    const Config& config, std::int64_t step,
+    const std::function<void(const model::ParameterMap&, const Buffers&, Progress&)>& change);
 
 /// Largest difference of two vectors of one size.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);

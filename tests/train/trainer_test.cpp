@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <annulus/data/shard.hpp>
+#include <algorithm>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <annulus/model/flops.hpp>
@@ -13,7 +13,8 @@
 #include <thread>
 
 #include "support/error_text.hpp"
-#include "train/arrays.hpp"
+#include "support/exec.hpp"
+#include "train/compare_runs.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -21,10 +22,15 @@ namespace {
 
 namespace fs = std::filesystem;
 using annulus::test::error_text;
-using annulus::train::test::Arrays;
 using annulus::train::test::checkpoint_of;
+using annulus::train::test::edit_checkpoint;
+using annulus::train::test::expect_same_bits;
+using annulus::train::test::interrupt;
 using annulus::train::test::largest_difference;
+using annulus::train::test::last_state;
+using annulus::train::test::log_of;
 using annulus::train::test::losses;
+using annulus::train::test::metric;
 using annulus::train::test::run;
 using annulus::train::test::State;
 using annulus::train::test::state_of;
@@ -37,21 +43,11 @@ constexpr double rounding = 2e-5;
 
 class Trainer : public testing::Test {
  protected:
-  State last_state(const Config& config) const { return state_of(config, checkpoint_of(config, 6)); }
-
   // Same losses and parameters but for the order of sums.
   void expect_same_but_for_rounding(const Config& a, const Config& b) const {
     EXPECT_LT(largest_difference(losses(a), losses(b)), rounding);
     EXPECT_LT(largest_difference(last_state(a).parameters, last_state(b).parameters), rounding);
     EXPECT_EQ(last_state(a).progress.stream, last_state(b).progress.stream);
-  }
-  void expect_same_bits(const Config& a, const Config& b) const {
-    EXPECT_EQ(losses(a), losses(b));
-    const State state_a = last_state(a), state_b = last_state(b);
-    EXPECT_EQ(state_a.parameters, state_b.parameters);
-    EXPECT_EQ(state_a.first_moment, state_b.first_moment);
-    EXPECT_EQ(state_a.second_moment, state_b.second_moment);
-    EXPECT_EQ(state_a.progress.stream, state_b.progress.stream);
   }
 
   const TinyRun tiny_;
@@ -80,7 +76,7 @@ TEST_F(Trainer, Learns) {
 TEST_F(Trainer, AKernelWithoutTensorCoresIsAWarningOnAGpu) {
   const Config config = tiny_.config("run");  // head_dim 16, in f32
   run(1, config);
-  const std::string log = io::read_text(fs::path(config.run.folder) / "train.log");
+  const std::string log = log_of(config);
   const auto warning = HasSubstr("warning attention runs on the portable kernel, some 50 times slower");
   if (annulus::test::on_host) {
     EXPECT_THAT(log, Not(warning));
@@ -175,7 +171,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   EXPECT_EQ(rest.first_step, 3);
   EXPECT_EQ(rest.schedule, half.schedule);
   EXPECT_EQ(rest.layout, half.layout);
-  EXPECT_THAT(io::read_text(fs::path(config.run.folder) / "train.log"),
+  EXPECT_THAT(log_of(config),
               HasSubstr("attention was chosen: schedule " + half.schedule + ", layout " + half.layout));
 
   // The same schedule by its name gives the same run.
@@ -238,15 +234,10 @@ TEST_F(Trainer, PlansForOtherDocumentsAreMadeAndTimed) {
     config.train.micro_batches = 4;
     config.attention.mask = mask;
     run(2, config);
-    int steps = 0, planned = 0;
-    io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
-                        [&](const nlohmann::json& record, std::int64_t) {
-                          const double seconds = record.at("planning_seconds");
-                          EXPECT_LT(seconds, double(record.at("step_seconds")));
-                          ++steps;
-                          planned += seconds > 0 ? 1 : 0;
-                        });
-    EXPECT_EQ(steps, 6);
+    const auto planning = metric(config, "planning_seconds"), whole = metric(config, "step_seconds");
+    EXPECT_EQ(planning.size(), 6u);
+    for (std::size_t step = 0; step < planning.size(); ++step) EXPECT_LT(planning[step], whole[step]);
+    const auto planned = std::ranges::count_if(planning, [](double seconds) { return seconds > 0; });
     // Most sequences have documents of their own, some begin and end inside one.
     if (std::string_view(mask) == "documents")
       EXPECT_GE(planned, 2);
@@ -264,9 +255,7 @@ TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
     run(ranks, whole);
     Config resumed = whole;
     resumed.run.folder = tiny_.folder().file("resumed" + std::to_string(ranks));
-    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
-    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
-    fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+    interrupt(whole, 3, resumed);
     const Outcome outcome = run(ranks, resumed);
     EXPECT_EQ(outcome.first_step, 3);
     EXPECT_EQ(outcome.last_step, 6);
@@ -335,9 +324,7 @@ TEST_F(Trainer, AResumedRunInBfloat16IsTheUninterruptedOneBitForBit) {
     run(ranks, whole);
     Config resumed = whole;
     resumed.run.folder = tiny_.folder().file("resumed" + std::to_string(ranks));
-    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
-    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
-    fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+    interrupt(whole, 3, resumed);
     EXPECT_EQ(run(ranks, resumed).first_step, 3);
     expect_same_bits(whole, resumed);
   }
@@ -372,9 +359,7 @@ TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
     resumed.run.folder = tiny_.folder().file(std::to_string(ranks) + std::to_string(context));
     resumed.parallel.context = context;
     resumed.train.micro_batches = micro_batches;
-    fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
-    fs::copy(checkpoint_of(whole, 3), checkpoint_of(resumed, 3));
-    fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+    interrupt(whole, 3, resumed);
     run(ranks, resumed);
     expect_same_but_for_rounding(whole, resumed);
   }
@@ -404,28 +389,16 @@ TEST_F(Trainer, ASignalSavesAndStops) {
 
 // Token 7 stands in one sequence alone, and its embedding is no number.
 TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
-  std::vector<std::int32_t> tokens;
-  for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
-  tokens[50 * 7 + 3] = 7;  // sequence 7: with two groups the second one's in optimizer step 4
-  const std::int64_t documents[] = {0};
-  data::write_shard(tiny_.file("shard.h5"), *data::make_byte_tokenizer(), tokens, documents);
-  Config config = tiny_.config("run");
-  config.data.shards = {tiny_.file("shard.h5").string()};
-  config.data.shuffle = false;
-  config.parallel.context = 1;
+  Config config = tiny_.with_a_rare_token(tiny_.config("run"));
   config.train.steps = 3;
   config.train.warmup_steps = 2;
   run(2, config);
 
-  const model::ParameterMap map(config.model);
-  const Arrays arrays(map);
-  const Buffers buffers = arrays;
+  edit_checkpoint(config, 3, [&](const model::ParameterMap& map, const Buffers& buffers, Progress&) {
+    const float none = std::nanf("");
+    buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
+  });
   const auto file = checkpoint_of(config, 3);
-  const Checkpoint saved(file);
-  saved.load(map, buffers);
-  const float none = std::nanf("");
-  buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
-  save_checkpoint(file, map, saved.progress(), buffers);
   const std::string before = io::read_text(file);
 
   config.train.steps = 6;

@@ -1,3 +1,4 @@
+#include <array>
 #include <memory>
 #include <type_traits>
 
@@ -6,6 +7,7 @@
 #include <annulus/core/range.hpp>
 #include <annulus/optim/adamw.hpp>
 #include <annulus/optim/clip.hpp>
+#include <annulus/optim/master_weights.hpp>
 
 #include "bench/kernels/case.hpp"
 #include "bench/kernels/data.hpp"
@@ -28,12 +30,26 @@ std::int64_t row_of(std::int64_t size) {
   return std::min<std::int64_t>(size, 1024);
 }
 
+constexpr double rate = 1e-3;
+constexpr float scale = 0.5f;
+
+/// Of the weights after the first step of AdamW.
+template <class Weights>
+double first_step_error(const Weights& weights, const optim::AdamWOptions& options) {
+  const auto size = static_cast<std::int64_t>(weights.extent(0)), row = row_of(size);
+  return difference(weights, size / row, row, [&](std::int64_t r, std::int64_t c) {
+    // m / (1 − β1) is the gradient and v / (1 − β2) its square.
+    const std::int64_t i = r * row + c;
+    const double g = double(scale) * stored<float>(of_gradients, i);
+    return (1 - rate * options.weight_decay) * stored<float>(of_parameters, i) -
+           rate * g / (std::abs(g) + options.epsilon);
+  });
+}
+
 template <class T>
 ReadyKernel adamw(const KernelSizes& s) {
   const Exec exec;
-  const std::int64_t size = parameters_of(s), row = row_of(size);
-  constexpr double rate = 1e-3;
-  constexpr float scale = 0.5f;
+  const std::int64_t size = parameters_of(s);
   const optim::AdamWOptions options;
   const std::vector<optim::ParameterRange> all{{0, size, true}};
   const auto optimizer = std::make_shared<optim::AdamW<Exec>>(exec, options, size, all);
@@ -45,16 +61,33 @@ ReadyKernel adamw(const KernelSizes& s) {
   // Reads four buffers and writes three, and the weights of compute where they are others.
   return {.bytes = (7.0 * sizeof(float) + (separate ? sizeof(T) : 0)) * double(size),
           .run = [=] { optimizer->template step<T>(exec, parameters, gradients, rate, scale, weights); },
-          .error =
+          .error = [=] { return first_step_error(weights, options); }};
+}
+
+/// What memory.offload_optimizer does: gradients from the device to the host, AdamW there, weights back.
+template <class T>
+ReadyKernel offloaded_adamw(const KernelSizes& s) {
+  const Exec exec;
+  const std::int64_t size = parameters_of(s);
+  const std::vector<optim::ParameterRange> all{{0, size, true}};
+  const optim::MasterOptions options{.offload = true};
+  const auto masters = std::make_shared<optim::MasterWeights<Exec, T>>(exec, options, size, all);
+  const auto gradients = operand<Floats>(exec, of_gradients, "gradients", size);
+  const auto weights = result<Array1<T, Exec>>(exec, "weights", size);
+  {
+    const auto parameters = operand<Floats>(exec, of_parameters, "parameters", size);
+    masters->fill(exec, 0, size, [&](std::int64_t first, const Floats& values) {
+      Kokkos::deep_copy(exec, values, Floats(parameters.data() + first, values.extent(0)));
+    });
+  }
+  // What the host's memory sees: seven buffers, and the weights.
+  return {.bytes = (7.0 * sizeof(float) + sizeof(T)) * double(size),
+          .run =
               [=] {
-                return difference(weights, size / row, row, [&](std::int64_t r, std::int64_t c) {
-                  // The first step: m / (1 − β1) is the gradient and v / (1 − β2) its square.
-                  const std::int64_t i = r * row + c;
-                  const double g = double(scale) * stored<float>(of_gradients, i);
-                  return (1 - rate * options.weight_decay) * stored<float>(of_parameters, i) -
-                         rate * g / (std::abs(g) + options.epsilon);
-                });
-              }};
+                const std::array<typename optim::MasterWeights<Exec, T>::Part, 1> parts{{{0, weights}}};
+                masters->step(exec, gradients, rate, scale, parts);
+              },
+          .error = [=] { return first_step_error(weights, options.adamw); }};
 }
 
 ReadyKernel gradient_norm(const KernelSizes& s) {
@@ -109,6 +142,7 @@ void copy_packs(const Exec& exec, const Floats& from, const Floats& to) {
 template <class T>
 std::vector<KernelCase> parameter_kernels(const KernelSizes& s) {
   std::vector<KernelCase> all = {{"adamw", [s] { return adamw<T>(s); }},
+                                 {"offloaded_adamw", [s] { return offloaded_adamw<T>(s); }},
                                  {"gradient_norm", [s] { return gradient_norm(s); }}};
   if constexpr (!std::is_same_v<T, float>) all.push_back({"cast", [s] { return cast_from_float<T>(s); }});
   return all;

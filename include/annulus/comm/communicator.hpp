@@ -6,10 +6,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/comm/sums.hpp>
 #include <annulus/comm/watchdog.hpp>
 #include <annulus/core/queue.hpp>
 #include <annulus/topology/topology.hpp>
@@ -20,6 +22,14 @@
 namespace annulus::comm {
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
+
+/// What a reduction combines: `count` elements of each rank, or for each rank.
+struct Reduction {
+  std::size_t count = 0;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  Sums sums = Sums::rank_order;
+};
 
 /// One message of an exchange. `data` may be null when `bytes` is 0 (such a message is still matched).
 struct Send {
@@ -111,7 +121,13 @@ class Communicator {
   /// In place; the same result, bit for bit, on every rank: elements are combined in rank order, x0 + x1 + …,
   /// whatever the size, the transport and its algorithms. bf16 and f16 are combined in f32 and rounded once.
   /// Integers wrap; a NaN survives max and min.
-  virtual void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) = 0;
+  ///
+  /// Sums::native takes ncclAllReduce, or MPI's reductions, which know f32, f64, i32 and i64 and throw Error
+  /// for others. Null and loopback have no reductions but those in rank order.
+  virtual void all_reduce(const Queue& queue, void* data, const Reduction& elements) = 0;
+  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) {
+    all_reduce(queue, data, {.count = count, .type = type, .op = op});
+  }
   /// Rank r's `bytes` bytes land at receive + r · bytes.
   virtual void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   /// Combines size() blocks of `count` elements like all_reduce; rank r receives block r.
@@ -121,12 +137,27 @@ class Communicator {
   virtual void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   virtual void barrier() = 0;
 
+  /// all_gather and reduce_scatter that return while they are under way, on a channel of exchanges. Ranks
+  /// start the collectives of a communicator in one order, whatever their channels, and wait for them in any.
+  /// A request ends before its communicator. `receive` may hold this rank's block already, at `send`.
+  virtual Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
+                                   int channel) = 0;
+  /// What the ranks contribute travels; wait(), or the test() that sees its end, enqueues the combination on
+  /// `queue`. Contributions of other ranks lie in memory of the request: those of size() blocks, about twice
+  /// as much where they go through several nodes in two stages. `receive` may be this rank's block of `send`.
+  ///
+  /// Sums::native takes ncclReduceScatter or MPI_Ireduce_scatter_block, and memory for one block. Memory of a
+  /// device that goes through the host is complete when it returns.
+  virtual Request start_reduce_scatter(const Queue& queue, const void* send, void* receive,
+                                       const Reduction& blocks, int channel) = 0;
+
   /// SMs that an exchange of device memory may take from kernels while it is under way; 0 where it takes
   /// none, or as many as its library chooses.
   virtual int sms_of_exchange() const { return 0; }
 
-  /// Advances the exchanges under way. Transports that move data only inside calls (MPI) need it between
-  /// pieces of compute; cheap, and a no-op for the others.
+  /// Advances what is under way. Transports that move data only inside calls (MPI), and collectives in stages
+  /// that the host posts one after the other (all transports but NCCL), need it between pieces of compute;
+  /// cheap.
   virtual void progress() {}
 
   /// The ranks with the same colour (≥ 0), ordered by (key, rank), as a communicator of their own, which may
@@ -144,27 +175,44 @@ class Communicator {
     broadcast(queue, contiguous(view), view.size() * sizeof(typename ViewType::value_type), root);
   }
   template <class ViewType>
-  void all_reduce(const Queue& queue, const ViewType& view, ReduceOp op = ReduceOp::sum) {
-    all_reduce(queue, contiguous(view), view.size(), dtype_of<typename ViewType::non_const_value_type>, op);
+  void all_reduce(const Queue& queue, const ViewType& view, ReduceOp op = ReduceOp::sum,
+                  Sums sums = Sums::rank_order) {
+    all_reduce(queue, contiguous(view),
+               {.count = view.size(),
+                .type = dtype_of<typename ViewType::non_const_value_type>,
+                .op = op,
+                .sums = sums});
   }
   /// `receive` holds size() times as many elements as `send`.
   template <class SendView, class ReceiveView>
   void all_gather(const Queue& queue, const SendView& send, const ReceiveView& receive) {
-    require(receive.size() == send.size() * static_cast<std::size_t>(size()),
-            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(),
-            size(), send.size());
+    check_gathered(send, receive);
     all_gather(queue, contiguous(send), contiguous(receive),
                send.size() * sizeof(typename SendView::value_type));
+  }
+  template <class SendView, class ReceiveView>
+  Request start_all_gather(const Queue& queue, const SendView& send, const ReceiveView& receive,
+                           int channel) {
+    check_gathered(send, receive);
+    return start_all_gather(queue, contiguous(send), contiguous(receive),
+                            send.size() * sizeof(typename SendView::value_type), channel);
   }
   /// `send` holds size() times as many elements as `receive`.
   template <class SendView, class ReceiveView>
   void reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive,
                       ReduceOp op = ReduceOp::sum) {
-    require(send.size() == receive.size() * static_cast<std::size_t>(size()),
-            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(),
-            size(), receive.size());
+    check_scattered(send, receive);
     reduce_scatter(queue, contiguous(send), contiguous(receive), receive.size(),
                    dtype_of<typename ReceiveView::non_const_value_type>, op);
+  }
+  template <class SendView, class ReceiveView>
+  Request start_reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive,
+                               int channel, Sums sums = Sums::rank_order) {
+    check_scattered(send, receive);
+    return start_reduce_scatter(
+        queue, contiguous(send), contiguous(receive),
+        {.count = receive.size(), .type = dtype_of<typename ReceiveView::non_const_value_type>, .sums = sums},
+        channel);
   }
   template <class SendView, class ReceiveView>
   void all_to_all(const Queue& queue, const SendView& send, const ReceiveView& receive) {
@@ -183,6 +231,18 @@ class Communicator {
   }
 
  private:
+  template <class SendView, class ReceiveView>
+  void check_gathered(const SendView& send, const ReceiveView& receive) const {
+    require(receive.size() == send.size() * static_cast<std::size_t>(size()),
+            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(),
+            size(), send.size());
+  }
+  template <class SendView, class ReceiveView>
+  void check_scattered(const SendView& send, const ReceiveView& receive) const {
+    require(send.size() == receive.size() * static_cast<std::size_t>(size()),
+            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(),
+            size(), receive.size());
+  }
   template <class ViewType>
   static typename ViewType::value_type* contiguous(const ViewType& view) {
     require(view.span_is_contiguous(), "the View '{}' is strided: communication needs contiguous memory",

@@ -21,6 +21,9 @@ enum class MemoryCategory : std::uint8_t {
 inline constexpr int memory_category_count = 7;
 std::string_view name_of(MemoryCategory category);
 
+/// By category.
+using MemoryBytes = std::array<std::int64_t, memory_category_count>;
+
 /// Whose memory it is. Pinned memory is the host's.
 enum class MemoryKind : std::uint8_t { host, device };
 std::string_view name_of(MemoryKind kind);
@@ -28,7 +31,7 @@ std::string_view name_of(MemoryKind kind);
 /// Bytes in use and their peak, by category and in all. One per process and kind (ranks that are threads of
 /// one process share it). Thread safe.
 struct MemoryUse {
-  std::array<std::int64_t, memory_category_count> current{}, peak{};
+  MemoryBytes current{}, peak{};
   std::int64_t total_current = 0, total_peak = 0;
 };
 /// What Owned holds there. Libraries (Kokkos, cuBLAS, NCCL, MPI) have memory of their own beside it.
@@ -47,6 +50,14 @@ std::int64_t available_host_memory();
 namespace detail {
 void memory_allocated(MemoryKind kind, MemoryCategory category, std::int64_t bytes);
 void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t bytes) noexcept;
+
+/// "4096 bytes", "12.50 GB": for messages.
+std::string bytes_text(std::int64_t bytes);
+/// "parameters 12.50 GB, optimizer 4096 bytes": what is not 0.
+std::string bytes_text(const MemoryBytes& bytes);
+/// What to do where memory of this kind does not hold these bytes: a remedy for what takes most of them, the
+/// state of a model or what grows with the sequence. It names keys of annulus-train.
+std::string memory_remedy(MemoryKind kind, const MemoryBytes& bytes);
 
 /// An allocation that is asked for.
 struct MemoryRequest {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/communicator.hpp>
@@ -9,6 +10,11 @@
 #include <annulus/plan/plan.hpp>
 
 namespace annulus::distributed {
+
+/// The plans of both passes over one problem.
+struct Plans {
+  plan::Plan forward, backward;
+};
 
 /// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward
 /// pass of one plan each, run by one executor. Exchange buffers are allocated once and reused by every call.
@@ -23,6 +29,11 @@ class Attention {
   /// proved before the first message (docs/schedules.md). Throws Error on every rank when ranks disagree, or
   /// when what one of them, or all together, would run is wrong.
   Attention(const Exec& exec, comm::Communicator& communicator, plan::Plan forward, plan::Plan backward,
+            const Settings& settings = {});
+  /// One pair of plans for all sequences of the batch. Or as many pairs as the batch has sequences, each for
+  /// one of them (Problem::batch = 1), whose problems differ in their masks alone: a pass then runs one plan
+  /// after the other.
+  Attention(const Exec& exec, comm::Communicator& communicator, const std::vector<Plans>& plans,
             const Settings& settings = {});
   ~Attention();
   Attention(Attention&&) noexcept;
@@ -53,6 +64,7 @@ class Attention {
   /// Takes the plans of another batch (other documents, same shapes); keeps the buffers that still fit.
   /// Proves and throws like the constructor.
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
+  void set_plans(const Exec& exec, const std::vector<Plans>& plans);
 
   /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes
   /// alone take. Results are of no meaning then.

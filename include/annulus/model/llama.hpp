@@ -9,6 +9,7 @@
 #include <annulus/model/config.hpp>
 #include <annulus/model/parameter_access.hpp>
 #include <annulus/model/parameters.hpp>
+#include <annulus/model/recompute.hpp>
 #include <annulus/sequence/position_map.hpp>
 #include <annulus/trace/recorder.hpp>
 
@@ -20,15 +21,16 @@ struct Loss {
   std::int64_t valid = 0;  ///< targets that are not ignored
 };
 
-/// This rank's rows of a sequence, on the host: (rows) each. Target −1 is ignored.
+/// This rank's rows of the sequences of a pass, one sequence after the other, on the host: (sequences · rows)
+/// each. Target −1 is ignored.
 struct TokenRows {
   std::span<const std::int32_t> tokens, targets;
 };
 
-/// A LLaMA with explicit forward and backward over one sequence that is spread over the ranks of a
-/// context-parallel group. Every layer works on this rank's rows alone but for attention, which runs a
-/// distributed plan. Holds activations and workspace for a fixed number of rows, but no parameters: it asks
-/// for those unit by unit (ParameterAccess).
+/// A LLaMA with explicit forward and backward over sequences that are spread over the ranks of a
+/// context-parallel group. A pass works on a fixed number of sequences at once. Every layer works on this
+/// rank's rows alone but for attention, which runs a distributed plan. Holds activations and workspace for
+/// the rows of a pass, but no parameters: it asks for those unit by unit (ParameterAccess).
 ///
 /// T, float or bfloat16, is the type of weights, activations, the residual stream and the gradients of
 /// activations. Sums inside kernels, attention's output and the gradients of weights are fp32. Exec is
@@ -38,8 +40,14 @@ class Llama {
  public:
   using Attention = distributed::Attention<Exec, T>;
 
+  struct Options {
+    int sequences = 1;  ///< of a pass: the batch of its attention
+    Recompute recompute = Recompute::none;
+  };
   /// `positions` are this rank's rows of every sequence to come.
-  Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions);
+  Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options);
+  Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions)
+      : Llama(exec, config, positions, Options{}) {}
   ~Llama();
   Llama(Llama&&) noexcept;
   Llama& operator=(Llama&&) noexcept;
@@ -47,14 +55,14 @@ class Llama {
   const LlamaConfig& config() const;
   const ParameterMap& parameter_map() const;
 
-  /// What the steps over one sequence share.
+  /// What the steps of one pass share.
   struct Pass {
     Attention& attention;
     ParameterAccess<Exec, T>& parameters;
     trace::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
   };
 
-  /// Three steps, in this order, for each sequence. Collective over the ranks of `attention`. They only
+  /// Three steps, in this order, for each pass. Collective over the ranks of `attention`. They only
   /// enqueue work: the host does not wait but for what attention exchanges, for parameters that are not there
   /// yet, and for each tensor where there is a recorder.
   void forward(const Exec& exec, const TokenRows& rows, const Pass& pass);
@@ -68,7 +76,7 @@ class Llama {
   /// forward, and the loss alone.
   void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass);
 
-  /// The loss of the sequences since the last call. Waits for the work on `exec`.
+  /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
 
  private:

@@ -67,12 +67,12 @@ struct RopeTable {
 /// Queries, keys and values by head, or their gradients.
 template <class Exec, class T>
 struct HeadArrays {
-  Array4<T, Exec> q;     ///< (1, heads, tokens, head_dim)
-  Array4<T, Exec> k, v;  ///< (1, kv_heads, tokens, head_dim)
+  Array4<T, Exec> q;     ///< (batch, heads, tokens, head_dim)
+  Array4<T, Exec> k, v;  ///< (batch, kv_heads, tokens, head_dim)
 };
 
-/// Splits qkv (tokens, (heads + 2·kv_heads)·head_dim) into `heads` and rotates q and k: element i pairs with
-/// i + head_dim/2.
+/// Splits qkv (batch·tokens, (heads + 2·kv_heads)·head_dim), one sequence after the other, into `heads` and
+/// rotates q and k: element i pairs with i + head_dim/2. All sequences have the positions of the table.
 template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
                     const HeadArrays<Exec, T>& heads);
@@ -82,10 +82,10 @@ template <class Exec, class T>
 void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
                              const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv);
 
-/// (1, heads, tokens, head_dim), attention's output, → (tokens, heads·head_dim).
+/// (batch, heads, tokens, head_dim), attention's output, → (batch·tokens, heads·head_dim).
 template <class Exec, class T>
 void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out);
-/// (tokens, heads·head_dim) → (1, heads, tokens, head_dim).
+/// (batch·tokens, heads·head_dim) → (batch, heads, tokens, head_dim).
 template <class Exec, class T>
 void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out);
 

@@ -10,8 +10,8 @@
 #include <annulus/core/stopwatch.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/model/parameter_access.hpp>
-#include <annulus/optim/adamw.hpp>
 #include <annulus/optim/clip.hpp>
+#include <annulus/optim/master_weights.hpp>
 #include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/partition.hpp>
 
@@ -27,23 +27,26 @@ namespace annulus::sharding {
 ///   parameters                      16 N / P + 16 U
 ///
 /// The terms in U come and go: a gradient that is added to (4 U), one that is reduced (4 U) with what the
-/// other ranks contribute to it (4 U), weights in use and those of the next unit (2 U each).
+/// other ranks contribute to it (4 U; up to 8 U on several nodes, see Communicator::start_reduce_scatter),
+/// weights in use and those of the next unit (2 U each). Offloaded masters and moments (optim::MasterWeights)
+/// take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage `parameters`.
 enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 
 /// The parameters of a run over the ranks of a communicator, as the model asks for them. Weights of the next
 /// unit are gathered while this one computes, and the gradient of the last one is reduced meanwhile.
 ///
-/// Gradients are summed in rank order, and every element of the optimizer's state is computed by one rank
-/// from the same numbers: with one sequence per optimizer step, parameters and moments are the bits that
-/// replicas of the whole would hold. With several, the stages from `gradients` on reduce each sequence by
-/// itself, which rounds differently.
+/// Gradients are summed in rank order (Options::sums), and every element of the optimizer's state is computed
+/// by one rank from the same numbers: with one sequence per optimizer step, parameters and moments are the
+/// bits that replicas of the whole would hold. With several, the stages from `gradients` on reduce each
+/// sequence by itself, which rounds differently.
 template <class Exec, class T>
 class ShardedParameters final : public model::ParameterAccess<Exec, T> {
  public:
   struct Options {
     Stage stage = Stage::parameters;
-    optim::AdamWOptions adamw = {};
-    int channel = 0;  ///< of `ranks`, used by nothing else
+    optim::MasterOptions masters = {};
+    int channel = 0;                           ///< of `ranks`, used by nothing else
+    comm::Sums sums = comm::Sums::rank_order;  ///< of gradients
     /// Ranks of other groups that hold copies of this rank's shard (hybrid sharding): gradients are summed
     /// over them, too, after the sum over `ranks`. Null: there are none.
     comm::Communicator* replicas = nullptr;
@@ -75,10 +78,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void update(const Exec& exec, double learning_rate, float gradient_scale);
 
   /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored.
-  const Array1<float, Exec>& master_shard() const { return *master_; }
+  const optim::MasterWeights<Exec, T>& master_shard() const { return masters_; }
   const Array1<float, Exec>& gradient_shard() const { return *gradient_; }
-  const Array1<float, Exec>& first_moment_shard() const { return optimizer_.first_moment(); }
-  const Array1<float, Exec>& second_moment_shard() const { return optimizer_.second_moment(); }
   /// Where there are replicas, their rank 0 has been written to. Collective over both.
   void restored(const Exec& exec, std::int64_t steps);
 
@@ -90,13 +91,15 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// Partition::padded_offset. Waits for those under way. Without elements in stage `parameters`.
   const Array1<T, Exec>& whole_weights(const Exec& exec);
 
-  /// One unit of what `shard`, one of the shards above, is a part of: on rank 0 (padded_size(unit)), on the
-  /// others nothing. Collective.
-  Owned<Array1<float, Exec>> gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& shard);
+  /// The masters, or the gradients, of one unit: on rank 0 (padded_size(unit)), on the others nothing.
+  /// Collective.
+  Owned<Array1<float, Exec>> masters_at_root(const Exec& exec, int unit);
+  Owned<Array1<float, Exec>> gradients_at_root(const Exec& exec, int unit);
 
  private:
   template <class V>
   using Buffer = Owned<Array1<V, Exec>>;
+  using Part = typename optim::MasterWeights<Exec, T>::Part;
   /// Weights of a unit, (padded_size(unit)): on their way, or there.
   struct Gathered {
     Buffer<T> elements;
@@ -106,7 +109,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// A gradient whose parts are on their way to their owners.
   struct Reduction {
     int unit = -1;
-    Buffer<float> elements, received;  // (padded_size(unit)) each; received: by rank
+    Buffer<float> elements;  // (padded_size(unit))
     comm::Request request;
   };
 
@@ -117,11 +120,24 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
     return Array1<V, Exec>(of.data() + begin, size);
   }
 
+  /// Where offloaded masters leave this rank's part of a unit's weights, (part_size(unit)).
+  Array1<T, Exec> own_weights(int unit) const;
+  /// Those of all units, free to be written; none where masters are not offloaded.
+  std::vector<Part> own_parts(const Exec& exec);
+  void round_own_weights(const Exec& exec);
+  Owned<Array1<float, Exec>> gather_at_root(const Exec& exec, int unit, const Array1<float, Exec>& part);
   std::string gather_text(int unit) const;
   std::string reduction_text(int unit) const;
   void start_gather(const Exec& exec, int unit, Gathered& to);
   void wait(const Exec& exec, int unit, Gathered& gathered);
   void gather_all(const Exec& exec);
+  /// Of the sums over all sequences.
+  Array1<float, Exec> shard_of(int unit) const {
+    return slice(*gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit));
+  }
+  /// Where the sum over ranks of a unit's `elements` goes: the first one since forget_gradients into the
+  /// shard, others to this rank's part of the elements.
+  Array1<float, Exec> sum_of(int unit, const Array1<float, Exec>& elements) const;
   void start_reduction(const Exec& exec, int unit, const Array1<float, Exec>& elements, Reduction& into);
   void complete(const Exec& exec, Reduction& reduction, const Array1<float, Exec>& elements);
   void complete_pending(const Exec& exec);
@@ -131,8 +147,9 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   Options options_;
   Partition partition_;
   optim::NormBlocks<Exec> norm_blocks_;
-  Buffer<float> master_, gradient_;  // (shard_size)
-  optim::AdamW<Exec> optimizer_;
+  optim::MasterWeights<Exec, T> masters_;  // (shard_size)
+  Buffer<float> gradient_;                 // (shard_size)
+  Buffer<T> own_weights_;                  // (shard_size), of offloaded masters without all_weights_
   optim::NonFinite<Exec> non_finite_;
   Buffer<T> all_weights_;                      // (padded_size()), where the stage keeps them
   Buffer<float> all_gradients_;                // likewise

@@ -26,16 +26,21 @@ struct Sequences {
   std::int64_t tokens = 0;  ///< of each
 };
 
+/// Some of them, which a rank computes at once: first, first + stride, …
+struct SequenceRange {
+  std::int64_t first = 0, count = 1, stride = 1;
+};
+
 namespace detail {
 
 /// One rank's part of the sequences; plain numbers, which ranks send as bytes.
 struct Shard {
-  std::int64_t first_sequence = 0;
+  SequenceRange sequences;
   PositionMap rows;
 };
 
 /// The part of one tensor that a rank holds, in memory of the host: (batch, heads, rows, channels),
-/// row-major.
+/// row-major. Without heads `rows` are those of the whole batch until Recorder divides them.
 struct Rows {
   DType type;
   const void* data;
@@ -49,12 +54,12 @@ struct Rows {
 /// slab. Every call is collective: all ranks record the same names in the same order.
 class Recorder {
  public:
-  /// Which rows this rank computes from here on: `rows` of the sequences `first_sequence`, first_sequence +
-  /// 1, …, as many as the tensors have in their batch. The ranks that share a sequence hold all its rows.
-  void set_rows(std::int64_t first_sequence, const PositionMap& rows);
+  /// Which rows this rank computes from here on: `rows` of each of the sequences, of which tensors have a
+  /// batch. The ranks that share a sequence hold all its rows. Every rank has as many sequences.
+  void set_rows(const SequenceRange& sequences, const PositionMap& rows);
 
-  /// This rank's rows of a tensor, contiguous: (batch, heads, rows, channels), (batch, heads, rows), (rows,
-  /// channels) or (rows). Waits for `exec`. A name may come again with other sequences.
+  /// This rank's rows of a tensor, contiguous: (batch, heads, rows, channels), (batch, heads, rows), (batch ·
+  /// rows, channels) or (batch · rows). Waits for `exec`. A name may come again with other sequences.
   template <class Exec, class ViewType>
   void rows(const Exec& exec, const std::string& name, const ViewType& view) {
     const auto host = to_host(exec, name, view);
@@ -103,7 +108,7 @@ class Recorder {
     return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
   }
 
-  void add_rows(const std::string& name, const detail::Rows& mine);
+  void add_rows(const std::string& name, detail::Rows mine);
   void add_whole(const std::string& name, DType type, const io::Extents& extents, const void* data);
   io::DatasetWriter& dataset(const std::string& name, DType type, const io::Extents& extents,
                              const std::string& dimensions);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <annulus/model/config.hpp>
+#include <annulus/model/recompute.hpp>
 #include <annulus/optim/adamw_options.hpp>
 #include <annulus/optim/schedule.hpp>
 
@@ -51,6 +52,7 @@ struct Config {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all
     int zero = 0;                         ///< ZeRO's stage; 1 to 3: see sharding::Stage
     int shard = 0;                        ///< ranks that share one copy of what zero shards; 0: all
+    std::string sums = "rank-order";      ///< of gradients over ranks: see comm::Sums
     int ranks_per_node = 0;               ///< 0: what the machine says
     std::string transport = "automatic";  ///< see comm::Transport
     bool nvlink_multicast = false;
@@ -58,9 +60,19 @@ struct Config {
     bool mixed_hardware = false;  ///< GPU models, CPU instruction sets and kernels may differ between ranks
   } parallel;
 
+  struct Memory {
+    std::string recompute = "none";
+    bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
+
+    model::Recompute recompute_policy() const {
+      return model::parse_recompute(recompute, "memory.recompute");
+    }
+  } memory;
+
   struct Train {
     std::int64_t steps = 100;
     std::int64_t micro_batches = 1;
+    int sequences_per_pass = 1;
     std::string dtype = "f32";
     double lr = 3e-4, min_lr = 3e-5;
     std::int64_t warmup_steps = 10;
@@ -69,6 +81,10 @@ struct Config {
     double clip_norm = 1.0;
     std::int64_t log_every = 10;
     std::int64_t check_replicas = 100;  ///< steps; 0: at the start and before checkpoints only
+
+    /// Of the model in one optimizer step, forward and backward. Throws Error when sequences_per_pass does
+    /// not divide micro_batches.
+    std::int64_t passes() const;
   } train;
 
   struct Checkpoint {

@@ -1,43 +1,42 @@
 #pragma once
 
-#include "attention/gpu/problem.hpp"
 #include "attention/hopper/backward_copies.hpp"
-#include "attention/hopper/element_mask.hpp"
+#include "attention/hopper/backward_products.hpp"
 #include "attention/hopper/query_gradient.hpp"
 
 /// The backward pass (BurstEngine, Algorithm 2): P = exp(S − LSE), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − D), dQ +=
 /// scale·dS·K, dK += scale·dSᵀ·Q.
 ///
-/// A block owns 128 keys (64 at head_dim 256) of a kv head and walks over the queries of all heads that read
-/// it, so that dK and dV stay in registers and are added once. Scores are computed transposed (keys ×
-/// queries): Pᵀ and dSᵀ then feed dV and dK straight from registers, and only dS passes through shared
-/// memory, for dQ. The copy engine adds dQ to device memory (query_gradient.hpp).
+/// A block owns 128 keys of a kv head and walks over the queries of all heads that read it, so that dK and dV
+/// stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ then
+/// feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. The copy engine
+/// adds dQ to device memory (query_gradient.hpp). Head dimension 256 has a form of its own
+/// (backward_shared_keys.hpp).
 namespace annulus::attention::hopper {
 
-/// A warpgroup that computes 64 keys, or half of the columns of dK and dV of 64 keys. `lists`: of a block
-/// list. Its code for bits, even where it is passed over, takes registers from the products of all others.
+/// A warpgroup that computes 64 keys. `lists`: of a block list. Its code for bits, even where it is passed
+/// over, takes registers from the products of all others.
 template <class T, class Tile, bool lists>
 __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
   using Gradient = QueryGradient<T, Tile>;
-  constexpr int D = Tile::head_dim, M = Tile::q_rows, C = Tile::gradient_columns;
+  constexpr int D = Tile::head_dim, M = Tile::q_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   // What few places ask for is computed there again: registers for it would be taken from the products.
   const auto thread = [] { return anew(static_cast<int>(threadIdx.x)); };
-  const int first_key = Tile::shares_keys ? 0 : group * 64;
+  const int first_key = group * 64;
   const auto key_in_tile = [&] {
     const int here = thread();
     return first_key + here % warpgroup / 32 * 16 + here % 32 / 4;
   };
   const auto own_column = [&] { return thread() % 4 * 2; };
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int first_column = Tile::shares_keys ? group * C : 0;
 
   const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
                    v = Descriptor::of(memory.v(), Memory::kv_panel);
   const Descriptor k_rows = k + first_key * panel_row_bytes, v_rows = v + first_key * panel_row_bytes;
-  const Descriptor k_for_dq = k + Gradient::first_column(group, 0) / panel_columns * Memory::kv_panel;
+  const Descriptor k_for_dq = k + Gradient::first_column(group) / panel_columns * Memory::kv_panel;
   const Descriptor q = Descriptor::of(memory.q(0), Memory::q_panel),
                    d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
   const Descriptor ds_for_dq = Descriptor::of(memory.ds(0), Memory::ds_panel) +
@@ -49,27 +48,6 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
   };
-  // r (64 keys × M queries) = rows of K or V · (Q or dO)ᵀ
-  const auto issue_scores = [&](float(&r)[M / 2], Descriptor rows, Descriptor queries) {
-#pragma unroll
-    for (int step = 0; step < D / 16; ++step) {
-      Product<T, M>::template shared<false, false>(r, rows + (step / 4 * Memory::kv_panel + step % 4 * 32),
-                                                   queries + (step / 4 * Memory::q_panel + step % 4 * 32),
-                                                   step > 0);
-    }
-    products_commit();
-  };
-  // r (64 keys × C) += weights (64 keys × M queries) · (dO or Q)
-  const auto issue_gradient = [&](float(&r)[C / 2], const std::uint32_t(&weights)[M / 4],
-                                  Descriptor queries) {
-    const Descriptor columns = queries + first_column / panel_columns * Memory::q_panel;
-#pragma unroll
-    for (int step = 0; step < M / 16; ++step) {
-      Product<T, C>::template registers<true>(r, weights + 4 * step, columns + step * 16 * panel_row_bytes,
-                                              true);
-    }
-    products_commit();
-  };
 
   RingPosition<Tile::stages> at;
   Gradient gradient(p, memory, group);
@@ -79,9 +57,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     RowSpan spans[2];
     load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.kv_rows,
                work.tile * Tile::kv_rows + key_in_tile());
-    float dk[C / 2], dv[C / 2];
+    float dk[D / 2], dv[D / 2];
 #pragma unroll
-    for (int i = 0; i < C / 2; ++i) dk[i] = dv[i] = 0.0f;
+    for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
 
     const auto step = [&] {
       float s[M / 2], dp[M / 2];
@@ -100,37 +78,21 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_place + 32 * j);
       }
       products_begin();
-      issue_scores(s, k_rows, q_stage);
+      issue_scores<T, Tile, M>(s, k_rows, q_stage);
       wait(memory.d_out_full(at.stage), at.parity);
       products_begin();
-      issue_scores(dp, v_rows, d_out_stage);
+      issue_scores<T, Tile, M>(dp, v_rows, d_out_stage);
       products_wait<1>();
       pin(s);
-#pragma unroll
-      for (int j = 0; j < M / 8; ++j) {
+      take_powers<M>(s, p.factor, [&](int j) {
         if constexpr (!ahead) lse2[j] = load_shared_pair(lse2_place + 32 * j);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          s[4 * j + 2 * i] = gpu::power_of_two(fmaf(s[4 * j + 2 * i], p.factor, -lse2[j].x));
-          s[4 * j + 2 * i + 1] = gpu::power_of_two(fmaf(s[4 * j + 2 * i + 1], p.factor, -lse2[j].y));
-        }
-      }
+        return lse2[j];
+      });
       // A branch at run time, because it keeps the exponentials before the wait for dP: in one basic block
       // ptxas moves the wait up, and they no longer overlap that product.
       if ((uniform(flags) & Visit::partial) != 0) {
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int first = tile * M + own_column(), begin = spans[i].begin - first,
-                    end = spans[i].end - first;
-#pragma unroll
-          for (int j = 0; j < M / 8; ++j) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              if (8 * j + e < begin || 8 * j + e >= end) s[4 * j + 2 * i + e] = 0.0f;
-            }
-          }
-        }
+        clear_outside<M>(s, spans, tile * M + own_column());
         if constexpr (lists) {
           for_each_missing_bit<M>(
               p.walk.bits,
@@ -151,25 +113,20 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       products_wait<0>();
       pin(dp);
       std::uint32_t ds[M / 4];
-#pragma unroll
-      for (int j = 0; j < M / 8; ++j) {
+      score_gradients<T, M>(ds, s, dp, [&](int j) {
         if constexpr (!ahead) d[j] = load_shared_pair(d_place + 32 * j);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          ds[2 * j + i] = gpu::pack<T>(s[4 * j + 2 * i] * (dp[4 * j + 2 * i] - d[j].x),
-                                       s[4 * j + 2 * i + 1] * (dp[4 * j + 2 * i + 1] - d[j].y));
-        }
-      }
+        return d[j];
+      });
 
       products_begin();
-      issue_gradient(dv, probabilities, d_out_stage);
+      issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
+      products_commit();
       // dSᵀ as it stands: rows are keys. The product reads it transposed as the left factor of dQ. Two
       // stages: whoever has passed the barrier of one iteration has finished reading what the iteration
       // before wrote.
       const int ds_start = anew(ds_place);
 #pragma unroll
       for (int j = 0; j < M / 16; ++j) {
-        if (Tile::shares_keys && j % 2 != group) continue;  // both have all of it
         store_matrices((ds_start ^ j % 4 * 32) + at.stage * Memory::ds_bytes + j / 4 * Memory::ds_panel,
                        ds + 4 * j);
       }
@@ -177,37 +134,25 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       named_sync(1, 2 * warpgroup);
 
       float dq[32];  // leaves while dK is computed
-      const auto issue_dq = [&](int product) {
-        const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes,
-                         keys = k_for_dq + product * Memory::kv_panel;
-#pragma unroll
-        for (int i = 0; i < Tile::kv_rows / 16; ++i) {
-          Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
-                                                      keys + i * 16 * panel_row_bytes, i > 0);
-        }
-        products_commit();
-      };
+      const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
       products_begin();
-      issue_dq(0);
+#pragma unroll
+      for (int i = 0; i < Tile::kv_rows / 16; ++i) {
+        Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
+                                                    k_for_dq + i * 16 * panel_row_bytes, i > 0);
+      }
+      products_commit();
       products_wait<1>();
       pin(dv);
       pin(probabilities);
       release(memory.d_out_empty(at.stage));
 
       products_begin();
-      issue_gradient(dk, ds, q_stage);
+      issue_gradient<T, M, D>(dk, ds, q_stage);
+      products_commit();
       products_wait<1>();
       pin(dq);
-      gradient.put(dq, 0, at);
-#pragma unroll
-      for (int product = 1; product < Gradient::products; ++product) {
-        pin(dq);
-        products_begin();
-        issue_dq(product);
-        products_wait<0>();
-        pin(dq);
-        gradient.put(dq, product, at);
-      }
+      gradient.put(dq, at);
       products_wait<0>();
       pin(dk);
       pin(ds);
@@ -224,26 +169,10 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 
     const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
     const int own_key = anew(work.tile) * Tile::kv_rows + key_in_tile();
-    // No other block adds to these rows.
-    const auto put = [&](float* to, float x, float y) {
-      if (p.fresh_dkv) {
-        *reinterpret_cast<float2*>(to) = make_float2(x, y);
-      } else {
-        add_to(to, x, y);
-      }
-    };
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (own_key + 8 * i >= p.classes.rows(p.kv_rows, residue)) continue;
-      const std::int64_t row = p.classes.row(own_key + 8 * i, residue);
-      float* const dk_row = p.dk.at(batch, kv_head, row) + first_column + own_column();
-      float* const dv_row = p.dv.at(batch, kv_head, row) + first_column + own_column();
-#pragma unroll
-      for (int j = 0; j < C / 8; ++j) {
-        put(dk_row + 8 * j, p.dk_factor * dk[4 * j + 2 * i], p.dk_factor * dk[4 * j + 2 * i + 1]);
-        put(dv_row + 8 * j, p.dv_factor * dv[4 * j + 2 * i], p.dv_factor * dv[4 * j + 2 * i + 1]);
-      }
-    }
+    leave_gradient<D>(p.dk, p.fresh_dkv, p.dk_factor, dk, batch, kv_head, p.classes, residue, p.kv_rows,
+                      own_key, own_column());
+    leave_gradient<D>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes, residue, p.kv_rows,
+                      own_key, own_column());
   }
 }
 

@@ -22,6 +22,10 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
     const int q_residue = p.classes.queries_of(residue);
     bool first = true;
     wait(memory.kv_empty(), (n & 1) ^ 1);
+    __syncwarp();
+    // Computing warps are done at once with work that has no tiles. This warp takes part in the phase, so
+    // that it cannot end before this warp has seen the end of the one before.
+    if (copies) arrive(memory.kv_empty());
     for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
       const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
                             std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
@@ -51,32 +55,24 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   }
 }
 
-/// The warp that tells the computing warps what they visit, and what a query row means for its probabilities:
-/// 2^shift · exp(S − LSE) = 2^(factor · q·k − lse2). Rows without keys (LSE = −∞), and rows behind the end,
-/// get lse2 = +∞, which makes their probabilities zero.
+/// The warp that tells the computing warps what they visit, with LSE and D of the queries.
 template <class Tile, bool lists>
 __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   constexpr int rows_of_lane = Tile::q_rows / 32;
-  constexpr float infinity = std::numeric_limits<float>::infinity();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
-    const int q_residue = p.classes.queries_of(residue),
-              q_rows = static_cast<int>(p.classes.rows(p.q_rows, q_residue));
+    const int q_residue = p.classes.queries_of(residue);
     for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool last) {
       float lse2[rows_of_lane], d[rows_of_lane];
 #pragma unroll
       for (int i = 0; i < rows_of_lane; ++i) {
         const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
-        const std::int64_t at_row = p.classes.row(row, q_residue);
-        const float lse = row < q_rows ? *p.lse.at(batch, head, at_row) : -infinity;
-        d[i] = row < q_rows ? *p.d.at(batch, head, at_row) : 0.0f;
-        lse2[i] = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
-        if (lse == -infinity) d[i] = 0.0f;
+        row_statistics(p, batch, head, q_residue, row, lse2[i], d[i]);
       }
       wait(memory.q_empty(at.stage), at.parity ^ 1);
 #pragma unroll

@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "attention/hopper/backward.hpp"
-#include "attention/hopper/launch_detail.hpp"
+#include "attention/hopper/backward_keys.hpp"
+#include "attention/hopper/backward_queries.hpp"
+#include "attention/hopper/forward_launch.hpp"
 
 namespace annulus::attention::hopper {
 
@@ -18,29 +20,43 @@ inline bool walks_are_even(const MaskRule& mask) {
   return has_end == has_begin && mask.documents == 0 && mask.block_row_starts == nullptr;
 }
 
+/// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ResidueClasses& classes, int heads, const LaunchOptions& options) {
-  const WalkSides sides = backward_sides<BackwardTile<head_dim>>(queries, keys, classes);
-  return Workspace(nullptr, sides.size(mask, options.deterministic ? heads : 0)).bytes;
+  using Tile = BackwardTile<head_dim>;
+  const WalkSides sides = backward_sides<Tile>(queries, keys, classes);
+  const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
+  const std::size_t bytes = Workspace(nullptr, sides.size(mask, heads_with_turns)).bytes;
+  return Tile::has_dq ? bytes : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, classes));
 }
 
-template <int head_dim, class T>
-cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
-                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  using Tile = BackwardTile<head_dim>;
+/// What probabilities and gradients are multiplied by.
+template <class T, class Parameters>
+void set_factors(Parameters& p, float scale) {
+  p.factor = scale * gpu::log2_e;
+  p.log2_shift = scaled_probabilities<T> ? std::log2(scale) : 0.0f;
+  p.dq_factor = scaled_probabilities<T> ? 1.0f : scale;
+}
+
+/// dK and dV, and dQ where it is computed with them.
+template <class Tile, class T>
+cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
+                        const LaunchOptions& options, void* memory, cudaStream_t stream) {
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
+  const bool in_order = Tile::has_dq && options.deterministic;
   const WalkSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, classes);
-  const WalkSize size = sides.size(in.mask, options.deterministic ? in.batch * in.heads : 0);
+  const WalkSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
   const Workspace workspace(memory, size);
-  const GradientSums sums =
-      options.deterministic && options.fresh_dq ? GradientSums::first_sets : GradientSums::any;
+  const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
+                            : in_order && options.fresh_dq ? GradientSums::first_sets
+                                                           : GradientSums::any;
   ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, sums, size, workspace, stream));
 
   BackwardParameters p;
   const auto maps = [&](RowMaps& to, const auto& rows, std::int64_t count, int heads, int box) {
-    return make_row_maps(to, rows, classes.count, count, in.batch, heads, head_dim, box);
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
   };
   ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, Tile::q_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.d_out, problem.d_out, q_rows, in.heads, Tile::q_rows));
@@ -55,32 +71,69 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   p.walk = workspace.tables(size);
   p.classes = classes;
   const int group = in.heads / in.kv_heads;
-  p.order = work_order(
-      in.batch * in.kv_heads * classes.count, size.own_tiles,
-      size.lists() ? 1 : Tile::kv_heads_in_section(size.own_tiles, options.deterministic, group), false);
+  p.order = work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
+                       size.lists() ? 1 : Tile::kv_heads_in_section(size.own_tiles, in_order, group), false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
   p.lists_of_heads = size.block_lists > 1;
-  p.head_by_head = !options.deterministic || walks_are_even(in.mask);
+  p.head_by_head = !in_order || walks_are_even(in.mask);
   p.heads = in.heads;
   p.group = group;
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
   p.kv_rows = static_cast<int>(kv_rows);
-  p.factor = in.scale * gpu::log2_e;
-  constexpr bool scaled = scaled_probabilities<T>;
-  p.log2_shift = scaled ? std::log2(in.scale) : 0.0f;
-  p.dq_factor = p.dk_factor = scaled ? 1.0f : in.scale;
-  p.dv_factor = scaled ? 1.0f / in.scale : 1.0f;
+  set_factors<T>(p, in.scale);
+  p.dk_factor = p.dq_factor;
+  p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
-  if (options.fresh_dq) {
-    const auto tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
-    clear_query_gradient<Tile><<<tiles, 256, 0, stream>>>(p, sums != GradientSums::first_sets);
-    ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
+  const auto launch = [&](auto with_lists, auto without) {
+    return launch_persistent(size.lists() ? with_lists : without, Tile::threads, BackwardMemory<Tile>::bytes,
+                             p, options, stream);
+  };
+  if constexpr (Tile::has_dq) {
+    if (options.fresh_dq) {
+      const auto tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
+      clear_query_gradient<Tile><<<tiles, 256, 0, stream>>>(p, sums != GradientSums::first_sets);
+      ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
+    }
+    return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
+  } else {
+    return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, false>);
   }
-  return launch_persistent(size.lists() ? backward_kernel<T, Tile, true> : backward_kernel<T, Tile, false>,
-                           Tile::threads, BackwardMemory<Tile>::bytes, p, options, stream);
+}
+
+/// dQ alone.
+template <class Tile, bool lists_of_heads, class T>
+cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
+                           const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  const gpu::Input<T>& in = problem.in;
+  QueryGradientParameters p;
+  ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, in, classes, memory, stream)));
+  ANNULUS_RETURN_ON_ERROR(make_row_maps(p.d_out, problem.d_out, classes.count, in.q_positions.count, in.batch,
+                                        in.heads, Tile::head_dim, 64));
+  p.lse = problem.lse;
+  p.d = problem.d;
+  p.dq = problem.dq;
+  p.fresh = options.fresh_dq;
+  set_factors<T>(p, in.scale);
+  return launch_persistent(query_gradient_kernel<T, Tile, lists_of_heads>, Tile::threads,
+                           QueryGradientMemory<Tile>::bytes, p, options, stream);
+}
+
+template <int head_dim, class T>
+cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
+                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  using Tile = BackwardTile<head_dim>;
+  ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
+  if constexpr (Tile::has_dq) {
+    return cudaSuccess;
+  } else {
+    return with_forward_tile<head_dim>(problem.in.mask, [&]<class QueryTile, bool lists_of_heads>(
+                                                            QueryTile, std::bool_constant<lists_of_heads>) {
+      return launch_queries<QueryTile, lists_of_heads>(problem, classes, options, memory, stream);
+    });
+  }
 }
 
 }  // namespace annulus::attention::hopper

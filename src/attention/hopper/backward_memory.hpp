@@ -41,6 +41,20 @@ struct BackwardParameters {
   float log2_shift, dq_factor, dk_factor, dv_factor;
 };
 
+/// What a query row means for its probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k − lse2). Rows
+/// without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their probabilities zero.
+template <class Parameters>
+__device__ __forceinline__ void row_statistics(const Parameters& p, int batch, int head, int residue, int row,
+                                               float& lse2, float& d) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const bool is_row = row < p.classes.rows(p.q_rows, residue);
+  const std::int64_t at = p.classes.row(row, residue);
+  const float lse = is_row ? *p.lse.at(batch, head, at) : -infinity;
+  d = is_row ? *p.d.at(batch, head, at) : 0.0f;
+  lse2 = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
+  if (lse == -infinity) d = 0.0f;
+}
+
 /// What the computing warps are told about the queries of a stage, so that they need not walk themselves.
 struct Visit {
   static constexpr int partial = 1,  ///< as in TileRun
@@ -54,20 +68,23 @@ struct Visit {
   __device__ __forceinline__ static int flags(std::uint32_t address) { return load_shared_int(address + 4); }
 };
 
-/// Shared memory: K and V, stages of Q and dO with their LSE and D, two stages of dS, dQ, barriers, what to
-/// work on.
+/// Shared memory: K and V, stages of Q and dO with their LSE and D, as many of dS, buffers of dQ, barriers,
+/// what to work on. Without dQ: P instead of dS and dQ.
 template <class Tile>
 struct BackwardMemory {
   static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
-  static constexpr int ds_panel = kv_panel, ds_bytes = ds_panel * (Tile::q_rows / panel_columns);
+  static constexpr int ds_panel = kv_panel,
+                       ds_bytes = Tile::has_dq ? ds_panel * (Tile::q_rows / panel_columns) : 0;
+  static constexpr int p_bytes = Tile::has_dq ? 0 : Tile::q_rows * Tile::kv_rows * 4;
   static constexpr int v_offset = kv_bytes, q_offset = 2 * kv_bytes;
   static constexpr int d_out_offset = q_offset + Tile::stages * q_bytes;
   static constexpr int ds_offset = d_out_offset + Tile::stages * q_bytes;
-  static constexpr int gradient_offset = ds_offset + 2 * ds_bytes;
+  static constexpr int p_offset = ds_offset + Tile::stages * ds_bytes;
+  static constexpr int gradient_offset = p_offset + p_bytes;
   /// A box of dQ, and all of them: of both consumers, or of the rows of both.
   static constexpr int gradient_box = Tile::q_rows * 128,
-                       gradient_bytes = gradient_box * (Tile::gradient_part / gradient_box_columns) *
+                       gradient_bytes = gradient_box * (64 / gradient_box_columns) *
                                         (Tile::q_rows == 64 ? Tile::consumers : 1);
   static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
@@ -92,6 +109,7 @@ struct BackwardMemory {
   __device__ __forceinline__ std::uint32_t ds(int stage) const {
     return start + ds_offset + stage * ds_bytes;
   }
+  __device__ __forceinline__ std::uint32_t p() const { return start + p_offset; }
   __device__ __forceinline__ std::uint32_t gradient(int stage) const {
     return start + gradient_offset + (Tile::gradient_stages > 1 ? stage * gradient_bytes : 0);
   }
@@ -115,25 +133,34 @@ struct BackwardMemory {
   __device__ __forceinline__ std::uint32_t d_out_empty(int stage) const {
     return barrier(1 + 3 * Tile::stages + stage);
   }
-  __device__ __forceinline__ std::uint32_t gradient_empty(int stage) const {
-    return barrier(1 + 5 * Tile::stages + (Tile::gradient_stages > 1 ? stage : 0));
-  }
+  /// Buffers of dQ.
   __device__ __forceinline__ std::uint32_t gradient_full(int stage) const {
     return barrier(1 + 4 * Tile::stages + stage);
   }
+  __device__ __forceinline__ std::uint32_t gradient_empty(int stage) const {
+    return barrier(1 + 5 * Tile::stages + (Tile::gradient_stages > 1 ? stage : 0));
+  }
+  /// P, where there is no dQ.
+  __device__ __forceinline__ std::uint32_t p_full() const { return barrier(1 + 4 * Tile::stages); }
+  __device__ __forceinline__ std::uint32_t p_empty() const { return barrier(1 + 5 * Tile::stages); }
 
   __device__ void init() const {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
-    barrier_init(kv_empty(), computing);
+    barrier_init(kv_empty(), computing + 1);        // and the copying warp
     for (int stage = 0; stage < Tile::stages; ++stage) {
       barrier_init(q_full(stage), 2);  // the copying warp and the one that brings LSE, D
       barrier_init(d_out_full(stage), 2);
       barrier_init(q_empty(stage), computing);
       barrier_init(d_out_empty(stage), computing);
+      if (!Tile::has_dq) continue;
       barrier_init(gradient_full(stage), computing);
       if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
     }
-    work().init(computing + 4);
+    if (!Tile::has_dq) {
+      barrier_init(p_full(), 4);
+      barrier_init(p_empty(), 4);
+    }
+    work().init(computing + (Tile::has_dq ? 4 : 2));
     barrier_init_fence();
   }
 

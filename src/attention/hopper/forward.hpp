@@ -59,7 +59,7 @@ struct ForwardMemory {
   __device__ void init() const {
     constexpr int readers = 4 * Tile::consumers;  // one arrival a warp
     barrier_init(q_full(), 1);
-    barrier_init(q_empty(), readers);
+    barrier_init(q_empty(), readers + 1);  // and the copying thread
     for (int stage = 0; stage < Tile::stages; ++stage) {
       barrier_init(k_full(stage), 1);
       barrier_init(v_full(stage), 1);
@@ -104,6 +104,9 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     };
 
     wait(memory.q_empty(), (n & 1) ^ 1);
+    // Computing warps are done at once with work that has no tiles. This thread takes part in the phase, so
+    // that it cannot end before this thread has seen the end of the one before.
+    arrive(memory.q_empty());
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
     if (!cursor.next()) {
       work = queue.next();

@@ -28,39 +28,45 @@ std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, 
   });
 }
 
-template <class Tile, bool lists_of_heads, class T>
-cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
-                                const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  constexpr int head_dim = Tile::head_dim;
-  const gpu::Input<T>& in = problem.in;
+/// What kernels that own queries are told: Q, K, V, which keys each tile of queries visits, and in which
+/// order blocks take them.
+template <class Tile, class T, class Parameters>
+cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const ResidueClasses& classes,
+                            void* memory, cudaStream_t stream) {
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const WalkSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, classes);
   const WalkSize size = sides.size(in.mask, 0);
   const Workspace workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
-
-  ForwardParameters p;
   const auto maps = [&](RowMaps& to, const gpu::Rows<const T>& rows, std::int64_t count, int heads, int box) {
-    return make_row_maps(to, rows, classes.count, count, in.batch, heads, head_dim, box);
+    return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
   };
   ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, 64));
   ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::kv_rows));
   ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::kv_rows));
-  p.out = problem.out;
-  p.lse = problem.lse;
   p.walk = workspace.tables(size);
   p.classes = classes;
   // K and V of a kv head serve all heads of its group.
-  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * head_dim * 2 * in.kv_heads, in.heads);
+  const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * Tile::head_dim * 2 * in.kv_heads, in.heads);
   p.order = work_order(in.batch * in.heads * classes.count, size.own_tiles,
                        section_bytes * classes.count / bytes_of_head, true);
   p.tickets = workspace.tickets;
-  p.fresh = options.fresh_out;
   p.heads = in.heads;
   p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
-  p.scale = in.scale;
-  p.inverse_scale = 1.0f / in.scale;
+  return cudaSuccess;
+}
+
+template <class Tile, bool lists_of_heads, class T>
+cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
+                                const LaunchOptions& options, void* memory, cudaStream_t stream) {
+  ForwardParameters p;
+  ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, problem.in, classes, memory, stream)));
+  p.out = problem.out;
+  p.lse = problem.lse;
+  p.fresh = options.fresh_out;
+  p.scale = problem.in.scale;
+  p.inverse_scale = 1.0f / problem.in.scale;
   return launch_persistent(forward_kernel<T, Tile, lists_of_heads>, Tile::threads, ForwardMemory<Tile>::bytes,
                            p, options, stream);
 }

@@ -13,26 +13,19 @@
 /// after the other.
 namespace annulus::attention::hopper {
 
-/// How the computing warpgroups share dQ of a query tile: 64 columns each of the same rows in each of
-/// `products` products, or 64 rows each of all columns. A product fills the buffer `parts` times.
+/// How the computing warpgroups share dQ of a query tile: 64 columns each of the same rows, or 64 rows each
+/// of all columns.
 template <class Tile>
 struct QueryGradientShare {
   static constexpr bool splits_columns = Tile::q_rows == 64;
-  static constexpr int products = Tile::head_dim > 128 ? 2 : 1;
-  static constexpr int parts = 64 / Tile::gradient_part;
   /// Boxes in the buffer: 32 columns of fp32, with the 128-byte swizzle.
-  static constexpr int boxes_of_group = Tile::gradient_part / gradient_box_columns;
+  static constexpr int boxes_of_group = 64 / gradient_box_columns;
   static constexpr int boxes = (splits_columns ? Tile::consumers : 1) * boxes_of_group;
 
-  ANNULUS_FUNCTION static constexpr int first_column(int group, int product) {
-    return splits_columns ? (group * products + product) * 64 : 0;
-  }
+  ANNULUS_FUNCTION static constexpr int first_column(int group) { return splits_columns ? group * 64 : 0; }
   ANNULUS_FUNCTION static constexpr int first_row(int group) { return splits_columns ? 0 : group * 64; }
-  /// Where box `box` of part `part` of a product lies in dQ. At head_dim 96 the last one lies behind it.
-  ANNULUS_FUNCTION static constexpr int column_of_box(int product, int part, int box) {
-    return first_column(box / boxes_of_group, product) + part * Tile::gradient_part +
-           box % boxes_of_group * gradient_box_columns;
-  }
+  /// Where box `box` lies in dQ. At head_dim 96 the last one lies behind it.
+  ANNULUS_FUNCTION static constexpr int column_of_box(int box) { return box * gradient_box_columns; }
 };
 
 /// A computing warp's side: 16 rows of its warpgroup's share.
@@ -53,46 +46,41 @@ class QueryGradient : public QueryGradientShare<Tile> {
                row * 128 + chunk * 16 + lane % 2 * 8;
   }
 
-  /// Hands over a product (64 rows × 64 columns of a warpgroup) to the warp of this stage.
-  __device__ __forceinline__ void put(float (&r)[32], int product, const RingPosition<Tile::stages>& at) {
+  /// Hands over 64 rows × 64 columns of a warpgroup to the warp of this stage.
+  __device__ __forceinline__ void put(float (&r)[32], const RingPosition<Tile::stages>& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool odd_row = lane / 4 % 2 != 0;
     if constexpr (!scaled_probabilities<T>) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) r[i] *= p_.dq_factor;
     }
+    if constexpr (Tile::gradient_stages > 1) {
+      wait(memory_.gradient_empty(at.stage), at.parity ^ 1);
+    } else {
+      wait(memory_.gradient_empty(0), parity_ ^ 1);
+      parity_ ^= 1;
+    }
+    const auto start = static_cast<std::uint32_t>(anew(address_));
 #pragma unroll
-    for (int part = 0; part < Share::parts; ++part) {
-      if constexpr (Tile::gradient_stages > 1) {
-        static_assert(Share::products * Share::parts == 1, "a stage of the buffer holds all of dQ");
-        wait(memory_.gradient_empty(at.stage), at.parity ^ 1);
-      } else {
-        wait(memory_.gradient_empty(0), parity_ ^ 1);
-        parity_ ^= 1;
-      }
-      const auto start = static_cast<std::uint32_t>(anew(address_));
+    for (int box = 0; box < Share::boxes_of_group; ++box) {
+      if (Tile::head_dim % 64 != 0 && Share::first_column(group_) + box * 32 >= Tile::head_dim) break;
 #pragma unroll
-      for (int box = 0; box < Share::boxes_of_group; ++box) {
-        if (Tile::head_dim % 64 != 0 && Share::first_column(group_, product) + box * 32 >= Tile::head_dim)
-          break;
+      for (int j = 0; j < 2; ++j) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {  // row, and the one 8 further
-            const int one = 4 * ((part * Share::boxes_of_group + box) * 4 + j) + 2 * half, other = one + 8;
-            const std::uint32_t to =
-                memory_.gradient(at.stage) - memory_.gradient(0) + box * box_bytes + half * 1024;
-            store_shared(to + (start ^ j * 32),
-                         odd_row ? make_float2(r[other], r[other + 1]) : make_float2(r[one], r[one + 1]));
-            store_shared(to + (start ^ (j + 2) * 32),
-                         odd_row ? make_float2(r[one], r[one + 1]) : make_float2(r[other], r[other + 1]));
-          }
+        for (int half = 0; half < 2; ++half) {  // row, and the one 8 further
+          const int one = 4 * (box * 4 + j) + 2 * half, other = one + 8;
+          const std::uint32_t to =
+              memory_.gradient(at.stage) - memory_.gradient(0) + box * box_bytes + half * 1024;
+          store_shared(to + (start ^ j * 32),
+                       odd_row ? make_float2(r[other], r[other + 1]) : make_float2(r[one], r[one + 1]));
+          store_shared(to + (start ^ (j + 2) * 32),
+                       odd_row ? make_float2(r[one], r[one + 1]) : make_float2(r[other], r[other + 1]));
         }
       }
-      fence_shared_for_engines();
-      __syncwarp();
-      if (lane == 0) arrive(memory_.gradient_full(at.stage));
     }
+    fence_shared_for_engines();
+    __syncwarp();
+    if (lane == 0) arrive(memory_.gradient_full(at.stage));
   }
 
  private:
@@ -130,33 +118,29 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
         }
         fence_device_for_engines();
       }
+      wait(memory.gradient_full(stage), parity);
+      parity ^= 1;
+      if (lane == 0) {
 #pragma unroll
-      for (int handover = 0; handover < Share::products * Share::parts; ++handover) {
-        wait(memory.gradient_full(stage), parity);
-        parity ^= 1;
-        if (lane == 0) {
-#pragma unroll
-          for (int box = 0; box < Share::boxes; ++box) {
-            const int column = Share::column_of_box(handover / Share::parts, handover % Share::parts, box);
-            if (column >= Tile::head_dim) continue;
-            const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
-            const int row = cursor.tile() * Tile::q_rows;
-            if (TileRun::first(cursor.how())) {
-              p.dq_maps.store(from, column, q_residue, row, head, batch);
-            } else {
-              p.dq_maps.add(from, column, q_residue, row, head, batch);
-            }
-          }
-          stores_commit();
-          stores_wait_for_reads();
-          arrive(memory.gradient_empty(stage));
-          if (handover == Share::products * Share::parts - 1 && turn != nullptr) {
-            stores_wait();
-            store_release(turn, cursor.next_own_tile());
+        for (int box = 0; box < Share::boxes; ++box) {
+          const int column = Share::column_of_box(box), row = cursor.tile() * Tile::q_rows;
+          if (column >= Tile::head_dim) continue;
+          const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
+          if (TileRun::first(cursor.how())) {
+            p.dq_maps.store(from, column, q_residue, row, head, batch);
+          } else {
+            p.dq_maps.add(from, column, q_residue, row, head, batch);
           }
         }
-        __syncwarp();
+        stores_commit();
+        stores_wait_for_reads();
+        arrive(memory.gradient_empty(stage));
+        if (turn != nullptr) {
+          stores_wait();
+          store_release(turn, cursor.next_own_tile());
+        }
       }
+      __syncwarp();
     });
   }
 }

@@ -51,18 +51,16 @@ struct ForwardTile {
 /// head_dim 96 and 128: 64 × 128. dK and dV take 128 registers of 232, so that S and dP can have 32 each.
 /// The two buffers that dQ leaves through take 64 KB.
 ///
-/// head_dim 256: 64 × 64. dK and dV of 64 keys fill the registers of two consumers, which have half of the
-/// columns each; both compute all of S and dP, seven products where five would do. Shared memory has room
-/// for a quarter of dQ.
+/// head_dim 256: 64 × 64, dK and dV alone (backward_keys.hpp): each consumer has one of them, 128 registers.
+/// A second kernel computes dQ with the tiles of the forward pass (backward_queries.hpp). So seven products
+/// take the place of five, but no dQ travels: adding 64 KB of it for 64 × 64 scores took 40 % of the time.
 template <int head_dim_>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr int consumers = 2, stages = 2;
-  static constexpr bool shares_keys = head_dim > 128;  ///< consumers have the same keys, other columns
-  static constexpr int q_rows = head_dim <= 64 ? 128 : 64, kv_rows = shares_keys ? 64 : 64 * consumers;
-  static constexpr int gradient_columns = shares_keys ? head_dim / 2 : head_dim;  ///< of dK, dV: a consumer's
-  static constexpr int gradient_part = head_dim <= 128 ? 64 : 32;  ///< columns of dQ: a consumer's at a time
-  static constexpr int gradient_stages = head_dim > 64 && head_dim <= 128 ? 2 : 1;
+  static constexpr bool has_dq = head_dim <= 128;
+  static constexpr int q_rows = head_dim <= 64 ? 128 : 64, kv_rows = has_dq ? 128 : 64;
+  static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 ? 2 : 1;  ///< buffers of dQ
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
   static constexpr int consumer_registers = 232, producer_registers = 40;

@@ -81,6 +81,9 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   struct Rank {
     std::condition_variable changed;
     const Operation* waits_for = nullptr;
+    std::int64_t completed = 0;  ///< messages of this rank
+    std::int64_t seen = 0;       ///< of those, when it began to wait with nothing left to post; or:
+    static constexpr std::int64_t looking = -1;
     bool running = true;
     std::thread::id thread;
     std::string swallowed;
@@ -93,6 +96,7 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   };
 
   void match(Message& send, Message& receive);
+  void complete(Message& message);
   /// Gives a message whose bytes have been copied to the wire.
   void launch(Message& send, Message& receive);
   /// The wire is done with one side of a flight.

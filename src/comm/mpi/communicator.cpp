@@ -90,8 +90,10 @@ std::shared_ptr<MpiLink> duplicate(MPI_Comm parent, const std::shared_ptr<Watchd
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t chunk_bytes,
-                                 const std::shared_ptr<Watchdog>& watchdog, std::string remark)
+                                 const std::shared_ptr<Watchdog>& watchdog, std::string remark,
+                                 bool has_stages)
     : topology_(std::move(topology)),
+      has_stages_(has_stages || (topology_.nodes() > 1 && topology_.nodes() < topology_.ranks())),
       remark_(std::move(remark)),
       chunk_bytes_(chunk_bytes),
       thread_(std::this_thread::get_id()),
@@ -118,6 +120,18 @@ void MpiCommunicator::enter() const {
     if (!link->swallowed.empty()) throw Error(std::exchange(link->swallowed, {}));
 }
 
+void MpiCommunicator::meet() const {
+  if (!has_stages_) return;
+  MPI_Request all_here = MPI_REQUEST_NULL;
+  ANNULUS_MPI(MPI_Ibarrier, collectives_->handle, &all_here);
+  for (int done = 0; done == 0;) {
+    ANNULUS_MPI(MPI_Test, &all_here, &done, MPI_STATUS_IGNORE);
+    if (done != 0) break;
+    advance_stages();
+    std::this_thread::yield();
+  }
+}
+
 std::string MpiCommunicator::description() const {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
@@ -138,7 +152,7 @@ Request MpiCommunicator::post(const Queue& queue, std::span<const Send> sends,
                               std::span<const Receive> receives, int channel) {
   enter();
   if (!queue.is_host()) ready(queue, "exchange");  // inside reductions kernels write what is sent next
-  const bool collective = channel == collective_channel;
+  const bool collective = channel < 0;
   require(channel <= largest_channel_, "rank {}: channel {}: this MPI has channels up to {}", rank_, channel,
           largest_channel_);
   auto state = std::make_unique<MpiState>(collective ? collectives_ : messages_);
@@ -155,6 +169,7 @@ void MpiCommunicator::broadcast(const Queue& queue, void* data, std::size_t byte
   const Watchdog::ActivityScope activity(
       watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
   const Watchdog::Waiting waiting(watchdog());
+  meet();
   for (std::size_t offset = 0; offset < bytes; offset += chunk_bytes_)
     ANNULUS_MPI(MPI_Bcast, static_cast<std::byte*>(data) + offset,
                 static_cast<int>(std::min(chunk_bytes_, bytes - offset)), MPI_BYTE, root,
@@ -170,6 +185,7 @@ void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* rec
   const Watchdog::ActivityScope activity(watchdog(),
                                          fmt::format("an all_gather of {} bytes per rank", bytes));
   const Watchdog::Waiting waiting(watchdog());
+  meet();
   const bool in_place = send == static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank_) * bytes;
   const int count = static_cast<int>(bytes);
   ANNULUS_MPI(MPI_Allgather, in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, receive, count, MPI_BYTE,
@@ -184,6 +200,7 @@ void MpiCommunicator::all_to_all(const Queue& queue, const void* send, void* rec
   const Watchdog::ActivityScope activity(watchdog(),
                                          fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
   const Watchdog::Waiting waiting(watchdog());
+  meet();
   const int count = static_cast<int>(bytes);
   ANNULUS_MPI(MPI_Alltoall, send, count, MPI_BYTE, receive, count, MPI_BYTE, collectives_->handle);
 }
@@ -192,6 +209,7 @@ void MpiCommunicator::barrier() {
   enter();
   const Watchdog::ActivityScope activity(watchdog(), "a barrier");
   const Watchdog::Waiting waiting(watchdog());
+  meet();
   ANNULUS_MPI(MPI_Barrier, collectives_->handle);
 }
 
@@ -199,6 +217,7 @@ void MpiCommunicator::progress() {
   // A probe makes the library look at all its connections, whatever it is asked about.
   int found = 0;
   ANNULUS_MPI(MPI_Iprobe, MPI_ANY_SOURCE, MPI_ANY_TAG, messages_->handle, &found, MPI_STATUS_IGNORE);
+  PointToPointCommunicator::progress();
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
@@ -207,6 +226,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   enter();
   const Watchdog::ActivityScope activity(watchdog(), "a split of the ranks into groups");
   const Watchdog::Waiting waiting(watchdog());
+  meet();
   ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,
               collectives_->handle);
   Group group = split_group(wishes, topology_, rank_);  // throws on all ranks or none
@@ -214,7 +234,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   ANNULUS_MPI(MPI_Comm_split, collectives_->handle, color, group.rank, &handle);
   const MpiLink temporary(handle);
   return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), chunk_bytes_,
-                                           messages_->watchdog);
+                                           messages_->watchdog, std::string(), has_stages_);
 }
 
 void MpiCommunicator::abort(const std::string& message) {

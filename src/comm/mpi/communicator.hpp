@@ -59,7 +59,7 @@ struct MpiLink {
 /// (Open MPI 4.1 fetches a message that is longer than its receive whole, past the end of the buffer, before
 /// it says so: after that error the process should end.)
 ///
-/// Reductions come from PointToPointCommunicator.
+/// Reductions in rank order come from PointToPointCommunicator, others from MPI.
 ///
 /// An MPI that says so (mpi_reads_device_memory) is given memory of devices as it is, once the work that the
 /// queue holds is done.
@@ -68,9 +68,11 @@ class MpiCommunicator final : public PointToPointCommunicator {
   static constexpr std::size_t default_chunk_bytes = std::size_t{1} << 30;
 
   /// Duplicates `parent` (collective). `chunk_bytes` splits messages; tests make it small. `watch` sees the
-  /// waits of this rank. description() ends with `remark`.
+  /// waits of this rank. description() ends with `remark`. `has_stages`: collectives of other communicators
+  /// of the job may go in stages.
   MpiCommunicator(MPI_Comm parent, Topology topology, std::size_t chunk_bytes = default_chunk_bytes,
-                  const std::shared_ptr<Watchdog>& watchdog = nullptr, std::string remark = {});
+                  const std::shared_ptr<Watchdog>& watchdog = nullptr, std::string remark = {},
+                  bool has_stages = false);
 
   int rank() const override { return rank_; }
   const Topology& topology() const override { return topology_; }
@@ -78,6 +80,10 @@ class MpiCommunicator final : public PointToPointCommunicator {
   int world_rank(int rank) const override { return messages_->world_ranks[static_cast<std::size_t>(rank)]; }
   Watchdog* watchdog() const override { return messages_->watchdog.get(); }
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override;
+  using Communicator::all_reduce;
+  void all_reduce(const Queue& queue, void* data, const Reduction& elements) override;
+  Request start_reduce_scatter(const Queue& queue, const void* send, void* receive, const Reduction& blocks,
+                               int channel) override;
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void barrier() override;
@@ -93,8 +99,12 @@ class MpiCommunicator final : public PointToPointCommunicator {
  private:
   /// Throws what an earlier request swallowed, and on a thread from which this MPI must not be called.
   void enter() const;
+  /// Before a call that blocks inside MPI: until all ranks are about to make it, while stages advance (see
+  /// post_in_turn). From then on the ranks of this communicator need nothing but MPI.
+  void meet() const;
 
   Topology topology_;
+  bool has_stages_ = false;  ///< alike on all ranks of the job
   std::string remark_;
   int rank_ = 0, largest_channel_ = 0;
   std::size_t chunk_bytes_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "comm/stages.hpp"
+
 namespace annulus::comm {
 
 namespace {
@@ -9,9 +11,9 @@ namespace {
 /// How long unwinding waits for exchanges that are given up, all together.
 constexpr auto give_up_after = std::chrono::seconds(2);
 
-/// The collectives have a communicator of their own, on which all use one tag.
+/// The collectives have a communicator of their own, with a tag for each of their channels.
 int tag_of(int channel) {
-  return std::max(channel, 0);
+  return channel < 0 ? -1 - channel : channel;
 }
 
 }  // namespace
@@ -58,6 +60,12 @@ void MpiState::wait() {
   statuses_.resize(requests_.size());
   const Watchdog::Waiting waiting(link_->watchdog.get(), [this] { return pending(); });
   while (!complete()) {
+    if (stages_under_way()) {  // others may wait for what this rank posts next
+      if (test()) return;
+      advance_stages();
+      std::this_thread::yield();
+      continue;
+    }
     int finished = 0;
     const int code = MPI_Waitsome(static_cast<int>(requests_.size()), requests_.data(), &finished,
                                   indices_.data(), statuses_.data());

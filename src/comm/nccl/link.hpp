@@ -73,14 +73,17 @@ class NcclLink {
       const Watchdog::Waiting waiting(watchdog_, [&] { return pending; });
       call();
     }
-    if (intra_node) {
-      const EventPool::Taken joined = events_.take();
-      joined->record(channel.intra_node.stream);
-      joined->block(channel.world.stream);
-    }
+    if (intra_node) follow(channel.world, channel.intra_node);
     done->record(channel.world.stream);
     track(channel, begun, done, std::move(pending));
     return done;
+  }
+
+  /// What `later` does from now on waits for what `earlier` holds.
+  void follow(const CommStream& later, const CommStream& earlier) {
+    const EventPool::Taken event = events_.take();
+    event->record(earlier.stream);
+    event->block(later.stream);
   }
 
   /// Throws what NCCL met since it was asked last, and after abort().

@@ -46,8 +46,31 @@ class NcclState final : public Request::State {
   EventPool::Taken done_;
 };
 
+ncclDataType_t nccl_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    default:
+      fail("reductions are over floating-point numbers, i32 and i64, not {}", name_of(type));
+  }
+}
+
+ncclRedOp_t nccl_op(ReduceOp op) {
+  return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
+}
+
 /// Memory of devices over NCCL; memory of the host, and what concerns it, through `control`. Reductions of
-/// device memory are those of PointToPointCommunicator, in rank order.
+/// device memory in rank order are those of PointToPointCommunicator.
 class NcclCommunicator final : public PointToPointCommunicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> control, const NcclOptions& options)
@@ -72,9 +95,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                    int channel) override {
     if (queue.is_host()) return control_->exchange(queue, sends, receives, channel);
-    require(channel < link_->channels(),
-            "rank {}: exchange on channel {}: NCCL was started with channels 0 to {}", rank(), channel,
-            link_->channels() - 1);
+    check_channel(channel, "exchange");
     return PointToPointCommunicator::exchange(queue, sends, receives, channel);
   }
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
@@ -100,14 +121,45 @@ class NcclCommunicator final : public PointToPointCommunicator {
     if (queue.is_host()) return control_->all_to_all(queue, send, receive, bytes);
     PointToPointCommunicator::all_to_all(queue, send, receive, bytes);
   }
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) override {
-    if (queue.is_host()) return control_->all_reduce(queue, data, count, type, op);
-    PointToPointCommunicator::all_reduce(queue, data, count, type, op);
+  void all_reduce(const Queue& queue, void* data, const Reduction& elements) override {
+    if (queue.is_host()) return control_->all_reduce(queue, data, elements);
+    if (elements.sums == Sums::rank_order) return PointToPointCommunicator::all_reduce(queue, data, elements);
+    const Watchdog::ActivityScope activity(
+        watchdog(), fmt::format("an all_reduce of {} {}", elements.count, name_of(elements.type)));
+    collective(queue, [&](const NcclLink::Channel& channel) {
+      ANNULUS_NCCL_CALL(ncclAllReduce, data, data, elements.count, nccl_type(elements.type),
+                        nccl_op(elements.op), channel.world.communicator, channel.world.stream);
+    });
   }
   void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
                       ReduceOp op) override {
     if (queue.is_host()) return control_->reduce_scatter(queue, send, receive, count, type, op);
     PointToPointCommunicator::reduce_scatter(queue, send, receive, count, type, op);
+  }
+  Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
+                           int channel) override {
+    if (queue.is_host()) return control_->start_all_gather(queue, send, receive, bytes, channel);
+    check_channel(channel, "all_gather");
+    // NCCL's own has peers of its own choice, neighbours in rings and trees.
+    const NcclLink::Channel& target = link_->channel(channel);
+    const auto done = link_->launch(queue, target, false, {}, [&] {
+      ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, target.world.communicator,
+                        target.world.stream);
+    });
+    return Request(std::make_unique<NcclState>(link_, queue, done));
+  }
+  Request start_reduce_scatter(const Queue& queue, const void* send, void* receive, const Reduction& blocks,
+                               int channel) override {
+    if (queue.is_host()) return control_->start_reduce_scatter(queue, send, receive, blocks, channel);
+    if (blocks.sums == Sums::rank_order)
+      return PointToPointCommunicator::start_reduce_scatter(queue, send, receive, blocks, channel);
+    check_channel(channel, "reduce_scatter");
+    const NcclLink::Channel& target = link_->channel(channel);
+    const auto done = link_->launch(queue, target, false, {}, [&] {
+      ANNULUS_NCCL_CALL(ncclReduceScatter, send, receive, blocks.count, nccl_type(blocks.type),
+                        nccl_op(blocks.op), target.world.communicator, target.world.stream);
+    });
+    return Request(std::make_unique<NcclState>(link_, queue, done));
   }
   int sms_of_exchange() const override { return options_.max_ctas * link_->communicators_of_exchange(); }
   void barrier() override { control_->barrier(); }
@@ -124,21 +176,39 @@ class NcclCommunicator final : public PointToPointCommunicator {
   /// The order of streams makes memory ready.
   void ready(const Queue&, const char*) const override {}
 
+  void check_channel(int channel, const char* operation) const override {
+    PointToPointCommunicator::check_channel(channel, operation);
+    require(channel < link_->channels(), "rank {}: {} on channel {}: NCCL was started with channels 0 to {}",
+            rank(), operation, channel, link_->channels() - 1);
+  }
+
   /// Enqueues the messages on the channel's streams. Both sides leave out those of no bytes.
   Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                int channel) override {
+    return post_stages(queue, {{{sends.begin(), sends.end()}, {receives.begin(), receives.end()}}}, channel);
+  }
+
+  /// All of them at once: the order of the streams lets a stage begin when the one before is complete.
+  Request post_stages(const Queue& queue, std::vector<Stage> stages, int channel) override {
     const bool is_collective = channel == collective_channel;
     const NcclLink::Channel& target = is_collective ? link_->collectives() : link_->channel(channel);
     const auto is_intra_node = [&](const auto& message) {
       return message.bytes > 0 && link_->intra_node_rank(message.peer) >= 0;
     };
-    const bool intra_node =
-        std::ranges::any_of(sends, is_intra_node) || std::ranges::any_of(receives, is_intra_node);
-    const auto done = link_->launch(queue, target, intra_node, pending(sends, receives, channel), [&] {
-      if (intra_node)
-        group(target.intra_node, sends, receives, [&](int peer) { return link_->intra_node_rank(peer); });
-      group(target.world, sends, receives,
-            [&](int peer) { return link_->intra_node_rank(peer) < 0 ? peer : -1; });
+    const bool intra_node = std::ranges::any_of(stages, [&](const Stage& stage) {
+      return std::ranges::any_of(stage.sends, is_intra_node) ||
+             std::ranges::any_of(stage.receives, is_intra_node);
+    });
+    const auto done = link_->launch(queue, target, intra_node, pending(stages, channel), [&] {
+      for (const Stage& stage : stages) {
+        if (intra_node && &stage != &stages.front()) {
+          link_->follow(target.world, target.intra_node);
+          link_->follow(target.intra_node, target.world);
+        }
+        if (intra_node)
+          group(target.intra_node, stage, [&](int peer) { return link_->intra_node_rank(peer); });
+        group(target.world, stage, [&](int peer) { return link_->intra_node_rank(peer) < 0 ? peer : -1; });
+      }
     });
     return Request(std::make_unique<NcclState>(link_, queue, done));
   }
@@ -146,15 +216,14 @@ class NcclCommunicator final : public PointToPointCommunicator {
  private:
   /// Those of the messages whose peer has a rank in the communicator, as one group.
   template <class RankOf>
-  void group(const NcclLink::CommStream& comm_stream, std::span<const Send> sends,
-             std::span<const Receive> receives, const RankOf& rank_of) const {
+  void group(const NcclLink::CommStream& comm_stream, const Stage& stage, const RankOf& rank_of) const {
     ANNULUS_NCCL_CALL(ncclGroupStart);
-    for (const Receive& receive : receives) {
+    for (const Receive& receive : stage.receives) {
       if (receive.bytes == 0 || rank_of(receive.peer) < 0) continue;
       ANNULUS_NCCL_CALL(ncclRecv, receive.data, receive.bytes, ncclInt8, rank_of(receive.peer),
                         comm_stream.communicator, comm_stream.stream);
     }
-    for (const Send& send : sends) {
+    for (const Send& send : stage.sends) {
       if (send.bytes == 0 || rank_of(send.peer) < 0) continue;
       ANNULUS_NCCL_CALL(ncclSend, send.data, send.bytes, ncclInt8, rank_of(send.peer),
                         comm_stream.communicator, comm_stream.stream);
@@ -162,15 +231,16 @@ class NcclCommunicator final : public PointToPointCommunicator {
     ANNULUS_NCCL_CALL(ncclGroupEnd);
   }
 
-  std::vector<Pending> pending(std::span<const Send> sends, std::span<const Receive> receives,
-                               int channel) const {
+  std::vector<Pending> pending(const std::vector<Stage>& stages, int channel) const {
     std::vector<Pending> messages;
     if (watchdog() == nullptr) return messages;
     const auto add = [&](bool receives_it, std::size_t index, int peer, std::size_t bytes) {
       if (bytes > 0) messages.push_back({receives_it, index, peer, world_rank(peer), channel, bytes});
     };
-    for (std::size_t i = 0; i < receives.size(); ++i) add(true, i, receives[i].peer, receives[i].bytes);
-    for (std::size_t i = 0; i < sends.size(); ++i) add(false, i, sends[i].peer, sends[i].bytes);
+    for (const auto& [sends, receives] : stages) {
+      for (std::size_t i = 0; i < receives.size(); ++i) add(true, i, receives[i].peer, receives[i].bytes);
+      for (std::size_t i = 0; i < sends.size(); ++i) add(false, i, sends[i].peer, sends[i].bytes);
+    }
     return messages;
   }
 

@@ -8,6 +8,7 @@
 #include <annulus/base/division.hpp>
 #include <annulus/core/tensor.hpp>
 
+#include "comm/point_to_point.hpp"
 #include "comm/staged/state.hpp"
 
 namespace annulus::comm {
@@ -20,7 +21,9 @@ struct Blocks {
   std::size_t count = 1;
 };
 
-class StagedCommunicator final : public Communicator {
+/// Collectives that wait for their data hand chunks on to those of the inner communicator; those under way
+/// are exchanges of device memory.
+class StagedCommunicator final : public PointToPointCommunicator {
  public:
   StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging)
       : inner_(std::move(inner)), staging_(std::move(staging)) {}
@@ -36,9 +39,26 @@ class StagedCommunicator final : public Communicator {
   Request exchange(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                    int channel) override {
     if (queue.is_host()) return host().exchange(queue, sends, receives, channel);
-    auto state = std::make_unique<StagedState>(staging_, *inner_, queue);
-    state->start(sends, receives, channel);
-    return Request(std::move(state));
+    return post(queue, sends, receives, channel);
+  }
+  Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
+                           int channel) override {
+    if (queue.is_host()) return host().start_all_gather(queue, send, receive, bytes, channel);
+    return PointToPointCommunicator::start_all_gather(queue, send, receive, bytes, channel);
+  }
+  Request start_reduce_scatter(const Queue& queue, const void* send, void* receive, const Reduction& blocks,
+                               int channel) override {
+    if (queue.is_host()) return host().start_reduce_scatter(queue, send, receive, blocks, channel);
+    if (blocks.sums == Sums::rank_order)
+      return PointToPointCommunicator::start_reduce_scatter(queue, send, receive, blocks, channel);
+    const std::size_t element = size_of(blocks.type);
+    through_host(queue, {const_cast<void*>(send), ranks()}, {receive}, blocks.count * element, element,
+                 [&](void* from, void* to, std::size_t length) {
+                   Reduction of_part = blocks;
+                   of_part.count = length / element;
+                   inner_->start_reduce_scatter(HostExec(), from, to, of_part, channel).wait();
+                 });
+    return {};
   }
 
   void broadcast(const Queue& queue, void* data, std::size_t bytes, int root) override {
@@ -47,12 +67,15 @@ class StagedCommunicator final : public Communicator {
       inner_->broadcast(HostExec(), part, length, root);
     });
   }
-  void all_reduce(const Queue& queue, void* data, std::size_t count, DType type, ReduceOp op) override {
-    if (queue.is_host()) return host().all_reduce(queue, data, count, type, op);
-    const std::size_t element = size_of(type);
-    through_host(queue, {}, {data}, count * element, element, [&](void*, void* part, std::size_t length) {
-      inner_->all_reduce(HostExec(), part, length / element, type, op);
-    });
+  void all_reduce(const Queue& queue, void* data, const Reduction& elements) override {
+    if (queue.is_host()) return host().all_reduce(queue, data, elements);
+    const std::size_t element = size_of(elements.type);
+    through_host(queue, {}, {data}, elements.count * element, element,
+                 [&](void*, void* part, std::size_t length) {
+                   Reduction of_part = elements;
+                   of_part.count = length / element;
+                   inner_->all_reduce(HostExec(), part, of_part);
+                 });
   }
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     if (queue.is_host()) return host().all_gather(queue, send, receive, bytes);
@@ -80,11 +103,26 @@ class StagedCommunicator final : public Communicator {
   void progress() override {
     staging_->pump();
     inner_->progress();
+    advance_stages();
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<StagedCommunicator>(host().split(color, key), staging_);
   }
   void abort(const std::string& message) override { inner_->abort(message); }
+
+ protected:
+  /// The copies of an exchange wait for what the queue holds.
+  void ready(const Queue&, const char*) const override {}
+  Queue queue_of_later_stages(const Queue& queue) const override { return queue; }
+
+  /// The inner communicator takes channels of callers alone: those of stages lie far behind them.
+  Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
+               int channel) override {
+    constexpr int channels_of_stages = 16384;
+    auto state = std::make_unique<StagedState>(staging_, *inner_, queue);
+    state->start(sends, receives, channel < 0 ? channels_of_stages - channel : channel);
+    return Request(std::move(state));
+  }
 
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }

@@ -7,6 +7,8 @@
 
 #include <annulus/core/tensor.hpp>
 
+#include "comm/stages.hpp"
+
 namespace annulus::comm {
 
 StagedState::~StagedState() {
@@ -109,8 +111,9 @@ void StagedState::finish() {
 
 void StagedState::wait() {
   const Watchdog::Waiting waiting(inner_.watchdog(), [this] { return pending(); });
-  while (!staging_->pump()) {
+  while (!staging_->pump() || stages_under_way()) {
     if (advance(false)) return;
+    advance_stages();
     std::this_thread::yield();
   }
   advance(true);

@@ -121,7 +121,7 @@ class Run {
 
   /// Inputs and results by the names of plan::name_of, except that o is "out"; collective.
   void record(trace::Recorder& recorder) {
-    recorder.set_rows(0, source_.values.positions);
+    recorder.set_rows({.count = problem_.batch}, source_.values.positions);
     recorder.rows(exec_, "q", *q_);
     recorder.rows(exec_, "k", *k_);
     recorder.rows(exec_, "v", *v_);

@@ -1,0 +1,257 @@
+#pragma once
+
+#include "attention/hopper/backward_memory.hpp"
+#include "attention/hopper/backward_products.hpp"
+
+/// dQ alone, at head dimension 256: a block owns queries as in the forward pass and walks over their keys, so
+/// that dQ stays in registers, in a fixed order. S = Q·Kᵀ, dP = dO·Vᵀ, dQ += scale·dS·K.
+namespace annulus::attention::hopper {
+
+struct QueryGradientParameters {
+  RowMaps q, d_out, k, v;  ///< boxes of 64 rows (q, d_out) or kv_rows (k, v)
+  gpu::Rows<const float> lse, d;
+  gpu::Rows<float> dq;
+  WalkTables walk;
+  WorkOrder order;
+  int* tickets;  ///< 0 at the start
+  bool fresh;    ///< dQ holds nothing yet and is written
+  int heads, kv_heads, q_rows;
+  ResidueClasses classes;
+  float factor, log2_shift, dq_factor;  ///< as in BackwardParameters
+};
+
+/// Shared memory: Q, dO, two stages of K, V, barriers, what to work on.
+template <class Tile>
+struct QueryGradientMemory {
+  static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
+  static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
+  static constexpr int k_stages = 2;
+  static constexpr int d_out_offset = q_bytes, k_offset = 2 * q_bytes,
+                       v_offset = k_offset + k_stages * kv_bytes;
+  static constexpr int work_offset = v_offset + kv_bytes, visit_offset = work_offset + WorkPlaces::bytes;
+  static constexpr int barrier_offset = visit_offset + k_stages * 8;
+  static constexpr int bytes = barrier_offset + 8 * 9;
+  static_assert(bytes <= 227 * 1024);
+
+  std::uint32_t start;
+  /// `dynamic`: aligned to 1024 bytes.
+  __device__ __forceinline__ explicit QueryGradientMemory(const void* dynamic)
+      : start(gpu::shared_address(dynamic)) {}
+
+  __device__ __forceinline__ std::uint32_t q() const { return start; }
+  __device__ __forceinline__ std::uint32_t d_out() const { return start + d_out_offset; }
+  __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
+  __device__ __forceinline__ std::uint32_t v() const { return start + v_offset; }
+  __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
+  __device__ __forceinline__ std::uint32_t visit(int stage) const { return start + visit_offset + stage * 8; }
+  __device__ __forceinline__ std::uint32_t q_full() const { return barrier(0); }
+  __device__ __forceinline__ std::uint32_t d_out_full() const { return barrier(1); }
+  __device__ __forceinline__ std::uint32_t queries_empty() const { return barrier(2); }  ///< Q and dO
+  __device__ __forceinline__ std::uint32_t v_full() const { return barrier(3); }
+  __device__ __forceinline__ std::uint32_t v_empty() const { return barrier(4); }
+  __device__ __forceinline__ std::uint32_t k_full(int stage) const { return barrier(5 + stage); }
+  __device__ __forceinline__ std::uint32_t k_empty(int stage) const { return barrier(7 + stage); }
+
+  __device__ void init() const {
+    constexpr int readers = 4 * Tile::consumers;  // one arrival a warp
+    for (const std::uint32_t full : {q_full(), d_out_full(), v_full(), k_full(0), k_full(1)})
+      barrier_init(full, 1);
+    for (const std::uint32_t empty : {queries_empty(), v_empty(), k_empty(0), k_empty(1)})
+      barrier_init(empty, readers);
+    work().init(readers);
+    barrier_init_fence();
+  }
+
+ private:
+  __device__ __forceinline__ std::uint32_t barrier(int i) const { return start + barrier_offset + 8 * i; }
+};
+
+/// The copying thread, in the order of use: K, Q, V, dO, and then K and V of each tile.
+template <class Tile>
+__device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& p,
+                                                 const QueryGradientMemory<Tile>& memory) {
+  using Memory = QueryGradientMemory<Tile>;
+  WorkQueue queue(p.order, p.walk, 1, p.tickets, p.fresh);
+  RingPosition<Memory::k_stages> k_at;
+  RingPosition<1> v_at;
+  int q_parity = 0;
+  for (int n = 0;; ++n) {
+    const Work work = queue.next();
+    memory.work().put(n, work);
+    if (work.head < 0) return;
+    const auto [batch, head, residue] = HeadAndClass::of(work.head, p.heads, p.classes.count);
+    const int kv_head = head / (p.heads / p.kv_heads), kv_residue = p.classes.keys_of(residue);
+    const auto load_queries = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full) {
+      arrive_expecting(full, Memory::q_bytes);
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel) {
+#pragma unroll
+        for (int group = 0; group < Tile::consumers; ++group) {
+          map.load(to + panel * Memory::q_panel + group * 64 * panel_row_bytes, full, panel * panel_columns,
+                   residue, work.tile * Tile::q_rows + group * 64, head, batch);
+        }
+      }
+    };
+    const auto load_keys = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, int tile) {
+      arrive_expecting(full, Memory::kv_bytes);
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel) {
+        map.load(to + panel * Memory::kv_panel, full, panel * panel_columns, kv_residue, tile * Tile::kv_rows,
+                 kv_head, batch);
+      }
+    };
+    bool first = true;
+    Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
+    while (cursor.next()) {
+      wait(memory.k_empty(k_at.stage), k_at.parity ^ 1);
+      Visit::put(memory.visit(k_at.stage), cursor.tile(), 0,
+                 (cursor.partial() ? Visit::partial : 0) + (cursor.more() ? 0 : Visit::last));
+      load_keys(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), cursor.tile());
+      k_at.advance();
+      if (first) {
+        wait(memory.queries_empty(), q_parity ^ 1);
+        q_parity ^= 1;
+        load_queries(p.q, memory.q(), memory.q_full());
+      }
+      wait(memory.v_empty(), v_at.parity ^ 1);
+      load_keys(p.v, memory.v(), memory.v_full(), cursor.tile());
+      v_at.advance();
+      if (first) load_queries(p.d_out, memory.d_out(), memory.d_out_full());
+      first = false;
+    }
+  }
+}
+
+/// A warpgroup that computes 64 queries. `lists_of_heads`: each head has a block list of its own.
+template <class T, class Tile, bool lists_of_heads>
+__device__ __forceinline__ void compute_query_gradient(const QueryGradientParameters& p,
+                                                       const QueryGradientMemory<Tile>& memory) {
+  using Memory = QueryGradientMemory<Tile>;
+  constexpr int D = Tile::head_dim, N = Tile::kv_rows;
+  const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
+  // What few places ask for is computed there again: registers for it would be taken from the products.
+  const auto thread = [] { return anew(static_cast<int>(threadIdx.x)); };
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto own_column = [&] { return thread() % 4 * 2; };
+  const auto row_in_tile = [&] {
+    const int here = thread();
+    return group * 64 + here % warpgroup / 32 * 16 + here % 32 / 4;
+  };
+  const Descriptor q = Descriptor::of(memory.q() + group * 64 * panel_row_bytes, Memory::q_panel),
+                   d_out = Descriptor::of(memory.d_out() + group * 64 * panel_row_bytes, Memory::q_panel);
+  const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_panel),
+                   v = Descriptor::of(memory.v(), Memory::kv_panel);
+  const auto release = [&](std::uint32_t barrier) {
+    if (lane == 0) arrive(barrier);
+  };
+
+  RingPosition<Memory::k_stages> k_at;
+  RingPosition<1> v_at;
+  int q_parity = 0;
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    const auto own_row = [&] { return anew(work.tile) * Tile::q_rows + row_in_tile(); };
+    float lse2[2], d[2];
+    {
+      const auto [batch, head, residue] = HeadAndClass::of(work.head, p.heads, p.classes.count);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) row_statistics(p, batch, head, residue, own_row() + 8 * i, lse2[i], d[i]);
+    }
+    float dq[D / 2];
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) dq[i] = 0.0f;
+
+    // r (64 queries × N keys) = rows · (K or V)ᵀ
+    const auto issue = [&](float(&r)[N / 2], Descriptor rows, Descriptor keys) {
+      products_begin();
+#pragma unroll
+      for (int step = 0; step < D / 16; ++step) {
+        Product<T, N>::template shared<false, false>(r, rows + (step / 4 * Memory::q_panel + step % 4 * 32),
+                                                     keys + (step / 4 * Memory::kv_panel + step % 4 * 32),
+                                                     step > 0);
+      }
+      products_commit();
+    };
+    // While a warpgroup takes exponentials or waits, the tensor cores work for the other one.
+    const auto step = [&] {
+      float s[N / 2], dp[N / 2];
+      wait(memory.k_full(k_at.stage), k_at.parity);
+      const Descriptor keys = k + k_at.stage * Memory::kv_bytes;
+      const int flags = uniform(Visit::flags(memory.visit(k_at.stage)));
+      issue(s, q, keys);
+      wait(memory.v_full(), v_at.parity);
+      issue(dp, d_out, v);
+      products_wait<1>();
+      pin(s);
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[4 * j + e] = gpu::power_of_two(fmaf(s[4 * j + e], p.factor, -lse2[e / 2]));
+      }
+      // A branch keeps the exponentials before the wait for dP (backward.hpp).
+      if ((flags & Visit::partial) != 0) {
+        const int tile = uniform(Visit::tile(memory.visit(k_at.stage)));
+        RowSpan spans[2];  // loaded here: they would take registers from the products
+        load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count, p.q_rows, own_row());
+        clear_outside<N>(s, spans, tile * N + own_column());
+        if (p.walk.bits.words != nullptr) {
+          const std::int64_t first_word = lists_of_heads ? anew(work.head) * p.walk.bits.words_of_list : 0;
+          for_each_missing_bit<N>(p.walk.bits, first_word, own_row(), p.q_rows, tile, own_column(),
+                                  [&](int where) { s[where] = 0.0f; });
+        }
+      }
+      products_wait<0>();
+      pin(dp);
+      release(memory.v_empty());
+      v_at.advance();
+      std::uint32_t ds[N / 4];
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i)
+        ds[i] = gpu::pack<T>(s[2 * i] * (dp[2 * i] - d[i % 2]), s[2 * i + 1] * (dp[2 * i + 1] - d[i % 2]));
+      products_begin();
+      issue_gradient<T, N, D>(dq, ds, keys);
+      products_commit();
+      products_wait<0>();
+      pin(dq);
+      pin(ds);
+      release(memory.k_empty(k_at.stage));
+      k_at.advance();
+      return (flags & Visit::last) == 0;
+    };
+
+    if (work.runs > 0) {
+      wait(memory.q_full(), q_parity);
+      wait(memory.d_out_full(), q_parity);
+      q_parity ^= 1;
+      while (step()) {
+      }
+      release(memory.queries_empty());
+    }
+    const auto [batch, head, residue] = HeadAndClass::of(anew(work.head), p.heads, p.classes.count);
+    leave_gradient<D>(p.dq, p.fresh, p.dq_factor, dq, batch, head, p.classes, residue, p.q_rows, own_row(),
+                      own_column());
+  }
+}
+
+template <class T, class Tile, bool lists_of_heads>
+__global__ void __launch_bounds__(Tile::threads, 1)
+    query_gradient_kernel(const __grid_constant__ QueryGradientParameters p) {
+  extern __shared__ __align__(1024) unsigned char dynamic[];
+  const QueryGradientMemory<Tile> memory(dynamic);
+  if (threadIdx.x == 0) {
+    for (const RowMaps* maps : {&p.q, &p.d_out, &p.k, &p.v}) maps->prefetch();
+    memory.init();
+  }
+  __syncthreads();
+  if (threadIdx.x < warpgroup) {
+    lower_registers<Tile::producer_registers>();
+    if (threadIdx.x == 0) copy_for_queries<Tile>(p, memory);
+  } else {
+    raise_registers<Tile::consumer_registers>();
+    compute_query_gradient<T, Tile, lists_of_heads>(p, memory);
+  }
+}
+
+}  // namespace annulus::attention::hopper

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/distributed/attention.hpp>
+#include <annulus/model/llama.hpp>
+#include <annulus/optim/adamw.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "support/exec.hpp"
+
+/// A model of some units that learns random sequences in milliseconds.
+namespace annulus::sharding::tiny {
+
+using annulus::test::TestExec;
+
+struct Setting {
+  int ranks = 2, sequences = 1;
+  bool tied = false;
+  std::string schedule = "ring", layout = "zigzag";
+  int updates = 3, kv_heads = 2;
+};
+
+inline model::LlamaConfig config_of(const Setting& run) {
+  model::LlamaConfig config;
+  config.vocabulary = 211;  // units are no multiples of anything
+  config.layers = 3;
+  config.hidden = 72;
+  config.heads = 4;
+  config.kv_heads = run.kv_heads;
+  config.head_dim = 16;
+  config.ffn = 136;
+  config.tied = run.tied;
+  return config;
+}
+
+template <class Exec>
+std::vector<float> on_host(const Exec& exec, const Array1<float, Exec>& values) {
+  std::vector<float> host(values.extent(0));
+  Kokkos::deep_copy(
+      exec, Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(host.data(), host.size()),
+      values);
+  exec.fence("annulus::test: values on the host");
+  return host;
+}
+
+inline constexpr std::int64_t length = 60;
+inline const optim::AdamWOptions adamw = {};
+inline constexpr double bound = 0.5;  // of the norm: clipping has something to do
+
+/// `run.updates` optimizer steps of `sequences` sequences each on one rank of `world`: step(learn) makes one,
+/// and learn(parameters) hands its sequences to the model.
+template <class T, class Step>
+void updates(comm::Communicator& world, const TestExec& exec, const Setting& run, const Step& step) {
+  plan::Problem problem;
+  problem.topology = world.topology();
+  problem.layout = Layout::parse(run.layout);
+  problem.mask = Mask::parse("causal", length);
+  const model::LlamaConfig config = config_of(run);
+  problem.heads = config.heads;
+  problem.kv_heads = config.kv_heads;
+  problem.head_dim = config.head_dim;
+  problem.activation = dtype_of<T>;
+  distributed::Attention<TestExec, T> attention(exec, world,
+                                                plan::make_plan(run.schedule, problem, plan::Pass::forward),
+                                                plan::make_plan(run.schedule, problem, plan::Pass::backward));
+  const PositionMap rows = problem.shard(world.rank());
+  model::Llama<TestExec, T> llama(exec, config, rows);
+  std::mt19937 random(3);
+  for (int update = 0; update < run.updates; ++update) {
+    std::vector<std::vector<std::int32_t>> tokens, targets;
+    for (int s = 0; s < run.sequences; ++s) {
+      std::vector<std::int32_t> all(length + 1), mine, mine_next;
+      for (auto& token : all) token = static_cast<std::int32_t>(random() % 211);
+      for (std::int64_t i = 0; i < rows.count; ++i) {
+        mine.push_back(all[static_cast<std::size_t>(rows(i))]);
+        mine_next.push_back(all[static_cast<std::size_t>(rows(i)) + 1]);
+      }
+      tokens.push_back(mine);
+      targets.push_back(mine_next);
+    }
+    step([&](model::ParameterAccess<TestExec, T>& parameters) {
+      for (std::size_t s = 0; s < tokens.size(); ++s)
+        llama.train(exec, {.tokens = tokens[s], .targets = targets[s]}, 1.0f / (length * run.sequences),
+                    {.attention = attention, .parameters = parameters});
+      llama.take_loss(exec);
+    });
+  }
+}
+
+}  // namespace annulus::sharding::tiny

@@ -1,0 +1,206 @@
+// train.sequences_per_pass: several sequences at once against one after the other.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <annulus/core/memory_use.hpp>
+#include <filesystem>
+#include <string>
+
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+#include "train/attention_inputs.hpp"
+#include "train/compare_runs.hpp"
+#include "train/ranks.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::train::test::copy;
+using annulus::train::test::difference;
+using annulus::train::test::expect_same_bits;
+using annulus::train::test::interrupt;
+using annulus::train::test::last_state;
+using annulus::train::test::losses;
+using annulus::train::test::messages;
+using annulus::train::test::metric;
+using annulus::train::test::run;
+using annulus::train::test::TinyRun;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Passes : public testing::Test {
+ protected:
+  /// Four sequences of each group in an optimizer step, of which there are three; the gradients are clipped.
+  /// Units are of several blocks of a Partition, so that every rank holds something.
+  Config config(const std::string& name) const {
+    Config config = tiny_.config(name);
+    config.model.layers = 2;
+    config.model.hidden = 96;
+    config.model.heads = config.model.kv_heads = 4;
+    config.model.ffn = 256;
+    config.train.micro_batches = 4;
+    config.train.steps = 3;
+    config.train.clip_norm = 0.1;
+    return config;
+  }
+  static Config at_once(const Config& config, int sequences) {
+    Config changed = copy(config, fmt::format("{} at once", sequences));
+    changed.train.sequences_per_pass = sequences;
+    return changed;
+  }
+
+  // Relative, after three optimizer steps.
+  static constexpr double f32_limit = 2e-6;
+  static constexpr double bf16_limit = 0.002;  // other bits are rounded away
+
+  const TinyRun tiny_;
+};
+
+// Every value of what a pass may meet, with every other in some case.
+TEST_F(Passes, AgreeWithOneSequenceAtATimeUnderAllSettings) {
+  struct {
+    int ranks, context;
+    const char *schedule, *layout, *mask, *dtype;
+    int zero, sequences;
+  } const cases[] = {
+      {1, 0, "ring", "zigzag", "causal", "f32", 0, 2},
+      {1, 0, "ulysses", "contiguous", "window:20,0", "bf16", 0, 4},
+      {2, 0, "ulysses", "zigzag", "causal", "f32", 3, 4},
+      {2, 0, "ring", "striped", "window:20,0", "bf16", 3, 2},
+      {2, 1, "ring", "zigzag", "documents", "f32", 0, 2},
+      {4, 0, "ring", "zigzag", "window:20,0", "f32", 3, 2},
+      {4, 0, "ulysses", "striped", "window:20,0", "f32", 0, 4},
+      {4, 0, "ring", "contiguous", "causal", "bf16", 0, 4},
+      {4, 0, "ulysses", "zigzag", "documents", "bf16", 3, 2},
+      {4, 2, "burst", "zigzag", "documents+window:20,0", "f32", 3, 4},
+  };
+  for (const auto& [ranks, context, schedule, layout, mask, dtype, zero, sequences] : cases) {
+    const std::string name = fmt::format("{} {} {} {} {}", ranks, schedule, mask, dtype, zero);
+    SCOPED_TRACE(name);
+    Config one = config(name);
+    one.parallel.context = context;
+    one.parallel.zero = zero;
+    one.attention.schedule = schedule;
+    one.attention.layout = layout;
+    one.attention.mask = mask;
+    one.train.dtype = dtype;
+    const bool own_masks = takes_documents_from_data(mask);
+    if (own_masks) one.data.sequence_length = 400;  // documents end inside some sequences
+    const Config several = at_once(one, sequences), again = copy(several, "again");
+    for (const Config& run_of : {one, several, again}) run(ranks, run_of);
+    const double limit = one.train.dtype == "f32" ? f32_limit : bf16_limit;
+    EXPECT_LT(difference(one, several), limit);
+    for (std::size_t step = 0; step < 3; ++step) {
+      EXPECT_NEAR(losses(several)[step], losses(one)[step], limit * losses(one)[step]);
+      EXPECT_NEAR(metric(several, "grad_norm")[step], metric(one, "grad_norm")[step], 10 * limit);
+    }
+    EXPECT_EQ(last_state(one).progress.stream, last_state(several).progress.stream);
+    expect_same_bits(several, again);
+    // Plans are made where a sequence has other documents than the one before.
+    EXPECT_EQ(std::ranges::max(metric(several, "planning_seconds")) > 0, own_masks);
+  }
+}
+
+// Gradients are reduced once, as with one sequence.
+TEST_F(Passes, OnePassGivesTheSameBitsUnderEveryStageOfZero) {
+  const Config whole = at_once(config("run"), 4);
+  run(2, whole);
+  for (const int zero : {1, 2, 3}) {
+    SCOPED_TRACE(zero);
+    Config sharded = copy(whole, fmt::format("zero {}", zero));
+    sharded.parallel.zero = zero;
+    run(2, sharded);
+    expect_same_bits(whole, sharded);
+  }
+}
+
+TEST_F(Passes, ARunGoesOnWithOtherPasses) {
+  Config whole = config("run");
+  whole.attention.mask = "documents";
+  whole.data.sequence_length = 400;
+  whole.train.steps = 6;
+  whole.train.sequences_per_pass = 2;
+  run(2, whole);
+  for (const int sequences : {2, 4, 1}) {
+    Config resumed = at_once(whole, sequences);
+    interrupt(whole, 3, resumed);
+    EXPECT_EQ(run(2, resumed).first_step, 3);
+    if (sequences == 2)
+      expect_same_bits(whole, resumed);
+    else
+      EXPECT_LT(difference(whole, resumed), 2 * f32_limit);
+  }
+}
+
+TEST_F(Passes, MetricsCountAllSequences) {
+  const auto operations = [](const Config& config, std::size_t step) {
+    return metric(config, "tflops")[step] * metric(config, "step_seconds")[step];
+  };
+  for (const char* mask : {"causal", "documents"}) {
+    Config one = config(mask);
+    one.attention.mask = mask;
+    one.data.sequence_length = 400;
+    const Config several = at_once(one, 4);
+    run(2, one);
+    run(2, several);
+    EXPECT_THAT(metric(several, "tokens"), testing::ElementsAre(1600, 3200, 4800));
+    EXPECT_EQ(metric(several, "targets"), metric(one, "targets"));
+    for (std::size_t step = 0; step < 3; ++step)
+      EXPECT_NEAR(operations(several, step) / operations(one, step), 1, 1e-9);
+  }
+}
+
+/// Bytes of activations that rank 0 of one holds in an optimizer step.
+std::int64_t activations_of(const Config& config) {
+  std::int64_t bytes = 0;
+  messages(1, [&](int) {
+    Hooks hooks;
+    hooks.updated = [&](std::int64_t, const Buffers&) {
+      const MemoryKind kind = annulus::test::on_host ? MemoryKind::host : MemoryKind::device;
+      bytes = memory_use(kind).current[static_cast<std::size_t>(MemoryCategory::activations)];
+    };
+    return std::pair(config, hooks);
+  });
+  return bytes;
+}
+
+TEST_F(Passes, ActivationsOfALayerAreThoseOfTheTableForEachRow) {
+  for (const int sequences : {1, 2, 4}) {
+    Config shallow = at_once(config("shallow"), sequences), deep = at_once(config("deep"), sequences);
+    shallow.train.dtype = deep.train.dtype = "bf16";
+    deep.model.layers = shallow.model.layers + 3;
+    const model::LlamaConfig& m = deep.model;
+    const std::int64_t row = 4 * m.hidden + 2 * m.head_dim * (m.heads + 2 * m.kv_heads) +
+                             4 * m.heads * (m.head_dim + 1) + 4 * m.ffn + 8;  // docs/memory.md
+    const std::int64_t rows = sequences * deep.data.sequence_length;
+    EXPECT_EQ(activations_of(deep) - activations_of(shallow), 3 * rows * row);
+  }
+}
+
+TEST_F(Passes, WrongSettingsNameTheKeysAndTheRemedy) {
+  const auto message = [](const std::string& train) {
+    return error_text([&] { Config::parse("[train]\n" + train, "run.toml"); });
+  };
+  EXPECT_THAT(message("micro_batches = 12\nsequences_per_pass = 5\n"),
+              AllOf(HasSubstr("train.sequences_per_pass = 5 does not divide train.micro_batches = 12"),
+                    HasSubstr("set it to 1, 2, 3, 4, 6 or 12"), HasSubstr("a multiple of 5")));
+  EXPECT_THAT(
+      message("sequences_per_pass = 2\n"),
+      AllOf(
+          HasSubstr("train.sequences_per_pass = 2 does not divide train.micro_batches = 1: set it to 1, or"),
+          HasSubstr("a multiple of 2")));
+  EXPECT_THAT(message("sequences_per_pass = 0\n"),
+              HasSubstr("train.sequences_per_pass = 0 is out of range: give at least 1"));
+  // A program that makes its configuration itself is told before anything is begun, too.
+  const Config wrong = at_once(config("run"), 3);
+  EXPECT_THAT(error_text([&] { run(2, wrong); }), HasSubstr("train.sequences_per_pass = 3 does not divide"));
+  EXPECT_FALSE(fs::exists(wrong.run.folder));
+}
+
+}  // namespace
+}  // namespace annulus::train
