@@ -218,10 +218,12 @@ std::string to_text(const T& value) {
 // "1, 2, 3 or 6".
 std::string divisors_of(std::int64_t number) {
   std::vector<std::int64_t> divisors;
-  for (std::int64_t i = 1; i <= number / i; ++i)
-    if (number % i == 0) divisors.insert(divisors.end(), {i, number / i});
+  for (std::int64_t i = 1; i <= number / i; ++i) {
+    if (number % i != 0) continue;
+    divisors.push_back(i);
+    if (i != number / i) divisors.push_back(number / i);
+  }
   std::ranges::sort(divisors);
-  divisors.erase(std::ranges::unique(divisors).begin(), divisors.end());
   const std::int64_t last = divisors.back();
   divisors.pop_back();
   return divisors.empty() ? fmt::format("{}", last)
