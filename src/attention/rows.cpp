@@ -81,9 +81,9 @@ void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
       });
 }
 
-template <class Exec, class T>
-void row_dot(const Exec& exec, const Strided4<const float, Exec>& out, const Strided4<const T, Exec>& d_out,
-             const Strided3<float, Exec>& d) {
+template <class Exec, class T, class Out>
+void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, Exec>& out,
+             const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d) {
   check_array("d_out", d_out, "out", out);
   check_array("d", d, "out", out);
   check_contiguous_rows("out", out);
@@ -91,12 +91,15 @@ void row_dot(const Exec& exec, const Strided4<const float, Exec>& out, const Str
   for_each_row<Exec>(
       exec, "annulus::attention::row_dot", d,
       KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
-        const float* const row = &out(b, h, i, 0);
+        const Out* const row = &out(b, h, i, 0);
         const T* const gradient = &d_out(b, h, i, 0);
         float sum = 0.0f;
         Kokkos::parallel_reduce(
             Kokkos::ThreadVectorRange(member, width),
-            [&](int c, float& partial) { partial += row[c] * static_cast<float>(gradient[c]); }, sum);
+            [&](int c, float& partial) {
+              partial += static_cast<float>(row[c]) * static_cast<float>(gradient[c]);
+            },
+            sum);
         Kokkos::single(Kokkos::PerThread(member), [&] { d(b, h, i) = sum; });
       });
 }
@@ -107,11 +110,15 @@ void row_dot(const Exec& exec, const Strided4<const float, Exec>& out, const Str
   template void merge<Exec>(const Exec&, const Strided4<const float, Exec>&,                  \
                             const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
                             const Strided3<float, Exec>&);
-#define ANNULUS_ATTENTION_ROW_DOT(Exec, T)                                        \
-  template void row_dot<Exec, T>(const Exec&, const Strided4<const float, Exec>&, \
-                                 const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
+#define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out)                                      \
+  template void row_dot<Exec, T, Out>(const Exec&, const Strided4<const Out, Exec>&, \
+                                      const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
 
 ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROWS)
-ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_ROW_DOT)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float, float)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float16, float)
+ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float16, float16)
 
 }  // namespace annulus::attention

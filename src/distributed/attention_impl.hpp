@@ -62,13 +62,6 @@ class Attention<Exec, T>::Impl {
     problem_ = plans.front().forward.problem;
     if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
     rows_ = problem_.shard(communicator_.rank()).count;
-    if (!d_.allocated() || d_.view().extent_int(0) != problem_.batch ||
-        d_.view().extent_int(1) != problem_.heads ||
-        static_cast<std::int64_t>(d_.view().extent(2)) != rows_) {
-      d_ = {};
-      d_ = Owned<Array3<float, Exec>>::uninitialized(
-          exec, MemoryCategory::workspace, "annulus::distributed::d", problem_.batch, problem_.heads, rows_);
-    }
   }
 
   void forward(const Exec& exec, const Forward& arrays) {
@@ -91,23 +84,21 @@ class Attention<Exec, T>::Impl {
 
   void backward(const Exec& exec, const Backward& arrays) {
     const Region region("annulus::distributed::Attention::backward");
-    const auto& [q, k, v, scale, out, lse, d_out, dq, dk, dv] = arrays;
+    const auto& [q, k, v, scale, lse, d, d_out, dq, dk, dv] = arrays;
     check_inputs(q, k, v);
-    check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
+    check_statistic("d", d);
     check_shape("d_out", d_out, problem_.heads);
     check_shape("dq", dq, problem_.heads);
     check_shape("dk", dk, problem_.kv_heads);
     check_shape("dv", dv, problem_.kv_heads);
-    attention::row_dot<Exec, T>(exec, out, d_out, d_.view());
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       LocalArrays local_arrays{};
       set(local_arrays, plan::Tensor::q, q, part);
       set(local_arrays, plan::Tensor::k, k, part);
       set(local_arrays, plan::Tensor::v, v, part);
-      set(local_arrays, plan::Tensor::o, out, part);
       set(local_arrays, plan::Tensor::lse, lse, part);
-      set(local_arrays, plan::Tensor::d, d_.view(), part);
+      set(local_arrays, plan::Tensor::d, d, part);
       set(local_arrays, plan::Tensor::d_o, d_out, part);
       set(local_arrays, plan::Tensor::dq, dq, part);
       set(local_arrays, plan::Tensor::dk, dk, part);
@@ -217,7 +208,6 @@ class Attention<Exec, T>::Impl {
   bool transfers_ = true;
   Stopwatch<Exec> waiting_, computing_;
   Buffers<Exec> buffers_;
-  Owned<Array3<float, Exec>> d_;  // rowsum(dO∘O) of this rank's rows
 };
 
 template <class Exec, class T>

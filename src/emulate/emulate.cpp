@@ -96,7 +96,8 @@ class Run {
     };
     const auto out = like("annulus::emulate::out", q), dq = like("annulus::emulate::dq", q),
                dk = like("annulus::emulate::dk", k), dv = like("annulus::emulate::dv", v);
-    const Array3<float, HostExec> lse("annulus::emulate::lse", q.extent(0), q.extent(1), q.extent(2));
+    const Array3<float, HostExec> lse("annulus::emulate::lse", q.extent(0), q.extent(1), q.extent(2)),
+        d("annulus::emulate::d", q.extent(0), q.extent(1), q.extent(2));
     const auto scale = static_cast<float>(1.0 / std::sqrt(problem_.head_dim));
     distributed::Attention<HostExec, T> attention(exec, communicator, forward_, backward_, options_.settings);
 
@@ -117,12 +118,13 @@ class Run {
         attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
       });
       time(2 * i + 1, passes.backward, [&] {
+        attention::row_dot<HostExec, T>(exec, out, d_out, d);
         attention.backward(exec, {.q = q,
                                   .k = k,
                                   .v = v,
                                   .scale = scale,
-                                  .out = out,
                                   .lse = lse,
+                                  .d = d,
                                   .d_out = d_out,
                                   .dq = dq,
                                   .dk = dk,

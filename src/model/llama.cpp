@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include <annulus/attention/local.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/linalg/matmul.hpp>
@@ -280,12 +281,13 @@ class Llama<Exec, T>::Impl {
                      *s.joined, d_w.matrix(p.attention_out, config_.hidden, q_width()));
     split_heads<Exec, T>(exec, *s.joined, *s.d_out);
     record(exec, layer, "d_out", *s.d_out);
+    attention::row_dot<Exec, T>(exec, a.out, *s.d_out, *s.d);
     attention.backward(exec, {.q = a.q,
                               .k = a.k,
                               .v = a.v,
                               .scale = scale_,
-                              .out = a.out,
                               .lse = a.lse,
+                              .d = *s.d,
                               .d_out = *s.d_out,
                               .dq = *s.dq,
                               .dk = *s.dk,

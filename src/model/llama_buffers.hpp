@@ -112,6 +112,7 @@ struct LayerScratch {
   Owned<Array2<T, Exec>> d_ffn;             // (rows, ffn)
   Owned<Array2<T, Exec>> d_normed;          // (rows, hidden)
   Owned<Array4<T, Exec>> d_out;             // (sequences, heads, tokens, head_dim)
+  Owned<Array3<float, Exec>> d;             // (sequences, heads, tokens): rowsum(dO∘O)
   Owned<Array4<float, Exec>> dq;            // (sequences, heads, tokens, head_dim)
   Owned<Array4<float, Exec>> dk, dv;        // (sequences, kv_heads, tokens, head_dim)
   Owned<Array2<float, Exec>> norm_partial;  // (blocks of rows, hidden)
@@ -124,6 +125,7 @@ struct LayerScratch {
         d_ffn(activation<Array2<T, Exec>>(exec, "d_ffn", e.rows(), c.ffn)),
         d_normed(activation<Array2<T, Exec>>(exec, "d_normed", e.rows(), c.hidden)),
         d_out(activation<Array4<T, Exec>>(exec, "d_out", e.sequences, c.heads, e.tokens, c.head_dim)),
+        d(activation<Array3<float, Exec>>(exec, "d", e.sequences, c.heads, e.tokens)),
         dq(activation<Array4<float, Exec>>(exec, "dq", e.sequences, c.heads, e.tokens, c.head_dim)),
         dk(activation<Array4<float, Exec>>(exec, "dk", e.sequences, c.kv_heads, e.tokens, c.head_dim)),
         dv(activation<Array4<float, Exec>>(exec, "dv", e.sequences, c.kv_heads, e.tokens, c.head_dim)),

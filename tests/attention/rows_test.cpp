@@ -92,30 +92,56 @@ TEST(Rows, MergePassesNanOn) {
   for (const double value : lse.values) EXPECT_TRUE(std::isnan(value));
 }
 
-template <class T>
-void check_row_dot(DType type) {
+/// `out` is stored as Out, the gradient as T.
+template <class T, class Out>
+void check_row_dot(DType type, DType out_type) {
   const TestExec exec;
-  const Array out = random_array(2, 3, 70, 24, DType::f32, 1), d_out = random_array(2, 3, 70, 24, type, 2);
+  const Array out = random_array(2, 3, 70, 24, out_type, 1), d_out = random_array(2, 3, 70, 24, type, 2);
   Array expected(2, 3, 70, 1);
   for (std::size_t i = 0; i < out.values.size(); ++i)
     expected.values[i / 24] += out.values[i] * d_out.values[i];
   for (const Storage storage : storages) {
-    const auto from = rows_on<float>(exec, out, rows(70), storage);
+    const auto from = rows_on<Out>(exec, out, rows(70), storage);
     const auto gradient = rows_on<T>(exec, d_out, rows(70), storage);
     const StridedArray<float, TestExec> d(exec, storage, 2, 3, 70, 1);
-    attention::row_dot<TestExec, T>(exec, from.read(), gradient.read(), d.rows());
+    attention::row_dot<TestExec, T, Out>(exec, from.read(), gradient.read(), d.rows());
     exec.fence("annulus::test: dotted");
     Array got(2, 3, 70, 1);
     d.store(got, rows(70));
-    EXPECT_LT(relative_error(got, expected), 5e-7) << name_of(type);
+    EXPECT_LT(relative_error(got, expected), 5e-7) << name_of(type) << " " << name_of(out_type);
     EXPECT_EQ(d.touched_margins(), 0);
   }
 }
 
 TEST(Rows, RowDotIsTheRowSumOfTheProduct) {
-  check_row_dot<float>(DType::f32);
-  check_row_dot<bfloat16>(DType::bf16);
-  check_row_dot<float16>(DType::f16);
+  check_row_dot<float, float>(DType::f32, DType::f32);
+  check_row_dot<bfloat16, float>(DType::bf16, DType::f32);
+  check_row_dot<float16, float>(DType::f16, DType::f32);
+}
+
+TEST(Rows, RowDotTakesWhatAttentionsOutputWasStoredAs) {
+  check_row_dot<bfloat16, bfloat16>(DType::bf16, DType::bf16);
+  check_row_dot<float16, float16>(DType::f16, DType::f16);
+}
+
+// A model's rows, (sequences · tokens, heads · head_dim), are such arrays, too. The bits are those of the
+// values in fp32: the sum has the same order.
+TEST(Rows, RowDotOfJoinedHeadsHasTheBitsOfFp32) {
+  const TestExec exec;
+  const Array out = random_array(2, 3, 70, 24, DType::bf16, 1),
+              d_out = random_array(2, 3, 70, 24, DType::bf16, 2);
+  const auto d_of = [&]<class Out>(Out*, Storage storage) {
+    const auto from = rows_on<Out>(exec, out, rows(70), storage);
+    const auto gradient = rows_on<bfloat16>(exec, d_out, rows(70), storage);
+    const StridedArray<float, TestExec> d(exec, Storage::dense, 2, 3, 70, 1);
+    attention::row_dot<TestExec, bfloat16, Out>(exec, from.read(), gradient.read(), d.rows());
+    exec.fence("annulus::test: dotted");
+    Array got(2, 3, 70, 1);
+    d.store(got, rows(70));
+    return got.values;
+  };
+  EXPECT_EQ(d_of(static_cast<bfloat16*>(nullptr), Storage::tokens_first),
+            d_of(static_cast<float*>(nullptr), Storage::dense));
 }
 
 TEST(Rows, NoRowsAreNoWork) {

@@ -23,7 +23,7 @@ template <class T>
 struct Rank {
   Array4<T, TestExec> q, k, v, d_out;
   Array4<float, TestExec> out, dq, dk, dv;
-  Array3<float, TestExec> lse;
+  Array3<float, TestExec> lse, d;
 
   Rank(const plan::Problem& problem, std::int64_t rows)
       : q("q", problem.batch, problem.heads, rows, problem.head_dim),
@@ -34,7 +34,8 @@ struct Rank {
         dq("dq", problem.batch, problem.heads, rows, problem.head_dim),
         dk("dk", problem.batch, problem.kv_heads, rows, problem.head_dim),
         dv("dv", problem.batch, problem.kv_heads, rows, problem.head_dim),
-        lse("lse", problem.batch, problem.heads, rows) {}
+        lse("lse", problem.batch, problem.heads, rows),
+        d("d", problem.batch, problem.heads, rows) {}
 };
 
 /// What the passes allocate on all ranks after `warm_up` of them.
@@ -56,12 +57,13 @@ std::vector<std::string> allocations_of(comm::Communicator& communicator, const 
   const Rank<T> r(problem, problem.shard(communicator.rank()).count);
   const auto passes = [&] {
     attention.forward(exec, {.q = r.q, .k = r.k, .v = r.v, .scale = 0.125f, .out = r.out, .lse = r.lse});
+    attention::row_dot<TestExec, T>(exec, r.out, r.d_out, r.d);
     attention.backward(exec, {.q = r.q,
                               .k = r.k,
                               .v = r.v,
                               .scale = 0.125f,
-                              .out = r.out,
                               .lse = r.lse,
+                              .d = r.d,
                               .d_out = r.d_out,
                               .dq = r.dq,
                               .dk = r.dk,

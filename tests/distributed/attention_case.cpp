@@ -141,14 +141,16 @@ Shards compute(const Sample& sample, distributed::Attention<TestExec, T>& attent
     const Shards r(q, k);
     const auto out = on_device(r.out), dq = on_device(r.dq), dk = on_device(r.dk), dv = on_device(r.dv);
     const auto lse = on_device(r.lse);
+    const Array3<float, TestExec> d("d", lse.layout());
     const auto scale = static_cast<float>(sample.scale);
     attention.forward(exec, {.q = q, .k = k, .v = v, .scale = scale, .out = out, .lse = lse});
+    attention::row_dot<TestExec, T>(exec, out, d_out, d);
     attention.backward(exec, {.q = q,
                               .k = k,
                               .v = v,
                               .scale = scale,
-                              .out = out,
                               .lse = lse,
+                              .d = d,
                               .d_out = d_out,
                               .dq = dq,
                               .dk = dk,

@@ -74,7 +74,8 @@ struct Arrays {
         dq("dq", q.layout()),
         dk("dk", k.layout()),
         dv("dv", k.layout()),
-        lse("lse", q.extent(0), q.extent(1), q.extent(2)) {}
+        lse("lse", q.extent(0), q.extent(1), q.extent(2)),
+        d("d", q.extent(0), q.extent(1), q.extent(2)) {}
 
   static Input input(const TestExec& exec, const char* label, const plan::Problem& problem, int heads,
                      int rank, int seed) {
@@ -93,12 +94,13 @@ struct Arrays {
   /// Both passes; returns all results on the host.
   std::vector<float> run(const TestExec& exec, distributed::Attention<TestExec, bfloat16>& attention) {
     attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 0.1f, .out = out, .lse = lse});
+    attention::row_dot<TestExec, bfloat16>(exec, out, d_out, d);
     attention.backward(exec, {.q = q,
                               .k = k,
                               .v = v,
                               .scale = 0.1f,
-                              .out = out,
                               .lse = lse,
+                              .d = d,
                               .d_out = d_out,
                               .dq = dq,
                               .dk = dk,
@@ -119,7 +121,7 @@ struct Arrays {
 
   Input q, k, v, d_out;
   Result out, dq, dk, dv;
-  Array3<float, TestExec> lse;
+  Array3<float, TestExec> lse, d;
 };
 
 // Steps long enough that kernels and transfers of several steps are under way together: a transfer that began

@@ -76,17 +76,19 @@ std::vector<float> results(comm::Communicator& communicator, const BothPlans& pl
              v = filled("v", problem.kv_heads), d_out = filled("d_out", problem.heads);
   const auto out = filled("out", problem.heads), dq = filled("dq", problem.heads),
              dk = filled("dk", problem.kv_heads), dv = filled("dv", problem.kv_heads);
-  const Array3<float, HostExec> lse("lse", problem.batch, problem.heads, rows.count);
+  const Array3<float, HostExec> lse("lse", problem.batch, problem.heads, rows.count),
+      d("d", problem.batch, problem.heads, rows.count);
   const HostExec exec;
   distributed::Attention<HostExec, float> attention(exec, communicator, plans.forward, plans.backward,
                                                     settings);
   attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 0.3f, .out = out, .lse = lse});
+  attention::row_dot<HostExec, float>(exec, out, d_out, d);
   attention.backward(exec, {.q = q,
                             .k = k,
                             .v = v,
                             .scale = 0.3f,
-                            .out = out,
                             .lse = lse,
+                            .d = d,
                             .d_out = d_out,
                             .dq = dq,
                             .dk = dk,

@@ -55,16 +55,17 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
                                                 plan::make_ring(problem, plan::Pass::backward), settings);
   const int rows = static_cast<int>(problem.shard(rank).count);
   const auto array = [&] { return Array4<float, Exec>("array", 1, 2, rows, 16); };
-  const Array3<float, Exec> lse("lse", 1, 2, rows);
+  const Array3<float, Exec> lse("lse", 1, 2, rows), d("d", 1, 2, rows);
   const auto q = array(), k = array(), v = array(), out = array(), d_out = array(), dq = array(),
              dk = array(), dv = array();
   attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 1.0f, .out = out, .lse = lse});
+  attention::row_dot<Exec, float>(exec, out, d_out, d);
   attention.backward(exec, {.q = q,
                             .k = k,
                             .v = v,
                             .scale = 1.0f,
-                            .out = out,
                             .lse = lse,
+                            .d = d,
                             .d_out = d_out,
                             .dq = dq,
                             .dk = dk,

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <annulus/base/float16.hpp>
 #include <annulus/core/tensor.hpp>
@@ -113,9 +114,11 @@ void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
            const Strided3<const float, Exec>& other_lse, const Strided4<float, Exec>& out,
            const Strided3<float, Exec>& lse);
 
-/// d = rowsum(dO∘O) (BurstEngine Algorithm 2, line 2). d (batch, heads, q_rows).
-template <class Exec, class T>
-void row_dot(const Exec& exec, const Strided4<const float, Exec>& out, const Strided4<const T, Exec>& d_out,
-             const Strided3<float, Exec>& d);
+/// d = rowsum(dO∘O) in fp32 (BurstEngine Algorithm 2, line 2), of `out` in fp32 or as it was stored.
+///   out, d_out (batch, heads, q_rows, head_dim), d (batch, heads, q_rows).
+/// Out is float or T. Throws Error where shapes differ, or rows are not contiguous.
+template <class Exec, class T, class Out = float>
+void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, Exec>& out,
+             const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d);
 
 }  // namespace annulus::attention

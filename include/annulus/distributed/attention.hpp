@@ -49,13 +49,12 @@ class Attention {
   };
   void forward(const Exec& exec, const Forward& arrays);
 
-  /// The same with forward's out and lse, the gradient of out like q, and the gradients of q, k and v like
-  /// these, which are written (not added to).
+  /// The same with forward's lse, D = rowsum(dO∘O) of its out (attention::row_dot), the gradient of out like
+  /// q, and the gradients of q, k and v like these, which are written (not added to).
   struct Backward {
     Array4<const T, Exec> q, k, v;
     float scale = 1.0f;
-    Array4<const float, Exec> out;
-    Array3<const float, Exec> lse;
+    Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
   };

@@ -54,12 +54,13 @@ class Run {
     if (pass == plan::Pass::forward) {
       attention_.forward(exec_, {.q = *q_, .k = *k_, .v = *v_, .scale = scale(), .out = *out_, .lse = *lse_});
     } else {
+      attention::row_dot<Exec, T>(exec_, *out_, *d_out_, *d_);
       attention_.backward(exec_, {.q = *q_,
                                   .k = *k_,
                                   .v = *v_,
                                   .scale = scale(),
-                                  .out = *out_,
                                   .lse = *lse_,
+                                  .d = *d_,
                                   .d_out = *d_out_,
                                   .dq = *dq_,
                                   .dk = *dk_,
