@@ -27,6 +27,12 @@ std::optional<Difference> difference(const plan::Problem& a, const plan::Problem
   return std::nullopt;
 }
 
+/// What of a sequence is computed again.
+std::string first_positions(const Plans& plans) {
+  if (!plans.recompute || plans.recompute->problem.positions == 0) return "for all positions";
+  return fmt::format("for the first {} positions", plans.recompute->problem.positions);
+}
+
 }  // namespace
 
 comm::Facts facts_of(const plan::Problem& p) {
@@ -44,6 +50,8 @@ comm::Facts facts_of(const plan::Problem& p) {
   facts.add("the mask's document starts", list(p.mask.document_starts(), p.mask.documents_fingerprint()),
             remedy);
   facts.add("the mask's blocks", list(p.mask.block_columns(), p.mask.blocks_fingerprint()), remedy);
+  facts.add("the positions that take part",
+            p.positions == 0 ? std::string("all") : fmt::format("the first {}", p.positions), remedy);
   facts.add("the query heads", p.heads, remedy);
   facts.add("the kv heads", p.kv_heads, remedy);
   facts.add("head_dim", p.head_dim, remedy);
@@ -56,10 +64,14 @@ comm::Facts facts_of(std::span<const Plans> plans) {
   comm::Facts facts;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     const std::string whose = plans.size() == 1 ? "" : fmt::format(" of sequence {} of the batch", i);
-    const auto& [forward, backward] = plans[i];
+    const auto& [forward, backward, recompute] = plans[i];
     for (const plan::Plan* const plan : {&forward, &backward})
       facts.add(fmt::format("the plan of the {} pass{}", name_of(plan->pass), whose),
                 fmt::format("{} in {} steps", plan->schedule, plan->steps), remedy);
+    const std::string again = recompute ? fmt::format("{} {} in {} steps", recompute->schedule,
+                                                      recompute->pass_text(), recompute->steps)
+                                        : std::string("none of its own");
+    facts.add(fmt::format("the plan that computes attention again{}", whose), again, remedy);
     const comm::Facts of_problem = facts_of(forward.problem);
     for (const comm::Facts::Fact& fact : of_problem.all())
       facts.add(fact.key + whose, fact.value, fact.remedy);
@@ -67,10 +79,17 @@ comm::Facts facts_of(std::span<const Plans> plans) {
   return facts;
 }
 
-void require_one_problem(const plan::Plan& forward, const plan::Plan& backward) {
+void require_one_problem(const Plans& plans) {
+  const auto& [forward, backward, recompute] = plans;
   if (const auto found = difference(forward.problem, backward.problem))
     fail("the forward and the backward plan solve different problems: {} is {} and {}", found->key, found->a,
          found->b);
+  if (!recompute) return;
+  if (const auto found = difference(forward.problem, recompute->problem.of_all_positions()))
+    fail(
+        "the plan that computes attention again solves another problem than the forward plan: {} is {} and "
+        "{}",
+        found->key, found->b, found->a);
 }
 
 void require_one_batch(std::span<const Plans> plans) {
@@ -84,6 +103,10 @@ void require_one_batch(std::span<const Plans> plans) {
     require(problem.mask.tokens() == first.mask.tokens(),
             "the sequences of a batch have one length, but sequence 0 has {} tokens and sequence {} has {}",
             first.mask.tokens(), i, problem.mask.tokens());
+    require(first_positions(plans[i]) == first_positions(plans.front()),
+            "attention is computed again {} of sequence 0 of the batch, but {} of sequence {}: give every "
+            "sequence a plan for it of the same positions, or none",
+            first_positions(plans.front()), first_positions(plans[i]), i);
     problem.mask = first.mask;
     if (const auto found = difference(first, problem))
       fail(

@@ -18,8 +18,9 @@ comm::Facts facts_of(const plan::Problem& problem);
 /// Everything that the ranks of an Attention must have alike.
 comm::Facts facts_of(std::span<const Plans> plans);
 
-/// Throws Error naming what differs unless the plans solve one problem.
-void require_one_problem(const plan::Plan& forward, const plan::Plan& backward);
+/// Throws Error naming what differs unless the plans solve one problem, of which attention is computed again
+/// for the first positions.
+void require_one_problem(const Plans& plans);
 
 /// Throws Error naming what differs unless the pairs of plans, of which there are several, are for one
 /// sequence of a batch each and differ in their masks alone.

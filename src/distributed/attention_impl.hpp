@@ -33,53 +33,56 @@ class Attention<Exec, T>::Impl {
 
   void set_plans(const Exec& exec, std::span<const Plans> plans) {
     comm::require_agreement(communicator_, facts_of(plans));
-    std::vector<Program> programs;  // forward and backward of each pair
+    std::vector<std::vector<Program>> programs;  // of each sequence: forward, backward, recompute
     std::string problem;
     try {
       check(plans);
       const Cutting cutting{least_pairs, exec.concurrency()};
-      for (const auto& [forward, backward] : plans)
-        for (const plan::Plan* plan : {&forward, &backward}) {
-          programs.push_back(make_program(*plan, communicator_.rank(), cutting));
-          if (settings_.synthetic_kernel) count_pairs(programs.back(), plan->problem.mask);
+      for (const auto& [forward, backward, recompute] : plans) {
+        std::vector<Program>& made = programs.emplace_back();
+        for (const plan::Plan* plan : {&forward, &backward, recompute ? &*recompute : nullptr}) {
+          if (plan == nullptr) continue;
+          made.push_back(make_program(*plan, communicator_.rank(), cutting));
+          if (settings_.synthetic_kernel) count_pairs(made.back(), plan->problem.mask);
         }
+      }
     } catch (const Error& error) {
       problem = error.what();  // told on all ranks: the others are about to wait for this one
     }
     comm::throw_together(communicator_, problem);
-    for (std::size_t i = 0; i < programs.size(); i += 2)
-      prove_together(communicator_, {&programs[i], &programs[i + 1]});
-
     Capacity capacity;
-    for (const Program& program : programs) capacity.cover(program.capacity);
+    for (const std::vector<Program>& of_sequence : programs) {
+      std::vector<const Program*> together;
+      for (const Program& program : of_sequence) {
+        together.push_back(&program);
+        capacity.cover(program.capacity);
+      }
+      prove_together(communicator_, together);
+    }
     exec.fence("annulus::distributed::Attention::set_plans: buffers of the plans before may go away");
     buffers_.reserve(exec, capacity, dtype_of<T>);
     parts_.clear();
-    for (std::size_t i = 0; i < plans.size(); ++i)
-      parts_.push_back({std::make_shared<const PlanText>(communicator_, std::move(programs[2 * i])),
-                        std::make_shared<const PlanText>(communicator_, std::move(programs[2 * i + 1])),
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const auto text = [&](std::size_t program) {
+        return std::make_shared<const PlanText>(communicator_, std::move(programs[i][program]));
+      };
+      const auto forward = text(0);
+      parts_.push_back({forward, text(1), programs[i].size() > 2 ? text(2) : forward,
                         attention::MaskOn<Exec>(exec, plans[i].forward.problem.mask)});
+    }
     problem_ = plans.front().forward.problem;
     if (plans.size() > 1) problem_.batch = static_cast<int>(plans.size());
-    rows_ = problem_.shard(communicator_.rank()).count;
+    rows_ = problem_.owned(communicator_.rank()).count;
   }
 
   void forward(const Exec& exec, const Forward& arrays) {
     const Region region("annulus::distributed::Attention::forward");
-    const auto& [q, k, v, scale, out, lse] = arrays;
-    check_inputs(q, k, v);
-    check_shape("out", out, problem_.heads);
-    check_statistic("lse", lse);
-    for (std::size_t part = 0; part < parts_.size(); ++part) {
-      LocalArrays local_arrays{};
-      set(local_arrays, plan::Tensor::q, q, part);
-      set(local_arrays, plan::Tensor::k, k, part);
-      set(local_arrays, plan::Tensor::v, v, part);
-      set(local_arrays, plan::Tensor::o, out, part);
-      set(local_arrays, plan::Tensor::lse, lse, part);
-      run(exec, parts_[part].forward, parts_[part].mask, local_arrays, scale,
-          {plan::Tensor::o, plan::Tensor::lse});
-    }
+    attend(exec, arrays, &Part::forward);
+  }
+
+  void recompute(const Exec& exec, const Forward& arrays) {
+    const Region region("annulus::distributed::Attention::recompute");
+    attend(exec, arrays, &Part::recompute);
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -125,25 +128,34 @@ class Attention<Exec, T>::Impl {
 
   /// All sequences of the batch, or one of several.
   struct Part {
-    std::shared_ptr<const PlanText> forward, backward;
+    std::shared_ptr<const PlanText> forward, backward, recompute;
     attention::MaskOn<Exec> mask;
   };
 
   void check(std::span<const Plans> plans) const {
     require(!plans.empty(), "distributed attention was given no plans");
-    for (const auto& [forward, backward] : plans) check(forward, backward);
+    for (const Plans& of_sequence : plans) check(of_sequence);
     if (plans.size() > 1) require_one_batch(plans);
   }
 
-  void check(const plan::Plan& forward, const plan::Plan& backward) const {
+  void check(const Plans& plans) const {
+    const auto& [forward, backward, recompute] = plans;
     forward.problem.check();
     require(forward.pass == plan::Pass::forward && backward.pass == plan::Pass::backward,
             "distributed attention takes a plan of the forward and one of the backward pass, in this order");
+    require(forward.problem.positions == 0,
+            "the plan '{}' is for the first {} positions alone: give it as Plans::recompute, beside plans of "
+            "both passes for all positions",
+            forward.schedule, forward.problem.positions);
+    require(!recompute || recompute->pass == plan::Pass::forward,
+            "what computes attention again is a plan of the forward pass, but Plans::recompute is one of the "
+            "backward pass");
     require(forward.problem.ranks() == communicator_.size(),
             "the plan '{}' is for {} ranks, but the communicator has {}: make it with the communicator's "
             "topology",
             forward.schedule, forward.problem.ranks(), communicator_.size());
-    require_one_problem(forward, backward);
+    require_one_problem(plans);
+    if (recompute) recompute->problem.check();
     require(forward.problem.activation == dtype_of<T>,
             "the plan moves activations as {}, but q, k, v and d_out are {}: set Problem::activation",
             name_of(forward.problem.activation), name_of(dtype_of<T>));
@@ -185,6 +197,24 @@ class Attention<Exec, T>::Impl {
         const_cast<typename View::non_const_value_type*>(view.data()) + part * (view.size() / parts_.size());
   }
 
+  /// `program`: the member of each part that is run.
+  void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
+    const auto& [q, k, v, scale, out, lse] = arrays;
+    check_inputs(q, k, v);
+    check_shape("out", out, problem_.heads);
+    check_statistic("lse", lse);
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      LocalArrays local_arrays{};
+      set(local_arrays, plan::Tensor::q, q, part);
+      set(local_arrays, plan::Tensor::k, k, part);
+      set(local_arrays, plan::Tensor::v, v, part);
+      set(local_arrays, plan::Tensor::o, out, part);
+      set(local_arrays, plan::Tensor::lse, lse, part);
+      run(exec, parts_[part].*program, parts_[part].mask, local_arrays, scale,
+          {plan::Tensor::o, plan::Tensor::lse});
+    }
+  }
+
   /// `results` hold nothing yet.
   void run(const Exec& exec, const std::shared_ptr<const PlanText>& program,
            const attention::MaskOn<Exec>& mask, const LocalArrays& local_arrays, float scale,
@@ -194,8 +224,9 @@ class Attention<Exec, T>::Impl {
         {.buffers = buffers_, .local_arrays = local_arrays, .mask = mask.rule(), .scale = scale}, settings_);
     const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {
-      const plan::TensorSlice whole = problem.whole(tensor, communicator_.rank());
-      executor.start_from_nothing(block_of(whole, whole, plan::local_slot, problem.batch, problem.head_dim));
+      const int rank = communicator_.rank();
+      executor.start_from_nothing(block_of(problem.local(tensor, rank), problem.whole(tensor, rank),
+                                           plan::local_slot, problem.batch, problem.head_dim));
     }
     executor.run(program, transfers_, waiting_, computing_);
   }
@@ -229,6 +260,11 @@ Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = defaul
 template <class Exec, class T>
 void Attention<Exec, T>::forward(const Exec& exec, const Forward& arrays) {
   impl_->forward(exec, arrays);
+}
+
+template <class Exec, class T>
+void Attention<Exec, T>::recompute(const Exec& exec, const Forward& arrays) {
+  impl_->recompute(exec, arrays);
 }
 
 template <class Exec, class T>

@@ -11,7 +11,7 @@ std::optional<TensorSlice>& HeldSlices::held(Tensor tensor, plan::Slot slot) {
   auto& slots = held_[static_cast<std::size_t>(tensor)];
   const auto index = static_cast<std::size_t>(slot);
   if (slots.size() <= index) slots.resize(index + 1);
-  if (slot == local_slot && !slots[index]) slots[index] = site_.plan.problem.whole(tensor, site_.rank);
+  if (slot == local_slot && !slots[index]) slots[index] = site_.plan.problem.local(tensor, site_.rank);
   return slots[index];
 }
 

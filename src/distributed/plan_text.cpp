@@ -34,8 +34,8 @@ PlanText::PlanText(const comm::Communicator& communicator, Program program) : pr
 }
 
 std::string PlanText::where(int step) const {
-  return fmt::format("{} {}, in plan step {} of 0 to {}, ", program_.plan.schedule,
-                     plan::name_of(program_.pass), step, program_.plan.steps - 1);
+  return fmt::format("{} {}, in plan step {} of 0 to {}, ", program_.plan.schedule, program_.plan.pass_text(),
+                     step, program_.plan.steps - 1);
 }
 
 std::string PlanText::wait(int number, const std::vector<bool>& completed,

@@ -96,7 +96,7 @@ class ProgramProof {
     proof.finish();
     const auto& wrong = proof.malformed().empty() ? proof.violations() : proof.malformed();
     require(wrong.empty(), "the program of plan '{}' ({}) is wrong:\n  {}", program.plan.schedule,
-            plan::name_of(program.pass), first_of(wrong));
+            program.plan.pass_text(), first_of(wrong));
     for (std::size_t rank = 0; rank < proof.sent().size(); ++rank)
       tells_.push_back({proof.sent()[rank], proof.computed()[rank]});
     received_ = proof.received();
@@ -137,7 +137,7 @@ void prove_gathered(comm::Communicator& communicator, const Program& program) {
       ranks * longest <= most_gathered,
       "the programs of plan '{}' ({}) do not fit together, or are too large to see whether they do; prove "
       "the plan on fewer ranks (annulus-plan --validate)",
-      program.plan.schedule, plan::name_of(program.pass));
+      program.plan.schedule, program.plan.pass_text());
   mine.all().resize(longest);
   std::vector<std::byte> all(ranks * longest);
   communicator.all_gather(host_queue(), mine.all().data(), all.data(), longest);
@@ -159,7 +159,7 @@ void prove_gathered(comm::Communicator& communicator, const Program& program) {
       const auto wrong = plan::violations(gathered);
       if (!wrong.empty()) {
         problem = fmt::format("the programs of plan '{}' ({}) do not fit together:\n  {}", gathered.schedule,
-                              plan::name_of(gathered.pass), first_of(wrong));
+                              gathered.pass_text(), first_of(wrong));
       }
     } catch (const Error& error) {
       problem = error.what();

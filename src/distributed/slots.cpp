@@ -84,7 +84,7 @@ Block Slots::find(const TensorSlice& slice, Slot slot, const char* verb) {
   site_.check(slot >= 0, "uses slot {}", slot);
   const plan::Problem& problem = site_.plan.problem;
   const std::optional<TensorSlice> held = slot == local_slot
-                                              ? std::optional(problem.whole(slice.tensor, site_.rank))
+                                              ? std::optional(problem.local(slice.tensor, site_.rank))
                                               : contents(slice.tensor, slot);
   site_.check(held.has_value(), "{} {} at slot {}, which holds nothing", verb, text(slice), slot);
   site_.check(held->owner == slice.owner && held->rows.begin <= slice.rows.begin &&

@@ -37,8 +37,8 @@ struct Site {
   template <class... Args>
   void check(bool condition, fmt::format_string<Args...> message, Args&&... args) const {
     if (condition) return;
-    fail("the {} plan of the {} pass cannot be run: rank {}, step {}: it {}", plan.schedule,
-         plan::name_of(plan.pass), rank, step, fmt::format(message, std::forward<Args>(args)...));
+    fail("the {} plan of the {} pass cannot be run: rank {}, step {}: it {}", plan.schedule, plan.pass_text(),
+         rank, step, fmt::format(message, std::forward<Args>(args)...));
   }
 };
 

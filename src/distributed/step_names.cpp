@@ -47,7 +47,7 @@ std::string name_computes(const plan::Step& step) {
 
 StepNames name_step(const Program& program, const ProgramStep& step, int number, const plan::Step& planned) {
   const std::string name =
-      fmt::format("{} {} step {}", program.plan.schedule, plan::name_of(program.pass), number);
+      fmt::format("{} {} step {}", program.plan.schedule, program.plan.pass_text(), number);
   return {name, fmt::format("{}: wait for {}", name, name_messages(program, step.waits)),
           fmt::format("{}: post {}", name, name_messages(program, step.posts)),
           fmt::format("{}: compute {}", name, name_computes(planned))};

@@ -1,5 +1,8 @@
 #include <annulus/plan/plan.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <numeric>
 
@@ -32,7 +35,7 @@ std::string_view name_of(OnReceive on_receive) {
   return names[static_cast<std::size_t>(on_receive)];
 }
 
-PositionMap Problem::shard(int rank) const {
+PositionMap Problem::owned(int rank) const {
   const PositionMap group =
       layout.shard(mask.tokens(), grid.ring_degree(ranks()), grid.ring_rank(rank, ranks()));
   if (grid.ulysses_degree == 1) return group;
@@ -41,8 +44,26 @@ PositionMap Problem::shard(int rank) const {
       {group.count * place / grid.ulysses_degree, group.count * (place + 1) / grid.ulysses_degree});
 }
 
+PositionMap Problem::shard(int rank) const {
+  return taking_part(owned(rank));
+}
+
 TensorSlice Problem::whole(Tensor tensor, int owner) const {
   return {tensor, owner, {0, shard(owner).count}, {0, is_query_side(tensor) ? heads : kv_heads}};
+}
+
+TensorSlice Problem::local(Tensor tensor, int owner) const {
+  return {tensor, owner, {0, owned(owner).count}, {0, is_query_side(tensor) ? heads : kv_heads}};
+}
+
+PositionMap Problem::taking_part(const PositionMap& map) const {
+  return positions == 0 ? map : map.slice({0, map.rows_below(positions)});
+}
+
+Problem Problem::of_all_positions() const {
+  Problem all = *this;
+  all.positions = 0;
+  return all;
 }
 
 DType Problem::wire(Tensor tensor) const {
@@ -70,6 +91,13 @@ void Problem::check() const {
   require(activation == DType::f32 || activation == DType::bf16 || activation == DType::f16,
           "activation type {} is none that attention computes with: use f32, bf16 or f16",
           name_of(activation));
+  require(positions >= 0 && positions <= mask.tokens(),
+          "positions is {}: of a sequence of {} tokens at most all take part; 0 stands for all", positions,
+          mask.tokens());
+  require(positions == 0 || mask.rule().right == 0,
+          "positions is {}, but under mask {} queries attend to later keys, which would take no part: join "
+          "causal to the mask",
+          positions, mask.to_string());
 }
 
 std::vector<Step> Plan::rank_steps(int rank) const {
@@ -77,6 +105,12 @@ std::vector<Step> Plan::rank_steps(int rank) const {
   all.reserve(static_cast<std::size_t>(steps));
   for (int s = 0; s < steps; ++s) all.push_back(step(rank, s));
   return all;
+}
+
+std::string Plan::pass_text() const {
+  const std::string_view name = name_of(pass);
+  return problem.positions == 0 ? std::string(name)
+                                : fmt::format("{} of the first {} positions", name, problem.positions);
 }
 
 bool operator==(const Plan& a, const Plan& b) {
@@ -118,6 +152,19 @@ Traffic traffic(const Plan& plan, int rank) {
     }
   }
   return sum;
+}
+
+double worker_imbalance(const std::vector<std::int64_t>& loads) {
+  const auto all = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0}));
+  if (all == 0) return 1;
+  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) *
+         static_cast<double>(loads.size()) / all;
+}
+
+double worker_imbalance(const Plan& plan) {
+  std::vector<std::int64_t> pairs;
+  for (int rank = 0; rank < plan.problem.ranks(); ++rank) pairs.push_back(traffic(plan, rank).pairs);
+  return worker_imbalance(pairs);
 }
 
 }  // namespace annulus::plan

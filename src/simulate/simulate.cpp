@@ -269,7 +269,7 @@ class Simulator {
     if (!counts_totals()) return;
     const std::vector<std::int64_t> pairs = totals_.pairs(problem_);
     for (std::size_t rank = 0; rank < pairs.size(); ++rank) result_.ranks[rank].pairs = pairs[rank];
-    result_.imbalance.worker = worker_imbalance(pairs);
+    result_.imbalance.worker = plan::worker_imbalance(pairs);
   }
 
   bool counts_totals() const {

@@ -52,13 +52,6 @@ void Loads::add(int rank, int round, std::int64_t pairs) {
   computing_[static_cast<std::size_t>(round)] = true;
 }
 
-double worker_imbalance(const std::vector<std::int64_t>& loads) {
-  const auto all = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0}));
-  if (all == 0) return 1;
-  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) *
-         static_cast<double>(loads.size()) / all;
-}
-
 Imbalance Loads::imbalance() const {
   const auto rounds = static_cast<double>(std::count(computing_.begin(), computing_.end(), true));
   double ratios = 0;
@@ -68,7 +61,7 @@ Imbalance Loads::imbalance() const {
     ratios += static_cast<double>(largest_[r]) * rounds / static_cast<double>(sum_[r]);
     ++workers;
   }
-  return {worker_imbalance(sum_), workers == 0 ? 1 : ratios / workers};
+  return {plan::worker_imbalance(sum_), workers == 0 ? 1 : ratios / workers};
 }
 
 std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& c) {

@@ -22,9 +22,6 @@ class SlotSizes {
 std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::RankSubset subset,
                                   std::int64_t enough);
 
-/// The largest load over the mean one; 1 when there is none.
-double worker_imbalance(const std::vector<std::int64_t>& loads);
-
 /// Loads by rank and round, of which the imbalance degrees are made.
 class Loads {
  public:

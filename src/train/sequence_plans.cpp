@@ -73,6 +73,22 @@ bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_
   return true;
 }
 
+void SequencePlans::recompute_before(std::int64_t position) {
+  require(
+      position >= 0 && position <= problem_.mask.tokens(),
+      "attention is to be computed again before position {} of a sequence of {} tokens: take a position in "
+      "it, or 0 for none",
+      position, problem_.mask.tokens());
+  before_ = position;
+}
+
+plan::Problem SequencePlans::problem_before(const Masked& masked) const {
+  plan::Problem problem = problem_;
+  problem.mask = masked.mask;
+  problem.positions = before_;
+  return problem;
+}
+
 std::vector<distributed::Plans> SequencePlans::make() const {
   std::vector<distributed::Plans> plans;
   plan::Problem problem = problem_;
@@ -80,6 +96,8 @@ std::vector<distributed::Plans> SequencePlans::make() const {
     problem.mask = masked.mask;
     plans.push_back({make_plan_(schedule_, problem, plan::Pass::forward),
                      make_plan_(schedule_, problem, plan::Pass::backward)});
+    if (before_ > 0)
+      plans.back().recompute = make_plan_(schedule_, problem_before(masked), plan::Pass::forward);
   }
   return plans;
 }
@@ -88,6 +106,25 @@ std::int64_t SequencePlans::pairs() const {
   std::int64_t pairs = 0;
   for (const Masked& masked : masks_) pairs += masked.pairs;
   return pairs * problem_.batch;
+}
+
+std::int64_t SequencePlans::pairs_before() const {
+  std::int64_t pairs = 0;
+  for (const Masked& masked : masks_) {
+    const PositionMap queries = Layout().shard(masked.mask.tokens(), 1, 0).slice({0, before_});
+    pairs += masked.mask.pairs(queries, queries);  // the mask is causal
+  }
+  return pairs * problem_.batch;
+}
+
+double SequencePlans::imbalance_before() const {
+  double most = 1;
+  if (before_ == 0) return most;
+  for (const Masked& masked : masks_) {
+    const plan::Plan plan = make_plan_(schedule_, problem_before(masked), plan::Pass::forward);
+    most = std::max(most, plan::worker_imbalance(plan));
+  }
+  return most;
 }
 
 SequencePlans::Masked::Masked(Mask mask, std::span<const std::int64_t> document_starts)

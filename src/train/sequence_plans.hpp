@@ -33,6 +33,10 @@ class SequencePlans {
   /// plans change with them.
   bool follow(int sequence, std::span<const std::int64_t> document_starts);
 
+  /// From the next make() on there are plans that compute attention again for the queries before `position`
+  /// alone (distributed::Plans::recompute); 0: none.
+  void recompute_before(std::int64_t position);
+
   /// What distributed::Attention takes.
   std::vector<distributed::Plans> make() const;
 
@@ -45,6 +49,11 @@ class SequencePlans {
 
   /// Unmasked (query, key) pairs of one head, over all sequences of the pass and all ranks.
   std::int64_t pairs() const;
+  /// Those of the queries before the position of recompute_before; 0 where there is none.
+  std::int64_t pairs_before() const;
+  /// How unevenly the ranks share them (plan::worker_imbalance), the sequences one after the other: the
+  /// largest of the sequences' numbers; 1 where there is no such position.
+  double imbalance_before() const;
 
  private:
   // What a sequence may have of its own.
@@ -54,6 +63,7 @@ class SequencePlans {
     std::vector<std::int64_t> document_starts;
     std::int64_t pairs;  // unmasked (query, key) of one head
   };
+  plan::Problem problem_before(const Masked& masked) const;
   void choose(const Config& config, const simulate::Cluster& cluster);
 
   int rank_, sequences_;
@@ -62,6 +72,7 @@ class SequencePlans {
   plan::Problem problem_;
   MakePlan make_plan_;
   std::vector<Masked> masks_;  // of all sequences, or of each
+  std::int64_t before_ = 0;    // position of recompute_before
 };
 
 }  // namespace annulus::train

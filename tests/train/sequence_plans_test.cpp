@@ -99,6 +99,46 @@ TEST(SequencePlans, SequencesOfAPassHaveOnePlanOrOneEach) {
   EXPECT_LT(own.pairs(), 2.2 * double(causal));
 }
 
+TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
+  const std::int64_t tokens = 65536, half = tokens / 2;
+  const std::vector<std::int64_t> many = short_documents(tokens), one = {0};
+  Config config = long_sequences("documents");
+  config.attention.layout = "striped";
+  config.train.micro_batches = 4;
+  config.train.sequences_per_pass = 2;
+  SequencePlans plans = plans_of(Topology({4}), 1, config, one);
+  EXPECT_FALSE(plans.make()[0].recompute);
+  EXPECT_EQ(plans.pairs_before(), 0);
+  EXPECT_EQ(plans.imbalance_before(), 1);
+
+  plans.recompute_before(half);
+  EXPECT_TRUE(plans.follow(1, many));
+  const auto made = plans.make();
+  std::int64_t pairs = 0;
+  for (int i = 0; i < 2; ++i) {
+    const auto& [forward, backward, recompute] = made[std::size_t(i)];
+    EXPECT_EQ(forward.problem.positions, 0);
+    EXPECT_EQ(recompute->schedule, "burst");
+    EXPECT_EQ(recompute->problem.positions, half);
+    EXPECT_EQ(recompute->problem.mask.to_string(), forward.problem.mask.to_string());
+    for (int rank = 0; rank < 4; ++rank)
+      pairs += plan::traffic(*recompute, rank).pairs / forward.problem.heads;
+  }
+  EXPECT_EQ(plans.pairs_before(), pairs);
+  EXPECT_LT(plans.pairs_before(), plans.pairs());
+  EXPECT_EQ(plans.rows().count, tokens / 4) << "arrays hold all rows";
+  EXPECT_NEAR(plans.imbalance_before(), 1, 0.01);
+}
+
+TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {
+  Config config = long_sequences("causal");
+  config.attention.layout = "zigzag";
+  SequencePlans plans = plans_of(Topology({4}), 1, config, {0});
+  plans.recompute_before(65536 / 2);
+  EXPECT_EQ(plans.pairs_before(), 32768ll * 32769 / 2);
+  EXPECT_NEAR(plans.imbalance_before(), 7 / 4., 1e-3);
+}
+
 TEST(SequencePlans, DocumentsCountWhereTheMaskFollowsThemAndSomethingIsChosen) {
   EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("causal")));
   EXPECT_FALSE(SequencePlans::chooses_by_documents(long_sequences("documents:0,100")));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <annulus/attention/local.hpp>
@@ -14,6 +15,9 @@ namespace annulus::distributed {
 /// The plans of both passes over one problem.
 struct Plans {
   plan::Plan forward, backward;
+  /// Attention::recompute runs this one: a forward plan in which the first positions alone take part
+  /// (plan::Problem::positions). Where there is none it runs `forward`.
+  std::optional<plan::Plan> recompute = std::nullopt;
 };
 
 /// Attention over a sequence that is spread over the ranks of a communicator: the forward and the backward
@@ -48,6 +52,11 @@ class Attention {
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
   };
   void forward(const Exec& exec, const Forward& arrays);
+
+  /// Computes out and lse again, with forward's bits, of this rank's rows that take part in Plans::recompute,
+  /// which are its first ones, and leaves the others as they are. The arrays are those of forward, of all
+  /// rows; q, k and v of rows that take no part are not read (docs/schedules.md).
+  void recompute(const Exec& exec, const Forward& arrays);
 
   /// The same with forward's lse, D = rowsum(dO∘O) of its out (attention::row_dot), the gradient of out like
   /// q, and the gradients of q, k and v like these, which are written (not added to).

@@ -142,18 +142,30 @@ struct Problem {
   int batch = 1;
   DType activation = DType::f32;  ///< wire and storage type of q, k, v, d_o
   Grid grid = {};                 ///< Ulysses groups, to which the layout deals the sequence out
+  /// Only the first so many positions of the sequence take part, queries and keys; 0: all. What is kept of
+  /// the sequence-selective checkpoints of BurstEngine (§3.2) leaves these to be computed again. Needs a mask
+  /// under which no query attends to later keys.
+  std::int64_t positions = 0;
 
   int ranks() const { return topology.ranks(); }
   int group() const { return heads / kv_heads; }  ///< query heads that share a kv head
   /// Rows that a rank owns: its part of what the layout gives its Ulysses group.
+  PositionMap owned(int rank) const;
+  /// Those of them that take part, the first ones: its shard. All of them where `positions` is 0.
   PositionMap shard(int rank) const;
   /// All rows of `owner`'s shard and all heads of `tensor`.
   TensorSlice whole(Tensor tensor, int owner) const;
+  /// The same with all rows that `owner` owns: what its local arrays hold.
+  TensorSlice local(Tensor tensor, int owner) const;
+  /// The rows of `map` that take part.
+  PositionMap taking_part(const PositionMap& map) const;
+  /// The problem in which all positions take part.
+  Problem of_all_positions() const;
   /// Wire type of a tensor: activations travel as stored, o, lse, d and gradients in fp32.
   DType wire(Tensor tensor) const;
   /// Elements (over the whole batch) that a slice has.
   std::int64_t elements(const TensorSlice& slice) const;
-  /// Throws Error when heads, kv_heads, head_dim, batch or grid make no sense.
+  /// Throws Error when heads, kv_heads, head_dim, batch, grid or positions make no sense.
   void check() const;
 };
 
@@ -181,6 +193,8 @@ struct Plan {
   }
   /// All steps of one rank.
   std::vector<Step> rank_steps(int rank) const;
+  /// "forward"; "forward of the first 4096 positions" where the others take no part.
+  std::string pass_text() const;
 };
 
 /// Same schedule name, pass and, rank by rank, the same steps.
@@ -199,5 +213,11 @@ struct Traffic {
   std::int64_t total_sent() const;
 };
 Traffic traffic(const Plan& plan, int rank);
+
+/// The largest load of a rank over the mean one (MTraining §3.3): 1 is balanced, and what exceeds it is the
+/// factor by which the slowest rank is slower. 1 when there is none.
+double worker_imbalance(const std::vector<std::int64_t>& loads);
+/// That of the pairs that the ranks compute. Goes through all steps of all ranks.
+double worker_imbalance(const Plan& plan);
 
 }  // namespace annulus::plan

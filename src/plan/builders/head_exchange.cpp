@@ -39,8 +39,10 @@ class HeadExchange {
     if (between_.steps == 0) return;
     const PositionMap all = Layout().shard(problem.mask.tokens(), 1, 0);
     for (int rank = 0; rank < problem.ranks(); ++rank) {
-      queries_.push_back(attending_queries(problem.mask, problem.shard(rank), all));
-      keys_.push_back(attended_keys(problem.mask, all, problem.shard(rank)));
+      const PositionMap owned = problem.owned(rank);
+      const std::int64_t rows = problem.shard(rank).count;
+      queries_.push_back(first_rows(attending_queries(problem.mask, owned, all), rows));
+      keys_.push_back(first_rows(attended_keys(problem.mask, all, owned), rows));
     }
     while (!computes_in(last_computes_)) --last_computes_;
     for (int place = 1; place < size(); ++place) {
@@ -111,7 +113,7 @@ class HeadExchange {
   /// What of it belongs to a slice of the group's shard, whose rows the ranks hold one after the other.
   TensorSlice slice(const TensorSlice& of_group, int owner_place, int place) const {
     TensorSlice own = slice(of_group.tensor, rank_at(of_group.owner, owner_place), place);
-    const std::int64_t rows = between_.problem.shard(of_group.owner).count;
+    const std::int64_t rows = between_.problem.owned(of_group.owner).count;
     const std::int64_t first = rows * owner_place / size();
     own.rows = intersection(own.rows, {of_group.rows.begin - first, of_group.rows.end - first});
     return own;

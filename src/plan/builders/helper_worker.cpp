@@ -29,16 +29,28 @@ class HelperWorker {
   HelperWorker(const Problem& problem, Pass pass) : shard_pairs_(problem), pass_(pass) {
     const int ranks = problem.ranks();
     const std::vector<bool> meets = shard_pairs_.hops();
-    const auto at = [&meets](int hop) { return meets[static_cast<std::size_t>(hop)]; };
+    // Rounds are those of all positions: the round in which a result returns decides what it is merged into.
+    const std::vector<bool> all =
+        problem.positions == 0 ? meets : ShardPairs(problem.of_all_positions()).hops();
+    const auto works = [&](const std::vector<bool>& at, int hop) {
+      return at[static_cast<std::size_t>(hop)];
+    };
+    const auto helps = [&](const std::vector<bool>& at, int hop) {
+      return at[static_cast<std::size_t>(ranks - hop)] && 2 * hop != ranks;
+    };
     hops_.push_back(0);
+    std::size_t used = meets[0] ? 1 : 0;  // rounds up to the last one with a task
     for (int hop = 1; 2 * hop <= ranks; ++hop) {
-      const bool works = at(hop), helps = at(ranks - hop) && 2 * hop != ranks;
-      if (!works && !helps) continue;
+      if (!works(all, hop) && !helps(all, hop)) continue;
       hops_.push_back(hop);
-      const bool has_results = helps || pass == Pass::backward;  // what workers compute stays in a forward
+      if (!works(meets, hop) && !helps(meets, hop)) continue;
+      used = hops_.size();
+      // What workers compute stays in a forward.
+      const bool has_results = helps(meets, hop) || pass == Pass::backward;
       if (has_results) steps_ = rounds() + 2;
     }
-    if (rounds() > 1 || at(0)) steps_ = std::max(steps_, rounds());
+    hops_.resize(std::max<std::size_t>(used, 1));
+    steps_ = std::max(steps_, static_cast<int>(used));
   }
 
   int steps() const { return steps_; }
@@ -148,7 +160,7 @@ void check(const Problem& problem) {
   const bool causal = problem.mask.rule().right == 0;
   std::int64_t rows = 0;
   for (int rank = 0; rank < problem.ranks(); ++rank) {
-    const PositionMap shard = problem.shard(rank);
+    const PositionMap shard = problem.owned(rank);
     require(shard.empty() || (shard.front() == rows && shard.back() == rows + shard.count - 1),
             "schedule helper-worker: ranks help those that hold later tokens, but layout {} is no layout of "
             "consecutive intervals: use {}schedule ring or burst",

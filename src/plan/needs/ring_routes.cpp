@@ -24,13 +24,21 @@ std::int64_t hops(const std::vector<HopSpan>& spans) {
 RingRoutes::RingRoutes(const Problem& problem, Side circulated, int inner_size)
     : shard_pairs_(problem), circulated_(circulated), inner_size_(inner_size) {
   ANNULUS_ASSERT(inner_size_ > 0 && shard_pairs_.ranks() % inner_size_ == 0);
-  own_group_ = turn(places_on_inner_rings(0), inner_ways_.front(),
-                    [this](int owner, const Way& way) { return inner_route(owner, 0, way); });
+  std::optional<int> inner_direction, outer_direction;
+  if (problem.positions > 0) {
+    const RingRoutes all(problem.of_all_positions(), circulated, inner_size);
+    inner_direction = all.inner_ways_.front().direction;
+    outer_direction = all.outer_way_.direction;
+  }
+  own_group_ = turn(
+      places_on_inner_rings(0), inner_ways_.front(),
+      [this](int owner, const Way& way) { return inner_route(owner, 0, way); }, inner_direction);
   const auto inner_ring_needs = [this](int owner, Hops hops) {
     return any(owner, outer_ring().ranks(owner / inner_size_, hops));
   };
-  outer_ = turn(hops_with_any(shard_pairs_.ranks(), outer_size(), inner_ring_needs), outer_way_,
-                [this](int owner, const Way& way) { return outer_route(owner, way); });
+  outer_ = turn(
+      hops_with_any(shard_pairs_.ranks(), outer_size(), inner_ring_needs), outer_way_,
+      [this](int owner, const Way& way) { return outer_route(owner, way); }, outer_direction);
   for (int outer = 1; outer <= outer_way_.last; ++outer) {
     inner_ways_.push_back(way_through(places_on_inner_rings(outer), inner_ways_.front().direction));
   }
@@ -95,15 +103,16 @@ RingRoutes::Way RingRoutes::way_through(const std::vector<bool>& places, int dir
 }
 
 template <class RouteOf>
-std::vector<HopSpan> RingRoutes::turn(const std::vector<bool>& places, Way& way,
-                                      const RouteOf& route_of) const {
+std::vector<HopSpan> RingRoutes::turn(const std::vector<bool>& places, Way& way, const RouteOf& route_of,
+                                      std::optional<int> direction) const {
   const auto spans_on = [&](const Way& taken) {
     std::vector<HopSpan> spans;
     for (int owner = 0; owner < shard_pairs_.ranks(); ++owner)
       spans.push_back(span(owner, route_of(owner, taken)));
     return spans;
   };
-  way = way_through(places, 1);
+  way = way_through(places, direction.value_or(1));
+  if (direction) return spans_on(way);
   std::vector<HopSpan> upwards = spans_on(way);
   Way other = way_through(places, -1);
   std::vector<HopSpan> downwards = spans_on(other);

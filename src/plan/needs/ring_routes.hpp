@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
@@ -36,7 +37,8 @@ struct HopSpan {
 ///
 /// Shards go toward higher ranks, or toward lower ones where that makes fewer hops: on contiguous shards
 /// under a causal mask, later ranks need keys, earlier ranks need queries. All inner rings have the same
-/// direction; the hops on the owners' own inner rings decide it.
+/// direction; the hops on the owners' own inner rings decide it. Where some positions take no part, shards go
+/// in the direction in which they go when all do: ranks meet shards in the same order.
 class RingRoutes {
  public:
   /// `inner_size` divides the number of ranks.
@@ -109,9 +111,10 @@ class RingRoutes {
   /// some shard.
   std::vector<bool> places_on_inner_rings(int outer) const;
   static Way way_through(const std::vector<bool>& places, int direction);
-  /// The way that makes fewer hops, and the spans of all owners on it.
+  /// The way that makes fewer hops, or that in `direction`, and the spans of all owners on it.
   template <class RouteOf>
-  std::vector<HopSpan> turn(const std::vector<bool>& places, Way& way, const RouteOf& route_of) const;
+  std::vector<HopSpan> turn(const std::vector<bool>& places, Way& way, const RouteOf& route_of,
+                            std::optional<int> direction) const;
 
   ShardPairs shard_pairs_;
   Side circulated_;

@@ -63,12 +63,13 @@ bool RingWindow::reaches(int owner, int begin, int end, int ranks) const {
 }
 
 RingWindows find_ring_windows(const Problem& problem) {
-  const MaskRule rule = problem.mask.rule();
+  MaskRule rule = problem.mask.rule();
   const Layout::Kind kind = problem.layout.kind();
   const bool dealt_out = kind == Layout::Kind::striped || kind == Layout::Kind::block_striped;
   if (!dealt_out || rule.dilation > 1 || rule.block_row_starts != nullptr || problem.grid.ulysses_degree > 1)
     return {};
   const std::int64_t stripe = std::min(problem.layout.stripe(), std::max<std::int64_t>(rule.tokens, 1));
+  if (problem.positions > 0) rule.tokens = problem.positions;  // under a causal mask nothing reaches farther
   return {.of_queries = find(rule, stripe, problem.ranks(), rule.left, rule.right),
           .of_keys = find(rule, stripe, problem.ranks(), rule.right, rule.left)};
 }

@@ -84,6 +84,10 @@ RowRange attending_queries(const Mask& mask, const PositionMap& q, const Positio
   return known ? known->q : search_queries(mask, q, k);
 }
 
+RowRange first_rows(RowRange rows, std::int64_t count) {
+  return {std::min(rows.begin, count), std::min(rows.end, count)};
+}
+
 RowRange hull(RowRange a, RowRange b) {
   if (a.empty()) return b;
   if (b.empty()) return a;
@@ -96,6 +100,8 @@ ShardPairs::ShardPairs(const Problem& problem) : problem_(problem) {
   cuts_ = rule.left < rule.tokens - 1 || rule.documents > 1 || rule.block_row_starts != nullptr;
   all_active_ = active_everywhere();
   if (!all_active_) near_ = find_ring_windows(problem_);
+  if (problem_.positions > 0 && (rule.dilation > 1 || rule.block_row_starts != nullptr))
+    of_all_positions_ = std::make_shared<const ShardPairs>(problem_.of_all_positions());
   const auto [least, most] = std::ranges::minmax(shards_, {}, &PositionMap::count);
   even_ = most.count - least.count <= 1;
 }
@@ -121,6 +127,11 @@ bool ShardPairs::any(int q, int kv) const {
 }
 
 ActiveRows ShardPairs::of(int q, int kv) const {
+  if (of_all_positions_) {
+    if (!any(q, kv)) return {};
+    const ActiveRows active = of_all_positions_->of(q, kv);
+    return {first_rows(active.q, shard(q).count), first_rows(active.kv, shard(kv).count)};
+  }
   const Mask& mask = problem_.mask;
   if (const auto known = known_active_rows(mask, shard(q), shard(kv))) return *known;
   return {search_queries(mask, shard(q), shard(kv)), search_keys(mask, shard(q), shard(kv))};
@@ -132,7 +143,8 @@ bool ShardPairs::visit_until(RankRange ranks, const Visit& visit) const {
   if (ranks.empty()) return false;
   if (ranks.size() == 1) return visit(shard(ranks.begin));
   if (problem_.grid.ulysses_degree == 1) {
-    return visit(problem_.layout.shards(problem_.mask.tokens(), this->ranks(), ranks.begin, ranks.end));
+    return visit(problem_.taking_part(
+        problem_.layout.shards(problem_.mask.tokens(), this->ranks(), ranks.begin, ranks.end)));
   }
   return std::any_of(shards_.begin() + ranks.begin, shards_.begin() + ranks.end, visit);
 }
@@ -152,6 +164,7 @@ bool ShardPairs::any(Side side, int owner, RankRange ranks) const {
 
 RowRange ShardPairs::rows(Side side, int owner, RankRange ranks) const {
   const PositionMap& own = shard(owner);
+  if (of_all_positions_) return first_rows(of_all_positions_->rows(side, owner, ranks), own.count);
   RowRange rows;
   visit_until(ranks, [&](const PositionMap& others) {
     rows = hull(rows, side == Side::query ? attending_queries(problem_.mask, own, others)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
@@ -16,6 +17,9 @@ RowRange attended_keys(const Mask& mask, const PositionMap& q, const PositionMap
 /// The smallest range of rows of `q` with all queries that attend to some row of `k`; {0, 0} when there are
 /// none.
 RowRange attending_queries(const Mask& mask, const PositionMap& q, const PositionMap& k);
+
+/// The rows of the range that are below `count`.
+RowRange first_rows(RowRange rows, std::int64_t count);
 
 /// The smallest range with all rows of both.
 RowRange hull(RowRange a, RowRange b);
@@ -79,6 +83,10 @@ class ShardPairs {
 
   Problem problem_;
   std::vector<PositionMap> shards_;
+  /// Where some positions take no part and the mask is no band: of all of them. The first key that a shard's
+  /// queries attend to may be one of a later query; ranges begin there, as without the positions, so that
+  /// kernels sum in the same order.
+  std::shared_ptr<const ShardPairs> of_all_positions_;
   RingWindows near_;  // where they are known, they answer everything but rows()
   bool all_active_ = false, cuts_ = false, even_ = false;
 };
