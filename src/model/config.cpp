@@ -22,6 +22,7 @@ void LlamaConfig::check() const {
           "model.head_dim = {}: the attention kernels take 16 to 256 in multiples of 8", head_dim);
   require(rope_theta > 1.0f, "model.rope_theta = {}: give a number above 1 (usually 10000 or more)",
           rope_theta);
+  rope.check();
   require(norm_epsilon > 0.0f, "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
 }
 

@@ -1,24 +1,35 @@
 #include <annulus/model/ops.hpp>
 
+#include <annulus/base/error.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/core/queue.hpp>
+
 #include "core/instantiate.hpp"
 #include "model/rows.hpp"
 
 namespace annulus::model {
 
 template <class Exec>
-void rope_table(const Exec& exec, const PositionMap& positions, float theta,
+void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
   using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<2>>;
   const int half = cosine.extent_int(1);
-  const double log_theta = Kokkos::log(static_cast<double>(theta));
+  require(frequencies.inverse.size() == static_cast<std::size_t>(half),
+          "rope_table got {} frequencies for {} columns", frequencies.inverse.size(), half);
+  const double factor = frequencies.attention_factor;
+  const auto owned = Owned<Array1<float, Exec>>::uninitialized(exec, MemoryCategory::workspace,
+                                                               "annulus::model::rope_frequencies", half);
+  const Array1<const float, Exec> inverse = *owned;
+  Queue(exec).copy_from_host((*owned).data(), frequencies.inverse.data(),
+                             frequencies.inverse.size() * sizeof(float));
   Kokkos::parallel_for(
       "annulus::model::rope_table", Policy(exec, {0, 0}, {cosine.extent_int(0), half}),
       KOKKOS_LAMBDA(const int t, const int i) {
-        const double frequency = Kokkos::exp(-log_theta * static_cast<double>(i) / half);
-        const double angle = static_cast<double>(positions(t)) * frequency;
-        cosine(t, i) = static_cast<float>(Kokkos::cos(angle));
-        sine(t, i) = static_cast<float>(Kokkos::sin(angle));
+        const double angle = static_cast<double>(positions(t)) * static_cast<double>(inverse(i));
+        cosine(t, i) = static_cast<float>(Kokkos::cos(angle) * factor);
+        sine(t, i) = static_cast<float>(Kokkos::sin(angle) * factor);
       });
+  exec.fence("annulus::model::rope_table: the frequencies on the host may go away");
 }
 
 namespace {
@@ -169,9 +180,9 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            [&](auto width) { split_heads_packs<decltype(width)::value>(exec, in, out); });
 }
 
-#define ANNULUS_INSTANTIATE_TABLE(Exec)                                                        \
-  template void rope_table(const Exec&, const PositionMap&, float, const Array2<float, Exec>&, \
-                           const Array2<float, Exec>&);
+#define ANNULUS_INSTANTIATE_TABLE(Exec)                                             \
+  template void rope_table(const Exec&, const PositionMap&, const RopeFrequencies&, \
+                           const Array2<float, Exec>&, const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                               \

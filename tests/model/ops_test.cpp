@@ -172,7 +172,8 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
     const PositionMap shard = Layout::parse("zigzag").shard(length, 4, 1);
     const PositionMap positions = shard.slice({shard.count - tokens, shard.count});
     const Array2<float, Exec> cosine("cosine", tokens, half), sine("sine", tokens, half);
-    rope_table<Exec>(exec, positions, 10000.0f, cosine, sine);
+    const RopeFrequencies frequencies = rope_frequencies(10000, head_dim, {});
+    rope_table<Exec>(exec, positions, frequencies, cosine, sine);
     const auto qkv = random2<T>(10, rows, (heads + 2 * kv_heads) * head_dim);
     const Array4<T, Exec> q("q", batch, heads, tokens, head_dim), k("k", batch, kv_heads, tokens, head_dim),
         v("v", batch, kv_heads, tokens, head_dim);
@@ -194,7 +195,7 @@ TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
         const auto& from = is_q ? hdq : is_v ? hdv : hdk;
         const int own = is_q ? h : is_v ? h - heads - kv_heads : h - heads;
         for (int i = 0; i < half; ++i) {
-          const double angle = is_v ? 0 : double(positions(t)) * std::pow(10000.0, -2.0 * i / head_dim);
+          const double angle = is_v ? 0 : double(positions(t)) * double(frequencies.inverse[i]);
           const double c = std::cos(angle), s = std::sin(angle);
           const int first = h * head_dim + i, second = first + half;
           const auto near = [&](double actual, double expected) {

@@ -87,10 +87,12 @@ class ReferenceLlama {
   void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position) const {
     const int half = config_.head_dim / 2;
     for (int i = 0; i < half; ++i) {
-      const double angle = double(position) * std::pow(double(config_.rope_theta), -double(i) / half);
+      const double angle = double(position) * double(frequencies_.inverse[std::size_t(i)]);
+      const double c = std::cos(angle) * frequencies_.attention_factor,
+                   s = std::sin(angle) * frequencies_.attention_factor;
       const double a = row[column + i], b = row[column + half + i];
-      row[column + i] = a * std::cos(angle) - b * std::sin(angle);
-      row[column + half + i] = b * std::cos(angle) + a * std::sin(angle);
+      row[column + i] = a * c - b * s;
+      row[column + half + i] = b * c + a * s;
     }
   }
   Rows attention(Rows qkv) const {
@@ -120,6 +122,7 @@ class ReferenceLlama {
   }
 
   model::LlamaConfig config_;
+  model::RopeFrequencies frequencies_ = config_.frequencies();
   model::ParameterMap map_;
   Mask mask_;
 };

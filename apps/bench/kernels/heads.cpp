@@ -22,12 +22,12 @@ struct HeadColumn {
         of_v(head >= s.heads + s.kv_heads),
         own_head(of_q   ? head
                  : of_v ? head - s.heads - s.kv_heads
-                        : head - s.heads) {}
+                        : head - s.heads),
+        frequency(
+            model::rope_frequencies(theta, s.head_dim, {}).inverse[static_cast<std::size_t>(i % half)]) {}
 
   /// Cosine and sine of the rotation at a position, as the table holds them; values are not rotated.
-  double angle(std::int64_t position) const {
-    return of_v ? 0 : double(position) * std::pow(double(theta), -double(i % half) / double(half));
-  }
+  double angle(std::int64_t position) const { return of_v ? 0 : double(position) * frequency; }
   /// The other column of the pair, and the sign of the sine on it.
   std::int64_t partner() const { return i < half ? i + half : i - half; }
   double sign() const { return i < half ? -1 : 1; }
@@ -35,6 +35,7 @@ struct HeadColumn {
   std::int64_t head, i, half;
   bool of_q, of_v;
   std::int64_t own_head;
+  double frequency;  // radians a position
 };
 
 template <class T>
@@ -45,7 +46,8 @@ class Rope {
         width_(std::int64_t{s.heads + 2 * s.kv_heads} * s.head_dim),
         cosine_(result<Array2<float, Exec>>(exec_, "cosine", s.tokens, s.head_dim / 2)),
         sine_(result<Array2<float, Exec>>(exec_, "sine", s.tokens, s.head_dim / 2)) {
-    model::rope_table<Exec>(exec_, Layout().shard(s.tokens, 1, 0), theta, cosine_, sine_);
+    model::rope_table<Exec>(exec_, Layout().shard(s.tokens, 1, 0),
+                            model::rope_frequencies(theta, s.head_dim, {}), cosine_, sine_);
   }
 
   ReadyKernel forward() {

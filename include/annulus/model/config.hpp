@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include <annulus/model/rope_scaling.hpp>
+
 namespace annulus::model {
 
 /// Shape of a LLaMA: pre-norm decoder with RMSNorm, rotary positions, grouped-query attention and SwiGLU.
@@ -15,11 +17,15 @@ struct LlamaConfig {
   int head_dim = 64;  ///< 16 to 256 in multiples of 8
   int ffn = 688;      ///< width of the SwiGLU
   float rope_theta = 10000.0f;
+  RopeScaling rope;  ///< for longer sequences than the model was trained on
   float norm_epsilon = 1e-5f;
   bool tied = false;  ///< the LM head shares the embedding's weights
 
   /// Throws Error naming the field (as "model.<field>") when the shape makes no sense.
   void check() const;
+
+  /// Of its rotary positions.
+  RopeFrequencies frequencies() const { return rope_frequencies(rope_theta, head_dim, rope); }
 };
 
 }  // namespace annulus::model

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <annulus/core/tensor.hpp>
+#include <annulus/model/rope_scaling.hpp>
 #include <annulus/sequence/position_map.hpp>
 
 /// The element-wise and row-wise pieces of a LLaMA with their gradients, for execution spaces of host and
@@ -52,11 +53,20 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
 /// Rows of the workspace for sums over tokens.
 std::int64_t norm_partial_rows(std::int64_t tokens);
 
-/// cos and sin of position · theta^(−2i/head_dim), (tokens, head_dim / 2) each. Angles are reduced in double:
-/// in float a position of a million would be off by whole radians.
+/// cos and sin of position · frequencies.inverse[i], times frequencies.attention_factor, (tokens, head_dim /
+/// 2) each: the exact ones of these frequencies to one unit in the last place, at any position (angles are
+/// formed and reduced in double; in float a position of a million would be off by 0.06, transformers' are).
+/// Unlike the others it allocates and the host waits.
+template <class Exec>
+void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
+                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
+
+/// The same of theta^(−2i/head_dim).
 template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, float theta,
-                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
+                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
+  rope_table(exec, positions, rope_frequencies(theta, 2 * cosine.extent_int(1), {}), cosine, sine);
+}
 
 /// What rope_table has made.
 template <class Exec>
