@@ -1,5 +1,7 @@
 #include <annulus/model/config.hpp>
 
+#include <cmath>
+
 #include <annulus/base/error.hpp>
 
 namespace annulus::model {
@@ -20,10 +22,11 @@ void LlamaConfig::check() const {
           heads, kv_heads);
   require(head_dim >= 16 && head_dim <= 256 && head_dim % 8 == 0,
           "model.head_dim = {}: the attention kernels take 16 to 256 in multiples of 8", head_dim);
-  require(rope_theta > 1.0f, "model.rope_theta = {}: give a number above 1 (usually 10000 or more)",
-          rope_theta);
+  require(rope_theta > 1.0f && std::isfinite(rope_theta),
+          "model.rope_theta = {}: give a number above 1 (usually 10000 or more)", rope_theta);
   rope.check();
-  require(norm_epsilon > 0.0f, "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
+  require(norm_epsilon > 0.0f && std::isfinite(norm_epsilon),
+          "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
 }
 
 }  // namespace annulus::model

@@ -1,0 +1,230 @@
+#include <annulus/weights/hf_config.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "weights/config_reader.hpp"
+#include "weights/hf_rope.hpp"
+
+namespace annulus::weights {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+/// What transformers takes where config.json says nothing.
+struct Family {
+  const char* name;          // model_type
+  const char* architecture;  // the one that predicts tokens
+  std::int64_t kv_heads;     // 0: as many as query heads
+  int head_dim;              // 0: hidden_size / num_attention_heads
+  std::int64_t sliding_window;
+  bool qkv_bias, qk_norm;
+};
+constexpr std::array families{Family{"llama", "LlamaForCausalLM", 0, 0, 0, false, false},
+                              Family{"mistral", "MistralForCausalLM", 8, 0, 4096, false, false},
+                              Family{"qwen2", "Qwen2ForCausalLM", 32, 0, 4096, true, false},
+                              Family{"qwen3", "Qwen3ForCausalLM", 32, 128, 4096, false, true}};
+
+// Keys that say nothing about what the model computes for given tokens.
+constexpr std::array harmless{"_name_or_path",
+                              "_attn_implementation_autoset",
+                              "bos_token_id",
+                              "eos_token_id",
+                              "pad_token_id",
+                              "unk_token_id",
+                              "initializer_range",
+                              "use_cache",
+                              "pretraining_tp",
+                              "transformers_version",
+                              "torch_dtype",
+                              "dtype",
+                              "architectures",
+                              "model_type",
+                              "auto_map",
+                              "id2label",
+                              "label2id",
+                              "task_specific_params",
+                              "return_dict",
+                              "output_attentions",
+                              "output_hidden_states",
+                              "tokenizer_class"};
+
+const Family& family_of(ConfigReader& reader) {
+  const auto name = reader.text("model_type");
+  const auto found = std::find_if(families.begin(), families.end(),
+                                  [&](const Family& family) { return name && *name == family.name; });
+  if (found == families.end())
+    reader.refuse("model_type", "Annulus reads llama, mistral, qwen2 (Qwen2.5) and qwen3");
+  if (const Json* architectures = reader.take("architectures")) {
+    if (*architectures != Json::array({found->architecture}))
+      reader.refuse("architectures", fmt::format("of this type Annulus reads {} alone", found->architecture));
+  }
+  return *found;
+}
+
+/// Throws Error unless a switch of something that the engine lacks is off.
+void require_off(ConfigReader& reader, const char* key, std::string_view why) {
+  if (const Json* value = reader.take(key))
+    if (*value != Json(false) && *value != Json(0) && *value != Json(0.0)) reader.refuse(key, why);
+}
+
+std::optional<DType> dtype_of(ConfigReader& reader) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto name = reader.text(key);
+    if (!name) continue;
+    if (*name == "float32") return DType::f32;
+    if (*name == "bfloat16") return DType::bf16;
+    if (*name == "float16") return DType::f16;
+    reader.refuse(key, "weights are float32, bfloat16 or float16");
+  }
+  return std::nullopt;
+}
+
+/// The window of all layers; 0: none. Layers of several kinds are refused.
+std::int64_t sliding_window_of(ConfigReader& reader, const Json& json, const Family& family,
+                               std::int64_t layers) {
+  const std::string name = family.name;
+  const bool may_switch = name == "qwen2" || name == "qwen3";
+  const bool on = may_switch ? reader.truth("use_sliding_window").value_or(false) : name == "mistral";
+  // A key without value means none, one that is not there means the family's.
+  const std::int64_t stated = reader.whole("sliding_window").value_or(0),
+                     window = json.contains("sliding_window") ? stated : family.sliding_window;
+  if (name == "llama" && stated != 0)
+    reader.refuse("sliding_window", "layers of this type have none: remove the key");
+  const auto first = may_switch ? reader.number("max_window_layers").value_or(28) : 0;
+  constexpr const char* mixed = "layers with and without a window in one model are not supported";
+  if (const Json* types = reader.take("layer_types")) {
+    const bool all_full =
+        *types == Json(std::vector<std::string>(static_cast<std::size_t>(layers), "full_attention"));
+    if (all_full) return 0;
+    if (*types != Json(std::vector<std::string>(static_cast<std::size_t>(layers), "sliding_attention")))
+      reader.refuse("layer_types", mixed);
+    if (!on || window == 0)
+      reader.refuse("layer_types", "there is no sliding_window in use: correct one of the two");
+    return window;
+  }
+  if (!on || window == 0 || first >= static_cast<double>(layers)) return 0;
+  if (first > 0) reader.refuse("max_window_layers", mixed);
+  return window;
+}
+
+int as_int(std::int64_t value) {
+  return static_cast<int>(value);
+}
+
+/// The shortest decimal number that is read as this float.
+double shortest(float value) {
+  const std::string text = fmt::format("{}", value);
+  double number = value;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+std::string HfConfig::mask() const {
+  return sliding_window == 0 ? "causal" : fmt::format("window:{},0", sliding_window - 1);
+}
+
+HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
+  const Json json = parse_json_object(text, origin);
+  ConfigReader reader(json, origin);
+  const Family& family = family_of(reader);
+  HfConfig config;
+  config.family = family.name;
+  config.qkv_bias = family.qkv_bias;
+  config.qk_norm = family.qk_norm;
+  config.dtype = dtype_of(reader);
+
+  model::LlamaConfig& shape = config.shape;
+  shape.vocabulary = reader.required_whole("vocab_size");
+  shape.hidden = as_int(reader.required_whole("hidden_size"));
+  shape.ffn = as_int(reader.required_whole("intermediate_size"));
+  shape.layers = as_int(reader.required_whole("num_hidden_layers"));
+  shape.heads = as_int(reader.required_whole("num_attention_heads"));
+  shape.kv_heads = as_int(
+      reader.whole("num_key_value_heads").value_or(family.kv_heads == 0 ? shape.heads : family.kv_heads));
+  if (const auto head_dim = reader.whole("head_dim")) {
+    shape.head_dim = as_int(*head_dim);
+  } else {
+    shape.head_dim = family.head_dim == 0 ? shape.hidden / shape.heads : family.head_dim;
+    if (family.head_dim == 0 && shape.hidden % shape.heads != 0)
+      reader.refuse("hidden_size", "num_attention_heads does not divide it, and there is no head_dim");
+  }
+  shape.norm_epsilon = static_cast<float>(reader.number("rms_norm_eps").value_or(1e-6));
+  shape.tied = reader.truth("tie_word_embeddings").value_or(false);
+  config.positions = reader.whole("max_position_embeddings").value_or(0);
+  config.sliding_window = sliding_window_of(reader, json, family, shape.layers);
+
+  const std::string activation = reader.text("hidden_act").value_or("silu");
+  if (activation != "silu" && activation != "swish")
+    reader.refuse("hidden_act", "the activation is silu alone");
+  require_off(reader, "attention_bias", "biases of the products of attention are not supported");
+  require_off(reader, "mlp_bias", "biases of the SwiGLU are not supported");
+  require_off(reader, "attention_dropout", "dropout is not supported: set it to 0");
+  if (reader.take("quantization_config"))
+    reader.refuse("quantization_config",
+                  "quantized weights are not supported: give those that they were made from");
+  if (reader.take("is_encoder_decoder") != nullptr && json["is_encoder_decoder"] != Json(false))
+    reader.refuse("is_encoder_decoder", "models that predict tokens from those before alone are supported");
+  read_rope(reader, origin, config);
+  for (const char* key : harmless) reader.take(key);
+  reader.require_all_taken();
+  try {
+    shape.check();
+  } catch (const Error& error) {
+    fail("'{}': {}", origin, error.what());
+  }
+  return config;
+}
+
+HfConfig read_hf_config(const std::filesystem::path& folder) {
+  const std::string path = (folder / "config.json").string();
+  return parse_hf_config(io::read_text(path), path);
+}
+
+void require_computable(const HfConfig& config, const std::string& origin) {
+  require(!config.qkv_bias,
+          "'{}': model_type = \"{}\" adds biases to q, k and v, which the engine does not compute yet",
+          origin, config.family);
+  require(!config.qk_norm,
+          "'{}': model_type = \"{}\" normalizes q and k, which the engine does not compute yet", origin,
+          config.family);
+}
+
+std::string to_hf_config(const HfConfig& config, DType dtype) {
+  const model::LlamaConfig& shape = config.shape;
+  const bool window = config.sliding_window != 0;
+  Json json;
+  json["architectures"] = {window ? "MistralForCausalLM" : "LlamaForCausalLM"};
+  json["model_type"] = window ? "mistral" : "llama";
+  json["attention_dropout"] = 0.0;
+  if (!window) {
+    json["attention_bias"] = false;
+    json["mlp_bias"] = false;
+  }
+  json["head_dim"] = shape.head_dim;
+  json["hidden_act"] = "silu";
+  json["hidden_size"] = shape.hidden;
+  json["intermediate_size"] = shape.ffn;
+  if (config.positions > 0) json["max_position_embeddings"] = config.positions;
+  json["num_attention_heads"] = shape.heads;
+  json["num_hidden_layers"] = shape.layers;
+  json["num_key_value_heads"] = shape.kv_heads;
+  json["rms_norm_eps"] = shortest(shape.norm_epsilon);
+  write_rope(config, shortest(shape.rope_theta), json);
+  if (window) json["sliding_window"] = config.sliding_window;
+  json["tie_word_embeddings"] = shape.tied;
+  json["torch_dtype"] = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";
+  json["vocab_size"] = shape.vocabulary;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace annulus::weights

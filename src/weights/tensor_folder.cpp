@@ -1,0 +1,102 @@
+#include <annulus/weights/tensor_folder.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "weights/json.hpp"
+
+namespace annulus::weights {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* single_file = "model.safetensors";
+constexpr const char* index_file = "model.safetensors.index.json";
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+/// The files that hold the tensors, by name of tensor.
+std::map<std::string, std::string, std::less<>> read_index(const std::string& path) {
+  const nlohmann::ordered_json json = parse_json_object(io::read_text(path), path);
+  const auto found = json.find("weight_map");
+  require(found != json.end() && found->is_object() && !found->empty(),
+          "'{}' has no weight_map, an object of files by tensor: copy or write it again", path);
+  std::map<std::string, std::string, std::less<>> files;
+  for (const auto& [tensor, file] : found->items()) {
+    require(file.is_string(),
+            "'{}': tensor {} lies in {}, which is no name of a file: copy or write it again", path,
+            shown(tensor), shown(file));
+    const std::string name = file.get<std::string>();
+    const bool inside = !name.empty() && name != "." && name != ".." &&
+                        name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+    require(inside,
+            "'{}': tensor {} lies in {}, outside of the folder: give names of files in the folder alone",
+            path, shown(tensor), shown(file));
+    files[tensor] = name;
+  }
+  return files;
+}
+
+std::string text(const std::string& name) {
+  return shown(nlohmann::ordered_json(name));
+}
+
+}  // namespace
+
+TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
+  const std::string index = (folder / index_file).string();
+  if (is_there(folder / single_file)) {
+    files_.emplace_back(folder / single_file);
+    return;
+  }
+  require(is_there(index),
+          "'{}' holds neither {} nor {}: give a folder of weights; other formats (pytorch_model.bin) are "
+          "converted by transformers' save_pretrained",
+          folder.string(), single_file, index_file);
+  const auto listed = read_index(index);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : listed) names.insert(file);
+  std::map<std::string, std::string, std::less<>> held;
+  for (const std::string& name : names) {
+    files_.emplace_back(folder / name);
+    for (const io::SafetensorsTensor& tensor : files_.back().tensors()) {
+      const auto [before, added] = held.emplace(tensor.name, name);
+      require(added, "'{}': tensor {} lies in {} and in {}: remove one", index, text(tensor.name),
+              before->second, text(name));
+    }
+  }
+  for (const auto& [tensor, file] : listed) {
+    const auto found = held.find(tensor);
+    require(found != held.end() && found->second == file,
+            "'{}': tensor {} is not in {}, which the index names: copy or write the folder again", index,
+            text(tensor), text(file));
+  }
+  for (const auto& [tensor, file] : held)
+    require(listed.contains(tensor), "'{}' does not list tensor {} of {}: copy or write the folder again",
+            index, text(tensor), text(file));
+}
+
+TensorFolder::Place TensorFolder::find(std::string_view name) const {
+  for (const io::SafetensorsFile& file : files_)
+    if (const io::SafetensorsTensor* tensor = file.find(name)) return {&file, tensor};
+  return {};
+}
+
+std::vector<TensorFolder::Place> TensorFolder::all() const {
+  std::vector<Place> places;
+  for (const io::SafetensorsFile& file : files_)
+    for (const io::SafetensorsTensor& tensor : file.tensors()) places.push_back({&file, &tensor});
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return a.tensor->name < b.tensor->name; });
+  return places;
+}
+
+}  // namespace annulus::weights

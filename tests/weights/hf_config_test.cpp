@@ -1,0 +1,268 @@
+#include <annulus/weights/hf_config.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+#include "support/error_text.hpp"
+
+namespace annulus::weights {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+HfConfig parse(const json& config) {
+  return parse_hf_config(config.dump(), "model/config.json");
+}
+
+/// The error that it is refused with: one line that names the file.
+std::string config_refusal(const json& config) {
+  const std::string text = test::error_text([&] { parse(config); });
+  EXPECT_THAT(text, AllOf(HasSubstr("'model/config.json'"), Not(HasSubstr("\n"))));
+  return text;
+}
+
+json llama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"vocab_size", 128256},
+          {"hidden_size", 4096},
+          {"intermediate_size", 14336},
+          {"num_hidden_layers", 32},
+          {"num_attention_heads", 32},
+          {"num_key_value_heads", 8},
+          {"rms_norm_eps", 1e-5},
+          {"max_position_embeddings", 131072},
+          {"hidden_act", "silu"},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"torch_dtype", "bfloat16"},
+          {"bos_token_id", 128000},
+          {"pretraining_tp", 1},
+          {"rope_theta", 500000.0},
+          {"rope_scaling",
+           {{"rope_type", "llama3"},
+            {"factor", 8.0},
+            {"low_freq_factor", 1.0},
+            {"high_freq_factor", 4.0},
+            {"original_max_position_embeddings", 8192}}}};
+}
+
+json with(json config, const char* key, const json& value) {
+  config[key] = value;
+  return config;
+}
+
+json without(json config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) config.erase(key);
+  return config;
+}
+
+json qwen2() {
+  json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
+  config.update({{"architectures", {"Qwen2ForCausalLM"}},
+                 {"model_type", "qwen2"},
+                 {"use_sliding_window", false},
+                 {"sliding_window", 32768},
+                 {"max_window_layers", 21}});
+  return config;
+}
+
+TEST(HfConfig, OfLlama31) {
+  const HfConfig config = parse(llama());
+  EXPECT_EQ(config.family, "llama");
+  EXPECT_EQ(config.shape.vocabulary, 128256);
+  EXPECT_EQ(config.shape.hidden, 4096);
+  EXPECT_EQ(config.shape.ffn, 14336);
+  EXPECT_EQ(config.shape.layers, 32);
+  EXPECT_EQ(config.shape.heads, 32);
+  EXPECT_EQ(config.shape.kv_heads, 8);
+  EXPECT_EQ(config.shape.head_dim, 128);
+  EXPECT_EQ(config.shape.norm_epsilon, 1e-5f);
+  EXPECT_FALSE(config.shape.tied);
+  EXPECT_EQ(config.shape.rope_theta, 500000.0f);
+  EXPECT_EQ(config.shape.rope, (model::RopeScaling{.name = "llama3", .factor = 8, .original_length = 8192}));
+  EXPECT_EQ(config.positions, 131072);
+  EXPECT_EQ(config.dtype, DType::bf16);
+  EXPECT_EQ(config.mask(), "causal");
+  EXPECT_EQ(test::error_text([&] { require_computable(config, "x"); }), "no error");
+}
+
+TEST(HfConfig, OfLlama2TakesWhatIsNotSaid) {
+  const HfConfig config =
+      parse(without(with(llama(), "head_dim", 64), {"num_key_value_heads", "rope_scaling", "rope_theta",
+                                                    "rms_norm_eps", "hidden_act", "architectures"}));
+  EXPECT_EQ(config.shape.kv_heads, 32);
+  EXPECT_EQ(config.shape.head_dim, 64);
+  EXPECT_EQ(config.shape.rope_theta, 10000.0f);
+  EXPECT_EQ(config.shape.rope, model::RopeScaling{});
+  EXPECT_EQ(config.shape.norm_epsilon, 1e-6f);
+}
+
+TEST(HfConfig, NewFormOfRopeSettings) {
+  json config = without(llama(), {"rope_theta", "rope_scaling"});
+  config["rope_parameters"] = {{"rope_type", "yarn"},
+                               {"rope_theta", 1e6},
+                               {"factor", 4.0},
+                               {"original_max_position_embeddings", 32768}};
+  const HfConfig yarn = parse(config);
+  EXPECT_EQ(yarn.shape.rope_theta, 1e6f);
+  EXPECT_EQ(yarn.shape.rope, (model::RopeScaling{.name = "yarn", .factor = 4, .original_length = 32768}));
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 2e6}};
+  EXPECT_EQ(parse(config).shape.rope_theta, 2e6f);
+  config["rope_theta"] = 1e6;
+  EXPECT_THAT(config_refusal(config),
+              HasSubstr("rope_parameters.rope_theta = 2000000.0: another one stands outside"));
+  config.erase("rope_theta");
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_THAT(config_refusal(config), HasSubstr("rope_parameters says something else"));
+  config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
+  config.erase("rope_scaling");
+  EXPECT_THAT(config_refusal(config), HasSubstr("layers of several kinds"));
+}
+
+TEST(HfConfig, OldFormsOfRopeSettings) {
+  EXPECT_EQ(parse(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 4}})).shape.rope,
+            (model::RopeScaling{.name = "linear", .factor = 4}));
+  EXPECT_EQ(parse(with(llama(), "rope_scaling", nullptr)).shape.rope, model::RopeScaling{});
+  // Without a length of its own YaRN takes the model's.
+  EXPECT_EQ(
+      parse(with(llama(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}, {"beta_fast", 16}})).shape.rope,
+      (model::RopeScaling{.name = "yarn", .factor = 4, .original_length = 131072, .beta_fast = 16}));
+  const json pair = {{"type", "yarn"}, {"factor", 40.0}, {"mscale", 1.0}, {"mscale_all_dim", 0.5}};
+  EXPECT_DOUBLE_EQ(parse(with(llama(), "rope_scaling", pair)).shape.rope.attention_factor,
+                   (0.1 * std::log(40.0) + 1) / (0.05 * std::log(40.0) + 1));
+  for (const char* type : {"dynamic", "longrope", "mrope", "su"})
+    EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
+                AllOf(HasSubstr(type), HasSubstr("known are default, linear, llama3 and yarn")));
+  EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}})),
+              HasSubstr("lacks rope_scaling.factor"));
+  EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", "2"}})),
+              HasSubstr("must be a number"));
+  EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 0.5}})),
+              HasSubstr("rope_factor = 0.5"));
+  EXPECT_THAT(
+      config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}})),
+      HasSubstr("rope_scaling.\"beta_fast\" = 32 is not known here"));
+  EXPECT_THAT(
+      config_refusal(with(llama(), "rope_scaling", {{"type", "yarn"}, {"factor", 2}, {"truncate", false}})),
+      HasSubstr("truncate"));
+}
+
+TEST(HfConfig, OfMistralHasAWindow) {
+  json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
+  config.update(
+      {{"architectures", {"MistralForCausalLM"}}, {"model_type", "mistral"}, {"sliding_window", 1024}});
+  EXPECT_EQ(parse(config).mask(), "window:1023,0");
+  EXPECT_EQ(parse(with(config, "sliding_window", nullptr)).mask(), "causal");
+  EXPECT_EQ(parse(without(config, {"sliding_window"})).mask(), "window:4095,0");  // transformers' own
+  EXPECT_THAT(config_refusal(with(llama(), "sliding_window", 4096)),
+              HasSubstr("layers of this type have none"));
+}
+
+TEST(HfConfig, OfQwenIsReadAndItsBiasesAndNormsAreRefused) {
+  const HfConfig two = parse(qwen2());
+  EXPECT_TRUE(two.qkv_bias);
+  EXPECT_EQ(two.mask(), "causal") << "use_sliding_window is false";
+  EXPECT_THAT(test::error_text([&] { require_computable(two, "model/config.json"); }),
+              AllOf(HasSubstr("model/config.json"), HasSubstr("biases")));
+  json three = qwen2();
+  three.update(
+      {{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"tie_word_embeddings", true}});
+  const HfConfig parsed = parse(three);
+  EXPECT_TRUE(parsed.qk_norm);
+  EXPECT_TRUE(parsed.shape.tied);
+  EXPECT_EQ(parsed.shape.head_dim, 128);
+  EXPECT_THAT(test::error_text([&] { require_computable(parsed, "x"); }), HasSubstr("normalizes q and k"));
+}
+
+TEST(HfConfig, LayersOfSeveralKindsAreRefused) {
+  json config = with(qwen2(), "use_sliding_window", true);
+  EXPECT_THAT(config_refusal(config), HasSubstr("max_window_layers = 21"));
+  EXPECT_EQ(parse(with(config, "max_window_layers", 0)).mask(), "window:32767,0");
+  EXPECT_EQ(parse(with(config, "max_window_layers", 32)).mask(), "causal");
+  config["num_hidden_layers"] = 2;
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_THAT(config_refusal(config), HasSubstr("layer_types"));
+  EXPECT_EQ(parse(with(config, "layer_types", {"full_attention", "full_attention"})).mask(), "causal");
+  EXPECT_EQ(parse(with(config, "layer_types", {"sliding_attention", "sliding_attention"})).mask(),
+            "window:32767,0");
+  EXPECT_THAT(config_refusal(with(config, "layer_types", {"full_attention"})), HasSubstr("layer_types"));
+}
+
+TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {
+  EXPECT_THAT(config_refusal(with(llama(), "model_type", "gemma")), HasSubstr("model_type = \"gemma\""));
+  EXPECT_THAT(config_refusal(without(llama(), {"model_type"})), HasSubstr("model_type = null"));
+  EXPECT_THAT(config_refusal(with(llama(), "architectures", {"LlamaForSequenceClassification"})),
+              HasSubstr("LlamaForCausalLM alone"));
+  EXPECT_THAT(config_refusal(with(llama(), "attention_bias", true)), HasSubstr("attention_bias = true"));
+  EXPECT_THAT(config_refusal(with(llama(), "mlp_bias", true)), HasSubstr("mlp_bias = true"));
+  EXPECT_THAT(config_refusal(with(llama(), "attention_dropout", 0.1)), HasSubstr("attention_dropout = 0.1"));
+  EXPECT_THAT(config_refusal(with(llama(), "partial_rotary_factor", 0.5)),
+              HasSubstr("partial_rotary_factor = 0.5"));
+  EXPECT_THAT(config_refusal(with(llama(), "hidden_act", "gelu")), HasSubstr("hidden_act = \"gelu\""));
+  EXPECT_THAT(config_refusal(with(llama(), "quantization_config", {{"bits", 4}})), HasSubstr("quantized"));
+  EXPECT_THAT(config_refusal(with(llama(), "torch_dtype", "float8")), HasSubstr("torch_dtype"));
+  EXPECT_THAT(config_refusal(with(llama(), "attention_multiplier", 0.5)),
+              HasSubstr("\"attention_multiplier\" = 0.5 is not known here"));
+  EXPECT_EQ(parse(with(llama(), "attention_multiplier", nullptr)).family, "llama");
+  EXPECT_THAT(config_refusal(without(llama(), {"vocab_size"})), HasSubstr("lacks vocab_size"));
+  EXPECT_THAT(config_refusal(with(llama(), "vocab_size", -1)),
+              HasSubstr("vocab_size = -1 must be a whole number"));
+  EXPECT_THAT(config_refusal(with(llama(), "vocab_size", 1ull << 40)),
+              HasSubstr("must be a whole number from 1 to"));
+  EXPECT_THAT(config_refusal(with(llama(), "hidden_size", 4095)),
+              HasSubstr("num_attention_heads does not divide it"));
+  EXPECT_THAT(config_refusal(with(llama(), "num_key_value_heads", 5)), HasSubstr("not divisible"));
+  EXPECT_THAT(config_refusal(with(llama(), "head_dim", 12)), HasSubstr("model.head_dim = 12"));
+  EXPECT_THAT(config_refusal(with(llama(), "rope_theta", 1e200)), HasSubstr("model.rope_theta = inf"));
+  EXPECT_THAT(config_refusal(with(llama(), "rms_norm_eps", 1e200)), HasSubstr("model.norm_epsilon = inf"));
+}
+
+TEST(HfConfig, MustBeOneJsonObject) {
+  const auto refused = [](std::string_view text) {
+    return test::error_text([&] { parse_hf_config(text, "config.json"); });
+  };
+  EXPECT_THAT(refused(""), HasSubstr("'config.json' is no JSON from byte"));
+  EXPECT_THAT(refused("[]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(refused(R"({"rms_norm_eps": 1e999})"), HasSubstr("a number that is too large"));
+  EXPECT_THAT(refused(R"({"a": 1, "a": 2})"), HasSubstr("names \"a\" twice"));
+  EXPECT_THAT(refused(R"({"a": {"b": 1, "b": 2}})"), HasSubstr("names \"b\" twice"));
+  EXPECT_THAT(refused("{\"a\":" + std::string(100, '[')), HasSubstr("nested"));
+}
+
+TEST(HfConfig, IsWrittenAsItIsRead) {
+  for (json config : {llama(), without(llama(), {"rope_scaling"}),
+                      with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 3.5}}),
+                      with(llama(), "rope_scaling",
+                           {{"type", "yarn"},
+                            {"factor", 32.0},
+                            {"attention_factor", 1.25},
+                            {"original_max_position_embeddings", 4096}})}) {
+    config["tie_word_embeddings"] = true;
+    for (const std::int64_t window : {0, 4096}) {
+      HfConfig before = parse(config);
+      before.sliding_window = window;
+      const std::string text = to_hf_config(before, DType::f16);
+      const HfConfig after = parse_hf_config(text, "written");
+      EXPECT_EQ(to_hf_config(after, DType::f16), text);
+      EXPECT_EQ(after.family, window == 0 ? "llama" : "mistral");
+      EXPECT_EQ(after.shape.rope, before.shape.rope);
+      EXPECT_EQ(after.shape.norm_epsilon, before.shape.norm_epsilon);
+      EXPECT_TRUE(after.shape.tied);
+      EXPECT_EQ(after.mask(), before.mask());
+      EXPECT_EQ(after.positions, before.positions);
+      EXPECT_EQ(after.dtype, DType::f16);
+    }
+  }
+  EXPECT_THAT(to_hf_config(parse(llama()), DType::bf16), HasSubstr("\"rms_norm_eps\": 1e-05"));
+}
+
+}  // namespace
+}  // namespace annulus::weights

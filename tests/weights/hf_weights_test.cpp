@@ -1,0 +1,175 @@
+#include <annulus/weights/hf_weights.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include <annulus/io/safetensors_writer.hpp>
+
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+#include "weights/hf_folder.hpp"
+
+namespace annulus::weights {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::test::TemporaryFolder;
+using test::small_hf_config;
+using test::small_weight;
+using test::write_small_model;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string folder_refusal(const fs::path& folder) {
+  const std::string text = error_text([&] { HfWeights{folder}; });
+  EXPECT_THAT(text, AllOf(HasSubstr(folder.string()), Not(HasSubstr("\n"))));
+  return text;
+}
+
+TEST(HfWeights, NamesAreThoseOfTransformers) {
+  std::set<std::string> names;
+  const model::ParameterMap map(small_hf_config().shape);
+  for (const model::Parameter& parameter : map.all()) names.insert(hf_name(parameter));
+  EXPECT_THAT(names,
+              testing::IsSupersetOf(
+                  {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+                   "model.layers.1.input_layernorm.weight", "model.layers.0.self_attn.q_proj.weight",
+                   "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.v_proj.weight",
+                   "model.layers.0.self_attn.o_proj.weight", "model.layers.0.post_attention_layernorm.weight",
+                   "model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
+                   "model.layers.1.mlp.down_proj.weight"}));
+  EXPECT_EQ(names.size(), 3u + 2u * 9u);
+}
+
+TEST(HfWeights, EveryPartIsReadFromEveryType) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    const TemporaryFolder folder;
+    write_small_model(folder.file("model"), small_hf_config(), type);
+    const HfWeights weights(folder.file("model"));
+    EXPECT_EQ(weights.type(), type);
+    EXPECT_EQ(weights.config().dtype, type);
+    std::vector<float> values(static_cast<std::size_t>(weights.map().size()));
+    weights.read(0, values);
+    for (std::int64_t i = 0; i < weights.map().size(); ++i)
+      ASSERT_EQ(values[std::size_t(i)], small_weight(i)) << i;
+    const std::int64_t begin = weights.map().find("layers.0.attention.key").offset - 3;
+    std::vector<float> part(2000);
+    weights.read(begin, part);
+    for (std::size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], small_weight(begin + std::int64_t(i)));
+  }
+}
+
+TEST(HfWeights, TensorsLieWithRowsOfOutFeatures) {
+  const TemporaryFolder folder;
+  write_small_model(folder.file("model"), small_hf_config(), DType::f32);
+  const HfWeights weights(folder.file("model"));
+  const TensorFolder::Place key = weights.tensors().find("model.layers.1.self_attn.k_proj.weight");
+  EXPECT_EQ(key.tensor->extents, (io::Extents{2 * 16, 32}));
+  float value = 0;
+  key.file->read(*key.tensor, 5 * 32 + 7, std::span(&value, 1));
+  EXPECT_EQ(value, small_weight(weights.map().find("layers.1.attention.key").offset + 5 * 32 + 7));
+}
+
+TEST(HfWeights, ReadAndWrittenAgainHaveTheSameBits) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    for (const bool tied : {false, true}) {
+      const TemporaryFolder folder;
+      HfConfig config = small_hf_config();
+      config.shape.tied = tied;
+      config.sliding_window = tied ? 16 : 0;
+      write_small_model(folder.file("a"), config, type);
+      const HfWeights weights(folder.file("a"));
+      write_hf_folder(folder.file("b"), {.config = weights.config(),
+                                         .type = weights.type(),
+                                         .read = [&](std::int64_t begin, std::span<float> values) {
+                                           weights.read(begin, values);
+                                         }});
+      for (const char* name : {"config.json", "model.safetensors"})
+        EXPECT_EQ(io::read_text(folder.file(std::string("a/") + name)),
+                  io::read_text(folder.file(std::string("b/") + name)));
+    }
+  }
+}
+
+TEST(HfWeights, LargeModelsComeInSeveralFiles) {
+  const TemporaryFolder folder;
+  write_small_model(folder.file("model"), small_hf_config(), DType::bf16, 6000);
+  EXPECT_TRUE(fs::exists(folder.file("model/model-00001-of-00008.safetensors")));
+  EXPECT_FALSE(fs::exists(folder.file("model/model.safetensors")));
+  const HfWeights weights(folder.file("model"));
+  EXPECT_EQ(weights.tensors().files().size(), 8u);
+  std::vector<float> values(static_cast<std::size_t>(weights.map().size()));
+  weights.read(0, values);
+  for (std::int64_t i = 0; i < weights.map().size(); ++i)
+    ASSERT_EQ(values[std::size_t(i)], small_weight(i)) << i;
+}
+
+TEST(HfWeights, RefusesTensorsThatAreNotThoseOfTheConfiguration) {
+  const TemporaryFolder folder;
+  const std::string model = folder.file("model"), config = model + "/config.json";
+  write_small_model(model, small_hf_config(), DType::f32);
+  test::edit(config, "\"intermediate_size\": 24", "\"intermediate_size\": 25");
+  EXPECT_THAT(folder_refusal(model),
+              HasSubstr("gate_proj.weight\" has shape (24, 32), by config.json it is (25, 32)"));
+  test::edit(config, "\"intermediate_size\": 25", "\"intermediate_size\": 24");
+  test::edit(config, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+  EXPECT_THAT(folder_refusal(model), HasSubstr("holds no tensor \"model.layers.2.input_layernorm.weight\""));
+  test::edit(config, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1");
+  EXPECT_THAT(folder_refusal(model),
+              HasSubstr("\"model.layers.1.input_layernorm.weight\" is none of the model"));
+  test::edit(config, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
+  test::edit(config, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_THAT(folder_refusal(model),
+              HasSubstr("\"lm_head.weight\" is not tensor \"model.embed_tokens.weight\""));
+  test::edit(config, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+  test::edit(model + "/model.safetensors", R"("dtype":"F32")", R"("dtype":"I32")");
+  EXPECT_THAT(folder_refusal(model), AllOf(HasSubstr("is I32"), HasSubstr("F32, BF16 or F16")));
+  fs::remove(config);
+  EXPECT_THAT(folder_refusal(model), AllOf(HasSubstr("config.json"), HasSubstr("No such file")));
+}
+
+TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
+  const TemporaryFolder folder;
+  const auto with = [](float bad) {
+    return [bad](std::int64_t begin, std::span<float> values) {
+      test::read_small_weights(begin, values);
+      values[3] = bad;
+    };
+  };
+  const auto write = [&](DType type, float bad) {
+    return error_text([&] {
+      write_hf_folder(folder.file("new"), {.config = small_hf_config(), .type = type, .read = with(bad)});
+    });
+  };
+  EXPECT_THAT(write(DType::f16, 1e6f),
+              AllOf(HasSubstr("embedding"), HasSubstr("f16"), HasSubstr("another type")));
+  EXPECT_THAT(write(DType::f32, std::numeric_limits<float>::quiet_NaN()), HasSubstr("embedding"));
+  EXPECT_TRUE(fs::is_empty(folder.file("new")));
+  write_small_model(folder.file("model"), small_hf_config(), DType::f32);
+  const std::string path = folder.file("model/model.safetensors");
+  std::string bytes = io::read_text(path);
+  const float infinite = std::numeric_limits<float>::infinity();
+  bytes.replace(bytes.size() - 4, 4, reinterpret_cast<const char*>(&infinite), 4);
+  io::write_text_atomically(path, bytes);
+  const HfWeights weights(folder.file("model"));
+  std::vector<float> values(8);
+  EXPECT_THAT(error_text([&] { weights.read(weights.map().size() - 8, values); }),
+              AllOf(HasSubstr(path), HasSubstr("\"lm_head.weight\" holds numbers that are not finite")));
+}
+
+TEST(HfWeights, AreNotWrittenOverOthers) {
+  const TemporaryFolder folder;
+  write_small_model(folder.file("model"), small_hf_config(), DType::f32);
+  EXPECT_THAT(error_text([&] { write_small_model(folder.file("model"), small_hf_config(), DType::f32); }),
+              AllOf(HasSubstr("holds weights already"), HasSubstr("another folder")));
+}
+
+}  // namespace
+}  // namespace annulus::weights
