@@ -47,7 +47,7 @@ std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simul
 }
 
 std::string page(const plan::Plan& plan, const simulate::Simulation& simulation) {
-  const std::string title = fmt::format("{}, {}", plan.schedule, name_of(plan.pass));
+  const std::string title = fmt::format("{}, {}", plan.schedule, plan.pass_text());
   const std::string body = html::facts(facts(summarize(simulation))) + legend(simulation.timeline) +
                            html::figure(svg_timeline(plan, simulation)) + rank_table(plan, simulation);
   return html::to_text({.title = title,

@@ -22,11 +22,14 @@ json config_json(const plan::Plan& plan, const simulate::Cluster& cluster) {
   const plan::Problem& p = plan.problem;
   json nodes = json::array();
   for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
-  return {{"schedule", plan.schedule},  {"pass", name_of(plan.pass)},      {"steps", plan.steps},
-          {"ranks", p.ranks()},         {"ranks_per_node", nodes},         {"tokens", p.mask.tokens()},
-          {"heads", p.heads},           {"kv_heads", p.kv_heads},          {"head_dim", p.head_dim},
-          {"batch", p.batch},           {"dtype", name_of(p.activation)},  {"layout", p.layout.to_string()},
-          {"mask", p.mask.to_string()}, {"cluster", app::to_json(cluster)}};
+  json config = {
+      {"schedule", plan.schedule},  {"pass", name_of(plan.pass)},      {"steps", plan.steps},
+      {"ranks", p.ranks()},         {"ranks_per_node", nodes},         {"tokens", p.mask.tokens()},
+      {"heads", p.heads},           {"kv_heads", p.kv_heads},          {"head_dim", p.head_dim},
+      {"batch", p.batch},           {"dtype", name_of(p.activation)},  {"layout", p.layout.to_string()},
+      {"mask", p.mask.to_string()}, {"cluster", app::to_json(cluster)}};
+  if (p.positions > 0) config["positions"] = p.positions;
+  return config;
 }
 
 /// Tensors that travel, each with its bytes inside and between nodes.

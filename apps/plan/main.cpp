@@ -25,7 +25,7 @@ namespace annulus::planner {
 namespace {
 
 void print_summary(const plan::Plan& plan, const simulate::Simulation& simulation) {
-  fmt::print("{}, {}: {}, {} steps\n{}\n\n", plan.schedule, name_of(plan.pass),
+  fmt::print("{}, {}: {}, {} steps\n{}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, describe(plan));
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
 }
@@ -55,7 +55,7 @@ int run(const Options& options) {
   const plan::Plan plan = plan::make_plan(c.schedule, c.problem, c.pass, "--schedule");
   if (options.validate) {
     plan::validate(plan);
-    fmt::print("{} {}: the plan is valid\n", plan.schedule, name_of(plan.pass));
+    fmt::print("{} {}: the plan is valid\n", plan.schedule, plan.pass_text());
   }
   if (options.print) fmt::print("{}", options.rank ? to_string(plan, *options.rank) : to_string(plan));
   if (!options.html.empty()) check_html_size(plan);

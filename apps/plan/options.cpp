@@ -28,6 +28,9 @@ void add_options(CLI::App& app, Options& o) {
   shared.add(Shared::schedule_or_auto, o.schedule);
   shared.add(Shared::placement, o.placement);
   app.add_option("--pass", o.pass, "Pass: forward or backward");
+  app.add_option("--positions", o.positions,
+                 "Only the first so many positions of the sequence take part, as where attention is computed "
+                 "again for earlier queries; default: all");
   app.add_option("--memory-limit", o.memory_limit, "Bytes that a rank's exchange buffers may have with auto");
   app.add_flag("--compare", o.compare,
                "A table of all schedules, the fastest first; with --layout auto each on its best layout");
@@ -46,6 +49,7 @@ Case make_case(const Options& o) {
   c.schedule = options::with_placement(o.schedule, o.placement);
   c.pass = parse_pass(o.pass);
   c.problem = options::problem_of(o.problem);
+  c.problem.positions = o.positions;
   c.problem.topology = options::topology_of(o.cluster, c.cluster);
   c.layout = o.layout;
   if (o.layout != simulate::automatic) c.problem.layout = Layout::parse(o.layout, "--layout");

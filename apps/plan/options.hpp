@@ -21,7 +21,8 @@ struct Options {
   options::ProblemOptions problem = {.tokens = 131072, .heads = 32, .dtype = "bf16"};
   options::ClusterOptions cluster;
   std::string schedule = "ring", layout = "zigzag", pass = "forward";
-  std::string placement;  ///< of hybrid; empty: as the schedule says it
+  std::string placement;       ///< of hybrid; empty: as the schedule says it
+  std::int64_t positions = 0;  ///< that take part (plan::Problem::positions); 0: all
   std::filesystem::path json, html;
   bool compare = false, validate = false, print = false;
   std::optional<int> rank;                   ///< of print

@@ -154,7 +154,7 @@ std::string svg_timeline(const plan::Plan& plan, const simulate::Simulation& sim
       draw(drawing, plan.problem, ranks[static_cast<std::size_t>(rank)]);
     }
   }
-  return drawing.to_svg(fmt::format("Timeline of {}, {}", plan.schedule, name_of(plan.pass)));
+  return drawing.to_svg(fmt::format("Timeline of {}, {}", plan.schedule, plan.pass_text()));
 }
 
 }  // namespace annulus::planner

@@ -41,9 +41,9 @@ std::string header(const Plan& plan) {
                                              name_of(problem.grid.placement));
   return fmt::format(
       "{} {}: {} steps, {}{}, {} tokens, layout {}, mask {}, {} heads ({} kv) of {}, batch {}, {}\n",
-      plan.schedule, name_of(plan.pass), plan.steps, problem.topology.to_string(), grid,
-      problem.mask.tokens(), problem.layout.to_string(), problem.mask.to_string(), problem.heads,
-      problem.kv_heads, problem.head_dim, problem.batch, name_of(problem.activation));
+      plan.schedule, plan.pass_text(), plan.steps, problem.topology.to_string(), grid, problem.mask.tokens(),
+      problem.layout.to_string(), problem.mask.to_string(), problem.heads, problem.kv_heads, problem.head_dim,
+      problem.batch, name_of(problem.activation));
 }
 
 }  // namespace

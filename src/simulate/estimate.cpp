@@ -29,7 +29,7 @@ std::vector<int> sample(int count) {
 WorkByDistance sample_work(const plan::Problem& problem, int ring_degree) {
   std::vector<PositionMap> shards;
   for (int c = 0; c < ring_degree; ++c)
-    shards.push_back(problem.layout.shard(problem.mask.tokens(), ring_degree, c));
+    shards.push_back(problem.taking_part(problem.layout.shard(problem.mask.tokens(), ring_degree, c)));
   WorkByDistance work;
   work.contiguous = problem.layout.kind() == Layout::Kind::contiguous;
   work.pairs.resize(shards.size());

@@ -202,6 +202,18 @@ TEST(Recompute, HasForwardsBitsIn16Bits) {
   EXPECT_GT(cross<bfloat16>(17), 40);
 }
 
+// On the last of six ranks an early row gets a helper's result while a later row alone has work: the result
+// is merged before what comes next, as in the whole pass.
+TEST(Recompute, HelpersReturnInTheRoundsOfAllPositions) {
+  const TemporaryFolder folder;
+  std::string text = "annulus-block-mask 1\nblocks 12\n";  // two a rank
+  for (int row = 0; row < 10; ++row) text += fmt::format("{}: {}\n", row, row);
+  const std::string mask = folder.write("blocks", text + "10: 0 4 10\n11: 6 11\nend\n");
+  check<float>("helper-worker",
+               problem_of(Topology::uniform(6, 6), "contiguous", "causal+blocks:32," + mask, 12 * 32),
+               {11 * 32});
+}
+
 TEST(Recompute, WithoutAPlanOfItsOwnIsTheWholeForwardPass) {
   const plan::Problem problem = problem_of(Topology::uniform(3, 3), "zigzag", "causal", 61);
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {

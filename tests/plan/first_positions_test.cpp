@@ -147,6 +147,18 @@ TEST(FirstPositions, ErrorsSayWhatIsWrong) {
             "part: join causal to the mask");
 }
 
+TEST(FirstPositions, AreOfTheForwardPassUnderEverySchedule) {
+  Problem problem = make_problem(2, 64, "contiguous", "causal");
+  for (const std::string& schedule : schedules_on(2)) {
+    SCOPED_TRACE(schedule);
+    Problem first = arranged_for(schedule, problem);
+    first.positions = 40;
+    EXPECT_THAT(error_text([&] { make_plan(schedule, first, Pass::backward); }),
+                testing::HasSubstr("a backward pass of the first 40 positions alone is not planned: only "
+                                   "attention's output is computed again for them; use the forward pass"));
+  }
+}
+
 TEST(FirstPositions, AreNamedInWhatRanksTellOfTheirPlan) {
   Problem problem = make_problem(2, 64, "striped", "causal");
   EXPECT_EQ(make_plan("ring", problem, Pass::forward).pass_text(), "forward");

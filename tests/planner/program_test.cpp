@@ -55,6 +55,20 @@ TEST(AnnulusPlan, PrintsASummaryByDefault) {
                     HasSubstr("exposed communication"), HasSubstr("sent between nodes")));
 }
 
+TEST(AnnulusPlan, PlansTheFirstPositionsAlone) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("plan.json"),
+                    halves = small + "--mask causal --positions 32 --validate ";
+  const ShellResult zigzag = program(halves + "--json '" + file + "'");
+  EXPECT_EQ(zigzag.status, 0);
+  EXPECT_THAT(zigzag.output, AllOf(HasSubstr("ring forward of the first 32 positions: the plan is valid"),
+                                   HasSubstr("1.727 of ranks")));  // 7/4 of a long sequence
+  EXPECT_EQ(json::parse(io::read_text(file))["config"]["positions"], 32);
+  const ShellResult striped = program(halves + "--layout striped --schedule auto");
+  EXPECT_EQ(striped.status, 0);
+  EXPECT_THAT(failure(small + "--mask full --positions 32"), HasSubstr("join causal to the mask"));
+}
+
 TEST(AnnulusPlan, PrintsSteps) {
   const ShellResult one = program(small + "--print --rank 2");
   EXPECT_EQ(one.status, 0);

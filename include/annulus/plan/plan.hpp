@@ -142,9 +142,9 @@ struct Problem {
   int batch = 1;
   DType activation = DType::f32;  ///< wire and storage type of q, k, v, d_o
   Grid grid = {};                 ///< Ulysses groups, to which the layout deals the sequence out
-  /// Only the first so many positions of the sequence take part, queries and keys; 0: all. What is kept of
-  /// the sequence-selective checkpoints of BurstEngine (§3.2) leaves these to be computed again. Needs a mask
-  /// under which no query attends to later keys.
+  /// Only the first so many positions of the sequence take part, queries and keys; 0: all. Sequence-selective
+  /// checkpoints (BurstEngine §3.2) leave the attention of these queries to be computed again. Needs a mask
+  /// under which no query attends to later keys, and the forward pass.
   std::int64_t positions = 0;
 
   int ranks() const { return topology.ranks(); }

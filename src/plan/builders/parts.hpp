@@ -42,6 +42,11 @@ inline Transfer return_to_owner(Transfer receive, OnReceive on_receive) {
 template <class Schedule>
 Plan lazy_plan(std::string name, const Problem& problem, Pass pass,
                std::shared_ptr<const Schedule> schedule) {
+  require(
+      problem.positions == 0 || pass == Pass::forward,
+      "schedule {}: a backward pass of the first {} positions alone is not planned: only attention's output "
+      "is computed again for them; use the forward pass",
+      name, problem.positions);
   Plan plan;
   plan.schedule = std::move(name);
   plan.pass = pass;

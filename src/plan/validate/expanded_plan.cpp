@@ -30,7 +30,7 @@ ExpandedPlan::ExpandedPlan(const Scope& scope) : scope(scope) {
               "plan '{}' ({}): {} steps on each of {} ranks are too many to see side by side, which is "
               "needed where ranks post the two ends of a message in different steps: post them in the same "
               "step, or prove the schedule on fewer ranks",
-              plan.schedule, name_of(plan.pass), plan.steps, scope.representatives());
+              plan.schedule, plan.pass_text(), plan.steps, scope.representatives());
     }
   }
 }

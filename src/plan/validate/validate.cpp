@@ -70,7 +70,7 @@ void validate(const Plan& plan, RankSubset subset) {
   constexpr std::size_t shown = 10;
   const std::size_t hidden = found.size() > shown ? found.size() - shown : 0;
   found.resize(std::min(found.size(), shown));
-  fail("plan '{}' ({}) is invalid:\n  {}{}", plan.schedule, name_of(plan.pass), fmt::join(found, "\n  "),
+  fail("plan '{}' ({}) is invalid:\n  {}{}", plan.schedule, plan.pass_text(), fmt::join(found, "\n  "),
        hidden > 0 ? fmt::format("\n  and {} more", hidden) : "");
 }
 
