@@ -38,7 +38,7 @@ struct Rank {
         d("d", problem.batch, problem.heads, rows) {}
 };
 
-/// What the passes allocate on all ranks after `warm_up` of them.
+/// What the passes, and recompute, allocate on all ranks after `warm_up` of them.
 template <class T>
 std::vector<std::string> allocations_of(comm::Communicator& communicator, const std::string& schedule,
                                         const std::string& layout, const std::string& mask) {
@@ -51,12 +51,18 @@ std::vector<std::string> allocations_of(comm::Communicator& communicator, const 
                               .batch = 1,
                               .activation = dtype_of<T>};
   const TestExec exec = rank_instance();
-  distributed::Attention<TestExec, T> attention(exec, communicator,
-                                                plan::make_plan(schedule, problem, plan::Pass::forward),
-                                                plan::make_plan(schedule, problem, plan::Pass::backward));
+  distributed::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
+                           plan::make_plan(schedule, problem, plan::Pass::backward)};
+  if (problem.mask.rule().right == 0) {  // first positions alone need that
+    plan::Problem first = plans.forward.problem;
+    first.positions = 50;
+    plans.recompute = plan::make_plan(schedule, first, plan::Pass::forward);
+  }
+  distributed::Attention<TestExec, T> attention(exec, communicator, {plans});
   const Rank<T> r(problem, problem.shard(communicator.rank()).count);
   const auto passes = [&] {
     attention.forward(exec, {.q = r.q, .k = r.k, .v = r.v, .scale = 0.125f, .out = r.out, .lse = r.lse});
+    attention.recompute(exec, {.q = r.q, .k = r.k, .v = r.v, .scale = 0.125f, .out = r.out, .lse = r.lse});
     attention::row_dot<TestExec, T>(exec, r.out, r.d_out, r.d);
     attention.backward(exec, {.q = r.q,
                               .k = r.k,
