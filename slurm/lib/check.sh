@@ -62,8 +62,9 @@ check_clocks() {
 check_space() {
   local free need newest
   free=$(sed -n "s/^${nodes[0]%%.*} free //p" <<<"$facts")
-  newest=$(find "$1/checkpoints" -name 'step-*.h5' -printf '%T@ %k\n' 2>/dev/null | sort -rn | sed -n '1s/.* //p') || true
-  need=${newest:-0}
+  newest=$(find "$1/checkpoints" -maxdepth 1 -name 'step-*' ! -name '*.tmp-*' -printf '%T@ %p\n' 2>/dev/null | sort -rn | sed -n '1s/[^ ]* //p') || true
+  need=0
+  [ -z "$newest" ] || need=$(du -sk -- "$newest" | cut -f1)
   [ "$need" -gt 0 ] || need=16384
   [ "${free:-$need}" -ge "$need" ] ||
     refuse_node "${nodes[0]}" "has $((free / 1024)) MiB left in '$1', and a checkpoint takes $(((need + 1023) / 1024)): make room, lower checkpoint.keep, or give another run.folder"

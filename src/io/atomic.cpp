@@ -103,6 +103,15 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
   });
 }
 
+void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const auto sync_folder = [](const std::filesystem::path& folder) {
+    sync(detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
+  };
+  sync_folder(from);
+  detail::require_system(::rename(from.c_str(), to.c_str()) == 0, "make", to);
+  sync_folder(to.has_parent_path() ? to.parent_path() : ".");
+}
+
 std::string read_text(const std::filesystem::path& path) {
   const detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   detail::require_system(file.get() >= 0, "open", path);

@@ -48,9 +48,15 @@ void MasterWeights<Exec, T>::write(const Exec& exec, std::int64_t begin,
 }
 
 template <class Exec, class T>
-void MasterWeights<Exec, T>::broadcast(const Exec& exec, comm::Communicator& ranks) const {
-  visit(exec,
-        [&](const auto& instance, const auto&... buffers) { (ranks.broadcast(instance, buffers, 0), ...); });
+void MasterWeights<Exec, T>::broadcast(const Exec& exec, comm::Communicator& ranks, int root,
+                                       std::int64_t begin, std::int64_t end) const {
+  require(begin >= 0 && begin <= end && end <= size_, "master weights [{}, {}) of {} were asked for", begin,
+          end, size_);
+  if (begin == end) return;
+  const auto bytes = static_cast<std::size_t>(end - begin) * sizeof(float);
+  visit(exec, [&](const auto& instance, const auto&... buffers) {
+    (ranks.broadcast(instance, static_cast<void*>(buffers.data() + begin), bytes, root), ...);
+  });
 }
 
 template <class Exec, class T>
@@ -97,7 +103,8 @@ void MasterWeights<Exec, T>::step(const Exec& exec, const Array1<const float, Ex
             part.begin, end, covered, size_);
     covered = end;
   }
-  if (offloaded()) return offloaded_->step(exec, gradients, learning_rate, gradient_scale, parts);
+  if (offloaded()) return offloaded_->step(exec, gradients, learning_rate, gradient_scale, parts, gate_);
+  if (gate_) gate_(size_);
   if (parts.size() == 1 && static_cast<std::int64_t>(parts[0].weights.extent(0)) == size_) {
     adamw_->step(exec, masters(), gradients, learning_rate, gradient_scale, parts[0].weights);
     return;

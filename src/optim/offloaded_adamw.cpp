@@ -138,7 +138,8 @@ void OffloadedAdamW<Exec, T>::update(const AdamWCoefficients& by, const Piece& p
 
 template <class Exec, class T>
 void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, Exec>& gradients,
-                                   double learning_rate, float gradient_scale, std::span<const Part> parts) {
+                                   double learning_rate, float gradient_scale, std::span<const Part> parts,
+                                   const typename MasterWeights<Exec, T>::Gate& gate) {
   const Region region("annulus::optim::offloaded_adamw");
   ++steps_;
   const AdamWCoefficients by = adamw_coefficients(options_, steps_, learning_rate, gradient_scale);
@@ -152,6 +153,7 @@ void OffloadedAdamW<Exec, T>::step(const Exec& exec, const Array1<const float, E
     Slot& slot = slots_[i % slots_.size()];
     slot.down.wait();
     slot.up.wait();  // the weights of the piece before in this slot have left
+    if (gate) gate(pieces[i].end);
     update(by, pieces[i], slot);
     send(pieces[i], slot);
     if (i + slots_.size() < pieces.size()) fetch(gradients.data(), pieces[i + slots_.size()], slot);

@@ -40,7 +40,8 @@ class OffloadedAdamW {
   void round(const Exec& exec, std::int64_t begin, const Array1<T, Exec>& weights);
 
   void step(const Exec& exec, const Array1<const float, Exec>& gradients, double learning_rate,
-            float gradient_scale, std::span<const Part> parts);
+            float gradient_scale, std::span<const Part> parts,
+            const typename MasterWeights<Exec, T>::Gate& gate);
 
  private:
   static constexpr bool rounds = !std::is_same_v<T, float>;

@@ -106,7 +106,6 @@ void ShardedParameters<Exec, T>::initialize(const Exec& exec, std::uint64_t seed
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) {
   masters_.set_steps(steps);
-  if (options_.replicas != nullptr) masters_.broadcast(exec, *options_.replicas);
   round_own_weights(exec);
   gather_all(exec);
 }

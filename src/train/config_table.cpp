@@ -139,6 +139,9 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(checkpoint.every), never, 0},
       {"checkpoint.keep", "checkpoints that stay; older ones are removed", ANNULUS_MEMBER(checkpoint.keep),
        never, 1},
+      {"checkpoint.keep_every",
+       "beside these, checkpoints of optimizer steps that this divides are never removed; 0: none",
+       ANNULUS_MEMBER(checkpoint.keep_every), never, 0},
   };
   return keys;
 }

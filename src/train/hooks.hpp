@@ -24,6 +24,9 @@ struct Hooks {
   /// Called after each optimizer step, before anything looks at its result, with what this rank itself holds
   /// (ModelState::held_buffers).
   std::function<void(std::int64_t step, const Buffers&)> updated;
+  /// Called where a checkpoint is written, a thread beside training or not, before each block of it. What it
+  /// throws is an error of the disk.
+  std::function<void(int rank)> writing;
 };
 
 /// As train, with hooks; no program can reach this.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <annulus/attention/local.hpp>
+#include <annulus/checkpoint/state.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/data/dataset.hpp>
 #include <annulus/model/parameters.hpp>
@@ -41,8 +42,10 @@ class Learner {
 
   // Of weights and optimizer state; ModelState explains each.
   virtual void initialize() = 0;
-  virtual void with_whole_buffers(const std::function<void(const Buffers&)>& work) = 0;
+  virtual std::vector<checkpoint::Slice> share() const = 0;
+  virtual Buffers master_buffers() = 0;
   virtual void restored(std::int64_t steps) = 0;
+  virtual void set_gate(std::function<void(std::int64_t end)> gate) = 0;
   virtual std::vector<Copies> copies() = 0;
   virtual Buffers held_buffers() = 0;
 

@@ -62,10 +62,10 @@ class LearnerOn final : public Learner {
   std::string state_description() const override { return state_->description(); }
 
   void initialize() override { state_->initialize(exec_, static_cast<std::uint64_t>(config_.run.seed)); }
-  void with_whole_buffers(const std::function<void(const Buffers&)>& work) override {
-    state_->with_whole_buffers(exec_, work);
-  }
+  std::vector<checkpoint::Slice> share() const override { return state_->share(); }
+  Buffers master_buffers() override { return state_->master_buffers(exec_); }
   void restored(std::int64_t steps) override { state_->restored(exec_, steps); }
+  void set_gate(std::function<void(std::int64_t)> gate) override { state_->set_gate(std::move(gate)); }
   std::vector<Copies> copies() override { return state_->copies(exec_); }
   Buffers held_buffers() override { return state_->held_buffers(exec_); }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/fingerprint.hpp>
 #include <annulus/comm/agreement.hpp>
@@ -15,6 +16,8 @@
 #include <annulus/core/memory_use.hpp>
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/train/device.hpp>
+
+#include "train/saver.hpp"
 
 namespace annulus::train {
 
@@ -58,6 +61,19 @@ std::string offload_problem(std::int64_t bytes, int ranks, std::int64_t availabl
       "2 "
       "or 3, docs/sharding.md), or set memory.offload_optimizer = false",
       bytes_text(bytes), bytes_text(ranks * bytes), ranks, comm::machine_name(), bytes_text(available));
+}
+
+/// Of the copies from which checkpoints are written, beside what else lies in the host's memory.
+std::string snapshot_problem(std::int64_t bytes, std::int64_t taken, int ranks, std::int64_t available) {
+  if (ranks * (bytes + taken) <= available) return {};
+  return fmt::format(
+      "while training goes on, checkpoints are written from a copy of each rank's share in the host's "
+      "memory, {} on each rank, {} for the {} ranks of the machine {}{}, where {} are available: give the "
+      "job more of the machine's memory, start fewer ranks on a machine, or set checkpoint.every = 0, which "
+      "saves at the end and on signals alone",
+      bytes_text(bytes), bytes_text(ranks * bytes), ranks, comm::machine_name(),
+      taken > 0 ? fmt::format(" beside {} of the model's state", bytes_text(ranks * taken)) : "",
+      bytes_text(available));
 }
 
 /// Of memory that `ranks` share, each of which needs `bytes`.
@@ -107,6 +123,11 @@ void require_memory(comm::Communicator& world, int context_ranks, const Config& 
   } else {
     problem = offload_problem(total(state.host), ranks, host);
     if (problem.empty()) problem = problem_of(MemoryKind::host, state.device, ranks, host);
+  }
+  if (problem.empty() && saving_of(config) == Saving::snapshot) {
+    const std::int64_t taken =
+        total(state.host) + (device_of(config) == Device::gpu ? 0 : total(state.device));
+    problem = snapshot_problem(Snapshot::bytes(ceil_divide(map.size(), world.size())), taken, ranks, host);
   }
   comm::throw_together(world, problem);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <annulus/checkpoint/state.hpp>
 #include <annulus/model/parameter_access.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/optim/clip.hpp>
@@ -18,7 +19,6 @@ namespace annulus::train {
 /// communicator of its own; channel 0 carries dumps (trace::Recorder).
 struct WorldChannels {
   static constexpr int sharding = 1;  ///< weights and gradients, in memory of the device
-  static constexpr int shards = 2;    ///< what rank 0 reads and writes for checkpoints, in memory of the host
 };
 
 /// Weights, gradients and optimizer state of a run: the model states of Rajbhandari et al. (ZeRO), whole on
@@ -35,11 +35,15 @@ class ModelState {
   /// Initial values: normal, a pure function of the seed.
   virtual void initialize(const Exec& exec, std::uint64_t seed) = 0;
 
-  /// What a checkpoint keeps: calls `work` on rank 0 with buffers of the whole model (map.size()). The other
-  /// ranks return when it has returned or thrown; what it throws is thrown on rank 0.
-  virtual void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) = 0;
-  /// `work` has filled the buffers with the state after `steps` optimizer steps: every rank resumes from it.
+  /// What this rank writes of a checkpoint, and reads of one: the shares of all ranks have every element of
+  /// the model once. In order; offsets are those in master_buffers. Not collective.
+  virtual std::vector<checkpoint::Slice> share() const = 0;
+  /// This rank's master weights and moments. Not collective.
+  virtual Buffers master_buffers(const Exec& exec) = 0;
+  /// Every rank has filled its share with the state after `steps` optimizer steps: all resume from it.
   virtual void restored(const Exec& exec, std::int64_t steps) = 0;
+  /// update() asks it before master_buffers change (optim::MasterWeights::set_gate). Not collective.
+  virtual void set_gate(std::function<void(std::int64_t end)> gate) = 0;
 
   /// What the model asks for weights and gives its gradients to, sequence by sequence of an optimizer step.
   virtual model::ParameterAccess<Exec, T>& access() = 0;

@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
@@ -12,6 +14,7 @@
 #include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
 
+#include "train/checkpoint_parts.hpp"
 #include "train/master_buffers.hpp"
 #include "train/model_state.hpp"
 #include "train/tensor_hashes.hpp"
@@ -33,6 +36,7 @@ class ReplicatedState final : public ModelState<Exec, T> {
       : world_(world),
         map_(map),
         sums_(sums),
+        saving_(map.units(), world.size(), 1),
         masters_(exec, options, map.size(), sharding::decay_ranges(map)),
         gradients_(Flat<float>::uninitialized(exec, MemoryCategory::gradients, "annulus::train::gradients",
                                               map.size())),
@@ -53,14 +57,16 @@ class ReplicatedState final : public ModelState<Exec, T> {
     round(exec);
   }
 
-  void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) override {
-    if (world_.rank() == 0) work(held_buffers(exec));
-  }
+  std::vector<checkpoint::Slice> share() const override { return shares_of_whole(saving_, world_.rank()); }
+  Buffers master_buffers(const Exec& exec) override { return buffers_of(exec, masters_); }
   void restored(const Exec& exec, std::int64_t steps) override {
-    masters_.broadcast(exec, world_);
+    for (int rank = 0; rank < world_.size() && world_.size() > 1; ++rank)
+      for (const checkpoint::Slice& slice : shares_of_whole(saving_, rank))
+        masters_.broadcast(exec, world_, rank, slice.begin, slice.end);
     masters_.set_steps(steps);
     round(exec);
   }
+  void set_gate(std::function<void(std::int64_t)> gate) override { masters_.set_gate(std::move(gate)); }
 
   model::ParameterAccess<Exec, T>& access() override { return access_; }
 
@@ -122,6 +128,7 @@ class ReplicatedState final : public ModelState<Exec, T> {
   comm::Communicator& world_;
   const model::ParameterMap& map_;
   comm::Sums sums_;
+  sharding::Partition saving_;  // who writes and reads what of a checkpoint
   optim::MasterWeights<Exec, T> masters_;
   Flat<float> gradients_;
   Flat<T> weights_;  // where they are not the masters

@@ -37,6 +37,7 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.exposed_sharding_seconds);
   visit(result.planning_seconds);
   visit(result.stop_signal);
+  visit(result.saving);
   visit(result.damaged_data);
   visit(result.memory.resident);
   for (MemoryUse* use : {&result.memory.host, &result.memory.device}) {

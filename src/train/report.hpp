@@ -29,6 +29,7 @@ struct StepResult {
   double flops = 0;                     ///< operations of the model, all ranks together (model/flops.hpp)
   PeakMemory memory;                    ///< of the rank that needs most, category by category
   int stop_signal = 0;                  ///< one that any rank has received, 0 if none has
+  int saving = 0;                       ///< 1 where any rank still writes a checkpoint
   int damaged_data = 0;                 ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
@@ -40,7 +41,7 @@ struct StepResult {
 PeakMemory peak_memory();
 
 /// Replaces what each rank has seen of seconds, exposed and planning seconds, memory,
-/// stop_signal and damaged_data by the maximum over all ranks, in one reduction.
+/// stop_signal, saving and damaged_data by the maximum over all ranks, in one reduction.
 void take_maxima(comm::Communicator& world, StepResult& result);
 
 /// What a run sums up of its optimizer steps.

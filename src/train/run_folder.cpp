@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 ResumePolicy ResumePolicy::parse(const std::string& text) {
   if (text == "auto") return {};
   if (text == "never") return {Kind::never, {}};
-  require(fs::exists(text), "--resume {}: give auto, never or a checkpoint file; there is no such file",
+  require(fs::exists(text),
+          "--resume {}: give auto, never or a checkpoint, a folder or a file; there is none of that name",
           text);
   return {Kind::file, text};
 }
@@ -57,6 +58,8 @@ RunLog::~RunLog() {
 
 RunFolder::RunFolder(Config config, const ResumePolicy& resume)
     : config_(std::move(config)),
+      resume_(resume),
+      schedule_steps_(config_.train.schedule_steps),
       folder_(config_.run.folder),
       lock_(made(folder_),
             {.file = "run.lock",
@@ -64,29 +67,45 @@ RunFolder::RunFolder(Config config, const ResumePolicy& resume)
                                    "it, or choose another folder",
                                    folder_.string())}),
       log_(folder_),
-      checkpoints_(folder_ / "checkpoints", config_.checkpoint.keep) {
+      checkpoints_(folder_ / "checkpoints",
+                   {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every}) {
   if (!lock_.missing().empty())
     spdlog::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
                  (folder_ / "run.lock").string(), lock_.missing());
   checkpoints_.remove_leftovers();
-  find_checkpoint(resume);
+  find_checkpoint();
+  adopt();
+}
+
+// The run goes on from resume_from_, or begins.
+void RunFolder::adopt() {
   if (resume_from_) {
-    before_ = Config::parse_stored(resume_from_->progress().config, resume_from_->file().string());
+    before_ = Config::parse_stored(resume_from_->progress().config, resume_from_->path().string());
     // A checkpoint in a folder that has none yet begins a run of its own, whose recipe may be another.
-    const bool branch = resume.kind == ResumePolicy::Kind::file && checkpoints_.steps().empty();
+    const bool branch = resume_.kind == ResumePolicy::Kind::file && checkpoints_.steps().empty();
     require_compatible(branch ? Continuation::branch : Continuation::same_run);
   }
   // The learning rate stays on its curve, however many optimizer steps train.steps asks for.
-  config_.train.schedule_steps =
-      config_.train.schedule_steps == 0 && before_ ? before_->schedule_steps() : config_.schedule_steps();
+  config_.train.schedule_steps = schedule_steps_ == 0 && before_
+                                     ? before_->schedule_steps()
+                                     : (schedule_steps_ > 0 ? schedule_steps_ : config_.train.steps);
   config_.check();
   // A folder without checkpoints has no past to be true to: its configuration is replaced.
   io::write_text_atomically(folder_ / "config.toml", config_.to_toml());
 }
 
-void RunFolder::find_checkpoint(const ResumePolicy& resume) {
+void RunFolder::pass_over(const std::string& problem) {
+  require(resume_.kind == ResumePolicy::Kind::automatic, "{}", problem);
+  spdlog::warn("passing over a damaged checkpoint: {}", problem);
+  const std::int64_t step = resume_from_->progress().step;
+  checkpoints_.pass_over(step);
+  resume_from_ = checkpoints_.newest_good(step);
+  adopt();
+}
+
+void RunFolder::find_checkpoint() {
   const auto steps = checkpoints_.steps();
-  switch (resume.kind) {
+  switch (resume_.kind) {
     case ResumePolicy::Kind::automatic:
       resume_from_ = checkpoints_.newest_good();
       return;
@@ -97,23 +116,23 @@ void RunFolder::find_checkpoint(const ResumePolicy& resume) {
               folder_.string());
       return;
     case ResumePolicy::Kind::file:
-      resume_from_.emplace(resume.checkpoint);
+      resume_from_.emplace(resume_.checkpoint);
       const std::int64_t step = resume_from_->progress().step;
       require(steps.empty() || steps.back() <= step,
               "--resume {}: run.folder = '{}' holds later checkpoints (up to optimizer step {}), which would "
               "be mixed with those of the new run: choose another run.folder, or remove them",
-              resume.checkpoint.string(), folder_.string(), steps.empty() ? 0 : steps.back());
+              resume_.checkpoint.string(), folder_.string(), steps.empty() ? 0 : steps.back());
   }
 }
 
 void RunFolder::require_compatible(Continuation continuation) const {
   for (const Difference& d : incompatible(*before_, config_, continuation))
     fail("{} = {} differs from {}, with which {} was made: take the old value, {}", d.key, d.after, d.before,
-         resume_from_->file().string(),
+         resume_from_->path().string(),
          continuation == Continuation::branch
              ? "or start anew without --resume"
              : "start anew in another run.folder, or (keys of attention and train) branch off with --resume "
-               "FILE in another run.folder");
+               "PATH in another run.folder");
 }
 
 void RunFolder::start_metrics(std::int64_t step) {

@@ -2,15 +2,17 @@
 
 #include <spdlog/common.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 
+#include <annulus/checkpoint/folder.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/io/folder_lock.hpp>
 #include <annulus/io/json_lines.hpp>
-#include <annulus/train/checkpoint.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
 
@@ -37,7 +39,10 @@ class RunFolder {
   /// and remedy.
   RunFolder(Config config, const ResumePolicy& resume);
 
-  const std::optional<Checkpoint>& resume_from() const { return resume_from_; }
+  const std::optional<checkpoint::Checkpoint>& resume_from() const { return resume_from_; }
+  /// That one is damaged, as `problem` says: goes on from the newest older one that is whole. Throws Error
+  /// where there is none, or the one was asked for.
+  void pass_over(const std::string& problem);
   /// What the checkpoint was made with.
   const std::optional<Config>& before() const { return before_; }
   /// That of the run, its train.schedule_steps known.
@@ -48,18 +53,21 @@ class RunFolder {
   /// Appends a record. A full disk is reported once and does not end the run.
   void write_metrics(const nlohmann::json& record);
 
-  const CheckpointFolder& checkpoints() const { return checkpoints_; }
+  checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }
 
  private:
-  void find_checkpoint(const ResumePolicy& resume);
+  void find_checkpoint();
+  void adopt();
   void require_compatible(Continuation continuation) const;
 
   Config config_;
+  const ResumePolicy resume_;
+  const std::int64_t schedule_steps_;  // as they were given
   std::filesystem::path folder_;
   io::FolderLock lock_;
   RunLog log_;
-  CheckpointFolder checkpoints_;
-  std::optional<Checkpoint> resume_from_;
+  checkpoint::CheckpointFolder checkpoints_;
+  std::optional<checkpoint::Checkpoint> resume_from_;
   std::optional<Config> before_;
   io::JsonLinesWriter metrics_;
   bool metrics_failed_ = false;

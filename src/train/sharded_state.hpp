@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -13,10 +14,10 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
 
+#include "train/checkpoint_parts.hpp"
 #include "train/groups.hpp"
 #include "train/master_buffers.hpp"
 #include "train/model_state.hpp"
-#include "train/shard_service.hpp"
 #include "train/tensor_hashes.hpp"
 
 namespace annulus::train {
@@ -66,12 +67,16 @@ class ShardedState final : public ModelState<Exec, T> {
 
   void initialize(const Exec& exec, std::uint64_t seed) override { shards_.initialize(exec, seed); }
 
-  void with_whole_buffers(const Exec& exec, const std::function<void(const Buffers&)>& work) override {
-    if (groups_.group() != 0) return;  // restored hands on what the first group gets
-    const Buffers mine = buffers_of(exec, shards_.master_shard());
-    ShardService(groups_.ranks(), shards_.partition(), mine, WorldChannels::shards).run(work);
+  std::vector<checkpoint::Slice> share() const override { return share_of_group(groups_.group()); }
+  Buffers master_buffers(const Exec& exec) override { return buffers_of(exec, shards_.master_shard()); }
+  void restored(const Exec& exec, std::int64_t steps) override {
+    for (int group = 0; group < groups_.groups() && groups_.groups() > 1; ++group)
+      for (const checkpoint::Slice& slice : share_of_group(group))
+        shards_.master_shard().broadcast(exec, *groups_.replicas, group, slice.offset,
+                                         slice.offset + slice.size());
+    shards_.restored(exec, steps);
   }
-  void restored(const Exec& exec, std::int64_t steps) override { shards_.restored(exec, steps); }
+  void set_gate(std::function<void(std::int64_t)> gate) override { shards_.set_gate(std::move(gate)); }
 
   model::ParameterAccess<Exec, T>& access() override { return shards_; }
 
@@ -117,6 +122,10 @@ class ShardedState final : public ModelState<Exec, T> {
   }
 
  private:
+  /// Of the rank that has this one's place in another group.
+  std::vector<checkpoint::Slice> share_of_group(int group) const {
+    return shares_of_shard(shards_.partition(), groups_.ranks().rank(), group, groups_.groups());
+  }
   bool holds_weights() const { return stage_ < sharding::Stage::parameters; }
 
   /// The tensors in the whole weights, whose units are padded.

@@ -8,7 +8,6 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
-#include <annulus/train/checkpoint.hpp>
 #include <annulus/train/device.hpp>
 #include <annulus/train/stop_signal.hpp>
 
@@ -20,8 +19,10 @@
 #include "train/memory_needs.hpp"
 #include "train/replicas.hpp"
 #include "train/report.hpp"
+#include "train/restore.hpp"
 #include "train/run_data.hpp"
 #include "train/run_folder.hpp"
+#include "train/saver.hpp"
 
 namespace annulus::train {
 
@@ -42,6 +43,9 @@ class Run {
     hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
+    saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, saving_of(config_),
+                   config_.file_stall_timeout(), hooks_);
+    learner_->set_gate([this](std::int64_t end) { saver_->gate(end); });
     dump_.check(progress_.step + 1, config_.train.steps, folder_.has_value());
     check_replicas("before the first optimizer step");
   }
@@ -55,8 +59,6 @@ class Run {
     outcome.device = learner_->description();
     outcome.transport = world_.description();
     Tally tally;
-    std::string last_checkpoint =
-        resumed_ && folder_ ? folder_->resume_from()->file().string() : std::string();
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
       const StepResult result = step();
       if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
@@ -64,22 +66,21 @@ class Run {
       const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
       const bool due =
           last || (config_.checkpoint.every > 0 && progress_.step % config_.checkpoint.every == 0);
+      saver_->advance(result.saving != 0);
       if (due || (every > 0 && progress_.step % every == 0))
         check_replicas(fmt::format("after optimizer step {}", progress_.step));
       tally.add(result);
       report(result, progress_.step == outcome.first_step + 1, tally.seconds_per_step());
       outcome.stop_signal = result.stop_signal;
-      if (due) {
-        outcome.last_save_failed = !save();
-        if (outcome.last_save_failed)
-          ++outcome.failed_saves;
-        else
-          last_checkpoint = checkpoint_of(progress_.step);
-      }
+      if (due) save(last);
     }
     outcome.last_step = progress_.step;
     tally.write(outcome, world_.size());
-    outcome.last_checkpoint = last_checkpoint;
+    outcome.failed_saves = saver_->failed();
+    outcome.last_save_failed = saver_->last_failed();
+    outcome.last_checkpoint = saver_->last_saved();
+    if (outcome.last_checkpoint.empty() && resumed_ && folder_)
+      outcome.last_checkpoint = folder_->resume_from()->path().string();
     const bool verified = !verification_ || verification_->complete(outcome.first_step + 1, progress_.step);
     if (world_.rank() == 0) conclude(outcome, verified);
     return outcome;
@@ -112,11 +113,6 @@ class Run {
                    signal_name(outcome.stop_signal), outcome.last_step);
   }
 
-  // Empty on ranks other than 0.
-  std::string checkpoint_of(std::int64_t step) const {
-    return folder_ ? folder_->checkpoints().file_of(step).string() : std::string();
-  }
-
   std::int64_t global_batch_size() const { return groups_.data_groups * config_.train.micro_batches; }
   std::int64_t tokens_per_step() const { return global_batch_size() * config_.data.sequence_length; }
 
@@ -136,21 +132,16 @@ class Run {
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
   void start() {
     const Region region("annulus::train::start");
-    const comm::Watchdog::ActivityScope activity(world_.watchdog(),
-                                                 "the start of the run, for which rank 0 reads files",
-                                                 config_.file_stall_timeout());
+    const comm::Watchdog::ActivityScope activity(
+        world_.watchdog(), "the start of the run, for which ranks read files", config_.file_stall_timeout());
     const bool resume = world_.all_reduce_value<std::int32_t>(folder_ && folder_->resume_from() ? 1 : 0,
                                                               comm::ReduceOp::max) != 0;
     if (resume) {
-      learner_->with_whole_buffers(
-          [&](const Buffers& whole) { folder_->resume_from()->load(learner_->map(), whole); });
-      if (folder_) progress_ = folder_->resume_from()->progress();
-      broadcast_progress();
+      progress_ = restore(world_, *learner_, folder_ ? &*folder_ : nullptr);
       require(progress_.data_fingerprint == dataset_->fingerprint(),
               "data.shards hold other tokens than those the checkpoint was trained on: give the same shards, "
               "or start anew in another run.folder");
       require_same_batch();
-      learner_->restored(progress_.step);
       resumed_ = true;
     } else {
       learner_->initialize();
@@ -165,7 +156,7 @@ class Run {
     options.group = groups_.data_group;
     options.seed = static_cast<std::uint64_t>(config_.data.seed);
     options.shuffle = config_.data.shuffle;
-    options.start = progress_.stream;
+    options.start = {progress_.epoch, progress_.sequences_read};
     loader_.emplace(dataset_, options);
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
     // What the loader may have read ahead and what a step and a pass hold, an id and a target a row.
@@ -184,16 +175,6 @@ class Run {
             "train.micro_batches or parallel.context",
             progress_.global_batch_size, global_batch_size(), groups_.data_groups,
             config_.train.micro_batches);
-  }
-
-  void broadcast_progress() {
-    std::int64_t numbers[] = {progress_.step, progress_.stream.epoch, progress_.stream.index,
-                              progress_.data_fingerprint, progress_.global_batch_size};
-    world_.broadcast(HostExec(), numbers, sizeof numbers, 0);
-    progress_.step = numbers[0];
-    progress_.stream = {numbers[1], numbers[2]};
-    progress_.data_fingerprint = static_cast<std::uint32_t>(numbers[3]);
-    progress_.global_batch_size = numbers[4];
   }
 
   // Rank 0 knows the length of the schedule, which may be the checkpoint's.
@@ -215,11 +196,14 @@ class Run {
             : update(step, sequences, nullptr);
     if (hooks_.updated) hooks_.updated(step, learner_->held_buffers());
     progress_.step = step;
-    progress_.stream = loader_->state();
+    const data::StreamState read = loader_->state();
+    progress_.epoch = read.epoch;
+    progress_.sequences_read = read.index;
     result.tokens = tokens_per_step();
     result.seconds = timer.seconds();
     result.memory = peak_memory();
     result.stop_signal = stop_.received();
+    result.saving = saver_->writing() ? 1 : 0;
     result.damaged_data = verification_ && verification_->found_damage() ? 1 : 0;
     take_maxima(world_, result);
     return result;
@@ -239,34 +223,19 @@ class Run {
   void report(const StepResult& result, bool first, double seconds_per_step) {
     if (!folder_) return;
     const ReportOptions options{world_.size(), config_.run.peak_tflops};
-    folder_->write_metrics(metrics_record(result, options, progress_.step, progress_.step * result.tokens,
-                                          progress_.stream.epoch));
+    folder_->write_metrics(
+        metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
     if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
       spdlog::info("{}",
                    progress_line(result, options, progress_.step, config_.train.steps, seconds_per_step));
   }
 
-  // False, on every rank, when the checkpoint could not be written: training goes on without it.
-  bool save() {
+  void save(bool last) {
     const Region region("annulus::train::save");
     const comm::Watchdog::ActivityScope activity(
-        world_.watchdog(),
-        fmt::format("the checkpoint of optimizer step {}, which rank 0 writes", progress_.step),
+        world_.watchdog(), fmt::format("the checkpoint of optimizer step {}", progress_.step),
         config_.file_stall_timeout());
-    std::int32_t saved = 1;
-    learner_->with_whole_buffers([&](const Buffers& whole) {
-      const auto file = folder_->checkpoints().file_of(progress_.step);
-      try {
-        folder_->checkpoints().save(learner_->map(), progress_, whole);
-        spdlog::info("saved {}", file.string());
-      } catch (const std::exception& error) {
-        spdlog::error("the checkpoint of optimizer step {} was not saved, training goes on: {}",
-                      progress_.step, error.what());
-        saved = 0;
-      }
-    });
-    world_.broadcast(HostExec(), &saved, sizeof saved, 0);
-    return saved != 0;
+    saver_->save(progress_, last);
   }
 
   void announce() const {
@@ -297,7 +266,7 @@ class Run {
                    plans.layout().to_string());
     if (resumed_)
       spdlog::info("resumed after optimizer step {} from {}", progress_.step,
-                   folder_->resume_from()->file().string());
+                   folder_->resume_from()->path().string());
     for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
       spdlog::info("{}", note);
   }
@@ -311,12 +280,13 @@ class Run {
   Groups groups_;
   std::unique_ptr<Learner> learner_;
   std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on
-  Progress progress_;
+  checkpoint::Progress progress_;
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;
   std::optional<DataVerification> verification_;  // stops with the run
   annulus::detail::MemoryCharge data_charge_;
+  std::optional<Saver> saver_;  // whose writer ends first
 };
 
 }  // namespace

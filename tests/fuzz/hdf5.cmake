@@ -6,10 +6,7 @@ annulus_add_fuzz_target(tensor_dump
           ${PROJECT_SOURCE_DIR}/apps/diff/tensor_file.cpp
   DEPENDS annulus_io fmt::fmt)
 
-# What reads checkpoints needs little of the modules that it is a part of.
-set(checkpoint train/checkpoint.cpp train/checkpoint_seal.cpp train/flat_buffer.cpp model/config.cpp model/parameters.cpp model/rope_scaling.cpp)
-list(TRANSFORM checkpoint PREPEND ${PROJECT_SOURCE_DIR}/src/)
-annulus_add_fuzz_target(checkpoint SOURCES ${checkpoint} DEPENDS annulus_core annulus_io spdlog::spdlog)
+annulus_add_fuzz_target(checkpoint DEPENDS annulus_checkpoint)
 
 # Changed metadata is to get past its checksum: this preset does not check any.
 if(ANNULUS_FUZZ)

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -160,11 +161,14 @@ TYPED_TEST(Masters, GoOnWithWhatARankWasGiven) {
         (Kokkos::deep_copy(where, buffers, world.rank() + 1.0f), ...);
         where.fence();
       });
-      masters.broadcast(exec, world);
+      masters.broadcast(exec, world, 1, 0, 100);
+      masters.broadcast(exec, world, 0, 100, elements);
       exec.fence();
       masters.set_steps(5);
       EXPECT_EQ(masters.steps(), 5);
-      for (const auto& values : this->state(masters)) EXPECT_EQ(values, std::vector<float>(elements, 1.0f));
+      std::vector<float> expected(elements, 1.0f);
+      std::fill_n(expected.begin(), 100, 2.0f);
+      for (const auto& values : this->state(masters)) EXPECT_EQ(values, expected);
     });
   }
 }

@@ -57,11 +57,11 @@ TEST_F(Agreement, ARunThatGoesOnIsComparedToo) {
   Config config = tiny_.config("run");
   config.train.steps = 3;
   test::run(2, config);
-  const std::string before = io::read_text(checkpoint_of(config, 3));
+  const std::string before = test::contents(checkpoint_of(config, 3));
   config.train.steps = 6;
   EXPECT_THAT(with_other(2, config, [](Config& c) { c.train.weight_decay = 0.3; }),
               Each(StartsWith("ranks disagree about train.weight_decay: 0.3 on rank 1, 0.1 on rank 0; ")));
-  EXPECT_EQ(io::read_text(checkpoint_of(config, 3)), before);
+  EXPECT_EQ(test::contents(checkpoint_of(config, 3)), before);
   EXPECT_EQ(losses(config).size(), 3u);
 }
 

@@ -19,7 +19,7 @@ Config copy(const Config& config, const std::string& name) {
 
 void interrupt(const Config& whole, std::int64_t step, const Config& resumed) {
   fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
-  fs::copy(checkpoint_of(whole, step), checkpoint_of(resumed, step));
+  fs::copy(checkpoint_of(whole, step), checkpoint_of(resumed, step), fs::copy_options::recursive);
   fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
 }
 
@@ -38,7 +38,8 @@ void expect_same_bits(const Config& a, const Config& b) {
   EXPECT_TRUE(x.parameters == y.parameters);  // not EXPECT_EQ, which would print them
   EXPECT_TRUE(x.first_moment == y.first_moment);
   EXPECT_TRUE(x.second_moment == y.second_moment);
-  EXPECT_EQ(x.progress.stream, y.progress.stream);
+  EXPECT_EQ(x.progress.epoch, y.progress.epoch);
+  EXPECT_EQ(x.progress.sequences_read, y.progress.sequences_read);
 }
 
 double difference(const Config& a, const Config& b) {

@@ -65,7 +65,7 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
   Config config = tiny_.config("run");
   config.train.schedule_steps = 6;
   test::run(3, config);
-  const std::string last_good = io::read_text(checkpoint_of(config, 6));
+  const std::string last_good = test::contents(checkpoint_of(config, 6));
   const std::string bad = shard(1);  // which rank 1 verifies
   damage(bad);
 
@@ -76,7 +76,7 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
               Each(AllOf(HasSubstr("'" + bad + "': the checksum of the contents is "),
                          HasSubstr("the shard is damaged; copy or write it again. Optimizer steps 7 to "),
                          HasSubstr("(found on rank 1)"))));
-  EXPECT_EQ(io::read_text(checkpoint_of(config, 6)), last_good);
+  EXPECT_EQ(test::contents(checkpoint_of(config, 6)), last_good);
   std::smatch steps;
   ASSERT_TRUE(std::regex_search(texts[0], steps, std::regex("Optimizer steps 7 to ([0-9]+) of this run")));
   const std::int64_t last = std::stoll(steps[1]);

@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include <annulus/checkpoint/reader.hpp>
 #include <annulus/data/packer.hpp>
 #include <annulus/io/atomic.hpp>
-#include <annulus/io/hdf5.hpp>
 #include <annulus/io/json_lines.hpp>
 
 #include "support/full_disk.hpp"
@@ -75,7 +75,7 @@ class Program : public testing::Test {
 
   fs::path path(const std::string& run) const { return folder_.path() / run; }
   fs::path checkpoint(const std::string& run, int step) const {
-    return path(run) / "checkpoints" / fmt::format("step-{:08}.h5", step);
+    return path(run) / "checkpoints" / fmt::format("step-{:08}", step);
   }
   std::vector<std::string> files(const fs::path& where) const {
     std::vector<std::string> names;
@@ -102,10 +102,15 @@ class Program : public testing::Test {
   // Everything in a checkpoint but the configuration, which names the folder.
   std::map<std::string, std::vector<float>> arrays(const fs::path& file) const {
     std::map<std::string, std::vector<float>> arrays;
-    const io::File checkpoint = io::File::open(file);
-    for (const std::string& part : checkpoint.names())
-      for (const std::string& name : checkpoint.group(part).names())
-        arrays[part + "/" + name] = checkpoint.group(part).read<float>(name);
+    const checkpoint::Checkpoint checkpoint(file);
+    for (const checkpoint::Buffer buffer : checkpoint::buffers)
+      for (const checkpoint::Tensor& tensor : checkpoint.tensors()) {
+        auto& values = arrays[std::string(checkpoint::name_of(buffer)) + "/" + tensor.name];
+        checkpoint.read(buffer, tensor.name, 0, tensor.elements(),
+                        [&](std::int64_t, std::span<const float> more) {
+                          values.insert(values.end(), more.begin(), more.end());
+                        });
+      }
     return arrays;
   }
 
@@ -175,7 +180,7 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_THAT(files(path("run")), ElementsAre("checkpoints", "config.toml", "metrics.jsonl", "run.lock",
                                               "summary.json", "train.log"));
   EXPECT_THAT(files(path("run") / "checkpoints"),
-              ElementsAre("step-00000005.h5", "step-00000010.h5", "step-00000012.h5"));
+              ElementsAre("step-00000005", "step-00000010", "step-00000012"));
   EXPECT_EQ(summary("run").at("finished"), true);
   EXPECT_EQ(summary("run").at("ranks"), 5);
   // The same command again: nothing to do, nothing lost.
@@ -287,15 +292,15 @@ TEST_F(Program, ALossThatIsNotFiniteEndsTheRun) {
   EXPECT_THAT(
       failure(command(2, "run", "--set train.lr=1e30 --set train.warmup_steps=0 --set checkpoint.every=1")),
       AllOf(HasSubstr("step 2 is not finite"), HasSubstr("rank 0"), HasSubstr("--resume FILE")));
-  EXPECT_THAT(files(path("run") / "checkpoints"), ElementsAre("step-00000001.h5"));
+  EXPECT_THAT(files(path("run") / "checkpoints"), ElementsAre("step-00000001"));
   EXPECT_EQ(records("run"), 1);
 }
 
 TEST_F(Program, DamagedCheckpointsArePassedOverOrRefused) {
   ASSERT_EQ(run(command(2, "run")), 0) << output();
   const auto cut = [&](int step) {
-    const std::string bytes = io::read_text(checkpoint("run", step));
-    std::ofstream(checkpoint("run", step), std::ios::binary) << bytes.substr(0, bytes.size() / 3);
+    const fs::path part = checkpoint("run", step) / "part-00001-of-00002.safetensors";
+    fs::resize_file(part, fs::file_size(part) / 3);
   };
   cut(12);
   EXPECT_EQ(run(command(2, "run")), 0) << output();
@@ -309,7 +314,7 @@ TEST_F(Program, DamagedCheckpointsArePassedOverOrRefused) {
 }
 
 TEST_F(Program, AFullDiskCostsCheckpointsAndTheStatusNotTheRun) {
-  // Files end at 10 MB, checkpoints are larger.
+  // Files end at 10 MB, parts of checkpoints are larger.
   const std::string large = "--set model.hidden=512 --set model.ffn=1024";
   EXPECT_EQ(run("bash -c 'ulimit -f 10000; exec " + command(2, "run", large) + "'"), 2) << output();
   EXPECT_THAT(output(), AllOf(HasSubstr("the checkpoint of optimizer step 5 was not saved, training goes on"),
@@ -335,7 +340,7 @@ TEST_F(Program, AFullFileSystemCostsNoMore) {
       << output();
   EXPECT_THAT(output(), AllOf(HasSubstr("was not saved, training goes on"), HasSubstr("step 12/12")));
   for (const std::string& name : files(disk.path() / "run" / "checkpoints"))
-    EXPECT_THAT(name, testing::EndsWith(".h5"));
+    EXPECT_THAT(name, testing::MatchesRegex("step-[0-9]+"));
 }
 
 TEST_F(Program, ARankThatDiesEndsAll) {

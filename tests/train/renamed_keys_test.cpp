@@ -93,7 +93,8 @@ TEST_F(RenamedKeys, OfACheckpointOfBeforeGoOn) {
   const fs::path checkpoint = run_ / "checkpoints" / "step-00000003.h5";
   fs::copy(old_ / "step-00000003.h5", checkpoint);
   fs::copy(old_ / "metrics.jsonl", run_ / "metrics.jsonl");
-  const Config stored = Config::parse_stored(Checkpoint(checkpoint).progress().config, checkpoint.string());
+  const Config stored = Config::parse_stored(annulus::checkpoint::Checkpoint(checkpoint).progress().config,
+                                             checkpoint.string());
   Config defaults;
   for (const config::Renamed& row : config::renamed()) {
     if (row.names != config::Names::configuration) continue;
@@ -120,8 +121,8 @@ TEST_F(RenamedKeys, OfACheckpointOfBeforeGoOn) {
   // What this run leaves has the new names, and is gone on from without a warning.
   warnings_.clear();
   const Config written = Config::load(run_ / "config.toml");
-  const Config saved =
-      Config::parse_stored(Checkpoint(test::checkpoint_of(config, 6)).progress().config, "step 6");
+  const Config saved = Config::parse_stored(
+      checkpoint::Checkpoint(test::checkpoint_of(config, 6)).progress().config, "step 6");
   for (const Config& now : {written, saved}) {
     EXPECT_EQ(now.run.stall_timeout, 61);
     EXPECT_EQ(now.parallel.max_ctas, 3);

@@ -39,7 +39,7 @@ TEST(ResumePolicy, IsAWordOrAFile) {
   EXPECT_EQ(ResumePolicy::parse(file).kind, Kind::file);
   EXPECT_EQ(ResumePolicy::parse(file).checkpoint, file);
   EXPECT_THAT(error_text([] { ResumePolicy::parse("allways"); }),
-              AllOf(HasSubstr("--resume allways"), HasSubstr("auto, never or a checkpoint file")));
+              AllOf(HasSubstr("--resume allways"), HasSubstr("auto, never or a checkpoint")));
 }
 
 class RunFolderTest : public testing::Test {
@@ -54,9 +54,10 @@ class RunFolderTest : public testing::Test {
   }
   // Puts another configuration into the checkpoint of optimizer step `step`, the run's last.
   void store(std::int64_t step, const std::string& configuration) const {
-    edit_checkpoint(config_, step, [&](const model::ParameterMap&, const Buffers&, Progress& progress) {
-      progress.config = configuration;
-    });
+    edit_checkpoint(config_, step,
+                    [&](const model::ParameterMap&, const Buffers&, checkpoint::Progress& progress) {
+                      progress.config = configuration;
+                    });
   }
 
   const TinyRun tiny_;
@@ -118,7 +119,7 @@ TEST_F(RunFolderTest, NeverRefusesAFolderThatHoldsARun) {
 
 TEST_F(RunFolderTest, RecordsBehindTheCheckpointAreWrittenAnew) {
   const auto before = losses(config_);
-  fs::remove(checkpoint_of(config_, 6));
+  fs::remove_all(checkpoint_of(config_, 6));
   const Outcome outcome = run(1, config_);
   EXPECT_EQ(outcome.first_step, 3);
   EXPECT_EQ(losses(config_), before);  // steps 1 … 6, each once
@@ -164,7 +165,7 @@ TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
 }
 
 TEST_F(RunFolderTest, FewerStepsKeepTheCurve) {
-  fs::remove(checkpoint_of(config_, 6));
+  fs::remove_all(checkpoint_of(config_, 6));
   Config shorter = config_;
   shorter.train.steps = 4;
   EXPECT_EQ(run(1, shorter).last_step, 4);
@@ -199,7 +200,8 @@ TEST_F(RunFolderTest, CheckpointsWithoutALengthOfTheScheduleHaveTheirSteps) {
   longer.train.steps = 8;
   run(1, longer);
   EXPECT_EQ(metric(config_, "lr").back(), config_.train.min_lr);
-  EXPECT_EQ(Config::parse(Checkpoint(checkpoint_of(config_, 8)).progress().config, "").train.schedule_steps,
+  EXPECT_EQ(Config::parse(checkpoint::Checkpoint(checkpoint_of(config_, 8)).progress().config, "")
+                .train.schedule_steps,
             6);
 }
 
@@ -233,19 +235,32 @@ TEST_F(RunFolderTest, CheckpointsOfOtherVersionsGoOn) {
 
 TEST_F(RunFolderTest, ADamagedNewestCheckpointCostsOnlyItsSteps) {
   const auto before = losses(config_);
-  const auto file = checkpoint_of(config_, 6);
-  const std::string bytes = io::read_text(file);
-  io::write_text_atomically(file, bytes.substr(0, bytes.size() - 100));
-  EXPECT_EQ(run(1, config_).first_step, 3);
-  EXPECT_EQ(losses(config_), before);
-  EXPECT_EQ(io::read_text(file), bytes);  // the same state again, byte for byte
+  const auto path = checkpoint_of(config_, 6), part = path / "part-00000-of-00001.safetensors";
+  const std::string sound = test::contents(path), bytes = io::read_text(part);
+  // Seen when the run looks for it, and only when its tensors are read.
+  std::string flipped = bytes;
+  flipped[bytes.size() - 100] ^= 1;
+  for (const std::string& damaged : {bytes.substr(0, bytes.size() - 100), flipped}) {
+    io::write_text_atomically(part, damaged);
+    EXPECT_EQ(run(1, config_).first_step, 3);
+    EXPECT_EQ(losses(config_), before);
+    EXPECT_EQ(test::contents(path), sound);  // the same state again, byte for byte
+    EXPECT_THAT(log_of(config_), HasSubstr("passing over a damaged checkpoint: " + part.string()));
+  }
+  io::write_text_atomically(part, flipped);
+  EXPECT_THAT(run_error(config_, ResumePolicy::parse(path.string())),
+              AllOf(HasSubstr(part.string()), HasSubstr("second_moment/"), HasSubstr("--resume")));
 }
 
 TEST_F(RunFolderTest, LeftoversOfAKilledSaveGo) {
-  const fs::path leftover = checkpoint_of(config_, 6).string() + ".tmp-99999";
-  io::write_text_atomically(leftover, "half");
+  const fs::path leftover = checkpoint_of(config_, 6).string() + ".tmp-99999",
+                 file = checkpoint_of(config_, 6).string() + ".h5.tmp-99999";  // of a program of before
+  fs::create_directories(leftover);
+  for (const fs::path& half : {leftover / "part-00000-of-00002.safetensors", file})
+    io::write_text_atomically(half, "half");
   run(1, config_);
   EXPECT_FALSE(fs::exists(leftover));
+  EXPECT_FALSE(fs::exists(file));
 }
 
 TEST(RunFolder, TwoRunsAtTheSameTimeAreRefused) {

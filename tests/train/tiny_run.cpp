@@ -4,16 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include <annulus/checkpoint/writer.hpp>
 #include <annulus/comm/loopback.hpp>
 #include <annulus/data/packer.hpp>
 #include <annulus/data/shard.hpp>
+#include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
 
 #include "train/arrays.hpp"
+#include "train/checkpoint_parts.hpp"
 
 namespace annulus::train::test {
 
@@ -88,14 +92,25 @@ std::vector<double> losses(const Config& config) {
   return metric(config, "loss");
 }
 
+namespace {
+
+checkpoint::Progress load(const std::filesystem::path& path, const model::ParameterMap& map,
+                          const Buffers& buffers) {
+  const checkpoint::Checkpoint saved(path);
+  saved.require_tensors(tensors_of(map));
+  const checkpoint::Slice everything{0, map.size(), 0};
+  load_slices(saved, map, {&everything, 1}, buffers);
+  return saved.progress();
+}
+
+}  // namespace
+
 State state_of(const Config& config, const std::filesystem::path& checkpoint) {
   const model::ParameterMap map(config.model);
   const Arrays arrays(map);
   const Buffers buffers = arrays;
   State state;
-  const Checkpoint saved(checkpoint);
-  saved.load(map, buffers);
-  state.progress = saved.progress();
+  state.progress = load(checkpoint, map, buffers);
   state.parameters = Arrays::values(buffers.parameters);
   state.first_moment = Arrays::values(buffers.first_moment);
   state.second_moment = Arrays::values(buffers.second_moment);
@@ -103,20 +118,38 @@ State state_of(const Config& config, const std::filesystem::path& checkpoint) {
 }
 
 std::filesystem::path checkpoint_of(const Config& config, std::int64_t step) {
-  return std::filesystem::path(config.run.folder) / "checkpoints" / fmt::format("step-{:08}.h5", step);
+  return std::filesystem::path(config.run.folder) / "checkpoints" / fmt::format("step-{:08}", step);
+}
+
+std::string contents(const std::filesystem::path& checkpoint) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
+    files[entry.path().filename().string()] = io::read_text(entry.path());
+  std::string all;
+  for (const auto& [name, bytes] : files) all += name + "\n" + bytes;
+  return all;
 }
 
 void edit_checkpoint(
     const Config& config, std::int64_t step,
-    const std::function<void(const model::ParameterMap&, const Buffers&, Progress&)>& change) {
+    const std::function<void(const model::ParameterMap&, const Buffers&, checkpoint::Progress&)>& change) {
   const model::ParameterMap map(config.model);
   const Arrays arrays(map);
   const Buffers buffers = arrays;
-  const Checkpoint saved(checkpoint_of(config, step));
-  saved.load(map, buffers);
-  Progress progress = saved.progress();
+  const std::filesystem::path path = checkpoint_of(config, step);
+  checkpoint::Progress progress = load(path, map, buffers);
   change(map, buffers, progress);
-  save_checkpoint(checkpoint_of(config, step), map, progress, buffers);
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(path);
+  std::vector<float> values;
+  checkpoint::write_part({.folder = path, .part = 0, .parts = 1, .slices = {{0, map.size(), 0}}},
+                         tensors_of(map),
+                         [&](checkpoint::Buffer buffer, std::int64_t offset, std::int64_t count) {
+                           values.resize(static_cast<std::size_t>(count));
+                           buffer_of(buffers, buffer).read(offset, values);
+                           return std::span<const float>(values);
+                         });
+  checkpoint::write_manifest(path, progress, tensors_of(map), 1);
 }
 
 namespace {

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <annulus/train/checkpoint.hpp>
+#include <annulus/checkpoint/reader.hpp>
+#include <annulus/model/parameters.hpp>
 #include <annulus/train/config.hpp>
+#include <annulus/train/flat_buffer.hpp>
 #include <annulus/train/trainer.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -47,7 +49,7 @@ std::vector<double> losses(const Config& config);
 
 /// Parameters and moments of a checkpoint, one after the other.
 struct State {
-  Progress progress;
+  checkpoint::Progress progress;
   std::vector<float> parameters, first_moment, second_moment;
 };
 State state_of(const Config& config, const std::filesystem::path& checkpoint);
@@ -55,10 +57,13 @@ State state_of(const Config& config, const std::filesystem::path& checkpoint);
 /// The checkpoint of optimizer step `step` in the folder of the run.
 std::filesystem::path checkpoint_of(const Config& config, std::int64_t step);
 
-/// Writes the checkpoint anew with what `change` makes of it.
+/// Names and bytes of all its files.
+std::string contents(const std::filesystem::path& checkpoint);
+
+/// Writes the checkpoint anew, as one part, with what `change` makes of it.
 void edit_checkpoint(
     const Config& config, std::int64_t step,
-    const std::function<void(const model::ParameterMap&, const Buffers&, Progress&)>& change);
+    const std::function<void(const model::ParameterMap&, const Buffers&, checkpoint::Progress&)>& change);
 
 /// Largest difference of two vectors of one size.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);

@@ -47,7 +47,7 @@ class Trainer : public testing::Test {
   void expect_same_but_for_rounding(const Config& a, const Config& b) const {
     EXPECT_LT(largest_difference(losses(a), losses(b)), rounding);
     EXPECT_LT(largest_difference(last_state(a).parameters, last_state(b).parameters), rounding);
-    EXPECT_EQ(last_state(a).progress.stream, last_state(b).progress.stream);
+    EXPECT_EQ(last_state(a).progress.sequences_read, last_state(b).progress.sequences_read);
   }
 
   const TinyRun tiny_;
@@ -394,19 +394,20 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   config.train.warmup_steps = 2;
   run(2, config);
 
-  edit_checkpoint(config, 3, [&](const model::ParameterMap& map, const Buffers& buffers, Progress&) {
-    const float none = std::nanf("");
-    buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
-  });
+  edit_checkpoint(config, 3,
+                  [&](const model::ParameterMap& map, const Buffers& buffers, checkpoint::Progress&) {
+                    const float none = std::nanf("");
+                    buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
+                  });
   const auto file = checkpoint_of(config, 3);
-  const std::string before = io::read_text(file);
+  const std::string before = test::contents(file);
 
   config.train.steps = 6;
   config.checkpoint.every = 1;
   EXPECT_THAT(error_text([&] { run(2, config); }),
               AllOf(HasSubstr("the loss of optimizer step 4 is not finite"), HasSubstr("rank 1"),
                     HasSubstr("train.lr"), HasSubstr("The parameters were not changed")));
-  EXPECT_EQ(io::read_text(file), before);
+  EXPECT_EQ(test::contents(file), before);
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
   EXPECT_EQ(losses(config).size(), 3u);
 }

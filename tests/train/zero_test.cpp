@@ -15,7 +15,6 @@
 #include "support/schedule_cases.hpp"
 #include "train/compare_runs.hpp"
 #include "train/ranks.hpp"
-#include "train/shard_service.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -188,7 +187,7 @@ TEST_F(Zero, ASaveThatFailsEndsNoRun) {
   config.checkpoint.every = 2;
   Outcome outcome;
   {
-    const annulus::test::FileSizeLimit limit(40000);  // checkpoints are larger, logs are not
+    const annulus::test::FileSizeLimit limit(40000);  // parts are larger, logs are not
     outcome = run(3, config);
   }
   EXPECT_EQ(outcome.last_step, 4);
@@ -197,62 +196,6 @@ TEST_F(Zero, ASaveThatFailsEndsNoRun) {
   EXPECT_THAT(log_of(config),
               HasSubstr("the checkpoint of optimizer step 2 was not saved, training goes on"));
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 2)));
-}
-
-/// Rank 0 writes and reads ranges of whole buffers that lie in shards.
-TEST_F(Zero, RankZeroReadsAndWritesTheShardsOfAllRanks) {
-  const model::ParameterMap map(config("", 0).model);
-  constexpr std::int64_t block = 7;  // so small that tensors lie on several ranks
-  for (const int ranks : {1, 2, 4}) {
-    const sharding::Partition partition(map.units(), ranks, block);
-    ASSERT_EQ(partition.size(), map.size());
-    comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& world) {
-      const HostExec exec;
-      const auto shard = [&] { return Array1<float, HostExec>("shard", partition.shard_size()); };
-      const std::array arrays{shard(), shard(), shard()};
-      const Buffers mine{{exec, arrays[0]}, {exec, arrays[1]}, {exec, arrays[2]}};
-      const ShardService service(world, partition, mine, 5);
-      bool worked = false;
-      service.run([&](const Buffers& whole) {
-        worked = true;
-        const auto size = static_cast<std::size_t>(map.size());
-        ASSERT_EQ(whole.parameters.size(), map.size());
-        std::vector<float> values(size), read(size);
-        for (std::size_t i = 0; i < size; ++i) values[i] = static_cast<float>(i);
-        whole.first_moment.write(0, values);
-        whole.first_moment.read(0, read);
-        EXPECT_EQ(read, values);
-        whole.second_moment.read(0, read);
-        EXPECT_EQ(read, std::vector<float>(size));
-        for (const auto& [begin, count] : {std::pair(0, 1), std::pair(5, 40), std::pair(8200, 9000)}) {
-          const auto from = values.begin() + begin;
-          std::vector<float> part(static_cast<std::size_t>(count));
-          whole.first_moment.read(begin, part);
-          EXPECT_EQ(part, std::vector<float>(from, from + count));
-        }
-        const std::vector<float> some{-1, -2, -3};
-        whole.second_moment.write(map.size() - 3, some);
-        whole.second_moment.read(0, read);
-        EXPECT_EQ(std::vector<float>(read.end() - 3, read.end()), some);
-      });
-      EXPECT_EQ(worked, world.rank() == 0);
-      for (int unit = 0; unit < partition.units(); ++unit) {
-        const model::ParameterUnit part = partition.part(unit, world.rank());
-        if (part.size() == 0) continue;
-        EXPECT_EQ(arrays[1](partition.offset_in_shard(unit)), static_cast<float>(part.begin));
-      }
-      // The others are told when rank 0 fails, and go on.
-      const std::string error = error_text([&] {
-        service.run([&](const Buffers& whole) {
-          std::vector<float> values(10);
-          whole.parameters.read(0, values);
-          fail("rank 0 cannot go on");
-        });
-      });
-      EXPECT_THAT(error, HasSubstr(world.rank() == 0 ? "rank 0 cannot go on" : "no error"));
-      world.barrier();
-    });
-  }
 }
 
 // Token 7 stands in one sequence alone. Its row makes a hidden unit of the first layer so large that the
@@ -264,28 +207,29 @@ TEST_F(Zero, AGradientThatIsNotFiniteNamesTheRankThatMadeItAndTheTensor) {
     Config config = tiny_.with_a_rare_token(this->config("run", zero));
     run(2, config);
 
-    edit_checkpoint(config, 3, [&](const model::ParameterMap& map, const Buffers& buffers, Progress&) {
-      const std::int64_t hidden = config.model.hidden, vocabulary = config.model.vocabulary;
-      const auto set = [&](std::int64_t offset, float value) {
-        buffers.parameters.write(offset, {&value, 1});
-      };
-      const auto fill = [&](std::int64_t offset, std::int64_t count, std::int64_t stride, float value) {
-        for (std::int64_t i = 0; i < count; ++i) set(offset + i * stride, value);
-      };
-      const model::LayerParameters& layer = map.layer(0);
-      constexpr std::int64_t channel = 5;  // of the residual stream, which is 0 but for token 7
-      fill(map.embedding() + channel, vocabulary, hidden, 0);
-      set(map.embedding() + 7 * hidden + channel, 0.05f);
-      fill(layer.attention_out + channel * 32, 32, 1, 0);
-      for (const std::int64_t projection : {layer.gate_up, layer.gate_up + config.model.ffn * hidden}) {
-        fill(projection, hidden, 1, 0);  // unit 0
-        set(projection + channel, 2e18f);
-      }
-      fill(layer.down, hidden, config.model.ffn, 0);
-      fill(map.final_norm(), hidden, 1, 1e6f);
-    });
+    edit_checkpoint(
+        config, 3, [&](const model::ParameterMap& map, const Buffers& buffers, checkpoint::Progress&) {
+          const std::int64_t hidden = config.model.hidden, vocabulary = config.model.vocabulary;
+          const auto set = [&](std::int64_t offset, float value) {
+            buffers.parameters.write(offset, {&value, 1});
+          };
+          const auto fill = [&](std::int64_t offset, std::int64_t count, std::int64_t stride, float value) {
+            for (std::int64_t i = 0; i < count; ++i) set(offset + i * stride, value);
+          };
+          const model::LayerParameters& layer = map.layer(0);
+          constexpr std::int64_t channel = 5;  // of the residual stream, which is 0 but for token 7
+          fill(map.embedding() + channel, vocabulary, hidden, 0);
+          set(map.embedding() + 7 * hidden + channel, 0.05f);
+          fill(layer.attention_out + channel * 32, 32, 1, 0);
+          for (const std::int64_t projection : {layer.gate_up, layer.gate_up + config.model.ffn * hidden}) {
+            fill(projection, hidden, 1, 0);  // unit 0
+            set(projection + channel, 2e18f);
+          }
+          fill(layer.down, hidden, config.model.ffn, 0);
+          fill(map.final_norm(), hidden, 1, 1e6f);
+        });
     const auto file = checkpoint_of(config, 3);
-    const std::string before = io::read_text(file);
+    const std::string before = test::contents(file);
 
     config.train.steps = 6;
     config.checkpoint.every = 1;
@@ -295,7 +239,7 @@ TEST_F(Zero, AGradientThatIsNotFiniteNamesTheRankThatMadeItAndTheTensor) {
             HasSubstr(
                 "the gradient of layers.0.ffn.down of optimizer step 4 is not finite; rank 1 was the first"),
             HasSubstr("The parameters were not changed"), HasSubstr("train.lr"), HasSubstr("--resume FILE")));
-    EXPECT_EQ(io::read_text(file), before);
+    EXPECT_EQ(test::contents(file), before);
     EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
   }
 }

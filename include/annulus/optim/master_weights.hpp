@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/memory.hpp>
@@ -81,8 +83,14 @@ class MasterWeights {
     }
   }
 
-  /// Masters and moments of rank 0 for all `ranks`. Collective.
-  void broadcast(const Exec& exec, comm::Communicator& ranks) const;
+  /// Masters and moments [begin, end) of rank `root` for all `ranks`. Collective.
+  void broadcast(const Exec& exec, comm::Communicator& ranks, int root, std::int64_t begin,
+                 std::int64_t end) const;
+
+  /// step() calls it before it changes elements before `end`, which does not fall from call to call: once
+  /// with size(), or, offloaded, piece by piece. It returns when they may change.
+  using Gate = std::function<void(std::int64_t end)>;
+  void set_gate(Gate gate) { gate_ = std::move(gate); }
 
   /// Master weights in memory of Exec: they themselves, or, offloaded, a copy that lives as long as this.
   struct Resident {
@@ -115,6 +123,7 @@ class MasterWeights {
   void write(const Exec& exec, std::int64_t begin, const Array1<const float, Exec>& values);
 
   std::int64_t size_, piece_;
+  Gate gate_;
   Owned<Array1<float, Exec>> masters_;  // (size), unless offloaded
   std::optional<AdamW<Exec>> adamw_;    // likewise
   std::unique_ptr<detail::OffloadedAdamW<Exec, T>> offloaded_;

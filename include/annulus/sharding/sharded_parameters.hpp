@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
@@ -80,7 +81,9 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored.
   const optim::MasterWeights<Exec, T>& master_shard() const { return masters_; }
   const Array1<float, Exec>& gradient_shard() const { return *gradient_; }
-  /// Where there are replicas, their rank 0 has been written to. Collective over both.
+  /// MasterWeights::set_gate of the shard.
+  void set_gate(typename optim::MasterWeights<Exec, T>::Gate gate) { masters_.set_gate(std::move(gate)); }
+  /// The master shard has been written to, that of replicas alike. Collective.
   void restored(const Exec& exec, std::int64_t steps);
 
   /// Seconds since reset_times for which compute waited for weights and for sums of gradients.

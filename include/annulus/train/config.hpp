@@ -90,6 +90,7 @@ struct Config {
   struct Checkpoint {
     std::int64_t every = 100;  ///< steps; 0: at the end and on signals only
     std::int64_t keep = 2;
+    std::int64_t keep_every = 0;  ///< steps of which the checkpoints stay for ever; 0: none
   } checkpoint;
 
   /// Reads a TOML file, then `overrides` ("section.key=value", the value as in TOML, quotes of strings

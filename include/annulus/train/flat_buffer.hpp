@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -10,34 +9,33 @@
 
 namespace annulus::train {
 
-/// A flat fp32 buffer of which the host reads and writes chunks, wherever its elements lie.
+/// A flat fp32 buffer of which the host reads and writes chunks, wherever its elements lie. Refers to them.
 class FlatBuffer {
  public:
-  /// What holds the elements. Ranges that are asked for lie inside and are not empty.
-  class Storage {
-   public:
-    virtual ~Storage() = default;
-    virtual std::int64_t size() const = 0;
-    virtual void read(std::int64_t begin, std::span<float> values) const = 0;
-    virtual void write(std::int64_t begin, std::span<const float> values) const = 0;
-  };
-  explicit FlatBuffer(std::shared_ptr<const Storage> storage) : storage_(std::move(storage)) {}
-
-  /// The memory of a View, of the host or of a device. Refers to it.
+  /// The memory of a View, of the host or of a device.
   template <class Exec>
   FlatBuffer(const Exec& exec, const Array1<float, Exec>& values)
-      : FlatBuffer(in_memory(Queue(exec), values.data(), static_cast<std::int64_t>(values.extent(0)))) {}
+      : queue_(exec), data_(values.data()), size_(static_cast<std::int64_t>(values.extent(0))) {}
 
-  std::int64_t size() const { return storage_->size(); }
+  std::int64_t size() const { return size_; }
+  /// What works on the elements.
+  const Queue& queue() const { return queue_; }
 
   /// Copies the elements from `begin` on. Throws Error when they end outside the buffer.
   void read(std::int64_t begin, std::span<float> values) const;
   void write(std::int64_t begin, std::span<const float> values) const;
+  /// The same as work of `queue`, of the same device: the values are there when that is done.
+  void enqueue_read(const Queue& queue, std::int64_t begin, std::span<float> values) const;
+
+  /// Elements that lie in memory of the host, where they may change. Throws Error where they do not.
+  std::span<const float> on_host(std::int64_t begin, std::int64_t count) const;
 
  private:
-  static std::shared_ptr<const Storage> in_memory(Queue queue, float* data, std::int64_t size);
+  void require_inside(std::int64_t begin, std::int64_t count) const;
 
-  std::shared_ptr<const Storage> storage_;
+  Queue queue_;
+  float* data_;
+  std::int64_t size_;
 };
 
 /// The flat buffers of a run: fp32 parameters and AdamW's moments, of one size.

@@ -23,7 +23,7 @@ said "resumed after optimizer step"
 same_losses "$work/chain" 600
 
 report=$(slurm/status "$work/chain")
-for text in "step         600 of 600 (100.0%), 153600 tokens" "checkpoint   step-00000600.h5" "segment      2, job ${jobs[1]}" \
+for text in "step         600 of 600 (100.0%), 153600 tokens" "checkpoint   step-00000600," "segment      2, job ${jobs[1]}" \
   "asked to save (SIGUSR1)" "ended        at step 600"; do
   grep -qF -- "$text" <<<"$report" || fail "slurm/status should say '$text', says: $report"
 done
@@ -52,11 +52,11 @@ on_login scancel --batch --signal=USR1 "$job"
 ends "$job" FAILED
 said "No space left on device"
 mapfile -t kept < <(ls "$folder/checkpoints")
-[[ "${kept[*]}" =~ ^(step-[0-9]+\.h5 ?)+$ ]] || fail "in the folder of checkpoints: ${kept[*]}"
+[[ "${kept[*]}" =~ ^(step-[0-9]+ ?)+$ ]] || fail "in the folder of checkpoints: ${kept[*]}"
 said "node n1 could not write the last state of the run to '$folder'"
 said "make room and submit the same again. It goes on from $folder/checkpoints/${kept[-1]}"
 rm "$work/filling/others"
-good=${kept[-1]#step-} good=$((10#${good%.h5}))
+good=$((10#${kept[-1]#step-}))
 filling
 within "the run goes on after the checkpoint that stayed" logged "resumed after optimizer step $good from $folder/checkpoints/${kept[-1]}"
 within "the run makes steps" has_steps "$folder" $((good + 10))

@@ -39,7 +39,7 @@ same_losses "$work/preempted" $((step + 10))
 # In so much time there are thousands of optimizer steps: those since the last regular checkpoint are made again, without an interruption.
 resumed limit "$limit" 'time limit'
 from=$(((step - 1) / 500 * 500)) checkpoint=()
-[ $from -eq 0 ] || checkpoint=(--resume "$work/limit/checkpoints/step-$(printf %08d $from).h5")
+[ $from -eq 0 ] || checkpoint=(--resume "$work/limit/checkpoints/step-$(printf %08d $from)")
 train again --nodes=2 -- --set train.steps=$((step + 10)) "${checkpoint[@]}"
 ends "$job" COMPLETED
 cmp -s <(losses "$work/limit" | sed -n "$((from + 1)),$((step + 10))p") <(losses "$work/again") || fail "other losses than those of the uninterrupted run, after optimizer step $from"

@@ -1,4 +1,4 @@
-#include "train/checkpoint_seal.hpp"
+#include "checkpoint/seal.hpp"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,10 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/checkpoint/state.hpp>
 #include <annulus/io/crc32.hpp>
 
-namespace annulus::train {
+namespace annulus::checkpoint {
 
 namespace {
 
@@ -76,4 +77,4 @@ void require_sealed(const std::filesystem::path& path) {
           bad_checkpoint_advice);
 }
 
-}  // namespace annulus::train
+}  // namespace annulus::checkpoint

@@ -1,0 +1,173 @@
+#include <annulus/checkpoint/folder.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/checkpoint/manifest.hpp>
+#include <annulus/io/atomic.hpp>
+
+namespace annulus::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view prefix = "step-", file_suffix = ".h5", temporary = ".tmp-";
+
+std::string random_name(const fs::path& beside) {
+  std::array<std::uint64_t, 2> random{};
+  require(::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random},
+          "no random name can be drawn beside {} ({})", beside.string(), std::strerror(errno));
+  return fmt::format("{}{}{:016x}{:016x}", beside.string(), temporary, random[0], random[1]);
+}
+
+/// The step that a name of this form is of.
+std::optional<std::int64_t> step_of(std::string_view name, std::string_view suffix) {
+  std::int64_t step = 0;
+  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  name.remove_suffix(suffix.size());
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) spdlog::warn("the old checkpoint {} could not be removed: {}", path.string(), error.message());
+}
+
+}  // namespace
+
+CheckpointFolder::CheckpointFolder(fs::path folder, const Retention& retention)
+    : folder_(std::move(folder)), retention_(retention) {}
+
+fs::path CheckpointFolder::folder_of(std::int64_t step) const {
+  return folder_ / fmt::format("{}{:08}", prefix, step);
+}
+fs::path CheckpointFolder::file_of(std::int64_t step) const {
+  return folder_of(step).concat(file_suffix);
+}
+
+fs::path CheckpointFolder::path_of(std::int64_t step) const {
+  std::error_code error;
+  const bool file = !fs::exists(folder_of(step) / manifest_file, error) && fs::exists(file_of(step), error);
+  return file ? file_of(step) : folder_of(step);
+}
+
+void CheckpointFolder::remove_leftovers() const {
+  std::error_code error;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto at = name.find(temporary);
+    const auto of = std::string_view(name).substr(0, at);
+    if (at != std::string::npos && (step_of(of, "") || step_of(of, file_suffix)))
+      found.push_back(entry.path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path, error);
+}
+
+fs::path CheckpointFolder::begin(std::int64_t step) const {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  require(!error, "the checkpoint folder {} cannot be made ({}): check its permissions or set run.folder",
+          folder_.string(), error.message());
+  const fs::path made = fs::absolute(random_name(folder_of(step)));
+  require(fs::create_directory(made, error) && !error,
+          "the checkpoint folder {} cannot be made ({}): check its permissions, and the room on the disk",
+          made.string(), error ? error.message() : "it exists");
+  return made;
+}
+
+void CheckpointFolder::commit(const fs::path& folder, std::int64_t step) {
+  const fs::path name = folder_of(step);
+  std::error_code error;
+  if (fs::exists(name, error)) {
+    // Nobody writes the same state twice: what is in the way was damaged, or is another run's.
+    require(passed_over_.contains(step) || !fs::exists(name / manifest_file, error),
+            "{} was saved meanwhile by another run: two runs use one run.folder; stop one of them, and give "
+            "each its own",
+            name.string());
+    const fs::path aside = random_name(name);
+    fs::rename(name, aside, error);
+    require(!error, "the damaged checkpoint {} cannot be replaced ({}): check its permissions", name.string(),
+            error.message());
+    remove_or_warn(aside);
+  }
+  io::rename_folder(folder, name);
+  if (passed_over_.erase(step) > 0) fs::remove(file_of(step), error);  // of an older version
+  remove_old(step);
+}
+
+void CheckpointFolder::discard(const fs::path& folder) {
+  std::error_code error;
+  fs::remove_all(folder, error);
+}
+
+void CheckpointFolder::remove_old(std::int64_t newest) const {
+  auto saved = steps();
+  // Later ones were passed over when the run started (damaged): they neither count nor go.
+  std::erase_if(saved, [&](std::int64_t step) { return step > newest; });
+  for (std::size_t i = 0; i + static_cast<std::size_t>(retention_.keep) < saved.size(); ++i) {
+    if (retention_.keep_every > 0 && saved[i] % retention_.keep_every == 0) continue;
+    std::error_code error;
+    // Renamed first: a folder that is being removed is no checkpoint.
+    if (const fs::path folder = folder_of(saved[i]); fs::exists(folder, error)) {
+      const fs::path aside = random_name(folder);
+      fs::rename(folder, aside, error);
+      remove_or_warn(error ? folder : aside);
+    }
+    if (const fs::path file = file_of(saved[i]); fs::exists(file, error)) remove_or_warn(file);
+  }
+}
+
+std::vector<std::int64_t> CheckpointFolder::steps() const {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (const auto step = step_of(name, file_suffix)) steps.push_back(*step);
+    if (const auto step = step_of(name, "")) {
+      std::error_code missing;
+      if (fs::exists(entry.path() / manifest_file, missing)) steps.push_back(*step);
+    }
+  }
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+std::optional<Checkpoint> CheckpointFolder::newest_good(std::optional<std::int64_t> before) {
+  const auto saved = steps();
+  for (auto step = saved.rbegin(); step != saved.rend(); ++step) {
+    if (before && *step >= *before) continue;
+    try {
+      return Checkpoint(path_of(*step));
+    } catch (const Error& error) {
+      spdlog::warn("passing over a damaged checkpoint: {}", error.what());
+      pass_over(*step);
+    }
+  }
+  require(saved.empty(),
+          "none of the {} checkpoints in {} can be read: start anew in another run.folder, or restore one of "
+          "them",
+          saved.size(), folder_.string());
+  return std::nullopt;
+}
+
+}  // namespace annulus::checkpoint

@@ -1,0 +1,204 @@
+#include <annulus/checkpoint/reader.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include <annulus/io/atomic.hpp>
+#include <annulus/io/crc32.hpp>
+#include <annulus/io/safetensors.hpp>
+
+#include "checkpoint/source.hpp"
+
+namespace annulus::checkpoint {
+
+namespace fs = std::filesystem;
+
+/// Version 3.
+class Checkpoint::Folder final : public Source {
+ public:
+  Folder(fs::path folder, Check check)
+      : Source(std::move(folder)), manifest_(Manifest::parse(text_of(path), manifest_path(path).string())) {
+    progress = manifest_.progress;
+    creator = manifest_.creator;
+    tensors = manifest_.tensors;
+    pieces_.resize(tensors.size());
+    for (std::size_t part = 0; part < manifest_.parts.size(); ++part) {
+      bytes_ += manifest_.parts[part].bytes;
+      for (const Piece& piece : manifest_.parts[part].pieces) pieces_[piece.tensor].push_back({part, &piece});
+    }
+    for (auto& of : pieces_)
+      std::sort(of.begin(), of.end(),
+                [](const Place& a, const Place& b) { return a.piece->first < b.piece->first; });
+    files_.resize(manifest_.parts.size());
+    if (check == Check::whole)
+      for (const Part& part : manifest_.parts) require_size(part);
+  }
+
+  const Manifest* manifest() const override { return &manifest_; }
+  std::uint64_t bytes() const override { return bytes_; }
+
+  void read(Buffer buffer, std::size_t tensor, std::int64_t first, std::int64_t count,
+            const Use& use) const override {
+    std::vector<float> block;
+    const std::int64_t end = first + count;
+    const auto& pieces = pieces_[tensor];
+    auto place = std::upper_bound(pieces.begin(), pieces.end(), first,
+                                  [](std::int64_t at, const Place& p) { return at < p.piece->end(); });
+    for (; place != pieces.end() && place->piece->first < end; ++place) {
+      const Piece& piece = *place->piece;
+      const io::SafetensorsFile& file = opened(place->part);
+      const std::string name = fmt::format("{}/{}", name_of(buffer), tensors[tensor].name);
+      const io::SafetensorsTensor& stored = file.tensor(name);
+      // Whole blocks, counted from the beginning of the piece.
+      const std::int64_t from = std::max(first, piece.first) - piece.first,
+                         to = std::min(end, piece.end()) - piece.first;
+      for (std::int64_t number = from / manifest_.block; number * manifest_.block < to; ++number) {
+        const std::int64_t begin = number * manifest_.block,
+                           stop = std::min(piece.count, begin + manifest_.block);
+        block.resize(static_cast<std::size_t>(stop - begin));
+        file.read(stored, static_cast<std::uint64_t>(begin), std::span<float>(block));
+        const std::uint32_t crc = io::crc32_of(std::span<const float>(block));
+        require(crc == piece.checksums[static_cast<std::size_t>(buffer)][static_cast<std::size_t>(number)],
+                "{}: tensor {} is damaged (the CRC-32 of its elements {} to {} is not the one in {}): {}",
+                file.path(), name, piece.first + begin, piece.first + stop - 1, manifest_file,
+                bad_checkpoint_advice);
+        const std::int64_t low = std::max(begin, from), high = std::min(stop, to);
+        use(piece.first + low - first,
+            std::span<const float>(block).subspan(static_cast<std::size_t>(low - begin),
+                                                  static_cast<std::size_t>(high - low)));
+      }
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t part;
+    const Piece* piece;
+  };
+
+  static fs::path manifest_path(const fs::path& folder) { return folder / manifest_file; }
+  static std::string text_of(const fs::path& folder) {
+    const fs::path file = manifest_path(folder);
+    std::error_code error;
+    require(fs::exists(file, error),
+            "{} is no checkpoint of Annulus (there is no {} in it: it was never finished): {}",
+            folder.string(), manifest_file, bad_checkpoint_advice);
+    return io::read_text(file);
+  }
+
+  void require_size(const Part& part) const {
+    std::error_code error;
+    const fs::path file = path / part.file;
+    require(!fs::is_symlink(file, error), "{} is a link, which checkpoints do not have: {}", file.string(),
+            bad_checkpoint_advice);
+    const auto size = fs::file_size(file, error);
+    require(!error, "{}: a part of the checkpoint cannot be read ({}): {}", file.string(), error.message(),
+            bad_checkpoint_advice);
+    require(size == part.bytes,
+            "{}: a part of the checkpoint has {} bytes, {} in {}: it is truncated or damaged; {}",
+            file.string(), size, part.bytes, manifest_file, bad_checkpoint_advice);
+  }
+
+  /// The file of a part, whose tensors are those of the manifest.
+  const io::SafetensorsFile& opened(std::size_t number) const {
+    const std::lock_guard lock(mutex_);
+    auto& file = files_[number];
+    if (file) return *file;
+    const Part& part = manifest_.parts[number];
+    require_size(part);
+    auto found = std::make_unique<io::SafetensorsFile>(path / part.file);
+    for (const Buffer buffer : buffers)
+      for (const Piece& piece : part.pieces) {
+        const Tensor& tensor = tensors[piece.tensor];
+        const io::SafetensorsTensor* stored = found->find(fmt::format("{}/{}", name_of(buffer), tensor.name));
+        require(stored != nullptr && stored->dtype == DType::f32 &&
+                    stored->bytes() == static_cast<std::uint64_t>(piece.count) * sizeof(float),
+                "{} does not hold elements {} to {} of {}/{}, as {} says: it is damaged; {}", found->path(),
+                piece.first, piece.end() - 1, name_of(buffer), tensor.name, manifest_file,
+                bad_checkpoint_advice);
+      }
+    file = std::move(found);
+    return *file;
+  }
+
+  Manifest manifest_;
+  std::uint64_t bytes_ = 0;
+  std::vector<std::vector<Place>> pieces_;                           // of each tensor, in order
+  mutable std::mutex mutex_;                                         // of files_
+  mutable std::vector<std::unique_ptr<io::SafetensorsFile>> files_;  // of each part, once it was asked for
+};
+
+Checkpoint::Checkpoint(fs::path path, Check check) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    source_ = std::make_unique<Folder>(std::move(path), check);
+  else
+    source_ = std::make_unique<File>(std::move(path), check);
+}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+const fs::path& Checkpoint::path() const {
+  return source_->path;
+}
+const Progress& Checkpoint::progress() const {
+  return source_->progress;
+}
+const std::string& Checkpoint::creator() const {
+  return source_->creator;
+}
+const std::vector<Tensor>& Checkpoint::tensors() const {
+  return source_->tensors;
+}
+const Manifest* Checkpoint::manifest() const {
+  return source_->manifest();
+}
+std::uint64_t Checkpoint::bytes() const {
+  return source_->bytes();
+}
+
+void Checkpoint::require_tensors(std::span<const Tensor> tensors) const {
+  std::map<std::string, const Tensor*> here;
+  for (const Tensor& tensor : this->tensors()) here.emplace(tensor.name, &tensor);
+  for (const Tensor& tensor : tensors) {
+    const auto found = here.find(tensor.name);
+    require(found != here.end(),
+            "{}: there is no tensor {}, which the model has: the checkpoint is of another model",
+            path().string(), tensor.name);
+    require(found->second->extents == tensor.extents,
+            "{}: {} has shape ({}), the model's is ({}): the checkpoint is of another model", path().string(),
+            tensor.name, fmt::join(found->second->extents, ", "), fmt::join(tensor.extents, ", "));
+  }
+  require(here.size() == tensors.size(),
+          "{} holds {} tensors, the model has {}: the checkpoint is of another model", path().string(),
+          here.size(), tensors.size());
+}
+
+void Checkpoint::read(Buffer buffer, const std::string& tensor, std::int64_t first, std::int64_t count,
+                      const Use& use) const {
+  const auto& all = tensors();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == tensor; });
+  require(found != all.end(), "{}: there is no tensor {}", path().string(), tensor);
+  require(first >= 0 && count >= 0 && count <= found->elements() && first <= found->elements() - count,
+          "{}: elements [{}, {} + {}) of tensor {} were asked for, which has {}", path().string(), first,
+          first, count, tensor, found->elements());
+  if (count > 0) source_->read(buffer, static_cast<std::size_t>(found - all.begin()), first, count, use);
+}
+
+void Checkpoint::verify(const std::function<void(std::uint64_t)>& seen) const {
+  std::uint64_t bytes = 0;
+  for (const Buffer buffer : buffers)
+    for (const Tensor& tensor : tensors())
+      read(buffer, tensor.name, 0, tensor.elements(), [&](std::int64_t, std::span<const float> values) {
+        bytes += values.size_bytes();
+        if (seen) seen(bytes);
+      });
+}
+
+}  // namespace annulus::checkpoint

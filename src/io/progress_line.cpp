@@ -1,0 +1,52 @@
+#include <annulus/io/progress_line.hpp>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace annulus::io {
+
+namespace {
+
+/// "24 s", "3 min", "2.5 h".
+std::string duration_text(double seconds) {
+  if (seconds < 120) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+}  // namespace
+
+ProgressLine::ProgressLine(std::string what, std::int64_t total_bytes)
+    : what_(std::move(what)),
+      total_(total_bytes),
+      on_terminal_(::isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      last_(start_) {}
+
+ProgressLine::~ProgressLine() {
+  if (shown_) std::fputs("\r\033[K", stderr);
+}
+
+std::string ProgressLine::text(const std::string& what, std::int64_t bytes, std::int64_t total,
+                               double seconds) {
+  const double rate = seconds > 0 ? double(bytes) / seconds : 0;
+  return fmt::format("{}: {:.2f} of {:.2f} GB, {:.2f} GB/s, {} left", what, double(bytes) * 1e-9,
+                     double(total) * 1e-9, rate * 1e-9,
+                     rate > 0 ? duration_text(double(total - bytes) / rate) : std::string("unknown time"));
+}
+
+void ProgressLine::show(std::int64_t bytes) {
+  if (!on_terminal_) return;
+  const Clock::time_point now = Clock::now();
+  if (now - last_ < (shown_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(1000))) return;
+  last_ = now;
+  shown_ = true;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  fmt::print(stderr, "\r\033[K{}", text(what_, bytes, total_, seconds));
+  std::fflush(stderr);
+}
+
+}  // namespace annulus::io

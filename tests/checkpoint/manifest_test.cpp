@@ -1,0 +1,105 @@
+// A manifest that says what cannot be is refused, whatever its checksum says.
+#include <annulus/checkpoint/manifest.hpp>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/io/crc32.hpp>
+
+#include "support/error_text.hpp"
+
+namespace annulus::checkpoint {
+namespace {
+
+using annulus::test::error_text;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Manifest sound() {
+  Manifest manifest;
+  manifest.creator = "annulus";
+  manifest.progress.step = 7;
+  manifest.block = 4;
+  manifest.tensors = {{"a", {2, 3}}, {"b", {5}}};
+  const auto piece = [](std::size_t tensor, std::int64_t first, std::int64_t count) {
+    Piece piece{.tensor = tensor, .first = first, .count = count, .checksums = {}};
+    for (auto& crcs : piece.checksums) crcs.assign(static_cast<std::size_t>((count + 3) / 4), 9u);
+    return piece;
+  };
+  manifest.parts = {{part_file(0, 2), 100, {piece(0, 0, 6), piece(1, 0, 1)}},
+                    {part_file(1, 2), 100, {piece(1, 1, 4)}}};
+  return manifest;
+}
+
+/// What is said of a manifest with other text, under a checksum that fits.
+std::string said_of(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const std::string rest = text.substr(text.find('\n') + 1);
+  text = fmt::format("{{\"crc32\":{:10},\n{}", io::crc32_of(std::span<const char>(rest)), rest);
+  return error_text([&] { Manifest::parse(text, "manifest.json"); });
+}
+std::string said_of(const Manifest& manifest) {
+  return error_text([&] { Manifest::parse(manifest.to_text(), "manifest.json"); });
+}
+
+TEST(Manifest, IsReadAsItWasWritten) {
+  const std::string text = sound().to_text();
+  const Manifest read = Manifest::parse(text, "manifest.json");
+  EXPECT_EQ(read.to_text(), text);
+  EXPECT_EQ(read.progress.step, 7);
+  EXPECT_EQ(read.tensors, sound().tensors);
+  EXPECT_EQ(read.parts[1].pieces[0].first, 1);
+}
+
+TEST(Manifest, ThatIsDamagedOrForeignIsRefused) {
+  const std::string text = sound().to_text();
+  EXPECT_THAT(error_text([&] { Manifest::parse(text.substr(0, text.size() / 2), "manifest.json"); }),
+              AllOf(HasSubstr("manifest.json"), HasSubstr("damaged or truncated"), HasSubstr("--resume")));
+  EXPECT_THAT(error_text([&] { Manifest::parse("", "manifest.json"); }), HasSubstr("damaged"));
+  EXPECT_THAT(said_of(text, "annulus-checkpoint", "other"), HasSubstr("its format is 'other'"));
+  EXPECT_THAT(said_of(text, "\"version\":3", "\"version\":4"),
+              HasSubstr("checkpoint version 4, this program reads versions 1 to 3"));
+  EXPECT_THAT(said_of(text, "\"config\"", "\"confit\""), HasSubstr("'config' is missing"));
+  EXPECT_THAT(said_of(text, "\"step\":7", "\"step\":-7"), HasSubstr("'step' is no whole number"));
+  EXPECT_THAT(said_of(text, "\"step\":7", "\"step\":18446744073709551615"), HasSubstr("'step'"));
+  EXPECT_THAT(said_of(text, "\"block\":4", "\"block\":0"), HasSubstr("'block'"));
+  EXPECT_THAT(said_of(text, "F32", "F16"), HasSubstr("not F32"));
+  EXPECT_THAT(said_of(text, "[2,3]", "[4611686018427387904,3]"), HasSubstr("'shape'"));
+  EXPECT_THAT(said_of(text, "[2,3]", "[2305843009213693,3000000]"), HasSubstr("too large"));
+  EXPECT_THAT(said_of(text, "}", ""), HasSubstr("no JSON"));
+}
+
+TEST(Manifest, ThatLeadsOutOfItsFolderIsRefused) {
+  for (const char* file : {"../part-00000", "/etc/passwd", "part-/../../x", "manifest.json", ""}) {
+    Manifest manifest = sound();
+    manifest.parts[0].file = file;
+    EXPECT_THAT(said_of(manifest), HasSubstr("is not the name of a part in this folder")) << file;
+  }
+  Manifest manifest = sound();
+  manifest.parts[1].file = manifest.parts[0].file;
+  EXPECT_THAT(said_of(manifest), HasSubstr("two parts are named"));
+}
+
+TEST(Manifest, ThatDoesNotHaveEveryElementOnceIsRefused) {
+  Manifest manifest = sound();
+  manifest.parts[1].pieces[0].first = 0;
+  EXPECT_THAT(said_of(manifest), HasSubstr("tensor b is not there just once"));
+  manifest = sound();
+  manifest.parts.pop_back();
+  EXPECT_THAT(said_of(manifest), HasSubstr("the parts have 1 elements of tensor b, which has 5"));
+  manifest = sound();
+  manifest.parts[1].pieces[0].tensor = 2;
+  EXPECT_THAT(said_of(manifest), HasSubstr("a tensor that is not there"));
+  manifest = sound();
+  manifest.parts[0].pieces[0].checksums[1].pop_back();
+  EXPECT_THAT(said_of(manifest), HasSubstr("1 checksums of a piece with 2 blocks"));
+  manifest = sound();
+  manifest.tensors[1].name = "a";
+  EXPECT_THAT(said_of(manifest), HasSubstr("two tensors are named a"));
+}
+
+}  // namespace
+}  // namespace annulus::checkpoint

@@ -1,0 +1,283 @@
+// Checkpoints that every rank writes its part of while training goes on: what is saved is the state of its
+// step, whatever disk and other ranks do meanwhile.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/checkpoint/manifest.hpp>
+#include <annulus/checkpoint/reader.hpp>
+#include <annulus/io/atomic.hpp>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "checkpoint/old_file.hpp"
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+#include "support/full_disk.hpp"
+#include "train/checkpoint_parts.hpp"
+#include "train/compare_runs.hpp"
+#include "train/ranks.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using annulus::test::on_host;
+using annulus::train::test::checkpoint_of;
+using annulus::train::test::copy;
+using annulus::train::test::edit_checkpoint;
+using annulus::train::test::expect_same_bits;
+using annulus::train::test::interrupt;
+using annulus::train::test::log_of;
+using annulus::train::test::messages;
+using annulus::train::test::run;
+using annulus::train::test::State;
+using annulus::train::test::state_of;
+using annulus::train::test::TinyRun;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+void expect_same_state(const State& a, const State& b) {
+  EXPECT_TRUE(a.parameters == b.parameters);
+  EXPECT_TRUE(a.first_moment == b.first_moment);
+  EXPECT_TRUE(a.second_moment == b.second_moment);
+}
+
+class SavingTest : public testing::Test {
+ protected:
+  /// Six optimizer steps, the third of which is saved while the others are made. Units are of several blocks
+  /// of a Partition, so that every rank holds something.
+  Config config(const std::string& name, int zero) const {
+    Config config = tiny_.config(fmt::format("{} {}", name, zero));
+    config.model.layers = 2;
+    config.model.hidden = 96;
+    config.model.ffn = 256;
+    config.parallel.zero = zero;
+    return config;
+  }
+  fs::path part(const Config& config, std::int64_t step, int part, int parts) const {
+    return checkpoint_of(config, step) / checkpoint::part_file(part, parts);
+  }
+  static void flip(const fs::path& file) {
+    std::string bytes = io::read_text(file);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    io::write_text_atomically(file, bytes);
+  }
+
+  const TinyRun tiny_;
+};
+
+TEST_F(SavingTest, GivesEveryRankItsPartOfTheModel) {
+  for (const int zero : {0, 1, 3}) {
+    for (const int shard : {0, 2}) {
+      if (zero == 0 && shard > 0) continue;
+      SCOPED_TRACE(fmt::format("zero {} shard {}", zero, shard));
+      Config config = this->config(fmt::format("run {}", shard), zero);
+      config.parallel.shard = shard;
+      run(4, config);
+      const checkpoint::Checkpoint saved(checkpoint_of(config, 3));
+      const auto& parts = saved.manifest()->parts;
+      ASSERT_EQ(parts.size(), 4u);
+      const std::int64_t quarter = 3 * 4 * model::ParameterMap(config.model).size() / 4;
+      // A shard is padded to blocks of 16384 elements, which the last ranks lack.
+      for (const checkpoint::Part& part : parts)
+        EXPECT_LT(part.bytes, quarter + 3 * 4 * 4 * 16384 + 20000) << part.file;
+    }
+  }
+}
+
+/// How a run saves does not change what it saves: in the background, from a copy or from what AdamW waits
+/// for, and while the run waits.
+TEST_F(SavingTest, OfAStepThatIsPastHoldsTheStateOfThatStep) {
+  struct Case {
+    int ranks, zero;
+    bool offload;
+  };
+  for (const auto& [ranks, zero, offload] : {Case{1, 0, false}, Case{2, 0, false}, Case{3, 3, false},
+                                             Case{2, 0, true}, Case{3, 1, true}, Case{2, 3, true}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, zero {}, offload {}", ranks, zero, offload));
+    Config background = config(fmt::format("{} {}", ranks, offload), zero);
+    background.memory.offload_optimizer = offload;
+    background.train.schedule_steps = 6;
+    Config waiting = copy(background, "waits");
+    waiting.train.steps = 3;
+    Hooks hooks;
+    hooks.offload_on_cpu = true;
+    run(ranks, waiting, {}, hooks);
+    // A disk so slow that the next step meets the writer.
+    std::atomic<int> blocks = 0;
+    hooks.writing = [&](int) {
+      ++blocks;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    };
+    run(ranks, background, {}, hooks);
+    EXPECT_GT(blocks, 10 * ranks);
+    expect_same_state(state_of(background, checkpoint_of(background, 3)),
+                      state_of(waiting, checkpoint_of(waiting, 3)));
+    // And to the end, as if nothing had been saved on the way.
+    Config resumed = copy(background, "resumed");
+    interrupt(background, 3, resumed);
+    Hooks fast;
+    fast.offload_on_cpu = true;
+    EXPECT_EQ(run(ranks, resumed, {}, fast).first_step, 3);
+    expect_same_bits(background, resumed);
+  }
+}
+
+TEST_F(SavingTest, WaitsForASaveThatTheDiskHasNotFinishedAndSaysSo) {
+  Config config = this->config("run", 1);
+  config.train.steps = 4;
+  config.checkpoint.every = 1;
+  Hooks hooks;
+  hooks.writing = [](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  run(2, config, {}, hooks);
+  EXPECT_THAT(
+      log_of(config),
+      HasSubstr("the disk does not keep up: the checkpoint of optimizer step 2 waits for that of step 1"));
+  for (const int step : {1, 2, 3, 4})
+    EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, step)).verify());
+  const Config quick = copy(config, "quick");
+  run(2, quick);
+  for (const int step : {1, 2, 3, 4})
+    expect_same_state(state_of(config, checkpoint_of(config, step)),
+                      state_of(quick, checkpoint_of(quick, step)));
+}
+
+TEST_F(SavingTest, ThatFailsInTheBackgroundOfAnyRankIsNamedAndCostsThatCheckpointAlone) {
+  Config config = this->config("run", 3);
+  config.checkpoint.every = 2;
+  Hooks hooks;
+  hooks.writing = [blocks = std::make_shared<std::atomic<int>>(0)](int rank) {
+    if (rank == 2 && blocks->fetch_add(1) == 5) fail("the disk is full");
+  };
+  const Outcome outcome = run(3, config, {}, hooks);
+  EXPECT_EQ(outcome.last_step, 6);
+  EXPECT_EQ(outcome.failed_saves, 1);
+  EXPECT_FALSE(outcome.last_save_failed);
+  EXPECT_THAT(log_of(config), HasSubstr("the checkpoint of optimizer step 2 was not saved, training goes on: "
+                                        "the disk is full (found on rank 2)"));
+  EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
+              testing::ElementsAre("step-00000004", "step-00000006"));
+}
+
+TEST_F(SavingTest, OnADiskThatFillsInTheBackgroundKeepsTheOlderCheckpoint) {
+  const model::ParameterMap map(config("", 0).model);
+  // Room for one checkpoint and a half.
+  annulus::test::SmallFileSystem disk(12 * map.size() * 3 / 2);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  Config config = this->config("run", 1);
+  config.run.folder = (disk.path() / "run").string();
+  config.checkpoint.every = 2;
+  const Outcome outcome = run(3, config);
+  EXPECT_EQ(outcome.last_step, 6);
+  EXPECT_EQ(outcome.failed_saves, 2);
+  EXPECT_TRUE(outcome.last_save_failed);
+  EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config, 2).string());
+  EXPECT_THAT(log_of(config), AllOf(HasSubstr("the checkpoint of optimizer step 4 was not saved"),
+                                    HasSubstr("No space left")));
+  EXPECT_THAT(checkpoint::test::names_in(disk.path() / "run" / "checkpoints"),
+              testing::ElementsAre("step-00000002"));
+  EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, 2)).verify());
+}
+
+// A run that ends with an error has a sound state on its way to the disk.
+TEST_F(SavingTest, UnderWayWhenTheRunFailsIsFinished) {
+  Config config = this->config("run", 3);
+  const auto texts = messages(3, [&](int) {
+    Hooks hooks;
+    hooks.writing = [](int) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+    hooks.updated = [](std::int64_t step, const Buffers&) {
+      if (step == 4) fail("step 4 went wrong");
+    };
+    return std::pair(config, hooks);
+  });
+  EXPECT_THAT(texts, Each(HasSubstr("step 4 went wrong")));
+  EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, 3)).verify());
+  EXPECT_EQ(run(3, config).first_step, 3);
+}
+
+TEST_F(SavingTest, ADamagedPartIsFoundUnderAnotherShardingAndTheOlderOneTaken) {
+  Config whole = config("whole", 3);
+  run(3, whole);
+  for (const auto& [ranks, zero] : {std::pair(3, 3), std::pair(2, 1), std::pair(1, 0), std::pair(4, 0)}) {
+    for (const bool missing : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} ranks, zero {}, missing {}", ranks, zero, missing));
+      Config resumed = copy(whole, fmt::format("{} {} {}", ranks, zero, missing));
+      resumed.parallel.zero = zero;
+      interrupt(whole, 3, resumed);
+      fs::copy(checkpoint_of(whole, 6), checkpoint_of(resumed, 6), fs::copy_options::recursive);
+      const fs::path damaged = part(resumed, 6, 1, 3);
+      missing ? void(fs::remove(damaged)) : flip(damaged);
+      EXPECT_EQ(run(ranks, resumed).first_step, 3);
+      EXPECT_THAT(log_of(resumed),
+                  AllOf(HasSubstr("passing over a damaged checkpoint: "), HasSubstr(damaged.string()),
+                        HasSubstr("resumed after optimizer step 3")));
+      EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(resumed, 6)).verify());  // saved anew
+      if (ranks == 3) expect_same_bits(whole, resumed);
+    }
+  }
+  flip(part(whole, 6, 1, 3));
+  flip(part(whole, 3, 2, 3));
+  EXPECT_THAT(messages(2, [&](int) { return std::pair(whole, Hooks()); }),
+              Each(HasSubstr("none of the 2 checkpoints")));
+}
+
+/// What a program of before has written, on any number of ranks and under any sharding.
+TEST_F(SavingTest, FilesOfOlderVersionsGoOnBitForBit) {
+  Config whole = config("whole", 0);
+  run(2, whole);
+  const State state = state_of(whole, checkpoint_of(whole, 3));
+  struct {
+    std::vector<checkpoint::Tensor> tensors;
+    std::array<std::vector<float>, 3> values;
+  } const old{tensors_of(model::ParameterMap(whole.model)),
+              {state.parameters, state.first_moment, state.second_moment}};
+  for (const int zero : {0, 1, 3}) {
+    SCOPED_TRACE(zero);
+    Config resumed = copy(whole, fmt::format("from an old file {}", zero));
+    resumed.parallel.zero = zero;
+    interrupt(whole, 3, resumed);
+    fs::remove_all(checkpoint_of(resumed, 3));
+    checkpoint::test::write_old_file(checkpoint_of(resumed, 3).concat(".h5"), old, state.progress);
+    EXPECT_EQ(run(2, resumed).first_step, 3);
+    expect_same_bits(whole, resumed);
+  }
+}
+
+TEST_F(SavingTest, KeepsTheStepsThatStayForEver) {
+  Config config = tiny_.config("run");
+  config.checkpoint.every = 1;
+  config.checkpoint.keep = 1;
+  config.checkpoint.keep_every = 2;
+  run(2, config);
+  EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
+              testing::ElementsAre("step-00000002", "step-00000004", "step-00000006"));
+}
+
+TEST_F(SavingTest, ASnapshotThatDoesNotFitIsRefusedAtTheStart) {
+  Config config = this->config("run", 0);
+  const model::ParameterMap map(config.model);
+  Hooks hooks;
+  // On the CPU the state lies there, too: 16 bytes a parameter.
+  const std::int64_t copy_bytes = 12 * ((map.size() + 1) / 2);
+  hooks.host_memory = on_host ? 2 * (16 * map.size() + copy_bytes) - 1 : 2 * copy_bytes - 1;
+  if (!on_host) hooks.device_memory = std::int64_t{1} << 40;
+  EXPECT_THAT(error_text([&] { run(2, config, {}, hooks); }),
+              AllOf(HasSubstr("checkpoints are written from a copy of each rank's share"),
+                    HasSubstr("checkpoint.every = 0")));
+  config.checkpoint.every = 0;
+  // What activations take is not in the figure above.
+  hooks.host_memory = *hooks.host_memory + (std::int64_t{1} << 30);
+  EXPECT_EQ(error_text([&] { run(2, config, {}, hooks); }), "no error");
+}
+
+}  // namespace
+}  // namespace annulus::train
