@@ -97,7 +97,7 @@ class Test:
         deadline = time.monotonic() + 60
         started = (self.folder / "run/metrics.jsonl")
         before = started.stat().st_mtime if started.exists() else 0
-        # Half of the rounds end while the run starts and reads its checkpoint.
+        # The others end while the run starts and reads its checkpoint.
         if self.random.random() < 0.7:
             while time.monotonic() < deadline and not (started.exists() and started.stat().st_mtime > before):
                 assert launcher.poll() is None, f"the run has ended by itself: see {self.folder}/log"
@@ -111,10 +111,15 @@ class Test:
                 os.kill(victim, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        launcher.wait(60)
+        deadline = time.monotonic() + 60
         while self.ranks(launcher):
             assert time.monotonic() < deadline, "ranks go on after one of them was killed"
             time.sleep(0.01)
+        try:
+            launcher.wait(5)
+        except subprocess.TimeoutExpired:  # Open MPI misses the end of a rank that was killed while it started
+            launcher.kill()
+            launcher.wait()
         steps = []
         for path in self.checkpoints("run"):
             if (path / "manifest.json").exists():
