@@ -1,23 +1,15 @@
 #include <annulus/model/activation_memory.hpp>
 
+#include "model/activation_layout.hpp"
+
 namespace annulus::model {
 
-std::int64_t kept_activation_bytes(const LlamaConfig& c, std::int64_t rows, DType type, Recompute recompute) {
-  const auto fp32 = std::int64_t{4}, element = static_cast<std::int64_t>(size_of(type));
-  const std::int64_t input = element * c.hidden, middle = input;  // middle: of the feed-forward layer
-  const std::int64_t qkv = element * c.head_dim * (c.heads + 2 * c.kv_heads);
-  const std::int64_t attention = fp32 * c.heads * (c.head_dim + 1);  // output and LSE
-  const std::int64_t gate_up = 2 * element * c.ffn;
-  const std::int64_t norms = 2 * fp32;
-  const std::int64_t others = qkv + middle + gate_up + norms;
-  switch (recompute) {
-    case Recompute::full:  // one set of arrays serves all layers in turn
-      return rows * (c.layers * input + attention + others);
-    case Recompute::selective:
-      return rows * (c.layers * (input + attention) + others);
-    default:
-      return rows * c.layers * (input + attention + others);
-  }
+ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& rows, DType type,
+                                   const ActivationOptions& options) {
+  const Shapes shapes(config, {rows.sequences, rows.tokens}, rows.early, options.chunk_rows,
+                      static_cast<int>(size_of(type)));
+  const ActivationLayout layout = activation_layout(shapes, options);
+  return {.kept = layout.own, .working = layout.device() - layout.own, .host = layout.host};
 }
 
 }  // namespace annulus::model

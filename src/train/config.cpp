@@ -340,7 +340,7 @@ void Config::check() const {
   require(train.dtype == "f32" || train.dtype == "bf16",
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
   train.passes();
-  static_cast<void>(memory.recompute_policy());
+  activations();
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
   require(train.warmup_steps <= schedule_steps(),
@@ -383,6 +383,32 @@ optim::AdamWOptions Config::adamw() const {
 
 optim::LearningRateSchedule Config::learning_rate() const {
   return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
+}
+
+model::ActivationOptions Config::activations() const {
+  model::ActivationOptions options{
+      .recompute = {}, .offload = memory.offload_activations, .chunk_rows = memory.chunk_rows};
+  for (const std::string& name : memory.recompute)
+    options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
+  require(options.recompute.size() == 1 || options.recompute.size() == static_cast<std::size_t>(model.layers),
+          "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
+          "for all layers, or one for each",
+          options.recompute.size(), model.layers);
+  require(memory.store_fraction >= 0 && memory.store_fraction <= 1,
+          "memory.store_fraction = {} is no share of the positions: give 0 to 1", memory.store_fraction);
+  require(memory.offload_activations >= 0 && memory.offload_activations <= 1,
+          "memory.offload_activations = {} is no share of the layers: give 0 to 1",
+          memory.offload_activations);
+  if (std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end()) {
+    options.early_positions = data.sequence_length -
+                              std::llround(memory.store_fraction * static_cast<double>(data.sequence_length));
+  } else {
+    require(memory.store_fraction == Memory().store_fraction,
+            "memory.store_fraction = {} is for memory.recompute = 'sequence-selective', which no layer has: "
+            "leave it out, or take that policy",
+            memory.store_fraction);
+  }
+  return options;
 }
 
 std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation) {

@@ -100,8 +100,19 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(parallel.mixed_hardware), never},
 
       {"memory.recompute",
-       "of layers, in the backward pass instead of keeping it: none, selective (all but attention) or full",
+       "what layers compute again in the backward pass instead of keeping it: none, selective (all but "
+       "attention), sequence-selective (that, and attention of the earlier positions) or full; or a list, a "
+       "policy for each layer",
        ANNULUS_MEMBER(memory.recompute), never},
+      {"memory.store_fraction",
+       "share of the positions, the later ones, of which sequence-selective keeps attention's output",
+       ANNULUS_MEMBER(memory.store_fraction), never, 0},
+      {"memory.offload_activations",
+       "share of the layers whose kept activations wait in pinned memory of the host for the backward pass",
+       ANNULUS_MEMBER(memory.offload_activations), never, 0},
+      {"memory.chunk_rows",
+       "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
+       ANNULUS_MEMBER(memory.chunk_rows), never, 0},
       {"memory.offload_optimizer",
        "true keeps master weights and AdamW's moments in pinned memory of the host, which updates them there",
        ANNULUS_MEMBER(memory.offload_optimizer), never},

@@ -44,7 +44,7 @@ class LearnerOn final : public Learner {
         passes_(config.train.passes()),
         attention_(exec_, context, config, inputs),
         llama_(exec_, config.model, attention_.plans().rows(),
-               {.sequences = config.train.sequences_per_pass, .recompute = config.memory.recompute_policy()}),
+               {.sequences = config.train.sequences_per_pass, .activations = config.activations()}),
         state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config)),
         clipper_(config.train.clip_norm) {}
 
@@ -112,8 +112,9 @@ class LearnerOn final : public Learner {
 
   // Of this rank's sequences.
   struct Sums {
-    double loss = 0;   // nats
-    double pairs = 0;  // (query, key) of one head, the whole group's
+    double loss = 0;            // nats
+    double pairs = 0;           // (query, key) of one head, the whole group's
+    double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
   };
 
   // Parameter by parameter.
@@ -159,7 +160,11 @@ class LearnerOn final : public Learner {
       auto& attention = attention_.for_pass(exec_, at_once);
       llama_.train(exec_, rows, grad_scale,
                    {.attention = attention, .parameters = state_->access(), .recorder = recorder});
-      sums.pairs += double(attention_.plans().pairs());
+      const SequencePlans& plans = attention_.plans();
+      sums.pairs += double(plans.pairs());
+      const model::AttentionCalls calls = llama_.take_attention_calls();
+      sums.attended_pairs += double(calls.all) * double(plans.pairs());
+      if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
     }
     sums.loss = llama_.take_loss(exec_).sum;
     return sums;
@@ -167,11 +172,13 @@ class LearnerOn final : public Learner {
 
   // Loss and operations of the whole optimizer step.
   void share(const Sums& mine, StepResult& result) const {
-    std::array<double, 2> sums{mine.loss, mine.pairs / context_.size()};
+    std::array<double, 3> sums{mine.loss, mine.pairs / context_.size(),
+                               mine.attended_pairs / context_.size()};
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
         model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, step_tokens());
+    result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * config_.model.layers) : 0.0;
   }
 
   std::int64_t step_tokens() const {

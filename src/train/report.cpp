@@ -122,6 +122,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"exposed_communication_seconds", result.exposed_communication_seconds},
                            {"exposed_sharding_seconds", result.exposed_sharding_seconds},
                            {"planning_seconds", result.planning_seconds},
+                           {"forward_attention", result.forward_attention},
                            {"epoch", epoch},
                            {"peak_memory_bytes", to_json(result.memory)}};
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;

@@ -26,11 +26,13 @@ struct StepResult {
       0;  ///< of these, waiting for transfers of attention; the rank that waited longest
   double exposed_sharding_seconds = 0;  ///< of these, waiting for shards (parallel.zero); likewise
   double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
-  double flops = 0;                     ///< operations of the model, all ranks together (model/flops.hpp)
-  PeakMemory memory;                    ///< of the rank that needs most, category by category
-  int stop_signal = 0;                  ///< one that any rank has received, 0 if none has
-  int saving = 0;                       ///< 1 where any rank still writes a checkpoint
-  int damaged_data = 0;                 ///< 1 where any rank has found a damaged shard (DataVerification)
+  /// Times that attention's forward pass was computed in a layer, by (query, key) pairs, on average.
+  double forward_attention = 0;
+  double flops = 0;      ///< operations of the model, all ranks together (model/flops.hpp)
+  PeakMemory memory;     ///< of the rank that needs most, category by category
+  int stop_signal = 0;   ///< one that any rank has received, 0 if none has
+  int saving = 0;        ///< 1 where any rank still writes a checkpoint
+  int damaged_data = 0;  ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// Of one of `ranks` ranks.

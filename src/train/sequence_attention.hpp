@@ -44,7 +44,7 @@ class SequenceAttention {
       : kernel_(kernel_of<Exec, T>(config)),
         runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_)),
         warning_(attention::slow_kernel_warning<Exec, T>(config.model.head_dim, kernel_)),
-        plans_(context.topology(), context.rank(), config, inputs),
+        plans_(plans_of(context, config, inputs)),
         attention_(make(exec, context, config)) {}
 
   /// For the sequences of a pass.
@@ -78,6 +78,12 @@ class SequenceAttention {
   double planning_seconds() const { return planning_seconds_; }
 
  private:
+  static SequencePlans plans_of(const comm::Communicator& context, const Config& config,
+                                const AttentionInputs& inputs) {
+    SequencePlans plans(context.topology(), context.rank(), config, inputs);
+    plans.recompute_before(config.activations().early_positions);
+    return plans;
+  }
   Attention make(const Exec& exec, comm::Communicator& context, const Config& config) const {
     distributed::Settings settings;
     settings.kernel = kernel_;

@@ -261,6 +261,12 @@ class Run {
                  world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
                  config_.attention.mask);
     if (const std::string state = learner_->state_description(); !state.empty()) spdlog::info("{}", state);
+    if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
+      spdlog::warn(
+          "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "
+          "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
+          "shares it evenly (docs/memory.md)",
+          plans.layout().to_string(), imbalance);
     if (plans.chosen())
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
                    plans.layout().to_string());

@@ -30,53 +30,101 @@ LlamaConfig config_of(int layers) {
   return config;
 }
 
+/// What Llama allocates as activations, without the table of rotary positions.
 template <class T>
-std::int64_t allocated(int layers, Recompute recompute) {
+std::int64_t allocated(int layers, const ActivationOptions& options) {
   const auto in_use = [] {
     return memory_use(Owned<Array1<float, TestExec>>::kind)
         .current[static_cast<std::size_t>(MemoryCategory::activations)];
   };
+  const LlamaConfig config = config_of(layers);
   const std::int64_t before = in_use();
-  const Llama<TestExec, T> llama(test::rank_instance(), config_of(layers), Layout().shard(tokens, 1, 0),
-                                 {.sequences = sequences, .recompute = recompute});
-  return in_use() - before;
+  const Llama<TestExec, T> llama(test::rank_instance(), config, Layout().shard(tokens, 1, 0),
+                                 {.sequences = sequences, .activations = options});
+  return in_use() - before - 2 * tokens * config.head_dim / 2 * std::int64_t{sizeof(float)};
+}
+
+template <class T>
+ActivationMemory memory_of(int layers, const ActivationOptions& options) {
+  return activation_memory(config_of(layers),
+                           {.sequences = sequences, .tokens = tokens, .early = options.early_positions},
+                           dtype_of<T>, options);
 }
 
 template <class T>
 void expect_the_formula() {
-  std::int64_t scratch = 0;  // comes on top, the same under every policy
-  for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective}) {
-    SCOPED_TRACE(name_of(recompute));
-    const auto kept = [&](int layers) {
-      return kept_activation_bytes(config_of(layers), sequences * tokens, dtype_of<T>, recompute);
-    };
-    EXPECT_EQ(allocated<T>(5, recompute) - allocated<T>(2, recompute), kept(5) - kept(2));
-    const std::int64_t more = allocated<T>(2, recompute) - kept(2);
-    EXPECT_GT(more, 0);
-    if (recompute == Recompute::none) scratch = more;
-    EXPECT_EQ(more, scratch);
-  }
+  for (const Recompute recompute :
+       {Recompute::none, Recompute::full, Recompute::selective, Recompute::sequence_selective})
+    for (const double offload : {0.0, 0.5, 1.0})
+      for (const std::int64_t chunk : {0, 10}) {
+        SCOPED_TRACE(testing::Message()
+                     << name_of(recompute) << ", offload " << offload << ", chunks of " << chunk);
+        ActivationOptions options{.recompute = {recompute}, .offload = offload, .chunk_rows = chunk};
+        if (recompute == Recompute::sequence_selective) options.early_positions = 20;
+        const ActivationMemory memory = memory_of<T>(5, options);
+        const std::int64_t host = test::on_host ? memory.host : 0;  // which is the same memory there
+        EXPECT_EQ(allocated<T>(5, options), memory.device() + host);
+      }
 }
 
-TEST(ActivationMemory, GrowsWithTheLayersAsTheFormulaSays) {
+TEST(ActivationMemory, IsWhatAModelAllocates) {
   expect_the_formula<float>();
   expect_the_formula<bfloat16>();
 }
 
-// The examples of docs/memory.md.
-TEST(ActivationMemory, OfSevenBillionParameters) {
-  LlamaConfig config;
-  config.layers = 32;
-  config.hidden = 4096;
-  config.heads = config.kv_heads = 32;
-  config.head_dim = 128;
-  config.ffn = 11008;
-  const auto kept = [&](Recompute recompute) {
-    return double(kept_activation_bytes(config, 1, DType::bf16, recompute)) / 1024;  // KiB
-  };
-  EXPECT_NEAR(kept(Recompute::none) / config.layers, 99, 0.5);
-  EXPECT_NEAR(kept(Recompute::selective), 847, 0.5);
-  EXPECT_NEAR(kept(Recompute::full), 347, 0.5);
+TEST(ActivationMemory, ShrinksAsThePoliciesSay) {
+  const auto of = [](const ActivationOptions& options) { return memory_of<bfloat16>(24, options); };
+  const ActivationMemory none = of({}), selective = of({.recompute = {Recompute::selective}}),
+                         half = of(
+                             {.recompute = {Recompute::sequence_selective}, .early_positions = tokens / 2}),
+                         full = of({.recompute = {Recompute::full}});
+  EXPECT_GT(none.kept, selective.kept);
+  EXPECT_GT(selective.kept, half.kept);
+  EXPECT_GT(half.kept, full.kept);
+  const ActivationMemory offloaded = of({.recompute = {Recompute::selective}, .offload = 1});
+  EXPECT_EQ(offloaded.kept, 0);
+  EXPECT_EQ(offloaded.host, selective.kept / 24 * 22);  // two stay in their slots
+  EXPECT_EQ(offloaded.working, selective.working + selective.kept / 24 * 2);
+  EXPECT_LT(of({.recompute = {Recompute::full}, .chunk_rows = 8}).working, full.working);
+}
+
+/// The examples of docs/memory.md: 7 billion parameters.
+class SevenBillion : public testing::Test {
+ protected:
+  static constexpr std::int64_t rows = 32768;
+  SevenBillion() {
+    config_.vocabulary = 32000;
+    config_.layers = 32;
+    config_.hidden = 4096;
+    config_.heads = config_.kv_heads = 32;
+    config_.head_dim = 128;
+    config_.ffn = 11008;
+  }
+  ActivationMemory memory(const ActivationOptions& options) const {
+    return activation_memory(config_, {.tokens = rows, .early = options.early_positions}, DType::bf16,
+                             options);
+  }
+  static double kib_a_row(std::int64_t bytes) { return double(bytes) / double(rows) / 1024; }
+  LlamaConfig config_;
+};
+
+TEST_F(SevenBillion, KeepsWhatTheTableSays) {
+  EXPECT_NEAR(kib_a_row(memory({}).kept) / 32, 91.1, 0.1);
+  EXPECT_NEAR(kib_a_row(memory({.recompute = {Recompute::selective}}).kept), 516, 1);
+  EXPECT_NEAR(kib_a_row(memory({.recompute = {Recompute::full}}).kept), 256, 0.1);
+  EXPECT_NEAR(
+      kib_a_row(memory({.recompute = {Recompute::sequence_selective}, .early_positions = rows / 2}).kept),
+      386, 1);
+}
+
+// The peak of one layer, term by term as docs/memory.md derives it.
+TEST_F(SevenBillion, PeaksInAttentionsBackwardWhenTheRestRunsInChunks) {
+  // Q, K, V, dO and the residual's gradient in bf16; dQ, dK and dV in fp32; LSE, D and inverse RMS.
+  const double attention = (5 * 2 * 4096 + 3 * 4 * 4096 + 2 * 4 * 32 + 4) / 1024.0;
+  const double working = kib_a_row(memory({.recompute = {Recompute::selective}, .chunk_rows = 1024}).working);
+  EXPECT_NEAR(working, attention, 0.02 * attention);
+  // Gate, up and their product, with the gradient and the norm beside them.
+  EXPECT_GT(kib_a_row(memory({.recompute = {Recompute::selective}}).working), 1.15 * attention);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/comm/loopback.hpp>
 #include <annulus/core/cast.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/plan/schedules.hpp>
@@ -20,12 +21,13 @@ struct LlamaProblem {
   Mask mask;
   std::vector<std::int32_t> tokens, targets;  // of the whole sequence
   Array1<float, HostExec> parameters;
-  model::Recompute recompute = model::Recompute::none;
+  model::ActivationOptions activations;
 
-  LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1)
+  LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
+               int layers = 2)
       : mask(Mask::parse(mask_text, length)) {
     config.vocabulary = 37;
-    config.layers = 2;
+    config.layers = layers;
     config.hidden = 24;
     config.heads = 2;
     config.kv_heads = kv_heads;
@@ -61,6 +63,7 @@ struct LlamaProblem {
     double loss = 0;               // sum over all ranks
     std::int64_t valid = 0;        // of all ranks
     std::vector<float> gradients;  // sum over all ranks
+    model::AttentionCalls calls;   // of training
   };
 
   /// Of which sequences a pass is: number n has all ids of this problem's, raised by n.
@@ -83,9 +86,14 @@ struct LlamaProblem {
     problem.head_dim = config.head_dim;
     problem.batch = sequences.count;
     problem.activation = dtype_of<T>;
-    distributed::Attention<Exec, T> attention(exec, communicator,
-                                              plan::make_plan(schedule, problem, plan::Pass::forward),
-                                              plan::make_plan(schedule, problem, plan::Pass::backward));
+    distributed::Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
+                             plan::make_plan(schedule, problem, plan::Pass::backward)};
+    if (activations.early_positions > 0) {
+      plan::Problem early = problem;
+      early.positions = activations.early_positions;
+      plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
+    }
+    distributed::Attention<Exec, T> attention(exec, communicator, std::vector{plans});
     const PositionMap rows = problem.shard(communicator.rank());
     std::vector<std::int32_t> my_tokens, my_targets;
     for (int n = sequences.first; n < sequences.first + sequences.count; ++n) {
@@ -100,7 +108,8 @@ struct LlamaProblem {
     const Array1<float, Exec> master("master", parameters.extent(0));
     Kokkos::deep_copy(exec, master, parameters);
     const Array1<T, Exec> weights = in_type<T>(exec, master);
-    model::Llama<Exec, T> llama(exec, config, rows, {.sequences = sequences.count, .recompute = recompute});
+    model::Llama<Exec, T> llama(exec, config, rows,
+                                {.sequences = sequences.count, .activations = activations});
     const Array1<float, Exec> gradients("gradients", parameters.extent(0));
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
@@ -108,8 +117,10 @@ struct LlamaProblem {
     for (int i = 0; i < 2; ++i)
       llama.train(exec, mine, grad_scale / 2, {.attention = attention, .parameters = flat});
     const auto loss = llama.take_loss(exec);
+    const model::AttentionCalls calls = llama.take_attention_calls();
     communicator.all_reduce(exec, gradients);
     Result result;
+    result.calls = calls;
     result.loss = communicator.all_reduce_value(loss.sum / 2, comm::ReduceOp::sum);
     result.valid = communicator.all_reduce_value(loss.valid / 2, comm::ReduceOp::sum);
     result.gradients.resize(gradients.extent(0));
@@ -125,6 +136,18 @@ struct LlamaProblem {
     return result;
   }
 };
+
+/// What rank 0 of so many ranks finds, which are threads.
+template <class T = float>
+LlamaProblem::Result on_ranks(const LlamaProblem& problem, int ranks, const std::string& layout,
+                              const std::string& schedule, const LlamaProblem::Sequences& sequences = {}) {
+  LlamaProblem::Result result;
+  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
+    auto mine = problem.run<T>(communicator, layout, schedule, 1.0f, sequences);
+    if (communicator.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
 
 /// |a − b| / |b| in the 2-norm.
 inline double relative_error(const std::vector<float>& a, const std::vector<float>& b) {

@@ -1,10 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <tuple>
 
-#include <annulus/comm/loopback.hpp>
 #include <annulus/comm/null.hpp>
 
 #include "llama_problem.hpp"
@@ -14,19 +12,7 @@ namespace annulus {
 namespace {
 
 using test::LlamaProblem;
-
-template <class T = float>
-LlamaProblem::Result on_ranks(const LlamaProblem& problem, int ranks, const std::string& layout,
-                              const std::string& schedule, const LlamaProblem::Sequences& sequences = {}) {
-  LlamaProblem::Result result;
-  std::mutex mutex;
-  comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-    auto mine = problem.run<T>(communicator, layout, schedule, 1.0f, sequences);
-    const std::scoped_lock lock(mutex);
-    if (communicator.rank() == 0) result = std::move(mine);
-  });
-  return result;
-}
+using test::on_ranks;
 
 struct Case {
   std::string mask;
@@ -178,31 +164,6 @@ TEST(LlamaBfloat16, SequencesOfAPassGiveTheSumsOfEach) {
   const double limit = test::on_host ? 2e-6 : bfloat16_error;
   for (const int ranks : {1, 2})
     expect_sums_over_sequences<bfloat16>(ranks, LlamaProblem(29, "causal", false, 2), "ring", limit);
-}
-
-template <class T>
-void expect_same_bits_with_recompute(LlamaProblem problem, int ranks, const char* layout,
-                                     const char* schedule) {
-  const auto kept = on_ranks<T>(problem, ranks, layout, schedule, {0, 2});
-  for (const model::Recompute recompute : {model::Recompute::full, model::Recompute::selective}) {
-    problem.recompute = recompute;
-    const auto result = on_ranks<T>(problem, ranks, layout, schedule, {0, 2});
-    EXPECT_EQ(result.loss, kept.loss) << name_of(recompute) << " " << schedule << " on " << ranks;
-    EXPECT_EQ(result.gradients, kept.gradients) << name_of(recompute) << " " << schedule << " on " << ranks;
-  }
-}
-
-TEST(Llama, RecomputeGivesTheSameBits) {
-  for (const auto& [ranks, layout, schedule, mask] : {std::tuple{1, "contiguous", "ring", "causal"},
-                                                      {2, "zigzag", "burst", "documents:0,7,8,20"},
-                                                      {2, "striped", "ulysses", "window:6,0"},
-                                                      {3, "contiguous", "all-gather", "causal"}})
-    expect_same_bits_with_recompute<float>(LlamaProblem(29, mask, false, 2), ranks, layout, schedule);
-}
-
-TEST(LlamaBfloat16, RecomputeGivesTheSameBits) {
-  for (const int ranks : {1, 3})
-    expect_same_bits_with_recompute<bfloat16>(LlamaProblem(29, "causal", true), ranks, "zigzag", "ring");
 }
 
 TEST(Llama, WorksWithMoreRanksThanTokens) {

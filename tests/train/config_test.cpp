@@ -56,7 +56,10 @@ Config unusual() {
   config.train.warmup_steps = 7;
   config.parallel.zero = 3;
   config.parallel.sums = "native";
-  config.memory.recompute = "selective";
+  config.memory.recompute = {"sequence-selective"};
+  config.memory.store_fraction = 0.375;
+  config.memory.offload_activations = 0.25;
+  config.memory.chunk_rows = 4096;
   return config;
 }
 
@@ -169,8 +172,17 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
               AllOf(HasSubstr("train.dtype = 'f16'"), HasSubstr("f32 or bf16")));
   EXPECT_THAT(parse_error("[run]\ndevice = 'tpu'\n"),
               AllOf(HasSubstr("run.device = 'tpu'"), HasSubstr("auto, cpu and gpu")));
-  EXPECT_THAT(parse_error("[memory]\nrecompute = 'some'\n"),
-              AllOf(HasSubstr("memory.recompute 'some'"), HasSubstr("none, full and selective")));
+  EXPECT_THAT(
+      parse_error("[memory]\nrecompute = 'some'\n"),
+      AllOf(HasSubstr("memory.recompute 'some'"), HasSubstr("none, full, selective and sequence-selective")));
+  EXPECT_THAT(parse_error("[memory]\nrecompute = ['none', 'full']\n[model]\nlayers = 3\n"),
+              AllOf(HasSubstr("memory.recompute lists 2 policies"), HasSubstr("3 layers")));
+  EXPECT_THAT(parse_error("[memory]\nstore_fraction = 0.25\n"),
+              AllOf(HasSubstr("memory.store_fraction = 0.25"), HasSubstr("sequence-selective")));
+  EXPECT_THAT(parse_error("[memory]\nrecompute = 'sequence-selective'\nstore_fraction = 1.5\n"),
+              HasSubstr("memory.store_fraction = 1.5"));
+  EXPECT_THAT(parse_error("[memory]\noffload_activations = 2\n"),
+              HasSubstr("memory.offload_activations = 2"));
   EXPECT_THAT(parse_error("[train]\nbeta2 = 1.0\n"), HasSubstr("train.beta2 = 1"));
   EXPECT_THAT(parse_error("[train]\nepsilon = 0\n"), HasSubstr("train.epsilon = 0"));
   EXPECT_THAT(parse_error("[train]\nclip_norm = 0\n"), HasSubstr("train.clip_norm = 0"));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <annulus/model/activation_memory.hpp>
 #include <filesystem>
 #include <string>
 
@@ -36,17 +37,17 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
   // 16 bytes a parameter; 25 rows of each sequence on each rank, at least.
   const model::ParameterMap map(config.model);
   const std::int64_t state = 16 * map.size(),
-                     activations = 2 * 25 * 4 * (2 * 32 + 4 * 16 + 2 * 17 + 2 * 40 + 2);
+                     activations = model::activation_memory(config.model, {.sequences = 2, .tokens = 25},
+                                                            DType::f32, {})
+                                       .device();
   ASSERT_GT(state, activations);
-  EXPECT_THAT(
-      message(config, state + activations - 1),
-      AllOf(HasSubstr("the model does not fit: its state and what its layers keep for the backward pass "
-                      "take " +
-                      std::to_string(state + activations) + " bytes of"),
-            HasSubstr("parameters " + std::to_string(4 * map.size()) + " bytes, gradients "),
-            HasSubstr("optimizer " + std::to_string(8 * map.size()) + " bytes"),
-            HasSubstr("activations " + std::to_string(activations) + " bytes"),
-            HasSubstr("parallel.zero = 1, 2 or 3"), HasSubstr(" are free on the machine ")));
+  EXPECT_THAT(message(config, state + activations - 1),
+              AllOf(HasSubstr("the model does not fit: its state and its activations take " +
+                              std::to_string(state + activations) + " bytes of"),
+                    HasSubstr("parameters " + std::to_string(4 * map.size()) + " bytes, gradients "),
+                    HasSubstr("optimizer " + std::to_string(8 * map.size()) + " bytes"),
+                    HasSubstr("activations " + std::to_string(activations) + " bytes"),
+                    HasSubstr("parallel.zero = 1, 2 or 3"), HasSubstr(" are free on the machine ")));
   EXPECT_FALSE(std::filesystem::exists(config.run.folder));  // nothing was begun
   EXPECT_EQ(message(config, state + activations), "no error");
 }

@@ -176,9 +176,11 @@ TEST_F(Passes, ActivationsOfALayerAreThoseOfTheTableForEachRow) {
     deep.model.layers = shallow.model.layers + 3;
     const model::LlamaConfig& m = deep.model;
     const std::int64_t row = 4 * m.hidden + 2 * m.head_dim * (m.heads + 2 * m.kv_heads) +
-                             4 * m.heads * (m.head_dim + 1) + 4 * m.ffn + 8;  // docs/memory.md
+                             2 * m.heads * (m.head_dim + 2) + 4 * m.ffn + 8;  // docs/memory.md
     const std::int64_t rows = sequences * deep.data.sequence_length;
-    EXPECT_EQ(activations_of(deep) - activations_of(shallow), 3 * rows * row);
+    const std::int64_t more = activations_of(deep) - activations_of(shallow);
+    EXPECT_GE(more, 3 * rows * row);
+    EXPECT_LT(more, 3 * (rows * row + 10 * 256));  // ten arrays, each padded
   }
 }
 

@@ -21,6 +21,12 @@ struct Loss {
   std::int64_t valid = 0;  ///< targets that are not ignored
 };
 
+/// Forward passes of attention over a layer, counted.
+struct AttentionCalls {
+  std::int64_t all = 0;    ///< of all queries, the first time or again
+  std::int64_t early = 0;  ///< again, of those before ActivationOptions::early_positions
+};
+
 /// This rank's rows of the sequences of a pass, one sequence after the other, on the host: (sequences · rows)
 /// each. Target −1 is ignored.
 struct TokenRows {
@@ -33,8 +39,8 @@ struct TokenRows {
 /// the rows of a pass, but no parameters: it asks for those unit by unit (ParameterAccess).
 ///
 /// T, float or bfloat16, is the type of weights, activations, the residual stream and the gradients of
-/// activations. Sums inside kernels, attention's output and the gradients of weights are fp32. Exec is
-/// HostExec or the device's space.
+/// activations; attention's output is kept in it. Sums inside kernels and over the steps of attention, and
+/// the gradients of weights, are fp32. Exec is HostExec or the device's space.
 template <class Exec, class T>
 class Llama {
  public:
@@ -42,7 +48,8 @@ class Llama {
 
   struct Options {
     int sequences = 1;  ///< of a pass: the batch of its attention
-    Recompute recompute = Recompute::none;
+    /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
+    ActivationOptions activations = {};
   };
   /// `positions` are this rank's rows of every sequence to come.
   Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options);
@@ -78,6 +85,8 @@ class Llama {
 
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);
+  /// Since the last call.
+  AttentionCalls take_attention_calls();
 
  private:
   class Impl;

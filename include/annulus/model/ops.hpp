@@ -61,13 +61,6 @@ template <class Exec>
 void rope_table(const Exec& exec, const PositionMap& positions, const RopeFrequencies& frequencies,
                 const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine);
 
-/// The same of theta^(−2i/head_dim).
-template <class Exec>
-void rope_table(const Exec& exec, const PositionMap& positions, float theta,
-                const Array2<float, Exec>& cosine, const Array2<float, Exec>& sine) {
-  rope_table(exec, positions, rope_frequencies(theta, 2 * cosine.extent_int(1), {}), cosine, sine);
-}
-
 /// What rope_table has made.
 template <class Exec>
 struct RopeTable {
@@ -83,21 +76,26 @@ struct HeadArrays {
 
 /// Splits qkv (batch·tokens, (heads + 2·kv_heads)·head_dim), one sequence after the other, into `heads` and
 /// rotates q and k: element i pairs with i + head_dim/2. All sequences have the positions of the table.
+/// Here and below, an array by rows may have some of the rows alone, from `first_row` of batch·tokens on:
+/// the others are left as they are.
 template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                    const HeadArrays<Exec, T>& heads);
+                    const HeadArrays<Exec, T>& heads, std::int64_t first_row = 0);
 
 /// The transpose of split_qkv_rope: gradients of q, k, v, as attention leaves them, back to d_qkv.
 template <class Exec, class T>
 void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
-                             const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv);
+                             const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
+                             std::int64_t first_row = 0);
 
 /// (batch, heads, tokens, head_dim), attention's output, → (batch·tokens, heads·head_dim).
 template <class Exec, class T>
-void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out);
+void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out,
+                std::int64_t first_row = 0);
 /// (batch·tokens, heads·head_dim) → (batch, heads, tokens, head_dim).
 template <class Exec, class T>
-void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out);
+void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,
+                 std::int64_t first_row = 0);
 
 /// out = silu(gate) · up with gate_up (tokens, 2·ffn) = [gate, up], out (tokens, ffn).
 template <class Exec, class T>

@@ -2,22 +2,43 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace annulus::model {
 
-/// What a layer keeps from its forward pass for its backward pass; the rest is computed again there. All
-/// policies give the same bits.
+/// What a layer keeps from its forward pass for its backward pass; the rest is computed again there.
 enum class Recompute : std::uint8_t {
   none,  ///< everything that the backward pass reads
   full,  ///< its input alone (gradient checkpointing, Chen et al. 2016): the layer is computed twice
   /// Its input, attention's output and LSE: everything but attention is computed twice (selective
   /// checkpointing++, BurstEngine, section 3.2; the rematerialization-aware checkpoints of DistFlashAttn,
   /// section 3.3).
-  selective
+  selective,
+  /// As selective for the later positions of a sequence; attention of the earlier queries, which cost least
+  /// under a causal mask, is computed twice (sequence-level selective checkpointing, BurstEngine, section
+  /// 3.2).
+  sequence_selective
 };
 std::string_view name_of(Recompute recompute);
 
 /// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
 Recompute parse_recompute(std::string_view name, std::string_view field);
+
+/// How the layers of a model hold their activations. None, full and selective give the same bits, with and
+/// without offload; the others differ in the order of sums.
+struct ActivationOptions {
+  /// Of each layer, or one for all of them.
+  std::vector<Recompute> recompute = {Recompute::none};
+  /// sequence_selective computes attention of the queries before this position again.
+  std::int64_t early_positions = 0;
+  /// Share of the layers whose kept tensors wait in pinned memory of the host, 0 to 1.
+  double offload = 0;
+  /// Norms, projections and feed-forward layers work on so many rows at once; 0: on all.
+  std::int64_t chunk_rows = 0;
+
+  Recompute of(int layer) const {
+    return recompute[recompute.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+  }
+};
 
 }  // namespace annulus::model

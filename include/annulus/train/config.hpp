@@ -61,13 +61,15 @@ struct Config {
   } parallel;
 
   struct Memory {
-    std::string recompute = "none";
+    std::vector<std::string> recompute = {"none"};  ///< of each layer, or one for all
+    double store_fraction =
+        0.5;  ///< of the positions, the later ones: sequence-selective keeps their attention
+    double offload_activations = 0;  ///< share of the layers
+    std::int64_t chunk_rows = 0;     ///< 0: all rows at once
     bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
-
-    model::Recompute recompute_policy() const {
-      return model::parse_recompute(recompute, "memory.recompute");
-    }
   } memory;
+  /// What memory.* says of activations. Throws Error naming the key.
+  model::ActivationOptions activations() const;
 
   struct Train {
     std::int64_t steps = 100;

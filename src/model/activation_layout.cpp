@@ -1,0 +1,62 @@
+#include "model/activation_layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "model/layer_lifetimes.hpp"
+#include "model/layer_passes.hpp"
+#include "model/outer_passes.hpp"
+
+namespace annulus::model {
+
+namespace {
+
+/// The passes of a model; which type and device they work on makes no difference.
+std::vector<Lifetimes> lifetimes(const Shapes& shapes, const ActivationOptions& options) {
+  using Layer = LayerPasses<HostExec, float>;
+  std::vector<Lifetimes> passes;
+  for (const Recompute policy : std::set<Recompute>(options.recompute.begin(), options.recompute.end())) {
+    const Layer layer(shapes, policy, options.early_positions > 0);
+    Lifetimes& forward = passes.emplace_back(kept_by(policy));
+    layer.forward(forward, nullptr);
+    forward.behind(Tensor::last);
+    Lifetimes& backward = passes.emplace_back(kept_by(policy));
+    backward.before(Tensor::d_residual);
+    layer.backward(backward, nullptr);
+    backward.behind(Tensor::d_residual);
+  }
+  const OuterPasses<HostExec, float> outer(shapes);
+  Lifetimes& loss = passes.emplace_back(TensorSet());
+  loss.before(Tensor::last);
+  outer.loss(loss, nullptr);
+  loss.behind(Tensor::d_residual);
+  Lifetimes& embedding = passes.emplace_back(TensorSet());
+  embedding.before(Tensor::d_residual);
+  outer.embedding_backward(embedding, nullptr);
+  return passes;
+}
+
+}  // namespace
+
+ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions& options) {
+  ActivationLayout layout;
+  layout.shared = place(shapes, lifetimes(shapes, options));
+  // Spread evenly, the first layer among them: its tensors have most time to come back.
+  const auto offloaded_before = [&](int layer) { return std::ceil(layer * options.offload - 1e-9); };
+  for (int i = 0; i < shapes.config.layers; ++i) {
+    const std::int64_t bytes = placement_of_kept(shapes, options.of(i)).bytes;
+    if (offloaded_before(i + 1) > offloaded_before(i)) {
+      layout.offloaded.push_back(i);
+      layout.slot_bytes = std::max(layout.slot_bytes, bytes);
+    } else {
+      layout.own += bytes;
+    }
+  }
+  for (std::size_t index = 0; index < layout.offloaded.size(); ++index)
+    if (layout.leaves(index))
+      layout.host += placement_of_kept(shapes, options.of(layout.offloaded[index])).bytes;
+  return layout;
+}
+
+}  // namespace annulus::model

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <annulus/core/queue.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/trace/recorder.hpp>
+
+#include "model/layer_tensors.hpp"
+
+namespace annulus::model {
+
+/// Hands tensors of this rank's rows to a recorder, where there is one, and puts those together that are
+/// computed in chunks.
+class RowRecorder {
+ public:
+  /// Until the next call: of a pass over so many rows; null: nothing is recorded.
+  void start(trace::Recorder* recorder, std::int64_t rows) {
+    recorder_ = recorder;
+    rows_ = rows;
+  }
+  /// Names of the next tensors begin with this.
+  void set_layer(int layer) {
+    if (recorder_ != nullptr) prefix_ = fmt::format("layers.{}.", layer);
+  }
+  void set_no_layer() { prefix_.clear(); }
+
+  /// All rows of a tensor. Waits for `exec`.
+  template <class Exec, class ViewType>
+  void all(const Exec& exec, const char* name, const ViewType& view) const {
+    if (recorder_ != nullptr) recorder_->rows(exec, prefix_ + name, view);
+  }
+  /// Those of a chunk: (chunk, columns). The last one completes the tensor. Waits for `exec`.
+  template <class Exec, class T>
+  void chunk(const Exec& exec, const char* name, const Array2<T, Exec>& view, Chunk of) {
+    if (recorder_ == nullptr) return;
+    if (of.count == rows_) return all(exec, name, view);
+    std::vector<std::byte>& bytes = parts_[name];
+    const std::size_t row = view.extent(1) * sizeof(T);
+    bytes.resize(static_cast<std::size_t>(rows_) * row);
+    Queue(exec).copy_to_host(bytes.data() + static_cast<std::size_t>(of.first) * row, view.data(),
+                             view.size() * sizeof(T));
+    exec.fence("annulus::model: a chunk is recorded");
+    if (of.first + of.count < rows_) return;
+    recorder_->rows(
+        HostExec(), prefix_ + name,
+        Array2<const T, HostExec>(reinterpret_cast<const T*>(bytes.data()), rows_, view.extent(1)));
+    parts_.erase(name);
+  }
+
+ private:
+  trace::Recorder* recorder_ = nullptr;
+  std::int64_t rows_ = 0;
+  std::string prefix_;
+  std::map<std::string, std::vector<std::byte>> parts_;  // of tensors that are not complete
+};
+
+}  // namespace annulus::model

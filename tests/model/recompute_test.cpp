@@ -1,0 +1,145 @@
+// What layers keep, compute again and offload makes no difference to what a model learns.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <annulus/base/float16.hpp>
+
+#include "llama_problem.hpp"
+
+namespace annulus {
+namespace {
+
+using model::ActivationOptions;
+using model::Recompute;
+using test::LlamaProblem;
+using test::on_ranks;
+
+constexpr LlamaProblem::Sequences two_sequences{0, 2};
+constexpr std::int64_t length = 61;
+
+/// Four layers, so that offloaded ones take turns.
+LlamaProblem problem_of(const std::string& mask, int kv_heads = 1) {
+  return LlamaProblem(length, mask, false, kv_heads, 4);
+}
+
+struct Setting {
+  int ranks;
+  const char *layout, *schedule, *mask;
+};
+const Setting settings[] = {{1, "contiguous", "ring", "causal"},
+                            {2, "zigzag", "burst", "documents:0,7,8,20"},
+                            {2, "striped", "ulysses", "window:6,0"},
+                            {3, "contiguous", "all-gather", "causal"},
+                            {4, "block-striped:4", "double-ring", "causal"},
+                            {4, "contiguous", "helper-worker", "causal"},
+                            {4, "zigzag", "topology-burst", "documents:0,30"}};
+
+ActivationOptions options_of(std::vector<Recompute> recompute, double offload = 0,
+                             std::int64_t chunk_rows = 0) {
+  return {.recompute = std::move(recompute), .offload = offload, .chunk_rows = chunk_rows};
+}
+
+template <class T>
+void expect_same_bits(const Setting& c, const ActivationOptions& options, int kv_heads) {
+  LlamaProblem problem = problem_of(c.mask, kv_heads);
+  const auto kept = on_ranks<T>(problem, c.ranks, c.layout, c.schedule, two_sequences);
+  problem.activations = options;
+  const auto result = on_ranks<T>(problem, c.ranks, c.layout, c.schedule, two_sequences);
+  EXPECT_EQ(result.loss, kept.loss);
+  EXPECT_EQ(result.gradients, kept.gradients);
+}
+
+const std::vector<ActivationOptions> same_bits = {
+    options_of({Recompute::full}),
+    options_of({Recompute::selective}),
+    options_of({Recompute::none}, 1),
+    options_of({Recompute::selective}, 1),
+    options_of({Recompute::full}, 0.5),
+    options_of({Recompute::none, Recompute::full, Recompute::selective, Recompute::none}, 0.75)};
+
+TEST(LlamaRecompute, WholePoliciesAndOffloadGiveTheSameBits) {
+  for (const Setting& c : settings)
+    for (std::size_t i = 0; i < same_bits.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << c.schedule << " " << c.layout << " " << c.mask << ", options " << i);
+      expect_same_bits<float>(c, same_bits[i], 2);
+    }
+}
+
+TEST(LlamaRecompute, WholePoliciesAndOffloadGiveTheSameBitsInBfloat16) {
+  for (std::size_t i = 0; i < same_bits.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "options " << i);
+    expect_same_bits<bfloat16>(settings[1], same_bits[i], 1);
+  }
+}
+
+// The order of sums over rows differs, or that of attention over keys.
+TEST(LlamaRecompute, SequenceSelectiveAndChunksAgree) {
+  for (const Setting& c : settings) {
+    LlamaProblem problem = problem_of(c.mask, 2);
+    const auto kept = on_ranks<float>(problem, c.ranks, c.layout, c.schedule, two_sequences);
+    const auto expect_agreement = [&](const ActivationOptions& options, const std::string& what) {
+      SCOPED_TRACE(testing::Message() << c.schedule << " " << c.layout << " " << c.mask << ", " << what);
+      problem.activations = options;
+      const auto result = on_ranks<float>(problem, c.ranks, c.layout, c.schedule, two_sequences);
+      EXPECT_NEAR(result.loss, kept.loss, 2e-6 * kept.loss);
+      EXPECT_LT(test::relative_error(result.gradients, kept.gradients), 2e-6);
+    };
+    for (const std::int64_t early : {std::int64_t{1}, std::int64_t{30}, length}) {
+      ActivationOptions options = options_of({Recompute::sequence_selective});
+      options.early_positions = early;
+      expect_agreement(options, "early " + std::to_string(early));
+    }
+    for (const std::int64_t rows : {1, 7, 64}) {
+      ActivationOptions options = options_of({Recompute::sequence_selective}, 1, rows);
+      options.early_positions = 30;
+      expect_agreement(options, "chunks of " + std::to_string(rows));
+      expect_agreement(options_of({Recompute::none}, 0, rows), "kept, chunks of " + std::to_string(rows));
+      expect_agreement(options_of({Recompute::full}, 0.5, rows), "full, chunks of " + std::to_string(rows));
+    }
+  }
+}
+
+// Attention of the same plan with fewer queries has the bits of the whole.
+TEST(LlamaRecompute, SequenceSelectiveHasTheSameBits) {
+  for (const Setting& c : settings) {
+    SCOPED_TRACE(c.schedule);
+    ActivationOptions options = options_of({Recompute::sequence_selective});
+    options.early_positions = 30;
+    expect_same_bits<float>(c, options, 2);
+  }
+}
+
+TEST(LlamaRecompute, CountsForwardAttention) {
+  LlamaProblem problem = problem_of("causal");
+  const auto calls = [&](const std::vector<Recompute>& recompute, std::int64_t early) {
+    problem.activations = options_of(recompute);
+    problem.activations.early_positions = early;
+    const auto result = on_ranks<float>(problem, 2, "striped", "ring", two_sequences);
+    return std::pair(result.calls.all, result.calls.early);
+  };
+  // Two micro-batches of four layers.
+  EXPECT_EQ(calls({Recompute::none}, 0), std::pair(8L, 0L));
+  EXPECT_EQ(calls({Recompute::selective}, 0), std::pair(8L, 0L));
+  EXPECT_EQ(calls({Recompute::full}, 0), std::pair(16L, 0L));
+  EXPECT_EQ(calls({Recompute::sequence_selective}, 30), std::pair(8L, 8L));
+  EXPECT_EQ(
+      calls({Recompute::sequence_selective, Recompute::none, Recompute::full, Recompute::selective}, 30),
+      std::pair(10L, 2L));
+}
+
+TEST(LlamaRecompute, RefusesAnotherNumberOfPolicies) {
+  LlamaProblem problem = problem_of("causal");
+  problem.activations = options_of({Recompute::none, Recompute::full});
+  try {
+    on_ranks<float>(problem, 1, "contiguous", "ring");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("2 recompute policies were given for 4 layers"));
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,152 @@
+// memory.recompute, memory.offload_activations and memory.chunk_rows: what a run computes again, offloads or
+// computes in parts against one that keeps everything. In the programs for CPUs the host's memory stands for
+// the device's.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+#include "train/compare_runs.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+using annulus::test::error_text;
+using annulus::train::test::copy;
+using annulus::train::test::difference;
+using annulus::train::test::expect_same_bits;
+using annulus::train::test::metric;
+using testing::AllOf;
+using testing::DoubleNear;
+using testing::Each;
+using testing::HasSubstr;
+
+class Activations : public testing::Test {
+ protected:
+  static Hooks hooks() {
+    Hooks hooks;
+    hooks.offload_on_cpu = true;
+    return hooks;
+  }
+  static void run(int ranks, const Config& config) { annulus::train::test::run(ranks, config, {}, hooks()); }
+
+  Config config(const std::string& name, int zero) const {
+    Config config = tiny_.config(name);
+    config.model.layers = 4;
+    config.parallel.zero = zero;
+    config.train.steps = 3;
+    config.train.micro_batches = config.train.sequences_per_pass = 2;
+    return config;
+  }
+  struct Memory {
+    std::vector<std::string> recompute;
+    double offload;
+    std::int64_t chunk_rows;
+  };
+  static Config with(const Config& config, const Memory& memory) {
+    std::string name;
+    for (const std::string& policy : memory.recompute) name += policy + " ";
+    Config changed = copy(config, fmt::format("{}{} {}", name, memory.offload, memory.chunk_rows));
+    changed.memory.recompute = memory.recompute;
+    changed.memory.offload_activations = memory.offload;
+    changed.memory.chunk_rows = memory.chunk_rows;
+    return changed;
+  }
+  const annulus::train::test::TinyRun tiny_;
+};
+
+TEST_F(Activations, HaveTheSameBitsComputedAgainAndOffloaded) {
+  for (const int zero : {0, 3}) {
+    const Config kept = config(fmt::format("kept {}", zero), zero);
+    run(2, kept);
+    for (const Memory& memory : {Memory{{"full"}, 0, 0},
+                                 {{"selective"}, 1, 0},
+                                 {{"none"}, 0.5, 0},
+                                 {{"sequence-selective"}, 0.75, 0},
+                                 {{"none", "full", "selective", "sequence-selective"}, 1, 0}}) {
+      const Config changed = with(kept, memory);
+      SCOPED_TRACE(changed.run.folder);
+      run(2, changed);
+      expect_same_bits(kept, changed);
+    }
+  }
+}
+
+TEST_F(Activations, AgreeInChunks) {
+  const Config kept = config("kept", 0);
+  run(2, kept);
+  for (const Memory& memory : {Memory{{"none"}, 0, 7}, {{"selective"}, 1, 16}, {{"full"}, 0, 1}}) {
+    const Config changed = with(kept, memory);
+    SCOPED_TRACE(changed.run.folder);
+    run(2, changed);
+    EXPECT_LT(difference(kept, changed), 2e-6);
+  }
+}
+
+// Attention's forward pass, in pairs of queries and keys: sequence-selective computes those of the first half
+// of the positions again, a quarter of a causal mask.
+TEST_F(Activations, MetricsCountForwardAttention) {
+  const Config kept = config("kept", 0);
+  const double half = 25.0 * 26 / (50.0 * 51);
+  const struct {
+    Memory memory;
+    double expected;
+  } cases[] = {{{{"none"}, 0, 0}, 1},
+               {{{"full"}, 0, 0}, 2},
+               {{{"selective"}, 0, 0}, 1},
+               {{{"sequence-selective"}, 0, 0}, 1 + half},
+               {{{"none", "full", "selective", "sequence-selective"}, 0, 0}, 1.25 + half / 4}};
+  for (const auto& [memory, expected] : cases) {
+    const Config changed = with(kept, memory);
+    SCOPED_TRACE(changed.run.folder);
+    run(2, changed);
+    EXPECT_THAT(metric(changed, "forward_attention"), Each(DoubleNear(expected, 1e-12)));
+  }
+}
+
+TEST_F(Activations, ThatDoNotFitNameThePolicyThatDoes) {
+  Config config = this->config("large", 0);
+  config.data.sequence_length = 2000;
+  const auto message = [&](std::int64_t free) {
+    Hooks mine = hooks();
+    (annulus::test::on_host ? mine.host_memory : mine.device_memory) = free;
+    return error_text([&] { annulus::train::test::run(1, config, {}, mine); });
+  };
+  const std::string none = message(1'000'000);
+  EXPECT_THAT(none, AllOf(HasSubstr("the model does not fit: its state and its activations take "),
+                          HasSubstr("spread the sequence over more")));
+  EXPECT_THAT(none, testing::Not(HasSubstr("which fit")));
+  EXPECT_THAT(message(15'000'000),
+              AllOf(HasSubstr("memory.recompute = 'selective'"), HasSubstr("which fit; or ")));
+}
+
+#ifndef ANNULUS_TEST_ON_DEVICE
+TEST_F(Activations, OffloadNeedsADevice) {
+  Config config = this->config("cpu", 0);
+  config.run.device = "cpu";
+  config.memory.offload_activations = 0.5;
+  EXPECT_THAT(error_text([&] { annulus::train::test::run(1, config); }),
+              AllOf(HasSubstr("memory.offload_activations moves what layers keep out of a GPU's memory"),
+                    HasSubstr("set memory.offload_activations = 0")));
+}
+#endif
+
+TEST_F(Activations, HostMemoryThatCannotSufficeIsNamed) {
+  Config config = this->config("host", 0);
+  config.data.sequence_length = 1000;
+  config.memory.offload_activations = 1;
+  Hooks mine = hooks();
+  mine.host_memory = 1'000'000;
+  EXPECT_THAT(error_text([&] { annulus::train::test::run(1, config, {}, mine); }),
+              AllOf(HasSubstr("memory.offload_activations keeps "), HasSubstr("(activations "),
+                    HasSubstr("offload fewer layers")));
+}
+
+}  // namespace
+}  // namespace annulus::train
