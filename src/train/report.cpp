@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <annulus/config/old_keys.hpp>
+#include <annulus/core/device_pool.hpp>
 #include <annulus/core/tensor.hpp>
 
 namespace annulus::train {
@@ -40,6 +42,8 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   visit(result.saving);
   visit(result.damaged_data);
   visit(result.memory.resident);
+  visit(result.memory.device_pool);
+  visit(result.memory.device_libraries);
   for (MemoryUse* use : {&result.memory.host, &result.memory.device}) {
     visit(use->total_peak);
     for (std::int64_t& peak : use->peak) visit(peak);
@@ -60,8 +64,20 @@ std::string curve_text(const optim::LearningRateSchedule& schedule) {
 
 }  // namespace
 
-PeakMemory peak_memory() {
-  return {memory_use(MemoryKind::host), memory_use(MemoryKind::device), peak_resident_bytes()};
+void MemoryWatch::observe() {
+  const DeviceMemory device = device_memory();
+  // Without a pool the arrays are taken from the GPU one by one.
+  const std::int64_t ours = std::max(device.pooled, memory_use(MemoryKind::device).total_current);
+  pool_ = std::max(pool_, ours);
+  libraries_ = std::max(libraries_, device.total - device.free - ours);
+}
+
+PeakMemory MemoryWatch::peaks() const {
+  return {.host = memory_use(MemoryKind::host),
+          .device = memory_use(MemoryKind::device),
+          .resident = peak_resident_bytes(),
+          .device_pool = pool_,
+          .device_libraries = libraries_};
 }
 
 void take_maxima(comm::Communicator& world, StepResult& result) {
@@ -103,7 +119,11 @@ void Tally::write(Outcome& outcome, int ranks) const {
 nlohmann::json to_json(const PeakMemory& peaks) {
   nlohmann::json json = to_json(peaks.host);
   json["resident"] = peaks.resident;
-  if (has_device) json["device"] = to_json(peaks.device);
+  if (has_device) {
+    json["device"] = to_json(peaks.device);
+    json["device"]["pool"] = peaks.device_pool;
+    json["device"]["libraries"] = peaks.device_libraries;
+  }
   return json;
 }
 

@@ -201,7 +201,8 @@ class Run {
     progress_.sequences_read = read.index;
     result.tokens = tokens_per_step();
     result.seconds = timer.seconds();
-    result.memory = peak_memory();
+    memory_.observe();
+    result.memory = memory_.peaks();
     result.stop_signal = stop_.received();
     result.saving = saver_->writing() ? 1 : 0;
     result.damaged_data = verification_ && verification_->found_damage() ? 1 : 0;
@@ -287,6 +288,7 @@ class Run {
   std::unique_ptr<Learner> learner_;
   std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on
   checkpoint::Progress progress_;
+  MemoryWatch memory_;
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;

@@ -119,6 +119,10 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
                                       memory.at("gradients").get<std::int64_t>() +
                                       memory.at("optimizer").get<std::int64_t>());
     EXPECT_GT(all.at("resident"), all.at("total"));
+    if (!annulus::test::on_host) {
+      EXPECT_GE(memory.at("pool"), memory.at("total"));
+      EXPECT_GT(memory.at("libraries"), 0);
+    }
   });
   EXPECT_EQ(step, 6);
 }
