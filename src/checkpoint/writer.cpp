@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <system_error>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/parallel_tasks.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
@@ -44,6 +47,49 @@ std::vector<Placed> cut(std::span<const Slice> slices, std::span<const Tensor> t
   return pieces;
 }
 
+/// Elements that one checksum of a piece is of.
+struct Block {
+  std::size_t piece = 0;
+  std::int64_t number = 0;  // in the piece
+  std::int64_t count = 0;   // elements
+};
+
+/// Those of all pieces, in order. Makes room for their checksums.
+std::vector<Block> blocks_of(std::span<Placed> pieces, std::int64_t block) {
+  std::vector<Block> blocks;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    Piece& piece = pieces[p].piece;
+    const std::int64_t count = ceil_divide(piece.count, block);
+    for (auto& checksums : piece.checksums) checksums.resize(static_cast<std::size_t>(count));
+    for (std::int64_t number = 0; number < count; ++number)
+      blocks.push_back({p, number, std::min(block, piece.count - number * block)});
+  }
+  return blocks;
+}
+
+/// Says how far all blocks are written, whatever the order in which threads finish them.
+class WrittenInOrder {
+ public:
+  WrittenInOrder(std::size_t blocks, const std::function<void(std::int64_t)>& passed)
+      : ends_(blocks, unwritten), passed_(passed) {}
+
+  /// `end`: the offset behind the block.
+  void written(std::size_t block, std::int64_t end) {
+    const std::lock_guard lock(mutex_);
+    ends_[block] = end;
+    for (; done_ < ends_.size() && ends_[done_] != unwritten; ++done_)
+      if (passed_) passed_(ends_[done_]);
+  }
+
+ private:
+  static constexpr std::int64_t unwritten = -1;
+
+  std::mutex mutex_;
+  std::vector<std::int64_t> ends_;
+  const std::function<void(std::int64_t)>& passed_;
+  std::size_t done_ = 0;
+};
+
 std::string tensor_name(Buffer buffer, const Tensor& tensor) {
   return fmt::format("{}/{}", name_of(buffer), tensor.name);
 }
@@ -69,19 +115,21 @@ void write_part(const PartToWrite& part, std::span<const Tensor> tensors, const 
   // Without metadata, whose damage nobody would notice.
   io::SafetensorsWriter file(part.folder / written.file, std::move(specs));
   written.bytes = file.size();
-  for (Placed& placed : pieces) {
-    Piece& piece = placed.piece;
-    for (std::int64_t at = 0; at < piece.count; at += block) {
-      const std::int64_t count = std::min(block, piece.count - at);
-      for (const Buffer buffer : buffers) {
-        const std::span<const float> values = elements(buffer, placed.offset + at, count);
-        file.write(tensor_name(buffer, tensors[piece.tensor]), static_cast<std::uint64_t>(at), values);
-        piece.checksums[static_cast<std::size_t>(buffer)].push_back(io::crc32_of(values));
-      }
-      if (passed) passed(placed.offset + at + count);
+  const std::vector<Block> blocks = blocks_of(pieces, block);
+  WrittenInOrder order(blocks.size(), passed);
+  parallel_tasks(blocks.size(), part.threads, [&](int, std::size_t task) {
+    const Block& next = blocks[task];
+    Placed& placed = pieces[next.piece];
+    const std::int64_t at = next.number * block;
+    for (const Buffer buffer : buffers) {
+      const std::span<const float> values = elements(buffer, placed.offset + at, next.count);
+      file.write(tensor_name(buffer, tensors[placed.piece.tensor]), static_cast<std::uint64_t>(at), values);
+      placed.piece.checksums[static_cast<std::size_t>(buffer)][static_cast<std::size_t>(next.number)] =
+          io::crc32_of(values);
     }
-    written.pieces.push_back(std::move(piece));
-  }
+    order.written(task, placed.offset + at + next.count);
+  });
+  for (Placed& placed : pieces) written.pieces.push_back(std::move(placed.piece));
   file.finish();
   io::write_text_atomically(entry_of(part.folder, part.part, part.parts), to_text(written));
 }

@@ -30,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::int64_t everything = std::numeric_limits<std::int64_t>::max();
+/// Threads that write a rank's share where something waits for it, the run or AdamW. In the background there
+/// is one, which leaves the cores to training.
+constexpr int urgent_writers = 4;
 /// How long rank 0 waits for the parts of others when an exception ends its run.
 constexpr std::chrono::seconds alone_timeout{20};
 
@@ -145,13 +148,15 @@ void Saver::start_writer() {
 }
 
 void Saver::write(UnderWay& save) const {
-  std::vector<float> values;
   const bool copied = saving_ == Saving::snapshot && !save.in_place;
+  std::mutex device;  // whose queue takes one copy at a time
   const checkpoint::Elements elements = [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
     if (copied) return snapshot_->elements(buffer, offset, count);
     const FlatBuffer& from = buffer_of(buffers_, buffer);
     if (from.queue().is_host()) return from.on_host(offset, count);
+    thread_local std::vector<float> values;
     values.resize(static_cast<std::size_t>(count));
+    const std::lock_guard lock(device);
     from.read(offset, values);
     return std::span<const float>(values);
   };
@@ -162,15 +167,20 @@ void Saver::write(UnderWay& save) const {
       line.emplace(fmt::format("saving optimizer step {}", save.progress.step),
                    Snapshot::bytes(elements_of(share_)));
     std::int64_t bytes = 0;
+    std::mutex shown;  // of line and bytes
     checkpoint::write_part(
         {.folder = save.folder,
          .part = world_.rank(),
          .parts = world_.size(),
-         .slices = copied ? snapshot_->slices() : share_},
+         .slices = copied ? snapshot_->slices() : share_,
+         .threads = copied ? 1 : urgent_writers},
         tensors_,
         [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
-          bytes += count * static_cast<std::int64_t>(sizeof(float));
-          if (line) line->show(bytes);
+          {
+            const std::lock_guard lock(shown);
+            bytes += count * static_cast<std::int64_t>(sizeof(float));
+            if (line) line->show(bytes);
+          }
           if (hooks_.writing) hooks_.writing(world_.rank());
           return elements(buffer, offset, count);
         },

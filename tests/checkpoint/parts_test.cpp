@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/safetensors.hpp>
 #include <cstdlib>
+#include <mutex>
 
 #include "checkpoint/states.hpp"
 #include "support/error_text.hpp"
@@ -103,6 +105,51 @@ TEST_F(Parts, AreSafetensorsFilesWithTheShapesOfTheModel) {
   file.read(file.tensor("first_moment/layers.0.norm"), std::span<float>(values));
   const auto expected = state_.of(Buffer::first_moment).begin() + 88;
   EXPECT_EQ(test::bytes_of(values), test::bytes_of(std::vector<float>(expected, expected + 8)));
+}
+
+// However threads share the blocks, nothing is said to have passed that another thread has not read yet.
+TEST_F(Parts, OfSeveralThreadsAreThoseOfOne) {
+  for (const int threads : {1, 2, 5}) {
+    const fs::path folder = folder_.path() / std::to_string(threads);
+    fs::create_directories(folder);
+    std::mutex mutex;
+    std::int64_t reached = 0;
+    write_part(
+        {.folder = folder, .part = 0, .parts = 1, .slices = {{0, state_.size(), 0}}, .threads = threads},
+        state_.tensors,
+        [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
+          const std::lock_guard lock(mutex);
+          EXPECT_GE(offset, reached);
+          return std::span<const float>(state_.of(buffer))
+              .subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
+        },
+        [&](std::int64_t offset) {
+          const std::lock_guard lock(mutex);
+          EXPECT_GT(offset, reached);
+          reached = offset;
+        },
+        16);
+    EXPECT_EQ(reached, state_.size());
+    write_manifest(folder, test::progress_at(1), state_.tensors, 1, 16);
+    EXPECT_TRUE(test::holds(Checkpoint(folder), state_));
+    EXPECT_EQ(io::read_text(folder / part_file(0, 1)), io::read_text(folder_.path() / "1" / part_file(0, 1)));
+  }
+}
+
+// One thread's error is the part's, and the others stop.
+TEST_F(Parts, ThatAThreadCannotWriteAreAnError) {
+  fs::create_directories(path_);
+  const auto broken = [&](Buffer, std::int64_t offset, std::int64_t count) -> std::span<const float> {
+    require(offset < 100, "no more from {}", offset);
+    return std::span<const float>(state_.of(Buffer::parameters))
+        .subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count));
+  };
+  const std::string error = error_text([&] {
+    write_part({.folder = path_, .part = 0, .parts = 1, .slices = {{0, state_.size(), 0}}, .threads = 3},
+               state_.tensors, broken, {}, 16);
+  });
+  EXPECT_THAT(error, HasSubstr("no more from"));
+  EXPECT_FALSE(all_parts_written(path_, 1));
 }
 
 TEST_F(Parts, EqualStatesGiveEqualFiles) {

@@ -3,9 +3,10 @@
 #include <span>
 #include <tuple>
 
+#include <annulus/base/parallel_tasks.hpp>
+
 #include "plan/describe.hpp"
 #include "plan/rectangle.hpp"
-#include "plan/validate/for_ranks.hpp"
 #include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
@@ -154,7 +155,7 @@ class Coverage {
 std::vector<Placed> computes_of(const Scope& scope, const Owners& owners) {
   std::vector<Placed> all;
   std::mutex mutex;
-  for_ranks(scope.representatives(), scope.workers, [&](int, int rank) {
+  parallel_tasks(scope.representatives(), scope.workers, [&](int, int rank) {
     std::vector<Placed> here;
     for (int number = 0; number < scope.plan.steps; ++number) {
       const Step step = scope.plan.step(rank, number);
@@ -173,7 +174,7 @@ std::vector<Placed> computes_of(const Scope& scope, const Owners& owners) {
 /// Owners whose sums do not show that their queries are computed as they should.
 std::vector<int> undecided(const Scope& scope, const std::vector<ComputeSum>& computed) {
   std::vector<char> shown(computed.size());  // not bits, which threads could not write side by side
-  for_ranks(scope.representatives(), scope.workers, [&](int, int owner) {
+  parallel_tasks(scope.representatives(), scope.workers, [&](int, int owner) {
     const auto o = static_cast<std::size_t>(owner);
     shown[o] = computed[o].partial == 0 && computed[o].weight == expected_weight(scope.premises, owner);
   });

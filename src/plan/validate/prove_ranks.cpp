@@ -2,7 +2,8 @@
 #include <map>
 #include <mutex>
 
-#include "plan/validate/for_ranks.hpp"
+#include <annulus/base/parallel_tasks.hpp>
+
 #include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
@@ -40,7 +41,7 @@ ProvedRanks prove_ranks(const Scope& scope) {
   std::vector<Share> shares(static_cast<std::size_t>(scope.workers), Share(scope.representatives()));
   std::mutex mutex;
   std::map<int, std::vector<std::string>> malformed, flow;  // by rank
-  for_ranks(scope.representatives(), scope.workers, [&](int worker, int rank) {
+  parallel_tasks(scope.representatives(), scope.workers, [&](int worker, int rank) {
     Share& share = shares[static_cast<std::size_t>(worker)];
     RankProof proof(scope.premises, rank);
     for (int number = 0; number < scope.plan.steps; ++number) {
