@@ -77,6 +77,18 @@ def used_memory():
     return max((int(line) for line in listed.stdout.split() if line.isdigit()), default=0) * 2**20
 
 
+def end_group(program):
+    """Launchers end their ranks, which have groups of their own, a second after SIGTERM."""
+    try:
+        os.killpg(program.pid, signal.SIGTERM)
+        program.wait(30)
+    except ProcessLookupError:
+        pass
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
+
+
 def watch(command, log, limit, enough):
     """Runs a program until it ends, or `enough()`; returns whether that came, and the most GPU memory seen."""
     print(f"# {' '.join(map(str, command))}", file=sys.stderr, flush=True)
@@ -86,11 +98,7 @@ def watch(command, log, limit, enough):
         while program.poll() is None and time.monotonic() < end and not enough():
             most = max(most, used_memory())
             time.sleep(0.1)
-        try:
-            os.killpg(program.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        program.wait()
+        end_group(program)
     good = enough()
     if not good:
         last = log.read_text(errors="replace").splitlines()[-15:]
