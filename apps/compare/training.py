@@ -77,8 +77,9 @@ def used_memory():
     return max((int(line) for line in listed.stdout.split() if line.isdigit()), default=0) * 2**20
 
 
-def end_group(program):
-    """Launchers end their ranks, which have groups of their own, a second after SIGTERM."""
+def end_group(program, used_before):
+    """Launchers end their ranks, which have groups of their own, a second after SIGTERM. What a rank had is free some seconds
+    after its end, when the system has taken back its pinned memory."""
     try:
         os.killpg(program.pid, signal.SIGTERM)
         program.wait(30)
@@ -87,18 +88,22 @@ def end_group(program):
     except subprocess.TimeoutExpired:
         os.killpg(program.pid, signal.SIGKILL)
     program.wait()
+    end = time.monotonic() + 60
+    while used_memory() > used_before + GIB and time.monotonic() < end:
+        time.sleep(0.5)
 
 
 def watch(command, log, limit, enough):
     """Runs a program until it ends, or `enough()`; returns whether that came, and the most GPU memory seen."""
     print(f"# {' '.join(map(str, command))}", file=sys.stderr, flush=True)
-    most, end = 0, time.monotonic() + limit
+    before = most = used_memory()
+    end = time.monotonic() + limit
     with open(log, "w") as file:
         program = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         while program.poll() is None and time.monotonic() < end and not enough():
             most = max(most, used_memory())
             time.sleep(0.1)
-        end_group(program)
+        end_group(program, before)
     good = enough()
     if not good:
         last = log.read_text(errors="replace").splitlines()[-15:]

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <annulus/io/atomic.hpp>
+#include <annulus/model/parameters.hpp>
 #include <annulus/optim/clip.hpp>
+#include <annulus/sharding/partition.hpp>
 #include <array>
 #include <filesystem>
 #include <string>
