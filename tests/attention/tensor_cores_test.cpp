@@ -190,7 +190,9 @@ struct SampledRows {
       add(out, p, problem.v.row(0, 0, k));
       add(dq, p * d_score(q, k), problem.k.row(0, 0, k));
     }
-    EXPECT_NEAR(sum, 1.0, 1e-5) << "the LSE of query " << q;
+    // An LSE of some hundred is rounded to 3e-5, and so are the probabilities that it gives.
+    EXPECT_NEAR(sum, 1.0, 1e-6 + std::ldexp(std::abs(*result.lse.row(0, 0, q)), -22))
+        << "the LSE of query " << q;
     expect_near(result.out.row(0, 0, q), out, fmt::format("O of query {}", q));
     expect_near(result.dq.row(0, 0, q), dq, fmt::format("dQ of query {}", q));
   }
@@ -258,14 +260,15 @@ TEST_P(TensorCores, SumsDoNotDependOnMultiprocessors) {
 
 TEST_P(TensorCores, FreeOrderOfSums) {
   if (kernel() != Kernel::hopper) GTEST_SKIP() << "its order is always fixed";
+  const AttentionProblem whole =
+      problem({.tokens = 700, .batch = 2, .heads = 4, .kv_heads = 2}, "window:300,20");
+  const AttentionResult expected = whole.reference();
   for (const Storage storage : {Storage::dense, Storage::tokens_first}) {
-    const AttentionProblem whole =
-        problem({.tokens = 700, .batch = 2, .heads = 4, .kv_heads = 2}, "window:300,20");
     LocalRun how{.layout = layouts[1], .shards = 2, .storage = storage};
     how.kernel.deterministic = false;
-    check(whole, whole.reference(), how);
+    check(whole, expected, how);
     how.fresh = true;
-    check(whole, whole.reference(), how);
+    check(whole, expected, how);
   }
 }
 

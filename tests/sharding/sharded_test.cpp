@@ -13,6 +13,7 @@
 #include <annulus/sharding/state_memory.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -181,17 +182,23 @@ TEST_P(Sharded, SeveralSequencesAgree) {
 
 // A rank that ends while the others wait for its part.
 TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
+  // A rank with copies of a device under way cannot tell that no other rank will ever come.
+  const std::chrono::milliseconds patience =
+      test::on_host ? std::chrono::seconds(120) : std::chrono::seconds(1);
   const model::ParameterMap map(config_of({}));
   for (const Topology& topology : {Topology::uniform(2, 2), Topology::uniform(4, 2)}) {
     const auto error_of = [&](const auto& body) {
       try {
-        comm::run_loopback(topology, [&](comm::Communicator& world) {
-          const TestExec exec = test::rank_instance();
-          ShardedParameters<TestExec, float> parameters(exec, world, map, {.stage = GetParam()});
-          parameters.initialize(exec, 9);
-          parameters.forget_gradients(exec);
-          body(world, exec, parameters);
-        });
+        comm::run_loopback(topology,
+                           [&](comm::Communicator& world) {
+                             const TestExec exec = test::rank_instance();
+                             ShardedParameters<TestExec, float> parameters(exec, world, map,
+                                                                           {.stage = GetParam()});
+                             parameters.initialize(exec, 9);
+                             parameters.forget_gradients(exec);
+                             body(world, exec, parameters);
+                           },
+                           {.wait_timeout = patience});
       } catch (const Error& error) {
         return std::string(error.what());
       }
