@@ -27,6 +27,10 @@ const std::vector<Key>& table() {
        "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: not stated",
        ANNULUS_MEMBER(run.peak_tflops), never, 0},
 
+      {"model.from",
+       "weights that the run starts from, a folder in Hugging Face's format or a checkpoint; they give the "
+       "other keys of the model; empty: initial values are drawn",
+       ANNULUS_MEMBER(model_from), never},
       {"model.vocabulary", "entries of the embedding; 0 takes the vocabulary of the data",
        ANNULUS_MEMBER(model.vocabulary), in_lineage, 0},
       {"model.layers", "transformer layers", ANNULUS_MEMBER(model.layers), in_lineage, 1},

@@ -30,7 +30,7 @@ Config with(const std::vector<std::string>& overrides) {
 
 // Keys that cannot have a value of their own beside all others: a folder that is there, and the numbers of
 // another scaling (model_from_test.cpp).
-constexpr std::array others = {"rope_low_frequency_factor = ", "rope_high_frequency_factor = "};
+constexpr std::array others = {"from = ", "rope_low_frequency_factor = ", "rope_high_frequency_factor = "};
 
 // A value of every other key that is not its default, all consistent with one another.
 Config unusual() {
@@ -54,6 +54,7 @@ Config unusual() {
   }
   config.model.heads = 4 * config.model.kv_heads;
   config.model.head_dim = 136;
+  config.model_from.clear();
   config.model.rope = {.name = "yarn",
                        .factor = 4,
                        .original_length = 32768,
