@@ -1,16 +1,10 @@
 #include <annulus/checkpoint/folder.hpp>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -26,13 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view prefix = "step-", file_suffix = ".h5", temporary = ".tmp-";
-
-std::string random_name(const fs::path& beside) {
-  std::array<std::uint64_t, 2> random{};
-  require(::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random},
-          "no random name can be drawn beside {} ({})", beside.string(), std::strerror(errno));
-  return fmt::format("{}{}{:016x}{:016x}", beside.string(), temporary, random[0], random[1]);
-}
 
 /// The step that a name of this form is of.
 std::optional<std::int64_t> step_of(std::string_view name, std::string_view suffix) {
@@ -87,7 +74,7 @@ fs::path CheckpointFolder::begin(std::int64_t step) const {
   fs::create_directories(folder_, error);
   require(!error, "the checkpoint folder {} cannot be made ({}): check its permissions or set run.folder",
           folder_.string(), error.message());
-  const fs::path made = fs::absolute(random_name(folder_of(step)));
+  const fs::path made = fs::absolute(io::temporary_name(folder_of(step)));
   require(fs::create_directory(made, error) && !error,
           "the checkpoint folder {} cannot be made ({}): check its permissions, and the room on the disk",
           made.string(), error ? error.message() : "it exists");
@@ -103,7 +90,7 @@ void CheckpointFolder::commit(const fs::path& folder, std::int64_t step) {
             "{} was saved meanwhile by another run: two runs use one run.folder; stop one of them, and give "
             "each its own",
             name.string());
-    const fs::path aside = random_name(name);
+    const fs::path aside = io::temporary_name(name);
     fs::rename(name, aside, error);
     require(!error, "the damaged checkpoint {} cannot be replaced ({}): check its permissions", name.string(),
             error.message());
@@ -128,7 +115,7 @@ void CheckpointFolder::remove_old(std::int64_t newest) const {
     std::error_code error;
     // Renamed first: a folder that is being removed is no checkpoint.
     if (const fs::path folder = folder_of(saved[i]); fs::exists(folder, error)) {
-      const fs::path aside = random_name(folder);
+      const fs::path aside = io::temporary_name(folder);
       fs::rename(folder, aside, error);
       remove_or_warn(error ? folder : aside);
     }

@@ -41,11 +41,7 @@ std::filesystem::path target_of(const std::filesystem::path& path) {
 /// guessed, and nothing of that name, a link least of all, is used: others may write to the folder.
 class Temporary {
  public:
-  explicit Temporary(const std::filesystem::path& path) : name_(path) {
-    std::array<std::uint64_t, 2> random{};
-    const bool drawn = ::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random};
-    detail::require_system(drawn, "draw a random name beside", path);
-    name_ += fmt::format(".tmp-{:016x}{:016x}", random[0], random[1]);
+  explicit Temporary(const std::filesystem::path& path) : name_(temporary_name(path)) {
     constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     file_ = detail::Descriptor(::open(name_.c_str(), flags, 0666));
     detail::require_system(file_.get() >= 0, "write", path);
@@ -79,6 +75,14 @@ class Temporary {
 };
 
 }  // namespace
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  std::array<std::uint64_t, 2> random{};
+  const bool drawn = ::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random};
+  detail::require_system(drawn, "draw a random name beside", path);
+  std::filesystem::path name = path;
+  return name += fmt::format(".tmp-{:016x}{:016x}", random[0], random[1]);
+}
 
 void require_writable(const std::filesystem::path& name) {
   const Temporary temporary(target_of(name));

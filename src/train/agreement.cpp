@@ -26,7 +26,8 @@ constexpr std::string_view same_hardware =
     "what that costs)";
 
 bool is_path(std::string_view key) {
-  constexpr std::array<std::string_view, 3> paths = {"run.folder", "data.shards", "attention.cluster"};
+  constexpr std::array<std::string_view, 4> paths = {"run.folder", "model.from", "data.shards",
+                                                     "attention.cluster"};
   return std::ranges::find(paths, key) != paths.end();
 }
 
@@ -63,6 +64,7 @@ comm::Facts config_facts(const Config& config) {
   comm::Facts facts;
   for (const Key& key : config_table())
     if (!is_path(key.name)) facts.add(key.name, text_of(key, config), same_config);
+  facts.add("model.from", config.model_from.empty() ? "not given" : "given", same_config);
   facts.add("what run.device stands for", device_of(config) == Device::gpu ? "gpu" : "cpu", same_config);
   return facts;
 }

@@ -23,6 +23,7 @@
 #include "config/rename_keys.hpp"
 #include "data/text.hpp"
 #include "train/config_table.hpp"
+#include "train/model_from.hpp"
 
 namespace annulus::train {
 
@@ -89,7 +90,13 @@ bool assign(T& target, const toml::node& node, const std::string& name, const st
   return true;
 }
 
-void set(Config& config, const std::string& name, const toml::node& node, const std::string& where) {
+// What is read into: the configuration, and where its keys were given.
+struct Reading {
+  Config& config;
+  GivenKeys given;
+};
+
+void set(Reading& into, const std::string& name, const toml::node& node, const std::string& where) {
   const Key* key = find_key(name);
   require(key != nullptr || !is_section(name),
           "{}: {} is a section, not a key: write [{}] and its keys below", where, name, name);
@@ -108,11 +115,11 @@ void set(Config& config, const std::string& name, const toml::node& node, const 
                       : "give a finite number");
         }
       },
-      key->reference(config));
+      key->reference(into.config));
+  into.given[name] = where;
 }
 
-void read_table(Config& config, const toml::table& table, const std::string& prefix,
-                std::string_view origin) {
+void read_table(Reading& into, const toml::table& table, const std::string& prefix, std::string_view origin) {
   for (const auto& [key, node] : table) {
     const std::string name =
         prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
@@ -120,9 +127,9 @@ void read_table(Config& config, const toml::table& table, const std::string& pre
       if (!is_section(name))
         fail("{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
              nearest_section(name));
-      read_table(config, *node.as_table(), name, origin);
+      read_table(into, *node.as_table(), name, origin);
     } else {
-      set(config, name, node, place(origin, node));
+      set(into, name, node, place(origin, node));
     }
   }
 }
@@ -151,7 +158,7 @@ void require_one_name(std::span<const std::string> overrides) {
   }
 }
 
-void override_key(Config& config, const std::string& text) {
+void override_key(Reading& into, const std::string& text) {
   std::string name = overridden(text);
   const std::string value = text.substr(name.size() + 1);
   if (const auto now = config::new_name(config::Names::configuration, name)) {
@@ -172,12 +179,12 @@ void override_key(Config& config, const std::string& text) {
   }
   // Without quotes a string may look like something else, a folder named 2024 for example.
   if (key != nullptr && !table["value"].is_string() && !table["value"].is_array()) {
-    const Reference reference = key->reference(config);
+    const Reference reference = key->reference(into.config);
     if (std::holds_alternative<std::string*>(reference) ||
         std::holds_alternative<std::vector<std::string>*>(reference))
       table.insert_or_assign("value", value);
   }
-  set(config, name, *table["value"].node(), where);
+  set(into, name, *table["value"].node(), where);
 }
 
 // A string of TOML on one line. toml++ would write line ends as they are, and lose the first of a text.
@@ -281,9 +288,11 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
   Config config = defaults();
   toml::table table = config::parse(text, origin);
   config::rename_keys(table, config::Names::configuration, origin);
-  read_table(config, table, "", origin);
+  Reading reading{config, {}};
+  read_table(reading, table, "", origin);
   require_one_name(overrides);
-  for (const std::string& text_override : overrides) override_key(config, text_override);
+  for (const std::string& text_override : overrides) override_key(reading, text_override);
+  take_model(config, reading.given);
   try {
     config.check();
   } catch (const Error& error) {
@@ -297,7 +306,8 @@ Config Config::parse_stored(std::string_view text, std::string_view origin) {
   toml::table table = config::parse(text, origin);
   config::rename_keys(table, config::Names::configuration, origin);
   drop_unknown(table, origin);
-  read_table(config, table, "", origin);
+  Reading reading{config, {}};
+  read_table(reading, table, "", origin);
   return config;
 }
 

@@ -23,6 +23,7 @@
 #include "train/run_data.hpp"
 #include "train/run_folder.hpp"
 #include "train/saver.hpp"
+#include "train/start_weights.hpp"
 
 namespace annulus::train {
 
@@ -143,6 +144,8 @@ class Run {
               "or start anew in another run.folder");
       require_same_batch();
       resumed_ = true;
+    } else if (!config_.model_from.empty()) {
+      start_from_weights(world_, *learner_, config_);
     } else {
       learner_->initialize();
     }
@@ -272,8 +275,10 @@ class Run {
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
                    plans.layout().to_string());
     if (resumed_)
-      spdlog::info("resumed after optimizer step {} from {}", progress_.step,
-                   folder_->resume_from()->path().string());
+      spdlog::info(
+          "resumed after optimizer step {} from {}{}", progress_.step,
+          folder_->resume_from()->path().string(),
+          config_.model_from.empty() ? "" : "; the weights of model.from were read when the run began");
     for (const std::string& note : learning_rate_notes(folder_->before(), config_, progress_.step))
       spdlog::info("{}", note);
   }

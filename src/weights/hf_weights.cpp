@@ -50,12 +50,11 @@ void read_floats(const TensorFolder::Place& place, std::uint64_t first, std::spa
   place.file->read(*place.tensor, first, values);
 }
 
-// Old versions of transformers saved the inverse frequencies, which follow from config.json.
+}  // namespace
+
 bool is_derived(std::string_view name) {
   return name.starts_with("model.layers.") && name.ends_with(".self_attn.rotary_emb.inv_freq");
 }
-
-}  // namespace
 
 HfWeights::HfWeights(const std::filesystem::path& folder)
     : config_(read_hf_config(folder)), tensors_(folder) {

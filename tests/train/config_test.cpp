@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <annulus/io/atomic.hpp>
 #include <annulus/train/config.hpp>
+#include <array>
 #include <set>
 #include <variant>
 
@@ -26,7 +28,11 @@ Config with(const std::vector<std::string>& overrides) {
   return Config::parse("", "run.toml", overrides);
 }
 
-// A value of every key that is not its default, all consistent with one another.
+// Keys that cannot have a value of their own beside all others: a folder that is there, and the numbers of
+// another scaling (model_from_test.cpp).
+constexpr std::array others = {"from = ", "rope_low_frequency_factor = ", "rope_high_frequency_factor = "};
+
+// A value of every other key that is not its default, all consistent with one another.
 Config unusual() {
   Config config;
   for (const Key& key : config_table()) {
@@ -48,6 +54,13 @@ Config unusual() {
   }
   config.model.heads = 4 * config.model.kv_heads;
   config.model.head_dim = 136;
+  config.model_from.clear();
+  config.model.rope = {.name = "yarn",
+                       .factor = 4,
+                       .original_length = 32768,
+                       .beta_fast = 24,
+                       .beta_slow = 2,
+                       .attention_factor = 1.25};
   config.train.dtype = "bf16";
   config.run.device = "cpu";
   config.run.peak_tflops = 989.5;
@@ -81,7 +94,8 @@ TEST(Config, EveryKeySurvivesPrintingAndParsing) {
   std::istringstream a(before), b(after);
   for (std::string line_a, line_b; std::getline(a, line_a) && std::getline(b, line_b);)
     if (line_a.find('=') != std::string::npos) {
-      EXPECT_NE(line_a, line_b);
+      const bool same = std::ranges::any_of(others, [&](const char* key) { return line_a.starts_with(key); });
+      EXPECT_EQ(line_a == line_b, same) << line_a;
     }
 }
 

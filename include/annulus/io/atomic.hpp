@@ -23,6 +23,9 @@ void require_writable(const std::filesystem::path& path);
 /// write_atomically with the text as the whole contents.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
+/// "path.tmp-" and 32 random digits, which cannot be guessed: what becomes `path` when it is complete.
+std::filesystem::path temporary_name(const std::filesystem::path& path);
+
 /// Gives the folder `from` the name `to`, at which nothing stands, in one step: brings the list of its files
 /// to the disk before and that of the folder around it behind. Throws Error that names the path.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);

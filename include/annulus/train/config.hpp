@@ -29,6 +29,7 @@ struct Config {
     double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
   } run;
 
+  std::string model_from;    ///< model.from: a folder of weights to start from (WeightSource); empty: none
   model::LlamaConfig model;  ///< vocabulary 0: that of the data
 
   struct Data {
@@ -96,8 +97,9 @@ struct Config {
   } checkpoint;
 
   /// Reads a TOML file, then `overrides` ("section.key=value", the value as in TOML, quotes of strings
-  /// optional). Throws Error naming file, line and key for what is unknown (with the nearest right key), of
-  /// the wrong type, out of range or inconsistent.
+  /// optional), then what the model of model.from says. Throws Error naming file, line and key for what is
+  /// unknown (with the nearest right key), of the wrong type, out of range or inconsistent, and for keys that
+  /// contradict that model.
   static Config load(const std::filesystem::path& file, std::span<const std::string> overrides = {});
 
   /// The same from text; `origin` stands for the file's name in errors.

@@ -25,6 +25,11 @@ struct HfConfig {
   std::string mask() const;
 };
 
+/// The inverse of HfConfig::mask, of attention.mask of a run: HfConfig::sliding_window. Documents, which are
+/// how sequences are packed, count for nothing. Throws Error naming `origin` for masks that config.json has
+/// no words for.
+std::int64_t sliding_window_of(std::string_view mask, const std::string& origin);
+
 /// Reads config.json. Everything that changes what a model computes is honoured, or refused by an Error, one
 /// line that names `origin`, the key and what to do: other architectures, biases of other products, layers of
 /// several kinds, partial rotary positions, other activations, quantized weights, and keys that nobody here

@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <annulus/base/error.hpp>
+#include <annulus/train/weight_source.hpp>
+
+#include "commands.hpp"
+
+namespace annulus::weights_program {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+struct InfoArguments {
+  fs::path folder;
+  bool json = false;
+};
+
+/// The shortest decimal number that is read as this float.
+double number(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
+Json rope_json(const model::LlamaConfig& shape) {
+  const model::RopeScaling& rope = shape.rope;
+  Json json = {{"theta", number(shape.rope_theta)}, {"scaling", rope.name}};
+  const model::RopeScale scale = rope.scale();
+  if (scale == model::RopeScale::none) return json;
+  json["factor"] = rope.factor;
+  if (scale == model::RopeScale::linear) return json;
+  json["original_length"] = rope.original_length;
+  if (scale == model::RopeScale::llama3) {
+    json["low_frequency_factor"] = rope.low_frequency_factor;
+    json["high_frequency_factor"] = rope.high_frequency_factor;
+  } else {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["attention_factor"] = shape.frequencies().attention_factor;
+  }
+  return json;
+}
+
+void add_shape(const model::LlamaConfig& shape, Json& json) {
+  json["vocabulary"] = shape.vocabulary;
+  json["layers"] = shape.layers;
+  json["hidden"] = shape.hidden;
+  json["heads"] = shape.heads;
+  json["kv_heads"] = shape.kv_heads;
+  json["head_dim"] = shape.head_dim;
+  json["ffn"] = shape.ffn;
+  json["norm_epsilon"] = number(shape.norm_epsilon);
+  json["tied"] = shape.tied;
+  json["rope"] = rope_json(shape);
+}
+
+/// Of any model in Hugging Face's format, computed here or not.
+Json hf_info(const fs::path& folder) {
+  const weights::HfConfig config = weights::read_hf_config(folder);
+  std::string why_not;
+  try {
+    weights::require_computable(config, (folder / "config.json").string());
+  } catch (const Error& error) {
+    why_not = error.what();
+  }
+  // Where it is, all tensors are held against config.json.
+  if (why_not.empty()) weights::HfWeights{folder};
+  std::uint64_t parameters = 0;
+  std::set<std::string> types;
+  const weights::TensorFolder tensors(folder);
+  for (const weights::TensorFolder::Place& place : tensors.all()) {
+    const std::string& name = place.tensor->name;
+    if (weights::is_derived(name) || (config.shape.tied && name == "lm_head.weight")) continue;
+    std::uint64_t elements = 1;
+    for (const std::uint64_t extent : place.tensor->extents) elements *= extent;
+    parameters += elements;
+    types.insert(place.tensor->dtype ? std::string(name_of(*place.tensor->dtype)) : place.tensor->type);
+  }
+  Json json = {{"format", "Hugging Face"}, {"family", config.family}, {"parameters", parameters}};
+  json["dtype"] = fmt::format("{}", fmt::join(types, ", "));
+  add_shape(config.shape, json);
+  json["positions"] = config.positions;
+  json["mask"] = config.mask();
+  json["computable"] = why_not.empty();
+  if (!why_not.empty()) json["why_not"] = why_not;
+  return json;
+}
+
+/// What the model is called in Hugging Face's format.
+std::string family_of(const train::ModelDescription& model, const std::string& origin) {
+  weights::HfConfig config;
+  config.shape = model.shape;
+  config.sliding_window = weights::sliding_window_of(model.mask, origin);
+  return Json::parse(weights::to_hf_config(config, DType::f32)).at("model_type");
+}
+
+Json checkpoint_info(const fs::path& path) {
+  const train::WeightSource source(path);
+  const train::ModelDescription& model = source.model();
+  Json json = {{"format", "checkpoint"}, {"step", source.step()}, {"parameters", source.map().size()}};
+  json["dtype"] = "f32";
+  json["trained_in"] = model.dtype;
+  add_shape(model.shape, json);
+  json["positions"] = model.positions;
+  json["mask"] = model.mask;
+  json["computable"] = true;
+  // The engine computes masks that Hugging Face's format has no words for.
+  try {
+    json["exports_as"] = family_of(model, path.string());
+  } catch (const Error& error) {
+    json["exports_as"] = nullptr;
+    json["why_not"] = error.what();
+  }
+  return json;
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_null()) return "nothing";
+  if (!value.is_object()) return value.dump();
+  std::string text;
+  for (const auto& [key, field] : value.items())
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, text_of(field));
+  return text;
+}
+
+int run(const InfoArguments& arguments) {
+  const bool hf = train::weights_format(arguments.folder) == train::WeightsFormat::hugging_face;
+  const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder);
+  if (arguments.json) {
+    fmt::print("{}\n", info.dump(2));
+    return 0;
+  }
+  for (const auto& [key, value] : info.items()) fmt::print("{:13} {}\n", key, text_of(value));
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Command& command) {
+  const auto arguments = std::make_shared<InfoArguments>();
+  CLI::App* info = app.add_subcommand(
+      "info", "Describe a model: shape, parameters, rope settings, mask, and whether the engine computes it");
+  info->add_option("folder", arguments->folder,
+                   "Folder with config.json and safetensors, or a checkpoint of Annulus")
+      ->required();
+  info->add_flag("--json", arguments->json, "Print JSON");
+  info->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace annulus::weights_program

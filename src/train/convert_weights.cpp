@@ -1,0 +1,60 @@
+#include <annulus/train/convert_weights.hpp>
+
+#include <span>
+#include <vector>
+
+#include <annulus/checkpoint/writer.hpp>
+#include <annulus/io/new_folder.hpp>
+#include <annulus/train/config.hpp>
+
+#include "train/checkpoint_parts.hpp"
+
+namespace annulus::train {
+
+void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& folder, const Seen& seen) {
+  const ModelDescription& model = from.model();
+  Config config;
+  config.model = model.shape;
+  config.attention.mask = model.mask;
+  if (model.positions > 0) config.data.sequence_length = model.positions;
+  config.train.dtype = model.dtype;
+  checkpoint::Progress progress;
+  progress.config = config.to_toml();
+
+  io::NewFolder made(folder);
+  const std::vector<checkpoint::Tensor> tensors = tensors_of(from.map());
+  std::vector<float> values;
+  checkpoint::write_part(
+      {.folder = made.temporary(), .part = 0, .parts = 1, .slices = {{0, from.map().size(), 0}}}, tensors,
+      [&](checkpoint::Buffer buffer, std::int64_t offset, std::int64_t count) {
+        values.assign(static_cast<std::size_t>(count), 0.0f);
+        if (buffer == checkpoint::Buffer::parameters) from.read(offset, values);
+        return std::span<const float>(values);
+      },
+      seen);
+  checkpoint::write_manifest(made.temporary(), progress, tensors, 1);
+  made.commit();
+}
+
+DType export_type(const HfChoices& choices, const ModelDescription& model) {
+  return choices.dtype ? *choices.dtype : parse_dtype(model.dtype, "train.dtype");
+}
+
+void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::filesystem::path& folder,
+                 const Seen& seen) {
+  const ModelDescription& model = from.model();
+  weights::HfExport what;
+  what.config.shape = model.shape;
+  what.config.positions = choices.positions > 0 ? choices.positions : model.positions;
+  what.config.sliding_window = weights::sliding_window_of(model.mask, folder.string());
+  what.type = export_type(choices, model);
+  what.read = [&](std::int64_t begin, std::span<float> values) {
+    from.read(begin, values);
+    if (seen) seen(begin + std::ssize(values));
+  };
+  io::NewFolder made(folder);
+  weights::write_hf_folder(made.temporary(), what);
+  made.commit();
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,101 @@
+#include <annulus/train/model_description.hpp>
+
+#include <system_error>
+#include <vector>
+
+#include <annulus/base/error.hpp>
+#include <annulus/checkpoint/folder.hpp>
+#include <annulus/checkpoint/manifest.hpp>
+#include <annulus/checkpoint/reader.hpp>
+#include <annulus/train/config.hpp>
+#include <annulus/weights/hf_config.hpp>
+
+namespace annulus::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* hf_config_file = "config.json";
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+/// Throws Error where the folder of a run, or that of its checkpoints, was given instead of one of them.
+void reject_run_folder(const fs::path& path) {
+  for (const fs::path& folder : {path / "checkpoints", path}) {
+    const checkpoint::CheckpointFolder checkpoints(folder, {});
+    const std::vector<std::int64_t> steps = checkpoints.steps();
+    if (!steps.empty())
+      fail("'{}' is the folder of a run: give one of its checkpoints, the newest is '{}'", path.string(),
+           checkpoints.path_of(steps.back()).string());
+  }
+}
+
+ModelDescription describe_hf(const fs::path& folder) {
+  const weights::HfConfig config = weights::read_hf_config(folder);
+  weights::require_computable(config, (folder / hf_config_file).string());
+  return {.format = WeightsFormat::hugging_face,
+          .shape = config.shape,
+          .mask = config.mask(),
+          .positions = config.positions,
+          .dtype = config.dtype == DType::bf16 ? "bf16" : "f32"};
+}
+
+ModelDescription describe_checkpoint(const fs::path& path) {
+  const checkpoint::Checkpoint checkpoint(path, checkpoint::Checkpoint::Check::manifest);
+  const Config config = Config::parse_stored(checkpoint.progress().config, path.string());
+  require(config.model.vocabulary > 0,
+          "{}: the configuration in it does not say model.vocabulary: give a checkpoint of a run",
+          path.string());
+  try {
+    config.model.check();
+  } catch (const Error& error) {
+    fail("{}: {}", path.string(), error.what());
+  }
+  return {.format = WeightsFormat::checkpoint,
+          .shape = config.model,
+          .mask = config.attention.mask,
+          .positions = config.data.sequence_length,
+          .dtype = config.train.dtype};
+}
+
+}  // namespace
+
+std::string_view name_of(WeightsFormat format) {
+  return format == WeightsFormat::hugging_face ? "Hugging Face" : "checkpoint";
+}
+
+WeightsFormat weights_format(const fs::path& path) {
+  std::error_code error;
+  require(fs::exists(path, error),
+          "there is no '{}': give a folder with config.json and safetensors, or a checkpoint", path.string());
+  if (!fs::is_directory(path, error)) {
+    require(path.extension() == ".h5",
+            "'{}' is a file: give the folder with config.json and safetensors, or a checkpoint",
+            path.string());
+    return WeightsFormat::checkpoint;
+  }
+  const bool hf = is_file(path / hf_config_file), checkpoint = is_file(path / checkpoint::manifest_file);
+  require(!hf || !checkpoint,
+          "'{}' holds {} of a model in Hugging Face's format and {} of a checkpoint: move one of them "
+          "elsewhere",
+          path.string(), hf_config_file, checkpoint::manifest_file);
+  if (hf) return WeightsFormat::hugging_face;
+  if (!checkpoint) {
+    reject_run_folder(path);
+    fail(
+        "'{}' holds neither {} of a model in Hugging Face's format nor {} of a checkpoint: give a folder of "
+        "weights",
+        path.string(), hf_config_file, checkpoint::manifest_file);
+  }
+  return WeightsFormat::checkpoint;
+}
+
+ModelDescription describe_model(const fs::path& path) {
+  return weights_format(path) == WeightsFormat::hugging_face ? describe_hf(path) : describe_checkpoint(path);
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,112 @@
+#include "train/model_from.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <type_traits>
+
+#include <annulus/base/error.hpp>
+
+#include "sequence/mask_terms.hpp"
+#include "train/config_table.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+constexpr std::string_view mask_key = "attention.mask";
+
+/// Keys that a model has a value of.
+bool is_of_model(std::string_view key) {
+  return key == mask_key || (key.starts_with("model.") && key != "model.from");
+}
+
+bool is_of_rope(std::string_view key) {
+  return key.starts_with("model.rope_");
+}
+
+void copy_value(const Key& key, Config& from, Config& to) {
+  std::visit(
+      [&](auto* value) {
+        using T = std::remove_pointer_t<decltype(value)>;
+        *std::get<T*>(key.reference(to)) = *value;
+      },
+      key.reference(from));
+}
+
+/// A mask but for documents, which are how sequences are packed and not part of a model.
+std::string of_the_model(const std::string& mask) {
+  annulus::detail::MaskTerms terms = annulus::detail::parse_mask_terms(mask, mask_key);
+  terms.full = false;
+  terms.documents.reset();
+  terms.causal = !terms.window && !terms.dilated && !terms.blocks;
+  return annulus::detail::to_string(terms);
+}
+
+/// A configuration with what the model says.
+Config config_of(const ModelDescription& model) {
+  Config config;
+  config.model = model.shape;
+  config.attention.mask = model.mask;
+  return config;
+}
+
+}  // namespace
+
+void take_model(Config& config, const GivenKeys& given) {
+  if (config.model_from.empty()) return;
+  ModelDescription model;
+  try {
+    model = describe_model(config.model_from);
+  } catch (const Error& error) {
+    const auto where = given.find("model.from");
+    fail("{}: model.from: {}", where == given.end() ? "configuration" : where->second, error.what());
+  }
+  Config theirs = config_of(model);
+  // Another scaling has other numbers: those of the model's would be left over.
+  if (given.contains("model.rope_scaling") && config.model.rope.name != model.shape.rope.name)
+    theirs.model.rope = {};
+  for (const Key& key : config_table()) {
+    const std::string_view name = key.name;
+    if (!is_of_model(name)) continue;
+    const auto where = given.find(name);
+    const bool of_the_data = name == "model.vocabulary" && config.model.vocabulary == 0;
+    if (where == given.end() || of_the_data) {
+      copy_value(key, theirs, config);
+    } else if (name != mask_key && !is_of_rope(name)) {
+      const std::string mine = value_text(key, config), its = value_text(key, theirs);
+      require(mine == its,
+              "{}: {} = {} contradicts model.from = '{}', whose model has {}: leave the key out, which takes "
+              "the model's value",
+              where->second, name, mine, config.model_from, its);
+    }
+  }
+}
+
+ModelNotes notes_on_model(const ModelDescription& model, const Config& config) {
+  ModelNotes notes;
+  const Config theirs = config_of(model);
+  std::vector<std::string> others;
+  for (const Key& key : config_table()) {
+    const std::string mine = value_text(key, config), its = value_text(key, theirs);
+    if (is_of_rope(key.name) && mine != its)
+      others.push_back(fmt::format("{} = {} (the model has {})", key.name, mine, its));
+  }
+  if (!others.empty()) notes.info.push_back(fmt::format("set anew: {}", fmt::join(others, ", ")));
+  if (of_the_model(config.attention.mask) != of_the_model(model.mask))
+    notes.warnings.push_back(
+        fmt::format("attention.mask = '{}' was set; the model's own mask is '{}', which the run takes when "
+                    "the key is left out",
+                    config.attention.mask, model.mask));
+  else if (config.attention.mask == model.mask && model.mask != Config().attention.mask)
+    notes.info.push_back(fmt::format("attention.mask = '{}', as the model has it", model.mask));
+  if (model.positions > 0 && config.data.sequence_length > model.positions && others.empty())
+    notes.warnings.push_back(fmt::format(
+        "data.sequence_length = {} exceeds the {} tokens of the model's sequences, and its rotary positions "
+        "are as they were: set model.rope_scaling, or a larger model.rope_theta (docs/models.md)",
+        config.data.sequence_length, model.positions));
+  return notes;
+}
+
+}  // namespace annulus::train

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/train/config.hpp>
+
+#include "train/learner.hpp"
+
+namespace annulus::train {
+
+/// The run starts from the weights of model.from: every rank reads its share, and the moments are zero.
+/// Rank 0 logs what the run starts from. Collective. Throws Error on all ranks, naming file and tensor, when
+/// a rank cannot read its share, and when the ranks have different weights.
+void start_from_weights(comm::Communicator& world, Learner& learner, const Config& config);
+
+}  // namespace annulus::train

@@ -1,0 +1,51 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <annulus/io/new_folder.hpp>
+
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace annulus::io {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using testing::HasSubstr;
+
+class NewFolderTest : public testing::Test {
+ protected:
+  std::size_t entries() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
+  }
+  const annulus::test::TemporaryFolder folder_;
+};
+
+TEST_F(NewFolderTest, IsThereWithAllItsFilesOrNotAtAll) {
+  {
+    NewFolder folder(folder_.path() / "a/");  // as shells complete it
+    std::ofstream(folder.temporary() / "file") << "text";
+    EXPECT_FALSE(fs::exists(folder_.path() / "a"));
+    folder.commit();
+  }
+  EXPECT_TRUE(fs::exists(folder_.path() / "a" / "file"));
+  { const NewFolder given_up(folder_.path() / "b"); }
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(NewFolderTest, TakesNoNameThatIsTaken) {
+  fs::create_symlink("nowhere", folder_.path() / "link");
+  folder_.write("file", "text");
+  for (const char* name : {"link", "file"})
+    EXPECT_THAT(error_text([&] { NewFolder(folder_.path() / name); }),
+                HasSubstr("exists: choose another name"));
+  EXPECT_THAT(error_text([&] { NewFolder(folder_.path() / "no" / "such"); }),
+              HasSubstr("cannot be made (No such file or directory): make the folder around it"));
+  NewFolder folder(folder_.path() / "a");
+  fs::create_directory(folder_.path() / "a");
+  EXPECT_THAT(error_text([&] { folder.commit(); }), HasSubstr("exists"));
+}
+
+}  // namespace
+}  // namespace annulus::io

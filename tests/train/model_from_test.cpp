@@ -1,0 +1,213 @@
+// Runs that start from weights (model.from).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <annulus/io/atomic.hpp>
+#include <annulus/train/convert_weights.hpp>
+
+#include "support/error_text.hpp"
+#include "train/compare_runs.hpp"
+#include "train/ranks.hpp"
+#include "train/tiny_run.hpp"
+#include "weights/hf_folder.hpp"
+
+namespace annulus::train {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::error_text;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class ModelFrom : public testing::Test {
+ protected:
+  ModelFrom() {
+    hf_.shape.vocabulary = 259;  // more than the data have
+    hf_.shape.rope_theta = 500000.0f;
+    hf_.shape.rope = {.name = "llama3", .factor = 8, .original_length = 32};
+    hf_.sliding_window = 40;
+    weights::test::write_small_model(path("model"), hf_, DType::bf16, 5000);
+  }
+
+  std::string path(const std::string& name) const { return tiny_.file(name).string(); }
+
+  /// A run in the folder `run` with what is given, beside what a tiny run has.
+  Config config(const std::string& run, const std::vector<std::string>& given,
+                const std::string& from = "model") const {
+    const Config tiny = tiny_.config(run);
+    std::vector<std::string> all = {"run.folder=" + tiny.run.folder,
+                                    "run.device=" + tiny.run.device,
+                                    "data.shards=" + tiny.data.shards.front(),
+                                    "data.sequence_length=50",
+                                    "train.steps=4",
+                                    "train.warmup_steps=1",
+                                    "checkpoint.every=4",
+                                    "checkpoint.keep=10",
+                                    "model.from=" + path(from)};
+    all.insert(all.end(), given.begin(), given.end());
+    return Config::parse("", "run.toml", all);
+  }
+  std::string refused(const std::vector<std::string>& given, const std::string& from = "model") const {
+    return error_text([&] { config("refused", given, from); });
+  }
+
+  const test::TinyRun tiny_;
+  weights::HfConfig hf_ = weights::test::small_hf_config();
+};
+
+// A learning rate of 0 leaves the weights what they are.
+const std::vector<std::string> still = {"train.lr=0.0", "train.min_lr=0.0"};
+
+TEST_F(ModelFrom, EveryWayOfHoldingWeightsStartsFromTheSameBits) {
+  std::vector<float> expected(static_cast<std::size_t>(model::ParameterMap(hf_.shape).size()));
+  weights::test::read_small_weights(0, expected);
+  for (const int zero : {0, 1, 3}) {
+    auto given = still;
+    given.push_back("parallel.zero=" + std::to_string(zero));
+    const Config run = config("zero" + std::to_string(zero), given);
+    test::run(zero == 0 ? 3 : 2, run);
+    const test::State state = test::state_of(run, test::checkpoint_of(run, 4));
+    EXPECT_EQ(state.parameters, expected) << zero;
+    EXPECT_EQ(state.progress.step, 4);
+    EXPECT_THAT(test::log_of(run),
+                AllOf(HasSubstr("starts from the weights of model.from = '" + path("model") +
+                                "' (Hugging Face's format): optimizer, step and data start anew"),
+                      HasSubstr("attention.mask = 'window:39,0', as the model has it")));
+  }
+}
+
+TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
+  write_as_checkpoint(WeightSource(path("model")), path("imported"));
+  const Config a = config("a", {}), b = config("b", {}, "imported");
+  EXPECT_EQ(a.model.rope, hf_.shape.rope);
+  EXPECT_EQ(b.model.rope, hf_.shape.rope);
+  EXPECT_EQ(b.attention.mask, "window:39,0");
+  test::run(2, a);
+  test::run(2, b);
+  test::expect_same_bits(a, b);
+  EXPECT_THAT(test::log_of(b), HasSubstr("(a checkpoint after 0 optimizer steps)"));
+  // On from what a run has learned, with sequences and rotary positions of another length.
+  const Config longer =
+      config("longer",
+             {"train.lr=0.0", "train.min_lr=0.0", "data.sequence_length=70", "model.rope_scaling=yarn",
+              "model.rope_factor=2.0", "model.rope_original_length=50", "attention.mask=causal"},
+             "b/checkpoints/step-00000004");
+  test::run(2, longer);
+  const test::State start = test::state_of(b, test::checkpoint_of(b, 4)),
+                    end = test::state_of(longer, test::checkpoint_of(longer, 4));
+  EXPECT_EQ(end.parameters, start.parameters);
+  EXPECT_NE(end.second_moment, start.second_moment);
+  EXPECT_EQ(test::metric(longer, "step").front(), 1);
+  EXPECT_THAT(test::log_of(longer),
+              AllOf(HasSubstr("(a checkpoint after 4 optimizer steps)"),
+                    HasSubstr("set anew: model.rope_scaling = 'yarn' (the model has 'llama3'), "
+                              "model.rope_factor = 2.0 (the model has 8.0)"),
+                    HasSubstr("attention.mask = 'causal' was set; the model's own mask is 'window:39,0'")));
+}
+
+TEST_F(ModelFrom, TheSameCommandResumesAndReadsTheWeightsNoMore) {
+  const Config whole = config("whole", {"train.schedule_steps=8", "train.steps=8"}),
+               start = config("run", {"train.schedule_steps=8"}),
+               again = config("run", {"train.schedule_steps=8", "train.steps=8"});
+  test::run(2, whole);
+  test::run(2, start);
+  for (const auto& entry : fs::directory_iterator(path("model")))
+    if (entry.path().extension() == ".safetensors") fs::resize_file(entry.path(), 10);
+  test::run(2, again);
+  test::expect_same_bits(whole, again);
+  EXPECT_THAT(test::log_of(again),
+              AllOf(HasSubstr("resumed after optimizer step 4"), HasSubstr("were read when the run began")));
+  // Damaged as they are, they start no other run: one error, on all ranks.
+  const Config other = config("other", {});
+  for (const std::string& text : test::messages(2, [&](int) { return std::pair(other, Hooks()); }))
+    EXPECT_THAT(text, AllOf(HasSubstr("model.from: "), HasSubstr(path("model"))));
+}
+
+TEST_F(ModelFrom, RanksWithOtherWeightsAreTold) {
+  const auto other = [](std::int64_t begin, std::span<float> values) {
+    weights::test::read_small_weights(begin, values);
+    for (float& value : values) value += begin == 0 ? 0.5f : 0.0f;
+  };
+  weights::write_hf_folder(path("model2"), {.config = hf_, .type = DType::f32, .read = other});
+  const Config a = config("run", {}), b = config("run", {}, "model2");
+  for (const std::string& text :
+       test::messages(3, [&](int rank) { return std::pair(rank == 1 ? b : a, Hooks()); }))
+    EXPECT_THAT(text, AllOf(HasSubstr("the contents of model.from"), HasSubstr("rank 1"),
+                            HasSubstr("give every rank the same weights")));
+}
+
+TEST_F(ModelFrom, KeysComeFromTheModelUnlessTheySayTheSame) {
+  const Config taken = config("run", {"model.layers=2", "model.vocabulary=0", "model.rope_factor=16.0"});
+  EXPECT_EQ(taken.model.vocabulary, 259);
+  EXPECT_EQ(taken.model.hidden, 32);
+  EXPECT_EQ(taken.model.ffn, 24);
+  EXPECT_EQ(taken.model.rope_theta, 500000.0f);
+  EXPECT_EQ(taken.model.rope.name, "llama3");
+  EXPECT_EQ(taken.model.rope.factor, 16);  // one number anew, the others stay
+  EXPECT_EQ(taken.model.rope.original_length, 32);
+  // Another scaling has none of the model's numbers.
+  const Config linear = config("run", {"model.rope_scaling=linear", "model.rope_factor=2.0"});
+  EXPECT_EQ(linear.model.rope, (model::RopeScaling{.name = "linear", .factor = 2}));
+  EXPECT_EQ(config("run", {"model.rope_scaling=none"}).model.rope, model::RopeScaling());
+  // What a run writes down can be given again, also without the folder.
+  const Config again = Config::parse(taken.to_toml(), "config.toml");
+  EXPECT_EQ(again.to_toml(), taken.to_toml());
+  fs::remove_all(path("model"));
+  EXPECT_EQ(
+      Config::parse(taken.to_toml(), "config.toml", std::vector<std::string>{"model.from="}).model.layers, 2);
+  EXPECT_THAT(error_text([&] { Config::parse(taken.to_toml(), "config.toml"); }),
+              AllOf(HasSubstr("model.from: there is no '"), HasSubstr(path("model"))));
+}
+
+TEST_F(ModelFrom, ContradictionsNameBothValues) {
+  EXPECT_THAT(
+      refused({"model.layers=3"}),
+      AllOf(HasSubstr("--set model.layers=3: model.layers = 3 contradicts model.from = '" + path("model")),
+            HasSubstr("whose model has 2")));
+  EXPECT_THAT(refused({"model.vocabulary=300"}), HasSubstr("whose model has 259"));
+  EXPECT_THAT(refused({"model.tied=true"}), HasSubstr("whose model has false"));
+  EXPECT_THAT(error_text([&] {
+                Config::parse("[model]\nfrom = '" + path("model") + "'\nhidden = 64\n", "run.toml");
+              }),
+              AllOf(HasSubstr("run.toml:3: model.hidden = 64 contradicts"), HasSubstr("has 32")));
+  // Settings of rotary positions that make no sense together.
+  EXPECT_THAT(refused({"model.rope_scaling=yarn", "model.rope_factor=4.0"}),
+              HasSubstr("model.rope_original_length = 0"));
+  EXPECT_THAT(refused({"model.rope_beta_fast=3.0"}), HasSubstr("model.rope_beta_fast = 3 has no effect"));
+}
+
+TEST_F(ModelFrom, FoldersOfOtherKindsAreRefused) {
+  EXPECT_THAT(refused({}, "nowhere"), AllOf(HasSubstr("model.from: there is no '"), HasSubstr("nowhere")));
+  EXPECT_THAT(refused({}, "shards"), HasSubstr("holds neither config.json"));
+  EXPECT_THAT(refused({}, "model/config.json"), HasSubstr("is a file: give the folder"));
+  const Config run = config("run", {});
+  test::run(1, run);
+  EXPECT_THAT(refused({}, "run"), AllOf(HasSubstr("is the folder of a run"), HasSubstr("step-00000004'")));
+  EXPECT_THAT(refused({}, "run/checkpoints"), HasSubstr("step-00000004'"));
+  fs::copy(path("model") + "/config.json", test::checkpoint_of(run, 4) / "config.json");
+  EXPECT_THAT(refused({}, "run/checkpoints/step-00000004"),
+              HasSubstr("holds config.json of a model in Hugging Face's format and manifest.json"));
+  weights::test::edit(path("model") + "/config.json", "\"MistralForCausalLM\"", "\"FalconForCausalLM\"");
+  EXPECT_THAT(refused({}), AllOf(HasSubstr("model.from: "), HasSubstr("architectures")));
+}
+
+TEST_F(ModelFrom, LongerSequencesThanTheModelKnowsAreNoted) {
+  const Config run = config("run", {"train.lr=0.0", "train.min_lr=0.0"});
+  Config longer = run;
+  longer.data.sequence_length = 100;  // the model has 64 positions
+  test::run(1, longer);
+  EXPECT_THAT(test::log_of(longer), HasSubstr("data.sequence_length = 100 exceeds the 64 tokens"));
+  Config fits = run;
+  fits.run.folder = path("fits");
+  test::run(1, fits);
+  EXPECT_THAT(test::log_of(fits), Not(HasSubstr("exceeds the")));
+}
+
+}  // namespace
+}  // namespace annulus::train

@@ -1,0 +1,186 @@
+// annulus-weights as its users run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <annulus/checkpoint/reader.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "support/shell.hpp"
+#include "support/temporary_folder.hpp"
+#include "weights/hf_folder.hpp"
+
+namespace annulus::weights {
+namespace {
+
+namespace fs = std::filesystem;
+using annulus::test::run_shell;
+using annulus::test::ShellResult;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Program : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_.file(name); }
+
+  ShellResult weights(const std::string& arguments) const {
+    return run_shell("cd " + folder_.path().string() + " && " ANNULUS_WEIGHTS_PROGRAM " " + arguments);
+  }
+  /// Of a command that ends well.
+  std::string output(const std::string& arguments) const {
+    const ShellResult result = weights(arguments);
+    EXPECT_EQ(result.status, 0) << result.output;
+    return result.output;
+  }
+  /// Of a command that ends with status 1 and one line.
+  std::string failure(const std::string& arguments) const {
+    const ShellResult result = weights(arguments);
+    EXPECT_EQ(result.status, 1) << result.output;
+    EXPECT_EQ(std::count(result.output.begin(), result.output.end(), '\n'), 1) << result.output;
+    EXPECT_TRUE(result.output.starts_with("annulus-weights: ")) << result.output;
+    return result.output;
+  }
+  std::vector<std::string> files(const std::string& name = "") const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_.path() / name))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  const annulus::test::TemporaryFolder folder_;
+  HfConfig config_ = test::small_hf_config();
+};
+
+TEST_F(Program, ImportAndExportKeepEveryBit) {
+  config_.shape.rope = {.name = "llama3", .factor = 8, .original_length = 16};
+  for (const DType type : {DType::bf16, DType::f16, DType::f32})
+    for (const bool tied : {false, true}) {
+      config_.shape.tied = tied;
+      config_.sliding_window = tied ? 20 : 0;
+      const std::string dtype(name_of(type));
+      test::write_small_model(path("model"), config_, type);
+      EXPECT_THAT(output("import model imported"), HasSubstr("are in the checkpoint 'imported'"));
+      // A run in bf16 or f32 has the type of its weights; f16 must be asked for.
+      output("export imported exported" + (type == DType::f16 ? " --dtype f16" : std::string()));
+      EXPECT_THAT(files("exported"), ElementsAre("config.json", "model.safetensors"));
+      for (const std::string& file : files("exported"))
+        EXPECT_EQ(io::read_text(path("exported/" + file)), io::read_text(path("model/" + file)))
+            << dtype << " " << file;
+      for (const char* name : {"model", "imported", "exported"}) fs::remove_all(path(name));
+    }
+}
+
+TEST_F(Program, TheImportedCheckpointIsWhole) {
+  config_.positions = 0;
+  test::write_small_model(path("model"), config_, DType::f32, 5000);
+  EXPECT_GT(files("model").size(), 3u);
+  output("import model/ imported/");
+  EXPECT_THAT(files("imported"), ElementsAre("manifest.json", "part-00000-of-00001.safetensors"));
+  const checkpoint::Checkpoint checkpoint(path("imported"));
+  checkpoint.verify();
+  EXPECT_EQ(checkpoint.progress().step, 0);
+  std::int64_t element = 0;
+  for (const checkpoint::Tensor& tensor : checkpoint.tensors()) {
+    checkpoint.read(checkpoint::Buffer::parameters, tensor.name, 0, tensor.elements(),
+                    [&](std::int64_t, std::span<const float> values) {
+                      for (const float value : values) EXPECT_EQ(value, test::small_weight(element++));
+                    });
+    checkpoint.read(checkpoint::Buffer::second_moment, tensor.name, 0, tensor.elements(),
+                    [](std::int64_t, std::span<const float> values) {
+                      for (const float value : values) EXPECT_EQ(value, 0.0f);
+                    });
+  }
+  EXPECT_EQ(element, model::ParameterMap(config_.shape).size());
+  EXPECT_THAT(output("export imported exported --positions 4096 --dtype bf16"), HasSubstr("as bf16"));
+  EXPECT_EQ(read_hf_config(path("exported")).positions, 4096);
+  EXPECT_EQ(HfWeights(path("exported")).type(), DType::bf16);
+}
+
+TEST_F(Program, InfoDescribesEitherFormat) {
+  config_.shape.rope = {.name = "yarn", .factor = 4, .original_length = 16};
+  config_.sliding_window = 20;
+  test::write_small_model(path("model"), config_, DType::bf16);
+  output("import model imported");
+  EXPECT_THAT(output("info model"),
+              AllOf(HasSubstr("family        mistral\n"), HasSubstr("dtype         bf16\n"),
+                    HasSubstr("rope          theta 10000.0, scaling yarn, factor 4.0, original_length 16"),
+                    HasSubstr("mask          window:19,0\n"), HasSubstr("computable    yes\n")));
+  const auto model = nlohmann::json::parse(output("info model --json")),
+             imported = nlohmann::json::parse(output("info --json imported"));
+  EXPECT_EQ(model.at("parameters"), model::ParameterMap(config_.shape).size());
+  EXPECT_EQ(model.at("norm_epsilon"), 1e-5);
+  EXPECT_EQ(model.at("tied"), false);
+  for (const char* key : {"parameters", "vocabulary", "layers", "hidden", "heads", "kv_heads", "head_dim",
+                          "ffn", "norm_epsilon", "tied", "rope", "positions", "mask", "computable"})
+    EXPECT_EQ(model.at(key), imported.at(key)) << key;
+  EXPECT_EQ(imported.at("format"), "checkpoint");
+  EXPECT_EQ(imported.at("exports_as"), "mistral");
+  EXPECT_EQ(imported.at("trained_in"), "bf16");
+  EXPECT_EQ(imported.at("step"), 0);
+}
+
+TEST_F(Program, WhatCannotBeReadIsOneLine) {
+  test::write_small_model(path("model"), config_, DType::f32);
+  output("import model imported");
+  const auto before = files();
+  EXPECT_THAT(failure("info nowhere"), HasSubstr("there is no 'nowhere'"));
+  EXPECT_THAT(failure("info ."), HasSubstr("holds neither config.json"));
+  EXPECT_THAT(failure("info model/config.json"), HasSubstr("is a file: give the folder"));
+  EXPECT_THAT(failure("import imported out"), HasSubstr("is a checkpoint already"));
+  EXPECT_THAT(failure("export model out"), HasSubstr("is in Hugging Face's format already"));
+  EXPECT_THAT(failure("import model imported"), HasSubstr("'imported' exists: choose another name"));
+  EXPECT_THAT(failure("export imported model"), HasSubstr("'model' exists: choose another name"));
+  EXPECT_THAT(failure("import model no/such/folder"), HasSubstr("'no/such/folder' cannot be made"));
+  EXPECT_EQ(files(), before);
+  EXPECT_EQ(weights("export imported out --dtype f64").status, 1);
+  EXPECT_EQ(weights("export imported out --positions 0").status, 1);
+  EXPECT_EQ(weights("").status, 1);
+  EXPECT_EQ(weights("--help").status, 0);
+}
+
+TEST_F(Program, DamageIsFoundAndNothingIsLeft) {
+  test::write_small_model(path("model"), config_, DType::bf16);
+  output("import model imported");
+  const std::string part = path("imported/part-00000-of-00001.safetensors");
+  std::string bytes = io::read_text(part);
+  bytes[9000] ^= 1;
+  io::write_text_atomically(part, bytes);
+  EXPECT_THAT(failure("export imported exported"), AllOf(HasSubstr("is damaged"), HasSubstr("CRC-32")));
+  bytes = io::read_text(path("model/model.safetensors"));
+  bytes[bytes.size() - 1] = '\x7f', bytes[bytes.size() - 2] = '\xc0';  // not a number
+  io::write_text_atomically(path("model/model.safetensors"), bytes);
+  EXPECT_THAT(failure("import model other"), HasSubstr("not finite"));
+  // Numbers of bf16 that f16 has no room for.
+  test::edit(path("model/config.json"), "\"LlamaForCausalLM\"", "\"GPT2LMHeadModel\"");
+  EXPECT_THAT(failure("info model"), HasSubstr("architectures"));
+  EXPECT_THAT(files(), ElementsAre("imported", "model"));
+}
+
+TEST_F(Program, ATypeThatIsTooSmallIsRefused) {
+  write_hf_folder(path("model"), {.config = config_, .type = DType::f32, .read = [](auto, auto values) {
+                                    std::fill(values.begin(), values.end(), 1e6f);
+                                  }});
+  output("import model imported");
+  EXPECT_THAT(failure("export imported exported --dtype f16"),
+              AllOf(HasSubstr("embedding"), HasSubstr("that f16 cannot")));
+  EXPECT_THAT(files(), ElementsAre("imported", "model"));
+}
+
+TEST_F(Program, AFullDiskLeavesNothing) {
+  test::write_small_model(path("model"), config_, DType::bf16);
+  const ShellResult result = run_shell("cd " + folder_.path().string() + " && ulimit -f 20 && " +
+                                       ANNULUS_WEIGHTS_PROGRAM " import model imported");
+  EXPECT_EQ(result.status, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("File too large"));
+  EXPECT_THAT(files(), ElementsAre("model"));
+}
+
+}  // namespace
+}  // namespace annulus::weights
