@@ -58,10 +58,7 @@ bool is_derived(std::string_view name) {
 }  // namespace
 
 HfWeights::HfWeights(const std::filesystem::path& folder)
-    : config_(read_hf_config(folder)), tensors_(folder) {
-  const std::string origin = (folder / "config.json").string();
-  require_computable(config_, origin);
-  map_ = model::ParameterMap(config_.shape);
+    : config_(read_hf_config(folder)), map_(config_.shape), tensors_(folder) {
   std::map<DType, int> types;
   for (const model::Parameter& parameter : map_.all()) {
     const std::string name = hf_name(parameter);
