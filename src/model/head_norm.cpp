@@ -26,7 +26,8 @@ template <class Exec, class Body>
 void for_each_head(const std::string& label, const Exec& exec, int items, int lanes, int scratch,
                    const Body& body) {
   constexpr bool host = detail::host_memory<Exec>;
-  const int threads = host ? 1 : 256 / lanes, items_of_team = host ? 8 : threads;
+  // A thread can ask for its scratch memory once.
+  const int threads = host ? 1 : 256 / lanes, items_of_team = host && scratch == 0 ? 8 : threads;
   Kokkos::parallel_for(
       label,
       Team<Exec>(exec, ceil_divide(items, items_of_team), threads, lanes)
