@@ -59,38 +59,21 @@ void add_shape(const model::LlamaConfig& shape, Json& json) {
   json["ffn"] = shape.ffn;
   json["norm_epsilon"] = number(shape.norm_epsilon);
   json["tied"] = shape.tied;
+  json["qkv_bias"] = shape.qkv_bias;
+  json["qk_norm"] = shape.qk_norm;
   json["rope"] = rope_json(shape);
 }
 
-/// Of any model in Hugging Face's format, computed here or not.
 Json hf_info(const fs::path& folder) {
-  const weights::HfConfig config = weights::read_hf_config(folder);
-  std::string why_not;
-  try {
-    weights::require_computable(config, (folder / "config.json").string());
-  } catch (const Error& error) {
-    why_not = error.what();
-  }
-  // Where it is, all tensors are held against config.json.
-  if (why_not.empty()) weights::HfWeights{folder};
-  std::uint64_t parameters = 0;
+  const weights::HfWeights model(folder);  // which holds all tensors against config.json
+  const weights::HfConfig& config = model.config();
   std::set<std::string> types;
-  const weights::TensorFolder tensors(folder);
-  for (const weights::TensorFolder::Place& place : tensors.all()) {
-    const std::string& name = place.tensor->name;
-    if (weights::is_derived(name) || (config.shape.tied && name == "lm_head.weight")) continue;
-    std::uint64_t elements = 1;
-    for (const std::uint64_t extent : place.tensor->extents) elements *= extent;
-    parameters += elements;
-    types.insert(place.tensor->dtype ? std::string(name_of(*place.tensor->dtype)) : place.tensor->type);
-  }
-  Json json = {{"format", "Hugging Face"}, {"family", config.family}, {"parameters", parameters}};
+  for (const weights::TensorFolder::Place& place : model.tensors().all()) types.insert(place.tensor->type);
+  Json json = {{"format", "Hugging Face"}, {"family", config.family}, {"parameters", model.map().size()}};
   json["dtype"] = fmt::format("{}", fmt::join(types, ", "));
   add_shape(config.shape, json);
   json["positions"] = config.positions;
   json["mask"] = config.mask();
-  json["computable"] = why_not.empty();
-  if (!why_not.empty()) json["why_not"] = why_not;
   return json;
 }
 
@@ -111,7 +94,6 @@ Json checkpoint_info(const fs::path& path) {
   add_shape(model.shape, json);
   json["positions"] = model.positions;
   json["mask"] = model.mask;
-  json["computable"] = true;
   // The engine computes masks that Hugging Face's format has no words for.
   try {
     json["exports_as"] = family_of(model, path.string());
@@ -148,8 +130,9 @@ int run(const InfoArguments& arguments) {
 
 void add_info(CLI::App& app, Command& command) {
   const auto arguments = std::make_shared<InfoArguments>();
-  CLI::App* info = app.add_subcommand(
-      "info", "Describe a model: shape, parameters, rope settings, mask, and whether the engine computes it");
+  CLI::App* info = app.add_subcommand("info",
+                                      "Describe a model: shape, parameters, rope settings and mask; one that "
+                                      "the engine does not compute is refused");
   info->add_option("folder", arguments->folder,
                    "Folder with config.json and safetensors, or a checkpoint of Annulus")
       ->required();

@@ -18,10 +18,10 @@ std::vector<Lifetimes> lifetimes(const Shapes& shapes, const ActivationOptions& 
   std::vector<Lifetimes> passes;
   for (const Recompute policy : std::set<Recompute>(options.recompute.begin(), options.recompute.end())) {
     const Layer layer(shapes, policy, options.early_positions > 0);
-    Lifetimes& forward = passes.emplace_back(kept_by(policy));
+    Lifetimes& forward = passes.emplace_back(kept_by(shapes.config, policy));
     layer.forward(forward, nullptr);
     forward.behind(Tensor::last);
-    Lifetimes& backward = passes.emplace_back(kept_by(policy));
+    Lifetimes& backward = passes.emplace_back(kept_by(shapes.config, policy));
     backward.before(Tensor::d_residual);
     layer.backward(backward, nullptr);
     backward.behind(Tensor::d_residual);

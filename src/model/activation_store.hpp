@@ -114,7 +114,8 @@ class ActivationStore {
   LayerArrays<Exec, T> arrays(int layer) {
     std::byte* const own =
         offloaded(layer) ? data(slot_of(layer).memory) : data(own_[static_cast<std::size_t>(layer)]);
-    return {&shapes_, kept_by(options_.of(layer)), own, data(shared_), &kept(layer), &layout_.shared};
+    return {&shapes_,       kept_by(shapes_.config, options_.of(layer)), own, data(shared_), &kept(layer),
+            &layout_.shared};
   }
 
   Shapes shapes_;

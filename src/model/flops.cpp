@@ -3,8 +3,7 @@
 namespace annulus::model {
 
 double dense_flops(const LlamaConfig& config, std::int64_t rows) {
-  const double q_width = double(config.heads) * config.head_dim,
-               kv_width = double(config.kv_heads) * config.head_dim;
+  const auto q_width = double(config.q_width()), kv_width = double(config.kv_width());
   const double layer = config.hidden * (2.0 * q_width + 2.0 * kv_width + 3.0 * config.ffn);
   return 6.0 * double(rows) * (config.layers * layer + double(config.vocabulary) * config.hidden);
 }

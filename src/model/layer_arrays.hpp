@@ -26,8 +26,8 @@ struct LayerArrays {
   /// The tensor has the rows of a chunk alone.
   bool of_chunk(Tensor tensor) const {
     using enum Tensor;
-    constexpr TensorSet always{normed, qkv, ffn, d_ffn, d_normed, d_joined},
-        unless_kept{middle, ffn_inverse_rms, gate_up};
+    constexpr TensorSet always{normed, ffn, d_ffn, d_normed, d_joined},
+        unless_kept{middle, ffn_inverse_rms, gate_up, qkv};
     return always.has(tensor) || (unless_kept.has(tensor) && !kept.has(tensor));
   }
 };
@@ -80,9 +80,9 @@ class StepArrays {
         Kokkos::LayoutStride(static_cast<std::size_t>(shapes_.extent.sequences), tokens * width,
                              width / head_dim, head_dim, tokens, width, head_dim, 1));
   }
-  /// Workspace (blocks of `rows`, hidden) of sums over rows.
+  /// Workspace (blocks of `rows`, columns) of sums over rows.
   Array2<float, Exec> partial(Tensor tensor, std::int64_t rows) const {
-    return Array2<float, Exec>(data<float>(tensor), norm_partial_rows(rows), shapes_.config.hidden);
+    return Array2<float, Exec>(data<float>(tensor), norm_partial_rows(rows), columns(tensor));
   }
 
  private:
@@ -100,6 +100,7 @@ class StepArrays {
       case d_joined:
         return shapes_.q_width();
       case qkv:
+      case qkv_partial:
         return shapes_.qkv_width();
       case gate_up:
         return 2 * std::int64_t{shapes_.config.ffn};

@@ -6,8 +6,8 @@
 #include <annulus/model/llama.hpp>
 #include <annulus/model/ops.hpp>
 
-#include "model/flat_unit.hpp"
 #include "model/layer_arrays.hpp"
+#include "model/layer_weights.hpp"
 #include "model/row_recorder.hpp"
 
 namespace annulus::model {
@@ -17,9 +17,8 @@ template <class Exec, class T>
 struct LayerWork {
   const Exec& exec;
   distributed::Attention<Exec, T>& attention;
-  const LayerParameters& parameters;
-  FlatUnit<Exec, const T> weights;
-  FlatUnit<Exec, float> gradients;  // of the weights, added to; forward takes none
+  LayerWeights<Exec, const T> weights;
+  LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
   RopeTable<Exec> rope;
   float scale = 1;         // of the scores
   Array2<T, Exec> output;  // (rows, hidden): forward writes it
@@ -58,7 +57,7 @@ class LayerPasses {
       // `last` is the output of the last layer.
       step({ffn, middle, last}, [&](const Arrays& a) {
         const Region region("annulus::model::ffn");
-        project_onto(work->exec, a.matrix(ffn, c), down(*work), a.matrix(middle, c),
+        project_onto(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(middle, c),
                      rows_of(work->output, c));
       });
     });
@@ -87,6 +86,8 @@ class LayerPasses {
       attention::row_dot<Exec, T, T>(work->exec, a.by_heads(joined), a.heads(d_out), a.scores(d));
     });
     if (policy_ != Recompute::none && !attends) attention_inputs(step, work, false);
+    if (keeps_products())
+      shapes_.for_chunks([&](Chunk c) { split_heads_of_inputs(step, work, c, "annulus::model::recompute"); });
     attention_backward(step, work);
     shapes_.for_chunks([&](Chunk c) { attention_inputs_backward(step, work, c); });
     step({d_residual},
@@ -103,24 +104,35 @@ class LayerPasses {
     shapes_.for_chunks([&](Chunk c) {
       step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
         const Region region(name);
-        rms_norm<Exec, T>(work->exec, a.matrix(input, c), attention_norm(*work), epsilon(),
+        rms_norm<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(), epsilon(),
                           a.matrix(normed, c), a.vector(attention_inverse_rms, c));
       });
       step({normed, qkv}, [&](const Arrays& a) {
         const Region region(name);
-        project(work->exec, a.matrix(normed, c), qkv_weights(*work), a.matrix(qkv, c));
+        project(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c));
       });
-      step({qkv, q, k, v}, [&](const Arrays& a) {
-        const Region region(name);
-        split_qkv_rope<Exec, T>(work->exec, a.matrix(qkv, c), work->rope,
-                                {a.heads(q), a.heads(k), a.heads(v)}, c.first);
-      });
+      split_heads_of_inputs(step, work, c, name);
     });
     step({q, k, v}, [&](const Arrays& a) {
       if (!first) return;
       work->recorder.all(work->exec, "q", a.heads(q));
       work->recorder.all(work->exec, "k", a.heads(k));
       work->recorder.all(work->exec, "v", a.heads(v));
+    });
+  }
+
+  /// From their joint product.
+  template <class Steps>
+  void split_heads_of_inputs(Steps& step, const Work* work, Chunk c, const char* name) const {
+    step({qkv, q, k, v}, [&](const Arrays& a) {
+      const Region region(name);
+      const HeadArrays<Exec, T> heads{a.heads(q), a.heads(k), a.heads(v)};
+      if (qk_norm())
+        split_qkv_norm_rope<Exec, T>(work->exec, a.matrix(qkv, c), head_norm(*work), work->rope, heads,
+                                     c.first);
+      else
+        split_qkv_rope<Exec, T>(work->exec, a.matrix(qkv, c), work->rope, heads, c.first,
+                                work->weights.qkv_bias());
     });
   }
 
@@ -184,18 +196,18 @@ class LayerPasses {
     const char* const name = first ? "annulus::model::ffn_inputs" : "annulus::model::recompute";
     step({joined, input, middle}, [&](const Arrays& a) {
       const Region region(name);
-      project_onto(work->exec, a.matrix(joined, c), attention_out(*work), a.matrix(input, c),
+      project_onto(work->exec, a.matrix(joined, c), work->weights.attention_out(), a.matrix(input, c),
                    a.matrix(middle, c));
       if (first) work->recorder.chunk(work->exec, "middle", a.matrix(middle, c), c);
     });
     step({middle, ffn_inverse_rms, normed}, [&](const Arrays& a) {
       const Region region(name);
-      rms_norm<Exec, T>(work->exec, a.matrix(middle, c), ffn_norm(*work), epsilon(), a.matrix(normed, c),
-                        a.vector(ffn_inverse_rms, c));
+      rms_norm<Exec, T>(work->exec, a.matrix(middle, c), work->weights.ffn_norm(), epsilon(),
+                        a.matrix(normed, c), a.vector(ffn_inverse_rms, c));
     });
     step({normed, gate_up}, [&](const Arrays& a) {
       const Region region(name);
-      project(work->exec, a.matrix(normed, c), gate_up_weights(*work), a.matrix(gate_up, c));
+      project(work->exec, a.matrix(normed, c), work->weights.gate_up(), a.matrix(gate_up, c));
       if (first) work->recorder.chunk(work->exec, "gate_up", a.matrix(gate_up, c), c);
     });
   }
@@ -211,8 +223,8 @@ class LayerPasses {
     });
     step({ffn, d_residual, d_ffn}, [&](const Arrays& a) {
       const Region region(name);
-      project_backward(work->exec, a.matrix(ffn, c), down(*work), a.matrix(d_residual, c), a.matrix(d_ffn, c),
-                       work->gradients.matrix(work->parameters.down, hidden(), shapes_.config.ffn));
+      project_backward(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(d_residual, c),
+                       a.matrix(d_ffn, c), work->gradients.down());
       work->recorder.chunk(work->exec, "d_ffn", a.matrix(d_ffn, c), c);
     });
     step({gate_up, d_ffn}, [&](const Arrays& a) {
@@ -223,22 +235,20 @@ class LayerPasses {
     });
     step({middle, ffn_inverse_rms, normed}, [&](const Arrays& a) {
       const Region region(name);
-      rms_norm_recompute<Exec, T>(work->exec, a.matrix(middle, c), ffn_norm(*work),
+      rms_norm_recompute<Exec, T>(work->exec, a.matrix(middle, c), work->weights.ffn_norm(),
                                   a.vector(ffn_inverse_rms, c), a.matrix(normed, c));
     });
     step({normed, gate_up, d_normed}, [&](const Arrays& a) {
       const Region region(name);
-      project_backward(
-          work->exec, a.matrix(normed, c), gate_up_weights(*work), a.matrix(gate_up, c),
-          a.matrix(d_normed, c),
-          work->gradients.matrix(work->parameters.gate_up, 2 * std::int64_t{shapes_.config.ffn}, hidden()));
+      project_backward(work->exec, a.matrix(normed, c), work->weights.gate_up(), a.matrix(gate_up, c),
+                       a.matrix(d_normed, c), work->gradients.gate_up());
     });
     step({middle, ffn_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
       const Region region(name);
-      rms_norm_backward<Exec, T>(work->exec, a.matrix(middle, c), ffn_norm(*work),
+      rms_norm_backward<Exec, T>(work->exec, a.matrix(middle, c), work->weights.ffn_norm(),
                                  a.vector(ffn_inverse_rms, c), a.matrix(d_normed, c),
                                  {.d_x = a.matrix(d_residual, c),
-                                  .d_gain = work->gradients.vector(work->parameters.ffn_norm, hidden()),
+                                  .d_gain = work->gradients.ffn_norm(),
                                   .partial = a.partial(norm_partial, c.count)});
     });
   }
@@ -248,9 +258,8 @@ class LayerPasses {
   void attention_out_backward(Steps& step, const Work* work, Chunk c) const {
     step({joined, d_residual, d_joined}, [&](const Arrays& a) {
       const Region region("annulus::model::attention_backward");
-      project_backward(work->exec, a.matrix(joined, c), attention_out(*work), a.matrix(d_residual, c),
-                       a.matrix(d_joined, c),
-                       work->gradients.matrix(work->parameters.attention_out, hidden(), shapes_.q_width()));
+      project_backward(work->exec, a.matrix(joined, c), work->weights.attention_out(),
+                       a.matrix(d_residual, c), a.matrix(d_joined, c), work->gradients.attention_out());
     });
     step({d_joined, d_out}, [&](const Arrays& a) {
       const Region region("annulus::model::attention_backward");
@@ -280,61 +289,87 @@ class LayerPasses {
     });
   }
 
+  /// Gradients of the joint product of q, k and v, and of the gains of their norms.
+  template <class Steps>
+  void split_heads_backward(Steps& step, const Work* work, Chunk c) const {
+    static constexpr const char* name = "annulus::model::attention_backward";
+    const auto gradients_of_heads = [](const Arrays& a) -> HeadArrays<Exec, const float> {
+      return {a.template heads<float>(d_q), a.template heads<float>(d_k), a.template heads<float>(d_v)};
+    };
+    if (!qk_norm())
+      return step({d_q, d_k, d_v, qkv}, [&](const Arrays& a) {
+        const Region region(name);
+        split_qkv_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), work->rope, a.matrix(qkv, c),
+                                         c.first);
+      });
+    step({d_q, d_k, d_v, qkv, qkv_partial}, [&](const Arrays& a) {
+      const Region region(name);
+      split_qkv_norm_rope_backward<Exec, T>(work->exec, gradients_of_heads(a), head_norm(*work), work->rope,
+                                            {.d_qkv = a.matrix(qkv, c),
+                                             .d_gain = work->gradients.qk_norm(),
+                                             .partial = a.partial(qkv_partial, c.count)},
+                                            c.first);
+    });
+  }
+
+  /// What the joint product of q, k and v reads, again.
+  template <class Steps>
+  void normed_input(Steps& step, const Work* work, Chunk c, const char* name) const {
+    step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
+      const Region region(name);
+      rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
+                                  a.vector(attention_inverse_rms, c), a.matrix(normed, c));
+    });
+  }
+
   template <class Steps>
   void attention_inputs_backward(Steps& step, const Work* work, Chunk c) const {
     static constexpr const char* name = "annulus::model::attention_backward";
-    step({d_q, d_k, d_v, qkv}, [&](const Arrays& a) {
-      const Region region(name);
-      split_qkv_rope_backward<Exec, T>(
-          work->exec,
-          {a.template heads<float>(d_q), a.template heads<float>(d_k), a.template heads<float>(d_v)},
-          work->rope, a.matrix(qkv, c), c.first);
-    });
-    step({input, attention_inverse_rms, normed}, [&](const Arrays& a) {
-      const Region region(name);
-      rms_norm_recompute<Exec, T>(work->exec, a.matrix(input, c), attention_norm(*work),
-                                  a.vector(attention_inverse_rms, c), a.matrix(normed, c));
-    });
+    // The gradient of a norm of q and k reads what went into it, which the gradient then replaces.
+    const bool product_again = qk_norm() && !keeps_products();
+    if (product_again) {
+      normed_input(step, work, c, name);
+      step({normed, qkv}, [&](const Arrays& a) {
+        const Region region(name);
+        project(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c));
+      });
+    }
+    split_heads_backward(step, work, c);
+    if (!product_again) normed_input(step, work, c, name);
+    if (shapes_.config.qkv_bias)
+      step({qkv, qkv_partial}, [&](const Arrays& a) {
+        const Region region(name);
+        add_column_sums<Exec, T>(work->exec, a.matrix(qkv, c), work->gradients.qkv_bias(),
+                                 a.partial(qkv_partial, c.count));
+      });
     step({normed, qkv, d_normed}, [&](const Arrays& a) {
       const Region region(name);
-      project_backward(work->exec, a.matrix(normed, c), qkv_weights(*work), a.matrix(qkv, c),
-                       a.matrix(d_normed, c),
-                       work->gradients.matrix(work->parameters.qkv, shapes_.qkv_width(), hidden()));
+      project_backward(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c),
+                       a.matrix(d_normed, c), work->gradients.qkv());
     });
     step({input, attention_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
       const Region region(name);
-      rms_norm_backward<Exec, T>(work->exec, a.matrix(input, c), attention_norm(*work),
+      rms_norm_backward<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(),
                                  a.vector(attention_inverse_rms, c), a.matrix(d_normed, c),
                                  {.d_x = a.matrix(d_residual, c),
-                                  .d_gain = work->gradients.vector(work->parameters.attention_norm, hidden()),
+                                  .d_gain = work->gradients.attention_norm(),
                                   .partial = a.partial(norm_partial, c.count)});
     });
   }
 
-  // --- weights ---------------------------------------------------------------------------------------------
+  // --- the model -------------------------------------------------------------------------------------------
 
-  using Matrix = Array2<const T, Exec>;
-  using Vector = Array1<const T, Exec>;
-  std::int64_t hidden() const { return shapes_.config.hidden; }
   float epsilon() const { return shapes_.config.norm_epsilon; }
-  Vector attention_norm(const Work& work) const {
-    return work.weights.vector(work.parameters.attention_norm, hidden());
-  }
-  Vector ffn_norm(const Work& work) const { return work.weights.vector(work.parameters.ffn_norm, hidden()); }
-  Matrix qkv_weights(const Work& work) const {
-    return work.weights.matrix(work.parameters.qkv, shapes_.qkv_width(), hidden());
-  }
-  Matrix attention_out(const Work& work) const {
-    return work.weights.matrix(work.parameters.attention_out, hidden(), shapes_.q_width());
-  }
-  Matrix gate_up_weights(const Work& work) const {
-    return work.weights.matrix(work.parameters.gate_up, 2 * std::int64_t{shapes_.config.ffn}, hidden());
-  }
-  Matrix down(const Work& work) const {
-    return work.weights.matrix(work.parameters.down, hidden(), shapes_.config.ffn);
+  bool qk_norm() const { return shapes_.config.qk_norm; }
+  /// Of q, k and v, instead of these.
+  bool keeps_products() const { return policy_ == Recompute::none && qk_norm(); }
+  HeadNorm<Exec, T> head_norm(const Work& work) const {
+    return {work.weights.qk_norm(), epsilon(), work.weights.qkv_bias()};
   }
 
   // --- products --------------------------------------------------------------------------------------------
+
+  using Matrix = Array2<const T, Exec>;
 
   /// out = x · wᵀ: x (rows, in), w (out, in)
   static void project(const Exec& exec, const Matrix& x, const Matrix& w, const Array2<T, Exec>& out) {

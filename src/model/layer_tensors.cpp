@@ -7,7 +7,7 @@
 
 namespace annulus::model {
 
-TensorSet kept_by(Recompute policy) {
+TensorSet kept_by(const LlamaConfig& config, Recompute policy) {
   using enum Tensor;
   switch (policy) {
     case Recompute::full:
@@ -17,7 +17,9 @@ TensorSet kept_by(Recompute policy) {
     case Recompute::sequence_selective:
       return {input, late_joined, late_lse};
     default:
-      return {input, joined, lse, attention_inverse_rms, q, k, v, middle, ffn_inverse_rms, gate_up};
+      const TensorSet all{input, joined, lse, attention_inverse_rms, middle, ffn_inverse_rms, gate_up};
+      // Norms of q and k need what went into them; q, k and v follow from it without a product.
+      return all | (config.qk_norm ? TensorSet{qkv} : TensorSet{q, k, v});
   }
 }
 
@@ -73,7 +75,7 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
     case d_normed:
       return element * chunk * config.hidden;
     case qkv:
-      return element * chunk * qkv_width();
+      return element * some * qkv_width();
     case ffn:
     case d_ffn:
       return element * chunk * config.ffn;
@@ -81,6 +83,8 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
       return element * chunk * q_width();
     case norm_partial:
       return fp32 * norm_partial_rows(chunk) * config.hidden;
+    case qkv_partial:
+      return fp32 * norm_partial_rows(chunk) * qkv_width();
     case row_partial:
       return fp32 * norm_partial_rows(rows) * config.hidden;
     case count:
@@ -101,7 +105,7 @@ void Shapes::for_chunks(const std::function<void(Chunk)>& action) const {
 
 Placement placement_of_kept(const Shapes& shapes, Recompute policy) {
   Placement placement;
-  kept_by(policy).for_each([&](Tensor tensor) {
+  kept_by(shapes.config, policy).for_each([&](Tensor tensor) {
     placement.offset[static_cast<std::size_t>(tensor)] = placement.bytes;
     placement.bytes += aligned(shapes.bytes(tensor, true));
   });

@@ -34,6 +34,7 @@ enum class Tensor : std::uint8_t {
   middle,                 // T (rows or chunk, hidden): the residual stream after attention
   ffn_inverse_rms,        // fp32 (rows or chunk)
   gate_up,                // T (rows or chunk, 2·ffn)
+  qkv,                    // T (rows or chunk, (heads + 2·kv_heads)·head_dim): products, or gradients
   late_joined,            // T (sequences, late tokens, heads·head_dim): of the later positions alone
   late_lse,               // fp32 (sequences, heads, late tokens)
   // Inside a layer, of all rows.
@@ -45,12 +46,12 @@ enum class Tensor : std::uint8_t {
   d_v,    // fp32 like v
   // Inside a layer, of a chunk.
   normed,        // T (chunk, hidden)
-  qkv,           // T (chunk, (heads + 2·kv_heads)·head_dim): values, or gradients
   ffn,           // T (chunk, ffn)
   d_ffn,         // T (chunk, ffn)
   d_normed,      // T (chunk, hidden)
   d_joined,      // T (chunk, heads·head_dim)
   norm_partial,  // fp32 (blocks of the chunk, hidden)
+  qkv_partial,   // fp32 (blocks of the chunk, (heads + 2·kv_heads)·head_dim)
   // Between the layers.
   last,              // T (rows, hidden): output of the last layer
   last_inverse_rms,  // fp32 (rows)
@@ -87,7 +88,7 @@ class TensorSet {
 };
 
 /// What a layer keeps for its backward pass.
-TensorSet kept_by(Recompute policy);
+TensorSet kept_by(const LlamaConfig& config, Recompute policy);
 
 /// Sizes of the arrays of a rank.
 struct Shapes {
@@ -101,11 +102,11 @@ struct Shapes {
          int element);
 
   std::int64_t late() const { return extent.tokens - early; }
-  std::int64_t q_width() const { return std::int64_t{config.heads} * config.head_dim; }
-  std::int64_t kv_width() const { return std::int64_t{config.kv_heads} * config.head_dim; }
-  std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  std::int64_t q_width() const { return config.q_width(); }
+  std::int64_t kv_width() const { return config.kv_width(); }
+  std::int64_t qkv_width() const { return config.qkv_width(); }
 
-  /// Of `tensor`; of middle, ffn_inverse_rms and gate_up with all rows or with those of a chunk.
+  /// Of `tensor`; of middle, ffn_inverse_rms, gate_up and qkv with all rows or with those of a chunk.
   std::int64_t bytes(Tensor tensor, bool all_rows) const;
 
   /// action(chunk), from the first rows on; once where there is no row.

@@ -163,9 +163,8 @@ class Llama<Exec, T>::Impl {
                                 const GradientUnit& gradients, const Array2<T, Exec>& output) {
     return {.exec = exec,
             .attention = pass.attention,
-            .parameters = map_.layer(layer),
-            .weights = weights,
-            .gradients = gradients,
+            .weights = {config(), map_.layer(layer), weights},
+            .gradients = {config(), map_.layer(layer), gradients},
             .rope = {*cosine_, *sine_},
             .scale = 1.0f / std::sqrt(static_cast<float>(config().head_dim)),
             .output = output,

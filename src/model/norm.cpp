@@ -3,17 +3,12 @@
 #include <annulus/base/division.hpp>
 
 #include "core/instantiate.hpp"
+#include "model/partial_sums.hpp"
 #include "model/rows.hpp"
 
 namespace annulus::model {
 
 namespace {
-
-// Sections of the partial sums that are added at last.
-constexpr int partial_sections = 32;
-
-template <class Exec>
-using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
 
 // A thread keeps its first packs of a row in registers; it reads the rest again, from the cache.
 template <int width, class Exec, class T>
@@ -135,38 +130,19 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
       });
 }
 
-// sum(c) += Σ over rows of partial(row, c). A team takes 32 columns; sections of the rows are summed side by
-// side and then added in order.
-template <class Exec>
-void add_partial(const Exec& exec, const Array2<float, Exec>& partial, int rows,
-                 const Array1<float, Exec>& sum) {
-  constexpr int columns_of_team = 32;
-  using Scratch = Kokkos::View<float[partial_sections][columns_of_team], typename Exec::scratch_memory_space,
-                               Kokkos::MemoryUnmanaged>;
-  constexpr bool host = detail::host_memory<Exec>;
-  const int columns = sum.extent_int(0);
-  Kokkos::parallel_for(
-      "annulus::model::rms_norm_backward_gain",
-      Kokkos::TeamPolicy<Exec>(exec, ceil_divide(columns, columns_of_team), host ? 1 : partial_sections,
-                               host ? 1 : columns_of_team)
-          .set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(Scratch::shmem_size()))),
-      KOKKOS_LAMBDA(const Member<Exec>& team) {
-        const Scratch sections(team.team_scratch(0));
-        const int first = team.league_rank() * columns_of_team;
-        const int width = Kokkos::min(columns_of_team, columns - first);
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, partial_sections), [&](const int section) {
-          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, width), [&](const int c) {
-            float part = 0.0f;
-            for (int row = section; row < rows; row += partial_sections) part += partial(row, first + c);
-            sections(section, c) = part;
-          });
-        });
-        team.team_barrier();
-        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, width), [&](const int c) {
-          float all = 0.0f;
-          for (int section = 0; section < partial_sections; ++section) all += sections(section, c);
-          sum(first + c) += all;
-        });
+template <int width, class Exec, class T>
+void column_sums_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array2<float, Exec>& partial) {
+  const int rows = x.extent_int(0);
+  for_each_pack<width>(
+      "annulus::model::column_sums", exec, static_cast<int>(norm_partial_rows(rows)), x.extent_int(1),
+      KOKKOS_LAMBDA(const int block, const int c) {
+        const int begin = block * rows_per_partial, end = Kokkos::min(rows, begin + rows_per_partial);
+        Pack<width> sum = {};
+        for (int t = begin; t < end; ++t) {
+          const auto values = load<width>(&x(t, c));
+          for (int i = 0; i < width; ++i) sum[i] += values[i];
+        }
+        store(&partial(block, c), sum);
       });
 }
 
@@ -174,6 +150,14 @@ void add_partial(const Exec& exec, const Array2<float, Exec>& partial, int rows,
 
 std::int64_t norm_partial_rows(std::int64_t tokens) {
   return ceil_divide(tokens, rows_per_partial);
+}
+
+template <class Exec, class T>
+void add_column_sums(const Exec& exec, const Array2<const T, Exec>& x, const Array1<float, Exec>& sum,
+                     const Array2<float, Exec>& partial) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, partial),
+                           [&](auto width) { column_sums_packs<decltype(width)::value>(exec, x, partial); });
+  add_partial<Exec>(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), sum);
 }
 
 template <class Exec, class T>
@@ -200,10 +184,12 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
   with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, d_out, d_x, partial), [&](auto width) {
     rms_norm_backward_packs<decltype(width)::value>(exec, x, gain, inverse_rms, d_out, gradients);
   });
-  add_partial(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
+  add_partial<Exec>(exec, partial, static_cast<int>(norm_partial_rows(x.extent_int(0))), d_gain);
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                        \
+  template void add_column_sums(const Exec&, const Array2<const T, Exec>&, const Array1<float, Exec>&,      \
+                                const Array2<float, Exec>&);                                                \
   template void rms_norm(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, float,    \
                          const Array2<T, Exec>&, const Array1<float, Exec>&);                               \
   template void rms_norm_recompute(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, \

@@ -16,37 +16,57 @@ ParameterMap::ParameterMap(const LlamaConfig& config) {
   // Each layer adds two terms to the residual stream: scaled so that its variance does not grow with depth
   // (GPT-2).
   const float residual_deviation = deviation / std::sqrt(2.0f * static_cast<float>(config.layers));
-  const std::int64_t q_width = std::int64_t{config.heads} * config.head_dim;
-  const std::int64_t kv_width = std::int64_t{config.kv_heads} * config.head_dim;
+  const std::int64_t q_width = config.q_width(), kv_width = config.kv_width();
+  constexpr float gain = 1.0f, bias = 0.0f;
 
   const auto end_unit = [&] { units_.push_back({units_.empty() ? 0 : units_.back().end, size_}); };
-  embedding_ = add("embedding", config.vocabulary, config.hidden, deviation, false);
+  embedding_ = add_matrix("embedding", config.vocabulary, config.hidden, deviation, false);
   end_unit();
   for (int i = 0; i < config.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);
     LayerParameters layer;
-    layer.attention_norm = add(prefix + "attention_norm", 1, config.hidden, 0, false);
-    layer.qkv = add(prefix + "attention.query", q_width, config.hidden, deviation, true);
-    add(prefix + "attention.key", kv_width, config.hidden, deviation, true);
-    add(prefix + "attention.value", kv_width, config.hidden, deviation, true);
-    layer.attention_out = add(prefix + "attention.out", config.hidden, q_width, residual_deviation, true);
-    layer.ffn_norm = add(prefix + "ffn_norm", 1, config.hidden, 0, false);
-    layer.gate_up = add(prefix + "ffn.gate", config.ffn, config.hidden, deviation, true);
-    add(prefix + "ffn.up", config.ffn, config.hidden, deviation, true);
-    layer.down = add(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation, true);
+    layer.attention_norm = add_vector(prefix + "attention_norm", config.hidden, gain);
+    layer.qkv = add_matrix(prefix + "attention.query", q_width, config.hidden, deviation);
+    add_matrix(prefix + "attention.key", kv_width, config.hidden, deviation);
+    add_matrix(prefix + "attention.value", kv_width, config.hidden, deviation);
+    if (config.qkv_bias) {
+      layer.qkv_bias = add_vector(prefix + "attention.query_bias", q_width, bias);
+      add_vector(prefix + "attention.key_bias", kv_width, bias);
+      add_vector(prefix + "attention.value_bias", kv_width, bias);
+    }
+    if (config.qk_norm) {
+      layer.qk_norm = add_vector(prefix + "attention.query_norm", config.head_dim, gain);
+      add_vector(prefix + "attention.key_norm", config.head_dim, gain);
+    }
+    layer.attention_out = add_matrix(prefix + "attention.out", config.hidden, q_width, residual_deviation);
+    layer.ffn_norm = add_vector(prefix + "ffn_norm", config.hidden, gain);
+    layer.gate_up = add_matrix(prefix + "ffn.gate", config.ffn, config.hidden, deviation);
+    add_matrix(prefix + "ffn.up", config.ffn, config.hidden, deviation);
+    layer.down = add_matrix(prefix + "ffn.down", config.hidden, config.ffn, residual_deviation);
     layers_.push_back(layer);
     end_unit();
   }
-  final_norm_ = add("final_norm", 1, config.hidden, 0, false);
-  lm_head_ = config.tied ? embedding_ : add("lm_head", config.vocabulary, config.hidden, deviation, true);
+  final_norm_ = add_vector("final_norm", config.hidden, gain);
+  lm_head_ = config.tied ? embedding_ : add_matrix("lm_head", config.vocabulary, config.hidden, deviation);
   end_unit();
 }
 
-std::int64_t ParameterMap::add(std::string name, std::int64_t rows, std::int64_t columns,
-                               float init_deviation, bool decay) {
+std::int64_t ParameterMap::add_matrix(std::string name, std::int64_t rows, std::int64_t columns,
+                                      float init_deviation, bool decay) {
   const std::int64_t offset = size_;
-  all_.push_back({std::move(name), offset, rows, columns, init_deviation, decay});
+  all_.push_back({.name = std::move(name),
+                  .offset = offset,
+                  .rows = rows,
+                  .columns = columns,
+                  .init_deviation = init_deviation,
+                  .decay = decay});
   size_ += rows * columns;
+  return offset;
+}
+
+std::int64_t ParameterMap::add_vector(std::string name, std::int64_t size, float init) {
+  const std::int64_t offset = add_matrix(std::move(name), 1, size, 0.0f, false);
+  all_.back().init_mean = init;
   return offset;
 }
 
@@ -108,12 +128,12 @@ void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t s
     const std::int64_t begin = std::max(parameter.offset, first),
                        end = std::min(parameter.offset + parameter.size(), last);
     if (begin >= end) continue;
-    const float deviation = parameter.init_deviation;
+    const float mean = parameter.init_mean, deviation = parameter.init_deviation;
     Kokkos::parallel_for(
         "annulus::model::initialize", ElementRange<Exec>(exec, begin, end),
         KOKKOS_LAMBDA(const std::int64_t i) {
           values(i - first) =
-              deviation == 0.0f ? 1.0f : deviation * normal(seed, static_cast<std::uint64_t>(i));
+              deviation == 0.0f ? mean : mean + deviation * normal(seed, static_cast<std::uint64_t>(i));
         });
   }
 }

@@ -5,6 +5,7 @@
 #include <annulus/core/queue.hpp>
 
 #include "core/instantiate.hpp"
+#include "model/joint_heads.hpp"
 #include "model/rows.hpp"
 
 namespace annulus::model {
@@ -34,45 +35,10 @@ void rope_table(const Exec& exec, const PositionMap& positions, const RopeFreque
 
 namespace {
 
-// A row of the arrays (batch·tokens, …): the tokens of one sequence after those of the other.
-struct Row {
-  KOKKOS_FORCEINLINE_FUNCTION Row(int row, int tokens)
-      : sequence(row / tokens), token(row - sequence * tokens) {}
-  int sequence, token;
-};
-
-// What a column of the joint array (batch·tokens, (heads + 2·kv_heads)·head_dim) belongs to. Columns come in
-// pairs: those of the first halves of all heads are counted through.
-class Place {
- public:
-  KOKKOS_FORCEINLINE_FUNCTION Place(int pair, int half, int heads, int kv_heads) : half_(half) {
-    const int joint = pair / half;
-    i = pair - joint * half;
-    column = joint * 2 * half + i;
-    which = joint < heads ? 0 : joint < heads + kv_heads ? 1 : 2;
-    head_ = which == 0 ? joint : which == 1 ? joint - heads : joint - heads - kv_heads;
-    heads_ = which == 0 ? heads : kv_heads;
-  }
-
-  /// The element of a row in the array (batch, heads, tokens, head_dim) to which it belongs.
-  template <class T>
-  KOKKOS_FORCEINLINE_FUNCTION T* in(T* q, T* k, T* v, const Row& row, int tokens) const {
-    const std::int64_t head = std::int64_t{row.sequence} * heads_ + head_;
-    return (which == 0 ? q : which == 1 ? k : v) + (head * tokens + row.token) * 2 * half_ + i;
-  }
-
-  int which;   // 0: q, 1: k, 2: v
-  int i;       // inside the first half of the head
-  int column;  // of the joint array
-
- private:
-  int half_, head_;
-  int heads_;  // of the array
-};
-
 template <int width, class Exec, class T>
 void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                          const HeadArrays<Exec, T>& by_head, int first_row) {
+                          const HeadArrays<Exec, T>& by_head, int first_row,
+                          const Array1<const T, Exec>& bias) {
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
@@ -82,16 +48,11 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
       KOKKOS_LAMBDA(const int row, const int pair) {
         const Row at(first_row + row, tokens);
         const Place place(pair, half, heads, kv_heads);
-        auto first = load<width>(&qkv(row, place.column)),
-             second = load<width>(&qkv(row, place.column + half));
-        if (place.which < 2) {
-          const auto c = load<width>(&cosine(at.token, place.i)), s = load<width>(&sine(at.token, place.i));
-          for (int j = 0; j < width; ++j) {
-            const float a = first[j], b = second[j];
-            first[j] = a * c[j] - b * s[j];
-            second[j] = b * c[j] + a * s[j];
-          }
-        }
+        auto first = load_biased<width>(&qkv(row, place.column), bias, place.column),
+             second = load_biased<width>(&qkv(row, place.column + half), bias, place.column + half);
+        if (place.which < 2)
+          rotate(first, second, load<width>(&cosine(at.token, place.i)),
+                 load<width>(&sine(at.token, place.i)));
         T* const out = place.in(q.data(), k.data(), v.data(), at, tokens);
         store<Caching::pass>(out, first);
         store<Caching::pass>(out + half, second);
@@ -113,14 +74,9 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
         const Place place(pair, half, heads, kv_heads);
         const float* const in = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
         auto first = load<width>(in), second = load<width>(in + half);
-        if (place.which < 2) {
-          const auto c = load<width>(&cosine(at.token, place.i)), s = load<width>(&sine(at.token, place.i));
-          for (int j = 0; j < width; ++j) {
-            const float a = first[j], b = second[j];
-            first[j] = a * c[j] + b * s[j];
-            second[j] = b * c[j] - a * s[j];
-          }
-        }
+        if (place.which < 2)
+          rotate_back(first, second, load<width>(&cosine(at.token, place.i)),
+                      load<width>(&sine(at.token, place.i)));
         store(&d_qkv(row, place.column), first);
         store(&d_qkv(row, place.column + half), second);
       });
@@ -154,11 +110,13 @@ void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const 
 
 template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                    const HeadArrays<Exec, T>& heads, std::int64_t first_row) {
+                    const HeadArrays<Exec, T>& heads, std::int64_t first_row,
+                    const Array1<const T, Exec>& bias) {
   const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
-        split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row));
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v, bias), [&](auto width) {
+        split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row),
+                                                     bias);
       });
 }
 
@@ -195,13 +153,13 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&, const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                   \
-  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,      \
-                               const HeadArrays<Exec, T>&, std::int64_t);                              \
-  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,             \
-                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t); \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&,      \
-                           std::int64_t);                                                              \
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                    \
+  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,       \
+                               const HeadArrays<Exec, T>&, std::int64_t, const Array1<const T, Exec>&); \
+  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,              \
+                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t);  \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&,       \
+                           std::int64_t);                                                               \
   template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&, std::int64_t);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

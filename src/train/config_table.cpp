@@ -65,6 +65,10 @@ const std::vector<Key>& table() {
       {"model.norm_epsilon", "added to the mean square in RMSNorm", ANNULUS_MEMBER(model.norm_epsilon),
        in_lineage},
       {"model.tied", "the LM head shares the embedding's weights", ANNULUS_MEMBER(model.tied), in_lineage},
+      {"model.qkv_bias", "biases are added to q, k and v (Qwen2.5)", ANNULUS_MEMBER(model.qkv_bias),
+       in_lineage},
+      {"model.qk_norm", "an RMSNorm of every head of q and k before the rotary positions (Qwen3)",
+       ANNULUS_MEMBER(model.qk_norm), in_lineage},
 
       {"data.shards", "token shard files, or folders of them (annulus-tokens pack)",
        ANNULUS_MEMBER(data.shards), never},

@@ -27,10 +27,11 @@ struct Family {
   std::int64_t sliding_window;
   bool qkv_bias, qk_norm;
 };
-constexpr std::array families{Family{"llama", "LlamaForCausalLM", 0, 0, 0, false, false},
-                              Family{"mistral", "MistralForCausalLM", 8, 0, 4096, false, false},
-                              Family{"qwen2", "Qwen2ForCausalLM", 32, 0, 4096, true, false},
-                              Family{"qwen3", "Qwen3ForCausalLM", 32, 128, 4096, false, true}};
+constexpr Family llama{"llama", "LlamaForCausalLM", 0, 0, 0, false, false},
+    mistral{"mistral", "MistralForCausalLM", 8, 0, 4096, false, false},
+    qwen2{"qwen2", "Qwen2ForCausalLM", 32, 0, 4096, true, false},
+    qwen3{"qwen3", "Qwen3ForCausalLM", 32, 128, 4096, false, true};
+constexpr std::array families{llama, mistral, qwen2, qwen3};
 
 // Keys that say nothing about what the model computes for given tokens.
 constexpr std::array harmless{"_name_or_path",
@@ -67,6 +68,16 @@ const Family& family_of(ConfigReader& reader) {
       reader.refuse("architectures", fmt::format("of this type Annulus reads {} alone", found->architecture));
   }
   return *found;
+}
+
+/// The one of a model.
+const Family& family_of(const HfConfig& config) {
+  const model::LlamaConfig& shape = config.shape;
+  require(!shape.qkv_bias || !shape.qk_norm,
+          "transformers has no type of model with model.qkv_bias and model.qk_norm: it cannot be written");
+  if (shape.qkv_bias) return qwen2;
+  if (shape.qk_norm) return qwen3;
+  return config.sliding_window != 0 ? mistral : llama;
 }
 
 /// Throws Error unless a switch of something that the engine lacks is off.
@@ -139,11 +150,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   const Family& family = family_of(reader);
   HfConfig config;
   config.family = family.name;
-  config.qkv_bias = family.qkv_bias;
-  config.qk_norm = family.qk_norm;
   config.dtype = dtype_of(reader);
 
   model::LlamaConfig& shape = config.shape;
+  shape.qkv_bias = family.qkv_bias;
+  shape.qk_norm = family.qk_norm;
   shape.vocabulary = reader.required_whole("vocab_size");
   shape.hidden = as_int(reader.required_whole("hidden_size"));
   shape.ffn = as_int(reader.required_whole("intermediate_size"));
@@ -190,26 +201,16 @@ HfConfig read_hf_config(const std::filesystem::path& folder) {
   return parse_hf_config(io::read_text(path), path);
 }
 
-void require_computable(const HfConfig& config, const std::string& origin) {
-  require(!config.qkv_bias,
-          "'{}': model_type = \"{}\" adds biases to q, k and v, which the engine does not compute yet",
-          origin, config.family);
-  require(!config.qk_norm,
-          "'{}': model_type = \"{}\" normalizes q and k, which the engine does not compute yet", origin,
-          config.family);
-}
-
 std::string to_hf_config(const HfConfig& config, DType dtype) {
   const model::LlamaConfig& shape = config.shape;
+  const Family& family = family_of(config);
   const bool window = config.sliding_window != 0;
   Json json;
-  json["architectures"] = {window ? "MistralForCausalLM" : "LlamaForCausalLM"};
-  json["model_type"] = window ? "mistral" : "llama";
+  json["architectures"] = {family.architecture};
+  json["model_type"] = family.name;
   json["attention_dropout"] = 0.0;
-  if (!window) {
-    json["attention_bias"] = false;
-    json["mlp_bias"] = false;
-  }
+  if (&family == &llama || &family == &qwen3) json["attention_bias"] = false;
+  if (&family == &llama) json["mlp_bias"] = false;
   json["head_dim"] = shape.head_dim;
   json["hidden_act"] = "silu";
   json["hidden_size"] = shape.hidden;
@@ -220,6 +221,10 @@ std::string to_hf_config(const HfConfig& config, DType dtype) {
   json["num_key_value_heads"] = shape.kv_heads;
   json["rms_norm_eps"] = shortest(shape.norm_epsilon);
   write_rope(config, shortest(shape.rope_theta), json);
+  if (family.qkv_bias || family.qk_norm) {
+    json["use_sliding_window"] = window;
+    json["max_window_layers"] = window ? 0 : shape.layers;  // how many layers have none
+  }
   if (window) json["sliding_window"] = config.sliding_window;
   json["tie_word_embeddings"] = shape.tied;
   json["torch_dtype"] = dtype == DType::f32 ? "float32" : dtype == DType::bf16 ? "bfloat16" : "float16";

@@ -50,17 +50,16 @@ void read_floats(const TensorFolder::Place& place, std::uint64_t first, std::spa
   place.file->read(*place.tensor, first, values);
 }
 
-}  // namespace
-
+/// Whether a tensor follows from config.json: the inverse frequencies, which old versions of transformers
+/// saved.
 bool is_derived(std::string_view name) {
   return name.starts_with("model.layers.") && name.ends_with(".self_attn.rotary_emb.inv_freq");
 }
 
+}  // namespace
+
 HfWeights::HfWeights(const std::filesystem::path& folder)
-    : config_(read_hf_config(folder)), tensors_(folder) {
-  const std::string origin = (folder / "config.json").string();
-  require_computable(config_, origin);
-  map_ = model::ParameterMap(config_.shape);
+    : config_(read_hf_config(folder)), map_(config_.shape), tensors_(folder) {
   std::map<DType, int> types;
   for (const model::Parameter& parameter : map_.all()) {
     const std::string name = hf_name(parameter);

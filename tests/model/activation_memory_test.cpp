@@ -8,6 +8,7 @@
 #include <annulus/model/llama.hpp>
 #include <annulus/sequence/layout.hpp>
 
+#include "model/variant.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::model {
@@ -18,7 +19,7 @@ using test::TestExec;
 constexpr int sequences = 2;
 constexpr std::int64_t tokens = 37;  // of each
 
-LlamaConfig config_of(int layers) {
+LlamaConfig config_of(int layers, const test::Variant& variant = {}) {
   LlamaConfig config;
   config.vocabulary = 50;
   config.layers = layers;
@@ -27,17 +28,17 @@ LlamaConfig config_of(int layers) {
   config.kv_heads = 2;
   config.head_dim = 16;
   config.ffn = 72;
+  variant.set(config);
   return config;
 }
 
 /// What Llama allocates as activations, without the table of rotary positions.
 template <class T>
-std::int64_t allocated(int layers, const ActivationOptions& options) {
+std::int64_t allocated(const LlamaConfig& config, const ActivationOptions& options) {
   const auto in_use = [] {
     return memory_use(Owned<Array1<float, TestExec>>::kind)
         .current[static_cast<std::size_t>(MemoryCategory::activations)];
   };
-  const LlamaConfig config = config_of(layers);
   const std::int64_t before = in_use();
   const Llama<TestExec, T> llama(test::rank_instance(), config, Layout().shard(tokens, 1, 0),
                                  {.sequences = sequences, .activations = options});
@@ -45,35 +46,47 @@ std::int64_t allocated(int layers, const ActivationOptions& options) {
 }
 
 template <class T>
-ActivationMemory memory_of(int layers, const ActivationOptions& options) {
-  return activation_memory(config_of(layers),
+ActivationMemory memory_of(const LlamaConfig& config, const ActivationOptions& options) {
+  return activation_memory(config,
                            {.sequences = sequences, .tokens = tokens, .early = options.early_positions},
                            dtype_of<T>, options);
 }
 
 template <class T>
-void expect_the_formula() {
+void expect_the_formula(const test::Variant& variant) {
+  const LlamaConfig config = config_of(5, variant);
   for (const Recompute recompute :
        {Recompute::none, Recompute::full, Recompute::selective, Recompute::sequence_selective})
     for (const double offload : {0.0, 0.5, 1.0})
       for (const std::int64_t chunk : {0, 10}) {
-        SCOPED_TRACE(testing::Message()
-                     << name_of(recompute) << ", offload " << offload << ", chunks of " << chunk);
+        SCOPED_TRACE(testing::Message() << variant << ", " << name_of(recompute) << ", offload " << offload
+                                        << ", chunks of " << chunk);
         ActivationOptions options{.recompute = {recompute}, .offload = offload, .chunk_rows = chunk};
         if (recompute == Recompute::sequence_selective) options.early_positions = 20;
-        const ActivationMemory memory = memory_of<T>(5, options);
+        const ActivationMemory memory = memory_of<T>(config, options);
         const std::int64_t host = test::on_host ? memory.host : 0;  // which is the same memory there
-        EXPECT_EQ(allocated<T>(5, options), memory.device() + host);
+        EXPECT_EQ(allocated<T>(config, options), memory.device() + host);
       }
 }
 
 TEST(ActivationMemory, IsWhatAModelAllocates) {
-  expect_the_formula<float>();
-  expect_the_formula<bfloat16>();
+  for (const test::Variant& variant : test::all_variants) {
+    expect_the_formula<float>(variant);
+    expect_the_formula<bfloat16>(variant);
+  }
+}
+
+// What goes into the norms is kept instead of what comes out.
+TEST(ActivationMemory, LayersKeepNoMoreWithBiasesAndNorms) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::selective})
+    EXPECT_LE(memory_of<bfloat16>(config_of(4, test::with_both), {.recompute = {recompute}}).kept,
+              memory_of<bfloat16>(config_of(4), {.recompute = {recompute}}).kept);
 }
 
 TEST(ActivationMemory, ShrinksAsThePoliciesSay) {
-  const auto of = [](const ActivationOptions& options) { return memory_of<bfloat16>(24, options); };
+  const auto of = [](const ActivationOptions& options) {
+    return memory_of<bfloat16>(config_of(24), options);
+  };
   const ActivationMemory none = of({}), selective = of({.recompute = {Recompute::selective}}),
                          half = of(
                              {.recompute = {Recompute::sequence_selective}, .early_positions = tokens / 2}),

@@ -7,10 +7,11 @@
 namespace annulus::model {
 namespace {
 
-// Six operations a token for each weight of a matrix that is multiplied with: all but norms and the
-// embedding.
+// Six operations a token for each weight of a matrix that is multiplied with: all but norms, biases
+// and the embedding.
 TEST(Flops, OfDenseProductsAreSixAWeight) {
-  const LlamaConfig config = test::small_config();
+  LlamaConfig config = test::small_config();
+  config.qkv_bias = config.qk_norm = true;  // which are no products
   const ParameterMap map(config);
   double weights = 0;
   for (const Parameter& p : map.all())

@@ -11,6 +11,7 @@
 #include <annulus/model/llama.hpp>
 #include <annulus/plan/schedules.hpp>
 
+#include "model/variant.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::test {
@@ -24,7 +25,7 @@ struct LlamaProblem {
   model::ActivationOptions activations;
 
   LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
-               int layers = 2)
+               int layers = 2, const Variant& variant = {})
       : mask(Mask::parse(mask_text, length)) {
     config.vocabulary = 37;
     config.layers = layers;
@@ -34,6 +35,7 @@ struct LlamaProblem {
     config.head_dim = 16;
     config.ffn = 40;
     config.tied = tied;
+    variant.set(config);
     std::mt19937 random(7);
     for (std::int64_t t = 0; t < length; ++t) {
       tokens.push_back(static_cast<std::int32_t>(random() % 37));
@@ -41,11 +43,12 @@ struct LlamaProblem {
     }
     const model::ParameterMap map(config);
     parameters = Array1<float, HostExec>("parameters", map.size());
-    // Larger than training's initial values, so that no gradient is lost in rounding; gains away from one.
+    // Larger than training's initial values, so that no gradient is lost in rounding; gains away from one,
+    // biases away from zero.
     std::normal_distribution<float> normal(0.0f, 0.25f);
     for (const auto& parameter : map.all())
       for (std::int64_t i = 0; i < parameter.size(); ++i)
-        parameters(parameter.offset + i) = normal(random) + (parameter.init_deviation == 0.0f ? 1.0f : 0.0f);
+        parameters(parameter.offset + i) = normal(random) + parameter.init_mean;
   }
 
   template <class T>

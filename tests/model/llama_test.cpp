@@ -18,6 +18,7 @@ struct Case {
   std::string mask;
   bool tied;
   int kv_heads;
+  test::Variant variant = {};
 };
 
 class LlamaGradients : public testing::TestWithParam<Case> {};
@@ -26,7 +27,7 @@ class LlamaGradients : public testing::TestWithParam<Case> {};
 // double-precision model.
 TEST_P(LlamaGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
   const Case& c = GetParam();
-  const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads);
+  const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
   const auto communicator = comm::make_null();
   const auto result = problem.run(*communicator, "contiguous", "ring");
 
@@ -67,7 +68,11 @@ TEST_P(LlamaGradients, MatchFiniteDifferencesOfTheReferenceTensorByTensor) {
 INSTANTIATE_TEST_SUITE_P(Masks, LlamaGradients,
                          testing::Values(Case{"causal", false, 1}, Case{"causal", true, 2},
                                          Case{"documents:0,7,8,20", false, 2}, Case{"window:6,0", false, 1},
-                                         Case{"full", true, 1}));
+                                         Case{"full", true, 1}, Case{"causal", false, 2, test::with_bias},
+                                         Case{"window:6,0", true, 1, test::with_bias},
+                                         Case{"causal", true, 1, test::with_norm},
+                                         Case{"documents:0,7,8,20", false, 2, test::with_norm},
+                                         Case{"causal", false, 1, test::with_both}));
 
 class LlamaRanks : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
 
@@ -87,13 +92,27 @@ INSTANTIATE_TEST_SUITE_P(Layouts, LlamaRanks,
                                                           "block-striped:4"),
                                           testing::Values("ring", "burst"), testing::Values(2, 3, 5)));
 
+TEST(Llama, RanksGiveTheLossAndGradientsOfOneWithBiasesAndNorms) {
+  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
+    SCOPED_TRACE(variant);
+    const LlamaProblem problem(29, "causal", false, 1, 2, variant);
+    const auto one = on_ranks(problem, 1, "contiguous", "ring");
+    const auto many = on_ranks(problem, 3, "zigzag", "burst");
+    EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
+    EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+  }
+}
+
 // A rounding to bf16 is wrong by 2⁻⁸ at most, and a gradient has some sixteen behind it in these two layers.
 constexpr double bfloat16_error = 16.0 / 256;
 
 // The bf16 model is the f32 model but for rounding, tensor by tensor.
 TEST(LlamaBfloat16, GradientsAreThoseOfFloatWithinRounding) {
-  for (const Case& c : {Case{"causal", false, 1}, Case{"documents:0,7,8,20", true, 2}}) {
-    const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads);
+  for (const Case& c :
+       {Case{"causal", false, 1}, Case{"documents:0,7,8,20", true, 2},
+        Case{"causal", false, 2, test::with_bias}, Case{"causal", true, 1, test::with_norm}}) {
+    SCOPED_TRACE(c.variant);
+    const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
     const auto communicator = comm::make_null();
     const auto exact = problem.run(*communicator, "contiguous", "ring");
     const auto rounded = problem.run<bfloat16>(*communicator, "contiguous", "ring");
@@ -156,6 +175,14 @@ TEST(Llama, SequencesOfAPassGiveTheSumsOfEach) {
     for (const bool tied : {false, true})
       for (const auto& [ranks, schedule] : {std::pair{1, "ring"}, {2, "ring"}, {2, "ulysses"}, {4, "burst"}})
         expect_sums_over_sequences<float>(ranks, LlamaProblem(29, mask, tied, 2), schedule, 2e-6);
+}
+
+TEST(Llama, SequencesOfAPassGiveTheSumsOfEachWithBiasesAndNorms) {
+  for (const test::Variant& variant : {test::with_bias, test::with_norm}) {
+    SCOPED_TRACE(variant);
+    expect_sums_over_sequences<float>(1, LlamaProblem(29, "causal", false, 2, 2, variant), "ring", 2e-6);
+    expect_sums_over_sequences<float>(2, LlamaProblem(29, "causal", true, 1, 2, variant), "burst", 2e-6);
+  }
 }
 
 // On the host a sequence's activations have the same bits with others beside it: sums of gradients alone

@@ -69,9 +69,29 @@ TEST(ParameterMap, KeepsQueryKeyValueAndGateUpTogether) {
   EXPECT_THROW(map.find("layers.7.ffn.up"), Error);
 }
 
+TEST(ParameterMap, HasBiasesBehindTheMatricesAndNormsOfHeadsBehindThem) {
+  LlamaConfig config = test::small_config();
+  const std::int64_t plain = ParameterMap(config).size();
+  config.qkv_bias = config.qk_norm = true;
+  const ParameterMap map(config);
+  EXPECT_EQ(map.size(), plain + 3 * ((4 + 2 * 2) * 16 + 2 * 16));
+  const LayerParameters& layer = map.layer(1);
+  EXPECT_EQ(layer.qkv_bias, layer.qkv + (64 + 32 + 32) * 64);
+  EXPECT_EQ(map.find("layers.1.attention.query_bias").offset, layer.qkv_bias);
+  EXPECT_EQ(map.find("layers.1.attention.key_bias").offset, layer.qkv_bias + 64);
+  EXPECT_EQ(map.find("layers.1.attention.value_bias").offset, layer.qkv_bias + 64 + 32);
+  EXPECT_EQ(map.find("layers.1.attention.query_norm").offset, layer.qk_norm);
+  EXPECT_EQ(map.find("layers.1.attention.key_norm").offset, layer.qk_norm + 16);
+  EXPECT_EQ(map.find("layers.1.attention.out").offset, layer.qk_norm + 2 * 16);
+  for (const char* name : {"query_bias", "key_bias", "value_bias", "query_norm", "key_norm"})
+    EXPECT_FALSE(map.find(std::string("layers.2.attention.") + name).decay) << name;
+}
+
 TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
   const HostExec exec;
-  const ParameterMap map(test::small_config());
+  LlamaConfig config = test::small_config();
+  config.qkv_bias = config.qk_norm = true;
+  const ParameterMap map(config);
   Array1<float, HostExec> a("a", map.size()), b("b", map.size()), other("other", map.size());
   initialize(exec, map, 5, a);
   initialize(exec, map, 5, b);
@@ -82,7 +102,8 @@ TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
     ASSERT_EQ(a(i), b(i));
     equal += a(i) == other(i);
   }
-  EXPECT_EQ(equal, (2 * 3 + 1) * 64) << "only the norm gains, which are one, do not depend on the seed";
+  EXPECT_EQ(equal, (2 * 3 + 1) * 64 + 3 * (2 * 16 + 8 * 16))
+      << "only gains, which are one, and biases, which are zero, do not depend on the seed";
   for (const Parameter& parameter : map.all()) {
     double sum = 0, squares = 0;
     for (std::int64_t i = 0; i < parameter.size(); ++i) {
@@ -91,8 +112,8 @@ TEST(Initialize, IsNormalWithTheStatedDeviationAndDependsOnTheSeedAlone) {
     }
     const double mean = sum / double(parameter.size()),
                  deviation = std::sqrt(squares / double(parameter.size()) - mean * mean);
-    const double expected_mean = parameter.init_deviation == 0 ? 1 : 0;
-    EXPECT_NEAR(mean, expected_mean, 5 * parameter.init_deviation / std::sqrt(double(parameter.size())))
+    const bool gain = parameter.name.ends_with("norm");
+    EXPECT_NEAR(mean, gain ? 1 : 0, 5 * parameter.init_deviation / std::sqrt(double(parameter.size())))
         << parameter.name;
     EXPECT_NEAR(deviation, parameter.init_deviation, 0.1 * parameter.init_deviation + 1e-6) << parameter.name;
   }

@@ -21,8 +21,8 @@ constexpr LlamaProblem::Sequences two_sequences{0, 2};
 constexpr std::int64_t length = 61;
 
 /// Four layers, so that offloaded ones take turns.
-LlamaProblem problem_of(const std::string& mask, int kv_heads = 1) {
-  return LlamaProblem(length, mask, false, kv_heads, 4);
+LlamaProblem problem_of(const std::string& mask, int kv_heads = 1, const test::Variant& variant = {}) {
+  return LlamaProblem(length, mask, false, kv_heads, 4, variant);
 }
 
 struct Setting {
@@ -43,8 +43,9 @@ ActivationOptions options_of(std::vector<Recompute> recompute, double offload = 
 }
 
 template <class T>
-void expect_same_bits(const Setting& c, const ActivationOptions& options, int kv_heads) {
-  LlamaProblem problem = problem_of(c.mask, kv_heads);
+void expect_same_bits(const Setting& c, const ActivationOptions& options, int kv_heads,
+                      const test::Variant& variant = {}) {
+  LlamaProblem problem = problem_of(c.mask, kv_heads, variant);
   const auto kept = on_ranks<T>(problem, c.ranks, c.layout, c.schedule, two_sequences);
   problem.activations = options;
   const auto result = on_ranks<T>(problem, c.ranks, c.layout, c.schedule, two_sequences);
@@ -72,6 +73,36 @@ TEST(LlamaRecompute, WholePoliciesAndOffloadGiveTheSameBitsInBfloat16) {
   for (std::size_t i = 0; i < same_bits.size(); ++i) {
     SCOPED_TRACE(testing::Message() << "options " << i);
     expect_same_bits<bfloat16>(settings[1], same_bits[i], 1);
+  }
+}
+
+TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicy) {
+  for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
+    std::vector<ActivationOptions> all = same_bits;
+    all.push_back(options_of({Recompute::sequence_selective}, 0.5));
+    all.back().early_positions = 30;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << variant << ", options " << i);
+      expect_same_bits<float>(settings[1], all[i], 2, variant);
+      if (i % 2 == 0) expect_same_bits<bfloat16>(settings[0], all[i], 1, variant);
+    }
+  }
+}
+
+TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicyInChunks) {
+  for (const test::Variant& variant : {test::with_bias, test::with_norm}) {
+    SCOPED_TRACE(variant);
+    LlamaProblem problem = problem_of("causal", 2, variant);
+    const auto whole = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
+    problem.activations = options_of({Recompute::none}, 0, 7);
+    const auto kept = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
+    EXPECT_LT(test::relative_error(kept.gradients, whole.gradients), 2e-6);
+    for (const Recompute recompute : {Recompute::full, Recompute::selective}) {
+      problem.activations = options_of({recompute}, 1, 7);
+      const auto result = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
+      EXPECT_EQ(result.loss, kept.loss);
+      EXPECT_EQ(result.gradients, kept.gradients);
+    }
   }
 }
 

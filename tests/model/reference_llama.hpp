@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <annulus/model/config.hpp>
@@ -34,8 +35,10 @@ class ReferenceLlama {
     }
     for (int i = 0; i < config_.layers; ++i) {
       const auto& p = map_.layer(i);
-      add(x, project(attention(project(norm(x, weight(p.attention_norm)), weight(p.qkv), qkv_width())),
-                     weight(p.attention_out), hidden));
+      Rows qkv = project(norm(x, weight(p.attention_norm)), weight(p.qkv), config_.qkv_width());
+      if (config_.qkv_bias) add_to_each(qkv, weight(p.qkv_bias));
+      if (config_.qk_norm) norm_heads(qkv, weight(p.qk_norm));
+      add(x, project(attention(std::move(qkv)), weight(p.attention_out), hidden));
       Rows gate_up = project(norm(x, weight(p.ffn_norm)), weight(p.gate_up), 2 * config_.ffn);
       for (auto& row : gate_up) {
         for (int c = 0; c < config_.ffn; ++c)
@@ -57,13 +60,13 @@ class ReferenceLlama {
   }
 
  private:
-  std::int64_t qkv_width() const {
-    return std::int64_t{config_.heads + 2 * config_.kv_heads} * config_.head_dim;
-  }
-
   static void add(Rows& x, const Rows& y) {
     for (std::size_t t = 0; t < x.size(); ++t)
       for (std::size_t c = 0; c < x[t].size(); ++c) x[t][c] += y[t][c];
+  }
+  static void add_to_each(Rows& x, const double* bias) {
+    for (auto& row : x)
+      for (std::size_t c = 0; c < row.size(); ++c) row[c] += bias[c];
   }
   static Rows project(const Rows& x, const double* w, std::int64_t out) {
     Rows y(x.size(), std::vector<double>(static_cast<std::size_t>(out)));
@@ -75,13 +78,22 @@ class ReferenceLlama {
   }
   Rows norm(const Rows& x, const double* gain) const {
     Rows y = x;
-    for (auto& row : y) {
-      double squares = 0;
-      for (const double value : row) squares += value * value;
-      const double r = 1 / std::sqrt(squares / double(row.size()) + double(config_.norm_epsilon));
-      for (std::size_t c = 0; c < row.size(); ++c) row[c] *= r * gain[c];
-    }
+    for (auto& row : y) norm(row, gain);
     return y;
+  }
+  void norm(std::span<double> values, const double* gain) const {
+    double squares = 0;
+    for (const double value : values) squares += value * value;
+    const double r = 1 / std::sqrt(squares / double(values.size()) + double(config_.norm_epsilon));
+    for (std::size_t c = 0; c < values.size(); ++c) values[c] *= r * gain[c];
+  }
+  // `gains` (2, head_dim): of q and of k.
+  void norm_heads(Rows& qkv, const double* gains) const {
+    const auto width = static_cast<std::size_t>(config_.head_dim);
+    for (auto& row : qkv)
+      for (int h = 0; h < config_.heads + config_.kv_heads; ++h)
+        norm(std::span(row).subspan(static_cast<std::size_t>(h) * width, width),
+             gains + (h < config_.heads ? 0 : width));
   }
   // Rotates the head that starts at `column` by its position.
   void rotate(std::vector<double>& row, std::int64_t column, std::int64_t position) const {

@@ -6,7 +6,8 @@ usage: llama.py [--device cuda] [--limit 1.5] [--table] DUMP [DUMP ...]
 Every DUMP is a file of `annulus-train --dump` (docs/formats/tensor-dump.md). From it come the configuration, the
 parameters, the tokens and the targets, and what is compared: loss and all gradients. Each is computed twice here:
   exact   from the formulas of LLaMA in double precision, by autograd;
-  theirs  by transformers' LlamaForCausalLM in the dtype of the dump.
+  theirs  by transformers' LlamaForCausalLM in the dtype of the dump; with biases by its Qwen2ForCausalLM, with norms
+          of q and k by its Qwen3ForCausalLM.
 An error is ‖x − exact‖ / ‖exact‖ over a whole tensor. Asked is, of every tensor,
   f32     an error of at most 1e-4, of ours against exact and of ours against theirs;
   bf16    an error of ours of at most `limit` times theirs.
@@ -20,7 +21,7 @@ import tomllib
 import h5py
 import torch
 from torch.nn.functional import cross_entropy, embedding, silu
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
 
@@ -47,6 +48,10 @@ class Dump:
         self.dtype = DTYPES[self.config["train"]["dtype"]]
         if self.config["attention"]["mask"] != "causal":
             sys.exit(f"{path}: attention.mask = {self.config['attention']['mask']}: only causal is compared")
+        model = self.config["model"]
+        self.bias, self.norm = model.get("qkv_bias", False), model.get("qk_norm", False)
+        if self.bias and self.norm:
+            sys.exit(f"{path}: transformers has no model with model.qkv_bias and model.qk_norm to compare with")
 
 
 def mean_loss(logits, targets):
@@ -83,7 +88,10 @@ def exact(dump):
     for layer in range(model["layers"]):
         w = lambda name: weight[f"layers.{layer}.{name}"]  # noqa: B023, E731
         normed = rms_norm(x, w("attention_norm"), epsilon)
-        q, k, v = (split(normed @ w(f"attention.{name}").T) for name in ("query", "key", "value"))
+        bias = lambda name: w(f"attention.{name}_bias") if dump.bias else 0  # noqa: B023, E731
+        q, k, v = (split(normed @ w(f"attention.{name}").T + bias(name)) for name in ("query", "key", "value"))
+        if dump.norm:
+            q, k = rms_norm(q, w("attention.query_norm"), epsilon), rms_norm(k, w("attention.key_norm"), epsilon)
         q, k = rotate(q, angles), rotate(k, angles)
         out = torch.stack([torch.stack([attention(q[s, h], k[s, h * kv_heads // heads], v[s, h * kv_heads // heads])
                                         for h in range(heads)]) for s in range(len(x))])
@@ -101,26 +109,33 @@ def their_name(name):
     if name == "lm_head":
         return "lm_head.weight"
     for ours, theirs in (("embedding", "embed_tokens"), ("final_norm", "norm"), ("attention_norm", "input_layernorm"),
-                         ("ffn_norm", "post_attention_layernorm"), ("attention.query", "self_attn.q_proj"),
+                         ("ffn_norm", "post_attention_layernorm"), ("attention.query_norm", "self_attn.q_norm"),
+                         ("attention.key_norm", "self_attn.k_norm"), ("attention.query", "self_attn.q_proj"),
                          ("attention.key", "self_attn.k_proj"), ("attention.value", "self_attn.v_proj"),
                          ("attention.out", "self_attn.o_proj"), ("ffn.", "mlp.")):
         if ours in name:
             name = name.replace(ours, theirs)
             break
+    if name.endswith("_bias"):
+        return f"model.{name.removesuffix('_bias')}.bias"
     return f"model.{name}{'_proj' if '.mlp.' in name else ''}.weight"
 
 
 def theirs(dump):
-    """Loss and gradients of transformers' LLaMA in the dump's dtype."""
+    """Loss and gradients of transformers' model in the dump's dtype."""
     c = dump.config["model"]
-    config = LlamaConfig(
+    make_config, make_model, more = (
+        (Qwen2Config, Qwen2ForCausalLM, {"use_sliding_window": False}) if dump.bias
+        else (Qwen3Config, Qwen3ForCausalLM, {"use_sliding_window": False, "attention_bias": False}) if dump.norm
+        else (LlamaConfig, LlamaForCausalLM, {"attention_bias": False, "mlp_bias": False}))
+    config = make_config(
         vocab_size=len(dump.parameters["embedding"]), hidden_size=c["hidden"], intermediate_size=c["ffn"],
         num_hidden_layers=c["layers"], num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"], head_dim=c["head_dim"],
         rms_norm_eps=c["norm_epsilon"], rope_theta=c["rope_theta"], tie_word_embeddings=c["tied"], hidden_act="silu",
         rope_parameters={"rope_type": "default", "rope_theta": c["rope_theta"]},
-        max_position_embeddings=dump.tokens.shape[1], attention_bias=False, mlp_bias=False, use_cache=False,
+        max_position_embeddings=dump.tokens.shape[1], use_cache=False, **more,
     )
-    model = LlamaForCausalLM(config).to(dump.device, dump.dtype)
+    model = make_model(config).to(dump.device, dump.dtype)
     parameters = dict(model.named_parameters())
     if sorted(parameters) != sorted(map(their_name, dump.parameters)):
         sys.exit(f"transformers has other parameters: {sorted(set(parameters) ^ set(map(their_name, dump.parameters)))}")

@@ -158,6 +158,11 @@ TEST_P(Sharded, TiedHeadsGiveTheBitsOfReplicas) {
   expect_same_bits<bfloat16>({.ranks = 2, .tied = true});
 }
 
+TEST_P(Sharded, BiasesAndNormsOfHeadsGiveTheBitsOfReplicas) {
+  expect_same_bits<float>({.ranks = 3, .qkv_bias = true});
+  expect_same_bits<bfloat16>({.ranks = 2, .qk_norm = true});
+}
+
 TEST_P(Sharded, OffloadedOptimizersGiveTheBitsOfReplicas) {
   expect_same_bits<float>({.ranks = 1}, true);
   expect_same_bits<float>({.ranks = 3, .tied = true}, true);

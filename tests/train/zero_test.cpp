@@ -110,6 +110,24 @@ TEST_F(Zero, OneSequenceGivesTheSameBitsOnEveryNumberOfRanksAndGroups) {
   }
 }
 
+// Qwen2.5 and Qwen3.
+TEST_F(Zero, BiasesAndNormsGiveTheSameBitsAndAgreeOnOneRank) {
+  for (const bool bias : {true, false}) {
+    Config whole = config(bias ? "bias" : "norm", 0);
+    whole.model.qkv_bias = bias;
+    whole.model.qk_norm = !bias;
+    Config alone = copy(whole, "alone");
+    run(1, alone);
+    run(2, whole);
+    EXPECT_LT(difference(alone, whole), rounding);
+    for (const int zero : {1, 3}) {
+      const Config sharded = with_zero(whole, zero);
+      run(2, sharded);
+      expect_same_bits(whole, sharded);
+    }
+  }
+}
+
 TEST_F(Zero, SeveralMicroBatchesGiveTheSameBitsUnderOneAndAgreeUnderTwoAndThree) {
   for (const bool tied : {false, true}) {
     Config whole = config(tied ? "tied" : "untied", 0);

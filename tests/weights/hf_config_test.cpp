@@ -74,6 +74,15 @@ json qwen2() {
   return config;
 }
 
+json qwen3() {
+  json config = qwen2();
+  config.update({{"architectures", {"Qwen3ForCausalLM"}},
+                 {"model_type", "qwen3"},
+                 {"attention_bias", false},
+                 {"tie_word_embeddings", true}});
+  return config;
+}
+
 TEST(HfConfig, OfLlama31) {
   const HfConfig config = parse(llama());
   EXPECT_EQ(config.family, "llama");
@@ -91,7 +100,8 @@ TEST(HfConfig, OfLlama31) {
   EXPECT_EQ(config.positions, 131072);
   EXPECT_EQ(config.dtype, DType::bf16);
   EXPECT_EQ(config.mask(), "causal");
-  EXPECT_EQ(test::error_text([&] { require_computable(config, "x"); }), "no error");
+  EXPECT_FALSE(config.shape.qkv_bias);
+  EXPECT_FALSE(config.shape.qk_norm);
 }
 
 TEST(HfConfig, OfLlama2TakesWhatIsNotSaid) {
@@ -166,20 +176,18 @@ TEST(HfConfig, OfMistralHasAWindow) {
               HasSubstr("layers of this type have none"));
 }
 
-TEST(HfConfig, OfQwenIsReadAndItsBiasesAndNormsAreRefused) {
+TEST(HfConfig, OfQwenHasBiasesOrNorms) {
   const HfConfig two = parse(qwen2());
-  EXPECT_TRUE(two.qkv_bias);
+  EXPECT_TRUE(two.shape.qkv_bias);
+  EXPECT_FALSE(two.shape.qk_norm);
   EXPECT_EQ(two.mask(), "causal") << "use_sliding_window is false";
-  EXPECT_THAT(test::error_text([&] { require_computable(two, "model/config.json"); }),
-              AllOf(HasSubstr("model/config.json"), HasSubstr("biases")));
-  json three = qwen2();
-  three.update(
-      {{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"tie_word_embeddings", true}});
-  const HfConfig parsed = parse(three);
-  EXPECT_TRUE(parsed.qk_norm);
-  EXPECT_TRUE(parsed.shape.tied);
-  EXPECT_EQ(parsed.shape.head_dim, 128);
-  EXPECT_THAT(test::error_text([&] { require_computable(parsed, "x"); }), HasSubstr("normalizes q and k"));
+  const HfConfig three = parse(with(qwen3(), "hidden_size", 1024));
+  EXPECT_FALSE(three.shape.qkv_bias);
+  EXPECT_TRUE(three.shape.qk_norm);
+  EXPECT_TRUE(three.shape.tied);
+  EXPECT_EQ(three.shape.head_dim, 128) << "not 1024 / 32";
+  // Biases of all four products of attention.
+  EXPECT_THAT(config_refusal(with(qwen3(), "attention_bias", true)), HasSubstr("attention_bias = true"));
 }
 
 TEST(HfConfig, LayersOfSeveralKindsAreRefused) {
@@ -244,7 +252,8 @@ TEST(HfConfig, IsWrittenAsItIsRead) {
                            {{"type", "yarn"},
                             {"factor", 32.0},
                             {"attention_factor", 1.25},
-                            {"original_max_position_embeddings", 4096}})}) {
+                            {"original_max_position_embeddings", 4096}}),
+                      qwen2(), qwen3()}) {
     config["tie_word_embeddings"] = true;
     for (const std::int64_t window : {0, 4096}) {
       HfConfig before = parse(config);
@@ -252,7 +261,9 @@ TEST(HfConfig, IsWrittenAsItIsRead) {
       const std::string text = to_hf_config(before, DType::f16);
       const HfConfig after = parse_hf_config(text, "written");
       EXPECT_EQ(to_hf_config(after, DType::f16), text);
-      EXPECT_EQ(after.family, window == 0 ? "llama" : "mistral");
+      EXPECT_EQ(after.family, before.family != "llama" ? before.family : window == 0 ? "llama" : "mistral");
+      EXPECT_EQ(after.shape.qkv_bias, before.shape.qkv_bias);
+      EXPECT_EQ(after.shape.qk_norm, before.shape.qk_norm);
       EXPECT_EQ(after.shape.rope, before.shape.rope);
       EXPECT_EQ(after.shape.norm_epsilon, before.shape.norm_epsilon);
       EXPECT_TRUE(after.shape.tied);
@@ -262,6 +273,10 @@ TEST(HfConfig, IsWrittenAsItIsRead) {
     }
   }
   EXPECT_THAT(to_hf_config(parse(llama()), DType::bf16), HasSubstr("\"rms_norm_eps\": 1e-05"));
+  HfConfig both = parse(qwen2());
+  both.shape.qk_norm = true;
+  EXPECT_THAT(test::error_text([&] { to_hf_config(both, DType::bf16); }),
+              HasSubstr("no type of model with model.qkv_bias and model.qk_norm"));
 }
 
 }  // namespace

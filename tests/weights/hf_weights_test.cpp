@@ -48,6 +48,26 @@ TEST(HfWeights, NamesAreThoseOfTransformers) {
   EXPECT_EQ(names.size(), 3u + 2u * 9u);
 }
 
+TEST(HfWeights, NamesOfBiasesAndNormsAreThoseOfQwen) {
+  const auto differences = [](const HfConfig& config) {
+    std::set<std::string> names, plain;
+    for (const model::Parameter& parameter : model::ParameterMap(small_hf_config().shape).all())
+      plain.insert(hf_name(parameter));
+    for (const model::Parameter& parameter : model::ParameterMap(config.shape).all())
+      if (!plain.contains(hf_name(parameter))) names.insert(hf_name(parameter));
+    return names;
+  };
+  EXPECT_THAT(
+      differences(test::small_qwen2()),
+      testing::ElementsAre("model.layers.0.self_attn.k_proj.bias", "model.layers.0.self_attn.q_proj.bias",
+                           "model.layers.0.self_attn.v_proj.bias", "model.layers.1.self_attn.k_proj.bias",
+                           "model.layers.1.self_attn.q_proj.bias", "model.layers.1.self_attn.v_proj.bias"));
+  EXPECT_THAT(differences(test::small_qwen3()),
+              testing::ElementsAre(
+                  "model.layers.0.self_attn.k_norm.weight", "model.layers.0.self_attn.q_norm.weight",
+                  "model.layers.1.self_attn.k_norm.weight", "model.layers.1.self_attn.q_norm.weight"));
+}
+
 TEST(HfWeights, EveryPartIsReadFromEveryType) {
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     const TemporaryFolder folder;
@@ -79,23 +99,48 @@ TEST(HfWeights, TensorsLieWithRowsOfOutFeatures) {
 
 TEST(HfWeights, ReadAndWrittenAgainHaveTheSameBits) {
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    for (const bool tied : {false, true}) {
-      const TemporaryFolder folder;
-      HfConfig config = small_hf_config();
-      config.shape.tied = tied;
-      config.sliding_window = tied ? 16 : 0;
-      write_small_model(folder.file("a"), config, type);
-      const HfWeights weights(folder.file("a"));
-      write_hf_folder(folder.file("b"), {.config = weights.config(),
-                                         .type = weights.type(),
-                                         .read = [&](std::int64_t begin, std::span<float> values) {
-                                           weights.read(begin, values);
-                                         }});
-      for (const char* name : {"config.json", "model.safetensors"})
-        EXPECT_EQ(io::read_text(folder.file(std::string("a/") + name)),
-                  io::read_text(folder.file(std::string("b/") + name)));
-    }
+    for (HfConfig config : {small_hf_config(), test::small_qwen2(), test::small_qwen3()})
+      for (const bool tied : {false, true}) {
+        const TemporaryFolder folder;
+        config.shape.tied = tied;
+        config.sliding_window = tied ? 16 : 0;
+        write_small_model(folder.file("a"), config, type);
+        const HfWeights weights(folder.file("a"));
+        write_hf_folder(folder.file("b"), {.config = weights.config(),
+                                           .type = weights.type(),
+                                           .read = [&](std::int64_t begin, std::span<float> values) {
+                                             weights.read(begin, values);
+                                           }});
+        for (const char* name : {"config.json", "model.safetensors"})
+          EXPECT_EQ(io::read_text(folder.file(std::string("a/") + name)),
+                    io::read_text(folder.file(std::string("b/") + name)));
+      }
   }
+}
+
+TEST(HfWeights, BiasesAndNormsLieAsTheirConfigurationSays) {
+  const TemporaryFolder folder;
+  write_small_model(folder.file("2"), test::small_qwen2(), DType::f32);
+  write_small_model(folder.file("3"), test::small_qwen3(), DType::f32);
+  const HfWeights two(folder.file("2")), three(folder.file("3"));
+  EXPECT_EQ(two.config().family, "qwen2");
+  EXPECT_EQ(three.config().family, "qwen3");
+  const auto first_of = [](const HfWeights& weights, const char* name, std::uint64_t size) {
+    const TensorFolder::Place place = weights.tensors().find(name);
+    EXPECT_EQ(place.tensor->extents, (io::Extents{size}));
+    float value = 0;
+    place.file->read(*place.tensor, 0, std::span(&value, 1));
+    return value;
+  };
+  EXPECT_EQ(first_of(two, "model.layers.1.self_attn.v_proj.bias", 2 * 16),
+            small_weight(two.map().find("layers.1.attention.value_bias").offset));
+  EXPECT_EQ(first_of(three, "model.layers.1.self_attn.k_norm.weight", 16),
+            small_weight(three.map().find("layers.1.attention.key_norm").offset));
+  // A Qwen2 without its biases, and a LLaMA with some.
+  test::edit(folder.file("2/config.json"), "\"model_type\": \"qwen2\"", "\"model_type\": \"qwen3\"");
+  test::edit(folder.file("2/config.json"), "Qwen2ForCausalLM", "Qwen3ForCausalLM");
+  EXPECT_THAT(folder_refusal(folder.file("2")),
+              HasSubstr("holds no tensor \"model.layers.0.self_attn.q_norm.weight\""));
 }
 
 TEST(HfWeights, LargeModelsComeInSeveralFiles) {

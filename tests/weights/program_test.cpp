@@ -111,14 +111,14 @@ TEST_F(Program, InfoDescribesEitherFormat) {
   EXPECT_THAT(output("info model"),
               AllOf(HasSubstr("family        mistral\n"), HasSubstr("dtype         bf16\n"),
                     HasSubstr("rope          theta 10000.0, scaling yarn, factor 4.0, original_length 16"),
-                    HasSubstr("mask          window:19,0\n"), HasSubstr("computable    yes\n")));
+                    HasSubstr("mask          window:19,0\n"), HasSubstr("qkv_bias      no\n")));
   const auto model = nlohmann::json::parse(output("info model --json")),
              imported = nlohmann::json::parse(output("info --json imported"));
   EXPECT_EQ(model.at("parameters"), model::ParameterMap(config_.shape).size());
   EXPECT_EQ(model.at("norm_epsilon"), 1e-5);
   EXPECT_EQ(model.at("tied"), false);
   for (const char* key : {"parameters", "vocabulary", "layers", "hidden", "heads", "kv_heads", "head_dim",
-                          "ffn", "norm_epsilon", "tied", "rope", "positions", "mask", "computable"})
+                          "ffn", "norm_epsilon", "tied", "rope", "positions", "mask", "qkv_bias", "qk_norm"})
     EXPECT_EQ(model.at(key), imported.at(key)) << key;
   EXPECT_EQ(imported.at("format"), "checkpoint");
   EXPECT_EQ(imported.at("exports_as"), "mistral");

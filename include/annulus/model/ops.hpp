@@ -53,6 +53,12 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
 /// Rows of the workspace for sums over tokens.
 std::int64_t norm_partial_rows(std::int64_t tokens);
 
+/// The gradient of a bias: sum(c) += Σ_t x(t, c). x (tokens, columns), sum (columns), `partial` (at least
+/// norm_partial_rows(tokens), columns): workspace.
+template <class Exec, class T>
+void add_column_sums(const Exec& exec, const Array2<const T, Exec>& x, const Array1<float, Exec>& sum,
+                     const Array2<float, Exec>& partial);
+
 /// cos and sin of position · frequencies.inverse[i], times frequencies.attention_factor, (tokens, head_dim /
 /// 2) each: the exact ones of these frequencies to one unit in the last place, at any position (angles are
 /// formed and reduced in double; in float a position of a million would be off by 0.06, transformers' are).
@@ -76,17 +82,46 @@ struct HeadArrays {
 
 /// Splits qkv (batch·tokens, (heads + 2·kv_heads)·head_dim), one sequence after the other, into `heads` and
 /// rotates q and k: element i pairs with i + head_dim/2. All sequences have the positions of the table.
+/// `bias`
+/// ((heads + 2·kv_heads)·head_dim) is added before; it may be empty.
 /// Here and below, an array by rows may have some of the rows alone, from `first_row` of batch·tokens on:
 /// the others are left as they are.
 template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                    const HeadArrays<Exec, T>& heads, std::int64_t first_row = 0);
+                    const HeadArrays<Exec, T>& heads, std::int64_t first_row = 0,
+                    const Array1<const T, Exec>& bias = {});
 
 /// The transpose of split_qkv_rope: gradients of q, k, v, as attention leaves them, back to d_qkv.
 template <class Exec, class T>
 void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
                              const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
                              std::int64_t first_row = 0);
+
+/// RMSNorm of every head of q and of k, over head_dim, behind the bias of q, k and v.
+template <class Exec, class T>
+struct HeadNorm {
+  Array2<const T, Exec> gain;  ///< (2, head_dim): of q and of k
+  float epsilon = 0;
+  Array1<const T, Exec> bias = {};  ///< ((heads + 2·kv_heads)·head_dim), or empty
+};
+/// split_qkv_rope with a norm before the rotation.
+template <class Exec, class T>
+void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadNorm<Exec, T>& norm,
+                         const RopeTable<Exec>& table, const HeadArrays<Exec, T>& heads,
+                         std::int64_t first_row = 0);
+
+/// What split_qkv_norm_rope_backward writes to.
+template <class Exec, class T>
+struct HeadNormGradients {
+  Array2<T, Exec> d_qkv;        ///< holds qkv, without the bias; then its gradient
+  Array2<float, Exec> d_gain;   ///< (2, head_dim), added to
+  Array2<float, Exec> partial;  ///< (at least norm_partial_rows(rows), columns of d_qkv): workspace
+};
+/// Gradients of qkv and of the norm's gains, given those of q, k and v.
+template <class Exec, class T>
+void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const float>& gradients,
+                                  const HeadNorm<Exec, T>& norm, const RopeTable<Exec>& table,
+                                  const HeadNormGradients<Exec, T>& results, std::int64_t first_row = 0);
 
 /// (batch, heads, tokens, head_dim), attention's output, → (batch·tokens, heads·head_dim).
 template <class Exec, class T>

@@ -16,8 +16,9 @@ struct Parameter {
   std::string name;
   std::int64_t offset = 0;  ///< elements from the start of the flat buffer
   std::int64_t rows = 0, columns = 0;
-  float init_deviation = 0;  ///< standard deviation of the initial values; 0: ones (norm gains)
-  bool decay = true;         ///< weight decay applies (matrices, not norms and embeddings)
+  float init_mean = 0;       ///< of the initial values: one for gains of norms, else zero
+  float init_deviation = 0;  ///< standard deviation of the initial values; 0: all are init_mean
+  bool decay = true;         ///< weight decay applies (matrices, not norms, biases and embeddings)
   std::int64_t size() const { return rows * columns; }
 };
 
@@ -26,6 +27,8 @@ struct Parameter {
 struct LayerParameters {
   std::int64_t attention_norm = 0;  ///< (hidden)
   std::int64_t qkv = 0;             ///< ((heads + 2·kv_heads)·head_dim, hidden)
+  std::int64_t qkv_bias = 0;        ///< ((heads + 2·kv_heads)·head_dim), with LlamaConfig::qkv_bias
+  std::int64_t qk_norm = 0;         ///< (2, head_dim), q's gain and k's, with LlamaConfig::qk_norm
   std::int64_t attention_out = 0;   ///< (hidden, heads·head_dim)
   std::int64_t ffn_norm = 0;        ///< (hidden)
   std::int64_t gate_up = 0;         ///< (2·ffn, hidden)
@@ -74,8 +77,9 @@ class ParameterMap {
   int lm_head_unit() const { return lm_head_ == embedding_ ? embedding_unit() : final_unit(); }
 
  private:
-  std::int64_t add(std::string name, std::int64_t rows, std::int64_t columns, float init_deviation,
-                   bool decay);
+  std::int64_t add_matrix(std::string name, std::int64_t rows, std::int64_t columns, float init_deviation,
+                          bool decay = true);
+  std::int64_t add_vector(std::string name, std::int64_t size, float init);
 
   std::vector<Parameter> all_;
   std::vector<LayerParameters> layers_;

@@ -13,13 +13,11 @@ namespace annulus::weights {
 
 /// What the config.json of a model in Hugging Face's format says.
 struct HfConfig {
-  std::string family;          ///< "llama", "mistral", "qwen2" or "qwen3" (model_type)
-  model::LlamaConfig shape;    ///< with rope settings of either form
+  std::string family;        ///< "llama", "mistral", "qwen2" or "qwen3" (model_type)
+  model::LlamaConfig shape;  ///< with rope settings of either form; biases and norms are those of the family
   std::int64_t positions = 0;  ///< max_position_embeddings: the longest sequence it is meant for; 0: not said
   std::optional<DType> dtype;  ///< that the weights are said to have
   std::int64_t sliding_window = 0;  ///< keys that a query of any layer sees, itself counted; 0: all before it
-  bool qkv_bias = false;            ///< products of q, k and v add a bias
-  bool qk_norm = false;             ///< q and k are normalized, head by head
 
   /// The mask of attention: "causal", or "window:L,0" with a sliding window.
   std::string mask() const;
@@ -39,12 +37,9 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 /// The same of the file config.json of a folder.
 HfConfig read_hf_config(const std::filesystem::path& folder);
 
-/// Throws Error that names what the model has and the engine does not compute: the biases of Qwen2.5 and the
-/// norms of Qwen3.
-void require_computable(const HfConfig& config, const std::string& origin);
-
-/// config.json of a model as transformers 4 and 5 load it: a LLaMA, or a Mistral where there is a sliding
-/// window. `dtype`: of the weights.
+/// config.json of a model as transformers 4 and 5 load it: a Qwen2 where q, k and v have biases, a Qwen3
+/// where q and k have norms, else a Mistral where there is a sliding window, and a LLaMA where there is none.
+/// `dtype`: of the weights. Throws Error when there are biases and norms, for which transformers has no type.
 std::string to_hf_config(const HfConfig& config, DType dtype);
 
 }  // namespace annulus::weights

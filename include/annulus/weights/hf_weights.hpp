@@ -22,10 +22,6 @@ namespace annulus::weights {
 /// What transformers calls a parameter (ParameterMap).
 std::string hf_name(const model::Parameter& parameter);
 
-/// Whether a tensor follows from config.json: the inverse frequencies, which old versions of transformers
-/// saved.
-bool is_derived(std::string_view tensor);
-
 /// A folder with config.json and safetensors, of which every part can be read alone. Several threads may read
 /// at once.
 class HfWeights {

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <annulus/model/config.hpp>
+
+#include "model/flat_unit.hpp"
+
+namespace annulus::model {
+
+/// The weights of a layer (Element: const T), or their gradients (float), by their shapes.
+template <class Exec, class Element>
+class LayerWeights {
+ public:
+  using Matrix = Array2<Element, Exec>;
+  using Vector = Array1<Element, Exec>;
+
+  /// Refers to its arguments.
+  LayerWeights(const LlamaConfig& config, const LayerParameters& parameters,
+               const FlatUnit<Exec, Element>& unit)
+      : config_(config), at_(parameters), unit_(unit) {}
+
+  Vector attention_norm() const { return unit_.vector(at_.attention_norm, config_.hidden); }
+  Matrix qkv() const { return unit_.matrix(at_.qkv, config_.qkv_width(), config_.hidden); }
+  /// Empty where the model has none.
+  Vector qkv_bias() const {
+    return config_.qkv_bias ? unit_.vector(at_.qkv_bias, config_.qkv_width()) : Vector();
+  }
+  /// (2, head_dim), of q and of k. Empty where the model has none.
+  Matrix qk_norm() const {
+    return config_.qk_norm ? unit_.matrix(at_.qk_norm, 2, config_.head_dim) : Matrix();
+  }
+  Matrix attention_out() const { return unit_.matrix(at_.attention_out, config_.hidden, config_.q_width()); }
+  Vector ffn_norm() const { return unit_.vector(at_.ffn_norm, config_.hidden); }
+  Matrix gate_up() const { return unit_.matrix(at_.gate_up, 2 * std::int64_t{config_.ffn}, config_.hidden); }
+  Matrix down() const { return unit_.matrix(at_.down, config_.hidden, config_.ffn); }
+
+ private:
+  const LlamaConfig& config_;
+  const LayerParameters& at_;
+  FlatUnit<Exec, Element> unit_;
+};
+
+}  // namespace annulus::model
