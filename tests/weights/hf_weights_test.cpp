@@ -50,10 +50,10 @@ TEST(HfWeights, NamesAreThoseOfTransformers) {
 
 TEST(HfWeights, NamesOfBiasesAndNormsAreThoseOfQwen) {
   const auto differences = [](const HfConfig& config) {
+    const model::ParameterMap without(small_hf_config().shape), with(config.shape);
     std::set<std::string> names, plain;
-    for (const model::Parameter& parameter : model::ParameterMap(small_hf_config().shape).all())
-      plain.insert(hf_name(parameter));
-    for (const model::Parameter& parameter : model::ParameterMap(config.shape).all())
+    for (const model::Parameter& parameter : without.all()) plain.insert(hf_name(parameter));
+    for (const model::Parameter& parameter : with.all())
       if (!plain.contains(hf_name(parameter))) names.insert(hf_name(parameter));
     return names;
   };
