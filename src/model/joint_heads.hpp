@@ -46,14 +46,15 @@ class Place {
   int heads_;  // of the array
 };
 
-/// Turns elements of the first half of a head with their partners of the second half.
+/// Turns elements of the first half of a head with their partners of the second half. Products are joined to
+/// sums here and not by the compiler, so that every kernel that turns gives the same bits.
 template <int width>
 KOKKOS_FORCEINLINE_FUNCTION void rotate(Pack<width>& first, Pack<width>& second, const Pack<width>& cosine,
                                         const Pack<width>& sine) {
   for (int j = 0; j < width; ++j) {
     const float a = first[j], b = second[j];
-    first[j] = a * cosine[j] - b * sine[j];
-    second[j] = b * cosine[j] + a * sine[j];
+    first[j] = Kokkos::fma(a, cosine[j], -(b * sine[j]));
+    second[j] = Kokkos::fma(b, cosine[j], a * sine[j]);
   }
 }
 /// The transpose.
@@ -62,8 +63,8 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_back(Pack<width>& first, Pack<width>& se
                                              const Pack<width>& cosine, const Pack<width>& sine) {
   for (int j = 0; j < width; ++j) {
     const float a = first[j], b = second[j];
-    first[j] = a * cosine[j] + b * sine[j];
-    second[j] = b * cosine[j] - a * sine[j];
+    first[j] = Kokkos::fma(a, cosine[j], b * sine[j]);
+    second[j] = Kokkos::fma(b, cosine[j], -(a * sine[j]));
   }
 }
 
