@@ -1,11 +1,9 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <string>
 
 #include <annulus/base/error.hpp>
@@ -65,12 +63,10 @@ void add_shape(const model::LlamaConfig& shape, Json& json) {
 }
 
 Json hf_info(const fs::path& folder) {
-  const weights::HfWeights model(folder);  // which holds all tensors against config.json
+  const weights::HfWeights model(folder);
   const weights::HfConfig& config = model.config();
-  std::set<std::string> types;
-  for (const weights::TensorFolder::Place& place : model.tensors().all()) types.insert(place.tensor->type);
   Json json = {{"format", "Hugging Face"}, {"family", config.family}, {"parameters", model.map().size()}};
-  json["dtype"] = fmt::format("{}", fmt::join(types, ", "));
+  json["dtype"] = name_of(model.type());
   add_shape(config.shape, json);
   json["positions"] = config.positions;
   json["mask"] = config.mask();
@@ -131,8 +127,8 @@ int run(const InfoArguments& arguments) {
 void add_info(CLI::App& app, Command& command) {
   const auto arguments = std::make_shared<InfoArguments>();
   CLI::App* info = app.add_subcommand("info",
-                                      "Describe a model: shape, parameters, rope settings and mask; one that "
-                                      "the engine does not compute is refused");
+                                      "Describe a model: shape, parameters, rope settings, mask; an error "
+                                      "where the engine does not compute it");
   info->add_option("folder", arguments->folder,
                    "Folder with config.json and safetensors, or a checkpoint of Annulus")
       ->required();

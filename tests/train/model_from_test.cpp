@@ -82,6 +82,26 @@ TEST_F(ModelFrom, EveryWayOfHoldingWeightsStartsFromTheSameBits) {
   }
 }
 
+TEST_F(ModelFrom, BiasesAndNormsComeFromTheModel) {
+  for (const bool qwen3 : {false, true}) {
+    const std::string name = qwen3 ? "qwen3" : "qwen2";
+    (qwen3 ? hf_.shape.qk_norm : hf_.shape.qkv_bias) = true;
+    (qwen3 ? hf_.shape.qkv_bias : hf_.shape.qk_norm) = false;
+    weights::test::write_small_model(path(name), hf_, DType::bf16);
+    std::vector<float> expected(static_cast<std::size_t>(model::ParameterMap(hf_.shape).size()));
+    weights::test::read_small_weights(0, expected);
+    auto given = still;
+    given.push_back("parallel.zero=3");
+    const Config run = config(name + "-run", given, name);
+    EXPECT_EQ(run.model.qk_norm, qwen3);
+    EXPECT_EQ(run.model.qkv_bias, !qwen3);
+    test::run(2, run);
+    EXPECT_EQ(test::state_of(run, test::checkpoint_of(run, 4)).parameters, expected);
+    EXPECT_THAT(refused({qwen3 ? "model.qk_norm=false" : "model.qkv_bias=false"}, name),
+                HasSubstr("whose model has true"));
+  }
+}
+
 TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
   write_as_checkpoint(WeightSource(path("model")), path("imported"));
   const Config a = config("a", {}), b = config("b", {}, "imported");

@@ -92,7 +92,7 @@ TEST_F(Guide, EveryCommandRuns) {
   replace(commands, "step-00001000", "step-00000004");
   folder_.write("longer.toml", toml);
   const std::string output = shell(commands);
-  EXPECT_THAT(output, AllOf(HasSubstr("parameters    "), HasSubstr("ok   shards/tokens-000000.h5"),
+  EXPECT_THAT(output, AllOf(HasSubstr("family        llama"), HasSubstr("ok   shards/tokens-000000.h5"),
                             HasSubstr("starts from the weights of model.from = 'model'"),
                             HasSubstr("step 4/4"), HasSubstr("are in 'longer', as bf16")));
   const data::ShardHeader shard = data::TokenShard::open(path("shards/tokens-000000.h5")).header();
