@@ -1,6 +1,6 @@
 #include <annulus/train/config.hpp>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <toml++/toml.h>
 #include <algorithm>
@@ -13,11 +13,6 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/comm/sums.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/sequence/layout.hpp>
-#include <annulus/sequence/mask.hpp>
-#include <annulus/simulate/choose.hpp>
 
 #include "config/parse.hpp"
 #include "config/rename_keys.hpp"
@@ -187,56 +182,6 @@ void override_key(Reading& into, const std::string& text) {
   set(into, name, *table["value"].node(), where);
 }
 
-// A string of TOML on one line. toml++ would write line ends as they are, and lose the first of a text.
-std::string quoted(const std::string& text) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (text.find('\'') == text.npos && std::none_of(text.begin(), text.end(), is_control))
-    return fmt::format("'{}'", text);
-  std::string escaped;
-  for (const char c : text) {
-    if (is_control(c))
-      escaped += fmt::format("\\u{:04X}", static_cast<int>(c));
-    else
-      (c == '"' || c == '\\' ? escaped += '\\' : escaped) += c;
-  }
-  return fmt::format("\"{}\"", escaped);
-}
-
-template <class T>
-std::string to_text(const T& value) {
-  std::ostringstream out;
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    std::string array;
-    for (const std::string& text : value) array += (array.empty() ? "" : ", ") + quoted(text);
-    return value.empty() ? "[]" : fmt::format("[ {} ]", array);
-  } else if constexpr (std::is_same_v<T, std::string>) {
-    return quoted(value);
-  } else if constexpr (std::is_floating_point_v<T>) {
-    const std::string text = fmt::format("{}", value);  // the shortest that is read back as the same number
-    return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
-  } else if constexpr (std::is_same_v<T, int>) {
-    return to_text(std::int64_t{value});
-  } else {
-    out << toml::value<T>(value);
-  }
-  return out.str();
-}
-
-// "1, 2, 3 or 6".
-std::string divisors_of(std::int64_t number) {
-  std::vector<std::int64_t> divisors;
-  for (std::int64_t i = 1; i <= number / i; ++i) {
-    if (number % i != 0) continue;
-    divisors.push_back(i);
-    if (i != number / i) divisors.push_back(number / i);
-  }
-  std::ranges::sort(divisors);
-  const std::int64_t last = divisors.back();
-  divisors.pop_back();
-  return divisors.empty() ? fmt::format("{}", last)
-                          : fmt::format("{} or {}", fmt::join(divisors, ", "), last);
-}
-
 Config defaults() {
   Config config;
   config.model.vocabulary = 0;
@@ -275,11 +220,6 @@ void drop_unknown(toml::table& table, std::string_view origin) {
 
 }  // namespace
 
-std::string value_text(const Key& key, const Config& config) {
-  // The table's functions give pointers for reading and writing alike; here they are only read.
-  return std::visit([](auto* value) { return to_text(*value); }, key.reference(const_cast<Config&>(config)));
-}
-
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
   return parse(config::read_text(file), file.string(), overrides);
 }
@@ -309,127 +249,6 @@ Config Config::parse_stored(std::string_view text, std::string_view origin) {
   Reading reading{config, {}};
   read_table(reading, table, "", origin);
   return config;
-}
-
-std::string Config::to_toml(bool explain) const {
-  std::string text, section;
-  for (const Key& key : config_table()) {
-    const std::string name = key.name;
-    const std::string key_section = name.substr(0, name.find('.'));
-    if (key_section != section) {
-      section = key_section;
-      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
-    }
-    text += fmt::format("{} = {}", name.substr(name.find('.') + 1), value_text(key, *this));
-    text += explain ? fmt::format("  # {}\n", key.meaning) : "\n";
-  }
-  return text;
-}
-
-void Config::check() const {
-  model::LlamaConfig shape = model;
-  if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
-  shape.check();
-  require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
-          "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
-  require(
-      parallel.zero <= 3,
-      "parallel.zero = {} is no stage of ZeRO: 0 shards nothing, 1 the optimizer's state, 2 gradients too, "
-      "3 parameters too (docs/sharding.md)",
-      parallel.zero);
-  require(
-      parallel.shard == 0 || parallel.zero > 0,
-      "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or leave "
-      "it out",
-      parallel.shard);
-  require(
-      parallel.shard != 1,
-      "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set parallel.zero "
-      "= 0");
-  comm::parse_sums(parallel.sums, "parallel.sums =");
-  require(train.dtype == "f32" || train.dtype == "bf16",
-          "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
-  train.passes();
-  activations();
-  require(train.clip_norm > 0,
-          "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
-  require(train.warmup_steps <= schedule_steps(),
-          "train.warmup_steps = {} exceeds train.{} = {}: warm up for fewer steps, or raise "
-          "train.schedule_steps",
-          train.warmup_steps, train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
-  require(train.min_lr <= train.lr, "train.min_lr = {} exceeds train.lr = {}: the cosine goes down",
-          train.min_lr, train.lr);
-  for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
-    require(beta < 1, "train.{} = {}: give a number from 0 up to, but not 1", name, beta);
-  require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
-  adamw().validate();
-  learning_rate().validate();
-  const bool any_schedule = attention.schedule == simulate::automatic,
-             any_layout = attention.layout == simulate::automatic;
-  if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
-  if (!any_layout) Layout::parse(attention.layout, "attention.layout");
-  require(any_schedule || any_layout || attention.cluster.empty(),
-          "attention.cluster = '{}' has no effect without auto: set attention.schedule or "
-          "attention.layout to auto, or leave it out",
-          attention.cluster);
-}
-
-std::int64_t Config::Train::passes() const {
-  require(micro_batches % sequences_per_pass == 0,
-          "train.sequences_per_pass = {} does not divide train.micro_batches = {}: set it to {}, or set "
-          "train.micro_batches to a multiple of {}",
-          sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
-  return micro_batches / sequences_per_pass;
-}
-
-std::chrono::milliseconds Config::file_stall_timeout() const {
-  if (run.stall_timeout == 0) return stall_timeout();
-  return std::max<std::chrono::milliseconds>(stall_timeout(), std::chrono::hours(1));
-}
-
-optim::AdamWOptions Config::adamw() const {
-  return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
-}
-
-optim::LearningRateSchedule Config::learning_rate() const {
-  return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
-}
-
-model::ActivationOptions Config::activations() const {
-  model::ActivationOptions options{
-      .recompute = {}, .offload = memory.offload_activations, .chunk_rows = memory.chunk_rows};
-  for (const std::string& name : memory.recompute)
-    options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
-  require(options.recompute.size() == 1 || options.recompute.size() == static_cast<std::size_t>(model.layers),
-          "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
-          "for all layers, or one for each",
-          options.recompute.size(), model.layers);
-  require(memory.store_fraction >= 0 && memory.store_fraction <= 1,
-          "memory.store_fraction = {} is no share of the positions: give 0 to 1", memory.store_fraction);
-  require(memory.offload_activations >= 0 && memory.offload_activations <= 1,
-          "memory.offload_activations = {} is no share of the layers: give 0 to 1",
-          memory.offload_activations);
-  if (std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end()) {
-    options.early_positions = data.sequence_length -
-                              std::llround(memory.store_fraction * static_cast<double>(data.sequence_length));
-  } else {
-    require(memory.store_fraction == Memory().store_fraction,
-            "memory.store_fraction = {} is for memory.recompute = 'sequence-selective', which no layer has: "
-            "leave it out, or take that policy",
-            memory.store_fraction);
-  }
-  return options;
-}
-
-std::vector<Difference> incompatible(const Config& before, const Config& after, Continuation continuation) {
-  std::vector<Difference> differences;
-  for (const Key& key : config_table()) {
-    if (key.fixed == Fixed::never) continue;
-    if (key.fixed == Fixed::in_run && continuation == Continuation::branch) continue;
-    const std::string old_value = value_text(key, before), new_value = value_text(key, after);
-    if (old_value != new_value) differences.push_back({key.name, old_value, new_value});
-  }
-  return differences;
 }
 
 }  // namespace annulus::train

@@ -1,0 +1,132 @@
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/comm/sums.hpp>
+#include <annulus/plan/schedules.hpp>
+#include <annulus/sequence/layout.hpp>
+#include <annulus/sequence/mask.hpp>
+#include <annulus/simulate/choose.hpp>
+#include <annulus/train/config.hpp>
+
+namespace annulus::train {
+
+namespace {
+
+// "1, 2, 3 or 6".
+std::string divisors_of(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t i = 1; i <= number / i; ++i) {
+    if (number % i != 0) continue;
+    divisors.push_back(i);
+    if (i != number / i) divisors.push_back(number / i);
+  }
+  std::ranges::sort(divisors);
+  const std::int64_t last = divisors.back();
+  divisors.pop_back();
+  return divisors.empty() ? fmt::format("{}", last)
+                          : fmt::format("{} or {}", fmt::join(divisors, ", "), last);
+}
+
+}  // namespace
+
+void Config::check() const {
+  model::LlamaConfig shape = model;
+  if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
+  shape.check();
+  require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
+          "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
+  require(
+      parallel.zero <= 3,
+      "parallel.zero = {} is no stage of ZeRO: 0 shards nothing, 1 the optimizer's state, 2 gradients too, "
+      "3 parameters too (docs/sharding.md)",
+      parallel.zero);
+  require(
+      parallel.shard == 0 || parallel.zero > 0,
+      "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or leave "
+      "it out",
+      parallel.shard);
+  require(
+      parallel.shard != 1,
+      "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set parallel.zero "
+      "= 0");
+  comm::parse_sums(parallel.sums, "parallel.sums =");
+  require(train.dtype == "f32" || train.dtype == "bf16",
+          "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
+  train.passes();
+  activations();
+  require(train.clip_norm > 0,
+          "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
+  require(train.warmup_steps <= schedule_steps(),
+          "train.warmup_steps = {} exceeds train.{} = {}: warm up for fewer steps, or raise "
+          "train.schedule_steps",
+          train.warmup_steps, train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
+  require(train.min_lr <= train.lr, "train.min_lr = {} exceeds train.lr = {}: the cosine goes down",
+          train.min_lr, train.lr);
+  for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
+    require(beta < 1, "train.{} = {}: give a number from 0 up to, but not 1", name, beta);
+  require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
+  adamw().validate();
+  learning_rate().validate();
+  const bool any_schedule = attention.schedule == simulate::automatic,
+             any_layout = attention.layout == simulate::automatic;
+  if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
+  if (!any_layout) Layout::parse(attention.layout, "attention.layout");
+  require(any_schedule || any_layout || attention.cluster.empty(),
+          "attention.cluster = '{}' has no effect without auto: set attention.schedule or "
+          "attention.layout to auto, or leave it out",
+          attention.cluster);
+}
+
+std::int64_t Config::Train::passes() const {
+  require(micro_batches % sequences_per_pass == 0,
+          "train.sequences_per_pass = {} does not divide train.micro_batches = {}: set it to {}, or set "
+          "train.micro_batches to a multiple of {}",
+          sequences_per_pass, micro_batches, divisors_of(micro_batches), sequences_per_pass);
+  return micro_batches / sequences_per_pass;
+}
+
+std::chrono::milliseconds Config::file_stall_timeout() const {
+  if (run.stall_timeout == 0) return stall_timeout();
+  return std::max<std::chrono::milliseconds>(stall_timeout(), std::chrono::hours(1));
+}
+
+optim::AdamWOptions Config::adamw() const {
+  return {train.beta1, train.beta2, train.epsilon, train.weight_decay};
+}
+
+optim::LearningRateSchedule Config::learning_rate() const {
+  return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
+}
+
+model::ActivationOptions Config::activations() const {
+  model::ActivationOptions options{
+      .recompute = {}, .offload = memory.offload_activations, .chunk_rows = memory.chunk_rows};
+  for (const std::string& name : memory.recompute)
+    options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
+  require(options.recompute.size() == 1 || options.recompute.size() == static_cast<std::size_t>(model.layers),
+          "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
+          "for all layers, or one for each",
+          options.recompute.size(), model.layers);
+  require(memory.store_fraction >= 0 && memory.store_fraction <= 1,
+          "memory.store_fraction = {} is no share of the positions: give 0 to 1", memory.store_fraction);
+  require(memory.offload_activations >= 0 && memory.offload_activations <= 1,
+          "memory.offload_activations = {} is no share of the layers: give 0 to 1",
+          memory.offload_activations);
+  if (std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end()) {
+    options.early_positions = data.sequence_length -
+                              std::llround(memory.store_fraction * static_cast<double>(data.sequence_length));
+  } else {
+    require(memory.store_fraction == Memory().store_fraction,
+            "memory.store_fraction = {} is for memory.recompute = 'sequence-selective', which no layer has: "
+            "leave it out, or take that policy",
+            memory.store_fraction);
+  }
+  return options;
+}
+
+}  // namespace annulus::train
