@@ -62,6 +62,9 @@ def parse():
     for case in options.case:
         if ":" not in case or any("=" not in key for key in case.split(":", 1)[1].split()):
             parser.error(f"--case '{case}': give a name, a colon and keys, such as 'full: memory.recompute=full'")
+    options.runs = options.out.parent / (options.out.name + "-runs")
+    if options.runs.exists():  # its records would be taken for those of the new runs
+        parser.error(f"{options.runs} exists: remove it, or choose another --out")
     here = launch.check_gpus(parser)
     if options.gpus > here:
         parser.error(f"--gpus {options.gpus}: this machine has {here}")
@@ -142,7 +145,7 @@ def pytorch(options, tokens, recompute, folder):
     out = folder.with_suffix(".json")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", options.gpus, HERE / "training_peer.py",
                options.config, "--tokens", tokens, "--recompute", recompute, "--steps", options.steps, "--out", out]
-    _, used = watch(command, folder.with_suffix(".log"), options.limit, lambda: False if not out.exists() else out.stat().st_size > 0)
+    _, used = watch(command, folder.with_suffix(".log"), options.limit, out.exists)
     row = {"tokens": tokens, "program": "PyTorch", "recompute": recompute, "gpu": used}
     if out.exists():
         report = json.loads(out.read_text())
@@ -171,13 +174,12 @@ def markdown(options, rows, _):
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    folder = options.out.parent / (options.out.name + "-runs")
-    folder.mkdir(exist_ok=True)
+    options.runs.mkdir()
     number = 0
     for tokens in options.tokens:
         for work, kind in [(annulus, case) for case in options.case] + [(pytorch, kind) for kind in options.pytorch]:
             number += 1
-            row, good = work(options, tokens, kind, folder / f"{number}")
+            row, good = work(options, tokens, kind, options.runs / f"{number}")
             results.add([row], row.get("memory", {}), good)
     print(results.text, end="")
     return 0 if results.good else 1

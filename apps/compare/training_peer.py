@@ -5,7 +5,8 @@ usage: torchrun --nproc-per-node GPUS training_peer.py CONFIG --tokens 65536 [--
 
 CONFIG is a configuration of annulus-train, of which the shape in [model] is read. One sequence of random tokens a step, shared by
 all ranks; bf16 with fp32 master weights and gradients, fused AdamW; the loss in chunks of 4096 tokens, which the backward pass
-computes again, so that logits never lie whole. `full` keeps the input of each layer, `selective` attention's output as well.
+computes again, so that logits never lie whole. `full` keeps the input of each layer, `selective` attention's output as well; only `full` has
+been run yet. Models with model.qkv_bias or model.qk_norm are refused.
 training.py starts it.
 """
 
@@ -148,6 +149,8 @@ def main():
     options = parser.parse_args()
     with open(options.config, "rb") as file:
         shape = tomllib.load(file)["model"]
+    if shape.get("qkv_bias", False) or shape.get("qk_norm", False):
+        parser.error(f"{options.config}: model.qkv_bias and model.qk_norm are not written here: measure a model without them")
 
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))

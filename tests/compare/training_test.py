@@ -93,6 +93,12 @@ class Training(support.InFolder):
         self.assertIn("| 1024 | Annulus | none | failed |", result.stdout)
         self.assertIn("| 1024 | Annulus | full | 315 |", result.stdout)
 
+    def test_records_of_earlier_runs_are_not_taken_for_new_ones(self):
+        (self.folder / "out-runs" / "1").mkdir(parents=True)
+        result = self.run_script("--case", "full: memory.recompute=full")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("out-runs exists: remove it", result.stderr)
+
     def test_what_cannot_be_run_is_refused(self):
         for arguments, error in ((["--case", "full"], "--case 'full': give a name, a colon and keys"),
                                  (["--gpus", "3"], "--gpus 3: this machine has 2"), (["--steps", "1"], "give at least 2"),

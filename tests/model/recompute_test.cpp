@@ -116,7 +116,7 @@ TEST(LlamaRecompute, SequenceSelectiveAndChunksAgree) {
       problem.activations = options;
       const auto result = on_ranks<float>(problem, c.ranks, c.layout, c.schedule, two_sequences);
       EXPECT_NEAR(result.loss, kept.loss, 2e-6 * kept.loss);
-      // A library of the GPU sums products of few rows in an order of their own.
+      // 2.3e-6 was seen on an H200.
       EXPECT_LT(test::relative_error(result.gradients, kept.gradients), test::on_host ? 2e-6 : 5e-6);
     };
     for (const std::int64_t early : {std::int64_t{1}, std::int64_t{30}, length}) {
