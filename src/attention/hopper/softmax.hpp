@@ -62,8 +62,10 @@ struct Softmax {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       // A row that has seen no key: −∞ − (−∞) is no number; any finite number will do.
-      const float subtract = high[i] == -infinity() ? 0.0f : high[i] * factor;
-      correction[i] = gpu::power_of_two(fmaf(maximum[i], factor, -subtract));
+      const float subtract = high[i] == -infinity() ? 0.0f : __fmul_rn(high[i], factor);
+      // Both terms are rounded alike, so that a maximum that stays corrects by exactly 1. A fused
+      // multiply-add leaves the residual of one rounding, and the factors of all tiles multiply.
+      correction[i] = gpu::power_of_two(__fsub_rn(__fmul_rn(maximum[i], factor), subtract));
       maximum[i] = high[i];
       float total[2] = {0.0f, 0.0f};
 #pragma unroll

@@ -57,8 +57,11 @@ struct Softmax {
         high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
         high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
         // A row that has seen no key: −inf − (−inf) is no number; any finite number will do.
-        const float subtract = high == -std::numeric_limits<float>::infinity() ? 0.0f : high * factor;
-        const float correction = power_of_two(fmaf(maximum[m][half], factor, -subtract));
+        const float subtract =
+            high == -std::numeric_limits<float>::infinity() ? 0.0f : __fmul_rn(high, factor);
+        // Both terms are rounded alike, so that a maximum that stays corrects by exactly 1. A fused
+        // multiply-add leaves the residual of one rounding, and the factors of all tiles multiply.
+        const float correction = power_of_two(__fsub_rn(__fmul_rn(maximum[m][half], factor), subtract));
         maximum[m][half] = high;
         float total = 0.0f;
 #pragma unroll
