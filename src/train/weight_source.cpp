@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <annulus/base/fingerprint.hpp>
+#include <annulus/checkpoint/manifest.hpp>
 
 #include "train/checkpoint_parts.hpp"
 
