@@ -97,6 +97,14 @@ const std::vector<Key>& table() {
       {"attention.deterministic",
        "false lets the kernel hopper sum dQ in any order: somewhat faster, not the same bits each time",
        ANNULUS_MEMBER(attention.deterministic), never},
+      {"attention.overlap",
+       "false makes ranks wait for the transfers of a plan step before they compute: shows what overlap is "
+       "worth",
+       ANNULUS_MEMBER(attention.overlap), never},
+      {"attention.see_targets",
+       "true allows masks that show a token the later ones, which it is to predict: for measuring speed "
+       "alone",
+       ANNULUS_MEMBER(attention.see_targets), in_run},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},
@@ -140,6 +148,9 @@ const std::vector<Key>& table() {
       {"memory.chunk_rows",
        "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
        ANNULUS_MEMBER(memory.chunk_rows), never, 0},
+      {"memory.lm_head_rows",
+       "rows whose logits the LM head and its loss hold at once; 0: as many as make fast products",
+       ANNULUS_MEMBER(memory.lm_head_rows), never, 0},
       {"memory.offload_optimizer",
        "true keeps master weights and AdamW's moments in pinned memory of the host, which updates them there",
        ANNULUS_MEMBER(memory.offload_optimizer), never},

@@ -73,6 +73,9 @@ Config unusual() {
   config.memory.store_fraction = 0.375;
   config.memory.offload_activations = 0.25;
   config.memory.chunk_rows = 4096;
+  config.memory.lm_head_rows = 2048;
+  config.attention.overlap = false;
+  config.attention.see_targets = true;
   return config;
 }
 

@@ -47,6 +47,8 @@ struct Config {
     std::string mask = "causal";
     std::string kernel = "automatic";
     bool deterministic = true;  ///< see attention::KernelOptions::deterministic
+    bool overlap = true;        ///< see distributed::Settings::overlap
+    bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
   } attention;
 
   struct Parallel {
@@ -67,6 +69,7 @@ struct Config {
         0.5;  ///< of the positions, the later ones: sequence-selective keeps their attention
     double offload_activations = 0;  ///< share of the layers
     std::int64_t chunk_rows = 0;     ///< 0: all rows at once
+    std::int64_t lm_head_rows = 0;   ///< see model::Llama::Options::lm_head_rows
     bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
   } memory;
   /// What memory.* says of activations. Throws Error naming the key.
