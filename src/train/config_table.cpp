@@ -23,6 +23,11 @@ const std::vector<Key>& table() {
       {"run.stall_timeout",
        "seconds a rank may wait for others before the run ends with a report; 0: for ever",
        ANNULUS_MEMBER(run.stall_timeout), never, 0},
+      {"run.stop_within",
+       "seconds after a signal in which the run has to end: the state before an optimizer step that would "
+       "take "
+       "longer is saved; 0: any number",
+       ANNULUS_MEMBER(run.stop_within), never, 0},
       {"run.peak_tflops",
        "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: not stated",
        ANNULUS_MEMBER(run.peak_tflops), never, 0},

@@ -64,6 +64,7 @@ Config unusual() {
   config.train.dtype = "bf16";
   config.run.device = "cpu";
   config.run.peak_tflops = 989.5;
+  config.run.stop_within = 100;
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;

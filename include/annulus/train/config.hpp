@@ -26,6 +26,9 @@ struct Config {
     /// of a plan over a million tokens takes minutes on a CPU), and ending a sound run costs more than
     /// finding a dead one later. Lost processes are noticed by the launcher, much sooner.
     std::int64_t stall_timeout = 1800;
+    /// Seconds from a signal to the end of the run; 0: any number. Where the optimizer step under way would
+    /// not end in time, the state before it is saved.
+    std::int64_t stop_within = 0;
     double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
   } run;
 
