@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 sys.dont_write_bytecode = True  # nothing is left in the sources
 import kills  # noqa: E402
@@ -110,8 +111,32 @@ class Disks(kills.Test):
         os.kill(first.pid, signal.SIGUSR1)  # saves and ends
         assert first.wait(60) == 0
 
+    def limit(self):
+        """A signal in an optimizer step that takes longer than there is time, and then the end of all processes."""
+        for tokens in (4000, 8000, 16000):  # until a step takes that long on this machine
+            name, settings = f"limit {tokens}", {"data.sequence_length": tokens, "checkpoint.every": 0, "parallel.zero": 3}
+            launcher = self.start(name, {**settings, "run.stop_within": 1})
+            metrics, found = (self.folder / name / file for file in ("metrics.jsonl", "checkpoints/step-00000002/manifest.json"))
+            while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
+                assert launcher.poll() is None
+                time.sleep(0.01)
+            os.kill(launcher.pid, signal.SIGUSR1)
+            while launcher.poll() is None and not found.exists():
+                time.sleep(0.01)
+            if not found.exists():
+                continue
+            for process in (*self.ranks(launcher), launcher.pid):
+                os.kill(process, signal.SIGKILL)
+            launcher.wait()
+            said = self.finished(name, {**settings, "train.steps": 3})
+            assert "resumed after optimizer step 2" in said, said
+            self.finished("no limit", {**settings, "train.steps": 3})
+            assert kills.losses(self.folder / name) == kills.losses(self.folder / "no limit"), "other losses than those of the run left alone"
+            return
+        raise AssertionError("no state was saved in the middle of a step")
+
     def run(self):
-        for case in (self.slow, self.progress, self.full, self.damaged, self.twice):
+        for case in (self.slow, self.progress, self.full, self.damaged, self.twice, self.limit):
             case()
             print(f"{case.__name__}: as documented", flush=True)
 
