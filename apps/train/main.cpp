@@ -13,6 +13,7 @@
 
 #include "common/command_line.hpp"
 #include "common/run_main.hpp"
+#include "memory_plan.hpp"
 #include "summary.hpp"
 
 namespace annulus::app {
@@ -23,6 +24,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   std::vector<std::string> overrides;
   train::DumpRequest dump;
   bool print_config = false, summary = false;
+  MemoryPlanOptions memory_plan;
   CLI::App app(
       "Trains a LLaMA on token shards. MPI ranks share sequences and, with parallel.zero, weights, gradients "
       "and optimizer state; memory.offload_optimizer keeps the latter in the host's memory.");
@@ -45,11 +47,12 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   app.add_option("--dump-step", dump.step, "number of that step, from 1; without it the first of this run")
       ->needs(dump_file)
       ->check(CLI::PositiveNumber);
+  add_memory_plan(app, memory_plan);
   app.footer(
       "Exit status: 0 when all optimizer steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run\n"
       "after saving (run the same command again to resume it; summary.json says \"finished\"); 1 after an "
       "error; 2 when the last checkpoint "
-      "could not be saved.");
+      "could not be saved;\n3 where --plan-memory finds that the configuration does not fit.");
   if (const auto status = parse(app, argc, argv, mpi.rank())) return *status;
 
   if (print_config) {
@@ -62,6 +65,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
           "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
           "explains)");
   const train::Config config = train::Config::load(file, overrides);
+  if (memory_plan.plan) return mpi.rank() == 0 ? plan_memory(config, memory_plan) : 0;
   const auto world = train::connect(mpi, config);
   const train::Outcome outcome = train::train(*world, config, train::ResumePolicy::parse(resume), dump);
   if (mpi.rank() == 0) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,9 @@ void Summary::save() const {
                             {"last_save_failed", outcome_.last_save_failed},
                             {"checkpoint", outcome_.last_checkpoint},
                             {"peak_memory_bytes", train::to_json(outcome_.memory)}};
+  summary["predicted_peak_bytes"] = {{"total", outcome_.predicted_memory.host.total_peak}};
+  if (outcome_.predicted_memory.device.total_peak > 0)
+    summary["predicted_peak_bytes"]["device"] = {{"total", outcome_.predicted_memory.device.total_peak}};
   if (outcome_.last_step > outcome_.first_step) {
     summary["first_loss"] = outcome_.first_loss;
     summary["last_loss"] = outcome_.last_loss;
@@ -107,7 +111,16 @@ void Summary::print() const {
                  outcome_.tflops);
     fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
                mebibytes(outcome_.memory.resident), categories(outcome_.memory.host));
-    if (outcome_.memory.device.total_peak > 0)
+    const bool gpu = outcome_.memory.device.total_peak > 0;
+    const auto arrays = [gpu](const train::PeakMemory& memory) {
+      return (gpu ? memory.device : memory.host).total_peak;
+    };
+    fmt::print("  predicted     {} of arrays{}, {} measured: {:.3f} times\n",
+               mebibytes(arrays(outcome_.predicted_memory)), gpu ? " on the GPU" : "",
+               mebibytes(arrays(outcome_.memory)),
+               double(arrays(outcome_.predicted_memory)) /
+                   double(std::max<std::int64_t>(1, arrays(outcome_.memory))));
+    if (gpu)
       fmt::print("                {} on the GPU of the largest rank; of these {}\n",
                  mebibytes(outcome_.memory.device.total_peak), categories(outcome_.memory.device));
   }

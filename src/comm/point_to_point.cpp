@@ -23,11 +23,26 @@ void copy(const Queue& queue, void* target, const void* source, std::size_t byte
 
 /// Others' data that a reduction holds at a time, and the size up to which everybody gets everything. Rounds
 /// cost a device more than they cost the host, and it moves data faster.
-std::size_t workspace_bytes(const Queue& queue) {
-  return std::size_t{queue.is_host() ? 8u : 128u} << 20;
+std::size_t workspace_bytes(bool on_host) {
+  return std::size_t{on_host ? 8u : 128u} << 20;
 }
-std::size_t small_bytes(const Queue& queue) {
-  return std::size_t{queue.is_host() ? 64u : 1024u} << 10;
+std::size_t small_bytes(bool on_host) {
+  return std::size_t{on_host ? 64u : 1024u} << 10;
+}
+
+/// Elements of the largest block of a round.
+std::size_t largest_block_of(const Topology& topology, bool on_host, std::size_t element) {
+  const std::size_t all = 2 * contribution_blocks(topology) * element;
+  return std::max<std::size_t>(1, workspace_bytes(on_host) / all);
+}
+/// Elements of a round of an all-reduce.
+std::size_t slab_of(const Topology& topology, bool on_host, std::size_t count, std::size_t element) {
+  return std::min(count,
+                  largest_block_of(topology, on_host, element) * static_cast<std::size_t>(topology.ranks()));
+}
+/// Bytes that a round receives.
+std::size_t round_bytes(const Topology& topology, std::size_t largest_block, std::size_t element) {
+  return contribution_blocks(topology) * largest_block * element;
 }
 
 const std::byte* at(const void* data, std::size_t offset) {
@@ -38,6 +53,14 @@ std::byte* at(void* data, std::size_t offset) {
 }
 
 }  // namespace
+
+std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t count, std::size_t element) {
+  const auto ranks = static_cast<std::size_t>(topology.ranks());
+  if (ranks == 1 || count == 0) return 0;
+  if (count * element * ranks <= small_bytes(on_host)) return count * element * ranks;
+  const std::size_t block = ceil_divide(slab_of(topology, on_host, count, element), ranks);
+  return 2 * round_bytes(topology, block, element);
+}
 
 std::string channel_name(int channel) {
   return channel < 0 ? std::string("a collective") : fmt::format("channel {}", channel);
@@ -193,7 +216,7 @@ void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte
                                              ReduceOp op, const Rounds& rounds) {
   const std::size_t element = size_of(type);
   // Two halves: the messages of the next round travel while this one is combined.
-  const std::size_t half_bytes = contribution_blocks(topology()) * rounds.largest_block * element;
+  const std::size_t half_bytes = round_bytes(topology(), rounds.largest_block, element);
   const Workspace::Use space(workspace_, queue, 2 * half_bytes);
   const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
   const auto begin = [&](std::size_t round) {
@@ -217,8 +240,7 @@ void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte
 }
 
 std::size_t PointToPointCommunicator::largest_block(const Queue& queue, std::size_t element) const {
-  const std::size_t all = 2 * contribution_blocks(topology()) * element;
-  return std::max<std::size_t>(1, workspace_bytes(queue) / all);
+  return largest_block_of(topology(), queue.is_host(), element);
 }
 
 void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* send, void* receive,
@@ -251,9 +273,10 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
                                          fmt::format("an all_reduce of {} {}", count, name_of(type)));
   std::byte* bytes = static_cast<std::byte*>(data);
   // Little data: one step in which everybody gets and combines everything is faster than two.
-  if (count * element * ranks <= small_bytes(queue)) return all_reduce_small(queue, bytes, count, type, op);
+  if (count * element * ranks <= small_bytes(queue.is_host()))
+    return all_reduce_small(queue, bytes, count, type, op);
 
-  const std::size_t slab = std::min(count, largest_block(queue, element) * ranks);  // elements of a round
+  const std::size_t slab = slab_of(topology(), queue.is_host(), count, element);
   Rounds rounds;
   rounds.rounds = ceil_divide(count, slab);
   rounds.largest_block = ceil_divide(slab, ranks);

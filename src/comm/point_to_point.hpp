@@ -12,6 +12,10 @@ namespace annulus::comm {
 /// "channel 3", or "a collective", for error messages.
 std::string channel_name(int channel);
 
+/// Bytes of MemoryCategory::communication, of the host or of a device, that an all_reduce in rank order of
+/// `count` elements takes, and that its communicator keeps from then on.
+std::size_t all_reduce_space(const Topology& topology, bool on_host, std::size_t count, std::size_t element);
+
 /// Collectives in terms of messages: what loopback and null are made of, and the reductions of MPI, so that a
 /// reduction gives the same bits on every rank, on every transport and at every size. The standard asks of
 /// MPI_Allreduce neither: its result may depend on the algorithm that the library picks, and may differ

@@ -24,7 +24,7 @@ class Buffers {
       const auto& sizes = capacity.slots[t];
       if (slots_[t].size() < sizes.size()) slots_[t].resize(sizes.size());
       for (std::size_t s = 1; s < sizes.size(); ++s) {
-        grow(exec, slots_[t][s], static_cast<std::size_t>(sizes[s]) * size_of(storage(tensor, activation)),
+        grow(exec, slots_[t][s], capacity.slot_bytes(tensor, s, activation),
              [&] { return fmt::format("annulus::distributed::{} slot {}", plan::name_of(tensor), s); });
       }
     }

@@ -25,6 +25,11 @@ struct Capacity {
 
   /// Enough for both.
   void cover(const Capacity& other);
+  /// Of a slot, where activations are stored as `activation`.
+  std::size_t slot_bytes(plan::Tensor tensor, std::size_t slot, DType activation) const {
+    return static_cast<std::size_t>(slots[static_cast<std::size_t>(tensor)][slot]) *
+           size_of(storage(tensor, activation));
+  }
 };
 
 /// A rank's step of a plan, for errors.

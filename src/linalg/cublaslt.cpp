@@ -13,11 +13,12 @@
 #include <mutex>
 #include <string>
 
+#include "linalg/kept_memory.hpp"
+
 namespace annulus::linalg::detail {
 namespace {
 
-// What NVIDIA recommends for Hopper.
-constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+constexpr std::size_t workspace_bytes = cublaslt_workspace_bytes;
 
 void check(cublasStatus_t status, const char* what) {
   require(status == CUBLAS_STATUS_SUCCESS, "matmul: cuBLASLt: {} failed: {}", what,

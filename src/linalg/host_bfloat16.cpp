@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "linalg/host.hpp"
+#include "linalg/kept_memory.hpp"
 
 namespace annulus::linalg::detail {
 namespace {
@@ -10,9 +11,6 @@ namespace {
 template <class T>
 using Matrix = Array2<T, HostExec>;
 using Range = std::pair<std::int64_t, std::int64_t>;
-
-// Rows, columns and terms of a panel: large enough that widening costs little beside the product.
-constexpr std::int64_t panel_size = 1024;
 
 // fp32 copies of a part of A and of B, and the part of the product where that is not fp32 itself.
 struct Panels {

@@ -14,11 +14,12 @@ namespace annulus::loss {
 namespace {
 
 // Each sequence tile passes over the weight and its gradient once; more tokens than this no longer save much.
-template <class Exec>
-constexpr std::int64_t largest_sequence_tile = detail::host_memory<Exec> ? 1024 : 4096;
-template <class Exec>
-constexpr std::int64_t default_workspace_bytes =
-    detail::host_memory<Exec> ? std::int64_t{128} << 20 : std::int64_t{2} << 30;
+constexpr std::int64_t largest_sequence_tile(bool on_host) {
+  return on_host ? 1024 : 4096;
+}
+constexpr std::int64_t default_workspace_bytes(bool on_host) {
+  return on_host ? std::int64_t{128} << 20 : std::int64_t{2} << 30;
+}
 
 // Rows of logits start at multiples of 256 bytes, those of gradients in 16 bits at as many.
 constexpr std::int64_t row_alignment = 64;
@@ -46,27 +47,38 @@ void grow(const Exec& exec, Owned<Array1<E, Exec>>& array, const char* label, st
 
 }  // namespace
 
+std::int64_t LmHeadWorkspace::bytes() const {
+  return tokens == 0 ? 0
+                     : logits() * static_cast<std::int64_t>(sizeof(float)) +
+                           tokens * static_cast<std::int64_t>(sizeof(double)) +
+                           static_cast<std::int64_t>(sizeof(detail::LmHeadTotals));
+}
+
+LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
+                                  const LmHeadOptions& options) {
+  const auto chosen = [](std::int64_t option, std::int64_t otherwise) {
+    return option == 0 ? otherwise : option;
+  };
+  const std::int64_t row_stride = round_up(vocabulary, row_alignment),
+                     bytes = chosen(options.workspace_bytes, default_workspace_bytes(on_host)),
+                     most = chosen(options.sequence_tile, largest_sequence_tile(on_host)),
+                     fitting = std::max<std::int64_t>(
+                         1, bytes / (row_stride * static_cast<std::int64_t>(sizeof(float))));
+  return {.tokens = tokens, .tile = std::min({tokens, most, fitting}), .row_stride = row_stride};
+}
+
 template <class Exec, class T>
 LmHeadLoss<Exec, T>::LmHeadLoss(const LmHeadOptions& options) : options_(options) {
   require(options.sequence_tile >= 0 && options.workspace_bytes >= 0,
           "lm_head_loss: sequence_tile {} and workspace_bytes {} must not be negative: 0 lets the library "
           "choose",
           options.sequence_tile, options.workspace_bytes);
-  if (options_.sequence_tile == 0) options_.sequence_tile = largest_sequence_tile<Exec>;
-  if (options_.workspace_bytes == 0) options_.workspace_bytes = default_workspace_bytes<Exec>;
 }
 
 template <class Exec, class T>
-std::int64_t LmHeadLoss<Exec, T>::choose_tile(std::int64_t tokens, std::int64_t row_stride) const {
-  const auto row_bytes = row_stride * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t fitting = std::max<std::int64_t>(1, options_.workspace_bytes / row_bytes);
-  return std::min({tokens, options_.sequence_tile, fitting});
-}
-
-template <class Exec, class T>
-void LmHeadLoss<Exec, T>::reserve(const Exec& exec, std::int64_t tokens, std::int64_t logits) {
-  grow(exec, logits_, "annulus::loss::logits", logits);
-  grow(exec, losses_, "annulus::loss::losses", tokens);
+void LmHeadLoss<Exec, T>::reserve(const Exec& exec, const LmHeadWorkspace& sizes) {
+  grow(exec, logits_, "annulus::loss::logits", sizes.logits());
+  grow(exec, losses_, "annulus::loss::losses", sizes.tokens);
   if (totals_.allocated()) return;
   grow(exec, totals_, "annulus::loss::totals", 1);
   Kokkos::deep_copy(exec, *totals_, detail::LmHeadTotals());
@@ -89,9 +101,10 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
   if (tokens == 0) return;
 
   static_assert(row_alignment % detail::packet_elements<Exec> == 0);
-  const std::int64_t row_stride = round_up(vocabulary, row_alignment);
-  const std::int64_t tile = choose_tile(tokens, row_stride);
-  reserve(exec, tokens, tile * row_stride);
+  const LmHeadWorkspace sizes =
+      lm_head_workspace(tokens, vocabulary, annulus::detail::host_memory<Exec>, options_);
+  const std::int64_t row_stride = sizes.row_stride, tile = sizes.tile;
+  reserve(exec, sizes);
   for (std::int64_t begin = 0; begin < tokens; begin += tile) {
     const std::int64_t end = std::min(begin + tile, tokens), rows = end - begin;
     const Matrix hidden_tile = rows_of(hidden, begin, end);  // (rows, hidden_dim)

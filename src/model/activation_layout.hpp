@@ -25,6 +25,11 @@ struct ActivationLayout {
   }
 };
 
+/// Of the table of rotary positions: cosine and sine, (tokens, head_dim / 2) each in fp32.
+inline std::int64_t rotary_bytes(const LlamaConfig& config, std::int64_t tokens) {
+  return 2 * tokens * (config.head_dim / 2) * static_cast<std::int64_t>(sizeof(float));
+}
+
 ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions& options);
 
 }  // namespace annulus::model

@@ -2,9 +2,14 @@
 
 namespace annulus::model {
 
+std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config) {
+  const std::int64_t hidden = config.hidden, ffn = config.ffn;
+  return {{{config.qkv_width(), hidden}, {hidden, config.q_width()}, {2 * ffn, hidden}, {hidden, ffn}}};
+}
+
 double dense_flops(const LlamaConfig& config, std::int64_t rows) {
-  const auto q_width = double(config.q_width()), kv_width = double(config.kv_width());
-  const double layer = config.hidden * (2.0 * q_width + 2.0 * kv_width + 3.0 * config.ffn);
+  double layer = 0;
+  for (const WeightMatrix& weight : layer_matrices(config)) layer += double(weight.out) * double(weight.in);
   return 6.0 * double(rows) * (config.layers * layer + double(config.vocabulary) * config.hidden);
 }
 

@@ -24,6 +24,7 @@ class TokenUpload {
   using Ids = Array1<const std::int32_t, Exec>;
 
   static constexpr std::size_t most_passes = 8;
+  static constexpr std::size_t lists = 3;  // tokens, targets, order
 
   TokenUpload(const Exec& exec, std::int64_t rows)
       : rows_(static_cast<std::size_t>(rows)),
@@ -39,7 +40,7 @@ class TokenUpload {
     }
     if (used_ == staging_.size())
       staging_.emplace_back(MemoryCategory::data, "annulus::model::token_staging",
-                            3 * rows_ * sizeof(std::int32_t));
+                            lists * rows_ * sizeof(std::int32_t));
     ++used_;
     std::ranges::copy(tokens, staged(0));
     std::ranges::copy(targets, staged(1));

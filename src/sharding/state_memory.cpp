@@ -6,15 +6,11 @@
 #include <annulus/sharding/partition.hpp>
 #include <annulus/sharding/sharded_parameters.hpp>
 
+#include "sharding/memory_bytes.hpp"
+
 namespace annulus::sharding {
 
 namespace {
-
-constexpr std::int64_t fp32 = 4;
-
-std::int64_t& at(MemoryBytes& bytes, MemoryCategory category) {
-  return bytes[static_cast<std::size_t>(category)];
-}
 
 std::int64_t size_of_weight(const StateLayout& layout) {
   return static_cast<std::int64_t>(size_of(layout.weights));
@@ -24,12 +20,12 @@ std::int64_t size_of_weight(const StateLayout& layout) {
 void add_optimizer(StateMemory& memory, std::int64_t elements, const StateLayout& layout) {
   using enum MemoryCategory;
   MemoryBytes& to = layout.offload ? memory.host : memory.device;
-  at(to, parameters) += fp32 * elements;
-  at(to, optimizer) += 2 * fp32 * elements;
+  at(to, parameters) += fp32_bytes * elements;
+  at(to, optimizer) += 2 * fp32_bytes * elements;
   // Gradients that come down and weights that go up, two pieces at a time; fp32 weights are the masters.
   if (layout.offload)
     at(to, workspace) += 2 * std::min(optim::MasterOptions().piece, elements) *
-                         (fp32 + (layout.weights == DType::f32 ? 0 : size_of_weight(layout)));
+                         (fp32_bytes + (layout.weights == DType::f32 ? 0 : size_of_weight(layout)));
 }
 
 }  // namespace
@@ -40,7 +36,7 @@ StateMemory state_memory(const model::ParameterMap& map, const StateLayout& layo
   const std::int64_t weight = size_of_weight(layout);
   if (layout.stage == 0) {
     add_optimizer(memory, map.size(), layout);
-    at(memory.device, gradients) = fp32 * map.size();
+    at(memory.device, gradients) = fp32_bytes * map.size();
     // A model in fp32 computes with the masters, where they are on the device.
     if (layout.weights != DType::f32 || layout.offload) at(memory.device, parameters) += weight * map.size();
     return memory;
@@ -52,11 +48,12 @@ StateMemory state_memory(const model::ParameterMap& map, const StateLayout& layo
   for (int i = 0; i < partition.units(); ++i) unit = std::max(unit, partition.padded_size(i));
 
   add_optimizer(memory, shard, layout);
-  at(memory.device, gradients) = fp32 * shard;
+  at(memory.device, gradients) = fp32_bytes * shard;
   if (stage < Stage::gradients)
-    at(memory.device, gradients) += fp32 * whole;
+    at(memory.device, gradients) += fp32_bytes * whole;
   else
-    at(memory.passing, gradients) = 2 * fp32 * unit;  // that of one unit is made, that of another one reduced
+    at(memory.passing, gradients) =
+        2 * fp32_bytes * unit;  // that of one unit is made, that of another one reduced
   if (stage < Stage::parameters) {
     at(memory.device, parameters) += weight * whole;
   } else {

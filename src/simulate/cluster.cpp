@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 
@@ -43,6 +44,15 @@ double Cluster::rate(Pass pass, int head_dim, std::int64_t rows, std::optional<D
   return best->rate;
 }
 
+double Cluster::gemm_rate(std::int64_t width, DType dtype) const {
+  const auto distance = [&](const GemmRate& gemm) {
+    const bool too_wide = gemm.width > width;
+    return std::tuple(distance_of_types(gemm.dtype, dtype), too_wide, too_wide ? gemm.width : -gemm.width);
+  };
+  require(!gemms.empty(), "the cluster has no rate of products: add a [[gemm]]");
+  return std::ranges::min_element(gemms, {}, distance)->rate;
+}
+
 void Cluster::check() const {
   const auto check_link = [](const char* name, const Link& link) {
     require(std::isfinite(link.bandwidth) && link.bandwidth > 0,
@@ -66,8 +76,22 @@ void Cluster::check() const {
     require(type == DType::f32 || type == DType::bf16 || type == DType::f16,
             "kernel.dtype is {}: attention stores f32, bf16 or f16", name_of(type));
   }
+  for (const GemmRate& gemm : gemms) {
+    require(std::isfinite(gemm.rate) && gemm.rate > 0, "gemm.rate is {}: give FLOP/s above 0", gemm.rate);
+    require(gemm.width >= 0, "gemm.width is {}: it must not be negative", gemm.width);
+  }
+  for (const auto& [name, bandwidth] :
+       {std::pair("bandwidth", memory.device), std::pair("host_copy_bandwidth", memory.host_copy),
+        std::pair("host_bandwidth", memory.host)})
+    require(std::isfinite(bandwidth) && bandwidth > 0, "memory.{} is {}: give bytes per second above 0", name,
+            bandwidth);
   rate(Pass::forward, 1, 0);
   rate(Pass::backward, 1, 0);
+}
+
+std::vector<GemmRate> default_gemms() {
+  return {{.width = 0, .rate = 600e12, .dtype = DType::bf16},
+          {.width = 0, .rate = 50e12, .dtype = DType::f32}};
 }
 
 Cluster default_cluster() {

@@ -95,10 +95,30 @@ std::vector<KernelRate> read_kernels(const Section& file, const toml::node& node
   return kernels;
 }
 
+GemmRate read_gemm(const Section& section) {
+  section.allow({"dtype", "width", "rate"});
+  GemmRate gemm;
+  if (const toml::node* node = section.find("dtype")) gemm.dtype = read_dtype(section, *node);
+  if (const toml::node* node = section.find("width"))
+    gemm.width = section.integer(*node, "width", 0, std::int64_t{1} << 40);
+  gemm.rate = section.number(section.need("rate"), "rate", 0, false);
+  return gemm;
+}
+
+void read_memory(const Section& section, MemoryRates& memory) {
+  section.allow({"bandwidth", "host_copy_bandwidth", "host_bandwidth"});
+  const auto read = [&](const char* key, double& to) {
+    if (const toml::node* node = section.find(key)) to = section.number(*node, key, 0, false);
+  };
+  read("bandwidth", memory.device);
+  read("host_copy_bandwidth", memory.host_copy);
+  read("host_bandwidth", memory.host);
+}
+
 Cluster read(toml::table table, std::string_view origin) {
   config::rename_keys(table, config::Names::cluster_file, origin);
   const Section file(table, "", origin);
-  file.allow({"cluster", "intra_node", "inter_node", "kernel"});
+  file.allow({"cluster", "intra_node", "inter_node", "memory", "kernel", "gemm"});
   Cluster cluster = default_cluster();
   if (const toml::node* node = file.find("cluster")) {
     const Section section(file.table(*node, "cluster"), "cluster", origin);
@@ -120,6 +140,16 @@ Cluster read(toml::table table, std::string_view origin) {
       cluster.rank_bandwidth = section.number(*rate, "rank_bandwidth", 0, true);
   }
   if (const toml::node* node = file.find("kernel")) cluster.kernels = read_kernels(file, *node, origin);
+  if (const toml::node* node = file.find("memory"))
+    read_memory({file.table(*node, "memory"), "memory", origin}, cluster.memory);
+  if (const toml::node* node = file.find("gemm")) {
+    const toml::array* const list = node->as_array();
+    if (list == nullptr || !list->is_homogeneous<toml::table>() || list->empty())
+      file.reject(*node, "gemm must be a list of tables: write [[gemm]] and its keys below");
+    cluster.gemms.clear();
+    for (const toml::node& entry : *list)
+      cluster.gemms.push_back(read_gemm({*entry.as_table(), "gemm", origin}));
+  }
   cluster.check();
   return cluster;
 }
@@ -171,6 +201,18 @@ std::string kernel_text(const KernelRate& kernel) {
                             number_text(kernel.rate));
 }
 
+std::string memory_text(const MemoryRates& memory, std::string_view comment) {
+  return fmt::format("\n{}[memory]\nbandwidth = {}\nhost_copy_bandwidth = {}\nhost_bandwidth = {}\n",
+                     comment_text(comment), number_text(memory.device), number_text(memory.host_copy),
+                     number_text(memory.host));
+}
+
+std::string gemm_text(const GemmRate& gemm) {
+  std::string text = "\n[[gemm]]\n";
+  if (gemm.dtype) text += fmt::format("dtype = \"{}\"\n", name_of(*gemm.dtype));
+  return text + fmt::format("width = {}\nrate = {}\n", gemm.width, number_text(gemm.rate));
+}
+
 }  // namespace
 
 std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
@@ -182,8 +224,11 @@ std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
   text += fmt::format("nics_per_node = {}\n", cluster.nics_per_node);
   if (cluster.rank_bandwidth > 0)
     text += fmt::format("rank_bandwidth = {}\n", number_text(cluster.rank_bandwidth));
+  text += memory_text(cluster.memory, comments.memory);
   if (!comments.kernels.empty()) text += fmt::format("\n{}", comment_text(comments.kernels));
   for (const KernelRate& kernel : cluster.kernels) text += kernel_text(kernel);
+  if (!comments.gemms.empty()) text += fmt::format("\n{}", comment_text(comments.gemms));
+  for (const GemmRate& gemm : cluster.gemms) text += gemm_text(gemm);
   return text;
 }
 

@@ -58,7 +58,13 @@ void Config::check() const {
   require(train.dtype == "f32" || train.dtype == "bf16",
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
   train.passes();
-  activations();
+  if (!chooses_recompute()) {
+    activations();
+  } else {
+    Config open = *this;  // the other keys of memory.*
+    open.memory.recompute = {"sequence-selective"};
+    open.activations();
+  }
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
   require(train.warmup_steps <= schedule_steps(),
@@ -76,9 +82,9 @@ void Config::check() const {
              any_layout = attention.layout == simulate::automatic;
   if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
   if (!any_layout) Layout::parse(attention.layout, "attention.layout");
-  require(any_schedule || any_layout || attention.cluster.empty(),
-          "attention.cluster = '{}' has no effect without auto: set attention.schedule or "
-          "attention.layout to auto, or leave it out",
+  require(any_schedule || any_layout || chooses_recompute() || attention.cluster.empty(),
+          "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
+          "memory.recompute to auto, or leave it out",
           attention.cluster);
 }
 
@@ -101,6 +107,10 @@ optim::AdamWOptions Config::adamw() const {
 
 optim::LearningRateSchedule Config::learning_rate() const {
   return {train.lr, train.min_lr, train.warmup_steps, schedule_steps()};
+}
+
+bool Config::chooses_recompute() const {
+  return memory.recompute.size() == 1 && memory.recompute.front() == recompute_auto;
 }
 
 model::ActivationOptions Config::activations() const {

@@ -141,8 +141,9 @@ const std::vector<Key>& table() {
 
       {"memory.recompute",
        "what layers compute again in the backward pass instead of keeping it: none, selective (all but "
-       "attention), sequence-selective (that, and attention of the earlier positions) or full; or a list, a "
-       "policy for each layer",
+       "attention), sequence-selective (that, and attention of the earlier positions) or full; a list, a "
+       "policy "
+       "for each layer; or auto: the fastest that fits, with chunks and offload",
        ANNULUS_MEMBER(memory.recompute), never},
       {"memory.store_fraction",
        "share of the positions, the later ones, of which sequence-selective keeps attention's output",

@@ -11,6 +11,7 @@
 #include <annulus/checkpoint/state.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/data/dataset.hpp>
+#include <annulus/forecast/update_memory.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/trace/recorder.hpp>
 #include <annulus/train/config.hpp>
@@ -56,11 +57,16 @@ class Learner {
   /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md).
   virtual StepResult update(std::int64_t step, double learning_rate,
                             std::span<const data::Sequence> sequences, trace::Recorder* recorder) = 0;
+
+  /// The next update takes down what this process holds at its moments (MemoryTrace).
+  virtual void trace_memory() = 0;
+  /// What it took down; empty where there was none.
+  virtual std::vector<forecast::MomentMemory> take_traced_memory() = 0;
 };
 
-/// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`; both
-/// outlive it. Collective. Throws Error naming the key.
+/// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`, and
+/// `plans` are this rank's; both communicators outlive it. Collective. Throws Error naming the key.
 std::unique_ptr<Learner> make_learner(comm::Communicator& world, comm::Communicator& context,
-                                      const Config& config, const AttentionInputs& inputs);
+                                      const Config& config, const SequencePlans& plans);
 
 }  // namespace annulus::train

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/own_instance.hpp>
@@ -14,6 +16,7 @@
 #include <annulus/optim/clip.hpp>
 
 #include "train/learner.hpp"
+#include "train/memory_trace.hpp"
 #include "train/replicated_state.hpp"
 #include "train/sequence_attention.hpp"
 #include "train/sharded_state.hpp"
@@ -37,12 +40,12 @@ template <class Exec, class T>
 class LearnerOn final : public Learner {
  public:
   LearnerOn(comm::Communicator& world, comm::Communicator& context, const Config& config,
-            const AttentionInputs& inputs)
+            const SequencePlans& plans)
       : world_(world),
         context_(context),
         config_(config),
         passes_(config.train.passes()),
-        attention_(exec_, context, config, inputs),
+        attention_(exec_, context, config, plans),
         llama_(exec_, config.model, attention_.plans().rows(),
                {.sequences = config.train.sequences_per_pass,
                 .activations = config.activations(),
@@ -92,6 +95,7 @@ class LearnerOn final : public Learner {
       const Region region("annulus::train::reduce_gradients");
       state_->reduce_gradients(exec_);
     }
+    if (trace_) trace_->look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
     const optim::Clipping clipping = state_->measure(exec_, clipper_);
@@ -103,14 +107,23 @@ class LearnerOn final : public Learner {
       state_->update(exec_, learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
+    if (trace_) {
+      trace_->look("optimizer");
+      traced_ = trace_->take();
+      trace_.reset();
+    }
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
     return result;
   }
 
+  void trace_memory() override { trace_.emplace(map(), state_->access()); }
+  std::vector<forecast::MomentMemory> take_traced_memory() override { return std::exchange(traced_, {}); }
+
  private:
   using State = ModelState<Exec, T>;
+  using Parameters = model::ParameterAccess<Exec, T>;
 
   // Of this rank's sequences.
   struct Sums {
@@ -161,7 +174,9 @@ class LearnerOn final : public Learner {
       if (recorder != nullptr) record(*recorder, rows, first);
       auto& attention = attention_.for_pass(exec_, at_once);
       llama_.train(exec_, rows, grad_scale,
-                   {.attention = attention, .parameters = state_->access(), .recorder = recorder});
+                   {.attention = attention,
+                    .parameters = trace_ ? static_cast<Parameters&>(*trace_) : state_->access(),
+                    .recorder = recorder});
       const SequencePlans& plans = attention_.plans();
       sums.pairs += double(plans.pairs());
       const model::AttentionCalls calls = llama_.take_attention_calls();
@@ -223,12 +238,14 @@ class LearnerOn final : public Learner {
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optim::GradientClipper<Exec> clipper_;
+  std::optional<MemoryTrace<Exec, T>> trace_;  // of the update under way, or of the next
+  std::vector<forecast::MomentMemory> traced_;
 };
 
 template <class Exec, class T>
 std::unique_ptr<Learner> make_learner_on(comm::Communicator& world, comm::Communicator& context,
-                                         const Config& config, const AttentionInputs& inputs) {
-  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, inputs);
+                                         const Config& config, const SequencePlans& plans) {
+  return std::make_unique<LearnerOn<Exec, T>>(world, context, config, plans);
 }
 
 }  // namespace annulus::train

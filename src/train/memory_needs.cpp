@@ -4,22 +4,20 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/fingerprint.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/core/device_pool.hpp>
 #include <annulus/core/memory_use.hpp>
-#include <annulus/model/activation_memory.hpp>
-#include <annulus/sequence/layout.hpp>
-#include <annulus/simulate/choose.hpp>
 #include <annulus/train/device.hpp>
 
+#include "train/memory_planner.hpp"
 #include "train/saver.hpp"
 
 namespace annulus::train {
@@ -28,9 +26,15 @@ namespace {
 
 using annulus::detail::bytes_text;
 
-DType dtype_of(const Config& config) {
-  return config.train.dtype == "bf16" ? DType::bf16 : DType::f32;
-}
+/// That auto leaves free on a GPU: libraries take some more after the start, and the pool cannot use every
+/// gap.
+constexpr std::int64_t spare_device_memory = std::int64_t{3} << 29;
+
+/// What there is for a rank; the host's for all `ranks` of its machine.
+struct Available {
+  std::int64_t device = 0, host = 0;
+  int ranks = 1;
+};
 
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
@@ -51,62 +55,6 @@ std::int64_t free_device_memory() {
 
 std::int64_t total(const MemoryBytes& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
-
-/// What a rank computes in a pass. Of the ranks it is the one that keeps most; where the layout is yet to be
-/// chosen, one that holds its share of the early positions.
-model::PassRows rows_of_a_rank(const Config& config, int context_ranks, std::int64_t early_positions) {
-  const std::int64_t length = config.data.sequence_length;
-  model::PassRows rows{.sequences = config.train.sequences_per_pass,
-                       .tokens = length / context_ranks,
-                       .early = early_positions / context_ranks};
-  if (early_positions == 0 || config.attention.layout == simulate::automatic) return rows;
-  const Layout layout = Layout::parse(config.attention.layout, "attention.layout");
-  rows.early = rows.tokens;
-  for (int rank = 0; rank < context_ranks; ++rank) {
-    const PositionMap shard = layout.shard(length, context_ranks, rank);
-    rows.early = std::min(rows.early, shard.rows_below(early_positions));
-  }
-  return rows;
-}
-
-model::ActivationMemory activations_of(const Config& config, int context_ranks,
-                                       const model::ActivationOptions& options) {
-  return model::activation_memory(config.model,
-                                  rows_of_a_rank(config, context_ranks, options.early_positions),
-                                  dtype_of(config), options);
-}
-
-/// What of memory.* makes room for the activations, cheapest first.
-struct Remedy {
-  const char* text;
-  model::Recompute recompute;
-  double offload;
-  std::int64_t chunk_rows;
-};
-constexpr std::int64_t remedy_chunk = 4096;
-constexpr Remedy remedies[] = {
-    {"memory.recompute = 'selective'", model::Recompute::selective, 0, 0},
-    {"memory.recompute = 'selective' and memory.chunk_rows = 4096", model::Recompute::selective, 0,
-     remedy_chunk},
-    {"memory.recompute = 'selective', memory.offload_activations = 1 and memory.chunk_rows = 4096",
-     model::Recompute::selective, 1, remedy_chunk},
-    {"memory.recompute = 'full' and memory.chunk_rows = 4096", model::Recompute::full, 0, remedy_chunk},
-    {"memory.recompute = 'full', memory.offload_activations = 1 and memory.chunk_rows = 4096",
-     model::Recompute::full, 1, remedy_chunk}};
-
-/// Names the first of them with which a rank's activations fit into `bytes`; empty where none does.
-std::string fitting_remedy(const Config& config, int context_ranks, bool on_gpu, std::int64_t bytes) {
-  for (const Remedy& remedy : remedies) {
-    if (remedy.offload > 0 && !on_gpu) continue;
-    const model::ActivationMemory memory = activations_of(
-        config, context_ranks,
-        {.recompute = {remedy.recompute}, .offload = remedy.offload, .chunk_rows = remedy.chunk_rows});
-    if (memory.device() <= bytes)
-      return fmt::format("{} would take {} for activations, which fit; or ", remedy.text,
-                         bytes_text(memory.device()));
-  }
-  return {};
 }
 
 /// Of what is offloaded: the optimizer's state and activations.
@@ -138,21 +86,75 @@ std::string snapshot_problem(std::int64_t bytes, std::int64_t taken, int ranks, 
       bytes_text(available));
 }
 
-/// Of memory that `ranks` share, each of which needs `bytes`; `remedy` of them is what makes room for
-/// activations.
-std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, std::int64_t available,
-                       const std::function<std::string(std::int64_t bytes)>& remedy) {
-  if (ranks * total(bytes) <= available) return {};
-  const std::int64_t activations = bytes[static_cast<std::size_t>(MemoryCategory::activations)];
+/// Of memory that `ranks` share, each of which needs `bytes`; `remedy` says which settings would fit.
+std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, const Available& available,
+                       const std::string& remedy) {
   return fmt::format(
-      "the model does not fit: its state and its activations take {} of {} memory on each rank ({}){}, and "
-      "{} "
-      "are free on the machine {}: {}{}",
+      "the run does not fit: an optimizer step takes {} of {} memory on each rank ({}){}, and {} are free on "
+      "the machine {}: {}{}",
       bytes_text(total(bytes)), name_of(kind), bytes_text(bytes),
       ranks > 1 ? fmt::format(", {} for the {} ranks of the machine", bytes_text(ranks * total(bytes)), ranks)
                 : "",
-      bytes_text(available), comm::machine_name(), remedy(available / ranks - (total(bytes) - activations)),
-      annulus::detail::memory_remedy(kind, bytes));
+      bytes_text(kind == MemoryKind::device ? available.device : available.host), comm::machine_name(),
+      remedy, annulus::detail::memory_remedy(kind, bytes));
+}
+
+/// Of this rank's part of the run.
+class Needs {
+ public:
+  Needs(MemoryPlanner& planner, int rank, const Available& available)
+      : planner_(planner), rank_(rank), available_(available) {}
+
+  /// Bytes that are missing; 0 or less where everything fits. `spare`: of a GPU, that stay free.
+  std::int64_t missing(const Config::Memory& memory, std::int64_t spare) {
+    const forecast::UpdateMemory needed = planner_.memory(memory, rank_);
+    std::int64_t missing = available_.ranks * needed.host.total - available_.host;
+    if (planner_.on_gpu()) missing = std::max(missing, needed.device.total + spare - available_.device);
+    return missing;
+  }
+
+  /// Empty where everything fits.
+  std::string problem(const Config& config) {
+    const forecast::UpdateMemory needed = planner_.memory(config.memory, rank_);
+    const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
+    MemoryBytes host = needed.host.categories;
+    host[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
+    std::string text;
+    if (planner_.on_gpu() && needed.device.total > available_.device)
+      return problem_of(MemoryKind::device, needed.device.categories, 1, available_, remedy(config));
+    text = offload_problem(needed.offloaded, available_.ranks, available_.host);
+    if (text.empty() && available_.ranks * total(host) > available_.host)
+      text = problem_of(MemoryKind::host, host, available_.ranks, available_, remedy(config));
+    if (text.empty() && snapshot > 0)
+      text = snapshot_problem(snapshot, total(host), available_.ranks, available_.host);
+    return text;
+  }
+
+ private:
+  /// The simplest settings with which the run would fit; empty where none does.
+  std::string remedy(const Config& config) {
+    Config::Memory open = config.memory;
+    open.recompute = {std::string(recompute_auto)};
+    open.store_fraction = Config::Memory().store_fraction;
+    for (const Config::Memory& choice : planner_.choices(open)) {
+      const std::string keys = differences(choice, config.memory);
+      if (!keys.empty() && missing(choice, 0) <= 0)
+        return fmt::format("{} would take {}, which fit; or ", keys,
+                           bytes_text(planner_.on_gpu() ? planner_.memory(choice, rank_).device.total
+                                                        : planner_.memory(choice, rank_).host.total));
+    }
+    return {};
+  }
+
+  MemoryPlanner& planner_;
+  int rank_;
+  Available available_;
+};
+
+Available available_to(comm::Communicator& world, bool on_gpu, const Hooks& hooks) {
+  return {.device = on_gpu ? hooks.device_memory.value_or(free_device_memory()) : 0,
+          .host = hooks.host_memory.value_or(available_host_memory()),
+          .ranks = ranks_here(world)};
 }
 
 }  // namespace
@@ -171,41 +173,40 @@ void check_offload(const Config& config, const Hooks& hooks) {
          "memory.offload_activations = 0");
 }
 
-sharding::StateLayout state_layout(const comm::Communicator& world, const Config& config) {
-  return {.stage = config.parallel.zero,
-          .ranks = config.parallel.shard > 0 ? config.parallel.shard : world.size(),
-          .weights = dtype_of(config),
-          .offload = config.memory.offload_optimizer};
+void require_memory(comm::Communicator& world, MemoryPlanner& planner, const Config& config,
+                    const Hooks& hooks) {
+  // Ranks that share a GPU share its memory, but none of them knows of the others.
+  Needs needs(planner, world.rank() % planner.context(), available_to(world, planner.on_gpu(), hooks));
+  comm::throw_together(world, needs.problem(config));
 }
 
-void require_memory(comm::Communicator& world, int context_ranks, const Config& config, const Hooks& hooks) {
-  const model::ParameterMap map(config.model);
-  sharding::StateMemory state = sharding::state_memory(map, state_layout(world, config));
-  const bool on_gpu = device_of(config) == Device::gpu;
-  const model::ActivationMemory activations = activations_of(config, context_ranks, config.activations());
-  const auto slot = static_cast<std::size_t>(MemoryCategory::activations);
-  state.device[slot] = activations.device();
-  state.host[slot] = activations.host;
-  const auto remedy = [&](std::int64_t bytes) {
-    return fitting_remedy(config, context_ranks, on_gpu, bytes);
-  };
-  const std::int64_t host = hooks.host_memory.value_or(available_host_memory());
-  const int ranks = ranks_here(world);
-  std::string problem;
-  if (on_gpu) {
-    // Ranks that share a GPU share its memory, but none of them knows of the others.
-    const std::int64_t device = hooks.device_memory.value_or(free_device_memory());
-    problem = problem_of(MemoryKind::device, state.device, 1, device, remedy);
-    if (problem.empty()) problem = offload_problem(state.host, ranks, host);
-  } else {
-    problem = offload_problem(state.host, ranks, host);
-    if (problem.empty()) problem = problem_of(MemoryKind::host, state.device, ranks, host, remedy);
+MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
+                           const simulate::Cluster& cluster, const Hooks& hooks) {
+  const Config::Memory open = planner.config().memory;
+  Needs needs(planner, world.rank() % planner.context(), available_to(world, planner.on_gpu(), hooks));
+  std::vector<Config::Memory> choices = planner.choices(open);
+  std::vector<std::int64_t> missing;
+  for (const Config::Memory& choice : choices)
+    missing.push_back(needs.missing(choice, planner.on_gpu() ? spare_device_memory : 0));
+  world.all_reduce(Queue(HostExec()), missing.data(), missing.size(), DType::i64, comm::ReduceOp::max);
+  std::vector<ForecastChoice> forecasts;
+  for (std::size_t i = 0; i < choices.size(); ++i)
+    forecasts.push_back(
+        {.memory = choices[i], .time = planner.time(choices[i], cluster), .missing = missing[i]});
+  const std::optional<std::size_t> best = fastest_that_fits(forecasts);
+  if (!best) {
+    // The error of the one that needs least names what is missing.
+    const auto least = std::ranges::min_element(missing) - missing.begin();
+    Config config = planner.config();
+    config.memory = choices[static_cast<std::size_t>(least)];
+    const std::string problem = needs.problem(config);
+    comm::throw_together(world, problem.empty() ? ""
+                                                : fmt::format("memory.recompute = 'auto': nothing fits, "
+                                                              "and with {}, which takes least, {}",
+                                                              outline(config.memory), problem));
+    return {.memory = config.memory, .reason = reason_of(forecasts, static_cast<std::size_t>(least))};
   }
-  if (problem.empty() && saving_of(config) == Saving::snapshot) {
-    const std::int64_t taken = total(state.host) + (on_gpu ? 0 : total(state.device));
-    problem = snapshot_problem(Snapshot::bytes(ceil_divide(map.size(), world.size())), taken, ranks, host);
-  }
-  comm::throw_together(world, problem);
+  return {.memory = forecasts[*best].memory, .reason = reason_of(forecasts, *best)};
 }
 
 }  // namespace annulus::train

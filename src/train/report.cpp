@@ -50,13 +50,6 @@ void visit_maxima(StepResult& result, const Visit& visit) {
   }
 }
 
-nlohmann::json to_json(const MemoryUse& use) {
-  nlohmann::json peaks = {{"total", use.total_peak}};
-  for (int i = 0; i < memory_category_count; ++i)
-    peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] = use.peak[static_cast<std::size_t>(i)];
-  return peaks;
-}
-
 std::string curve_text(const optim::LearningRateSchedule& schedule) {
   return fmt::format("train.lr = {}, min_lr = {}, warmup_steps = {}, schedule_steps = {}", schedule.peak,
                      schedule.minimum, schedule.warmup_steps, schedule.total_steps);
@@ -116,6 +109,13 @@ void Tally::write(Outcome& outcome, int ranks) const {
   outcome.memory = last_.memory;
 }
 
+nlohmann::json to_json(const MemoryUse& use) {
+  nlohmann::json peaks = {{"total", use.total_peak}};
+  for (int i = 0; i < memory_category_count; ++i)
+    peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] = use.peak[static_cast<std::size_t>(i)];
+  return peaks;
+}
+
 nlohmann::json to_json(const PeakMemory& peaks) {
   nlohmann::json json = to_json(peaks.host);
   json["resident"] = peaks.resident;
@@ -145,6 +145,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"forward_attention", result.forward_attention},
                            {"epoch", epoch},
                            {"peak_memory_bytes", to_json(result.memory)}};
+  if (options.predicted_peaks != nullptr) record["predicted_peak_bytes"] = *options.predicted_peaks;
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   config::add_old_keys(record, "metrics");

@@ -2,6 +2,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <span>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
@@ -39,12 +40,11 @@ class SequenceAttention {
  public:
   using Attention = distributed::Attention<Exec, T>;
 
-  SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config,
-                    const AttentionInputs& inputs)
+  SequenceAttention(const Exec& exec, comm::Communicator& context, const Config& config, SequencePlans plans)
       : kernel_(kernel_of<Exec, T>(config)),
         runs_(attention::kernel_for<Exec, T>(config.model.head_dim, kernel_)),
         warning_(attention::slow_kernel_warning<Exec, T>(config.model.head_dim, kernel_)),
-        plans_(plans_of(context, config, inputs)),
+        plans_(with_recompute(std::move(plans), config)),
         attention_(make(exec, context, config)) {}
 
   /// For the sequences of a pass.
@@ -78,9 +78,7 @@ class SequenceAttention {
   double planning_seconds() const { return planning_seconds_; }
 
  private:
-  static SequencePlans plans_of(const comm::Communicator& context, const Config& config,
-                                const AttentionInputs& inputs) {
-    SequencePlans plans(context.topology(), context.rank(), config, inputs);
+  static SequencePlans with_recompute(SequencePlans plans, const Config& config) {
     plans.recompute_before(config.activations().early_positions);
     return plans;
   }

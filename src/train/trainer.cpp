@@ -9,6 +9,7 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
+#include <annulus/io/atomic.hpp>
 #include <annulus/train/device.hpp>
 #include <annulus/train/stop_signal.hpp>
 
@@ -18,6 +19,8 @@
 #include "train/hooks.hpp"
 #include "train/learner.hpp"
 #include "train/memory_needs.hpp"
+#include "train/memory_planner.hpp"
+#include "train/predicted_peaks.hpp"
 #include "train/replicas.hpp"
 #include "train/report.hpp"
 #include "train/restore.hpp"
@@ -83,6 +86,7 @@ class Run {
     }
     outcome.last_step = progress_.step;
     tally.write(outcome, world_.size());
+    outcome.predicted_memory = {.host = predicted_.host, .device = predicted_.device};
     outcome.failed_saves = saver_->failed();
     outcome.last_save_failed = saver_->last_failed();
     outcome.last_checkpoint = saver_->last_saved();
@@ -94,11 +98,22 @@ class Run {
   }
 
  private:
-  std::unique_ptr<Learner> make_learner(AttentionInputs inputs) const {
-    require_memory(world_, groups_.context->size(), config_, hooks_);
+  // Sets what memory.recompute = 'auto' stands for.
+  std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
     inputs.documents = typical_documents(*dataset_, config_);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
-    return train::make_learner(world_, *groups_.context, config_, inputs);
+    const comm::Communicator& context = *groups_.context;
+    const SequencePlans plans(context.topology(), context.rank(), config_, inputs);
+    MemoryPlanner planner(config_, world_.topology(), plans, device_of(config_) == Device::gpu);
+    if (config_.chooses_recompute()) {
+      const MemoryChoice choice = choose_memory(
+          world_, planner, inputs.cluster ? *inputs.cluster : simulate::default_cluster(), hooks_);
+      config_.memory = choice.memory;
+      memory_reason_ = choice.reason;
+    }
+    require_memory(world_, planner, config_, hooks_);
+    predicted_ = predicted_peaks(world_, planner, config_);
+    return train::make_learner(world_, *groups_.context, config_, plans);
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
@@ -168,11 +183,9 @@ class Run {
     options.start = {progress_.epoch, progress_.sequences_read};
     loader_.emplace(dataset_, options);
     if (config_.data.verify) verification_.emplace(world_, *dataset_);
-    // What the loader may have read ahead and what a step and a pass hold, an id and a target a row.
-    data_charge_ = annulus::detail::MemoryCharge(
-        MemoryKind::host, MemoryCategory::data,
-        (options.prefetch + config_.train.micro_batches + config_.train.sequences_per_pass) *
-            options.rows.count * static_cast<std::int64_t>(2 * sizeof(std::int32_t)));
+    data_charge_ =
+        annulus::detail::MemoryCharge(MemoryKind::host, MemoryCategory::data,
+                                      sequence_bytes(config_, options.rows.count, options.prefetch));
     if (folder_) folder_->start_metrics(progress_.step);
   }
 
@@ -201,12 +214,16 @@ class Run {
     const std::vector<data::Sequence> sequences = next_sequences();
     // The state before the first step is saved already, or not worth it.
     if (expected > 0) saver_->begin_update(progress_, expected);
+    // The second one of this run: what is kept from step to step is there by then.
+    const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
+    if (traces) learner_->trace_memory();
     StepResult result =
         dump_.is_of(step)
             ? dump_.record(world_, config_, *learner_, global_batch_size(),
                            [&](trace::Recorder& recorder) { return update(step, sequences, &recorder); })
             : update(step, sequences, nullptr);
     saver_->end_update();
+    if (traces) save_memory();
     if (hooks_.updated) hooks_.updated(step, learner_->held_buffers());
     progress_.step = step;
     const data::StreamState read = loader_->state();
@@ -227,6 +244,19 @@ class Run {
     return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder);
   }
 
+  // Rank 0's memory over an optimizer step, as it was predicted and as it was.
+  void save_memory() {
+    const nlohmann::json memory = {{"format_version", 1},
+                                   {"predicted", moments_json(predicted_.moments)},
+                                   {"measured", moments_json(learner_->take_traced_memory())}};
+    try {
+      io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
+                                memory.dump(2) + "\n");
+    } catch (const Error& error) {
+      spdlog::warn("memory over an optimizer step was not saved: {}", error.what());
+    }
+  }
+
   std::vector<data::Sequence> next_sequences() {
     const Region region("annulus::train::data");
     std::vector<data::Sequence> sequences;
@@ -236,7 +266,8 @@ class Run {
 
   void report(const StepResult& result, bool first, double seconds_per_step) {
     if (!folder_) return;
-    const ReportOptions options{world_.size(), config_.run.peak_tflops};
+    const nlohmann::json predicted = to_json(predicted_);
+    const ReportOptions options{world_.size(), config_.run.peak_tflops, &predicted};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
     if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
@@ -281,6 +312,8 @@ class Run {
           "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
           "shares it evenly (docs/memory.md)",
           plans.layout().to_string(), imbalance);
+    if (!memory_reason_.empty()) spdlog::info("memory.recompute = 'auto' took {}", memory_reason_);
+    spdlog::info("{}", predicted_.text());
     if (plans.chosen())
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
                    plans.layout().to_string());
@@ -300,10 +333,13 @@ class Run {
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
   Groups groups_;
+  std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
+  PredictedPeaks predicted_;
   std::unique_ptr<Learner> learner_;
   std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on
   checkpoint::Progress progress_;
   MemoryWatch memory_;
+  std::int64_t steps_here_ = 0;  // made or begun by this run
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <annulus/comm/null.hpp>
+#include <annulus/model/unit_calls.hpp>
 
 #include "llama_problem.hpp"
 #include "reference_llama.hpp"
@@ -230,6 +231,61 @@ TEST(Llama, RefusesTokensOutsideTheVocabulary) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("37"), testing::HasSubstr("row 5"),
                                              testing::HasSubstr("model.vocabulary")));
+  }
+}
+
+/// Takes calls down and hands them on.
+class RecordedCalls final : public model::ParameterAccess<test::TestExec, float> {
+ public:
+  using Exec = test::TestExec;
+  using Kind = model::UnitCall::Kind;
+  explicit RecordedCalls(model::ParameterAccess<Exec, float>& to) : to_(to) {}
+  Array1<const float, Exec> weights(const Exec& exec, int unit, int next) override {
+    calls.push_back({Kind::weights, unit, next});
+    return to_.weights(exec, unit, next);
+  }
+  void release_weights(const Exec& exec, int unit) override {
+    calls.push_back({Kind::release_weights, unit});
+    to_.release_weights(exec, unit);
+  }
+  Array1<float, Exec> gradients(const Exec& exec, int unit) override {
+    calls.push_back({Kind::gradients, unit});
+    return to_.gradients(exec, unit);
+  }
+  void finish_gradients(const Exec& exec, int unit) override {
+    calls.push_back({Kind::finish_gradients, unit});
+    to_.finish_gradients(exec, unit);
+  }
+  std::vector<model::UnitCall> calls;
+
+ private:
+  model::ParameterAccess<Exec, float>& to_;
+};
+
+// What predictions of memory go through is what the model does.
+TEST(UnitCalls, AreThoseOfTraining) {
+  for (const bool tied : {false, true}) {
+    const LlamaProblem problem(23, "causal", tied, 1, 3);
+    const auto communicator = comm::make_null();
+    const test::TestExec exec = test::rank_instance();
+    plan::Problem attention;
+    attention.mask = problem.mask;
+    attention.heads = problem.config.heads;
+    attention.kv_heads = problem.config.kv_heads;
+    attention.head_dim = problem.config.head_dim;
+    distributed::Attention<test::TestExec, float> runs(
+        exec, *communicator, plan::make_plan("ring", attention, plan::Pass::forward),
+        plan::make_plan("ring", attention, plan::Pass::backward));
+    model::Llama<test::TestExec, float> llama(exec, problem.config, attention.shard(0));
+    const auto size = problem.parameters.extent(0);
+    const Array1<float, test::TestExec> weights("weights", size), gradients("gradients", size);
+    Kokkos::deep_copy(exec, weights, problem.parameters);
+    model::WholeParameters<test::TestExec, float> whole(llama.parameter_map(), weights, gradients);
+    RecordedCalls recorded(whole);
+    llama.train(exec, {.tokens = problem.tokens, .targets = problem.targets}, 1.0f,
+                {.attention = runs, .parameters = recorded});
+    llama.take_loss(exec);
+    EXPECT_EQ(recorded.calls, model::unit_calls(llama.parameter_map())) << "tied: " << tied;
   }
 }
 

@@ -118,6 +118,7 @@ TEST(Cluster, TextReadsWellAndSaysWhereItComesFrom) {
   cluster.intra_node = {.bandwidth = 300e9, .latency = 5e-6};
   cluster.inter_node = {.bandwidth = 12.34e9, .latency = 0};
   cluster.kernels = {{Pass::forward, 64, 0, 120e12}, {Pass::backward, 64, 256, 2500, DType::f32}};
+  cluster.gemms = {{.width = 128, .rate = 7e9}};
   EXPECT_EQ(
       to_text(
           cluster,
@@ -140,6 +141,11 @@ bandwidth = 12.34e9
 latency = 0.0
 nics_per_node = 0
 
+[memory]
+bandwidth = 2.7e12
+host_copy_bandwidth = 50e9
+host_bandwidth = 120e9
+
 # all
 
 [[kernel]]
@@ -154,7 +160,27 @@ dtype = "f32"
 head_dim = 64
 rows = 256
 rate = 2.5e3
+
+[[gemm]]
+width = 128
+rate = 7e9
 )");
+}
+
+TEST(Cluster, ProductsTakeTheRateOfTheirTypeAndWidth) {
+  const Cluster cluster = parse_cluster(
+      "[[gemm]]\ndtype = \"bf16\"\nrate = 1.0\n[[gemm]]\ndtype = \"bf16\"\nwidth = 4096\nrate = 2.0\n"
+      "[[gemm]]\ndtype = \"f32\"\nwidth = 1000\nrate = 3.0\n[memory]\nhost_bandwidth = 5.0\n",
+      "c.toml");
+  EXPECT_EQ(cluster.gemm_rate(4095, DType::bf16), 1.0);
+  EXPECT_EQ(cluster.gemm_rate(5000, DType::bf16), 2.0);
+  EXPECT_EQ(cluster.gemm_rate(10, DType::f32), 3.0);  // there is no narrower one
+  EXPECT_EQ(cluster.memory.host, 5.0);
+  EXPECT_EQ(cluster.memory.device, default_cluster().memory.device);
+  EXPECT_THAT(error_text([] { parse_cluster("[[gemm]]\nrate = 0.0\n", "c.toml"); }),
+              HasSubstr("c.toml:2: gemm.rate must be a number above 0"));
+  EXPECT_THAT(error_text([] { parse_cluster("\n[memory]\nbandwith = 1.0\n", "c.toml"); }),
+              HasSubstr("c.toml:3: unknown key memory.bandwith"));
 }
 
 TEST(Cluster, EmptyFileIsTheDefault) {

@@ -144,7 +144,7 @@ TEST_F(Activations, ThatDoNotFitNameThePolicyThatDoes) {
     return error_text([&] { annulus::train::test::run(1, config, {}, mine); });
   };
   const std::string none = message(1'000'000);
-  EXPECT_THAT(none, AllOf(HasSubstr("the model does not fit: its state and its activations take "),
+  EXPECT_THAT(none, AllOf(HasSubstr("the run does not fit: an optimizer step takes "),
                           HasSubstr("spread the sequence over more")));
   EXPECT_THAT(none, testing::Not(HasSubstr("which fit")));
   EXPECT_THAT(message(15'000'000),

@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <annulus/model/activation_memory.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
+#include <annulus/train/plan_memory.hpp>
+
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
+#include "train/compare_runs.hpp"
 #include "train/tiny_run.hpp"
 
 namespace annulus::train {
@@ -27,6 +30,9 @@ class MemoryNeeds : public testing::Test {
     (on_host ? hooks.host_memory : hooks.device_memory) = on_host ? 2 * free : free;
     return error_text([&] { annulus::train::test::run(2, config, {}, hooks); });
   }
+  static std::int64_t predicted(const Config& config) {
+    return annulus::train::test::predicted_peak(2, config);
+  }
   const TinyRun tiny_;
 };
 
@@ -34,29 +40,25 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
   Config config = tiny_.config("run");
   config.train.steps = 2;
   config.train.micro_batches = config.train.sequences_per_pass = 2;
-  // 16 bytes a parameter; 25 rows of each sequence on each rank, at least.
-  const model::ParameterMap map(config.model);
-  const std::int64_t state = 16 * map.size(),
-                     activations = model::activation_memory(config.model, {.sequences = 2, .tokens = 25},
-                                                            DType::f32, {})
-                                       .device();
-  ASSERT_GT(state, activations);
-  EXPECT_THAT(message(config, state + activations - 1),
-              AllOf(HasSubstr("the model does not fit: its state and its activations take " +
-                              std::to_string(state + activations) + " bytes of"),
+  const model::ParameterMap map(config.model);  // 16 bytes a parameter
+  const std::int64_t needed = predicted(config);
+  ASSERT_GT(needed, 16 * map.size());
+  EXPECT_THAT(message(config, needed - 1),
+              AllOf(HasSubstr("the run does not fit: an optimizer step takes " +
+                              annulus::detail::bytes_text(needed) + " of"),
                     HasSubstr("parameters " + std::to_string(4 * map.size()) + " bytes, gradients "),
                     HasSubstr("optimizer " + std::to_string(8 * map.size()) + " bytes"),
-                    HasSubstr("activations " + std::to_string(activations) + " bytes"),
+                    HasSubstr("activations "), HasSubstr("workspace "), HasSubstr("communication "),
                     HasSubstr("parallel.zero = 1, 2 or 3"), HasSubstr(" are free on the machine ")));
   EXPECT_FALSE(std::filesystem::exists(config.run.folder));  // nothing was begun
-  EXPECT_EQ(message(config, state + activations), "no error");
+  EXPECT_EQ(message(config, needed), "no error");
 }
 
 TEST_F(MemoryNeeds, ALongSequenceNamesMoreRanks) {
   Config config = tiny_.config("run");
   config.data.sequence_length = 5000;
   EXPECT_THAT(message(config, 1'000'000),
-              AllOf(HasSubstr("the model does not fit"),
+              AllOf(HasSubstr("the run does not fit"),
                     HasSubstr(on_host ? "spread the sequence over more ranks on other machines"
                                       : "spread the sequence over more GPUs")));
 }
@@ -66,6 +68,41 @@ TEST_F(MemoryNeeds, RanksOfAMachineShareItsMemory) {
   Config config = tiny_.config("run");
   EXPECT_THAT(message(config, 1000),
               HasSubstr("bytes for the 2 ranks of the machine, and 2000 bytes are free"));
+}
+
+// The fastest of what fits: everything kept where there is room, and less where there is not.
+TEST_F(MemoryNeeds, AutoTakesWhatFits) {
+  Config config = tiny_.config("auto");
+  config.data.sequence_length = 2000;
+  config.train.steps = 1;
+  config.train.warmup_steps = 0;
+  const auto with = [&](const char* policy) {
+    Config changed = config;
+    changed.memory.recompute = {policy};
+    return predicted(changed);
+  };
+  config.memory.recompute = {"auto"};
+  const std::int64_t spare = on_host ? 0 : std::int64_t{2} << 30;  // of a GPU, which stays free
+  const auto taken = [&](std::int64_t free) {
+    std::filesystem::remove_all(config.run.folder);
+    EXPECT_EQ(message(config, free + spare), "no error");
+    return annulus::train::test::log_of(config);
+  };
+  EXPECT_THAT(taken(with("none")), HasSubstr("memory.recompute = 'auto' took none: predicted"));
+  EXPECT_THAT(taken(with("none") - 1),
+              AllOf(HasSubstr("memory.recompute = 'auto' took "), HasSubstr("of what would be faster none ("),
+                    HasSubstr(" lacks ")));
+  EXPECT_THAT(message(config, 100'000 + spare),
+              AllOf(HasSubstr("memory.recompute = 'auto': nothing fits"), HasSubstr("the run does not fit")));
+}
+
+TEST_F(MemoryNeeds, SizesAreReadWithTheirUnits) {
+  EXPECT_EQ(parse_bytes("141GB", "--gpu-memory"), 141'000'000'000);
+  EXPECT_EQ(parse_bytes("1.5 GiB", "--gpu-memory"), 1'610'612'736);
+  EXPECT_EQ(parse_bytes("1234", "--gpu-memory"), 1234);
+  for (const char* wrong : {"", "GB", "-1GB", "80 gigabytes", "0"})
+    EXPECT_THAT(error_text([&] { parse_bytes(wrong, "--gpu-memory"); }),
+                HasSubstr(std::string("--gpu-memory '") + wrong + "': give bytes"));
 }
 
 }  // namespace

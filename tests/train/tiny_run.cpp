@@ -17,7 +17,9 @@
 #include <annulus/io/json_lines.hpp>
 
 #include "train/arrays.hpp"
+#include "train/attention_inputs.hpp"
 #include "train/checkpoint_parts.hpp"
+#include "train/memory_planner.hpp"
 
 namespace annulus::train::test {
 
@@ -75,6 +77,19 @@ Outcome run(int ranks, const Config& config, const ResumePolicy& resume, const H
     if (world.rank() == 0) outcome = std::move(mine);
   });
   return outcome;
+}
+
+std::int64_t predicted_peak(int ranks, const Config& config) {
+  const Topology topology = Topology::uniform(ranks, ranks);
+  constexpr bool on_host = annulus::test::on_host;
+  MemoryPlanner planner(config, topology, SequencePlans(topology, 0, config, read_attention_inputs(config)),
+                        !on_host);
+  std::int64_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const forecast::UpdateMemory memory = planner.memory(config.memory, rank);
+    most = std::max(most, on_host ? memory.host.total : memory.device.total);
+  }
+  return most;
 }
 
 std::vector<double> metric(const Config& config, const std::string& key) {

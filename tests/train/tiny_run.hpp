@@ -41,6 +41,10 @@ class TinyRun {
 /// told.
 Outcome run(int ranks, const Config& config, const ResumePolicy& resume = {}, const Hooks& hooks = {});
 
+/// Bytes that the rank with the most of `ranks` on one node holds at most where the run computes, as
+/// predicted.
+std::int64_t predicted_peak(int ranks, const Config& config);
+
 /// What metrics.jsonl has under `key`, record by record.
 std::vector<double> metric(const Config& config, const std::string& key);
 

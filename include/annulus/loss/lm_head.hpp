@@ -27,6 +27,16 @@ struct LmHeadOptions {
   std::int64_t workspace_bytes = 0;
 };
 
+/// Sizes of the workspace that LmHeadLoss holds for calls with so many tokens.
+struct LmHeadWorkspace {
+  std::int64_t tokens = 0, tile = 0;  ///< of a call, and of a sequence tile
+  std::int64_t row_stride = 0;        ///< fp32 elements from one row of logits to the next
+  std::int64_t logits() const { return tile * row_stride; }  ///< fp32 elements
+  std::int64_t bytes() const;
+};
+LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
+                                  const LmHeadOptions& options = {});
+
 namespace detail {
 
 /// Sums over calls, where the kernels run.
@@ -88,8 +98,7 @@ class LmHeadLoss {
   std::int64_t workspace_bytes() const;
 
  private:
-  std::int64_t choose_tile(std::int64_t tokens, std::int64_t row_stride) const;
-  void reserve(const Exec& exec, std::int64_t tokens, std::int64_t logits);
+  void reserve(const Exec& exec, const LmHeadWorkspace& sizes);
   void run(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
            const Gradients* gradients);
 

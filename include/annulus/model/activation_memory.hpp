@@ -19,13 +19,24 @@ struct PassRows {
 struct ActivationMemory {
   std::int64_t kept = 0;     ///< by layers for their backward passes, in memory of the device
   std::int64_t working = 0;  ///< what serves all layers in turn, and the slots of offloaded layers
+  std::int64_t rotary = 0;   ///< the table of rotary positions
   std::int64_t host = 0;     ///< offloaded, pinned
-  std::int64_t device() const { return kept + working; }
+  std::int64_t device() const { return kept + working + rotary; }
 };
 
-/// Of a model in `type` (f32 or bf16). Token ids, the table of rotary positions and the buffers of
-/// attention's exchanges and of the LM head come on top.
+/// Of a model in `type` (f32 or bf16). Token ids and the buffers of attention's exchanges and of the LM head
+/// come on top (other_memory, distributed::exchange_memory).
 ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& rows, DType type,
                                    const ActivationOptions& options);
+
+/// Bytes that Llama holds beside activations and parameters.
+struct OtherMemory {
+  std::int64_t workspace = 0;  ///< of the LM head and of products, from the first pass on
+  std::int64_t token_ids = 0;  ///< MemoryCategory::data, where the model computes
+  std::int64_t staging = 0;    ///< MemoryCategory::data, pinned memory of the host
+};
+/// `passes`: of an optimizer step.
+OtherMemory other_memory(const LlamaConfig& config, const PassRows& rows, DType type,
+                         const ActivationOptions& options, std::int64_t passes, bool on_host);
 
 }  // namespace annulus::model

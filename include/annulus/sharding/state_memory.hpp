@@ -1,8 +1,13 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include <annulus/base/dtype.hpp>
 #include <annulus/core/memory_use.hpp>
 #include <annulus/model/parameters.hpp>
+#include <annulus/model/unit_calls.hpp>
+#include <annulus/topology/topology.hpp>
 
 namespace annulus::sharding {
 
@@ -24,5 +29,24 @@ struct StateLayout {
 /// The padding of shards counts; the lists by which the optimizer works, some thousandths of its state, do
 /// not.
 StateMemory state_memory(const model::ParameterMap& map, const StateLayout& layout);
+
+/// How sums of gradients over ranks travel.
+struct SumsLayout {
+  Topology topology;    ///< of the ranks that share a copy
+  bool native = false;  ///< comm::Sums::native
+  bool on_host = false;
+};
+
+/// What a rank holds beside StateMemory::device and takes for a moment: gathered weights, gradients of units,
+/// and what other ranks contribute to sums.
+struct PassingMemory {
+  std::vector<MemoryBytes> calls;  ///< during each call, at most
+  MemoryBytes sums{};              ///< while the sums behind the last pass are made
+  MemoryBytes kept{};              ///< from the first optimizer step on, beside all others
+};
+/// During these calls of a model. ShardedParameters makes of each what stands here; a test holds them
+/// together.
+PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& layout,
+                             const SumsLayout& sums, std::span<const model::UnitCall> calls);
 
 }  // namespace annulus::sharding

@@ -32,6 +32,25 @@ struct KernelRate {
   friend bool operator==(const KernelRate&, const KernelRate&) = default;
 };
 
+/// What products with weights reach.
+struct GemmRate {
+  std::int64_t width = 0;                     ///< holds for weights whose smaller side is at least so wide
+  double rate = 0;                            ///< FLOP/s, two a multiply-add
+  std::optional<DType> dtype = std::nullopt;  ///< of the factors; nothing: holds for every type
+  friend bool operator==(const GemmRate&, const GemmRate&) = default;
+};
+
+/// Those of default_cluster.
+std::vector<GemmRate> default_gemms();
+
+/// Memory that a rank moves data in.
+struct MemoryRates {
+  double device = 2.7e12;   ///< bytes per second, read and written, of kernels that are bound by memory
+  double host_copy = 50e9;  ///< bytes per second between a GPU and pinned memory of the host, each direction
+  double host = 120e9;      ///< bytes per second, read and written, of the host's threads of a rank
+  friend bool operator==(const MemoryRates&, const MemoryRates&) = default;
+};
+
 /// Links and kernels of a cluster (docs/formats/cluster.md).
 struct Cluster {
   std::optional<Topology> topology;  ///< where its ranks sit; a plan's own problem goes before it
@@ -42,6 +61,8 @@ struct Cluster {
   /// 0: all of that (the max-rate model of Gropp, Olson and Samfass, EuroMPI 2016).
   double rank_bandwidth = 0;
   std::vector<KernelRate> kernels;
+  std::vector<GemmRate> gemms = default_gemms();
+  MemoryRates memory;
 
   /// NIC of a rank, counted on its node.
   int nic(const Topology& ranks, int rank) const;
@@ -53,6 +74,11 @@ struct Cluster {
   /// every type go before others.
   double rate(plan::Pass pass, int head_dim, std::int64_t rows,
               std::optional<DType> dtype = std::nullopt) const;
+
+  /// Rate, in FLOP/s, of products with weights whose smaller side is `width`. Of the entries of the type (or
+  /// else those for every type, or else all) the widest that is not wider than `width`, or else the
+  /// narrowest.
+  double gemm_rate(std::int64_t width, DType dtype) const;
 
   /// Throws Error when a number makes no sense, or when a pass has no kernel.
   void check() const;
@@ -73,8 +99,9 @@ Cluster parse_cluster(std::string_view text, std::string_view origin);
 
 /// What a cluster file says about its numbers: lines of text that become comments.
 struct ClusterComments {
-  std::string file;                             ///< at its head
-  std::string intra_node, inter_node, kernels;  ///< above these tables
+  std::string file;  ///< at its head
+  std::string intra_node = {}, inter_node = {}, memory = {}, kernels = {},
+              gemms = {};  ///< above these tables
 };
 
 /// A cluster file with every number of the cluster. Reading it gives the same cluster again, bit for bit.

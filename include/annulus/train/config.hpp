@@ -15,6 +15,9 @@
 
 namespace annulus::train {
 
+/// What stands for "choose for me" in memory.recompute.
+inline constexpr std::string_view recompute_auto = "auto";
+
 /// Everything a training run is told. Read from TOML; docs/formats/configuration.md explains each key, and
 /// `annulus-train --print-config` prints the table that this file's implementation is driven by.
 struct Config {
@@ -75,7 +78,9 @@ struct Config {
     std::int64_t lm_head_rows = 0;   ///< see model::Llama::Options::lm_head_rows
     bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
   } memory;
-  /// What memory.* says of activations. Throws Error naming the key.
+  /// memory.recompute = 'auto': chosen when the run starts (docs/memory-planning.md).
+  bool chooses_recompute() const;
+  /// What memory.* says of activations, which is chosen by then. Throws Error naming the key.
   model::ActivationOptions activations() const;
 
   struct Train {

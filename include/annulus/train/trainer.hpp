@@ -46,6 +46,7 @@ struct Outcome {
   bool last_save_failed = false;  ///< the state at the end is on no disk
   std::string last_checkpoint;    ///< the newest good one, empty when there is none
   PeakMemory memory;              ///< of the rank that needed most, category by category
+  PeakMemory predicted_memory;    ///< the same before the run: peaks of host and device alone
 };
 
 /// Trains as the configuration says, on the device and in the type that it names: a collective call of all

@@ -1,0 +1,123 @@
+#include "memory_page.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "html/element.hpp"
+#include "html/page.hpp"
+#include "html/stacked_chart.hpp"
+#include "html/table.hpp"
+
+namespace annulus::app {
+
+using forecast::MomentMemory;
+
+namespace {
+
+constexpr double gib_bytes = double(std::int64_t{1} << 30);
+
+std::string category_name(int category) {
+  return std::string(name_of(static_cast<MemoryCategory>(category)));
+}
+
+double total(const MemoryBytes& bytes) {
+  return double(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
+}
+
+MemoryBytes bytes_of(const nlohmann::json& json) {
+  MemoryBytes bytes{};
+  for (int i = 0; i < memory_category_count; ++i)
+    bytes[static_cast<std::size_t>(i)] = json.value(category_name(i), std::int64_t{0});
+  return bytes;
+}
+
+std::vector<MomentMemory> measured_moments(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "memory.json";
+  require(std::filesystem::exists(file),
+          "{}: there is no such file: a run writes it after its second optimizer step", file.string());
+  std::vector<MomentMemory> moments;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(io::read_text(file));
+    for (const nlohmann::json& moment : json.at("measured"))
+      moments.push_back({moment.at("moment"), bytes_of(moment.at("device")), bytes_of(moment.at("host"))});
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: this is no memory.json of a run: {}", file.string(), error.what());
+  }
+  return moments;
+}
+
+const MemoryBytes& of(const MomentMemory& moment, bool on_gpu) {
+  return on_gpu ? moment.device : moment.host;
+}
+
+/// `line`: the moments whose totals are drawn over the columns; may be empty.
+std::string chart(const std::string& title, const std::vector<MomentMemory>& moments, bool on_gpu,
+                  const std::string& line_name, const std::vector<MomentMemory>& line) {
+  html::StackedChart chart{
+      .title = title, .unit = "GiB", .columns = {}, .layers = {}, .line_name = line_name, .line = {}};
+  for (const MomentMemory& moment : moments) chart.columns.push_back(moment.moment);
+  for (int i = 0; i < memory_category_count; ++i) {
+    html::Layer layer{
+        .name = category_name(i), .colour = html::series_colour(static_cast<std::size_t>(i)), .values = {}};
+    for (const MomentMemory& moment : moments)
+      layer.values.push_back(double(of(moment, on_gpu)[static_cast<std::size_t>(i)]) / gib_bytes);
+    chart.layers.push_back(std::move(layer));
+  }
+  for (const MomentMemory& moment : line) chart.line.push_back(total(of(moment, on_gpu)) / gib_bytes);
+  return html::figure(to_svg(chart));
+}
+
+std::string policy_table(const train::MemoryPlan& plan, bool on_gpu) {
+  html::Table table({{"policy", html::Table::Align::text},
+                     {on_gpu ? "GPU GiB" : "GiB"},
+                     {"host GiB"},
+                     {"s a step"},
+                     {"fits", html::Table::Align::text}});
+  for (const train::PlannedPolicy& policy : plan.policies)
+    table.add({policy.outline,
+               fmt::format("{:.2f}",
+                           double(on_gpu ? policy.bytes.device.total : policy.bytes.host.total) / gib_bytes),
+               on_gpu ? fmt::format("{:.2f}", double(policy.bytes.host.total) / gib_bytes) : "–",
+               fmt::format("{:.4g}", policy.time.total()), policy.fits() ? "yes" : "no"});
+  return table.to_html();
+}
+
+}  // namespace
+
+std::string memory_page(const train::MemoryPlan& plan, const train::PlannedMachine& machine,
+                        const std::filesystem::path& measured) {
+  const bool on_gpu = machine.on_gpu;
+  const std::vector<MomentMemory>& predicted = plan.configured.bytes.moments;
+  std::vector<MomentMemory> seen;
+  if (!measured.empty()) {
+    seen = measured_moments(measured);
+    require(seen.size() == predicted.size(),
+            "{}: its memory.json has {} moments, the prediction {}: give the configuration of that run "
+            "(config.toml in its folder)",
+            measured.string(), seen.size(), predicted.size());
+  }
+  std::vector<html::Key> keys;
+  for (int i = 0; i < memory_category_count; ++i)
+    keys.push_back({html::series_colour(static_cast<std::size_t>(i)), category_name(i)});
+  std::string body = html::legend(keys, seen.empty() ? "" : "The line is the total of the other drawing.");
+  body += chart("predicted", predicted, on_gpu, "measured, in all", seen);
+  if (!seen.empty()) body += chart("measured", seen, on_gpu, "predicted, in all", predicted);
+  body += policy_table(plan, on_gpu);
+  return html::to_text(
+      {.title = "memory of an optimizer step",
+       .heading = fmt::format("Memory of {} over an optimizer step", on_gpu ? "a GPU" : "a rank"),
+       .subtitle =
+           fmt::format("{}; {} tokens a sequence on {}; attention {} / {}; parallel.zero = {}",
+                       plan.configured.outline, plan.config.data.sequence_length,
+                       machine.topology.to_string(), plan.schedule, plan.layout, plan.config.parallel.zero),
+       .body = body,
+       .footer = fmt::format("annulus-train --plan-memory, {} ({})", version(), git_hash())});
+}
+
+}  // namespace annulus::app

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <annulus/train/plan_memory.hpp>
+
+namespace annulus::app {
+
+/// A page with the memory of a rank over an optimizer step by category, as predicted, and as measured where
+/// `measured`, the folder of a run, is not empty. Throws Error where that has no memory.json, or one of
+/// another model.
+std::string memory_page(const train::MemoryPlan& plan, const train::PlannedMachine& machine,
+                        const std::filesystem::path& measured);
+
+}  // namespace annulus::app

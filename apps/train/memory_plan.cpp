@@ -1,0 +1,221 @@
+#include "memory_plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/version.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/io/atomic.hpp>
+
+#include "memory_page.hpp"
+
+namespace annulus::app {
+
+using train::MemoryPlan;
+using train::PlannedMachine;
+using train::PlannedPolicy;
+
+namespace {
+
+std::string gib(double bytes) {
+  return fmt::format("{:.2f}", bytes / double(std::int64_t{1} << 30));
+}
+
+PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& options) {
+  PlannedMachine machine;
+  const std::filesystem::path file =
+      options.cluster.empty() ? std::filesystem::path(config.attention.cluster) : options.cluster;
+  machine.cluster = file.empty() ? simulate::default_cluster() : simulate::read_cluster(file);
+  const std::optional<Topology>& known = machine.cluster.topology;
+  const int ranks = options.ranks > 0 ? options.ranks : known ? known->ranks() : 8;
+  const int per_node = options.ranks_per_node > 0           ? options.ranks_per_node
+                       : config.parallel.ranks_per_node > 0 ? config.parallel.ranks_per_node
+                       : known                              ? known->ranks_on(0)
+                                                            : 8;
+  machine.topology = Topology::uniform(ranks, std::min(ranks, per_node));
+  machine.on_gpu = config.run.device == "gpu" ||
+                   (config.run.device == "auto" && (has_device || !options.gpu_memory.empty()));
+  require(machine.on_gpu || options.gpu_memory.empty(),
+          "--gpu-memory is of no use with run.device = 'cpu': take --host-memory, or --set run.device=gpu");
+  if (!options.gpu_memory.empty())
+    machine.gpu_memory = train::parse_bytes(options.gpu_memory, "--gpu-memory");
+  if (!options.host_memory.empty())
+    machine.host_memory = train::parse_bytes(options.host_memory, "--host-memory");
+  return machine;
+}
+
+std::string fit_text(const PlannedPolicy& policy) {
+  if (policy.fits()) return "fits";
+  if (policy.missing_device > 0) return fmt::format("lacks {} GiB", gib(double(policy.missing_device)));
+  return fmt::format("lacks {} GiB of the host", gib(double(policy.missing_host)));
+}
+
+const forecast::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
+  return on_gpu ? policy.bytes.device : policy.bytes.host;
+}
+
+void print_policy(const PlannedPolicy& policy, const MemoryPlan& plan, const PlannedMachine& machine) {
+  const double seconds = policy.time.total();
+  fmt::print("  {:<62} {:>9} {:>9} {:>9.3f} {:>9.0f} {:>6.1f}  {}\n", policy.outline,
+             gib(double(peak(policy, machine.on_gpu).total)),
+             machine.on_gpu ? gib(double(policy.bytes.host.total)) : "-", seconds,
+             plan.step_tokens / seconds / machine.topology.ranks(),
+             plan.step_flops / seconds / machine.topology.ranks() / 1e12, fit_text(policy));
+}
+
+/// Those whose optimizer lies where the configuration has it, with none or all of the layers offloaded; all
+/// where none of these fits.
+std::vector<const PlannedPolicy*> shown_policies(const MemoryPlan& plan) {
+  std::vector<const PlannedPolicy*> some, all;
+  bool fits = false;
+  for (const PlannedPolicy& policy : plan.policies) {
+    all.push_back(&policy);
+    const double offload = policy.memory.offload_activations;
+    if (policy.memory.offload_optimizer != plan.configured.memory.offload_optimizer) continue;
+    if (offload > 0 && offload < 1 && offload != plan.configured.memory.offload_activations) continue;
+    some.push_back(&policy);
+    fits |= policy.fits();
+  }
+  return fits ? some : all;
+}
+
+void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPlanOptions& options) {
+  const train::Config& config = plan.config;
+  fmt::print(
+      "predicted, not measured: {:.2f} M parameters, sequences of {} tokens on {}; attention {} / {} / {}; "
+      "parallel.zero = {}\n",
+      double(model::ParameterMap(config.model).size()) / 1e6, config.data.sequence_length,
+      machine.topology.to_string(), plan.schedule, plan.layout, config.attention.mask, config.parallel.zero);
+  if (machine.on_gpu)
+    fmt::print("of a GPU, {} GiB are taken as those of CUDA, NCCL and cuBLAS beside the arrays below\n",
+               gib(double(train::gpu_libraries_bytes)));
+  const PlannedPolicy& now = plan.configured;
+  fmt::print("\n{}: {}{}\n", config.chooses_recompute() ? "memory.recompute = 'auto' takes" : "as configured",
+             plan.reason.empty() ? now.outline : plan.reason,
+             options.gpu_memory.empty() && options.host_memory.empty() ? "" : ", " + fit_text(now));
+  const forecast::PeakBytes& most = peak(now, machine.on_gpu);
+  fmt::print("  predicted_peak_bytes of rank {}, in the part '{}': {} GiB\n", now.rank, most.moment,
+             gib(double(most.total)));
+  for (int i = 0; i < memory_category_count; ++i) {
+    const std::int64_t bytes = most.categories[static_cast<std::size_t>(i)];
+    const std::int64_t host = machine.on_gpu ? now.bytes.host.categories[static_cast<std::size_t>(i)] : 0;
+    if (bytes + host == 0) continue;
+    fmt::print("    {:<14} {:>9} GiB", name_of(static_cast<MemoryCategory>(i)), gib(double(bytes)));
+    if (host > 0) fmt::print("   and {} GiB of the host", gib(double(host)));
+    fmt::print("\n");
+  }
+  fmt::print("  seconds of an optimizer step: {:.4g}\n", now.time.total());
+  for (const auto& [name, seconds] : now.time.parts())
+    if (seconds > 0) fmt::print("    {:<24} {:>10.4g}\n", name, seconds);
+  fmt::print("\n  {:<62} {:>9} {:>9} {:>9} {:>9} {:>6}\n", "policy, the fastest first",
+             machine.on_gpu ? "GPU GiB" : "GiB", "host GiB", "s/step", "tok/s/rank", "TF/s");
+  const std::vector<const PlannedPolicy*> shown = shown_policies(plan);
+  for (const PlannedPolicy* policy : shown) print_policy(*policy, plan, machine);
+  if (shown.size() < plan.policies.size())
+    fmt::print("  {} more, with other shares of offloaded layers or the optimizer offloaded: --json FILE\n",
+               plan.policies.size() - shown.size());
+}
+
+nlohmann::json bytes_json(const MemoryBytes& bytes) {
+  nlohmann::json json = nlohmann::json::object();
+  for (int i = 0; i < memory_category_count; ++i)
+    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
+  return json;
+}
+
+nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
+  const train::Config::Memory& m = policy.memory;
+  nlohmann::json json = {{"outline", policy.outline},
+                         {"memory",
+                          {{"recompute", m.recompute},
+                           {"store_fraction", m.store_fraction},
+                           {"chunk_rows", m.chunk_rows},
+                           {"offload_activations", m.offload_activations},
+                           {"offload_optimizer", m.offload_optimizer}}},
+                         {"rank", policy.rank},
+                         {"fits", policy.fits()},
+                         {"missing_bytes", std::max<std::int64_t>(0, policy.missing_device)},
+                         {"missing_host_bytes", std::max<std::int64_t>(0, policy.missing_host)},
+                         {"seconds", policy.time.total()}};
+  nlohmann::json peaks = bytes_json(policy.bytes.host.categories);
+  peaks["total"] = policy.bytes.host.total;
+  if (on_gpu) {
+    peaks["device"] = bytes_json(policy.bytes.device.categories);
+    peaks["device"]["total"] = policy.bytes.device.total;
+    peaks["device"]["moment"] = policy.bytes.device.moment;
+  }
+  json["predicted_peak_bytes"] = peaks;
+  for (const auto& [name, seconds] : policy.time.parts())
+    json["predicted_seconds"][std::string(name)] = seconds;
+  return json;
+}
+
+nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
+  nlohmann::json json = {{"format_version", 1},
+                         {"version", version()},
+                         {"git_hash", git_hash()},
+                         {"ranks", machine.topology.ranks()},
+                         {"ranks_per_node", machine.topology.ranks_on(0)},
+                         {"schedule", plan.schedule},
+                         {"layout", plan.layout},
+                         {"tokens", plan.step_tokens},
+                         {"flops", plan.step_flops},
+                         {"gpu_memory", machine.gpu_memory},
+                         {"host_memory", machine.host_memory},
+                         {"gpu_libraries_bytes", machine.on_gpu ? train::gpu_libraries_bytes : 0},
+                         {"config", plan.config.to_toml()},
+                         {"configured", policy_json(plan.configured, machine.on_gpu)}};
+  if (!plan.reason.empty()) json["reason"] = plan.reason;
+  json["moments"] = train::moments_json(plan.configured.bytes.moments);
+  json["policies"] = nlohmann::json::array();
+  for (const PlannedPolicy& policy : plan.policies)
+    json["policies"].push_back(policy_json(policy, machine.on_gpu));
+  return json;
+}
+
+}  // namespace
+
+void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
+  auto* const plan = app.add_flag(
+      "--plan-memory", options.plan,
+      "predict memory and time of an optimizer step with every policy of memory.*, and end; needs no GPU and "
+      "one process alone (docs/memory-planning.md)");
+  app.add_option("--gpu-memory", options.gpu_memory, "of a GPU, as in 141GB or 80GiB: what fits")
+      ->needs(plan);
+  app.add_option("--host-memory", options.host_memory, "of a node, for all its ranks: what fits")
+      ->needs(plan);
+  app.add_option("--ranks", options.ranks, "ranks of the run; else those of the cluster file, else 8")
+      ->needs(plan)
+      ->check(CLI::PositiveNumber);
+  app.add_option("--ranks-per-node", options.ranks_per_node, "of these on a node; else likewise")
+      ->needs(plan)
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--cluster", options.cluster,
+         "file of links, kernels and rates (docs/formats/cluster.md); else attention.cluster, else the "
+         "default cluster")
+      ->needs(plan);
+  app.add_option("--json", options.json, "write the plan to this file")->needs(plan);
+  app.add_option("--html", options.html, "write a page with memory over an optimizer step to this file")
+      ->needs(plan);
+  app.add_option("--measured", options.measured,
+                 "folder of a run: its memory.json is drawn beside the prediction")
+      ->needs(plan);
+}
+
+int plan_memory(const train::Config& config, const MemoryPlanOptions& options) {
+  const PlannedMachine machine = machine_of(config, options);
+  const MemoryPlan plan = train::plan_memory(config, machine);
+  print(plan, machine, options);
+  if (!options.json.empty()) io::write_text_atomically(options.json, to_json(plan, machine).dump(2) + "\n");
+  if (!options.html.empty())
+    io::write_text_atomically(options.html, memory_page(plan, machine, options.measured));
+  std::fflush(stdout);
+  return plan.configured.fits() ? 0 : 3;
+}
+
+}  // namespace annulus::app

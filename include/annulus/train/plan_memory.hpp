@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <annulus/forecast/update_memory.hpp>
+#include <annulus/forecast/update_time.hpp>
+#include <annulus/simulate/cluster.hpp>
+#include <annulus/topology/topology.hpp>
+#include <annulus/train/config.hpp>
+
+namespace annulus::train {
+
+/// A machine that need not be there.
+struct PlannedMachine {
+  Topology topology;             ///< ranks of the run, and the nodes they sit on
+  bool on_gpu = true;            ///< each rank on a GPU of its own
+  std::int64_t gpu_memory = 0;   ///< bytes of a GPU; 0: without bound
+  std::int64_t host_memory = 0;  ///< bytes of a node; 0: without bound
+  simulate::Cluster cluster;
+};
+
+/// What an optimizer step takes with some values of memory.*, by the rank that needs most.
+struct PlannedPolicy {
+  Config::Memory memory;
+  std::string outline;  ///< "selective, chunks of 4096"
+  forecast::UpdateMemory bytes;
+  forecast::UpdateTime time;
+  int rank = 0;                     ///< of a context-parallel group: the one that needs most
+  std::int64_t missing_device = 0;  ///< bytes of a GPU that are missing; 0 or less: it fits
+  std::int64_t missing_host = 0;    ///< bytes of a node's memory that are missing
+  bool fits() const { return missing_device <= 0 && missing_host <= 0; }
+};
+
+struct MemoryPlan {
+  Config config;                 ///< with its vocabulary
+  std::string schedule, layout;  ///< chosen where the configuration says auto
+  PlannedPolicy configured;      ///< of the configuration; where it says auto, what that takes
+  std::string reason;            ///< why, where it says auto
+  std::vector<PlannedPolicy>
+      policies;            ///< every policy with and without chunks and offload, the fastest first
+  double step_tokens = 0;  ///< of an optimizer step
+  double step_flops = 0;   ///< of the model in it (docs/formats/metrics.md)
+};
+
+/// Bytes of a GPU that CUDA, cuBLAS and NCCL take beside arrays of Annulus: measured on one H200
+/// (docs/benchmarks/gpu-recompute.md, 4.5 to 4.7 GiB), rounded up.
+inline constexpr std::int64_t gpu_libraries_bytes = std::int64_t{4864} << 20;
+
+/// Predicts every policy of the configuration on `machine`. Reads no data; where the mask follows documents
+/// a sequence is taken as one document, which costs most. Throws Error naming the key, also where the
+/// vocabulary is that of the data.
+MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine);
+
+/// [{"moment", "device": {category: bytes}, "host": {…}}], as in memory.json of a run.
+nlohmann::json moments_json(const std::vector<forecast::MomentMemory>& moments);
+
+/// "141GB", "80 GiB", "512MiB", or bytes. Throws Error naming `field` when it is none of them.
+std::int64_t parse_bytes(const std::string& text, const std::string& field);
+
+}  // namespace annulus::train

@@ -1,0 +1,116 @@
+#include <annulus/forecast/update_memory.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <annulus/model/unit_calls.hpp>
+
+namespace annulus::forecast {
+
+namespace {
+
+std::int64_t& at(MemoryBytes& bytes, MemoryCategory category) {
+  return bytes[static_cast<std::size_t>(category)];
+}
+
+void add(MemoryBytes& to, const MemoryBytes& more) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
+}
+
+void take_most(MemoryBytes& to, const MemoryBytes& other) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], other[i]);
+}
+
+std::int64_t total(const MemoryBytes& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
+  take_most(peak.categories, now);
+  if (total(now) <= peak.total) return;
+  peak.total = total(now);
+  peak.moment = moment;
+}
+
+/// Of the ranks that share a copy of the state.
+Topology sharing(const Setting& setting) {
+  if (setting.state.stage == 0 || setting.state.ranks == setting.topology.ranks()) return setting.topology;
+  std::vector<int> nodes;  // ranks of the first group on each node
+  for (int rank = 0, left = setting.state.ranks; left > 0;) {
+    const int here = std::min(left, setting.topology.ranks_on(setting.topology.node(rank)));
+    nodes.push_back(here);
+    rank += here;
+    left -= here;
+  }
+  return Topology(nodes);
+}
+
+}  // namespace
+
+UpdateMemory with_peaks(std::vector<MomentMemory> moments) {
+  UpdateMemory memory;
+  memory.moments = std::move(moments);
+  for (const MomentMemory& at : memory.moments) {
+    look(memory.device, at.device, at.moment);
+    look(memory.host, at.host, at.moment);
+  }
+  return memory;
+}
+
+UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
+  using enum MemoryCategory;
+  const model::ParameterMap map(setting.model);
+  const bool on_host = !setting.on_gpu;
+  const sharding::StateMemory state = sharding::state_memory(map, setting.state);
+  const model::ActivationMemory layers =
+      model::activation_memory(setting.model, share.rows, setting.type, setting.activations);
+  const model::OtherMemory other = model::other_memory(setting.model, share.rows, setting.type,
+                                                       setting.activations, setting.passes, on_host);
+  const std::vector<model::UnitCall> calls = model::unit_calls(map);
+  const sharding::PassingMemory passing = sharding::passing_memory(
+      map, setting.state, {.topology = sharing(setting), .native = setting.native_sums, .on_host = on_host},
+      calls);
+
+  // What stays from step to step.
+  MemoryBytes device = state.device, host = state.host;
+  add(device, passing.kept);
+  at(device, activations) += layers.device();
+  at(device, communication) += share.exchange_bytes;
+  at(device, workspace) += other.workspace;
+  at(device, data) += other.token_ids;
+  at(host, activations) += layers.host;
+  const MemoryBytes offloaded = host;
+  at(host, data) += other.staging + share.data_bytes;
+  at(host, workspace) += setting.snapshot_bytes;
+
+  std::vector<MomentMemory> moments;
+  const auto moment = [&](const std::string& name, const MemoryBytes& passes) {
+    MemoryBytes now = device;
+    add(now, passes);
+    if (on_host) {
+      add(now, host);
+      moments.push_back({name, {}, now});
+    } else {
+      moments.push_back({name, now, host});
+    }
+  };
+  for (std::size_t i = 0; i < calls.size();) {
+    const model::PassPart part = calls[i].part;
+    MemoryBytes most{};
+    std::int64_t most_total = -1;
+    for (; i < calls.size() && calls[i].part == part; ++i) {
+      if (total(passing.calls[i]) <= most_total) continue;
+      most_total = total(passing.calls[i]);
+      most = passing.calls[i];
+    }
+    moment(model::text(part), most);
+  }
+  moment("sums of gradients", passing.sums);
+  moment("optimizer", {});
+  UpdateMemory memory = with_peaks(std::move(moments));
+  memory.offloaded = offloaded;
+  return memory;
+}
+
+}  // namespace annulus::forecast

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <vector>
+
+#include <annulus/optim/clip.hpp>
+#include <annulus/sharding/partition.hpp>
+#include <annulus/sharding/sharded_parameters.hpp>
+#include <annulus/sharding/state_memory.hpp>
+
+#include "comm/point_to_point.hpp"
+#include "comm/routes.hpp"
+#include "sharding/memory_bytes.hpp"
+
+namespace annulus::sharding {
+
+namespace {
+
+/// Goes through calls as ShardedParameters does, with sizes in the place of memory.
+class Rehearsal {
+ public:
+  Rehearsal(const model::ParameterMap& map, const StateLayout& layout, const SumsLayout& sums)
+      : layout_(layout),
+        sums_(sums),
+        partition_(map.units(), layout.ranks, optim::NormBlocks<HostExec>::size),
+        gathered_(map.units().size()),
+        gradients_(map.units().size()) {}
+
+  /// The most that is held during the call.
+  MemoryBytes call(const model::UnitCall& call) {
+    most_ = held();
+    using Kind = model::UnitCall::Kind;
+    switch (call.kind) {
+      case Kind::weights:
+        gather(call.unit);
+        ++gathered_[index(call.unit)].users;
+        if (call.next >= 0) gather(call.next);
+        break;
+      case Kind::release_weights:
+        if (--gathered_[index(call.unit)].users == 0) gathered_[index(call.unit)].there = false;
+        break;
+      case Kind::gradients:
+        gradients_[index(call.unit)] = holds_units();
+        break;
+      case Kind::finish_gradients:
+        if (!holds_units()) break;
+        reduced_ = -1;  // the sum before this one is complete
+        gradients_[index(call.unit)] = false;
+        reduced_ = call.unit;
+        break;
+    }
+    look();
+    return most_;
+  }
+
+  /// Sums behind the last pass: of all units, one after the other.
+  MemoryBytes sums() {
+    reduced_ = -1;
+    MemoryBytes most{};
+    for (int unit = 0; !holds_units() && unit < partition_.units(); ++unit)
+      at(most, MemoryCategory::workspace) = std::max(at(most, MemoryCategory::workspace), contributed(unit));
+    return most;
+  }
+
+ private:
+  struct Gathered {
+    bool there = false;
+    int users = 0;
+  };
+  static std::size_t index(int unit) { return static_cast<std::size_t>(unit); }
+  Stage stage() const { return static_cast<Stage>(layout_.stage); }
+  bool holds_units() const { return stage() >= Stage::gradients; }
+  void gather(int unit) { gathered_[index(unit)].there = stage() == Stage::parameters; }
+  std::int64_t contributed(int unit) const {
+    const std::int64_t part = fp32_bytes * partition_.part_size(unit);
+    if (!sums_.native) return static_cast<std::int64_t>(comm::contribution_blocks(sums_.topology)) * part;
+    return sums_.on_host ? part : 0;
+  }
+  MemoryBytes held() const {
+    MemoryBytes bytes{};
+    for (int unit = 0; unit < partition_.units(); ++unit) {
+      if (gathered_[index(unit)].there)
+        at(bytes, MemoryCategory::parameters) +=
+            static_cast<std::int64_t>(size_of(layout_.weights)) * partition_.padded_size(unit);
+      if (gradients_[index(unit)])
+        at(bytes, MemoryCategory::gradients) += fp32_bytes * partition_.padded_size(unit);
+    }
+    if (reduced_ >= 0) {
+      at(bytes, MemoryCategory::gradients) += fp32_bytes * partition_.padded_size(reduced_);
+      at(bytes, MemoryCategory::workspace) += contributed(reduced_);
+    }
+    return bytes;
+  }
+  void look() {
+    const MemoryBytes now = held();
+    for (std::size_t i = 0; i < now.size(); ++i) most_[i] = std::max(most_[i], now[i]);
+  }
+
+  const StateLayout& layout_;
+  const SumsLayout& sums_;
+  Partition partition_;
+  std::vector<Gathered> gathered_;
+  std::vector<bool> gradients_;
+  int reduced_ = -1;  // unit whose gradient is on its way
+  MemoryBytes most_{};
+};
+
+}  // namespace
+
+PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& layout,
+                             const SumsLayout& sums, std::span<const model::UnitCall> calls) {
+  PassingMemory memory;
+  if (layout.stage == 0) {
+    memory.calls.resize(calls.size());
+    // All ranks sum everything at once, through memory that the communicator keeps.
+    if (!sums.native)
+      at(memory.kept, MemoryCategory::communication) = static_cast<std::int64_t>(comm::all_reduce_space(
+          sums.topology, sums.on_host, static_cast<std::size_t>(map.size()), sizeof(float)));
+    return memory;
+  }
+  Rehearsal rehearsal(map, layout, sums);
+  for (const model::UnitCall& call : calls) memory.calls.push_back(rehearsal.call(call));
+  memory.sums = rehearsal.sums();
+  return memory;
+}
+
+}  // namespace annulus::sharding

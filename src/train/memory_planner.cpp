@@ -1,0 +1,189 @@
+#include "train/memory_planner.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <annulus/base/division.hpp>
+#include <annulus/comm/sums.hpp>
+#include <annulus/data/loader.hpp>
+#include <annulus/distributed/exchange_memory.hpp>
+
+#include "train/saver.hpp"
+#include "train/snapshot.hpp"
+
+namespace annulus::train {
+
+std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch) {
+  return (prefetch + config.train.micro_batches + config.train.sequences_per_pass) * rows *
+         static_cast<std::int64_t>(2 * sizeof(std::int32_t));
+}
+
+MemoryPlanner::MemoryPlanner(Config config, const Topology& world, SequencePlans plans, bool on_gpu)
+    : config_(std::move(config)), world_(world), plans_(std::move(plans)), on_gpu_(on_gpu) {}
+
+Config MemoryPlanner::with(const Config::Memory& memory) const {
+  Config config = config_;
+  config.memory = memory;
+  return config;
+}
+
+const std::vector<distributed::Plans>& MemoryPlanner::plans_for(std::int64_t early_positions) {
+  const auto found = made_.find(early_positions);
+  if (found != made_.end()) return found->second;
+  plans_.recompute_before(early_positions);
+  return made_.emplace(early_positions, plans_.make()).first->second;
+}
+
+forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
+  const Config config = with(memory);
+  const bool bf16 = config.train.dtype == "bf16";
+  const DType type = bf16 ? DType::bf16 : DType::f32;
+  const std::int64_t parameters = model::ParameterMap(config.model).size();
+  return {.model = config.model,
+          .type = type,
+          .on_gpu = on_gpu_,
+          .topology = world_,
+          .context = context(),
+          .tokens = config.data.sequence_length,
+          .sequences = config.train.sequences_per_pass,
+          .passes = config.train.passes(),
+          .activations = config.activations(),
+          .state = {.stage = config.parallel.zero,
+                    .ranks = config.parallel.shard > 0 ? config.parallel.shard : world_.ranks(),
+                    .weights = type,
+                    .offload = config.memory.offload_optimizer},
+          .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native,
+          .snapshot_bytes = saving_of(config) == Saving::snapshot
+                                ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world_.ranks()}))
+                                : 0};
+}
+
+forecast::RankShare MemoryPlanner::share(const Config::Memory& memory, int rank) {
+  const Config config = with(memory);
+  const std::int64_t early = config.activations().early_positions;
+  const std::vector<distributed::Plans>& plans = plans_for(early);
+  const auto key = std::pair(early, rank);
+  if (!exchange_.contains(key)) exchange_[key] = distributed::exchange_memory(plans, rank);
+  const PositionMap rows = plans_.problem().owned(rank);
+  return {.rows = {.sequences = config.train.sequences_per_pass,
+                   .tokens = rows.count,
+                   .early = rows.rows_below(early)},
+          .exchange_bytes = exchange_[key],
+          .data_bytes = sequence_bytes(config, rows.count, data::LoaderOptions().prefetch)};
+}
+
+forecast::UpdateMemory MemoryPlanner::memory(const Config::Memory& memory, int rank) {
+  return forecast::update_memory(setting(memory), share(memory, rank));
+}
+
+forecast::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const simulate::Cluster& cluster) {
+  const forecast::Setting all = setting(memory);
+  const std::int64_t early = all.activations.early_positions;
+  if (!attention_.contains(early)) attention_[early] = forecast::attention_time(plans_for(early), cluster);
+  forecast::RankShare most;
+  for (int rank = 0; rank < context(); ++rank)
+    most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);
+  most.rows.sequences = all.sequences;
+  return forecast::update_time(all, most, attention_[early], cluster);
+}
+
+std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory) const {
+  const Config::Memory defaults;
+  constexpr std::int64_t chunk = 4096;
+  const std::int64_t rows =
+      ceil_divide(config_.data.sequence_length, std::int64_t{context()}) * config_.train.sequences_per_pass;
+  std::vector<double> offloads{memory.offload_activations};
+  std::vector<std::int64_t> chunks{memory.chunk_rows};
+  std::vector<bool> optimizers{memory.offload_optimizer};
+  if (memory.chunk_rows == 0 && rows > chunk) chunks.push_back(chunk);
+  if (on_gpu_ && memory.offload_activations == 0) offloads.insert(offloads.end(), {0.5, 1.0});
+  if (on_gpu_ && !memory.offload_optimizer) optimizers.push_back(true);
+  std::vector<double> fractions{0.75, 0.5, 0.25};
+  if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
+
+  std::vector<Config::Memory> all;
+  for (const bool optimizer : optimizers)
+    for (const double offload : offloads)
+      for (const std::int64_t rows_at_once : chunks) {
+        Config::Memory next{.recompute = {"none"},
+                            .store_fraction = defaults.store_fraction,
+                            .offload_activations = offload,
+                            .chunk_rows = rows_at_once,
+                            .offload_optimizer = optimizer};
+        all.push_back(next);
+        next.recompute = {"selective"};
+        all.push_back(next);
+        for (const double fraction : fractions) {
+          Config::Memory part = next;
+          part.recompute = {"sequence-selective"};
+          part.store_fraction = fraction;
+          all.push_back(part);
+        }
+        next.recompute = {"full"};
+        all.push_back(next);
+      }
+  return all;
+}
+
+std::optional<std::size_t> fastest_that_fits(const std::vector<ForecastChoice>& choices) {
+  constexpr double nearly = 0.999;
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].missing > 0) continue;
+    if (!best || choices[i].time.total() < nearly * choices[*best].time.total()) best = i;
+  }
+  return best;
+}
+
+std::string reason_of(const std::vector<ForecastChoice>& choices, std::size_t chosen) {
+  const ForecastChoice& taken = choices[chosen];
+  const ForecastChoice *missing = nullptr, *next = nullptr;
+  for (const ForecastChoice& other : choices) {
+    if (&other == &taken) continue;
+    const bool faster = other.time.total() < taken.time.total();
+    if (other.missing > 0 && faster && (missing == nullptr || other.missing < missing->missing))
+      missing = &other;
+    if (other.missing <= 0 && (next == nullptr || other.time.total() < next->time.total())) next = &other;
+  }
+  std::string text =
+      fmt::format("{}: predicted {:.3g} s an optimizer step", outline(taken.memory), taken.time.total());
+  if (missing != nullptr)
+    text += fmt::format("; of what would be faster {} ({:.3g} s) comes nearest and lacks {}",
+                        outline(missing->memory), missing->time.total(),
+                        annulus::detail::bytes_text(missing->missing));
+  if (next != nullptr)
+    text += fmt::format("; next would be {} ({:.3g} s)", outline(next->memory), next->time.total());
+  return text;
+}
+
+std::string differences(const Config::Memory& memory, const Config::Memory& otherwise) {
+  std::vector<std::string> keys;
+  if (memory.recompute != otherwise.recompute)
+    keys.push_back(memory.recompute.size() == 1
+                       ? fmt::format("memory.recompute = '{}'", memory.recompute.front())
+                       : fmt::format("memory.recompute = ['{}']", fmt::join(memory.recompute, "', '")));
+  if (memory.store_fraction != otherwise.store_fraction)
+    keys.push_back(fmt::format("memory.store_fraction = {}", memory.store_fraction));
+  if (memory.chunk_rows != otherwise.chunk_rows)
+    keys.push_back(fmt::format("memory.chunk_rows = {}", memory.chunk_rows));
+  if (memory.offload_activations != otherwise.offload_activations)
+    keys.push_back(fmt::format("memory.offload_activations = {}", memory.offload_activations));
+  if (memory.offload_optimizer != otherwise.offload_optimizer)
+    keys.push_back(fmt::format("memory.offload_optimizer = {}", memory.offload_optimizer));
+  return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+std::string outline(const Config::Memory& memory) {
+  std::string text = fmt::format("{}", fmt::join(memory.recompute, "+"));
+  if (text.find("sequence") != std::string::npos) text += fmt::format(" {:g}", memory.store_fraction);
+  if (memory.chunk_rows > 0) text += fmt::format(", chunks of {}", memory.chunk_rows);
+  if (memory.offload_activations > 0)
+    text += fmt::format(", {:g} % of the layers offloaded", 100 * memory.offload_activations);
+  if (memory.offload_optimizer) text += ", optimizer offloaded";
+  return text;
+}
+
+}  // namespace annulus::train

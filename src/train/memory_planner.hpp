@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <annulus/distributed/attention.hpp>
+#include <annulus/forecast/update_memory.hpp>
+#include <annulus/forecast/update_time.hpp>
+#include <annulus/topology/topology.hpp>
+#include <annulus/train/config.hpp>
+
+#include "train/sequence_plans.hpp"
+
+namespace annulus::train {
+
+/// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
+/// optimizer step and a pass hold; an id and a target a row.
+std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch);
+
+/// Memory and time of an optimizer step of a run, for any values of memory.*. Ranks need not be there.
+class MemoryPlanner {
+ public:
+  /// `config` knows its vocabulary; memory.recompute may be auto. `plans` are those of any rank.
+  MemoryPlanner(Config config, const Topology& world, SequencePlans plans, bool on_gpu);
+
+  const Config& config() const { return config_; }
+  const Topology& topology() const { return world_; }
+  bool on_gpu() const { return on_gpu_; }
+  /// Ranks that share a sequence.
+  int context() const { return plans_.problem().ranks(); }
+
+  forecast::Setting setting(const Config::Memory& memory) const;
+  /// Of rank `rank` of a context-parallel group.
+  forecast::RankShare share(const Config::Memory& memory, int rank);
+  forecast::UpdateMemory memory(const Config::Memory& memory, int rank);
+  /// Of the slowest rank.
+  forecast::UpdateTime time(const Config::Memory& memory, const simulate::Cluster& cluster);
+
+  /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
+  /// defaults stay. Offload is for GPUs.
+  std::vector<Config::Memory> choices(const Config::Memory& memory) const;
+
+ private:
+  Config with(const Config::Memory& memory) const;
+  const std::vector<distributed::Plans>& plans_for(std::int64_t early_positions);
+
+  Config config_;
+  Topology world_;
+  SequencePlans plans_;
+  bool on_gpu_;
+  std::map<std::int64_t, std::vector<distributed::Plans>> made_;   // by early positions
+  std::map<std::pair<std::int64_t, int>, std::int64_t> exchange_;  // by early positions and rank
+  std::map<std::int64_t, forecast::AttentionTime> attention_;      // by early positions; of one cluster
+};
+
+/// Values of memory.* that were tried.
+struct ForecastChoice {
+  Config::Memory memory;
+  forecast::UpdateTime time;
+  std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
+};
+/// Of those that fit the one that takes least time; of nearly equal ones the first.
+std::optional<std::size_t> fastest_that_fits(const std::vector<ForecastChoice>& choices);
+/// Why the `chosen` one: its time, the faster ones that do not fit, and the next one that does.
+std::string reason_of(const std::vector<ForecastChoice>& choices, std::size_t chosen);
+
+/// "memory.recompute = 'selective', memory.chunk_rows = 4096": the keys of memory.* that differ from
+/// `otherwise`.
+std::string differences(const Config::Memory& memory, const Config::Memory& otherwise);
+/// "selective, chunks of 4096 rows, activations offloaded": for tables.
+std::string outline(const Config::Memory& memory);
+
+}  // namespace annulus::train

@@ -1,0 +1,158 @@
+#include <annulus/train/plan_memory.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <annulus/base/error.hpp>
+#include <annulus/model/flops.hpp>
+
+#include "train/attention_inputs.hpp"
+#include "train/memory_planner.hpp"
+
+namespace annulus::train {
+
+namespace {
+
+/// Ranks of a group whose memory is looked at: all of a few, else some, evenly spread, whose shards differ by
+/// a row or so from the others'.
+std::vector<int> looked_at(int ranks) {
+  constexpr int most = 16;
+  std::vector<int> list;
+  for (int i = 0; i < std::min(ranks, most); ++i)
+    list.push_back(static_cast<int>(std::int64_t{i} * ranks / std::min(ranks, most)));
+  if (list.back() != ranks - 1) list.push_back(ranks - 1);
+  return list;
+}
+
+class Planning {
+ public:
+  Planning(MemoryPlanner& planner, const PlannedMachine& machine) : planner_(planner), machine_(machine) {}
+
+  PlannedPolicy policy(const Config::Memory& memory) {
+    PlannedPolicy made{.memory = memory, .outline = outline(memory), .bytes = {}, .time = {}};
+    for (const int rank : looked_at(planner_.context())) {
+      forecast::UpdateMemory bytes = planner_.memory(memory, rank);
+      const auto most = [&](const forecast::UpdateMemory& of) {
+        return planner_.on_gpu() ? of.device.total : of.host.total;
+      };
+      if (!made.bytes.moments.empty() && most(bytes) <= most(made.bytes)) continue;
+      made.bytes = std::move(bytes);
+      made.rank = rank;
+    }
+    if (machine_.on_gpu && machine_.gpu_memory > 0)
+      made.missing_device = made.bytes.device.total + gpu_libraries_bytes - machine_.gpu_memory;
+    if (machine_.host_memory > 0)
+      made.missing_host = made.bytes.host.total * machine_.topology.ranks_on(0) - machine_.host_memory;
+    made.time = planner_.time(memory, machine_.cluster);
+    return made;
+  }
+
+ private:
+  MemoryPlanner& planner_;
+  const PlannedMachine& machine_;
+};
+
+int context_of(const Config& config, int ranks) {
+  const int context = config.parallel.context == 0 ? ranks : config.parallel.context;
+  require(ranks % context == 0,
+          "parallel.context = {} does not divide the {} ranks: plan for a multiple of {} (--ranks)", context,
+          ranks, context);
+  require(
+      config.parallel.zero == 0 || ranks > 1,
+      "parallel.zero = {} shards over the ranks of the run, which has one: plan for more (--ranks), or set "
+      "parallel.zero = 0",
+      config.parallel.zero);
+  require(config.parallel.shard == 0 || ranks % config.parallel.shard == 0,
+          "parallel.shard = {} does not divide the {} ranks: plan for a multiple of it (--ranks)",
+          config.parallel.shard, ranks);
+  return context;
+}
+
+/// Of the first `ranks` ranks.
+Topology first_ranks(const Topology& all, int ranks) {
+  std::vector<int> nodes;
+  for (int node = 0, left = ranks; left > 0; ++node) {
+    nodes.push_back(std::min(left, all.ranks_on(node)));
+    left -= nodes.back();
+  }
+  return Topology(nodes);
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
+  require(
+      config.model.vocabulary > 0,
+      "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens info "
+      "tells the data's)");
+  const int ranks = machine.topology.ranks(), context = context_of(config, ranks);
+  AttentionInputs inputs = read_attention_inputs(config);
+  inputs.cluster = machine.cluster;
+  const SequencePlans plans(first_ranks(machine.topology, context), 0, config, inputs);
+  MemoryPlanner planner(config, machine.topology, plans, machine.on_gpu);
+  Planning planning(planner, machine);
+
+  MemoryPlan plan;
+  plan.config = config;
+  plan.schedule = plans.schedule();
+  plan.layout = plans.layout().to_string();
+  plan.step_tokens =
+      double(ranks / context) * double(config.train.micro_batches) * double(config.data.sequence_length);
+  plan.step_flops =
+      model::dense_flops(config.model, std::llround(plan.step_tokens)) +
+      model::attention_flops(config.model,
+                             double(plans.pairs()) * double(config.train.passes()) * double(ranks / context));
+  Config::Memory open = config.memory;
+  open.recompute = {std::string(recompute_auto)};
+  if (!config.chooses_recompute()) open.chunk_rows = 0, open.offload_activations = 0;
+  if (!config.chooses_recompute()) open.store_fraction = Config::Memory().store_fraction;
+  std::vector<ForecastChoice> choices;
+  for (const Config::Memory& memory : planner.choices(open)) {
+    plan.policies.push_back(planning.policy(memory));
+    const PlannedPolicy& made = plan.policies.back();
+    choices.push_back(
+        {.memory = memory, .time = made.time, .missing = std::max(made.missing_device, made.missing_host)});
+  }
+  if (config.chooses_recompute()) {
+    const std::optional<std::size_t> best = fastest_that_fits(choices);
+    const std::size_t taken = best.value_or(static_cast<std::size_t>(
+        std::ranges::min_element(choices, {}, &ForecastChoice::missing) - choices.begin()));
+    plan.configured = plan.policies[taken];
+    plan.reason = (best ? "" : "nothing fits; least is missing with ") + reason_of(choices, taken);
+  } else {
+    plan.configured = planning.policy(config.memory);
+  }
+  std::ranges::stable_sort(plan.policies, {},
+                           [](const PlannedPolicy& policy) { return policy.time.total(); });
+  return plan;
+}
+
+std::int64_t parse_bytes(const std::string& text, const std::string& field) {
+  constexpr std::array<std::pair<const char*, double>, 9> units{{{"", 1},
+                                                                 {"B", 1},
+                                                                 {"KiB", 1024},
+                                                                 {"MB", 1e6},
+                                                                 {"MiB", 1048576},
+                                                                 {"GB", 1e9},
+                                                                 {"GiB", 1073741824},
+                                                                 {"TB", 1e12},
+                                                                 {"TiB", 1099511627776}}};
+  std::size_t end = 0;
+  double number = -1;
+  try {
+    number = std::stod(text, &end);
+  } catch (const std::exception&) {
+    number = -1;
+  }
+  std::string unit = text.substr(end);
+  std::erase(unit, ' ');
+  for (const auto& [name, factor] : units)
+    if (unit == name && std::isfinite(number) && number > 0) return std::llround(number * factor);
+  fail("{} '{}': give bytes, with MB, MiB, GB, GiB, TB or TiB behind them, as in 141GB", field, text);
+}
+
+}  // namespace annulus::train
