@@ -70,7 +70,7 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   const std::vector<model::UnitCall> calls = model::unit_calls(map);
   const sharding::PassingMemory passing = sharding::passing_memory(
       map, setting.state, {.topology = sharing(setting), .native = setting.native_sums, .on_host = on_host},
-      calls);
+      calls, setting.passes);
 
   // What stays from step to step.
   MemoryBytes device = state.device, host = state.host;

@@ -106,7 +106,8 @@ class Rehearsal {
 }  // namespace
 
 PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& layout,
-                             const SumsLayout& sums, std::span<const model::UnitCall> calls) {
+                             const SumsLayout& sums, std::span<const model::UnitCall> calls,
+                             std::int64_t passes) {
   PassingMemory memory;
   if (layout.stage == 0) {
     memory.calls.resize(calls.size());
@@ -117,6 +118,9 @@ PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& 
     return memory;
   }
   Rehearsal rehearsal(map, layout, sums);
+  // A pass begins while the sum of the last unit of the one before is still on its way.
+  if (passes > 1)
+    for (const model::UnitCall& call : calls) rehearsal.call(call);
   for (const model::UnitCall& call : calls) memory.calls.push_back(rehearsal.call(call));
   memory.sums = rehearsal.sums();
   return memory;

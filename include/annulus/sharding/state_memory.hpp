@@ -44,9 +44,10 @@ struct PassingMemory {
   MemoryBytes sums{};              ///< while the sums behind the last pass are made
   MemoryBytes kept{};              ///< from the first optimizer step on, beside all others
 };
-/// During these calls of a model. ShardedParameters makes of each what stands here; a test holds them
-/// together.
+/// During these calls of a model in the last of so many passes of an optimizer step. ShardedParameters makes
+/// of each what stands here; a test holds them together.
 PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& layout,
-                             const SumsLayout& sums, std::span<const model::UnitCall> calls);
+                             const SumsLayout& sums, std::span<const model::UnitCall> calls,
+                             std::int64_t passes);
 
 }  // namespace annulus::sharding
