@@ -71,7 +71,16 @@ void check_operands(const Operands<T, Exec>& in) {
           "of them, or one for each",
           in.mask.block_lists, heads);
   check_positions("q_positions", in.q_positions, in.q.extent(2), "q", in.mask);
-  check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);
+  if (in.kv_listed == nullptr) {
+    check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);
+    require(!in.mask.blocks_excluded,
+            "Attention: the mask's block lists hold masked blocks, which only keys at listed positions have: "
+            "give kv_listed");
+  } else {
+    require(in.mask.dilation == 1,
+            "Attention: keys at listed positions have no dilation, but the mask has {}: drop it",
+            in.mask.dilation);
+  }
   require(std::isfinite(in.scale), "Attention: the scale {} is not finite: usual is 1 / sqrt(head_dim)",
           in.scale);
 }

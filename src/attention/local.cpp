@@ -21,12 +21,22 @@ inline constexpr bool may_use_tensor_cores = std::is_same_v<Exec, Kokkos::Cuda> 
 constexpr bool has_tensor_core_kernels = false;
 #endif
 
+/// Keys at listed positions: the position map says how many.
+template <class Exec, class T>
+Operands<T, Exec> with_listed_count(Operands<T, Exec> in) {
+  if (in.kv_listed != nullptr) {
+    in.kv_positions = PositionMap{.count = static_cast<std::int64_t>(in.k.extent(2))};
+  }
+  return in;
+}
+
 /// The fastest kernel on tensor cores that takes the operands; portable where none does.
 template <class Exec, class T, class... Views>
 Kernel tensor_core_kernel([[maybe_unused]] const Operands<T, Exec>& in,
                           [[maybe_unused]] const Views&... others) {
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+    if (in.kv_listed != nullptr) return Kernel::portable;
 #ifdef ANNULUS_ATTENTION_HOPPER
     if (hopper::applies(in, others...) && hopper::runs_here()) return Kernel::hopper;
 #endif
@@ -53,7 +63,7 @@ Kernel choose(const Operands<T, Exec>& in, Kernel kernel, const Views&... others
   if (fastest == kernel) return kernel;
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
-    if (kernel == Kernel::mma && mma::applies(in, others...)) return kernel;
+    if (kernel == Kernel::mma && in.kv_listed == nullptr && mma::applies(in, others...)) return kernel;
   }
 #endif
   if (kernel == Kernel::tensor_cores && fastest != Kernel::portable) return fastest;
@@ -75,21 +85,27 @@ View head_of(const View& view, int batch, int head) {
   }
 }
 
-/// Heads have block lists of their own, and the kernel takes one list in a call.
+/// Heads have block lists or listed keys of their own, and the kernel takes one list in a call.
 template <class T, class Exec>
 bool list_by_list(const Operands<T, Exec>& in, Kernel kernel) {
+  if (in.kv_listed != nullptr) return in.k.extent(0) * in.k.extent(1) > 1 || in.mask.block_lists > 1;
   return in.mask.block_row_starts != nullptr && in.mask.block_lists > 1 && kernel != Kernel::hopper;
 }
 
 /// Calls run(operands of one head with its list, sequence, head, kv head) for each head.
 template <class T, class Exec, class Run>
 void for_each_head(const Operands<T, Exec>& in, const Run& run) {
-  const int heads = in.q.extent_int(1), group = heads / in.k.extent_int(1);
+  const int heads = in.q.extent_int(1), kv_heads = in.k.extent_int(1), group = heads / kv_heads;
+  const auto kv_rows = static_cast<std::int64_t>(in.k.extent(2));
   for (int batch = 0; batch < in.q.extent_int(0); ++batch) {
     for (int head = 0; head < heads; ++head) {
       const int kv_head = head / group;
+      const std::int64_t* const listed =
+          in.kv_listed == nullptr ? nullptr
+                                  : in.kv_listed + (std::int64_t{batch} * kv_heads + kv_head) * kv_rows;
       run({head_of(in.q, batch, head), head_of(in.k, batch, kv_head), head_of(in.v, batch, kv_head),
-           in.q_positions, in.kv_positions, in.mask.of_head(std::int64_t{batch} * heads + head), in.scale},
+           in.q_positions, in.kv_positions, in.mask.of_head(std::int64_t{batch} * heads + head), in.scale,
+           listed},
           batch, head, kv_head);
     }
   }
@@ -184,8 +200,9 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel) {
 }
 
 template <class Exec, class T>
-void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
+void forward(const Exec& exec, const Operands<T, Exec>& operands, const Strided4<float, Exec>& out,
              const Strided3<float, Exec>& lse, const KernelOptions& options) {
+  const Operands<T, Exec> in = with_listed_count(operands);
   check_operands(in);
   check_array("out", out, "q", in.q);
   check_array("lse", lse, "q", in.q);
@@ -204,8 +221,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 }
 
 template <class Exec, class T>
-void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,
+void backward(const Exec& exec, const Operands<T, Exec>& operands, const BackwardArrays<T, Exec>& arrays,
               const KernelOptions& options) {
+  const Operands<T, Exec> in = with_listed_count(operands);
   const auto& [d_out, lse, d, dq, dk, dv] = arrays;
   check_operands(in);
   check_array("d_out", d_out, "q", in.q);

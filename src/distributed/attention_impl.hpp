@@ -87,7 +87,7 @@ class Attention<Exec, T>::Impl {
 
   void backward(const Exec& exec, const Backward& arrays) {
     const Region region("annulus::distributed::Attention::backward");
-    const auto& [q, k, v, scale, lse, d, d_out, dq, dk, dv] = arrays;
+    const auto& [q, k, v, scale, lse, d, d_out, dq, dk, dv, blocks] = arrays;
     check_inputs(q, k, v);
     check_statistic("lse", lse);
     check_statistic("d", d);
@@ -106,7 +106,7 @@ class Attention<Exec, T>::Impl {
       set(local_arrays, plan::Tensor::dq, dq, part);
       set(local_arrays, plan::Tensor::dk, dk, part);
       set(local_arrays, plan::Tensor::dv, dv, part);
-      run(exec, parts_[part].backward, parts_[part].mask, local_arrays, scale,
+      run(exec, parts_[part].backward, part, {local_arrays, scale, blocks},
           {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
     }
   }
@@ -199,7 +199,7 @@ class Attention<Exec, T>::Impl {
 
   /// `program`: the member of each part that is run.
   void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
-    const auto& [q, k, v, scale, out, lse] = arrays;
+    const auto& [q, k, v, scale, out, lse, blocks] = arrays;
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
@@ -210,18 +210,47 @@ class Attention<Exec, T>::Impl {
       set(local_arrays, plan::Tensor::v, v, part);
       set(local_arrays, plan::Tensor::o, out, part);
       set(local_arrays, plan::Tensor::lse, lse, part);
-      run(exec, parts_[part].*program, parts_[part].mask, local_arrays, scale,
+      run(exec, parts_[part].*program, part, {local_arrays, scale, blocks},
           {plan::Tensor::o, plan::Tensor::lse});
     }
   }
 
+  /// What a pass of one part works on.
+  struct PartArrays {
+    LocalArrays local_arrays;
+    float scale;
+    HeadBlocks blocks;  // of the whole batch
+  };
+
+  /// The mask of a part, with the block lists of its sequences.
+  MaskRule mask_of(std::size_t part, const HeadBlocks& blocks) const {
+    MaskRule rule = parts_[part].mask.rule();
+    if (blocks.empty()) return rule;
+    require(rule.block_row_starts == nullptr,
+            "distributed attention: heads have block lists of their own, but the mask '{}' has one for all: "
+            "use a mask without blocks",
+            problem_.mask.outline());
+    rule.block_size = blocks.block_size;
+    const std::int64_t lists =
+        static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) * problem_.heads;
+    rule.block_row_starts =
+        blocks.row_starts + static_cast<std::int64_t>(part) * lists * (rule.block_rows() + 1);
+    rule.block_columns = blocks.columns;
+    rule.block_lists = lists;
+    return rule;
+  }
+
   /// `results` hold nothing yet.
-  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program,
-           const attention::MaskOn<Exec>& mask, const LocalArrays& local_arrays, float scale,
-           std::initializer_list<plan::Tensor> results) {
-    Executor<Exec, T> executor(
-        exec, communicator_,
-        {.buffers = buffers_, .local_arrays = local_arrays, .mask = mask.rule(), .scale = scale}, settings_);
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, std::size_t part,
+           const PartArrays& arrays, std::initializer_list<plan::Tensor> results) {
+    Executor<Exec, T> executor(exec, communicator_,
+                               {.buffers = buffers_,
+                                .local_arrays = arrays.local_arrays,
+                                .mask = mask_of(part, arrays.blocks),
+                                .scale = arrays.scale,
+                                .heads = problem_.heads,
+                                .pairs = arrays.blocks.pairs},
+                               settings_);
     const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {
       const int rank = communicator_.rank();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <annulus/attention/local.hpp>
+#include <annulus/attention/pairs.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/region.hpp>
@@ -36,6 +37,8 @@ class Executor {
     LocalArrays local_arrays;
     MaskRule mask;
     float scale;  ///< of the scores
+    int heads;    ///< of queries, of all: mask.block_lists are those of heads times sequences, or one
+    std::int64_t* pairs = nullptr;  ///< HeadBlocks::pairs
   };
 
   Executor(const Exec& exec, comm::Communicator& communicator, const Arrays& arrays, const Settings& settings)
@@ -46,6 +49,8 @@ class Executor {
         local_arrays_(arrays.local_arrays),
         mask_(arrays.mask),
         scale_(arrays.scale),
+        heads_(arrays.heads),
+        pairs_(arrays.pairs),
         settings_(settings) {}
 
   /// The local buffer of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
@@ -184,16 +189,37 @@ class Executor {
       settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
       return;
     }
-    const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
-                                          c.kv_positions, mask_,      scale_};
     attention::KernelOptions options = settings_.kernel;
     options.free_sms = free_sms;
     if (pass == plan::Pass::forward) {
       options.fresh_out = take(c.o, c.lse);
-      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), options);
     } else {
       options.fresh_dq = unwritten_.take(c.dq, clearing());
       options.fresh_dkv = take(c.dk, c.dv);
+    }
+    if (mask_.block_lists == 1 || c.q.heads == heads_) return kernel(pass, c, options);
+    for (std::int64_t b = 0; b < c.q.batch; ++b)  // the lists of some heads of several sequences lie apart
+      kernel(pass, sequence_of(c, b), options);
+  }
+
+  /// The mask of a call, with the block lists of its heads, which follow one another.
+  MaskRule mask_of(const LocalCall& c) const {
+    MaskRule rule = mask_;
+    if (mask_.block_lists == 1) return rule;
+    rule.block_row_starts += (c.first_batch * heads_ + c.first_head) * (rule.block_rows() + 1);
+    rule.block_lists = c.q.batch * c.q.heads;
+    return rule;
+  }
+
+  void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options) {
+    const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
+                                          c.kv_positions, mask_of(c), scale_};
+    if (pairs_ != nullptr) {
+      attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, pairs_);
+    }
+    if (pass == plan::Pass::forward) {
+      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), options);
+    } else {
       attention::backward<Exec, T>(exec_, in,
                                    {.d_out = input(c.d_o),
                                     .lse = statistic(c.lse),
@@ -220,6 +246,8 @@ class Executor {
   LocalArrays local_arrays_;
   MaskRule mask_;
   float scale_;
+  int heads_;
+  std::int64_t* pairs_;
   const Settings& settings_;
   Unwritten unwritten_;
 };

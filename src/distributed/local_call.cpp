@@ -18,6 +18,19 @@ void narrow(Block& block, std::int64_t b, std::int64_t batches, std::int64_t h, 
   block.heads = std::min(heads, block.heads - h);
 }
 
+// The part of `call` in these sequences and kv heads.
+LocalCall narrowed(const LocalCall& call, std::int64_t b, std::int64_t batches, std::int64_t h,
+                   std::int64_t heads) {
+  const std::int64_t group = call.q.heads / call.k.heads;
+  LocalCall part = call;
+  for (Block* block : {&part.q, &part.o, &part.lse, &part.d, &part.d_o, &part.dq})
+    narrow(*block, b, batches, h * group, heads * group);
+  for (Block* block : {&part.k, &part.v, &part.dk, &part.dv}) narrow(*block, b, batches, h, heads);
+  part.first_batch += b;
+  part.first_head += h * group;
+  return part;
+}
+
 }  // namespace
 
 std::vector<LocalCall> parts_of(const LocalCall& call, const Cutting& cutting) {
@@ -31,14 +44,14 @@ std::vector<LocalCall> parts_of(const LocalCall& call, const Cutting& cutting) {
   const std::int64_t batches = units <= call.k.heads ? 1 : ceil_divide(units, call.k.heads);
   std::vector<LocalCall> parts;
   for (std::int64_t b = 0; b < call.q.batch; b += batches) {
-    for (std::int64_t h = 0; h < call.k.heads; h += heads) {
-      LocalCall& part = parts.emplace_back(call);
-      for (Block* block : {&part.q, &part.o, &part.lse, &part.d, &part.d_o, &part.dq})
-        narrow(*block, b, batches, h * group, heads * group);
-      for (Block* block : {&part.k, &part.v, &part.dk, &part.dv}) narrow(*block, b, batches, h, heads);
-    }
+    for (std::int64_t h = 0; h < call.k.heads; h += heads)
+      parts.push_back(narrowed(call, b, batches, h, heads));
   }
   return parts;
+}
+
+LocalCall sequence_of(const LocalCall& call, std::int64_t batch) {
+  return narrowed(call, batch, 1, 0, call.k.heads);
 }
 
 }  // namespace annulus::distributed

@@ -15,6 +15,8 @@ struct LocalCall {
   Block o, lse;              ///< forward: merged into; backward: lse is read
   Block d, d_o, dq, dk, dv;  ///< backward
   PositionMap q_positions, kv_positions;
+  std::int64_t first_batch = 0;  ///< of the whole batch
+  std::int64_t first_head = 0;   ///< of all query heads: which block lists of HeadBlocks are the call's
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs over heads and batch, once count_pairs has run
 };
 
@@ -29,5 +31,8 @@ struct Cutting {
 
 /// The parts of `call`, in order; the call itself when cutting is off. `pairs` is not divided.
 std::vector<LocalCall> parts_of(const LocalCall& call, const Cutting& cutting);
+
+/// The call's part in its sequence `batch`, from 0.
+LocalCall sequence_of(const LocalCall& call, std::int64_t batch);
 
 }  // namespace annulus::distributed

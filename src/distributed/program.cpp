@@ -203,6 +203,7 @@ class Compiler {
     const auto query = [&](Tensor tensor) { return TensorSlice{tensor, c.q_shard, c.q_rows, heads}; };
     const auto key = [&](Tensor tensor) { return TensorSlice{tensor, c.kv_shard, c.kv_rows, kv_heads}; };
     LocalCall call;
+    call.first_head = heads.begin;
     call.q = slots_.find(query(Tensor::q), c.q_slot, "computes with");
     call.k = slots_.find(key(Tensor::k), c.kv_slot, "computes with");
     call.v = slots_.find(key(Tensor::v), c.kv_slot, "computes with");

@@ -312,6 +312,9 @@ ReadBack::Call ReadBack::read(const LocalCall& call) {
                   call.kv_positions == problem_.shard(compute.kv_shard).slice(compute.kv_rows),
               "masks q of shard {} with k of shard {} by other positions than theirs", compute.q_shard,
               compute.kv_shard);
+  site_.check(call.first_batch == q.first_batch && call.first_head == compute.heads.begin,
+              "takes heads [{}, {}) of sequence {} for head {} of sequence {}", compute.heads.begin,
+              compute.heads.end, q.first_batch, call.first_head, call.first_batch);
   return {compute, q.first_batch, q.batches};
 }
 

@@ -5,6 +5,9 @@
 #include <annulus/linalg/matmul.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/model/ops.hpp>
+#include <annulus/sparsity/attention.hpp>
+#include <annulus/sparsity/host_pairs.hpp>
+#include <optional>
 
 #include "model/layer_arrays.hpp"
 #include "model/layer_weights.hpp"
@@ -17,6 +20,9 @@ template <class Exec, class T>
 struct LayerWork {
   const Exec& exec;
   distributed::Attention<Exec, T>& attention;
+  sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
+  std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
+  PositionMap positions;                                // of the rows of a sequence
   LayerWeights<Exec, const T> weights;
   LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
   RopeTable<Exec> rope;
@@ -148,7 +154,12 @@ class LayerPasses {
                                                                      .scale = work->scale,
                                                                      .out = a.template heads<float>(out),
                                                                      .lse = a.scores(lse)};
-      if (all) {
+      if (work->sparse != nullptr) {
+        if (first) select(work, a);
+        work->sparse->forward(work->exec, arrays, work->selection.value());
+        ++work->calls.all;
+        ++work->calls.sparse;
+      } else if (all) {
         work->attention.forward(work->exec, arrays);
         ++work->calls.all;
       } else {
@@ -167,6 +178,14 @@ class LayerPasses {
                             rows_of(a.matrix(joined), {row, shapes_.early}), row);
       }
     });
+  }
+
+  void select(const Work* work, const Arrays& a) const {
+    work->selection = work->sparse->select(work->exec, a.heads(q), a.heads(k), work->scale);
+    if (!work->recorder.records()) return;
+    const sparsity::Marks marks = sparsity::marks_of(work->exec, *work->selection, work->positions);
+    work->recorder.all(HostExec(), "selected_columns", marks.columns);
+    work->recorder.all(HostExec(), "selected_slashes", marks.slashes);
   }
 
   /// The rows of later positions, between what a layer keeps and the arrays of all rows.
@@ -273,16 +292,22 @@ class LayerPasses {
       const Region region("annulus::model::attention_backward");
       const auto dq = a.template heads<float>(d_q), dk = a.template heads<float>(d_k),
                  dv = a.template heads<float>(d_v);
-      work->attention.backward(work->exec, {.q = a.heads(q),
-                                            .k = a.heads(k),
-                                            .v = a.heads(v),
-                                            .scale = work->scale,
-                                            .lse = a.scores(lse),
-                                            .d = a.scores(d),
-                                            .d_out = a.heads(d_out),
-                                            .dq = dq,
-                                            .dk = dk,
-                                            .dv = dv});
+      const typename distributed::Attention<Exec, T>::Backward arrays{.q = a.heads(q),
+                                                                      .k = a.heads(k),
+                                                                      .v = a.heads(v),
+                                                                      .scale = work->scale,
+                                                                      .lse = a.scores(lse),
+                                                                      .d = a.scores(d),
+                                                                      .d_out = a.heads(d_out),
+                                                                      .dq = dq,
+                                                                      .dk = dk,
+                                                                      .dv = dv};
+      if (work->sparse != nullptr) {
+        work->sparse->backward(work->exec, arrays, work->selection.value());
+        work->selection.reset();
+      } else {
+        work->attention.backward(work->exec, arrays);
+      }
       work->recorder.all(work->exec, "d_q", dq);
       work->recorder.all(work->exec, "d_k", dk);
       work->recorder.all(work->exec, "d_v", dv);

@@ -50,6 +50,8 @@ class Llama<Exec, T>::Impl {
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),
                 options_.chunk_rows, sizeof(T)),
         store_(exec, shapes_, options_),
+        positions_(positions),
+        selections_(static_cast<std::size_t>(config.layers)),
         ids_(exec, shapes_.extent.rows()),
         cosine_(activation<Array2<float, Exec>>(exec, "rope_cosine", positions.count, config.head_dim / 2)),
         sine_(activation<Array2<float, Exec>>(exec, "rope_sine", positions.count, config.head_dim / 2)),
@@ -168,8 +170,12 @@ class Llama<Exec, T>::Impl {
   }
   LayerWork<Exec, T> layer_work(const Exec& exec, const Pass& pass, int layer, const WeightUnit& weights,
                                 const GradientUnit& gradients, const Array2<T, Exec>& output) {
+    const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
     return {.exec = exec,
             .attention = pass.attention,
+            .sparse = sparse ? &pass.sparse->attention : nullptr,
+            .selection = selections_[static_cast<std::size_t>(layer)],
+            .positions = positions_,
             .weights = {config(), map_.layer(layer), weights},
             .gradients = {config(), map_.layer(layer), gradients},
             .rope = {*cosine_, *sine_},
@@ -200,6 +206,9 @@ class Llama<Exec, T>::Impl {
   ParameterMap map_;
   Shapes shapes_;
   ActivationStore<Exec, T> store_;
+  PositionMap positions_;  // of this rank's rows of a sequence
+  std::vector<std::optional<sparsity::Selection<Exec>>>
+      selections_;  // of layers between forward and backward
   TokenUpload<Exec> ids_;
   Owned<Array2<float, Exec>> cosine_, sine_;  // (tokens, head_dim / 2)
   loss::LmHeadLoss<Exec, T> lm_head_;

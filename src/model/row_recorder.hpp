@@ -29,6 +29,7 @@ class RowRecorder {
   }
   void set_no_layer() { prefix_.clear(); }
 
+  bool records() const { return recorder_ != nullptr; }
   /// All rows of a tensor. Waits for `exec`.
   template <class Exec, class ViewType>
   void all(const Exec& exec, const char* name, const ViewType& view) const {

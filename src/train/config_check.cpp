@@ -1,5 +1,6 @@
 #include <fmt/ranges.h>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 #include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
+#include <annulus/sparsity/options.hpp>
 #include <annulus/train/config.hpp>
 
 namespace annulus::train {
@@ -78,6 +80,7 @@ void Config::check() const {
   require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
   adamw().validate();
   learning_rate().validate();
+  check_sparsity();
   const bool any_schedule = attention.schedule == simulate::automatic,
              any_layout = attention.layout == simulate::automatic;
   if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
@@ -86,6 +89,48 @@ void Config::check() const {
           "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
           "memory.recompute to auto, or leave it out",
           attention.cluster);
+}
+
+void Config::check_sparsity() const {
+  const std::vector<bool> sparse = sparse_layers();
+  if (attention.sparsity.empty()) {
+    require(
+        sparsity.dense_updates == 0 && sparsity.dense_layers.empty(),
+        "sparsity.dense_updates and sparsity.dense_layers have no effect without attention.sparsity: give a "
+        "selection there, or leave them out");
+    return;
+  }
+  sparsity::Options::parse(attention.sparsity, "attention.sparsity")
+      .check(data.sequence_length, "attention.sparsity");
+  require(attention.mask == "causal",
+          "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would "
+          "need an "
+          "observation window each, windows have no far keys to select; set attention.mask = 'causal'",
+          attention.mask);
+  require(activations().early_positions == 0,
+          "memory.recompute = 'sequence-selective' computes the attention of early positions again, which "
+          "attention.sparsity does not do: use none, selective or full");
+}
+
+std::vector<bool> Config::sparse_layers() const {
+  std::vector<bool> sparse(static_cast<std::size_t>(model.layers), true);
+  const auto number = [&](std::string_view text, const std::string& entry) {
+    std::size_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    require(
+        error == std::errc{} && end == text.data() + text.size() && value < sparse.size(),
+        "sparsity.dense_layers has '{}': give layers from 0 to {}, or ranges of them, as in '0' or '1-{}'",
+        entry, sparse.size() - 1, sparse.size() - 1);
+    return value;
+  };
+  for (const std::string& entry : sparsity.dense_layers) {
+    const std::size_t dash = entry.find('-');
+    const std::size_t first = number(std::string_view(entry).substr(0, dash), entry);
+    const std::size_t last =
+        dash == std::string::npos ? first : number(std::string_view(entry).substr(dash + 1), entry);
+    for (std::size_t layer = first; layer <= last; ++layer) sparse[layer] = false;
+  }
+  return sparse;
 }
 
 std::int64_t Config::Train::passes() const {

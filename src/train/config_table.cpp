@@ -110,6 +110,16 @@ const std::vector<Key>& table() {
        "true allows masks that show a token the later ones, which it is to predict: for measuring speed "
        "alone",
        ANNULUS_MEMBER(attention.see_targets), in_run},
+      {"attention.sparsity",
+       "pairs that layers select anew in each pass, for instance vertical-slash:recall=0.9,window=64 "
+       "(docs/sparsity.md); empty takes all of the mask",
+       ANNULUS_MEMBER(attention.sparsity), in_run},
+
+      {"sparsity.dense_updates", "optimizer steps, the first ones, in which all layers take all pairs",
+       ANNULUS_MEMBER(sparsity.dense_updates), in_run, 0},
+      {"sparsity.dense_layers",
+       "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]",
+       ANNULUS_MEMBER(sparsity.dense_layers), in_run},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},

@@ -51,7 +51,15 @@ class LearnerOn final : public Learner {
                 .activations = config.activations(),
                 .lm_head_rows = config.memory.lm_head_rows}),
         state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config)),
-        clipper_(config.train.clip_norm) {}
+        clipper_(config.train.clip_norm) {
+    if (config.attention.sparsity.empty()) return;
+    attention::KernelOptions kernel = kernel_of<Exec, T>(config);
+    kernel.deterministic = config.attention.deterministic;
+    sparse_attention_.emplace(context, attention_.attention(), attention_.plans().problem(),
+                              sparsity::Options::parse(config.attention.sparsity, "attention.sparsity"),
+                              kernel);
+    sparse_.emplace(*sparse_attention_, config.sparse_layers());
+  }
 
   const model::ParameterMap& map() const override { return llama_.parameter_map(); }
   const SequencePlans& plans() const override { return attention_.plans(); }
@@ -85,8 +93,8 @@ class LearnerOn final : public Learner {
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
-    const Sums sums =
-        learn(sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
+    const Sums sums = learn(step, sequences,
+                            result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
@@ -128,7 +136,8 @@ class LearnerOn final : public Learner {
   // Of this rank's sequences.
   struct Sums {
     double loss = 0;            // nats
-    double pairs = 0;           // (query, key) of one head, the whole group's
+    double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
+    double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
   };
 
@@ -157,8 +166,10 @@ class LearnerOn final : public Learner {
   }
 
   // Leaves this rank's share of the gradient with the state.
-  Sums learn(std::span<const data::Sequence> sequences, float grad_scale, trace::Recorder* recorder) {
+  Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
+             trace::Recorder* recorder) {
     Sums sums;
+    const bool sparse = sparse_ && step > config_.sparsity.dense_updates;
     state_->forget_gradients(exec_);
     for (std::int64_t pass = 0; pass < passes_; ++pass) {
       const std::int64_t first = pass * config_.train.sequences_per_pass;
@@ -176,25 +187,39 @@ class LearnerOn final : public Learner {
       llama_.train(exec_, rows, grad_scale,
                    {.attention = attention,
                     .parameters = trace_ ? static_cast<Parameters&>(*trace_) : state_->access(),
-                    .recorder = recorder});
+                    .recorder = recorder,
+                    .sparse = sparse ? &*sparse_ : nullptr});
       const SequencePlans& plans = attention_.plans();
-      sums.pairs += double(plans.pairs());
+      sums.all_pairs += double(plans.pairs());
       const model::AttentionCalls calls = llama_.take_attention_calls();
-      sums.attended_pairs += double(calls.all) * double(plans.pairs());
+      sums.attended_pairs += double(calls.all - calls.sparse) * double(plans.pairs());
       if (calls.early > 0) sums.attended_pairs += double(calls.early) * double(plans.pairs_before());
     }
+    sums.pairs = sums.all_pairs;
+    if (sparse) add_selected(sums);
     sums.loss = llama_.take_loss(exec_).sum;
     return sums;
   }
 
+  // What the layers selected, having made sure that the ranks computed exactly that. The backward pass of a
+  // layer runs once, whatever is computed again.
+  void add_selected(Sums& sums) {
+    const sparsity::Pairs pairs = sparse_attention_->check_pairs(exec_);
+    const double heads = config_.model.heads, layers = config_.model.layers;
+    const auto dense = double(std::ranges::count(sparse_->layers, false));
+    sums.pairs = (dense * sums.all_pairs + double(pairs.selected_back) / heads) / layers;
+    sums.attended_pairs += double(pairs.selected) / heads;
+  }
+
   // Loss and operations of the whole optimizer step.
   void share(const Sums& mine, StepResult& result) const {
-    std::array<double, 3> sums{mine.loss, mine.pairs / context_.size(),
-                               mine.attended_pairs / context_.size()};
+    std::array<double, 4> sums{mine.loss, mine.pairs / context_.size(), mine.attended_pairs / context_.size(),
+                               mine.all_pairs / context_.size()};
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
         model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, step_tokens());
+    result.attention_density = sums[3] > 0 ? sums[1] / sums[3] : 1.0;
     result.forward_attention = sums[1] > 0 ? sums[2] / (sums[1] * config_.model.layers) : 0.0;
   }
 
@@ -235,6 +260,8 @@ class LearnerOn final : public Learner {
   const std::int64_t passes_;  // of an optimizer step
   SequenceAttention<Exec, T> attention_;
   model::Llama<Exec, T> llama_;
+  std::optional<sparsity::Attention<Exec, T>> sparse_attention_;  // of attention.sparsity
+  std::optional<typename model::Llama<Exec, T>::Sparse> sparse_;  // likewise
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optim::GradientClipper<Exec> clipper_;

@@ -143,6 +143,7 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"exposed_sharding_seconds", result.exposed_sharding_seconds},
                            {"planning_seconds", result.planning_seconds},
                            {"forward_attention", result.forward_attention},
+                           {"attention_density", result.attention_density},
                            {"epoch", epoch},
                            {"peak_memory_bytes", to_json(result.memory)}};
   if (options.predicted_peaks != nullptr) record["predicted_peak_bytes"] = *options.predicted_peaks;

@@ -28,6 +28,8 @@ struct StepResult {
   double planning_seconds = 0;          ///< of these, on plans for other documents; the slowest rank's
   /// Times that attention's forward pass was computed in a layer, by (query, key) pairs, on average.
   double forward_attention = 0;
+  /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
+  double attention_density = 1;
   double flops = 0;      ///< operations of the model, all ranks together (model/flops.hpp)
   PeakMemory memory;     ///< of the rank that needs most, category by category
   int stop_signal = 0;   ///< one that any rank has received, 0 if none has

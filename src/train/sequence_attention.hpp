@@ -62,6 +62,8 @@ class SequenceAttention {
   }
 
   const SequencePlans& plans() const { return plans_; }
+  /// What for_pass gives.
+  Attention& attention() { return attention_; }
 
   /// Of the local attention: what attention.kernel stands for.
   attention::Kernel kernel() const { return runs_; }

@@ -214,7 +214,7 @@ TEST(HostSimdMask, MasksExactlyWhatTheRuleForbids) {
     for (const char* layout_text : {"contiguous", "zigzag", "striped", "block-striped:5"}) {
       const Layout layout = Layout::parse(layout_text);
       const PositionMap q = layout.shard(tokens, 2, 1), k = layout.shard(tokens, 2, 0);
-      const auto spans = simd::key_spans(exec, q, k, mask.rule());
+      const auto spans = simd::key_spans(exec, q, {k}, mask.rule());
       exec.fence("annulus::test: spans");
       for (std::int64_t i = 0; i < q.count; ++i) {
         const simd::KeySpan span = spans.view()(i);
@@ -225,7 +225,8 @@ TEST(HostSimdMask, MasksExactlyWhatTheRuleForbids) {
       }
       const RowRange rows{3, 40}, keys{7, 61};
       std::vector<float> scores(rows.size() * keys.size(), 1.0f);
-      simd::mask_tile({mask.rule(), q, k, spans.view().data()}, rows, keys, {scores.data(), keys.size(), 1});
+      simd::mask_tile({mask.rule(), q, {k}, spans.view().data()}, rows, keys,
+                      {scores.data(), keys.size(), 1});
       for (std::int64_t i = rows.begin; i < rows.end; ++i) {
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
           EXPECT_EQ(scores[(i - rows.begin) * keys.size() + j - keys.begin],

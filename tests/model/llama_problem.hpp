@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct LlamaProblem {
   std::vector<std::int32_t> tokens, targets;  // of the whole sequence
   Array1<float, HostExec> parameters;
   model::ActivationOptions activations;
+  std::string sparsity;             // of sparsity::Options; empty: dense
+  std::vector<bool> sparse_layers;  // of all layers, with `sparsity`
 
   LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
                int layers = 2, const Variant& variant = {})
@@ -117,8 +120,17 @@ struct LlamaProblem {
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
     model::WholeParameters<Exec, T> flat(llama.parameter_map(), weights, gradients);
-    for (int i = 0; i < 2; ++i)
-      llama.train(exec, mine, grad_scale / 2, {.attention = attention, .parameters = flat});
+    std::optional<sparsity::Attention<Exec, T>> selecting;
+    std::optional<typename model::Llama<Exec, T>::Sparse> sparse;
+    if (!sparsity.empty()) {
+      selecting.emplace(communicator, attention, problem, sparsity::Options::parse(sparsity));
+      sparse.emplace(*selecting, sparse_layers);
+    }
+    for (int i = 0; i < 2; ++i) {
+      llama.train(exec, mine, grad_scale / 2,
+                  {.attention = attention, .parameters = flat, .sparse = sparse ? &*sparse : nullptr});
+    }
+    if (selecting) selecting->check_pairs(exec);
     const auto loss = llama.take_loss(exec);
     const model::AttentionCalls calls = llama.take_attention_calls();
     communicator.all_reduce(exec, gradients);
@@ -131,7 +143,8 @@ struct LlamaProblem {
                       Kokkos::View<float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
                           result.gradients.data(), result.gradients.size()),
                       gradients);
-    llama.evaluate(exec, mine, {.attention = attention, .parameters = flat});
+    llama.evaluate(exec, mine,
+                   {.attention = attention, .parameters = flat, .sparse = sparse ? &*sparse : nullptr});
     const auto evaluated = llama.take_loss(exec);
     const double again = communicator.all_reduce_value(evaluated.sum, comm::ReduceOp::sum);
     require(std::abs(again - result.loss) <= 1e-6 * std::abs(result.loss), "evaluate gives {}, train {}",

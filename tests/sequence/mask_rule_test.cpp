@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -169,6 +170,56 @@ TEST(MaskRule, ResiduesDecideDilationOnStripes) {
       EXPECT_EQ(mask.rule().classify(q, k), (a - b) % 2 == 0 ? Coverage::full : Coverage::empty);
     }
   }
+}
+
+// Keys one by one beside lists of blocks: what a list holds, they leave out.
+TEST(MaskRule, ListedKeysOutsideTheListsAreClassifiedWithoutError) {
+  std::mt19937 random(9);
+  constexpr std::int64_t tokens = 60, size = 8, blocks = 8;
+  int found[3] = {};
+  for (int sample = 0; sample < 2000; ++sample) {
+    std::vector<std::int64_t> starts, columns;
+    const unsigned sparse = 1 + random() % 4;
+    for (std::int64_t row = 0; row < blocks; ++row) {
+      starts.push_back(std::ssize(columns));
+      for (std::int64_t column = 0; column < blocks; ++column)
+        if (random() % sparse == 0) columns.push_back(column);
+    }
+    starts.push_back(std::ssize(columns));
+    MaskRule rule{.tokens = tokens, .right = 0};
+    rule.block_size = size;
+    rule.block_row_starts = starts.data();
+    rule.block_columns = columns.data();
+    rule.blocks_excluded = true;
+    std::vector<std::int64_t> listed;  // positions from `tokens` on fill up
+    for (std::int64_t k = random() % 20; k < tokens + 3; k += 1 + random() % 9) listed.push_back(k);
+    if (listed.empty()) continue;
+    const KeyPositions all = KeyPositions::of_list(listed.data(), std::ssize(listed));
+    for (std::int64_t p = 0; p <= tokens + 4; ++p)
+      ASSERT_EQ(all.rows_below(p), std::ranges::count_if(listed, [p](std::int64_t k) { return k < p; }));
+    const std::int64_t first = random() % listed.size(),
+                       last = first + 1 + random() % (listed.size() - first);
+    const KeyPositions keys = all.slice({first, std::min<std::int64_t>(last, std::ssize(listed))});
+    const std::int64_t row = random() % tokens;
+    const PositionMap q =
+        Layout().shard(tokens, 1, 0).slice({row, std::min<std::int64_t>(row + 1 + random() % 20, tokens)});
+    bool some = false, missing = false;
+    for (std::int64_t i = 0; i < q.count; ++i) {
+      for (std::int64_t j = 0; j < keys.count(); ++j) {
+        bool in_list = false;
+        for (std::int64_t c = starts[q(i) / size]; c < starts[q(i) / size + 1]; ++c)
+          in_list = in_list || columns[c] == keys(j) / size;
+        const bool allowed = keys(j) <= q(i) && keys(j) < tokens && !in_list;
+        (allowed ? some : missing) = true;
+        ASSERT_EQ(keys(j) < tokens && rule.allows(q(i), keys(j)), allowed);
+      }
+    }
+    const Coverage coverage = rule.classify(q, keys);
+    ++found[static_cast<int>(coverage)];
+    if (coverage == Coverage::empty) ASSERT_FALSE(some) << "sample " << sample;
+    if (coverage == Coverage::full) ASSERT_FALSE(missing) << "sample " << sample;
+  }
+  for (const int times : found) EXPECT_GT(times, 20);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <annulus/base/float16.hpp>
 #include <annulus/core/tensor.hpp>
+#include <annulus/sequence/key_positions.hpp>
 #include <annulus/sequence/mask.hpp>
 #include <annulus/sequence/position_map.hpp>
 
@@ -60,6 +61,13 @@ struct Operands {
   PositionMap kv_positions;    ///< of the kv_rows
   MaskRule mask;
   float scale = 1.0f;  ///< of the scores, usually 1 / sqrt(head_dim)
+  /// Keys one by one, in the place of kv_positions: (batch, kv_heads, kv_rows) positions, those of a head
+  /// increasing, readable from the execution space; from mask.tokens on they are no keys. The mask has no
+  /// dilation then. What mask.blocks_excluded is for.
+  const std::int64_t* kv_listed = nullptr;
+
+  /// Where the keys stand; with kv_listed those of the first kv head of the first sequence.
+  KOKKOS_FUNCTION KeyPositions keys() const { return {kv_positions, kv_listed}; }
 };
 
 /// Head dimensions that the kernels take: 16 to 256 in multiples of 8. Throws Error naming `field` otherwise.

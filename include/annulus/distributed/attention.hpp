@@ -7,6 +7,7 @@
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/tensor.hpp>
+#include <annulus/distributed/head_blocks.hpp>
 #include <annulus/distributed/settings.hpp>
 #include <annulus/plan/plan.hpp>
 
@@ -50,6 +51,7 @@ class Attention {
     float scale = 1.0f;          ///< of the scores
     Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
+    HeadBlocks blocks = {};      ///< the same on all ranks
   };
   void forward(const Exec& exec, const Forward& arrays);
 
@@ -66,6 +68,7 @@ class Attention {
     Array3<const float, Exec> lse, d;  ///< (batch, heads, rows)
     Array4<const T, Exec> d_out;
     Array4<float, Exec> dq, dk, dv;
+    HeadBlocks blocks = {};  ///< those of forward
   };
   void backward(const Exec& exec, const Backward& arrays);
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <annulus/core/tensor.hpp>
 #include <annulus/distributed/attention.hpp>
@@ -11,6 +12,7 @@
 #include <annulus/model/parameters.hpp>
 #include <annulus/model/recompute.hpp>
 #include <annulus/sequence/position_map.hpp>
+#include <annulus/sparsity/attention.hpp>
 #include <annulus/trace/recorder.hpp>
 
 namespace annulus::model {
@@ -23,8 +25,9 @@ struct Loss {
 
 /// Forward passes of attention over a layer, counted.
 struct AttentionCalls {
-  std::int64_t all = 0;    ///< of all queries, the first time or again
-  std::int64_t early = 0;  ///< again, of those before ActivationOptions::early_positions
+  std::int64_t all = 0;     ///< of all queries, the first time or again
+  std::int64_t early = 0;   ///< again, of those before ActivationOptions::early_positions
+  std::int64_t sparse = 0;  ///< among `all`: over selected pairs
 };
 
 /// This rank's rows of the sequences of a pass, one sequence after the other, on the host: (sequences · rows)
@@ -64,11 +67,19 @@ class Llama {
   const LlamaConfig& config() const;
   const ParameterMap& parameter_map() const;
 
+  /// Layers that attend to selected pairs (sparsity::Attention), which each selects in its forward pass and
+  /// keeps for its backward pass.
+  struct Sparse {
+    sparsity::Attention<Exec, T>& attention;
+    std::vector<bool> layers;  ///< of the model's, whether it does
+  };
+
   /// What the steps of one pass share.
   struct Pass {
     Attention& attention;
     ParameterAccess<Exec, T>& parameters;
     trace::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
+    const Sparse* sparse = nullptr;       ///< null: all layers attend to all pairs; not with early positions
   };
 
   /// Three steps, in this order, for each pass. Collective over the ranks of `attention`. They only

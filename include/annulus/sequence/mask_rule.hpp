@@ -1,6 +1,7 @@
 #pragma once
 
 #include <annulus/base/macros.hpp>
+#include <annulus/sequence/key_positions.hpp>
 #include <annulus/sequence/position_map.hpp>
 #include <cstdint>
 #include <limits>
@@ -45,6 +46,9 @@ struct MaskRule {
   /// sparsity; MTraining, section 3). The starts of list i begin at block_row_starts + i · (block_rows() + 1)
   /// and count in all of block_columns.
   std::int64_t block_lists = 1;
+  /// The lists hold the blocks that are masked, and all others are allowed: what keys outside the lists,
+  /// taken one by one (KeyPositions), leave to those who compute the lists.
+  bool blocks_excluded = false;
 
   ANNULUS_FUNCTION std::int64_t block_rows() const { return (tokens + block_size - 1) / block_size; }
   /// The mask of head `head` of batch × heads, which has one list.
@@ -71,12 +75,14 @@ struct MaskRule {
     return keys(q).contains(k) && block_allows(q, k);
   }
 
-  /// True when the block list (if there is one) holds the block of (q, k).
+  /// True when the block list (if there is one) allows the block of (q, k).
   ANNULUS_FUNCTION bool block_allows(std::int64_t q, std::int64_t k) const;
 
   /// Classifies the tile of the rows of `q` against the rows of `k`. Errs only towards partial.
   /// O(1) without documents and blocks, O(log documents) and O(block rows of q · log) with them.
-  ANNULUS_FUNCTION Coverage classify(const PositionMap& q, const PositionMap& k) const;
+  /// Keys is PositionMap or KeyPositions; the latter only without dilation.
+  template <class Keys>
+  ANNULUS_FUNCTION Coverage classify(const PositionMap& q, const Keys& k) const;
 
   /// Index of the document that holds `position`.
   ANNULUS_FUNCTION std::int64_t document(std::int64_t position) const;
@@ -90,8 +96,10 @@ struct MaskRule {
   ANNULUS_FUNCTION std::int64_t first_block(std::int64_t row, std::int64_t column) const;
 
  private:
-  ANNULUS_FUNCTION Coverage classify_band(const PositionMap& q, const PositionMap& k) const;
-  ANNULUS_FUNCTION Coverage classify_blocks(const PositionMap& q, const PositionMap& k) const;
+  template <class Keys>
+  ANNULUS_FUNCTION Coverage classify_band(const PositionMap& q, const Keys& k) const;
+  template <class Keys>
+  ANNULUS_FUNCTION Coverage classify_blocks(const PositionMap& q, const Keys& k) const;
 };
 
 // --- Inline device code -----------------------------------------------------------------------------------
@@ -112,6 +120,11 @@ ANNULUS_FUNCTION constexpr std::int64_t common_step(const PositionMap& map) {
   const bool several_blocks = map.first / map.block != (map.first + map.count - 1) / map.block;
   const bool several_rows = map.block > 1 && map.count > 1;
   return greatest_common_divisor(several_blocks ? map.hi : 0, several_rows ? map.lo : 0);
+}
+
+/// The same of keys that may stand anywhere.
+ANNULUS_FUNCTION constexpr std::int64_t common_step(const KeyPositions& keys) {
+  return keys.listed == nullptr ? common_step(keys.map) : 1;
 }
 
 }  // namespace detail
@@ -154,10 +167,12 @@ ANNULUS_FUNCTION inline bool MaskRule::block_allows(std::int64_t q, std::int64_t
   if (block_row_starts == nullptr) return true;
   const std::int64_t row = q / block_size, column = k / block_size;
   const std::int64_t found = first_block(row, column);
-  return found < block_row_starts[row + 1] && block_columns[found] == column;
+  const bool listed = found < block_row_starts[row + 1] && block_columns[found] == column;
+  return listed != blocks_excluded;
 }
 
-ANNULUS_FUNCTION inline Coverage MaskRule::classify(const PositionMap& q, const PositionMap& k) const {
+template <class Keys>
+ANNULUS_FUNCTION Coverage MaskRule::classify(const PositionMap& q, const Keys& k) const {
   if (q.empty() || k.empty()) return Coverage::empty;
   const Coverage band = classify_band(q, k);
   if (band == Coverage::empty || block_row_starts == nullptr) return band;
@@ -165,7 +180,8 @@ ANNULUS_FUNCTION inline Coverage MaskRule::classify(const PositionMap& q, const 
   return band == Coverage::full || blocks == Coverage::empty ? blocks : Coverage::partial;
 }
 
-ANNULUS_FUNCTION inline Coverage MaskRule::classify_band(const PositionMap& q, const PositionMap& k) const {
+template <class Keys>
+ANNULUS_FUNCTION Coverage MaskRule::classify_band(const PositionMap& q, const Keys& k) const {
   // Both ends of the keys of a row grow with the row, so the first and the last row bound all others. What no
   // row of the one side reaches is looked for from both sides, because either may have gaps between its
   // blocks.
@@ -187,15 +203,17 @@ ANNULUS_FUNCTION inline Coverage MaskRule::classify_band(const PositionMap& q, c
   return inside && divisible ? Coverage::full : Coverage::partial;
 }
 
-ANNULUS_FUNCTION inline Coverage MaskRule::classify_blocks(const PositionMap& q, const PositionMap& k) const {
+template <class Keys>
+ANNULUS_FUNCTION Coverage MaskRule::classify_blocks(const PositionMap& q, const Keys& k) const {
   const std::int64_t first_column = k.front() / block_size, last_column = k.back() / block_size;
   const std::int64_t columns = last_column - first_column + 1;
   bool some = false, missing = false;
   for (std::int64_t i = 0; i < q.count;) {
     const std::int64_t row = q(i) / block_size;
     const std::int64_t listed = first_block(row, last_column + 1) - first_block(row, first_column);
-    some = some || listed > 0;
-    missing = missing || listed < columns;
+    const std::int64_t allowed = blocks_excluded ? columns - listed : listed;
+    some = some || allowed > 0;
+    missing = missing || allowed < columns;
     if (some && missing) return Coverage::partial;
     i = q.rows_below((row + 1) * block_size);
   }

@@ -55,7 +55,15 @@ struct Config {
     bool deterministic = true;  ///< see attention::KernelOptions::deterministic
     bool overlap = true;        ///< see distributed::Settings::overlap
     bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
+    std::string sparsity;       ///< sparsity::Options as text; empty: all pairs of the mask
   } attention;
+
+  struct Sparsity {
+    std::int64_t dense_updates = 0;         ///< optimizer steps, the first ones, that take all pairs
+    std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
+  } sparsity;
+  /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
+  std::vector<bool> sparse_layers() const;
 
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all
@@ -129,6 +137,9 @@ struct Config {
 
   /// Throws Error naming keys and remedy. Called by load.
   void check() const;
+
+  /// The part of check that is about attention.sparsity.
+  void check_sparsity() const;
 
   std::chrono::milliseconds stall_timeout() const { return std::chrono::seconds(run.stall_timeout); }
   /// The timeout of waits while rank 0 reads or writes a checkpoint: an hour at least.

@@ -86,7 +86,7 @@ struct Problem {
   Coverage coverage(int query_tile, int key_tile) const {
     const RowRange q = queries(query_tile), k = keys(key_tile);
     if (spans(q.end - 1).end <= k.begin || spans(q.begin).begin >= k.end) return Coverage::empty;
-    return in.mask.classify(in.q_positions.slice(q), in.kv_positions.slice(k));
+    return in.mask.classify(in.q_positions.slice(q), in.keys().slice(k));
   }
 
   /// The turn of `query_tile` at which `key_tile` adds: sums are made in the order of the key tiles, so that
@@ -210,7 +210,7 @@ class KeyTile {
     if (partial) {
       const RowRange masked{queries.begin + begin, std::min(queries.begin + begin + rows, queries.end)};
       const auto& in = problem_.in;
-      mask_tile({in.mask, in.q_positions, in.kv_positions, problem_.spans.data()}, masked, keys,
+      mask_tile({in.mask, in.q_positions, in.keys(), problem_.spans.data()}, masked, keys,
                 {work_.scores, panel, 1});
     }
     multiply({rows, vectors, head_dim_}, d_out, {work_.v_panels + panel_offset(p), panel}, d_scores);
@@ -298,7 +298,7 @@ void backward(const HostExec& exec, const Operands<T, HostExec>& in,
               const BackwardArrays<T, HostExec>& arrays) {
   if (in.q.size() == 0 || in.k.size() == 0) return;
   const Region region("annulus::attention::host_simd::backward");
-  const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
+  const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
   Problem<T> problem{in, arrays, spans.view(), {}};
   const std::size_t count = problem.turns() + 1;
   const Scratch<std::int32_t> counters(count);

@@ -88,8 +88,7 @@ class QueryTile {
   }
 
   void add_keys(RowRange keys) const {
-    const Coverage coverage =
-        in_.mask.classify(in_.q_positions.slice(queries_), in_.kv_positions.slice(keys));
+    const Coverage coverage = in_.mask.classify(in_.q_positions.slice(queries_), in_.keys().slice(keys));
     if (coverage == Coverage::empty) return;
     const int count = static_cast<int>(keys.size());
     pack_rows(Rows(&in_.k(batch_, kv_head_, keys.begin, 0), in_.k.stride(2)), count, head_dim_, block_rows,
@@ -113,8 +112,7 @@ class QueryTile {
     multiply({round_up(count, block_rows), vectors, head_dim_}, {work_.keys + skipped, work_.stride},
              {work_.q + p * head_dim_ * panel, panel}, {work_.scores, panel});
     if (partial) {
-      mask_tile({in_.mask, in_.q_positions, in_.kv_positions, spans_}, queries, seen,
-                {work_.scores, 1, panel});
+      mask_tile({in_.mask, in_.q_positions, in_.keys(), spans_}, queries, seen, {work_.scores, 1, panel});
     }
     softmax(count, vectors, work_.scores, work_.highest + p * panel, work_.sum + p * panel, work_.factor);
     accumulate({head_dim_, vectors, count}, {work_.values + skipped, work_.stride}, {work_.scores, panel},
@@ -163,7 +161,7 @@ void forward(const HostExec& exec, const Operands<T, HostExec>& in, const Stride
   if (batch == 0 || heads == 0 || rows == 0 || in.k.extent(2) == 0) return;
   const Region region("annulus::attention::host_simd::forward");
 
-  const auto spans = key_spans(exec, in.q_positions, in.kv_positions, in.mask);
+  const auto spans = key_spans(exec, in.q_positions, in.keys(), in.mask);
   const int tiles = static_cast<int>(ceil_divide(rows, tile_queries)), sequences = batch * heads;
   const TileOrder order(sequences, tiles, exec.concurrency());
   using Policy = Kokkos::TeamPolicy<HostExec, Kokkos::Schedule<Kokkos::Dynamic>>;

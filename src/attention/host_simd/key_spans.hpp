@@ -16,7 +16,7 @@ struct KeySpan {
 using KeySpans = Array1<KeySpan, HostExec>;
 
 /// The spans of all query rows: one look-up for all heads and tiles.
-Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const PositionMap& keys,
+Scratch<KeySpan> key_spans(const HostExec& exec, const PositionMap& queries, const KeyPositions& keys,
                            const MaskRule& mask);
 
 /// A tile of scores: `queries` × `keys` are the rows that it covers, score (i, j) stands at
@@ -29,7 +29,8 @@ struct ScoreTile {
 /// A mask in terms of the rows of a block of queries and keys.
 struct RowMask {
   const MaskRule& rule;
-  const PositionMap &q_positions, &kv_positions;
+  const PositionMap& q_positions;
+  KeyPositions keys;
   const KeySpan* spans;  ///< of all query rows
 };
 

@@ -47,7 +47,7 @@ struct QueryGradientKernel {
     const PositionMap q =
         in.q_positions.slice({q_first, Kokkos::min<std::int64_t>(q_first + tiles.own, in.q_positions.count)});
     const int q_rows = static_cast<int>(q.count);
-    const RowRange range = key_rows(in.mask, q, in.kv_positions);
+    const RowRange range = key_rows(in.mask, q, in.keys());
     if (range.empty()) return;
 
     const Scratch scratch(member, tiles);
@@ -99,9 +99,9 @@ struct KeyGradientKernel {
     const Operands<T, Exec>& in = input.in;
     const Place place = Place::of(member.league_rank(), kv_heads, kv_tiles);
     const std::int64_t kv_first = place.tile * tiles.own;
-    const PositionMap kv = in.kv_positions.slice(
-        {kv_first, Kokkos::min<std::int64_t>(kv_first + tiles.own, in.kv_positions.count)});
-    const int kv_rows = static_cast<int>(kv.count);
+    const KeyPositions kv =
+        in.keys().slice({kv_first, Kokkos::min<std::int64_t>(kv_first + tiles.own, in.kv_positions.count)});
+    const int kv_rows = static_cast<int>(kv.count());
     const RowRange range = query_rows(in.mask, in.q_positions, kv);
     if (range.empty()) return;
 

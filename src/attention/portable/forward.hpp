@@ -45,7 +45,7 @@ struct ForwardKernel {
     const PositionMap q =
         in.q_positions.slice({q_first, Kokkos::min<std::int64_t>(q_first + tiles.own, in.q_positions.count)});
     const int q_rows = static_cast<int>(q.count);
-    const RowRange range = key_rows(in.mask, q, in.kv_positions);
+    const RowRange range = key_rows(in.mask, q, in.keys());
     if (range.empty()) return;
 
     const Scratch scratch(member, tiles);

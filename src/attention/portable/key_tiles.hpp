@@ -18,12 +18,12 @@ KOKKOS_FUNCTION void for_each_key_tile(const Member<Exec>& member, const Tiles& 
                                        const PositionMap& q, RowRange range, const Scratch& scratch,
                                        const Use& use) {
   for (std::int64_t first = range.begin; first < range.end; first += tiles.inner) {
-    const PositionMap kv =
-        in.kv_positions.slice({first, Kokkos::min<std::int64_t>(first + tiles.inner, range.end)});
+    const KeyPositions kv =
+        in.keys().slice({first, Kokkos::min<std::int64_t>(first + tiles.inner, range.end)});
     const Coverage coverage = in.mask.classify(q, kv);
     if (coverage == Coverage::empty) continue;
     member.team_barrier();  // the last tile has been used
-    const int kv_rows = static_cast<int>(kv.count);
+    const int kv_rows = static_cast<int>(kv.count());
     load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.k, batch, kv_head, first), kv_rows,
                     AllRows(), 1.0f, scratch.inner[0]);
     load_rows<Exec>(member, tiles, head_dim, Matrix<const T>::of(in.v, batch, kv_head, first), kv_rows,

@@ -9,14 +9,14 @@ namespace annulus::attention::portable {
 
 /// Rows of `kv` outside which no row of `q` has a key; the intervals of keys move forward with the query. `q`
 /// is not empty.
-KOKKOS_INLINE_FUNCTION RowRange key_rows(const MaskRule& rule, const PositionMap& q, const PositionMap& kv) {
+KOKKOS_INLINE_FUNCTION RowRange key_rows(const MaskRule& rule, const PositionMap& q, const KeyPositions& kv) {
   return {kv.rows_below(rule.key_range(q.front(), rule.left, rule.right).begin),
           kv.rows_below(rule.key_range(q.back(), rule.left, rule.right).end)};
 }
 
 /// Rows of `q` outside which no row attends to a row of `kv`. `kv` is not empty.
 KOKKOS_INLINE_FUNCTION RowRange query_rows(const MaskRule& rule, const PositionMap& q,
-                                           const PositionMap& kv) {
+                                           const KeyPositions& kv) {
   return {q.rows_below(rule.key_range(kv.front(), rule.right, rule.left).begin),
           q.rows_below(rule.key_range(kv.back(), rule.right, rule.left).end)};
 }
@@ -34,8 +34,8 @@ KOKKOS_FUNCTION void load_queries(const Member& member, const MaskRule& rule, co
 
 /// Writes the positions of the rows of `kv`.
 template <class Member>
-KOKKOS_FUNCTION void load_keys(const Member& member, const PositionMap& kv, std::int64_t* keys) {
-  Kokkos::parallel_for(Kokkos::TeamVectorRange(member, static_cast<int>(kv.count)),
+KOKKOS_FUNCTION void load_keys(const Member& member, const KeyPositions& kv, std::int64_t* keys) {
+  Kokkos::parallel_for(Kokkos::TeamVectorRange(member, static_cast<int>(kv.count())),
                        [&](int j) { keys[j] = kv(j); });
 }
 

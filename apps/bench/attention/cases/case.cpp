@@ -47,7 +47,8 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
          .asked_layout = o.layout,
          .problem = {},
          .forward = {},
-         .backward = {}};
+         .backward = {},
+         .sparsity = {}};
   plan::Problem& problem = c.problem;
   problem = options::shape_of(o);
   problem.topology = topology;
@@ -65,6 +66,12 @@ Case make_case(const AttentionOptions& o, const Topology& topology, const simula
   c.forward = plan::make_plan(c.options.schedule, problem, Pass::forward, "--schedule");
   c.backward = plan::make_plan(c.options.schedule, problem, Pass::backward, "--schedule");
   if (o.check == Check::reference) require_checkable(problem);
+  if (o.sparsity.empty()) return c;
+  c.sparsity = sparsity::Options::parse(o.sparsity, "--sparsity");
+  c.sparsity->check(o.tokens, "--sparsity");
+  require(o.check == Check::none || o.tokens <= most_tokens_of_pairs,
+          "--check with --sparsity: {} tokens have too many pairs to be taken one by one: at most {}",
+          o.tokens, most_tokens_of_pairs);
   return c;
 }
 

@@ -2,7 +2,9 @@
 
 #include <annulus/plan/plan.hpp>
 #include <annulus/simulate/cluster.hpp>
+#include <annulus/sparsity/options.hpp>
 #include <annulus/topology/topology.hpp>
+#include <optional>
 
 #include "bench/attention/cases/options.hpp"
 #include "bench/attention/local/inputs.hpp"
@@ -15,7 +17,11 @@ struct Case {
   std::string asked_schedule, asked_layout;
   plan::Problem problem;
   plan::Plan forward, backward;
+  std::optional<sparsity::Options> sparsity;  ///< of --sparsity
 };
+
+/// Longest sequence whose selected pairs --check and --dump take one by one.
+inline constexpr std::int64_t most_tokens_of_pairs = 4096;
 
 /// The mask has the term 'documents' without start offsets, which come from --data.
 bool takes_documents_of_data(const AttentionOptions& options);

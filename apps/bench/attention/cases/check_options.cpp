@@ -4,6 +4,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/emulate/spin.hpp>
 #include <annulus/simulate/choose.hpp>
+#include <annulus/sparsity/options.hpp>
 
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/cases/options.hpp"
@@ -70,6 +71,15 @@ void check_spin(const SweepOptions& o) {
           "--spin computes nothing: leave --check, --dump and --local out");
 }
 
+void check_sparsity(const SweepOptions& o) {
+  if (o.common.sparsity.empty()) return;
+  sparsity::Options::parse(o.common.sparsity, "--sparsity");
+  require(o.common.spin.empty() && !o.common.local && !o.common.compute_only,
+          "--sparsity selects pairs from scores: leave --spin, --local and --compute-only out");
+  require(parse_check(o.check) != Check::sampled,
+          "--check sampled knows no selected pairs: with --sparsity take --check reference");
+}
+
 void check_local(const SweepOptions& o, std::size_t cases, int ranks) {
   require(ranks == 1, "--local measures one process, but there are {} ranks: leave mpirun out", ranks);
   require(o.common.dump.empty() && o.common.data.empty(),
@@ -102,6 +112,7 @@ void check_options(const SweepOptions& o, int ranks) {
   attention::parse_kernel(o.common.kernel, "--kernel");
   o.common.transport.check();
   check_spin(o);
+  check_sparsity(o);
   check_steps(o.common);
   options::check_ranks_per_node(o.ranks_per_node, ranks);
   require(!o.common.embedding_seed || !o.common.data.empty(),

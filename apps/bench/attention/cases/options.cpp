@@ -43,6 +43,10 @@ void add_common(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
   shared.add(Shared::placement, o.placement);
   command.add_option("--pass", o.pass, "Passes: forward (the latency of a first token) or both");
   shared.add(Shared::kernel, o.common.kernel);
+  command.add_option(
+      "--sparsity", o.common.sparsity,
+      "Dynamic sparse attention: the pairs are selected anew in each forward pass, for instance "
+      "vertical-slash:recall=0.9,window=64 (docs/sparsity.md)");
   shared.add(Shared::seed, o.common.seed,
              ": values of Q, K, V and dO depend on it and on their position in the sequence only");
   command.add_option("--warm-up", o.common.warm_up, "Runs before those that are timed");
@@ -91,7 +95,8 @@ void add_files(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
   command.add_option(
       "--dump", o.common.dump,
       "HDF5 file to write for a single case: q, k, v, do, out, lse, dq, dk, dv in fp32 and global token "
-      "order, (batch, heads, tokens, head_dim)");
+      "order, (batch, heads, tokens, head_dim); with --sparsity and up to 4096 tokens the selected pairs as "
+      "allowed, (batch, heads, tokens, tokens)");
   command
       .add_option("--data", o.common.data,
                   "Token shards, files or folders: Q, K and V become a seeded embedding of their tokens, "

@@ -120,15 +120,15 @@ double relative_error(const GlobalTensor& result, const reference::Array& expect
 
 }  // namespace
 
-CheckResult compare(const plan::Problem& problem, double scale, double tolerance,
+CheckResult compare(const MaskRule& mask, double scale, double tolerance,
                     const std::map<Tensor, GlobalTensor>& tensors) {
   const auto q = to_reference(tensors.at(Tensor::q)), k = to_reference(tensors.at(Tensor::k)),
              v = to_reference(tensors.at(Tensor::v));
-  const auto forward = reference::forward(q, k, v, problem.mask.rule(), scale);
+  const auto forward = reference::forward(q, k, v, mask, scale);
   CheckResult result;
   result.tolerance = tolerance;
   result.method = "reference";
-  result.rows_of_head = problem.mask.tokens();
+  result.rows_of_head = mask.tokens;
   const auto add = [&](const char* name, Tensor tensor, const reference::Array& expected, double least = 0) {
     result.errors[name] = relative_error(tensors.at(tensor), expected, least);
   };
@@ -136,13 +136,8 @@ CheckResult compare(const plan::Problem& problem, double scale, double tolerance
   add("lse", Tensor::lse, forward.lse);
   if (!tensors.contains(Tensor::dq)) return result;
   const auto d_out = to_reference(tensors.at(Tensor::d_o));
-  const auto backward = reference::backward({.q = q,
-                                             .k = k,
-                                             .v = v,
-                                             .result = forward,
-                                             .d_out = d_out,
-                                             .mask = problem.mask.rule(),
-                                             .scale = scale});
+  const auto backward = reference::backward(
+      {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = mask, .scale = scale});
   add("dq", Tensor::dq, backward.dq, cancelling(forward.out, d_out, k, scale));
   add("dk", Tensor::dk, backward.dk, cancelling(forward.out, d_out, q, scale));
   add("dv", Tensor::dv, backward.dv);

@@ -32,9 +32,9 @@ bool is_quickly_checked(const plan::Problem& problem);
 /// Throws Error when the reference would take unreasonably long for this problem.
 void require_checkable(const plan::Problem& problem);
 
-/// Compares with the reference in double precision. `tensors` holds q, k, v, out and lse, and with a backward
-/// pass do, dq, dk and dv.
-CheckResult compare(const plan::Problem& problem, double scale, double tolerance,
+/// Compares with the reference in double precision, of the pairs of `mask`. `tensors` holds q, k, v, out and
+/// lse, and with a backward pass do, dq, dk and dv.
+CheckResult compare(const MaskRule& mask, double scale, double tolerance,
                     const std::map<plan::Tensor, GlobalTensor>& tensors);
 
 }  // namespace annulus::bench

@@ -49,7 +49,7 @@ std::map<std::string, double> check_small(const plan::Problem& problem, std::uin
   };
   const int d = small.head_dim;
   const HostTensors<T> t = passes.tensors();
-  return compare(small, passes.scale(), tolerance(dtype_of<T>),
+  return compare(small.mask.rule(), passes.scale(), tolerance(dtype_of<T>),
                  {{Tensor::q, global(t.q, small.heads, d)},
                   {Tensor::k, global(t.k, small.kv_heads, d)},
                   {Tensor::v, global(t.v, small.kv_heads, d)},

@@ -10,6 +10,7 @@ void describe_dump(io::FileWriter& file, const Case& c, double scale, const Mach
   file.set_attribute("schedule", options.schedule);
   file.set_attribute("layout", problem.layout.to_string());
   file.set_attribute("mask", problem.mask.to_string());
+  if (c.sparsity) file.set_attribute("sparsity", c.sparsity->to_string());
   file.set_attribute("dtype", options.dtype);
   file.set_attribute("kernel", on.kernel);
   file.set_attribute("ranks", problem.ranks());

@@ -22,7 +22,9 @@ CheckResult check_whole(const Case& c, comm::Communicator& communicator, Run<T>&
       timeout.count() == 0 ? timeout : std::max<comm::Watchdog::Timeout>(timeout, std::chrono::hours(1)));
   const auto tensors = run.gather_all();
   CheckResult result;
-  if (communicator.rank() == 0) result = compare(c.problem, run.scale(), limit, tensors);
+  const std::optional<sparsity::PairMask> pairs = run.selected_pairs();
+  const MaskRule mask = pairs ? pairs->rule() : c.problem.mask.rule();
+  if (communicator.rank() == 0) result = compare(mask, run.scale(), limit, tensors);
   // The others need to know the outcome alone.
   const int passed = communicator.all_reduce_value<std::int32_t>(
       communicator.rank() == 0 && !result.passed() ? 0 : 1, comm::ReduceOp::min);
@@ -42,8 +44,8 @@ std::optional<CheckResult> check(const Case& c, comm::Communicator& communicator
   }
   if (o.check == Check::none) return std::nullopt;
   const double limit = o.tolerance.value_or(tolerance(c.problem.activation));
-  const bool whole =
-      o.check == Check::reference || (o.check == Check::automatic && is_quickly_checked(c.problem));
+  const bool whole = c.sparsity || o.check == Check::reference ||
+                     (o.check == Check::automatic && is_quickly_checked(c.problem));
   if (whole) return check_whole(c, communicator, run, limit);
   return CheckResult{limit, run.sampled_errors(), "sampled", sampled_rows_of(c.problem.mask.tokens())};
 }
@@ -91,6 +93,7 @@ void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, R
     rank.exposed_communication_share = waited[p] / all[p];
     rank.kernel_pairs = run.kernel_pairs();
   }
+  run.describe(report, record);
 }
 
 /// The same passes without their transfers: their times are added up in `report`.
@@ -123,7 +126,8 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
                 .passes = {},
                 .prediction_source = {},
                 .ranks = {},
-                .check = {}};
+                .check = {},
+                .sparsity = {}};
   Run<T> run(exec, communicator, c);
   const bool looked_at = c.options.check != Check::none || !c.options.dump.empty();
   for (int i = 0; i < c.options.warm_up || (i == 0 && looked_at); ++i) {
@@ -134,8 +138,10 @@ Report measure_as(const Case& c, comm::Communicator& communicator, const Machine
   reset_memory_peaks();
   time_passes(c, communicator, run, report, mine);
   if (c.options.compute_only) time_computes(c, communicator, run, report);
+  const std::array<std::int64_t, 2> sparse_pairs = {mine.passes[0].pairs, mine.passes[1].pairs};
   add_traffic(c.forward, communicator.rank(), mine.passes[index_of(Pass::forward)]);
   add_traffic(c.backward, communicator.rank(), mine.passes[index_of(Pass::backward)]);
+  for (std::size_t p = 0; c.sparsity && p < sparse_pairs.size(); ++p) mine.passes[p].pairs = sparse_pairs[p];
   mine.peak_bytes = memory_use().peak;
   mine.peak_device_bytes = memory_use(MemoryKind::device).peak;
   mine.peak_resident_bytes = peak_resident_bytes();

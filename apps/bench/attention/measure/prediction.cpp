@@ -81,6 +81,10 @@ void predict(Report& report, const Machine& machine) {
     const simulate::Simulation simulation =
         simulate::simulate(report.of.options.overlap ? plan : simulate::without_overlap(plan), cluster);
     PassReport& p = report.passes[index_of(pass)];
+    if (report.sparsity) {  // its imbalance is there already: of the selected pairs
+      report.prediction_source = "none: the simulator knows no selected pairs";
+      continue;
+    }
     p.imbalance = simulation.imbalance;
     if (!machine.cluster || !has_rates) continue;
     p.prediction = Prediction{simulation.time, 0};

@@ -94,6 +94,13 @@ json check_json(const std::optional<CheckResult>& check) {
   return result;
 }
 
+json sparsity_json(const std::optional<SparsityReport>& sparsity) {
+  if (!sparsity) return nullptr;
+  return {{"pairs", sparsity->pairs},       {"all_pairs", sparsity->all_pairs},
+          {"density", sparsity->density()}, {"columns", sparsity->columns},
+          {"kept_bytes", sparsity->bytes},  {"selection_seconds", sparsity->selection_seconds.median()}};
+}
+
 }  // namespace
 
 json config_json(const Case& c, const Machinery& on) {
@@ -123,6 +130,7 @@ json config_json(const Case& c, const Machinery& on) {
                  {"data", data},
                  {"vocabulary_embedding_seed", o.embedding_seed.value_or(o.seed)}};
   if (!o.spin.empty()) config["spin"] = {{"tflops", o.spin}, {"free_sms", o.spin_free}};
+  if (c.sparsity) config["sparsity"] = c.sparsity->to_string();
   if (c.asked_schedule != o.schedule) config["asked_schedule"] = c.asked_schedule;
   if (c.asked_layout != o.layout) config["asked_layout"] = c.asked_layout;
   json result = {{"config", config},
@@ -149,6 +157,7 @@ json to_json(const Report& report) {
   result["ranks"] = json::array();
   for (const RankRecord& rank : report.ranks) result["ranks"].push_back(rank_json(report, rank));
   result["check"] = check_json(report.check);
+  result["sparsity"] = sparsity_json(report.sparsity);
   return result;
 }
 

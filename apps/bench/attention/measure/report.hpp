@@ -49,6 +49,15 @@ struct PassReport {
   std::optional<Prediction> prediction;
 };
 
+/// What a selection of --sparsity took.
+struct SparsityReport {
+  std::int64_t pairs = 0, all_pairs = 0;  ///< selected, and those of the mask, of all heads and sequences
+  std::int64_t columns = 0;               ///< of the selection that has the most
+  std::int64_t bytes = 0;                 ///< that are kept for the backward pass, on each rank
+  Times selection_seconds;                ///< of the slowest rank, by repetition; part of the forward pass
+  double density() const { return static_cast<double>(pairs) / static_cast<double>(all_pairs); }
+};
+
 /// What moves and computes a case.
 struct Machinery {
   std::string communicator, execution_space;
@@ -65,6 +74,7 @@ struct Report {
   double theoretical_speedup = 1;  ///< Striped Attention's maximum (prediction.hpp)
   std::vector<RankRecord> ranks;
   std::optional<CheckResult> check;
+  std::optional<SparsityReport> sparsity;
 };
 
 /// Passes that a case runs.

@@ -68,6 +68,15 @@ std::string to_table(const Report& report) {
   text += fmt::format(
       "layout: at most {:.3f} times as fast as the contiguous ring (Striped Attention's theory)\n",
       report.theoretical_speedup);
+  if (report.sparsity) {
+    const SparsityReport& sparse = *report.sparsity;
+    text += fmt::format(
+        "sparsity {}: {:.3f}% of the pairs, at most {} columns, {:.3f} ms of selection in the forward pass, "
+        "{} "
+        "bytes kept\n",
+        report.of.sparsity->to_string(), 100 * sparse.density(), sparse.columns,
+        1e3 * sparse.selection_seconds.median(), sparse.bytes);
+  }
   if (report.check) {
     text += fmt::format("check {}: relative errors", report.check->passed() ? "passed" : "FAILED");
     for (const auto& [name, error] : report.check->errors) text += fmt::format(" {} {:.2e}", name, error);

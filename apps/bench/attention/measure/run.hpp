@@ -4,19 +4,26 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <annulus/attention/mask_on.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/emulate/spin.hpp>
+#include <annulus/simulate/simulate.hpp>
+#include <annulus/sparsity/attention.hpp>
+#include <annulus/sparsity/host_pairs.hpp>
 #include <annulus/trace/recorder.hpp>
 
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/check/global.hpp"
 #include "bench/attention/check/sampled_check.hpp"
 #include "bench/attention/local/passes.hpp"
+#include "bench/attention/measure/report.hpp"
 
 namespace annulus::bench {
 
@@ -46,27 +53,78 @@ class Run {
         dv_(result(Tensor::dv)),
         lse_(statistic("lse")),
         d_(has_backward_ ? statistic("d") : Rows()),
-        attention_(exec, communicator, c.forward, c.backward, settings(c)) {}
+        attention_(exec, communicator, c.forward, c.backward, settings(c)),
+        plans_{&c.forward, &c.backward} {
+    if (c.sparsity) sparse_.emplace(communicator, attention_, problem_, *c.sparsity, kernel_);
+  }
 
   float scale() const { return static_cast<float>(1.0 / std::sqrt(problem_.head_dim)); }
 
   void run(plan::Pass pass) {
     if (pass == plan::Pass::forward) {
-      attention_.forward(exec_, {.q = *q_, .k = *k_, .v = *v_, .scale = scale(), .out = *out_, .lse = *lse_});
+      const typename Attention::Forward arrays{
+          .q = *q_, .k = *k_, .v = *v_, .scale = scale(), .out = *out_, .lse = *lse_};
+      if (sparse_) {
+        select();
+        sparse_->forward(exec_, arrays, *selection_);
+        ++forwards_;
+      } else {
+        attention_.forward(exec_, arrays);
+      }
     } else {
       attention::row_dot<Exec, T>(exec_, *out_, *d_out_, *d_);
-      attention_.backward(exec_, {.q = *q_,
-                                  .k = *k_,
-                                  .v = *v_,
-                                  .scale = scale(),
-                                  .lse = *lse_,
-                                  .d = *d_,
-                                  .d_out = *d_out_,
-                                  .dq = *dq_,
-                                  .dk = *dk_,
-                                  .dv = *dv_});
+      const typename Attention::Backward arrays{.q = *q_,
+                                                .k = *k_,
+                                                .v = *v_,
+                                                .scale = scale(),
+                                                .lse = *lse_,
+                                                .d = *d_,
+                                                .d_out = *d_out_,
+                                                .dq = *dq_,
+                                                .dk = *dk_,
+                                                .dv = *dv_};
+      if (sparse_) {
+        sparse_->backward(exec_, arrays, *selection_);
+      } else {
+        attention_.backward(exec_, arrays);
+      }
     }
     exec_.fence("annulus::bench: a pass is done");
+  }
+
+  /// The pairs of the last forward pass one by one; nothing without --sparsity.
+  std::optional<sparsity::PairMask> selected_pairs() {
+    if (!sparse_) return std::nullopt;
+    const sparsity::HostPairs pairs(exec_, *selection_);
+    return std::optional<sparsity::PairMask>(std::in_place, pairs,
+                                             std::int64_t{problem_.batch} * problem_.heads);
+  }
+
+  /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
+  void describe(Report& report, RankRecord& record) {
+    if (!sparse_) return;
+    const std::int64_t forwards = std::exchange(forwards_, 0);
+    const sparsity::Pairs all = sparse_->check_pairs(exec_);
+    record.passes[0].pairs = all.own / forwards;
+    if (has_backward_)
+      record.passes[1].pairs = all.own_back / (all.selected_back / (all.selected / forwards));
+    const PositionMap whole = Layout().shard(problem_.mask.tokens(), 1, 0);
+    SparsityReport made{.pairs = all.selected / forwards,
+                        .all_pairs = problem_.mask.pairs(whole, whole) * problem_.heads * problem_.batch,
+                        .columns = selection_->most_columns(),
+                        .bytes = static_cast<std::int64_t>(selection_->bytes()),
+                        .selection_seconds = {}};
+    const std::size_t timed = report.passes[0].seconds.ascending().size();  // the last ones
+    for (std::size_t i = selection_seconds_.size() - timed; i < selection_seconds_.size(); ++i)
+      made.selection_seconds.add(communicator_.all_reduce_value(selection_seconds_[i], comm::ReduceOp::max));
+    if (communicator_.rank() == 0) {
+      const sparsity::HostPairs pairs(exec_, *selection_);
+      for (std::size_t p = 0; p < plans_.size(); ++p) {
+        report.passes[p].imbalance = simulate::imbalance_of(
+            *plans_[p], [&](const plan::Compute& c) { return pairs.block_pairs(problem_, c); });
+      }
+    }
+    report.sparsity = made;
   }
 
   /// Seconds that this rank has waited for transfers since it was made.
@@ -128,6 +186,9 @@ class Run {
     recorder.rows(exec_, "v", *v_);
     recorder.rows(exec_, "out", *out_);
     recorder.rows(exec_, "lse", *lse_);
+    if (sparse_ && problem_.mask.tokens() <= most_tokens_of_pairs) {
+      recorder.rows(HostExec(), "allowed", allowed());
+    }
     if (!has_backward_) return;
     recorder.rows(exec_, "do", *d_out_);
     recorder.rows(exec_, "dq", *dq_);
@@ -154,6 +215,7 @@ class Run {
   }
 
  private:
+  using Attention = distributed::Attention<Exec, T>;
   using Tensor = plan::Tensor;
   using Input = Owned<Array4<T, Exec>>;
   using Result = Owned<Array4<float, Exec>>;
@@ -173,6 +235,26 @@ class Run {
     settings.overlap = c.options.overlap;
     settings.stall_timeout = std::chrono::seconds(c.options.stall_timeout);
     return settings;
+  }
+
+  void select() {
+    const Kokkos::Timer timer;
+    selection_.emplace(sparse_->select(exec_, *q_, *k_, scale()));
+    exec_.fence("annulus::bench: the selection is timed");
+    selection_seconds_.push_back(timer.seconds());
+  }
+
+  /// 1 where a pair is selected: (batch, heads, rows, tokens).
+  Array4<std::uint8_t, HostExec> allowed() const {
+    const sparsity::HostPairs pairs(exec_, *selection_);
+    const Array4<std::uint8_t, HostExec> all("annulus::bench::allowed", problem_.batch, problem_.heads, rows_,
+                                             problem_.mask.tokens());
+    for (int b = 0; b < problem_.batch; ++b)
+      for (int head = 0; head < problem_.heads; ++head)
+        for (std::int64_t row = 0; row < rows_; ++row)
+          pairs.for_keys(std::int64_t{b} * problem_.heads + head, source_.values.positions(row),
+                         [&](std::int64_t key) { all(b, head, row, key) = 1; });
+    return all;
   }
 
   PositionMap kernel_block() const { return Layout().shard(rows_, 1, 0); }
@@ -212,7 +294,12 @@ class Run {
   Input q_, k_, v_, d_out_;
   Result out_, dq_, dk_, dv_;
   Rows lse_, d_;
-  distributed::Attention<Exec, T> attention_;
+  Attention attention_;
+  std::array<const plan::Plan*, 2> plans_;  // forward, backward
+  std::optional<sparsity::Attention<Exec, T>> sparse_;
+  std::optional<sparsity::Selection<Exec>> selection_;  // of the last forward pass
+  std::vector<double> selection_seconds_;
+  std::int64_t forwards_ = 0;
 };
 
 }  // namespace annulus::bench

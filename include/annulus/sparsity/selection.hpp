@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <annulus/core/memory.hpp>
+#include <annulus/core/tensor.hpp>
+#include <annulus/distributed/head_blocks.hpp>
+#include <annulus/sparsity/options.hpp>
+
+namespace annulus::sparsity {
+
+/// What a pattern chose for one layer, in memory of the execution space, the same on all ranks. A pair
+/// (query, key) is selected where the mask allows it and its block, or its key as a column, is. Kept for the
+/// backward pass and for what is computed again.
+template <class Exec>
+struct Selection {
+  std::int64_t tokens = 0;
+  int batch = 1, heads = 1;  ///< of queries
+  int lists = 1;             ///< selections of a sequence; heads / lists query heads share one
+  /// Blocks of block_tokens², (batch · lists, pattern rows, words of 32 bits). With one pattern row for all
+  /// block rows bit d is the block d blocks before the diagonal: a slash. With one for each, bit c is block
+  /// column c.
+  Owned<Array3<std::uint32_t, Exec>> blocks;
+  bool by_distance = true;  ///< one pattern row for all
+  /// Positions of keys that all later queries see, (batch · lists, most columns), increasing, filled up with
+  /// `tokens`.
+  Owned<Array2<std::int32_t, Exec>> columns;
+  std::int64_t listed = 0;  ///< blocks of all lists together, or more
+
+  std::int64_t block_rows() const { return (tokens + block_tokens - 1) / block_tokens; }
+  std::int64_t all_lists() const { return std::int64_t{batch} * lists; }
+  std::int64_t most_columns() const { return static_cast<std::int64_t>(columns.view().extent(1)); }
+  std::size_t bytes() const {
+    return blocks.view().size() * sizeof(std::uint32_t) + columns.view().size() * sizeof(std::int32_t);
+  }
+};
+
+/// A selection in the form that kernels read; made for a pass and dropped after it.
+template <class Exec>
+struct Lists {
+  Owned<Array1<std::int64_t, Exec>> row_starts;     ///< (batch, heads, block rows + 1)
+  Owned<Array1<std::int64_t, Exec>> block_columns;  ///< heads that select together share them
+  Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
+
+  distributed::HeadBlocks blocks() const {
+    return {.block_size = block_tokens,
+            .row_starts = row_starts.view().data(),
+            .columns = block_columns.view().data()};
+  }
+};
+
+/// Block lists of the causal blocks of a selection, and its columns.
+template <class Exec>
+Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection);
+
+/// Adds the causal pairs of all query heads that are selected to *count, on the execution space: counted from
+/// the selection alone, whatever the layout.
+template <class Exec>
+void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t* count);
+
+}  // namespace annulus::sparsity

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+/// Bits in arrays of 32-bit words.
+namespace annulus::sparsity {
+
+inline constexpr std::int64_t word_bits = 32;
+
+KOKKOS_INLINE_FUNCTION bool bit_of(const std::uint32_t* words, std::int64_t i) {
+  return (words[i / word_bits] >> (i % word_bits) & 1u) != 0;
+}
+
+/// Bits 0 … end − 1 that are set.
+KOKKOS_INLINE_FUNCTION std::int64_t bits_below(const std::uint32_t* words, std::int64_t end) {
+  std::int64_t count = 0;
+  for (std::int64_t w = 0; w < end / word_bits; ++w) count += Kokkos::popcount(words[w]);
+  const auto rest = static_cast<std::uint32_t>(end % word_bits);
+  if (rest > 0) count += Kokkos::popcount(words[end / word_bits] & ((1u << rest) - 1u));
+  return count;
+}
+
+/// Bits set from bit 0 on before the first gap, at most `end`.
+KOKKOS_INLINE_FUNCTION std::int64_t leading_bits(const std::uint32_t* words, std::int64_t end) {
+  std::int64_t i = 0;
+  while (i < end && bit_of(words, i)) ++i;
+  return i;
+}
+
+}  // namespace annulus::sparsity

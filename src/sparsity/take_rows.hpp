@@ -1,0 +1,75 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <annulus/core/tensor.hpp>
+#include <annulus/sequence/key_positions.hpp>
+
+namespace annulus::sparsity {
+
+/// Which rows are wanted: `count` positions, the same for all heads or, with `listed`, (lists of a batch · a
+/// batch, count) of them; those from the end of the sequence on are none.
+struct WantedRows {
+  std::int64_t first = 0;  ///< without `listed`: first, first + 1, …
+  const std::int64_t* listed = nullptr;
+  std::int64_t count = 0;
+
+  /// Position j of list `list`, counted over the batch.
+  KOKKOS_FUNCTION std::int64_t operator()(std::int64_t list, std::int64_t j) const {
+    return listed == nullptr ? first + j : listed[list * count + j];
+  }
+};
+
+/// The row of `positions` that stands at `position`, or −1.
+KOKKOS_INLINE_FUNCTION std::int64_t row_at(const PositionMap& positions, std::int64_t position) {
+  const std::int64_t row = positions.rows_below(position);
+  return row < positions.count && positions(row) == position ? row : -1;
+}
+
+/// out (batch, lists, count, head_dim): the wanted rows that this rank holds, and zeros for those of others,
+/// so that the sum over all ranks is exact. rows (batch, heads, rows, head_dim): lists / heads lists read the
+/// rows of one head.
+template <class Exec, class T>
+void take_rows(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap& positions,
+               const WantedRows& wanted, const Array4<T, Exec>& out) {
+  const auto lists = static_cast<std::int64_t>(out.extent(1)),
+             width = static_cast<std::int64_t>(out.extent(3));
+  const auto lists_of_head = lists / static_cast<std::int64_t>(rows.extent(1));
+  const std::int64_t count = wanted.count;
+  Kokkos::parallel_for(
+      "annulus::sparsity::take_rows",
+      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(out.extent(0)) * lists * count),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / count, j = i % count;
+        const std::int64_t batch = list / lists, head = list % lists;
+        const std::int64_t row = row_at(positions, wanted(list, j));
+        for (std::int64_t c = 0; c < width; ++c)
+          out(batch, head, j, c) = row < 0 ? T(0.0f) : rows(batch, head / lists_of_head, row, c);
+      });
+}
+
+/// The reverse: adds row j of each list to the row of its head that stands at the wanted position, where this
+/// rank holds it. The lists of one head one after another: their sum has an order.
+template <class Exec>
+void add_rows(const Exec& exec, const Array4<const float, Exec>& from, const PositionMap& positions,
+              const WantedRows& wanted, const Array4<float, Exec>& rows) {
+  const auto lists = static_cast<std::int64_t>(from.extent(1)),
+             width = static_cast<std::int64_t>(from.extent(3)),
+             heads = static_cast<std::int64_t>(rows.extent(1));
+  const std::int64_t lists_of_head = lists / heads, count = wanted.count;
+  for (std::int64_t part = 0; part < lists_of_head; ++part) {
+    Kokkos::parallel_for(
+        "annulus::sparsity::add_rows",
+        Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) * heads * count),
+        KOKKOS_LAMBDA(const std::int64_t i) {
+          const std::int64_t batch = i / count / heads, head = i / count % heads, j = i % count;
+          const std::int64_t list = head * lists_of_head + part;
+          const std::int64_t row = row_at(positions, wanted(batch * lists + list, j));
+          for (std::int64_t c = 0; row >= 0 && c < width; ++c)
+            rows(batch, head, row, c) += from(batch, list, j, c);
+        });
+  }
+}
+
+}  // namespace annulus::sparsity

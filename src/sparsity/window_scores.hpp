@@ -1,0 +1,217 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <cstdint>
+
+#include <annulus/comm/communicator.hpp>
+#include <annulus/core/exponential.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/sparsity/pattern.hpp>
+
+#include "sparsity/take_rows.hpp"
+
+/// The observation window: the last queries against all keys, each rank its own keys, and the masses of their
+/// softmax (MTraining, Algorithm 1). Sums over keys are of 64-bit integers, so that nobody's order matters.
+namespace annulus::sparsity {
+
+/// Masses of a probability of 1: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
+inline constexpr double one_mass = 17592186044416.0;  // 2⁴⁴
+
+/// 2ᵇ such that `tokens` exponentials of at most 1 sum to less than 2⁶².
+inline double exponential_unit(std::int64_t tokens) {
+  double unit = one_mass;
+  while (unit * static_cast<double>(tokens) > 0x1p61) unit /= 2;
+  return unit;
+}
+
+namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+/// The window of all query heads and this rank's keys. A sequence's heads times the batch are its heads here.
+struct Window {
+  std::int64_t heads, group;  ///< of all sequences; query heads of a kv head
+  std::int64_t first, queries;
+  PositionMap keys;
+  std::int64_t rows() const { return keys.count; }
+};
+
+inline constexpr std::int64_t chunk = 16;          // queries of a thread
+inline constexpr std::int64_t rows_of_sum = 1024;  // keys of a thread's sum
+
+/// transposed (heads, head_dim, queries) = scale · q (heads, queries, head_dim).
+template <class Exec, class T>
+void transpose(const Exec& exec, const Array4<T, Exec>& q, float scale,
+               const Array3<float, Exec>& transposed) {
+  const auto queries = static_cast<std::int64_t>(q.extent(2)), width = static_cast<std::int64_t>(q.extent(3));
+  const T* const from = q.data();
+  Kokkos::parallel_for(
+      "annulus::sparsity::transpose_window", Kokkos::RangePolicy<Exec>(exec, 0, q.size()),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / width / queries, query = i / width % queries, c = i % width;
+        transposed(head, c, query) = scale * static_cast<float>(from[i]);
+      });
+}
+
+/// scores (heads, rows, queries), −∞ for keys behind the query. One order of the sum for every place of a
+/// row.
+template <class Exec, class T>
+void score(const Exec& exec, const Window& window, const Array3<float, Exec>& queries,
+           const Array4<const T, Exec>& k, const Array3<float, Exec>& scores) {
+  const std::int64_t rows = window.rows(), count = window.queries,
+                     width = static_cast<std::int64_t>(k.extent(3));
+  const std::int64_t chunks = (count + chunk - 1) / chunk;
+  Kokkos::parallel_for(
+      "annulus::sparsity::score_window", Kokkos::RangePolicy<Exec>(exec, 0, window.heads * chunks * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / rows / chunks, row = i % rows, begin = i / rows % chunks * chunk;
+        const T* const key = k.data() + (head / window.group * rows + row) * width;
+        float sums[chunk] = {};
+        if (begin + chunk <= count) {
+          for (std::int64_t c = 0; c < width; ++c) {
+            const auto of_key = static_cast<float>(key[c]);
+            const float* const of_queries = &queries(head, c, begin);
+            for (int j = 0; j < chunk; ++j) sums[j] = Kokkos::fma(of_queries[j], of_key, sums[j]);
+          }
+        } else {
+          for (std::int64_t c = 0; c < width; ++c)
+            for (std::int64_t j = 0; begin + j < count; ++j)
+              sums[j] = Kokkos::fma(queries(head, c, begin + j), static_cast<float>(key[c]), sums[j]);
+        }
+        const std::int64_t position = window.keys(row);
+        for (std::int64_t j = 0; j < chunk && begin + j < count; ++j) {
+          const bool seen = position <= window.first + begin + j;
+          scores(head, row, begin + j) = seen ? sums[j] : -Kokkos::Experimental::infinity_v<float>;
+        }
+      });
+}
+
+/// Calls f(index of head and query, head, query, first row, end row) for parts of this rank's keys.
+template <class Exec, class F>
+void for_parts(const Exec& exec, const char* label, const Window& window, const F& f) {
+  const std::int64_t rows = window.rows(), parts = (rows + rows_of_sum - 1) / rows_of_sum;
+  const std::int64_t each = window.heads * window.queries;
+  Kokkos::parallel_for(
+      label, Kokkos::RangePolicy<Exec>(exec, 0, parts * each), KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t first = i / each * rows_of_sum;
+        const std::int64_t end = first + rows_of_sum < rows ? first + rows_of_sum : rows;
+        f(i % each, i % each / window.queries, i % window.queries, first, end);
+      });
+}
+
+template <class Exec>
+void raise_maxima(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+                  const Array1<float, Exec>& maxima) {
+  for_parts(
+      exec, "annulus::sparsity::window_maxima", window,
+      KOKKOS_LAMBDA(std::int64_t i, std::int64_t head, std::int64_t query, std::int64_t first,
+                    std::int64_t end) {
+        float highest = -Kokkos::Experimental::infinity_v<float>;
+        for (std::int64_t row = first; row < end; ++row)
+          highest = Kokkos::fmax(highest, scores(head, row, query));
+        Kokkos::atomic_max(&maxima(i), highest);
+      });
+}
+
+/// scores become exponentials in units, whole numbers in floats; their sums are added to `sums`.
+KOKKOS_INLINE_FUNCTION std::int64_t units_of(float score, float maximum, double unit) {
+  return static_cast<std::int64_t>(static_cast<double>(exponential(score - maximum)) * unit);
+}
+
+template <class Exec>
+void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+                      const Array1<float, Exec>& maxima, double unit,
+                      const Array1<std::int64_t, Exec>& sums) {
+  for_parts(
+      exec, "annulus::sparsity::window_sums", window,
+      KOKKOS_LAMBDA(std::int64_t i, std::int64_t head, std::int64_t query, std::int64_t first,
+                    std::int64_t end) {
+        std::int64_t sum = 0;
+        for (std::int64_t row = first; row < end; ++row)
+          sum += units_of(scores(head, row, query), maxima(i), unit);
+        Kokkos::atomic_add(&sums(i), sum);
+      });
+}
+
+/// masses (lists, tokens + block rows): of each key, and behind them of each block distance; those of this
+/// rank's keys are added.
+template <class Exec>
+void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
+                const Array1<float, Exec>& maxima, const Array1<std::int64_t, Exec>& sums, double unit,
+                std::int64_t tokens, const Array2<std::int64_t, Exec>& masses) {
+  const std::int64_t rows = window.rows(), queries = window.queries;
+  const auto lists = static_cast<std::int64_t>(masses.extent(0));
+  const std::int64_t heads_of_list = window.heads / lists;
+  Kokkos::parallel_for(
+      "annulus::sparsity::window_masses", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t list = i / rows, row = i % rows, key = window.keys(row);
+        std::int64_t of_key = 0;
+        for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
+          std::int64_t of_slash = 0, distance = -1;
+          for (std::int64_t query = 0; query < queries; ++query) {
+            const std::int64_t position = window.first + query, place = head * queries + query;
+            if (position < key) continue;
+            const std::int64_t here = position / block_tokens - key / block_tokens;
+            if (here != distance && of_slash > 0)
+              Kokkos::atomic_add(&masses(list, tokens + distance), of_slash);
+            if (here != distance) of_slash = 0;
+            distance = here;
+            const auto units = static_cast<double>(units_of(scores(head, row, query), maxima(place), unit));
+            const auto mass =
+                static_cast<std::int64_t>(units * (one_mass / static_cast<double>(sums(place))));
+            of_key += mass;
+            of_slash += mass;
+          }
+          if (of_slash > 0) Kokkos::atomic_add(&masses(list, tokens + distance), of_slash);
+        }
+        masses(list, key) = of_key;
+      });
+}
+
+}  // namespace window_detail
+
+/// The masses of the softmax of the last `queries` queries, (batch · lists, tokens + block rows), the same on
+/// all ranks: of each key (vertical mass), and behind them of each block distance (slash mass), in units of
+/// one_mass and summed over the query heads of a list. Collective.
+template <class Exec, class T>
+Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communicator& communicator,
+                                                const PatternInputs<Exec, T>& in, std::int64_t queries,
+                                                std::int64_t lists) {
+  using namespace window_detail;  // NOLINT(google-build-using-namespace): helpers of this function
+  constexpr auto workspace = MemoryCategory::workspace;
+  const Queue queue(exec);
+  const int batch = in.q.extent_int(0), heads = in.q.extent_int(1), kv_heads = in.k.extent_int(1),
+            width = in.q.extent_int(3);
+  const Window window{std::int64_t{batch} * heads, heads / kv_heads, in.tokens - queries, queries,
+                      in.positions};
+  const std::int64_t blocks = (in.tokens + block_tokens - 1) / block_tokens;
+
+  const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
+                                                          heads, queries, width);
+  take_rows<Exec, T>(exec, in.q, in.positions, {.first = window.first, .count = queries}, *rows);
+  communicator.all_reduce(queue, *rows);
+  const auto transposed = Owned<Array3<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::transposed_window", window.heads, width, queries);
+  transpose<Exec, T>(exec, *rows, in.scale, *transposed);
+  const auto scores = Owned<Array3<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::window_scores", window.heads, window.rows(), queries);
+  score<Exec, T>(exec, window, *transposed, in.k, *scores);
+
+  const auto maxima = Owned<Array1<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::window_maxima", window.heads * queries);
+  Kokkos::deep_copy(exec, *maxima, -Kokkos::Experimental::infinity_v<float>);
+  raise_maxima<Exec>(exec, window, *scores, *maxima);
+  communicator.all_reduce(queue, *maxima, comm::ReduceOp::max);
+  const double unit = exponential_unit(in.tokens);
+  const auto sums = Owned<Array1<std::int64_t, Exec>>::zeroed(
+      exec, workspace, "annulus::sparsity::window_sums", window.heads * queries);
+  add_exponentials<Exec>(exec, window, *scores, *maxima, unit, *sums);
+  communicator.all_reduce(queue, *sums);
+
+  auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
+                                                          batch * lists, in.tokens + blocks);
+  add_masses<Exec>(exec, window, *scores, *maxima, *sums, unit, in.tokens, *masses);
+  communicator.all_reduce(queue, *masses);
+  return masses;
+}
+
+}  // namespace annulus::sparsity

@@ -1,0 +1,75 @@
+// Sparse attention against double precision over exactly the selected pairs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "sparsity/sparse_case.hpp"
+#include "support/schedule_cases.hpp"
+
+namespace annulus::test {
+namespace {
+
+template <class T>
+void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what) {
+  const SparseResult sparse = run_sparse<T>(problem, run);
+  const ExactPairs pairs(sparse.selection);
+  EXPECT_EQ(sparse.pairs.selected, 2 * pairs.pairs()) << what << ": of two passes";
+  EXPECT_EQ(sparse.pairs.selected_back, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.computed, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(differences(sparse.result, exact_result(problem, pairs), fp32_tolerance), "") << what;
+}
+
+TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {
+  const auto problem = AttentionProblem::random(
+      {.tokens = 261, .head_dim = 16, .batch = 1, .heads = 8, .kv_heads = 4}, "causal", DType::f32, 1.5);
+  const char* const layouts[] = {"block-striped:64", "zigzag", "striped", "contiguous"};
+  int number = 0;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::string& schedule : schedules_on(ranks)) {
+      const Topology topology = balanced(ranks, ranks == 4 ? 2 : 1);
+      SparseRun run{.options = "vertical-slash:verticals=11,slashes=2",
+                    .topology = topology,
+                    .layout = Layout::parse(layouts[number++ % 4]),
+                    .schedule = schedule};
+      plan::Problem of{.topology = topology,
+                       .layout = run.layout,
+                       .mask = problem.mask,
+                       .heads = 8,
+                       .kv_heads = 4,
+                       .head_dim = 16};
+      if (documented_refusal(schedule, of)) run.layout = of.layout = Layout::parse("contiguous");
+      if (documented_refusal(schedule, of)) continue;
+      expect_exact<float>(problem, run,
+                          fmt::format("{} ranks, {}, {}", ranks, schedule, run.layout.to_string()));
+    }
+  }
+}
+
+TEST(SparseAttention, TakesAnyLengthHeadsTypesAndKernel) {
+  int number = 0;
+  for (const auto& [tokens, heads, kv_heads, batch, width, options] :
+       {std::tuple{1, 2, 1, 1, 16, "vertical-slash:window=1"},
+        {63, 2, 2, 2, 24, "vertical-slash:recall=0.5,window=10,local=0"},
+        {129, 4, 1, 1, 64, "vertical-slash:recall=0.4,select=heads,local=0"},
+        {320, 4, 2, 2, 32, "vertical-slash:verticals=40,slashes=1,sinks=5,select=heads"},
+        {449, 2, 1, 1, 16, "vertical-slash:verticals=30,slashes=0,local=0"},
+        {515, 2, 1, 2, 16, "vertical-slash:verticals=0,slashes=3,local=70"}}) {
+    for (const auto& [ranks, layout] : {std::pair{1, "contiguous"}, {3, "block-striped:64"}}) {
+      for (const attention::Kernel kernel : {attention::Kernel::automatic, attention::Kernel::portable}) {
+        const bool bf16 = number++ % 2 == 1;
+        const auto problem = AttentionProblem::random(
+            {.tokens = tokens, .head_dim = width, .batch = batch, .heads = heads, .kv_heads = kv_heads},
+            "causal", bf16 ? DType::bf16 : DType::f32, 1.5, 7);
+        const SparseRun run{.options = options,
+                            .topology = Topology::uniform(ranks, ranks),
+                            .layout = Layout::parse(layout),
+                            .kernel = kernel,
+                            .one_plan_a_sequence = batch > 1 && ranks > 1};
+        const std::string what = fmt::format("{} tokens, {} ranks, {}", tokens, ranks, options);
+        bf16 ? expect_exact<bfloat16>(problem, run, what) : expect_exact<float>(problem, run, what);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::test

@@ -1,0 +1,82 @@
+// attention.sparsity: dense updates and layers, density, and what it does not join with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/error_text.hpp"
+#include "train/tiny_run.hpp"
+
+namespace annulus::train {
+namespace {
+
+using annulus::test::error_text;
+using annulus::train::test::largest_difference;
+using annulus::train::test::losses;
+using annulus::train::test::metric;
+using annulus::train::test::run;
+using annulus::train::test::TinyRun;
+using testing::HasSubstr;
+
+class SparseTraining : public testing::Test {
+ protected:
+  Config config(const std::string& name) const {
+    Config config = tiny_.config(name);
+    config.model.layers = 2;
+    config.data.sequence_length = 150;
+    config.train.steps = 4;
+    config.attention.layout = "block-striped:64";
+    config.attention.sparsity = "vertical-slash:verticals=6,slashes=1,window=20";
+    config.sparsity.dense_updates = 1;
+    return config;
+  }
+  const TinyRun tiny_;
+};
+
+TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
+  const Config one = config("one"), several = config("several");
+  run(1, one);
+  run(3, several);
+  EXPECT_LT(largest_difference(losses(one), losses(several)), 2e-5);
+  // One slash of three: 64 · 65 / 2 pairs twice and 22 · 23 / 2 of 150 · 151 / 2; columns add less than 6 ·
+  // 150.
+  const std::vector<double> densities = metric(several, "attention_density");
+  ASSERT_EQ(densities.size(), 4u);
+  EXPECT_EQ(densities[0], 1) << "the first update is dense";
+  const double slash = (64 * 65 + 22 * 23 / 2) / (150 * 151 / 2.0);
+  for (std::size_t step = 1; step < densities.size(); ++step) {
+    EXPECT_GT(densities[step], slash);
+    EXPECT_LT(densities[step], slash + 6 * 150 / (150 * 151 / 2.0));
+  }
+  EXPECT_THAT(metric(several, "forward_attention"), testing::Each(testing::DoubleNear(1, 1e-12)));
+
+  Config half = config("half");
+  half.sparsity.dense_layers = {"0"};
+  half.sparsity.dense_updates = 0;
+  half.memory.recompute = {"full"};
+  run(2, half);
+  const double density = metric(half, "attention_density").front();
+  EXPECT_GT(density, 0.5 + 0.5 * slash);
+  EXPECT_LT(density, 1);
+  EXPECT_NEAR(metric(half, "forward_attention").front(), 2, 1e-12);
+}
+
+TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
+  const auto error = [&](const auto& change) {
+    Config wrong = config("wrong");
+    change(wrong);
+    return error_text([&] { wrong.check(); });
+  };
+  EXPECT_EQ(error([](Config&) {}), "no error");
+  EXPECT_THAT(error([](Config& c) { c.attention.mask = "documents"; }),
+              HasSubstr("set attention.mask = 'causal'"));
+  EXPECT_THAT(error([](Config& c) { c.attention.sparsity = "moba"; }),
+              HasSubstr("attention.sparsity = 'moba'"));
+  EXPECT_THAT(error([](Config& c) { c.data.sequence_length = 10; }), HasSubstr("longer than the sequence"));
+  EXPECT_THAT(error([](Config& c) { c.attention.sparsity = ""; }), HasSubstr("sparsity.dense_updates"));
+  EXPECT_THAT(error([](Config& c) { c.sparsity.dense_layers = {"0-2"}; }),
+              HasSubstr("'0-2': give layers from 0 to 1"));
+  EXPECT_THAT(error([](Config& c) { c.memory.recompute = {"sequence-selective"}; }),
+              HasSubstr("memory.recompute = 'sequence-selective'"));
+}
+
+}  // namespace
+}  // namespace annulus::train
