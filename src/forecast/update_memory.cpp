@@ -65,8 +65,9 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   const sharding::StateMemory state = sharding::state_memory(map, setting.state);
   const model::ActivationMemory layers =
       model::activation_memory(setting.model, share.rows, setting.type, setting.activations);
-  const model::OtherMemory other = model::other_memory(setting.model, share.rows, setting.type,
-                                                       setting.activations, setting.passes, on_host);
+  const model::OtherMemory other =
+      model::other_memory(setting.model, share.rows, setting.type, setting.activations, setting.passes,
+                          on_host, setting.lm_head_rows);
   const std::vector<model::UnitCall> calls = model::unit_calls(map);
   const sharding::PassingMemory passing = sharding::passing_memory(
       map, setting.state, {.topology = sharing(setting), .native = setting.native_sums, .on_host = on_host},

@@ -8,6 +8,7 @@
 #include <annulus/model/flops.hpp>
 
 #include "model/activation_layout.hpp"
+#include "model/lm_head_options.hpp"
 #include "model/token_upload.hpp"
 
 namespace annulus::model {
@@ -36,10 +37,12 @@ ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& ro
 }
 
 OtherMemory other_memory(const LlamaConfig& config, const PassRows& rows, DType type,
-                         const ActivationOptions& options, std::int64_t passes, bool on_host) {
+                         const ActivationOptions& options, std::int64_t passes, bool on_host,
+                         std::int64_t lm_head_rows) {
   const std::int64_t all = rows.sequences * rows.tokens,
                      chunk = options.chunk_rows > 0 ? std::min(options.chunk_rows, all) : all;
-  const loss::LmHeadWorkspace head = loss::lm_head_workspace(all, config.vocabulary, on_host);
+  const loss::LmHeadWorkspace head =
+      loss::lm_head_workspace(all, config.vocabulary, on_host, lm_head_options(lm_head_rows));
   std::vector<linalg::ProductSize> products;
   for (const WeightMatrix& weight : layer_matrices(config)) add_products(products, weight, chunk, false);
   add_products(products, {config.vocabulary, config.hidden}, head.tile, true);

@@ -1,7 +1,6 @@
 #include <annulus/model/llama.hpp>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "model/activation_store.hpp"
 #include "model/flat_unit.hpp"
 #include "model/layer_passes.hpp"
+#include "model/lm_head_options.hpp"
 #include "model/outer_passes.hpp"
 #include "model/row_recorder.hpp"
 #include "model/token_upload.hpp"
@@ -32,11 +32,6 @@ void check_options(const ActivationOptions& options, const LlamaConfig& config) 
   require(options.chunk_rows >= 0 && options.early_positions >= 0,
           "chunks of {} rows and {} early positions were asked for: neither can be negative",
           options.chunk_rows, options.early_positions);
-}
-
-loss::LmHeadOptions lm_head_options(std::int64_t rows) {
-  if (rows == 0) return {};
-  return {.sequence_tile = rows, .workspace_bytes = std::numeric_limits<std::int64_t>::max()};
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .sequences = config.train.sequences_per_pass,
           .passes = config.train.passes(),
           .activations = config.activations(),
+          .lm_head_rows = config.memory.lm_head_rows,
           .state = {.stage = config.parallel.zero,
                     .ranks = config.parallel.shard > 0 ? config.parallel.shard : world_.ranks(),
                     .weights = type,
@@ -108,11 +109,12 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
   for (const bool optimizer : optimizers)
     for (const double offload : offloads)
       for (const std::int64_t rows_at_once : chunks) {
-        Config::Memory next{.recompute = {"none"},
-                            .store_fraction = defaults.store_fraction,
-                            .offload_activations = offload,
-                            .chunk_rows = rows_at_once,
-                            .offload_optimizer = optimizer};
+        Config::Memory next = memory;
+        next.recompute = {"none"};
+        next.store_fraction = defaults.store_fraction;
+        next.offload_activations = offload;
+        next.chunk_rows = rows_at_once;
+        next.offload_optimizer = optimizer;
         all.push_back(next);
         next.recompute = {"selective"};
         all.push_back(next);

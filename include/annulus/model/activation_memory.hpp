@@ -35,8 +35,9 @@ struct OtherMemory {
   std::int64_t token_ids = 0;  ///< MemoryCategory::data, where the model computes
   std::int64_t staging = 0;    ///< MemoryCategory::data, pinned memory of the host
 };
-/// `passes`: of an optimizer step.
+/// `passes`: of an optimizer step. `lm_head_rows`: Llama::Options::lm_head_rows.
 OtherMemory other_memory(const LlamaConfig& config, const PassRows& rows, DType type,
-                         const ActivationOptions& options, std::int64_t passes, bool on_host);
+                         const ActivationOptions& options, std::int64_t passes, bool on_host,
+                         std::int64_t lm_head_rows = 0);
 
 }  // namespace annulus::model
