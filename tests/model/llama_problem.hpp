@@ -75,9 +75,11 @@ struct LlamaProblem {
   };
 
   /// Loss and gradients of grad_scale · Σ cross-entropy, computed on TestExec in T; the same on every rank.
+  /// `recorder`, unless null, gets the tensors of a pass.
   template <class T = float>
   Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
-             float grad_scale = 1.0f, const Sequences& sequences = {}) const {
+             float grad_scale = 1.0f, const Sequences& sequences = {},
+             trace::Recorder* recorder = nullptr) const {
     using Exec = TestExec;
     const Exec exec = rank_instance();
     plan::Problem problem;
@@ -117,8 +119,10 @@ struct LlamaProblem {
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
     model::WholeParameters<Exec, T> flat(llama.parameter_map(), weights, gradients);
+    if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);
     for (int i = 0; i < 2; ++i)
-      llama.train(exec, mine, grad_scale / 2, {.attention = attention, .parameters = flat});
+      llama.train(exec, mine, grad_scale / 2,
+                  {.attention = attention, .parameters = flat, .recorder = i == 0 ? recorder : nullptr});
     const auto loss = llama.take_loss(exec);
     const model::AttentionCalls calls = llama.take_attention_calls();
     communicator.all_reduce(exec, gradients);
