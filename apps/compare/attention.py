@@ -9,7 +9,7 @@ more ranks than GPUs, on nodes that have the same GPUs: ranks take turns on them
 Each program runs alone. With --rounds they run in turns, one after the other and again, since what else the machine and
 its network do changes from one minute to the next: a difference is one where the ranges of several rounds do not overlap.
 Writes <out>.md, <out>.csv and <out>.json; the table goes to stdout, too. The exit status is 1
-when a program failed; the table then has what the others gave.
+when a program failed or did not run for want of time (--budget); the table then has what the others gave.
 
 Times are the slowest rank's, from a barrier on: the median over the repetitions of all rounds, and (smallest to largest).
 Exposed: seconds in which communication holds up compute, mean of the ranks, median of the rounds; ours as the executor
@@ -82,9 +82,11 @@ def parse():
     parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns")
     parser.add_argument("--mpirun", type=shlex.split, default="mpirun --bind-to none", help="with its flags, in one string")
     parser.add_argument("--time-limit", type=float, default=1800, help="seconds for each program")
+    parser.add_argument("--budget", type=float, default=0, help="seconds for all programs together; 0: any number")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("comparison"), help="files without their ending")
     options = parser.parse_args()
     check(parser, options)
+    options.time = launch.Budget(options.budget, options.time_limit)
     return options
 
 
@@ -129,7 +131,7 @@ def ours(options, nodes, scratch):
                 "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
                 "--kernel", options.kernel, "--transport", "nccl", "--ranks-per-node", per_node, "--repetitions", options.repetitions,
                 "--cluster", "none", "--json", result]
-    ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
+    ended = launch.run(command, scratch.with_suffix(".log"), options.time.limit())
     if not result.exists():
         return [row(options, nodes, 0, "Annulus", "", error="failed")], None, False
     report = json.loads(result.read_text())
@@ -150,7 +152,7 @@ def theirs(options, nodes, scratch):
                HERE / "context_parallel.py", "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim,
                "--nodes", nodes, "--rotations", *options.rotations, "--backends", *options.backends,
                "--repetitions", options.repetitions, "--out", result]
-    ended = launch.run(command, scratch.with_suffix(".log"), options.time_limit)
+    ended = launch.run(command, scratch.with_suffix(".log"), options.time.limit())
     if not result.exists():
         return [row(options, nodes, 0, "PyTorch", "", error="failed")], None, False
     report = json.loads(result.read_text())
@@ -192,6 +194,10 @@ def main():
     results = launch.Results(options, markdown)
     programs = (() if options.without_pytorch else (("PyTorch", theirs),)) + (("Annulus", ours),)
     for nodes, number, (program, measure) in itertools.product(options.nodes, range(1, options.rounds + 1), programs):
+        if options.time.spent():
+            print(f"NOT RUN for want of time (--budget): {program}, {nodes} nodes, round {number}", file=sys.stderr, flush=True)
+            results.good = False
+            continue
         scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes-{number}")
         scratch.with_suffix(".json").unlink(missing_ok=True)
         rows, report, ended = measure(options, nodes, scratch)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 
 
 def check(parser, options, ranks, what, how):
@@ -52,6 +53,21 @@ def check_torch(parser, options):
     if not options.without_pytorch and importlib.util.find_spec("torch") is None:
         parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
                      "measure Annulus alone (--without-pytorch)")
+
+
+class Budget:
+    """Seconds that the programs of a script may take together, and one of them alone; 0: any number."""
+
+    def __init__(self, together, alone):
+        self.end, self.alone = (time.monotonic() + together if together else float("inf")), alone or float("inf")
+
+    def limit(self):
+        """Seconds that the next program may take."""
+        return max(0.0, min(self.alone, self.end - time.monotonic()))
+
+    def spent(self):
+        """No program starts in less than this."""
+        return self.end - time.monotonic() < 5
 
 
 class Results:

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <annulus/data/packer.hpp>
+#include <annulus/io/progress_line.hpp>
 
 #include "commands.hpp"
 
@@ -35,10 +37,18 @@ void print(const data::PackSummary& summary, const data::PackOptions& options) {
 
 int run(PackArguments& arguments) {
   arguments.options.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model);
-  arguments.options.on_shard = [](const data::ShardHeader& shard, std::int64_t) {
+  std::optional<io::ProgressLine> line;
+  arguments.options.on_read = [&](std::int64_t read, std::int64_t total) {
+    if (!line) line.emplace("packing", total);
+    line->show(read);
+  };
+  arguments.options.on_shard = [&](const data::ShardHeader& shard, std::int64_t) {
+    if (line) line->hide();
     fmt::print(stderr, "{}: {} tokens, {} documents\n", shard.path, shard.tokens, shard.documents);
   };
-  print(data::pack(arguments.options), arguments.options);
+  const data::PackSummary summary = data::pack(arguments.options);
+  line.reset();
+  print(summary, arguments.options);
   return 0;
 }
 

@@ -7,6 +7,9 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
+#include <annulus/checkpoint/manifest.hpp>
+#include <annulus/checkpoint/reader.hpp>
+#include <annulus/io/progress_line.hpp>
 #include <annulus/train/weight_source.hpp>
 
 #include "commands.hpp"
@@ -20,7 +23,7 @@ namespace fs = std::filesystem;
 
 struct InfoArguments {
   fs::path folder;
-  bool json = false;
+  bool json = false, verify = true;
 };
 
 /// The shortest decimal number that is read as this float.
@@ -81,8 +84,22 @@ std::string family_of(const train::ModelDescription& model, const std::string& o
   return Json::parse(weights::to_hf_config(config, DType::f32)).at("model_type");
 }
 
-Json checkpoint_info(const fs::path& path) {
-  const train::WeightSource source(path);
+/// What the files hold beside the model. Throws Error at the first damage when they are to be verified.
+void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json) {
+  const checkpoint::Progress& progress = checkpoint.progress();
+  json["written_by"] = checkpoint.creator();
+  json["bytes"] = checkpoint.bytes();
+  json["parts"] = checkpoint.manifest() != nullptr ? checkpoint.manifest()->parts.size() : 1;
+  json["reading"] = {{"epoch", progress.epoch}, {"sequences", progress.sequences_read}};
+  if (verify) {
+    io::ProgressLine line("verifying", static_cast<std::int64_t>(checkpoint.bytes()));
+    checkpoint.verify([&](std::uint64_t bytes) { line.show(static_cast<std::int64_t>(bytes)); });
+  }
+  json["verified"] = verify;
+}
+
+Json checkpoint_info(const fs::path& path, bool verify) {
+  const train::WeightSource source(path, checkpoint::Checkpoint::Check::manifest);
   const train::ModelDescription& model = source.model();
   Json json = {{"format", "checkpoint"}, {"step", source.step()}, {"parameters", source.map().size()}};
   json["dtype"] = "f32";
@@ -97,6 +114,7 @@ Json checkpoint_info(const fs::path& path) {
     json["exports_as"] = nullptr;
     json["why_not"] = error.what();
   }
+  add_files(checkpoint::Checkpoint(path), verify, json);
   return json;
 }
 
@@ -113,7 +131,7 @@ std::string text_of(const Json& value) {
 
 int run(const InfoArguments& arguments) {
   const bool hf = train::weights_format(arguments.folder) == train::WeightsFormat::hugging_face;
-  const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder);
+  const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder, arguments.verify);
   if (arguments.json) {
     fmt::print("{}\n", info.dump(2));
     return 0;
@@ -128,11 +146,13 @@ void add_info(CLI::App& app, Command& command) {
   const auto arguments = std::make_shared<InfoArguments>();
   CLI::App* info = app.add_subcommand("info",
                                       "Describe a model: shape, parameters, rope settings, mask; an error "
-                                      "where the engine does not compute it");
+                                      "where the engine does not compute it. Of a checkpoint everything is "
+                                      "read and compared with its checksums");
   info->add_option("folder", arguments->folder,
                    "Folder with config.json and safetensors, or a checkpoint of Annulus")
       ->required();
   info->add_flag("--json", arguments->json, "Print JSON");
+  info->add_flag("!--no-verify", arguments->verify, "Read no more of a checkpoint than its manifest");
   info->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
 }
 

@@ -43,8 +43,11 @@ void remove_or_warn(const fs::path& path) {
 CheckpointFolder::CheckpointFolder(fs::path folder, const Retention& retention)
     : folder_(std::move(folder)), retention_(retention) {}
 
+std::string CheckpointFolder::name_of(std::int64_t step) {
+  return fmt::format("{}{:08}", prefix, step);
+}
 fs::path CheckpointFolder::folder_of(std::int64_t step) const {
-  return folder_ / fmt::format("{}{:08}", prefix, step);
+  return folder_ / name_of(step);
 }
 fs::path CheckpointFolder::file_of(std::int64_t step) const {
   return folder_of(step).concat(file_suffix);

@@ -114,6 +114,29 @@ class ShardFiller {
   std::vector<std::int64_t> documents_;
 };
 
+/// Bytes of the inputs behind a position.
+class BytesRead {
+ public:
+  BytesRead(std::span<const InputFile> files, InputPosition start) : files_(files) {
+    start_ = before(start);
+    for (const InputFile& file : files) total_ += static_cast<std::int64_t>(file.bytes);
+    total_ -= start_;
+  }
+
+  /// Between the start and `position`, which does not go back.
+  std::int64_t before(const InputPosition& position) {
+    for (; file_ < position.file; ++file_)
+      whole_ += static_cast<std::int64_t>(files_[static_cast<std::size_t>(file_)].bytes);
+    return whole_ + position.offset - start_;
+  }
+  std::int64_t total() const { return total_; }
+
+ private:
+  std::span<const InputFile> files_;
+  std::int64_t file_ = 0, whole_ = 0;  // files that are passed, and their bytes
+  std::int64_t start_ = 0, total_ = 0;
+};
+
 double entropy_of(const PackManifest& manifest, const fs::path& folder) {
   TokenHistogram histogram;
   for (const PackManifest::Shard& shard : manifest.shards) {
@@ -159,9 +182,11 @@ PackSummary pack(const PackOptions& options) {
     remove_temporaries(options.output);
     DocumentReader reader(files, manifest.next);
     ShardFiller filler(options, files, manifest);
+    BytesRead bytes(files, manifest.next);
     for (InputPosition start = reader.position(); const auto text = reader.next();
          start = reader.position()) {
       filler.add(*text, start);
+      if (options.on_read) options.on_read(bytes.before(reader.position()), bytes.total());
     }
     filler.flush(reader.position());
     filler.come_to(reader.position());

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 namespace annulus::io {
@@ -17,16 +20,32 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
+/// Open MPI's mpirun is this process' parent, and its standard error, to which it hands on what ranks write
+/// into their pipes, is a terminal.
+bool mpirun_writes_to_terminal() {
+  const std::string parent = fmt::format("/proc/{}", ::getppid());
+  std::string name;
+  std::getline(std::ifstream(parent + "/comm"), name);
+  if (name != "mpirun" && name != "mpiexec" && name != "orterun" && name != "prterun") return false;
+  std::error_code error;
+  const std::string target = std::filesystem::read_symlink(parent + "/fd/2", error).string();
+  return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
+}
+
 }  // namespace
 
 ProgressLine::ProgressLine(std::string what, std::int64_t total_bytes)
     : what_(std::move(what)),
       total_(total_bytes),
-      on_terminal_(::isatty(STDERR_FILENO) == 1),
+      on_terminal_(::isatty(STDERR_FILENO) == 1 || mpirun_writes_to_terminal()),
       start_(Clock::now()),
       last_(start_) {}
 
 ProgressLine::~ProgressLine() {
+  hide();
+}
+
+void ProgressLine::hide() {
   if (shown_) std::fputs("\r\033[K", stderr);
 }
 

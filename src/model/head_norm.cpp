@@ -218,7 +218,7 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
   for (int which = 0; which < 2; ++which) {
     const int rows = blocks * (which == 0 ? dq : dk).extent_int(1);
     add_partial<Exec>(exec, Array2<const float, Exec>(sums, rows, head_dim), rows,
-                      Array1<float, Exec>(&d_gain(which, 0), head_dim));
+                      Array1<float, Exec>(d_gain.data() + which * head_dim, head_dim));
     sums += std::int64_t{rows} * head_dim;
   }
 }

@@ -1,6 +1,7 @@
 #include <annulus/model/llama.hpp>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -33,6 +34,11 @@ void check_options(const ActivationOptions& options, const LlamaConfig& config) 
           options.chunk_rows, options.early_positions);
 }
 
+loss::LmHeadOptions lm_head_options(std::int64_t rows) {
+  if (rows == 0) return {};
+  return {.sequence_tile = rows, .workspace_bytes = std::numeric_limits<std::int64_t>::max()};
+}
+
 }  // namespace
 
 template <class Exec, class T>
@@ -46,7 +52,8 @@ class Llama<Exec, T>::Impl {
         store_(exec, shapes_, options_),
         ids_(exec, shapes_.extent.rows()),
         cosine_(activation<Array2<float, Exec>>(exec, "rope_cosine", positions.count, config.head_dim / 2)),
-        sine_(activation<Array2<float, Exec>>(exec, "rope_sine", positions.count, config.head_dim / 2)) {
+        sine_(activation<Array2<float, Exec>>(exec, "rope_sine", positions.count, config.head_dim / 2)),
+        lm_head_(lm_head_options(options.lm_head_rows)) {
     rope_table(exec, positions, config.frequencies(), *cosine_, *sine_);
   }
 

@@ -23,6 +23,11 @@ const std::vector<Key>& table() {
       {"run.stall_timeout",
        "seconds a rank may wait for others before the run ends with a report; 0: for ever",
        ANNULUS_MEMBER(run.stall_timeout), never, 0},
+      {"run.stop_within",
+       "seconds after a signal in which the run has to end: the state before an optimizer step that would "
+       "take "
+       "longer is saved; 0: any number",
+       ANNULUS_MEMBER(run.stop_within), never, 0},
       {"run.peak_tflops",
        "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: not stated",
        ANNULUS_MEMBER(run.peak_tflops), never, 0},
@@ -97,6 +102,14 @@ const std::vector<Key>& table() {
       {"attention.deterministic",
        "false lets the kernel hopper sum dQ in any order: somewhat faster, not the same bits each time",
        ANNULUS_MEMBER(attention.deterministic), never},
+      {"attention.overlap",
+       "false makes ranks wait for the transfers of a plan step before they compute: shows what overlap is "
+       "worth",
+       ANNULUS_MEMBER(attention.overlap), never},
+      {"attention.see_targets",
+       "true allows masks that show a token the later ones, which it is to predict: for measuring speed "
+       "alone",
+       ANNULUS_MEMBER(attention.see_targets), in_run},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},
@@ -140,6 +153,9 @@ const std::vector<Key>& table() {
       {"memory.chunk_rows",
        "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
        ANNULUS_MEMBER(memory.chunk_rows), never, 0},
+      {"memory.lm_head_rows",
+       "rows whose logits the LM head and its loss hold at once; 0: as many as make fast products",
+       ANNULUS_MEMBER(memory.lm_head_rows), never, 0},
       {"memory.offload_optimizer",
        "true keeps master weights and AdamW's moments in pinned memory of the host, which updates them there",
        ANNULUS_MEMBER(memory.offload_optimizer), never},

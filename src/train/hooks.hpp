@@ -24,6 +24,8 @@ struct Hooks {
   /// Called after each optimizer step, before anything looks at its result, with what this rank itself holds
   /// (ModelState::held_buffers).
   std::function<void(std::int64_t step, const Buffers&)> updated;
+  /// Called in an optimizer step, before AdamW changes anything.
+  std::function<void(std::int64_t step, int rank)> gated;
   /// Called where a checkpoint is written, a thread beside training or not, before each block of it. What it
   /// throws is an error of the disk.
   std::function<void(int rank)> writing;

@@ -44,7 +44,9 @@ class LearnerOn final : public Learner {
         passes_(config.train.passes()),
         attention_(exec_, context, config, inputs),
         llama_(exec_, config.model, attention_.plans().rows(),
-               {.sequences = config.train.sequences_per_pass, .activations = config.activations()}),
+               {.sequences = config.train.sequences_per_pass,
+                .activations = config.activations(),
+                .lm_head_rows = config.memory.lm_head_rows}),
         state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config)),
         clipper_(config.train.clip_norm) {}
 

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -47,9 +48,13 @@ struct Saver::UnderWay {
   checkpoint::Progress progress;
   fs::path folder;
   bool in_place = false;
+  std::atomic<bool> awaited = false;  // by the run, which does nothing else
   Clock::time_point started = Clock::now();
   double waited = 0;  // seconds for which training did
 
+  bool complete = false;  // a checkpoint already: by EarlySave
+
+  std::mutex starting;  // of the writer's thread
   std::thread writer;
   std::mutex mutex;
   std::condition_variable changed;
@@ -78,6 +83,7 @@ Saver::Saver(comm::Communicator& world, Learner& learner, checkpoint::Checkpoint
 }
 
 Saver::~Saver() {
+  early_.reset();
   if (!under_way_) return;
   try {
     finish_alone();
@@ -142,28 +148,37 @@ void Saver::save(const checkpoint::Progress& progress, bool last) {
 }
 
 void Saver::start_writer() {
+  const std::lock_guard lock(under_way_->starting);
   if (under_way_->writer.joinable()) return;
   if (saving_ == Saving::snapshot) snapshot_->wait();
   under_way_->writer = std::thread([this, save = under_way_.get()] { write(*save); });
 }
 
-void Saver::write(UnderWay& save) const {
-  const bool copied = saving_ == Saving::snapshot && !save.in_place;
-  std::mutex device;  // whose queue takes one copy at a time
-  const checkpoint::Elements elements = [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
-    if (copied) return snapshot_->elements(buffer, offset, count);
+/// The state as it is, which `queue` copies from a device, one thread at a time.
+checkpoint::Elements Saver::from_buffers(std::mutex& device, const Queue& queue) const {
+  return [this, &device, &queue](Buffer buffer, std::int64_t offset, std::int64_t count) {
     const FlatBuffer& from = buffer_of(buffers_, buffer);
     if (from.queue().is_host()) return from.on_host(offset, count);
     thread_local std::vector<float> values;
     values.resize(static_cast<std::size_t>(count));
     const std::lock_guard lock(device);
-    from.read(offset, values);
+    from.enqueue_read(queue, offset, values);
+    queue.fence("annulus::train::Saver: the host writes the values");
     return std::span<const float>(values);
+  };
+}
+
+void Saver::write(UnderWay& save) const {
+  const bool copied = saving_ == Saving::snapshot && !save.in_place;
+  std::mutex device;
+  const checkpoint::Elements buffers = from_buffers(device, buffers_.parameters.queue());
+  const checkpoint::Elements elements = [&](Buffer buffer, std::int64_t offset, std::int64_t count) {
+    return copied ? snapshot_->elements(buffer, offset, count) : buffers(buffer, offset, count);
   };
   std::string problem;
   try {
-    std::optional<io::ProgressLine> line;
-    if (save.in_place && folder_ != nullptr)
+    std::optional<io::ProgressLine> line;  // shows while the run waits
+    if (folder_ != nullptr)
       line.emplace(fmt::format("saving optimizer step {}", save.progress.step),
                    Snapshot::bytes(elements_of(share_)));
     std::int64_t bytes = 0;
@@ -179,7 +194,7 @@ void Saver::write(UnderWay& save) const {
           {
             const std::lock_guard lock(shown);
             bytes += count * static_cast<std::int64_t>(sizeof(float));
-            if (line) line->show(bytes);
+            if (line && (save.in_place || save.awaited)) line->show(bytes);
           }
           if (hooks_.writing) hooks_.writing(world_.rank());
           return elements(buffer, offset, count);
@@ -199,7 +214,49 @@ void Saver::write(UnderWay& save) const {
   save.changed.notify_all();
 }
 
+void Saver::save_early(std::chrono::seconds stop_within, std::function<int()> signal) {
+  const fs::path folder =
+      share_text(world_, folder_ != nullptr ? fs::absolute(folder_->path()).string() : std::string());
+  EarlySave::Work work;
+  work.signal = std::move(signal);
+  work.save_seconds = [this] { return last_seconds_; };
+  work.under_way = [this](std::int64_t step) {
+    if (!under_way_ || under_way_->progress.step != step) return fs::path();
+    start_writer();
+    return under_way_->folder;
+  };
+  // A name that all ranks know; what is left of it goes when the run starts again.
+  work.folder = [folder](std::int64_t step) {
+    return folder / (checkpoint::CheckpointFolder::name_of(step) + ".tmp-early");
+  };
+  work.write = [this, queue = buffers_.parameters.queue().new_stream()](const fs::path& into) {
+    std::mutex device;
+    checkpoint::write_part({.folder = into,
+                            .part = world_.rank(),
+                            .parts = world_.size(),
+                            .slices = share_,
+                            .threads = urgent_writers},
+                           tensors_, from_buffers(device, queue), {});
+  };
+  work.all_written = [this](const fs::path& in) { return checkpoint::all_parts_written(in, world_.size()); };
+  work.complete = [this](const fs::path& of, const checkpoint::Progress& progress) {
+    checkpoint::write_manifest(of, progress, tensors_, world_.size());
+    folder_->commit(of, progress.step);
+    if (under_way_ && under_way_->folder == of) under_way_->complete = true;
+  };
+  early_ = std::make_unique<EarlySave>(stop_within, folder_ != nullptr, std::move(work));
+}
+
+void Saver::begin_update(const checkpoint::Progress& progress, double seconds) {
+  if (early_) early_->begin_update(progress, seconds);
+}
+
+void Saver::end_update() {
+  if (early_) early_->end_update();
+}
+
 void Saver::gate(std::int64_t end) {
+  if (early_) early_->gate();
   if (!under_way_ || under_way_->in_place) return;
   const Clock::time_point begin = Clock::now();
   start_writer();
@@ -236,6 +293,7 @@ void Saver::finish() {
                   under_way_->progress.step),
       file_timeout_);
   const Clock::time_point begin = Clock::now();
+  under_way_->awaited = true;
   join();
   std::string problem = first_problem(under_way_->problem);
   if (problem.empty()) {
@@ -253,6 +311,7 @@ void Saver::finish() {
 
 void Saver::make_checkpoint() {
   const UnderWay& save = *under_way_;
+  if (save.complete) return;
   checkpoint::write_manifest(save.folder, save.progress, tensors_, world_.size());
   folder_->commit(save.folder, save.progress.step);
 }
@@ -269,7 +328,7 @@ void Saver::conclude(const std::string& problem) {
     return;
   }
   last_saved_ = folder_->path_of(save->progress.step).string();
-  const double seconds = seconds_since(save->started);
+  const double seconds = last_seconds_ = seconds_since(save->started);
   const double bytes = double(Snapshot::bytes(learner_.map().size()));
   spdlog::info("saved {} ({:.3g} GB in {:.2f} s, {:.2f} GB/s; training waited {:.2f} s)", last_saved_,
                bytes * 1e-9, seconds, bytes * 1e-9 / std::max(seconds, 1e-9), save->waited);

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/train/flat_buffer.hpp>
 
+#include "train/early_save.hpp"
 #include "train/hooks.hpp"
 #include "train/learner.hpp"
 #include "train/snapshot.hpp"
@@ -57,6 +60,14 @@ class Saver {
   /// Waits for the save under way.
   void finish();
 
+  /// From here on the state before an optimizer step is saved when a signal comes and the step would not end
+  /// within `stop_within` of it. `signal`: the one that has come, or 0. Collective.
+  void save_early(std::chrono::seconds stop_within, std::function<int()> signal);
+  /// An optimizer step begins behind the state that `progress` describes, and will take some `seconds`; it
+  /// has ended. Not collective.
+  void begin_update(const checkpoint::Progress& progress, double seconds);
+  void end_update();
+
   /// What AdamW asks before it changes elements before `end` of the master buffers. Not collective.
   void gate(std::int64_t end);
 
@@ -72,6 +83,7 @@ class Saver {
   std::string first_problem(const std::string& mine) const;
   void start_writer();
   void write(UnderWay& save) const;
+  checkpoint::Elements from_buffers(std::mutex& device, const Queue& queue) const;
   void join();
   void make_checkpoint();
   void conclude(const std::string& problem);
@@ -88,9 +100,11 @@ class Saver {
   Buffers buffers_;
   std::optional<Snapshot> snapshot_;
   std::unique_ptr<UnderWay> under_way_;
+  double last_seconds_ = 0;  // that a save took
   int failed_ = 0;
   bool last_failed_ = false;
   std::string last_saved_;
+  std::unique_ptr<EarlySave> early_;  // whose thread ends first
 };
 
 }  // namespace annulus::train

@@ -88,6 +88,7 @@ class SequenceAttention {
     distributed::Settings settings;
     settings.kernel = kernel_;
     settings.kernel.deterministic = config.attention.deterministic;
+    settings.overlap = config.attention.overlap;
     settings.stall_timeout = config.stall_timeout();
     return Attention(exec, context, plans_.make(), settings);
   }

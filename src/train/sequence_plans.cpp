@@ -40,9 +40,10 @@ SequencePlans::SequencePlans(const Topology& topology, int rank, const Config& c
   problem_.mask =
       follows_documents_ ? inputs.mask.with_other_documents(inputs.documents, "attention.mask") : inputs.mask;
   const std::string& text = config.attention.mask;
-  require(problem_.mask.rule().right == 0,
-          "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {}", text,
-          text == "full" ? "use causal" : "join causal, as in causal+" + text);
+  require(problem_.mask.rule().right == 0 || config.attention.see_targets,
+          "attention.mask = '{}' lets a token attend to later ones, which it is to predict: {} "
+          "(attention.see_targets = true allows it, for measuring speed)",
+          text, text == "full" ? "use causal" : "join causal, as in causal+" + text);
   choose(config, inputs.cluster ? *inputs.cluster : simulate::default_cluster());
   problem_ = plan::arranged_for(schedule_, std::move(problem_), "attention.schedule");
   masks_.assign(static_cast<std::size_t>(follows_documents_ ? sequences_ : 1),
@@ -79,6 +80,10 @@ void SequencePlans::recompute_before(std::int64_t position) {
       "attention is to be computed again before position {} of a sequence of {} tokens: take a position in "
       "it, or 0 for none",
       position, problem_.mask.tokens());
+  require(position == 0 || problem_.mask.rule().right == 0,
+          "memory.recompute = 'sequence-selective' computes attention of the earlier positions without the "
+          "later ones, which attention.mask = '{}' shows them: use selective or full",
+          problem_.mask.to_string());
   before_ = position;
 }
 

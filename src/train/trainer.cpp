@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include <annulus/base/error.hpp>
@@ -46,7 +47,12 @@ class Run {
     start();
     saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, saving_of(config_),
                    config_.file_stall_timeout(), hooks_);
-    learner_->set_gate([this](std::int64_t end) { saver_->gate(end); });
+    if (config_.run.stop_within > 0)
+      saver_->save_early(std::chrono::seconds(config_.run.stop_within), [this] { return stop_.received(); });
+    learner_->set_gate([this](std::int64_t end) {
+      if (hooks_.gated) hooks_.gated(progress_.step + 1, world_.rank());
+      saver_->gate(end);
+    });
     dump_.check(progress_.step + 1, config_.train.steps, folder_.has_value());
     check_replicas("before the first optimizer step");
   }
@@ -61,7 +67,7 @@ class Run {
     outcome.transport = world_.description();
     Tally tally;
     while (progress_.step < config_.train.steps && outcome.stop_signal == 0) {
-      const StepResult result = step();
+      const StepResult result = step(tally.seconds_per_step());
       if (result.damaged_data != 0) verification_->complete(outcome.first_step + 1, progress_.step);
       const std::int64_t every = config_.train.check_replicas;
       const bool last = result.stop_signal != 0 || progress_.step >= config_.train.steps;
@@ -186,17 +192,21 @@ class Run {
     world_.broadcast(HostExec(), &config_.train.schedule_steps, sizeof config_.train.schedule_steps, 0);
   }
 
-  StepResult step() {
+  // `expected`: seconds that steps took; 0 before the first.
+  StepResult step(double expected) {
     const Region region("annulus::train::step");
     const Kokkos::Timer timer;
     const std::int64_t step = progress_.step + 1;
     const comm::Watchdog::ActivityScope activity(world_.watchdog(), fmt::format("optimizer step {}", step));
     const std::vector<data::Sequence> sequences = next_sequences();
+    // The state before the first step is saved already, or not worth it.
+    if (expected > 0) saver_->begin_update(progress_, expected);
     StepResult result =
         dump_.is_of(step)
             ? dump_.record(world_, config_, *learner_, global_batch_size(),
                            [&](trace::Recorder& recorder) { return update(step, sequences, &recorder); })
             : update(step, sequences, nullptr);
+    saver_->end_update();
     if (hooks_.updated) hooks_.updated(step, learner_->held_buffers());
     progress_.step = step;
     const data::StreamState read = loader_->state();

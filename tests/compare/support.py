@@ -1,6 +1,9 @@
 """What the tests of apps/compare share: a folder with programs that stand in for those of a machine with GPUs."""
 
+import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -13,6 +16,53 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "apps" / "compare"
 NVIDIA_SMI = """\
     #!/bin/sh
     i=0; while [ $i -lt "$FAKE_GPUS" ]; do echo "GPU $i: a GPU (UUID: GPU-$i)"; i=$((i + 1)); done
+"""
+
+# mpirun FLAGS -n N COMMAND…: one process stands for all ranks.
+MPIRUN = """\
+    #!/bin/sh
+    while [ "$1" != -n ]; do shift; done
+    shift 2
+    OMPI_COMM_WORLD_RANK=1 exec "$@"
+"""
+# Makes steps until it is ended, as a run does that has many to make.
+TRAIN = """\
+    import json, os, sys, time
+    arguments = sys.argv[1:]
+    with open(os.environ["FAKE_LOG"], "a") as file:
+        file.write(json.dumps(arguments) + "\\n")
+    keys = dict(setting.split("=", 1) for setting in arguments[2::2])
+    if keys.get("memory.recompute") == os.environ.get("FAKE_FAILURE"):
+        sys.exit("annulus: rank 0: out of memory")
+    folder = keys["run.folder"]
+    os.makedirs(folder)
+    GIB = 2**30
+    for step in range(1, 1000):
+        memory = {"total": 2 * GIB, "device": {"total": 60 * GIB, "pool": 61 * GIB, "libraries": GIB}}
+        if keys["run.device"] == "cpu":
+            memory.pop("device")
+        record = {"step": step, "step_seconds": 9.0 if step == 1 else 1.0 + 0.25 * step, "loss": 10.0, "grad_norm": 2.0, "forward_attention": 1.25,
+                  "tokens": step * int(keys["data.sequence_length"]) * (2 // int(keys.get("parallel.context", 2))),
+                  "exposed_communication_seconds": 0.125, "exposed_sharding_seconds": 0.25, "peak_memory_bytes": memory}
+        if "run.peak_tflops" in keys:
+            record["mfu"] = 0.5
+        with open(os.path.join(folder, "metrics.jsonl"), "a") as file:
+            file.write(json.dumps(record) + "\\n")
+        time.sleep(0.05)
+"""
+RUN = """\
+    import json, sys
+    arguments = sys.argv[1:]
+    assert arguments[:2] == ["--nproc-per-node", "2"], arguments
+    report = {"seconds": [9.0, 2.0, 2.0], "losses": [10.0] * 3, "arrays": 72 * 2**30, "flops": 989.4e12, "torch": "2.11"}
+    json.dump(report, open(arguments[arguments.index("--out") + 1], "w"))
+"""
+SMI = """\
+    #!/bin/sh
+    case $1 in
+      --list-gpus) echo "GPU 0: a GPU (UUID: GPU-0)"; echo "GPU 1: a GPU (UUID: GPU-1)" ;;
+      *) echo 64512; echo 63488 ;;
+    esac
 """
 
 
@@ -37,3 +87,30 @@ class InFolder(unittest.TestCase):
         path = self.folder / "python" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
+
+
+class TrainingPrograms(InFolder):
+    """A folder with mpirun, annulus-train and PyTorch's launcher, for two GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        self.program("nvidia-smi", SMI)
+        self.program("mpirun", MPIRUN)
+        self.python_program("annulus-train", TRAIN)
+        for name, text in (("torch/__init__.py", ""), ("torch/distributed/__init__.py", ""), ("torch/distributed/run.py", RUN)):
+            self.module(name, text)
+
+    def environment(self, **more):
+        inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return {**inherited, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(self.folder / "python"),
+                "FAKE_LOG": str(self.folder / "log"), "FAKE_FAILURE": "", **more}
+
+    def start(self, script, *arguments, **environment):
+        """A script of apps/compare that trains."""
+        return subprocess.run([sys.executable, SCRIPTS / script, "--train", self.folder / "bin" / "annulus-train", "--shards", "text",
+                               "--gpus", "2", "--mpirun", "mpirun -q", "--out", self.folder / "out", *map(str, arguments)],
+                              capture_output=True, text=True, env=self.environment(**environment))
+
+    def calls(self):
+        """Arguments of the runs of annulus-train."""
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]

@@ -8,6 +8,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <annulus/data/packer.hpp>
@@ -354,6 +355,23 @@ TEST_F(PackerTest, FullDiskLosesNothingAndCanBeResumed) {
   EXPECT_EQ(shards_in(with.output).size(), 1u);
   EXPECT_EQ(pack(with).resumed_shards, 1);
   EXPECT_EQ(documents_in(with.output).size(), 2u);
+}
+
+TEST_F(PackerTest, SaysHowManyBytesItHasReadOfThoseThatAreLeft) {
+  add("a.txt", "0123456789");
+  add("b.txt", "01234");
+  add("c.jsonl", "{\"text\":\"x\"}\n{\"text\":\"y\"}\n");
+  std::vector<std::pair<std::int64_t, std::int64_t>> seen;
+  PackOptions options = this->options();
+  options.shard_tokens = 12;
+  options.on_read = [&](std::int64_t read, std::int64_t total) { seen.emplace_back(read, total); };
+  options.on_shard = [](const ShardHeader&, std::int64_t) { throw std::runtime_error("interrupted"); };
+  EXPECT_THROW(pack(options), std::runtime_error);  // when b is read, which the first shard has no room for
+  EXPECT_THAT(seen, ElementsAre(std::pair(10, 41)));
+  seen.clear();
+  options.on_shard = {};
+  pack(options);
+  EXPECT_THAT(seen, ElementsAre(std::pair(5, 31), std::pair(18, 31), std::pair(31, 31)));
 }
 
 }  // namespace

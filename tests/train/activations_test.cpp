@@ -89,6 +89,31 @@ TEST_F(Activations, AgreeInChunks) {
   }
 }
 
+// As many rows as a rank has, and fewer; the gradient of the weights is a sum over tiles.
+TEST_F(Activations, OfTheLmHeadAgreeForAnyRowsAtOnce) {
+  const Config kept = config("kept", 0);
+  run(2, kept);
+  for (const std::int64_t rows : {1, 7, 100000}) {
+    Config changed = copy(kept, fmt::format("head {}", rows));
+    changed.memory.lm_head_rows = rows;
+    SCOPED_TRACE(changed.run.folder);
+    run(2, changed);
+    EXPECT_LT(difference(kept, changed), 2e-6);
+    if (rows < 100000) continue;
+    expect_same_bits(kept, changed);  // a tile holds all rows of this run anyhow
+  }
+}
+
+TEST_F(Activations, AndTransfersHaveTheSameBitsWithoutOverlap) {
+  Config kept = config("kept", 0);
+  kept.attention.schedule = "burst";
+  run(3, kept);
+  Config changed = copy(kept, "no overlap");
+  changed.attention.overlap = false;
+  run(3, changed);
+  expect_same_bits(kept, changed);
+}
+
 // Attention's forward pass, in pairs of queries and keys: sequence-selective computes those of the first half
 // of the positions again, a quarter of a causal mask.
 TEST_F(Activations, MetricsCountForwardAttention) {

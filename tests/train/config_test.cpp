@@ -64,6 +64,7 @@ Config unusual() {
   config.train.dtype = "bf16";
   config.run.device = "cpu";
   config.run.peak_tflops = 989.5;
+  config.run.stop_within = 100;
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
   config.train.warmup_steps = 7;
@@ -73,6 +74,9 @@ Config unusual() {
   config.memory.store_fraction = 0.375;
   config.memory.offload_activations = 0.25;
   config.memory.chunk_rows = 4096;
+  config.memory.lm_head_rows = 2048;
+  config.attention.overlap = false;
+  config.attention.see_targets = true;
   return config;
 }
 

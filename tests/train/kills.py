@@ -2,9 +2,11 @@
 run ends with the bits of one that nothing happened to.
 
   python3 tests/train/kills.py --train build/cpu/bin/annulus-train --tokens build/cpu/bin/annulus-tokens [--rounds 200]
+    [--slow-disk build/cpu/bin/libslow_disk.so]
 
 Every round starts the same command, with another number of steps between checkpoints and another parallel.zero, and kills
-one rank, or all of them with their launcher, after a random time. Needs no package of Python.
+any one rank, any two, the launcher, or all of them, after a random time. With --slow-disk half of the rounds write checkpoints so slowly
+that they are killed while parts are written. Needs no package of Python.
 """
 import argparse
 import json
@@ -56,6 +58,7 @@ class Test:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
         self.random = random.Random(options.seed)
+        self.in_saves = 0  # rounds that were killed while something was being saved
         subprocess.run([options.tokens, "pack", str(ROOT / "data/fixture/text"), "--out", str(folder / "shards")],
                        check=True, stdout=subprocess.DEVNULL)
         (folder / "run.toml").write_text(
@@ -69,9 +72,15 @@ class Test:
             command += ["--set", f"{key}={value}"]
         return command
 
-    def start(self, name, settings):
+    def environment(self, rate):
+        """Of a run whose ranks read and write checkpoints at `rate` bytes a second each; 0: as fast as they can."""
+        if rate == 0:
+            return None
+        return {**os.environ, "LD_PRELOAD": self.options.slow_disk, "SLOW_DISK_PATH": "/checkpoints/", "SLOW_DISK_RATE": str(rate)}
+
+    def start(self, name, settings, rate=0):
         log = open(self.folder / "log", "ab")
-        return subprocess.Popen(self.command(name, settings), stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(self.command(name, settings), stdout=log, stderr=log, start_new_session=True, env=self.environment(rate))
 
     def ranks(self, launcher):
         """Processes of the launcher's session that run the program."""
@@ -93,7 +102,8 @@ class Test:
         """Starts, kills, and looks at what is left; the newest step that was saved."""
         settings = {"checkpoint.every": self.random.choice((1, 2, 3)), "parallel.zero": self.random.choice((0, 1, 3)),
                     "checkpoint.keep": self.random.choice((1, 2, 3))}
-        launcher = self.start("run", settings)
+        rate = self.random.choice((0, 5e5, 3e6)) if self.options.slow_disk else 0
+        launcher = self.start("run", settings, rate)
         deadline = time.monotonic() + 60
         started = (self.folder / "run/metrics.jsonl")
         before = started.stat().st_mtime if started.exists() else 0
@@ -102,10 +112,12 @@ class Test:
             while time.monotonic() < deadline and not (started.exists() and started.stat().st_mtime > before):
                 assert launcher.poll() is None, f"the run has ended by itself: see {self.folder}/log"
                 time.sleep(0.002)
-        time.sleep(self.random.uniform(0, 0.5))
-        all_of_them = self.random.random() < 0.3
+        time.sleep(self.random.uniform(0, 1.5 if rate else 0.5))
         ranks = self.ranks(launcher)
-        victims = [launcher.pid, *ranks] if all_of_them else [self.random.choice(ranks)] if ranks else [launcher.pid]
+        victims = self.random.choice(([launcher.pid, *ranks], [launcher.pid], self.random.sample(ranks, min(2, len(ranks))),
+                                      *3 * [self.random.sample(ranks, min(1, len(ranks)))])) or [launcher.pid]
+        if list((self.folder / "run/checkpoints").glob("step-*.tmp-*")):
+            self.in_saves += 1
         for victim in victims:
             try:
                 os.kill(victim, signal.SIGKILL)
@@ -143,7 +155,8 @@ class Test:
         assert a[0]["step"] == b[0]["step"] == end and a[1] == b[1], "other bits than those of the run left alone"
         leftovers = [path.name for path in (self.folder / "run/checkpoints").iterdir() if ".tmp-" in path.name]
         assert not leftovers, f"left over: {leftovers}"
-        print(f"{self.options.rounds} kills, {end} optimizer steps on {self.options.ranks} ranks: the same bits")
+        print(f"{self.options.rounds} kills, {self.in_saves} of them while a checkpoint was written, {end} optimizer steps on "
+              f"{self.options.ranks} ranks: the same bits")
 
 
 def main():
@@ -151,19 +164,27 @@ def main():
     parser.add_argument("--train", required=True)
     parser.add_argument("--tokens", required=True)
     parser.add_argument("--mpirun", default="mpirun --allow-run-as-root --oversubscribe --bind-to none -n")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--slow-disk", help="the library of tests/train/slow_disk.cpp")
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    run_test(parser, Test)
+
+
+def run_test(parser, test):
+    """Makes test(options, folder), and runs it."""
     options = parser.parse_args()
-    options.train, options.tokens = os.path.abspath(options.train), os.path.abspath(options.tokens)
+    for name in ("train", "tokens", "slow_disk"):
+        if getattr(options, name):
+            setattr(options, name, os.path.abspath(getattr(options, name)))
     with tempfile.TemporaryDirectory(prefix="annulus-kills-") as folder:
         try:
-            Test(options, pathlib.Path(folder)).run()
+            test(options, pathlib.Path(folder)).run()
         except AssertionError as error:
             log = pathlib.Path(folder) / "log"
             if log.exists():
                 sys.stderr.write(log.read_text(errors="replace")[-4000:])
-            sys.exit(f"kills.py: {error}")
+            sys.exit(f"{sys.argv[0]}: {error}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@
 #include <annulus/io/atomic.hpp>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "checkpoint/old_file.hpp"
 #include "support/error_text.hpp"
@@ -186,6 +188,77 @@ TEST_F(SavingTest, OnADiskThatFillsInTheBackgroundKeepsTheOlderCheckpoint) {
   EXPECT_THAT(checkpoint::test::names_in(disk.path() / "run" / "checkpoints"),
               testing::ElementsAre("step-00000002"));
   EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, 2)).verify());
+}
+
+/// A signal in the middle of the fourth optimizer step, which takes longer than there is time: its AdamW
+/// comes when the state of the third is saved.
+TEST_F(SavingTest, BeforeAStepThatWouldNotEndInTimeSavesTheStateThatIsWhole) {
+  for (const auto& [zero, offload, every] : {std::tuple(0, false, 0), std::tuple(3, false, 0),
+                                             std::tuple(1, true, 100), std::tuple(3, false, 3)}) {
+    SCOPED_TRACE(fmt::format("zero {} offload {} every {}", zero, offload, every));
+    Config config = this->config(fmt::format("run {} {} {}", zero, offload, every), zero);
+    config.memory.offload_optimizer = offload;
+    config.checkpoint.every = every;
+    config.run.stop_within = 1;
+    const fs::path saved = checkpoint_of(config, 3) / checkpoint::manifest_file;
+    Hooks hooks;
+    hooks.offload_on_cpu = true;
+    std::atomic<bool> in_time = true;
+    hooks.gated = [&](std::int64_t step, int rank) {
+      if (step != 4) return;
+      if (rank == 1) std::raise(SIGUSR1);
+      const auto begin = std::chrono::steady_clock::now();
+      while (!fs::exists(saved)) {
+        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) {
+          in_time = false;
+          return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    };
+    const Outcome outcome = run(3, config, {}, hooks);
+    EXPECT_TRUE(in_time);
+    EXPECT_EQ(outcome.stop_signal, SIGUSR1);
+    EXPECT_EQ(outcome.last_step, 4) << "it ended after all";
+    EXPECT_THAT(log_of(config), HasSubstr("saved the state after optimizer step 3, as the next one"));
+    Config waiting = copy(config, fmt::format("waits {} {} {}", zero, offload, every));
+    waiting.train.schedule_steps = config.train.steps;
+    waiting.train.steps = 3;
+    Hooks quiet;
+    quiet.offload_on_cpu = true;
+    run(3, waiting, {}, quiet);
+    expect_same_state(state_of(config, checkpoint_of(config, 3)),
+                      state_of(waiting, checkpoint_of(waiting, 3)));
+    EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
+                testing::ElementsAre("step-00000003", "step-00000004"));
+  }
+}
+
+/// Rank 1 has passed its gate before it hears of the signal: the step is as good as done, and what was begun
+/// goes.
+TEST_F(SavingTest, BeforeAStepThatEndsMeanwhileLeavesNothingOfIt) {
+  Config config = this->config("run", 3);
+  config.checkpoint.every = 0;
+  config.run.stop_within = 1;
+  const fs::path early = checkpoint_of(config, 3).concat(".tmp-early");
+  Hooks hooks;
+  std::atomic<bool> passed = false, begun = false;
+  hooks.updated = [&](std::int64_t step, const Buffers&) {
+    if (step == 4) passed = true;
+  };
+  hooks.gated = [&](std::int64_t step, int rank) {
+    if (step != 4 || rank == 1) return;
+    if (rank == 0) {
+      while (!passed) std::this_thread::yield();  // rank 1 is done
+      std::raise(SIGUSR1);
+    }
+    while (!fs::exists(early)) std::this_thread::yield();
+    begun = true;
+  };
+  EXPECT_EQ(run(2, config, {}, hooks).last_step, 4);
+  EXPECT_TRUE(begun);
+  EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
+              testing::ElementsAre("step-00000004"));
 }
 
 // A run that ends with an error has a sound state on its way to the disk.

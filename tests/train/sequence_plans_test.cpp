@@ -6,8 +6,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "support/error_text.hpp"
+
 namespace annulus::train {
 namespace {
+
+using annulus::test::error_text;
+using testing::AllOf;
+using testing::HasSubstr;
 
 Config long_sequences(const std::string& mask) {
   Config config;
@@ -128,6 +134,20 @@ TEST(SequencePlans, AttentionIsComputedAgainBeforeAPositionAlone) {
   EXPECT_LT(plans.pairs_before(), plans.pairs());
   EXPECT_EQ(plans.rows().count, tokens / 4) << "arrays hold all rows";
   EXPECT_NEAR(plans.imbalance_before(), 1, 0.01);
+}
+
+TEST(SequencePlans, MasksThatShowTargetsAreForMeasuringAlone) {
+  Config config = long_sequences("full");
+  config.attention.layout = "striped";
+  EXPECT_THAT(error_text([&] { plans_of(Topology({4}), 0, config, {0}); }),
+              AllOf(HasSubstr("attention.mask = 'full' lets a token attend to later ones"),
+                    HasSubstr("attention.see_targets = true")));
+  config.attention.see_targets = true;
+  SequencePlans plans = plans_of(Topology({4}), 0, config, {0});
+  EXPECT_EQ(plans.pairs(), 65536ll * 65536);
+  EXPECT_THAT(error_text([&] { plans.recompute_before(100); }),
+              AllOf(HasSubstr("sequence-selective"), HasSubstr("use selective or full")));
+  plans.recompute_before(0);
 }
 
 TEST(SequencePlans, ZigzagsFirstHalfIsNotBalanced) {

@@ -126,6 +126,12 @@ TEST_F(Program, InfoDescribesEitherFormat) {
   EXPECT_EQ(imported.at("exports_as"), "mistral");
   EXPECT_EQ(imported.at("trained_in"), "bf16");
   EXPECT_EQ(imported.at("step"), 0);
+  EXPECT_EQ(imported.at("parts"), 1);
+  EXPECT_GT(imported.at("bytes"), 3 * 4 * model::ParameterMap(config_.shape).size());
+  EXPECT_EQ(imported.at("verified"), true);
+  EXPECT_THAT(output("info imported"),
+              AllOf(HasSubstr("reading       epoch 0, sequences 0\n"), HasSubstr("verified      yes\n")));
+  EXPECT_THAT(output("info imported --no-verify"), HasSubstr("verified      no\n"));
 }
 
 TEST_F(Program, WhatCannotBeReadIsOneLine) {
@@ -155,6 +161,9 @@ TEST_F(Program, DamageIsFoundAndNothingIsLeft) {
   bytes[9000] ^= 1;
   io::write_text_atomically(part, bytes);
   EXPECT_THAT(failure("export imported exported"), AllOf(HasSubstr("is damaged"), HasSubstr("CRC-32")));
+  EXPECT_THAT(failure("info imported"),
+              AllOf(HasSubstr(fs::path(part).filename().string()), HasSubstr("is damaged")));
+  output("info imported --no-verify");
   bytes = io::read_text(path("model/model.safetensors"));
   bytes[bytes.size() - 1] = '\x7f', bytes[bytes.size() - 2] = '\xc0';  // not a number
   io::write_text_atomically(path("model/model.safetensors"), bytes);

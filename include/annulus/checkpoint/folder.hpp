@@ -22,6 +22,10 @@ class CheckpointFolder {
  public:
   CheckpointFolder(std::filesystem::path folder, const Retention& retention);
 
+  const std::filesystem::path& path() const { return folder_; }
+  /// "step-00000120".
+  static std::string name_of(std::int64_t step);
+
   /// Where the checkpoint of that step lies, or will: the file where there is one and no folder.
   std::filesystem::path path_of(std::int64_t step) const;
 

@@ -21,6 +21,8 @@ struct PackOptions {
       33554432;  ///< a shard is closed before it would grow beyond; one document never is cut
   std::vector<std::string> extensions;  ///< files taken from folders, with dot; empty: all
   std::function<void(const ShardHeader& shard, std::int64_t number)> on_shard;  ///< called after each shard
+  /// Called after each document: bytes of the inputs that this call has read, of those that it has to read.
+  std::function<void(std::int64_t read, std::int64_t total)> on_read;
 };
 
 struct PackSummary {

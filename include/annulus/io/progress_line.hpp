@@ -8,7 +8,7 @@ namespace annulus::io {
 
 /// How far a long piece of work with bytes has come, on one line of a terminal: bytes, rate, time left. It
 /// shows after a second, is written anew at most five times a second, and goes with this object. Where
-/// standard error is no terminal nothing is written.
+/// standard error is no terminal, nor mpirun's that started this process (Open MPI), nothing is written.
 class ProgressLine {
  public:
   /// `what` begins the line: "loading step-00000100".
@@ -19,6 +19,9 @@ class ProgressLine {
 
   /// Bytes done so far.
   void show(std::int64_t bytes);
+
+  /// Takes the line away until the next show(), so that something else can be written.
+  void hide();
 
   /// "loading step-00000100: 12.3 of 40.6 GB, 1.20 GB/s, 24 s left".
   static std::string text(const std::string& what, std::int64_t bytes, std::int64_t total, double seconds);

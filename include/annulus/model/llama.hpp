@@ -50,6 +50,8 @@ class Llama {
     int sequences = 1;  ///< of a pass: the batch of its attention
     /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
     ActivationOptions activations = {};
+    /// Whose logits exist at once, whatever memory they take; 0: as loss::LmHeadOptions chooses.
+    std::int64_t lm_head_rows = 0;
   };
   /// `positions` are this rank's rows of every sequence to come.
   Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options);

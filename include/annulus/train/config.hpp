@@ -26,6 +26,9 @@ struct Config {
     /// of a plan over a million tokens takes minutes on a CPU), and ending a sound run costs more than
     /// finding a dead one later. Lost processes are noticed by the launcher, much sooner.
     std::int64_t stall_timeout = 1800;
+    /// Seconds from a signal to the end of the run; 0: any number. Where the optimizer step under way would
+    /// not end in time, the state before it is saved.
+    std::int64_t stop_within = 0;
     double peak_tflops = 0;  ///< of the device of one rank, for MFU; 0: unknown
   } run;
 
@@ -47,6 +50,8 @@ struct Config {
     std::string mask = "causal";
     std::string kernel = "automatic";
     bool deterministic = true;  ///< see attention::KernelOptions::deterministic
+    bool overlap = true;        ///< see distributed::Settings::overlap
+    bool see_targets = false;   ///< masks may show a token the later ones: for measuring alone
   } attention;
 
   struct Parallel {
@@ -67,6 +72,7 @@ struct Config {
         0.5;  ///< of the positions, the later ones: sequence-selective keeps their attention
     double offload_activations = 0;  ///< share of the layers
     std::int64_t chunk_rows = 0;     ///< 0: all rows at once
+    std::int64_t lm_head_rows = 0;   ///< see model::Llama::Options::lm_head_rows
     bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
   } memory;
   /// What memory.* says of activations. Throws Error naming the key.

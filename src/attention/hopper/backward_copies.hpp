@@ -82,13 +82,11 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
         Visit::put(memory.visit(at.stage), cursor.tile(), head - kv_head * p.group,
                    (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
       }
-      __syncwarp();
-      if (lane == 0) arrive(memory.q_full(at.stage));
+      arrive(memory.q_full(at.stage));  // each lane for what it has stored
       wait(memory.d_out_empty(at.stage), at.parity ^ 1);
 #pragma unroll
       for (int i = 0; i < rows_of_lane; ++i) store_shared(memory.d(at.stage) + (i * 32 + lane) * 4, d[i]);
-      __syncwarp();
-      if (lane == 0) arrive(memory.d_out_full(at.stage));
+      arrive(memory.d_out_full(at.stage));
       at.advance();
     });
   }

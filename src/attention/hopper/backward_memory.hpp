@@ -148,8 +148,9 @@ struct BackwardMemory {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
     barrier_init(kv_empty(), computing + 1);        // and the copying warp
     for (int stage = 0; stage < Tile::stages; ++stage) {
-      barrier_init(q_full(stage), 2);  // the copying warp and the one that brings LSE, D
-      barrier_init(d_out_full(stage), 2);
+      // The copying thread, and each lane of the warp that brings LSE and D.
+      barrier_init(q_full(stage), 1 + 32);
+      barrier_init(d_out_full(stage), 1 + 32);
       barrier_init(q_empty(stage), computing);
       barrier_init(d_out_empty(stage), computing);
       if (!Tile::has_dq) continue;
