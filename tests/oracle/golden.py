@@ -11,7 +11,8 @@ For every family: FAMILY/model (config.json and safetensors, in one of the types
 with the gradient of the loss in their place, in f32, FAMILY/logits.safetensors, and FAMILY/expected.json with token ids, targets
 (-1: none) and the sum of the cross-entropies. All are computed in double precision as far as transformers does (norms, softmax and
 rotary positions are in fp32 there). bf16 holds all weights exactly, so that transformers' own errors in bf16, which
-expected.json has under "bf16", are those of its computation alone: of the loss, and ‖x − exact‖ / ‖exact‖ of logits and gradients.
+expected.json has under "bf16", are those of its computation alone: ‖x − exact‖ / ‖exact‖ of the logits, of the tokens' cross-entropies
+(their sum may be right by chance) and of each gradient.
 
 --exported shows that the version of transformers at hand reads exports: all weights have the bits of FAMILY/model, and its logits
 of them in fp32 are FAMILY/logits.safetensors. The exit status is 1 when one has not.
@@ -62,6 +63,11 @@ def error(value, expected):
     return (torch.linalg.norm(value.double() - expected.double()) / torch.linalg.norm(expected.double())).item()
 
 
+def losses(logits, targets):
+    """Cross-entropies of the tokens, in double precision."""
+    return cross_entropy(logits.double(), targets[0], ignore_index=-1, reduction="none")
+
+
 def computed(model, tokens, targets, dtype):
     """Loss, logits and gradients by name, of a model in `dtype`."""
     model.to(dtype)
@@ -87,7 +93,7 @@ def make(family, folder):
     targets = torch.randint(0, SHAPE["vocab_size"], (1, TOKENS))
     targets[0, ::7] = -1
     loss, logits, gradients = computed(model, tokens, targets, torch.float64)
-    rounded_loss, rounded_logits, rounded_gradients = computed(model, tokens, targets, BF16)
+    _, rounded_logits, rounded_gradients = computed(model, tokens, targets, BF16)
     model.float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -98,7 +104,8 @@ def make(family, folder):
         unused.unlink()
     expected = {"transformers": __version__, "torch": torch.__version__, "tokens": tokens[0].tolist(),
                 "targets": targets[0].tolist(), "loss": loss,
-                "bf16": {"loss": abs(rounded_loss - loss) / loss, "logits": error(rounded_logits, logits),
+                "bf16": {"logits": error(rounded_logits, logits),
+                         "losses": error(losses(rounded_logits, targets), losses(logits, targets)),
                          "gradients": {name: error(rounded_gradients[name], value) for name, value in gradients.items()}}}
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 

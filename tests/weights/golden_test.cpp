@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,25 @@ class Golden : public testing::TestWithParam<std::string> {
     return problem;
   }
 
-  /// ‖x − exact‖ / ‖exact‖ of what the model gives, and of the loss, the gradients by transformers' names.
+  /// Cross-entropies of the tokens; 0 without a target.
+  static std::vector<float> losses(const test::LlamaProblem& problem, const std::vector<float>& logits) {
+    const auto vocabulary = static_cast<std::size_t>(problem.config.vocabulary);
+    std::vector<float> losses;
+    for (std::size_t t = 0; t < problem.targets.size(); ++t) {
+      const std::span<const float> row(logits.data() + t * vocabulary, vocabulary);
+      double sum = 0;
+      for (const float logit : row) sum += std::exp(double(logit));
+      const std::int32_t target = problem.targets[t];
+      losses.push_back(target < 0 ? 0.0f
+                                  : static_cast<float>(std::log(sum) - double(row[std::size_t(target)])));
+    }
+    return losses;
+  }
+
+  /// ‖x − exact‖ / ‖exact‖ of the loss, of the tokens' cross-entropies, of the logits, and of the gradients
+  /// by transformers' names.
   struct Errors {
-    double loss = 0, logits = 0;
+    double loss = 0, losses = 0, logits = 0;
     std::map<std::string, double> gradients;
   };
   template <class T>
@@ -67,7 +84,9 @@ class Golden : public testing::TestWithParam<std::string> {
     const io::SafetensorsFile exact(folder_ / "logits.safetensors");
     std::vector<float> logits(problem.tokens.size() * static_cast<std::size_t>(problem.config.vocabulary));
     exact.read(exact.tensor("logits"), std::span(logits));
-    errors.logits = test::relative_error(io::File::open(file).read<float>("logits"), logits);
+    const std::vector<float> ours = io::File::open(file).read<float>("logits");
+    errors.logits = test::relative_error(ours, logits);
+    errors.losses = test::relative_error(losses(problem, ours), losses(problem, logits));
     const std::vector<float> gradient = all_of(HfWeights(folder_ / "gradient"));
     for (const model::Parameter& parameter : model_.map().all()) {
       const auto part = [&](const std::vector<float>& of) {
@@ -99,17 +118,24 @@ TEST_P(Golden, LogitsLossAndGradientsAreThoseOfTransformers) {
   }
 }
 
+// Transformers' own errors in bf16 stand in expected.json. Tensor by tensor either of the two may be the
+// luckier one: all gradients together are no further off, and none by much.
 TEST_P(Golden, Bfloat16IsNoFurtherFromTheExactNumbersThanTransformers) {
   const nlohmann::json& theirs = expected_.at("bf16");
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(ranks);
     const Errors ours = errors<bfloat16>(ranks);
-    std::printf("loss %.2e %.2e logits %.3e %.3e\n", ours.loss, theirs.at("loss").get<double>(), ours.logits,
-                theirs.at("logits").get<double>());
-    for (const auto& [name, error] : ours.gradients)
-      std::printf("  %s %.3e %.3e %.2f\n", name.c_str(), error, theirs.at("gradients").at(name).get<double>(),
-                  error / theirs.at("gradients").at(name).get<double>());
     EXPECT_LE(ours.logits, theirs.at("logits").get<double>());
+    EXPECT_LE(ours.losses, theirs.at("losses").get<double>());
+    EXPECT_LT(ours.loss, 1.0 / 512);
+    double sum_of_ours = 0, sum_of_theirs = 0;
+    for (const auto& [name, error] : ours.gradients) {
+      const double their_error = theirs.at("gradients").at(name);
+      EXPECT_LE(error, 2 * their_error) << name;
+      sum_of_ours += error * error;
+      sum_of_theirs += their_error * their_error;
+    }
+    EXPECT_LE(sum_of_ours, sum_of_theirs);
   }
 }
 
