@@ -14,7 +14,7 @@ rotary positions are in fp32 there). bf16 holds all weights exactly, so that tra
 expected.json has under "bf16", are those of its computation alone: ‖x − exact‖ / ‖exact‖ of the logits, of the tokens' cross-entropies
 (their sum may be right by chance) and of each gradient.
 
---exported shows that the version of transformers at hand reads exports: all weights have the bits of FAMILY/model, and its logits
+--exported shows that the version of transformers at hand reads exports: all weights are those of FAMILY/model, and its logits
 of them in fp32 are FAMILY/logits.safetensors. The exit status is 1 when one has not.
 """
 
@@ -115,7 +115,7 @@ def loads(family, golden, exported):
     tokens = torch.tensor([json.loads((golden / family / "expected.json").read_text())["tokens"]])
     model = AutoModelForCausalLM.from_pretrained(exported / family, attn_implementation="eager")
     saved, own = load_file(golden / family / "model" / "model.safetensors"), dict(model.named_parameters())
-    same = all(torch.equal(own[name], value) for name, value in saved.items()) and own.keys() == saved.keys()
+    same = all(torch.equal(own[name].float(), value.float()) for name, value in saved.items()) and own.keys() == saved.keys()
     model.float()  # with the rotary positions that belong to it, as in computed()
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
     with torch.no_grad():
