@@ -1,13 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-
-#include <functional>
+#include "common/run_commands.hpp"
 
 namespace annulus::tokens {
 
-/// What a subcommand does once the command line is parsed; gives the exit status.
-using Command = std::function<int()>;
+using app::Command;
 
 /// Each declares a subcommand with its options and says what it does in `command` when it is chosen.
 void add_pack(CLI::App& app, Command& command);

@@ -31,14 +31,11 @@ int run(const ImportArguments& arguments) {
 
 void add_import(CLI::App& app, Command& command) {
   const auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* import =
+  CLI::App* take_in =  // a line that begins with "import" is a module's to clang-format
       app.add_subcommand("import", "Make a checkpoint, with checksums, of a model in Hugging Face's format");
-  import->add_option("model", arguments->from, "Folder with config.json and safetensors")->required();
-  import->add_option("checkpoint", arguments->to, "Folder of the checkpoint, which is made")->required();
-  import->callback([arguments, &command] { command = [arguments] { return run(*arguments);
-};
-}  // namespace annulus::weights_program
-);
+  take_in->add_option("model", arguments->from, "Folder with config.json and safetensors")->required();
+  take_in->add_option("checkpoint", arguments->to, "Folder of the checkpoint, which is made")->required();
+  take_in->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
 }
 
 }  // namespace annulus::weights_program

@@ -3,7 +3,9 @@
 #include <functional>
 #include <optional>
 
+#include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/linalg/matmul.hpp>
 #include <annulus/loss/lm_head.hpp>
 #include <annulus/model/ops.hpp>
 
@@ -50,6 +52,7 @@ class OuterPasses {
       rms_norm<Exec, T>(work->exec, a.matrix(last), work->gain, shapes_.config.norm_epsilon,
                         a.matrix(last_normed), a.vector(last_inverse_rms));
       work->recorder.all(work->exec, "normed", a.matrix(last_normed));
+      record_logits(*work, a.matrix(last_normed));
     });
     step({last_normed, d_last_normed}, [&](const Arrays& a) {
       if (!work->grad_scale)
@@ -81,6 +84,18 @@ class OuterPasses {
   }
 
  private:
+  // The loss has the logits of a tile at a time and turns them into gradients: for the record they are formed
+  // whole by the same product, where that is small.
+  static void record_logits(const LossWork<Exec, T>& work, const Array2<const T, Exec>& normed) {
+    const auto vocabulary = static_cast<std::int64_t>(work.weight.extent(0));
+    if (!work.recorder.has_room_for(vocabulary)) return;
+    const auto logits = Owned<Array2<float, Exec>>::uninitialized(  // (rows, vocabulary)
+        work.exec, MemoryCategory::workspace, "annulus::model::logits", normed.extent(0), vocabulary);
+    linalg::matmul<Exec, T, float>(work.exec, {.op_b = linalg::Op::transpose}, normed, work.weight,
+                                   logits.view());
+    work.recorder.all(work.exec, "logits", logits.view());
+  }
+
   const Shapes& shapes_;
 };
 

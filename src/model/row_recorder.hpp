@@ -30,6 +30,14 @@ class RowRecorder {
   void set_no_layer() { prefix_.clear(); }
 
   bool records() const { return recorder_ != nullptr; }
+  /// Whether tensors with so many fp32 numbers a token are small enough: 256 MiB of a whole step. All ranks
+  /// find the same.
+  bool has_room_for(std::int64_t numbers_a_token) const {
+    constexpr std::int64_t most = std::int64_t{256} << 20, size = sizeof(float);
+    return recorder_ != nullptr &&
+           recorder_->sequences().count * recorder_->sequences().tokens <= most / size / numbers_a_token;
+  }
+
   /// All rows of a tensor. Waits for `exec`.
   template <class Exec, class ViewType>
   void all(const Exec& exec, const char* name, const ViewType& view) const {

@@ -78,9 +78,11 @@ struct LlamaProblem {
   };
 
   /// Loss and gradients of grad_scale · Σ cross-entropy, computed on TestExec in T; the same on every rank.
+  /// `recorder`, unless null, gets the tensors of a pass.
   template <class T = float>
   Result run(comm::Communicator& communicator, const std::string& layout, const std::string& schedule,
-             float grad_scale = 1.0f, const Sequences& sequences = {}) const {
+             float grad_scale = 1.0f, const Sequences& sequences = {},
+             trace::Recorder* recorder = nullptr) const {
     using Exec = TestExec;
     const Exec exec = rank_instance();
     plan::Problem problem;
@@ -126,9 +128,13 @@ struct LlamaProblem {
       selecting.emplace(communicator, attention, problem, sparsity::Options::parse(sparsity));
       sparse.emplace(*selecting, sparse_layers);
     }
+    if (recorder != nullptr) recorder->set_rows({.count = sequences.count}, rows);
     for (int i = 0; i < 2; ++i) {
       llama.train(exec, mine, grad_scale / 2,
-                  {.attention = attention, .parameters = flat, .sparse = sparse ? &*sparse : nullptr});
+                  {.attention = attention,
+                   .parameters = flat,
+                   .recorder = i == 0 ? recorder : nullptr,
+                   .sparse = sparse ? &*sparse : nullptr});
     }
     if (selecting) selecting->check_pairs(exec);
     const auto loss = llama.take_loss(exec);

@@ -109,9 +109,9 @@ constexpr double bfloat16_error = 16.0 / 256;
 
 // The bf16 model is the f32 model but for rounding, tensor by tensor.
 TEST(LlamaBfloat16, GradientsAreThoseOfFloatWithinRounding) {
-  for (const Case& c :
-       {Case{"causal", false, 1}, Case{"documents:0,7,8,20", true, 2},
-        Case{"causal", false, 2, test::with_bias}, Case{"causal", true, 1, test::with_norm}}) {
+  for (const Case& c : {Case{"causal", false, 1}, Case{"documents:0,7,8,20", true, 2},
+                        Case{"causal", false, 2, test::with_bias}, Case{"causal", true, 1, test::with_norm},
+                        Case{"causal", false, 1, test::with_both}}) {
     SCOPED_TRACE(c.variant);
     const LlamaProblem problem(23, c.mask, c.tied, c.kv_heads, 2, c.variant);
     const auto communicator = comm::make_null();
@@ -121,12 +121,14 @@ TEST(LlamaBfloat16, GradientsAreThoseOfFloatWithinRounding) {
     EXPECT_NEAR(rounded.loss, exact.loss, 0.01 * exact.loss);
     EXPECT_NE(rounded.loss, exact.loss);
     const model::ParameterMap map(problem.config);
+    // With biases and norms together transformers' bf16, too, is off by up to 10 % on such models.
+    const double limit = c.variant.qkv_bias && c.variant.qk_norm ? 2 * bfloat16_error : bfloat16_error;
     for (const auto& parameter : map.all()) {
       const auto part = [&](const std::vector<float>& all) {
         return std::vector<float>(all.begin() + parameter.offset,
                                   all.begin() + parameter.offset + parameter.size());
       };
-      EXPECT_LT(test::relative_error(part(rounded.gradients), part(exact.gradients)), bfloat16_error)
+      EXPECT_LT(test::relative_error(part(rounded.gradients), part(exact.gradients)), limit)
           << parameter.name;
     }
   }

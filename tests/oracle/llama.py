@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Loss and gradients of one step of annulus-train against PyTorch's, with the same weights on the same tokens.
+"""Logits, loss and gradients of one step of annulus-train against PyTorch's, with the same weights on the same tokens.
 
 usage: llama.py [--device cuda] [--limit 1.5] [--table] DUMP [DUMP ...]
 
 Every DUMP is a file of `annulus-train --dump` (docs/formats/tensor-dump.md). From it come the configuration, the
-parameters, the tokens and the targets, and what is compared: loss and all gradients. Each is computed twice here:
+parameters, the tokens and the targets, and what is compared: logits, loss and all gradients. Each is computed twice here:
   exact   from the formulas of LLaMA in double precision, by autograd;
   theirs  by transformers' LlamaForCausalLM in the dtype of the dump; with biases by its Qwen2ForCausalLM, with norms
-          of q and k by its Qwen3ForCausalLM.
+          of q and k by its Qwen3ForCausalLM, with both by that with attention_bias and a bias of 0 behind attention.
 An error is ‖x − exact‖ / ‖exact‖ over a whole tensor. Asked is, of every tensor,
   f32     an error of at most 1e-4, of ours against exact and of ours against theirs;
   bf16    an error of ours of at most `limit` times theirs.
@@ -43,6 +43,7 @@ class Dump:
             self.gradients = {name: read(f"gradients/{name}") for name in file["gradients"]}
             self.tokens, self.targets = read("tokens").long(), read("targets").long()
             self.loss = read("loss")
+            self.logits = read("logits") if "logits" in file else None  # of small steps
         self.path, self.device = path, device
         self.config = tomllib.loads(self.attributes["config"])
         self.dtype = DTYPES[self.config["train"]["dtype"]]
@@ -50,8 +51,8 @@ class Dump:
             sys.exit(f"{path}: attention.mask = {self.config['attention']['mask']}: only causal is compared")
         model = self.config["model"]
         self.bias, self.norm = model.get("qkv_bias", False), model.get("qk_norm", False)
-        if self.bias and self.norm:
-            sys.exit(f"{path}: transformers has no model with model.qkv_bias and model.qk_norm to compare with")
+        if model.get("rope_scaling", "none") != "none":
+            sys.exit(f"{path}: model.rope_scaling = {model['rope_scaling']}: only none is compared (golden.py has others)")
 
 
 def mean_loss(logits, targets):
@@ -77,7 +78,7 @@ def attention(q, k, v):
 
 
 def exact(dump):
-    """Loss and gradients by the formulas, in double precision."""
+    """Loss, logits and gradients by the formulas, in double precision."""
     model, weight = dump.config["model"], {name: p.double().requires_grad_() for name, p in dump.parameters.items()}
     heads, kv_heads, width = model["heads"], model["kv_heads"], model["head_dim"]
     epsilon = torch.tensor(model["norm_epsilon"], dtype=torch.float32).double().item()  # the float of the program
@@ -101,7 +102,7 @@ def exact(dump):
     logits = rms_norm(x, weight["final_norm"], epsilon) @ weight["embedding" if model["tied"] else "lm_head"].T
     loss = mean_loss(logits, dump.targets)
     loss.backward()
-    return loss.detach(), {name: w.grad for name, w in weight.items()}
+    return loss.detach(), logits.detach(), {name: w.grad for name, w in weight.items()}
 
 
 def their_name(name):
@@ -122,11 +123,11 @@ def their_name(name):
 
 
 def theirs(dump):
-    """Loss and gradients of transformers' model in the dump's dtype."""
+    """Loss, logits and gradients of transformers' model in the dump's dtype."""
     c = dump.config["model"]
     make_config, make_model, more = (
-        (Qwen2Config, Qwen2ForCausalLM, {"use_sliding_window": False}) if dump.bias
-        else (Qwen3Config, Qwen3ForCausalLM, {"use_sliding_window": False, "attention_bias": False}) if dump.norm
+        (Qwen3Config, Qwen3ForCausalLM, {"use_sliding_window": False, "attention_bias": dump.bias}) if dump.norm
+        else (Qwen2Config, Qwen2ForCausalLM, {"use_sliding_window": False}) if dump.bias
         else (LlamaConfig, LlamaForCausalLM, {"attention_bias": False, "mlp_bias": False}))
     config = make_config(
         vocab_size=len(dump.parameters["embedding"]), hidden_size=c["hidden"], intermediate_size=c["ffn"],
@@ -136,15 +137,21 @@ def theirs(dump):
         max_position_embeddings=dump.tokens.shape[1], use_cache=False, **more,
     )
     model = make_model(config).to(dump.device, dump.dtype)
+    # to() rounds inverse frequencies, which from_pretrained keeps in fp32.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config).to(dump.device)
     parameters = dict(model.named_parameters())
+    if dump.bias and dump.norm:
+        for name in [name for name in parameters if name.endswith("o_proj.bias")]:
+            torch.nn.init.zeros_(parameters.pop(name))
     if sorted(parameters) != sorted(map(their_name, dump.parameters)):
         sys.exit(f"transformers has other parameters: {sorted(set(parameters) ^ set(map(their_name, dump.parameters)))}")
     with torch.no_grad():
         for name, value in dump.parameters.items():
             parameters[their_name(name)].copy_(value)
-    loss = mean_loss(model(dump.tokens).logits.float(), dump.targets)
+    logits = model(dump.tokens).logits
+    loss = mean_loss(logits.float(), dump.targets)
     loss.backward()
-    return loss.detach(), {name: parameters[their_name(name)].grad for name in dump.parameters}
+    return loss.detach(), logits.detach(), {name: parameters[their_name(name)].grad for name in dump.parameters}
 
 
 def error(value, expected):
@@ -154,9 +161,11 @@ def error(value, expected):
 
 def compare(dump, options):
     """Prints how far ours is; the number of tensors that fail."""
-    loss, gradients = exact(dump)
-    their_loss, their_gradients = theirs(dump)
+    loss, logits, gradients = exact(dump)
+    their_loss, their_logits, their_gradients = theirs(dump)
     tensors = {"loss": (dump.loss.squeeze(), loss, their_loss)}
+    if dump.logits is not None:
+        tensors["logits"] = (dump.logits, logits, their_logits)
     tensors |= {name: (dump.gradients[name], gradients[name], their_gradients[name]) for name in gradients}
     a = dump.attributes
     print(f"{dump.path}: step {a['step']}, {a['dtype']}, {a['ranks']} ranks, {a['device']}, {a['schedule']}, {a['layout']}; "
@@ -172,11 +181,11 @@ def compare(dump, options):
         failed += not good
         lines.append((name, f"{name:{width}}  {of_ours:10.2e}  {of_theirs:10.2e}  {between:10.2e}{'' if good else '  FAILED'}", good))
         for key, value in (("ours", of_ours), ("theirs", of_theirs), ("between", between), ("ratio", of_ours / max(of_theirs, 1e-300))):
-            if name != "loss":
+            if name in gradients:
                 worst[key] = max(worst.get(key, 0), value)
     print(f"{'':{width}}  {'ours':>10}  {'theirs':>10}  {'between':>10}")
     for name, line, good in lines:
-        if options.table or not good or name == "loss":
+        if options.table or not good or name in ("loss", "logits"):
             print(line)
     print(f"{'largest, gradients':{width}}  {worst['ours']:10.2e}  {worst['theirs']:10.2e}  {worst['between']:10.2e}; "
           f"ours at most {worst['ratio']:.2f} of theirs; {len(tensors) - failed} of {len(tensors)} tensors pass")

@@ -162,8 +162,8 @@ TEST_F(Dump, HoldsEveryTensorOfTheUpdate) {
   effective.train.schedule_steps = run.train.steps;  // settled when the run starts
   EXPECT_EQ(Config::parse(dump.string_attribute("config"), "the dump").to_toml(), effective.to_toml());
 
-  std::set<std::string> expected = {"tokens", "targets", "last",       "normed",   "d_normed",
-                                    "d_last", "loss",    "parameters", "gradients"};
+  std::set<std::string> expected = {"tokens",   "targets", "last", "normed",     "logits",
+                                    "d_normed", "d_last",  "loss", "parameters", "gradients"};
   for (int layer = 0; layer < run.model.layers; ++layer)
     for (const char* name : {"input", "q", "k", "v", "out", "lse", "middle", "gate_up", "ffn", "d_ffn",
                              "d_gate_up", "d_middle", "d_out", "d_q", "d_k", "d_v", "d_input"})
@@ -179,6 +179,8 @@ TEST_F(Dump, HoldsEveryTensorOfTheUpdate) {
   EXPECT_EQ(dump.dataset("layers.0.lse").extents(), (io::Extents{2, 2, 50}));
   EXPECT_EQ(dump.dataset("gradients/layers.0.ffn.gate").extents(), (io::Extents{40, 32}));
   EXPECT_EQ(dump.dataset("gradients/final_norm").extents(), (io::Extents{32}));
+  EXPECT_EQ(dump.dataset("logits").extents(),
+            (io::Extents{2, 50, io::Extents::value_type(run.model.vocabulary)}));
   EXPECT_NEAR(dump.read<double>("loss").at(0), test::losses(run).at(2), 1e-12);
   // Targets follow their tokens.
   const auto tokens = dump.read<std::int32_t>("tokens"), targets = dump.read<std::int32_t>("targets");

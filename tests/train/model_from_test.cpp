@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +83,40 @@ TEST_F(ModelFrom, EveryWayOfHoldingWeightsStartsFromTheSameBits) {
                 AllOf(HasSubstr("starts from the weights of model.from = '" + path("model") +
                                 "' (Hugging Face's format): optimizer, step and data start anew"),
                       HasSubstr("attention.mask = 'window:39,0', as the model has it")));
+  }
+}
+
+/// Bytes that this thread has read so far; nothing where the system does not count them.
+std::optional<std::int64_t> bytes_read() {
+  std::ifstream file("/proc/thread-self/io");
+  std::string key;
+  std::int64_t bytes = 0;
+  if (file >> key >> bytes && key == "rchar:") return bytes;
+  return std::nullopt;
+}
+
+TEST_F(ModelFrom, RanksReadTheirSharesAlone) {
+  if (!bytes_read()) GTEST_SKIP() << "the system does not count what threads read";
+  hf_.shape.hidden = 256;
+  hf_.shape.ffn = 768;
+  weights::test::write_small_model(path("large"), hf_, DType::bf16);
+  const auto size = static_cast<std::int64_t>(fs::file_size(path("large/model.safetensors")));
+  constexpr int ranks = 3;
+  constexpr std::int64_t rest = 100'000;  // configurations, headers, data, the ends of tensors
+  for (const int zero : {0, 3}) {
+    const Config run = config("read" + std::to_string(zero),
+                              {"train.steps=1", "parallel.zero=" + std::to_string(zero)}, "large");
+    std::array<std::int64_t, ranks> read{};
+    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
+      const std::int64_t before = *bytes_read();
+      train(world, run, {}, {}, Hooks());
+      read[std::size_t(world.rank())] = *bytes_read() - before;
+    });
+    // Shards are made of whole blocks of elements and differ in size; together they are the model once.
+    for (const std::int64_t bytes : read) EXPECT_LT(bytes, size / 2) << zero;
+    const std::int64_t all = std::accumulate(read.begin(), read.end(), std::int64_t{0});
+    EXPECT_GT(all, size) << zero;
+    EXPECT_LT(all, size + ranks * rest) << zero;
   }
 }
 

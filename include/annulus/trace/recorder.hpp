@@ -58,6 +58,9 @@ class Recorder {
   /// batch. The ranks that share a sequence hold all its rows. Every rank has as many sequences.
   void set_rows(const SequenceRange& sequences, const PositionMap& rows);
 
+  /// What the file covers.
+  const Sequences& sequences() const { return sequences_; }
+
   /// This rank's rows of a tensor, contiguous: (batch, heads, rows, channels), (batch, heads, rows), (batch ·
   /// rows, channels) or (batch · rows). Waits for `exec`. A name may come again with other sequences.
   template <class Exec, class ViewType>
