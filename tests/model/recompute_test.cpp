@@ -18,6 +18,10 @@ using test::LlamaProblem;
 using test::on_ranks;
 
 constexpr LlamaProblem::Sequences two_sequences{0, 2};
+
+// Of results whose sums over rows have another order. 2.5e-6 was seen on one processor with AVX2 and below
+// 2e-6 on others, 2.3e-6 on an H200: presumably libraries also multiply few rows in another order than many.
+constexpr double other_order = test::on_host ? 3e-6 : 5e-6;
 constexpr std::int64_t length = 61;
 
 /// Four layers, so that offloaded ones take turns.
@@ -96,7 +100,7 @@ TEST(LlamaRecompute, BiasesAndNormsHaveTheSameBitsUnderEveryPolicyInChunks) {
     const auto whole = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
     problem.activations = options_of({Recompute::none}, 0, 7);
     const auto kept = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
-    EXPECT_LT(test::relative_error(kept.gradients, whole.gradients), 2e-6);
+    EXPECT_LT(test::relative_error(kept.gradients, whole.gradients), other_order);
     for (const Recompute recompute : {Recompute::full, Recompute::selective}) {
       problem.activations = options_of({recompute}, 1, 7);
       const auto result = on_ranks<float>(problem, 2, "zigzag", "ring", two_sequences);
@@ -116,8 +120,7 @@ TEST(LlamaRecompute, SequenceSelectiveAndChunksAgree) {
       problem.activations = options;
       const auto result = on_ranks<float>(problem, c.ranks, c.layout, c.schedule, two_sequences);
       EXPECT_NEAR(result.loss, kept.loss, 2e-6 * kept.loss);
-      // 2.3e-6 was seen on an H200.
-      EXPECT_LT(test::relative_error(result.gradients, kept.gradients), test::on_host ? 2e-6 : 5e-6);
+      EXPECT_LT(test::relative_error(result.gradients, kept.gradients), other_order);
     };
     for (const std::int64_t early : {std::int64_t{1}, std::int64_t{30}, length}) {
       ActivationOptions options = options_of({Recompute::sequence_selective});
