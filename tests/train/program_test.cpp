@@ -177,8 +177,8 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_EQ(run(command(5, "run", "--summary")), 0) << output();
   EXPECT_THAT(output(), AllOf(HasSubstr("step 12/12"), HasSubstr("what to try next"),
                               HasSubstr("unigram entropy"), HasSubstr(checkpoint("run", 12).string())));
-  EXPECT_THAT(files(path("run")), ElementsAre("checkpoints", "config.toml", "metrics.jsonl", "run.lock",
-                                              "summary.json", "train.log"));
+  EXPECT_THAT(files(path("run")), ElementsAre("checkpoints", "config.toml", "memory.json", "metrics.jsonl",
+                                              "run.lock", "summary.json", "train.log"));
   EXPECT_THAT(files(path("run") / "checkpoints"),
               ElementsAre("step-00000005", "step-00000010", "step-00000012"));
   EXPECT_EQ(summary("run").at("finished"), true);
