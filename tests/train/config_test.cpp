@@ -28,9 +28,14 @@ Config with(const std::vector<std::string>& overrides) {
   return Config::parse("", "run.toml", overrides);
 }
 
-// Keys that cannot have a value of their own beside all others: a folder that is there, and the numbers of
-// another scaling (model_from_test.cpp).
-constexpr std::array others = {"from = ", "rope_low_frequency_factor = ", "rope_high_frequency_factor = "};
+// Keys that cannot have a value of their own beside all others: a folder that is there, the numbers of
+// another scaling (model_from_test.cpp), and selections, which go with the causal mask alone.
+constexpr std::array others = {"from = ",
+                               "rope_low_frequency_factor = ",
+                               "rope_high_frequency_factor = ",
+                               "sparsity = ",
+                               "dense_updates = ",
+                               "dense_layers = "};
 
 // A value of every other key that is not its default, all consistent with one another.
 Config unusual() {
@@ -77,6 +82,8 @@ Config unusual() {
   config.memory.lm_head_rows = 2048;
   config.attention.overlap = false;
   config.attention.see_targets = true;
+  config.attention.sparsity.clear();
+  config.sparsity = {};
   return config;
 }
 
@@ -101,6 +108,17 @@ TEST(Config, EveryKeySurvivesPrintingAndParsing) {
       const bool same = std::ranges::any_of(others, [&](const char* key) { return line_a.starts_with(key); });
       EXPECT_EQ(line_a == line_b, same) << line_a;
     }
+}
+
+TEST(Config, KeysOfSelectionsSurvivePrintingAndParsing) {
+  const Config config = Config::parse(
+      "[attention]\nmask = 'causal'\nsparsity = 'vertical-slash:recall=0.9'\n"
+      "[sparsity]\ndense_updates = 3\ndense_layers = ['0', '1-1']\n",
+      "run.toml");
+  EXPECT_EQ(config.attention.sparsity, "vertical-slash:recall=0.9");
+  EXPECT_EQ(config.sparsity.dense_updates, 3);
+  EXPECT_THAT(config.sparsity.dense_layers, ElementsAre("0", "1-1"));
+  EXPECT_EQ(Config::parse(config.to_toml(), "run.toml").to_toml(), config.to_toml());
 }
 
 TEST(Config, KeysOfTheTableHaveNamesAndMeaningsOfTheirOwn) {
