@@ -11,7 +11,7 @@
 /// stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ then
 /// feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. The copy engine
 /// adds dQ to device memory (query_gradient.hpp). Head dimension 256 has a form of its own
-/// (backward_shared_keys.hpp).
+/// (backward_keys.hpp).
 namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys. `lists`: of a block list. Its code for bits, even where it is passed
