@@ -30,7 +30,7 @@ double Section::number(const toml::node& node, std::string_view key, double leas
   const double value = node.value<double>().value_or(std::numeric_limits<double>::quiet_NaN());
   if (!node.is_number() || !std::isfinite(value) || value < least || (value == least && !or_equal))
     reject(node, "{} must be a number {} {}", full(key), or_equal ? "not below" : "above", least);
-  return value;
+  return value + 0.0;  // -0 is 0
 }
 
 std::int64_t Section::integer(const toml::node& node, std::string_view key, std::int64_t least,
