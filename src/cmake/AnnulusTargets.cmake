@@ -83,11 +83,12 @@ endfunction()
 # MODULE.NAME/npN, labelled mpi. PURE programs link neither Kokkos nor MPI. Cases whose name contains "Slow" run only
 # in the extra entry MODULE.NAME/slow (label slow). DEVICE names the sources whose test::TestExec may be a device: the
 # cuda preset compiles them a second time, as MODULE.NAME.gpu, labelled gpu; with DEVICE_SHARDS as n
-# entries MODULE.NAME.gpu/1of<n> … that share its cases. THREADS of a kernel: 2; 1 suits tests whose
+# entries MODULE.NAME.gpu/1of<n> … that share its cases. QUICK_DEVICE_RANKS: of RANKS those that a quick run on one or two GPUs
+# has; the others, whose ranks take turns on a GPU, are labelled slow there. THREADS of a kernel: 2; 1 suits tests whose
 # ranks are more threads than a machine has cores. Under mpirun it is 1. PROCESSORS: cores that the test keeps busy; 1 for PURE ones, which have
 # one thread, else 2.
 function(annulus_add_test name)
-  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS;PROCESSORS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;LABELS;ARGS;DEVICE" ${ARGN})
+  cmake_parse_arguments(arg "PURE;SLOW;ON_DEVICE" "THREADS;PROCESSORS;SHARDS;DEVICE_SHARDS" "SOURCES;DEPENDS;RANKS;QUICK_DEVICE_RANKS;LABELS;ARGS;DEVICE" ${ARGN})
   string(REPLACE "." "_" target test_${name})
   add_executable(${target} ${arg_SOURCES})
   annulus_unite(${target})
@@ -105,11 +106,9 @@ function(annulus_add_test name)
   if(arg_RANKS)
     set(kind mpi)
   endif()
-  set(slow_labels)
   if(arg_ON_DEVICE)
     target_compile_definitions(${target} PRIVATE ANNULUS_TEST_ON_DEVICE)
     set(kind gpu)
-    set(slow_labels gpu)
   endif()
   set(processors 2)
   if(arg_PURE)
@@ -125,9 +124,13 @@ function(annulus_add_test name)
   if(arg_RANKS)
     foreach(ranks IN LISTS arg_RANKS)
       set(entry ${name}/np${ranks})
+      set(label ${kind})
+      if(arg_ON_DEVICE AND arg_QUICK_DEVICE_RANKS AND NOT ranks IN_LIST arg_QUICK_DEVICE_RANKS)
+        set(label slow)
+      endif()
       add_test(NAME ${entry} COMMAND ${MPIEXEC_EXECUTABLE} ${ANNULUS_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
         $<TARGET_FILE:${target}> --gtest_filter=-*Slow* ${arg_ARGS})
-      set_tests_properties(${entry} PROPERTIES LABELS "${kind};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
+      set_tests_properties(${entry} PROPERTIES LABELS "${label};${arg_LABELS}" TIMEOUT ${ANNULUS_TEST_TIMEOUT} PROCESSORS ${processors}
         ENVIRONMENT "OMP_NUM_THREADS=1;${ANNULUS_TEST_MPI_ENVIRONMENT}")
     endforeach()
   elseif(arg_SHARDS)
@@ -146,7 +149,7 @@ function(annulus_add_test name)
   endif()
   if(arg_SLOW)
     add_test(NAME ${name}/slow COMMAND ${target} --gtest_filter=*Slow* ${arg_ARGS})
-    set_tests_properties(${name}/slow PROPERTIES LABELS "slow;${slow_labels}" TIMEOUT 3600 PROCESSORS ${processors}
+    set_tests_properties(${name}/slow PROPERTIES LABELS slow TIMEOUT 3600 PROCESSORS ${processors}
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
   if(arg_ON_DEVICE)
@@ -162,7 +165,7 @@ function(annulus_add_test name)
     else()
       set(slow)
     endif()
-    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} THREADS ${arg_THREADS}
+    annulus_add_test(${name}.gpu ON_DEVICE ${slow} SOURCES ${arg_DEVICE} DEPENDS ${arg_DEPENDS} RANKS ${arg_RANKS} QUICK_DEVICE_RANKS ${arg_QUICK_DEVICE_RANKS} THREADS ${arg_THREADS}
       SHARDS ${arg_DEVICE_SHARDS})
   endif()
 endfunction()
