@@ -12,8 +12,9 @@ using model::Recompute;
 
 namespace {
 
-AttentionTime::Pass pass_time(const plan::Plan& plan, const simulate::Cluster& cluster) {
-  const simulate::Simulation simulation = simulate::simulate(plan, cluster, simulate::Detail::times);
+AttentionTime::Pass pass_time(const plan::Plan& plan, const simulate::Cluster& cluster, bool overlap) {
+  const simulate::Simulation simulation =
+      simulate::simulate(overlap ? plan : simulate::without_overlap(plan), cluster, simulate::Detail::times);
   AttentionTime::Pass time;
   for (const simulate::RankSummary& rank : simulation.ranks)
     time.computing = std::max(time.computing, rank.computing);
@@ -127,12 +128,13 @@ class Sharding {
 
 }  // namespace
 
-AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster) {
+AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
+                             bool overlap) {
   AttentionTime time;
   for (const distributed::Plans& of_sequence : plans) {
-    time.forward += pass_time(of_sequence.forward, cluster);
-    time.backward += pass_time(of_sequence.backward, cluster);
-    if (of_sequence.recompute) time.recompute += pass_time(*of_sequence.recompute, cluster);
+    time.forward += pass_time(of_sequence.forward, cluster, overlap);
+    time.backward += pass_time(of_sequence.backward, cluster, overlap);
+    if (of_sequence.recompute) time.recompute += pass_time(*of_sequence.recompute, cluster, overlap);
   }
   return time;
 }

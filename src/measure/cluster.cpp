@@ -8,6 +8,7 @@
 namespace annulus::measure {
 
 using simulate::Cluster;
+using simulate::GemmRate;
 using simulate::KernelRate;
 using simulate::LinkClass;
 
@@ -55,10 +56,23 @@ std::vector<KernelRate> rates(const KernelMeasurement& kernels, const std::optio
   return list;
 }
 
+std::vector<GemmRate> rates(const ProductMeasurement& products, const std::optional<Cluster>& base) {
+  std::vector<GemmRate> list;
+  for (const ProductPoint& point : products.points)
+    list.push_back({point.width, rounded(point.rate()), point.dtype});
+  if (!base) return list;
+  for (const GemmRate& known : base->gemms) {
+    const auto same = [&](const ProductPoint& point) { return point.dtype == known.dtype; };
+    if (std::none_of(products.points.begin(), products.points.end(), same)) list.push_back(known);
+  }
+  return list;
+}
+
 }  // namespace
 
-MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& links,
-                           const KernelMeasurement& kernels, const std::optional<Cluster>& base) {
+MeasuredCluster to_cluster(const Topology& topology, const Measurements& measured,
+                           const std::optional<Cluster>& base) {
+  const LinkMeasurement& links = measured.links;
   MeasuredCluster result;
   Cluster& cluster = result.cluster;
   cluster = base.value_or(simulate::default_cluster());
@@ -83,16 +97,23 @@ MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& link
     const double most = one.empty() ? link.bandwidth : fit_link(one).link.bandwidth;
     cluster.rank_bandwidth = most < 0.95 * link.bandwidth ? rounded(most) : 0;
   }
-  if (!kernels.points.empty()) cluster.kernels = rates(kernels, base);
+  if (!measured.kernels.points.empty()) cluster.kernels = rates(measured.kernels, base);
+  if (!measured.products.points.empty()) cluster.gemms = rates(measured.products, base);
+  const auto take = [](double& to, const std::optional<double>& from) {
+    if (from) to = rounded(*from);
+  };
+  take(cluster.memory.device, measured.memory.device);
+  take(cluster.memory.host_copy, measured.memory.host_copy);
+  take(cluster.memory.host, measured.memory.host);
   cluster.check();
   return result;
 }
 
 Cluster measure_cluster(comm::Communicator& communicator, const LinkOptions& links,
                         const KernelOptions& kernels, const std::optional<Cluster>& base) {
-  const LinkMeasurement of_links = measure_links(communicator, links);
-  const KernelMeasurement of_kernels = measure_kernels(communicator, kernels);
-  return to_cluster(communicator.topology(), of_links, of_kernels, base).cluster;
+  const Measurements measured{.links = measure_links(communicator, links),
+                              .kernels = measure_kernels(communicator, kernels)};
+  return to_cluster(communicator.topology(), measured, base).cluster;
 }
 
 }  // namespace annulus::measure

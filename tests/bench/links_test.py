@@ -13,7 +13,7 @@ import unittest
 
 BENCH, PLAN, MPIRUN = sys.argv[1], sys.argv[2], sys.argv[3:]
 TINY = ["--min-bytes", 1000, "--max-bytes", 20000, "--repetitions", 2, "--seconds", 0.02]
-KERNELS = ["--head-dim", 16, "--rows", 32, "--heads", 2, "--kv-heads", 1]
+KERNELS = ["--head-dim", 16, "--rows", 32, "--heads", 2, "--kv-heads", 1, "--width", 32, 16, "--tokens", 24]
 
 
 def run(arguments, ranks=2):
@@ -96,6 +96,20 @@ class Links(unittest.TestCase):
         rates = [(k["pass"], k["rate"]) for k in config["cluster"]["kernel"]]
         measured = [(k["pass"], float(f"{k['rate']:.3e}")) for k in report["kernels"] if k["mask"] == "full"]
         self.assertEqual(rates, measured)
+        self.assertEqual([(p["dtype"], p["width"], p["tokens"]) for p in report["products"]],
+                         [(d, w, 24) for d in ("f32", "bf16") for w in (16, 32)])
+        gemms = config["cluster"]["gemm"]
+        self.assertEqual([(g["dtype"], g["width"], g["rate"]) for g in gemms],
+                         [(p["dtype"], p["width"], float(f"{p['rate']:.3e}")) for p in report["products"]])
+        for p in report["products"]:
+            self.assertEqual(p["flops"], 6 * 24 * p["width"] ** 2)
+            self.assertAlmostEqual(p["rate"] * p["seconds"]["median"] / p["flops"], 1)
+        memory = config["cluster"]["memory"]
+        for key in ("bandwidth", "host_bandwidth"):
+            self.assertEqual(memory[key], float(f"{report['memory'][key]:.3e}"))
+        self.assertIsNone(report["memory"]["host_copy_bandwidth"], "no device, no copies")
+        self.assertEqual(memory["host_copy_bandwidth"], 50e9)
+        self.assertIn("# host_copy_bandwidth: not measured: the defaults", text)
 
     def test_one_node_keeps_what_is_between(self):
         with open(self.path("base.toml"), "w") as file:
@@ -104,7 +118,8 @@ class Links(unittest.TestCase):
                        '[[kernel]]\npass = "backward"\nhead_dim = 64\nrate = 10e9\n')
         _, text, report = self.measure(["--no-kernels", "--base", self.path("base.toml")], 2)
         self.assertEqual({p["link_class"] for p in report["links"]}, {"intra_node"})
-        self.assertEqual(report["kernels"], [])
+        self.assertEqual((report["kernels"], report["products"]), ([], []))
+        self.assertIsNone(report["memory"]["bandwidth"])
         self.assertIsNone(report["fits"]["inter_node"])
         self.assertIn(f"# There is one node; not measured: as in {self.path('base.toml')}", text)
         self.assertEqual(section(text, "inter_node"), {"bandwidth": "7e9", "latency": "8e-6", "nics_per_node": "3"})

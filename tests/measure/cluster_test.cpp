@@ -30,7 +30,7 @@ TEST(MeasuredCluster, RanksThatShareARailShareItsBandwidth) {
   add(links, LinkClass::intra_node, Pattern::all, 2e-6, 100e9);
   add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 24e9);
   add(links, LinkClass::inter_node, Pattern::all, 10e-6, 6e9);
-  const auto result = to_cluster(Topology({8, 8}), links, {});
+  const auto result = to_cluster(Topology({8, 8}), {.links = links});
   EXPECT_EQ(result.cluster.topology, Topology({8, 8}));
   EXPECT_EQ(result.cluster.intra_node, (simulate::Link{100e9, 2e-6}));
   EXPECT_EQ(result.cluster.nics_per_node, 2);
@@ -43,9 +43,9 @@ TEST(MeasuredCluster, OneSenderIsThatOfTheRing) {
   LinkMeasurement links;
   add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 2.4e9);  // receiving slows it down
   add(links, LinkClass::inter_node, Pattern::all, 10e-6, 1.8e9);
-  EXPECT_EQ(to_cluster(Topology({2, 2}), links, {}).cluster.nics_per_node, 0);
+  EXPECT_EQ(to_cluster(Topology({2, 2}), {.links = links}).cluster.nics_per_node, 0);
   add(links, LinkClass::inter_node, Pattern::ring, 10e-6, 3.3e9);
-  const auto result = to_cluster(Topology({2, 2}), links, {});
+  const auto result = to_cluster(Topology({2, 2}), {.links = links});
   EXPECT_EQ(result.cluster.nics_per_node, 1);
   EXPECT_EQ(result.cluster.inter_node, (simulate::Link{3.6e9, 10e-6}));
   EXPECT_EQ(result.cluster.rank_bandwidth, 3.3e9) << "one rank does not fill the NIC";
@@ -55,7 +55,7 @@ TEST(MeasuredCluster, RanksThatDoNotDisturbOneAnotherHaveTheirOwnRails) {
   LinkMeasurement links;
   add(links, LinkClass::inter_node, Pattern::both_ways, 10e-6, 24e9);
   add(links, LinkClass::inter_node, Pattern::all, 12e-6, 23e9);
-  const auto result = to_cluster(Topology({4, 4, 4}), links, {});
+  const auto result = to_cluster(Topology({4, 4, 4}), {.links = links});
   EXPECT_EQ(result.cluster.nics_per_node, 0);
   EXPECT_EQ(result.cluster.inter_node, (simulate::Link{23e9, 12e-6}));
   EXPECT_EQ(result.cluster.rank_bandwidth, 0);
@@ -78,7 +78,7 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
       .notes = {}};
   LinkMeasurement links;
   add(links, LinkClass::intra_node, Pattern::all, 5e-6, 5e9);
-  const Cluster cluster = to_cluster(Topology({3}), links, kernels, base).cluster;
+  const Cluster cluster = to_cluster(Topology({3}), {.links = links, .kernels = kernels}, base).cluster;
   EXPECT_EQ(cluster.intra_node, (simulate::Link{5e9, 5e-6}));
   EXPECT_EQ(cluster.inter_node, base.inter_node);
   EXPECT_EQ(cluster.nics_per_node, 3);
@@ -87,8 +87,30 @@ TEST(MeasuredCluster, BaseGivesWhatWasNotMeasured) {
                                             {Pass::forward, 64, 0, 11, DType::f16},
                                             {Pass::backward, 64, 0, 12}};
   EXPECT_EQ(cluster.kernels, expected);
-  EXPECT_EQ(to_cluster(Topology({3}), links, {}, base).cluster.kernels, base.kernels);
-  EXPECT_EQ(to_cluster(Topology({3}), links, kernels).cluster.kernels.size(), 2u) << "no H100 beside them";
+  EXPECT_EQ(to_cluster(Topology({3}), {.links = links}, base).cluster.kernels, base.kernels);
+  EXPECT_EQ(to_cluster(Topology({3}), {.links = links, .kernels = kernels}).cluster.kernels.size(), 2u)
+      << "no H100 beside them";
+}
+
+TEST(MeasuredCluster, ProductsAndMemory) {
+  Cluster base = simulate::default_cluster();
+  base.gemms = {{1024, 10, DType::bf16}, {0, 11, DType::f32}, {0, 12}};
+  base.memory = {.device = 1e9, .host_copy = 2e9, .host = 3e9};
+  ProductMeasurement products;
+  for (const std::int64_t width : {512, 2048})
+    products.points.push_back({.dtype = DType::bf16,
+                               .width = width,
+                               .tokens = 100,
+                               .seconds = {.median = static_cast<double>(width * width) * 1e-9}});
+  const Measurements measured{
+      .links = {}, .products = products, .memory = {.device = 4.00049e9, .host = 5e9}};
+  const Cluster cluster = to_cluster(Topology({2}), measured, base).cluster;
+  const std::vector<simulate::GemmRate> expected = {
+      {512, 600e9, DType::bf16}, {2048, 600e9, DType::bf16}, {0, 11, DType::f32}, {0, 12}};
+  EXPECT_EQ(cluster.gemms, expected);
+  EXPECT_EQ(cluster.memory, (simulate::MemoryRates{.device = 4e9, .host_copy = 2e9, .host = 5e9}));
+  EXPECT_EQ(to_cluster(Topology({2}), {.links = {}}, base).cluster.gemms, base.gemms);
+  EXPECT_EQ(to_cluster(Topology({2}), measured).cluster.gemms.size(), 2u) << "no H100 beside them";
 }
 
 TEST(MeasuredCluster, IsMeasuredInOneCallAndReadBack) {

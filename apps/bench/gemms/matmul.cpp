@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
+#include <annulus/comm/null.hpp>
 #include <annulus/io/atomic.hpp>
-#include <annulus/linalg/matmul.hpp>
 
-#include "bench/common/times.hpp"
-#include "bench/gemms/random_matrix.hpp"
+#include "bench/gemms/products.hpp"
 #include "common/output_json.hpp"
 #include "options/shared.hpp"
 
@@ -38,15 +38,9 @@ namespace {
 
 using nlohmann::json;
 using Exec = Kokkos::DefaultExecutionSpace;
-using linalg::matmul;
-using linalg::Op;
 
-struct Shape {
-  std::int64_t tokens, out, in;
-};
-
-Shape parse_shape(const std::string& text) {
-  Shape shape{};
+LinearShape parse_shape(const std::string& text) {
+  LinearShape shape;
   int read = 0;
   const int fields = std::sscanf(text.c_str(), "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%n", &shape.tokens,
                                  &shape.out, &shape.in, &read);
@@ -57,42 +51,20 @@ Shape parse_shape(const std::string& text) {
 }
 
 // QKV, attention's output, gate and up together, and down; of the 8B model and of one with 1B parameters.
-std::vector<Shape> llama_shapes(std::int64_t tokens) {
+std::vector<LinearShape> llama_shapes(std::int64_t tokens) {
   return {{tokens, 6144, 4096}, {tokens, 4096, 4096}, {tokens, 28672, 4096}, {tokens, 4096, 14336},
           {tokens, 3072, 2048}, {tokens, 2048, 2048}, {tokens, 16384, 2048}, {tokens, 2048, 8192}};
 }
 
-template <class T>
-json measure(const Shape& s, int repetitions) {
-  const Exec exec;
-  const auto x = random_matrix<T>(exec, "x", s.tokens, s.in, 1, 1.0f),
-             w = random_matrix<T>(exec, "w", s.out, s.in, 2, 0.02f),
-             y = random_matrix<T>(exec, "y", s.tokens, s.out, 3, 1.0f),
-             dx = random_matrix<T>(exec, "dx", s.tokens, s.in, 4, 1.0f);
-  const auto dw = random_matrix<float>(exec, "dw", s.out, s.in, 5, 1.0f);
-  const double flops =
-      2.0 * static_cast<double>(s.tokens) * static_cast<double>(s.out) * static_cast<double>(s.in);
-  const auto timed = [&](const auto& product) -> json {
-    Times times;
-    for (int repetition = 0; repetition <= repetitions; ++repetition) {
-      exec.fence();
-      const Kokkos::Timer timer;
-      product();
-      exec.fence();
-      if (repetition > 0) times.add(timer.seconds());
-    }
-    return {{"seconds", times.median()},
-            {"seconds_min", times.least()},
-            {"seconds_max", times.most()},
-            {"tflops", flops / times.median() * 1e-12}};
+json to_json(const LinearShape& shape, const LinearTimes& times) {
+  const auto product = [&](const measure::Sample& sample) -> json {
+    return {{"seconds", sample.median},
+            {"seconds_min", sample.min},
+            {"seconds_max", sample.max},
+            {"tflops", times.flops / sample.median * 1e-12}};
   };
-  return {{"tokens", s.tokens},
-          {"out", s.out},
-          {"in", s.in},
-          {"y", timed([&] { matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, *x, *w, *y); })},
-          {"dx", timed([&] { matmul<Exec, T, T>(exec, {}, *y, *w, *dx); })},
-          {"dw",
-           timed([&] { matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, *y, *x, *dw); })}};
+  return {{"tokens", shape.tokens}, {"out", shape.out},        {"in", shape.in},
+          {"y", product(times.y)},  {"dx", product(times.dx)}, {"dw", product(times.dw)}};
 }
 
 }  // namespace
@@ -102,7 +74,7 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
   require(o.tokens >= 1, "--tokens is {}: give a number from 1 on", o.tokens);
   const DType dtype = parse_dtype(o.dtype, "--dtype");
   require(dtype == DType::f32 || dtype == DType::bf16, "--dtype is {}: GEMMs take f32 or bf16", o.dtype);
-  std::vector<Shape> shapes;
+  std::vector<LinearShape> shapes;
   for (const std::string& text : o.shapes) shapes.push_back(parse_shape(text));
   if (shapes.empty()) shapes = llama_shapes(o.tokens);
   if (!o.json.empty()) io::require_writable(o.json);
@@ -112,11 +84,12 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
                  {"threads", HostExec().concurrency()},
                  {"git_hash", git_hash()},
                  {"gemms", json::array()}};
+  const auto alone = comm::make_null();
+  const measure::Sampling sampling{.repetitions = o.repetitions, .seconds = HUGE_VAL};
   fmt::print("{}, TFLOP/s on {}\n{:>8} {:>7} {:>7} {:>9} {:>9} {:>9}\n", o.dtype, Exec::name(), "tokens",
              "out", "in", "y", "dx", "dw");
-  for (const Shape& shape : shapes) {
-    json entry =
-        dtype == DType::f32 ? measure<float>(shape, o.repetitions) : measure<bfloat16>(shape, o.repetitions);
+  for (const LinearShape& shape : shapes) {
+    json entry = to_json(shape, time_linear(*alone, sampling, dtype, shape));
     const auto rate = [&entry](const char* gemm) { return entry[gemm]["tflops"].get<double>(); };
     fmt::print("{:>8} {:>7} {:>7} {:>9.3f} {:>9.3f} {:>9.3f}\n", shape.tokens, shape.out, shape.in, rate("y"),
                rate("dx"), rate("dw"));

@@ -23,7 +23,8 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
   CLI::App* command = app.add_subcommand(
       "links",
       "Links and kernels of this machine, for annulus-plan and predictions: messages inside and between "
-      "nodes, one rank alone and all at once, and the local attention kernel (docs/formats/cluster.md).");
+      "nodes, one rank alone and all at once, the local attention kernel, products with weights and memory "
+      "(docs/formats/cluster.md).");
   SharedOptions shared(*command);
   command->add_option("--output", o.output, "Cluster file to write");
   shared.add(Shared::json, o.json, ": all points with their spread");
@@ -38,9 +39,10 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
   command->add_option("--seconds", o.links.sampling.seconds,
                       "Seconds per point: no further repetition after them; slower messages and kernels are "
                       "skipped");
-  command->add_flag("--no-kernels", o.no_kernels, "Measure the links only");
+  command->add_flag("--no-kernels", o.no_kernels,
+                    "Measure the links only: neither kernels nor products nor memory");
   shared.add(Shared::head_dim, o.kernels.head_dims, ", of the kernels: 16 to 256 in multiples of 8");
-  shared.add(Shared::dtype, o.dtypes, ", of the kernels");
+  shared.add(Shared::dtype, o.dtypes, ", of kernels and products");
   command->add_option("--rows", o.kernels.rows, "Query rows, and key rows, of a block of the kernels")
       ->expected(1, -1);
   command
@@ -50,6 +52,12 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
   shared.add(Shared::heads, o.kernels.heads, " of the kernels");
   command->add_option("--kv-heads", o.kernels.kv_heads, "Key and value heads of the kernels");
   shared.add(Shared::kernel, o.kernel);
+  command->add_option("--width", o.rates.widths, "Widths of the weights of products, which are square")
+      ->expected(1, -1);
+  command->add_option(
+      "--tokens", o.rates.tokens,
+      "Rows of products and of the kernels that memory is timed by; 0: 8192 on a device, 1024 "
+      "on the host");
   return command;
 }
 
@@ -66,9 +74,11 @@ void check(LinksOptions& o, int ranks) {
   for (const std::string& name : o.masks)
     o.kernels.masks.push_back(measure::parse_block_mask(name, "--mask"));
   o.kernels.kernel = attention::parse_kernel(o.kernel, "--kernel");
-  o.kernels.sampling = o.links.sampling;
+  o.kernels.sampling = o.rates.sampling = o.links.sampling;
+  o.rates.dtypes = o.kernels.dtypes;
   o.links.check();
   o.kernels.check();
+  o.rates.complete();
 }
 
 }  // namespace
@@ -89,10 +99,14 @@ int run_links(LinksOptions o, const comm::MpiEnvironment& mpi) {
   report.execution_space = Kokkos::DefaultExecutionSpace::name();
   report.threads = Kokkos::DefaultExecutionSpace().concurrency();
   report.base = o.base.string();
-  report.links = measure::measure_links(*communicator, o.links);
-  if (!o.no_kernels) report.kernels = measure::measure_kernels(*communicator, o.kernels);
+  report.measured.links = measure::measure_links(*communicator, o.links);
+  if (!o.no_kernels) {
+    report.measured.kernels = measure::measure_kernels(*communicator, o.kernels);
+    report.measured.products = measure_products(*communicator, o.rates);
+    report.measured.memory = measure_memory(*communicator, o.rates);
+  }
   if (mpi.rank() != 0) return 0;
-  report.result = measure::to_cluster(report.topology, report.links, report.kernels, base);
+  report.result = measure::to_cluster(report.topology, report.measured, base);
   fmt::print("{}", to_table(report));
   if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report), "links"));
   if (!o.output.empty())

@@ -9,6 +9,7 @@
 #include <annulus/measure/cluster.hpp>
 
 #include "bench/common/transport_options.hpp"
+#include "bench/links/rates.hpp"
 
 namespace annulus::bench {
 
@@ -16,6 +17,7 @@ namespace annulus::bench {
 struct LinksOptions {
   measure::LinkOptions links;
   measure::KernelOptions kernels;
+  RateOptions rates;
   std::vector<std::string> dtypes = {"f32", "bf16"}, masks = {"full", "causal"};
   std::string kernel = "automatic";
   bool no_kernels = false;

@@ -60,7 +60,7 @@ std::string fit_text(const measure::LinkFit& fit) {
 
 /// Those of the messages that a link is fitted to.
 std::string sizes_text(const LinksReport& report, LinkClass link) {
-  const auto timings = report.links.timings(link, Pattern::all);
+  const auto timings = report.measured.links.timings(link, Pattern::all);
   return fmt::format("Messages of {} to {}", size_text(static_cast<std::int64_t>(timings.front().bytes)),
                      size_text(static_cast<std::int64_t>(timings.back().bytes)));
 }
@@ -80,7 +80,7 @@ std::string nics_text(const LinksReport& report) {
 }
 
 const LinkPoint* find(const LinksReport& report, LinkClass link, Pattern pattern, std::int64_t bytes) {
-  for (const LinkPoint& point : report.links.points) {
+  for (const LinkPoint& point : report.measured.links.points) {
     if (point.link == link && point.pattern == pattern && point.bytes == bytes) return &point;
   }
   return nullptr;
@@ -90,7 +90,7 @@ std::string link_table(const LinksReport& report, LinkClass link) {
   std::set<std::int64_t> sizes;
   std::vector<Pattern> patterns;
   for (const Pattern pattern : all_patterns) {
-    const auto timings = report.links.timings(link, pattern);
+    const auto timings = report.measured.links.timings(link, pattern);
     if (timings.empty()) continue;
     patterns.push_back(pattern);
     for (const auto& timing : timings) sizes.insert(static_cast<std::int64_t>(timing.bytes));
@@ -112,16 +112,54 @@ std::string link_table(const LinksReport& report, LinkClass link) {
 }
 
 std::string kernel_table(const LinksReport& report) {
-  if (report.kernels.points.empty()) return "";
+  if (report.measured.kernels.points.empty()) return "";
   std::string text =
       fmt::format("\nkernels, all ranks at once\n{:>10} {:>6} {:>9} {:>8} {:>7} {:>11} {:>10}  spread\n",
                   "pass", "dtype", "head_dim", "rows", "mask", "ms", "GFLOP/s");
-  for (const auto& p : report.kernels.points) {
+  for (const auto& p : report.measured.kernels.points) {
     text += fmt::format("{:>10} {:>6} {:>9} {:>8} {:>7} {:>11.3f} {:>10.2f}  ±{:.0f}%\n",
                         plan::name_of(p.pass), name_of(p.dtype), p.head_dim, p.rows, name_of(p.mask),
                         1e3 * p.seconds.median, 1e-9 * p.rate(), spread(p.seconds));
   }
   return text;
+}
+
+std::string product_table(const LinksReport& report) {
+  if (report.measured.products.points.empty()) return "";
+  std::string text = fmt::format(
+      "\nproducts of a linear layer (y, dx, dw), all ranks at once\n{:>6} {:>8} {:>8} {:>11} {:>10}  "
+      "spread\n",
+      "dtype", "width", "tokens", "ms", "GFLOP/s");
+  for (const auto& p : report.measured.products.points) {
+    text += fmt::format("{:>6} {:>8} {:>8} {:>11.3f} {:>10.2f}  ±{:.0f}%\n", name_of(p.dtype), p.width,
+                        p.tokens, 1e3 * p.seconds.median, 1e-9 * p.rate(), spread(p.seconds));
+  }
+  return text;
+}
+
+std::string memory_line(const LinksReport& report) {
+  std::vector<std::string> rates;
+  const auto add = [&](const char* what, const std::optional<double>& rate) {
+    if (rate) rates.push_back(fmt::format("{} {:.4g} GB/s", what, 1e-9 * *rate));
+  };
+  const measure::MemoryMeasurement& memory = report.measured.memory;
+  add("kernels of training", memory.device);
+  add("copies to and from the host", memory.host_copy);
+  add("AdamW on the host", memory.host);
+  return rates.empty() ? "" : fmt::format("memory: {}\n", fmt::join(rates, ", "));
+}
+
+std::string memory_comment(const LinksReport& report) {
+  const measure::MemoryMeasurement& memory = report.measured.memory;
+  if (!memory.device) return "Memory: " + source_of_the_rest(report) + ".";
+  std::string text =
+      "Kernels of norms, rotary positions, SwiGLU and heads; host: AdamW with memory.offload_optimizer.";
+  if (!memory.host_copy) text += "\nhost_copy_bandwidth: " + source_of_the_rest(report) + ".";
+  return text;
+}
+
+json optional_json(const std::optional<double>& value) {
+  return value ? json(*value) : json(nullptr);
 }
 
 json fit_json(const std::optional<measure::LinkFit>& fit) {
@@ -138,7 +176,7 @@ std::string to_table(const LinksReport& report) {
   const simulate::Cluster& c = report.result.cluster;
   std::string text = fmt::format("{}\n{}\n", place(report), with(report));
   for (const LinkClass link : both_classes) text += link_table(report, link);
-  text += kernel_table(report) + "\n";
+  text += kernel_table(report) + product_table(report) + "\n" + memory_line(report);
   if (report.result.intra_node)
     text += fmt::format("inside a node: {:.4g} GB/s, {:.4g} µs; {}\n", 1e-9 * c.intra_node.bandwidth,
                         1e6 * c.intra_node.latency, fit_text(*report.result.intra_node));
@@ -146,7 +184,8 @@ std::string to_table(const LinksReport& report) {
     text +=
         fmt::format("between nodes: {:.4g} GB/s per NIC, {:.4g} µs, {}; {}\n", 1e-9 * c.inter_node.bandwidth,
                     1e6 * c.inter_node.latency, nics_text(report), fit_text(*report.result.inter_node));
-  for (const auto* notes : {&report.links.notes, &report.kernels.notes})
+  for (const auto* notes :
+       {&report.measured.links.notes, &report.measured.kernels.notes, &report.measured.products.notes})
     for (const std::string& note : *notes) text += fmt::format("note: {}\n", note);
   return text;
 }
@@ -164,15 +203,23 @@ simulate::ClusterComments comments(const LinksReport& report) {
           ? fmt::format("{}, all ranks at once; {}; {}.", sizes_text(report, LinkClass::inter_node),
                         nics_text(report), fit_text(*report.result.inter_node))
           : "There is one node; " + source_of_the_rest(report) + ".";
-  c.kernels = report.kernels.points.empty() ? "Kernels: " + source_of_the_rest(report) + "."
-                                            : fmt::format("Kernels: {} blocks, all ranks at once.",
-                                                          name_of(report.kernels.points.front().mask));
+  c.kernels = report.measured.kernels.points.empty()
+                  ? "Kernels: " + source_of_the_rest(report) + "."
+                  : fmt::format("Kernels: {} blocks, all ranks at once.",
+                                name_of(report.measured.kernels.points.front().mask));
+  c.memory = memory_comment(report);
+  const auto& products = report.measured.products.points;
+  c.gemms = products.empty() ? "Products: " + source_of_the_rest(report) + "."
+                             : fmt::format(
+                                   "Products of {} tokens with square weights (y, dx and dw together), "
+                                   "all ranks at once.",
+                                   products.front().tokens);
   return c;
 }
 
 json to_json(const LinksReport& report) {
-  json links = json::array(), kernels = json::array(), nodes = json::array();
-  for (const LinkPoint& p : report.links.points) {
+  json links = json::array(), kernels = json::array(), products = json::array(), nodes = json::array();
+  for (const LinkPoint& p : report.measured.links.points) {
     links.push_back({{"link", app::old_name_of(p.link)},
                      {"link_class", simulate::name_of(p.link)},
                      {"pattern", name_of(p.pattern)},
@@ -180,7 +227,7 @@ json to_json(const LinksReport& report) {
                      {"seconds", to_json(p.seconds)},
                      {"bandwidth", p.bandwidth()}});
   }
-  for (const auto& p : report.kernels.points) {
+  for (const auto& p : report.measured.kernels.points) {
     kernels.push_back({{"pass", plan::name_of(p.pass)},
                        {"dtype", name_of(p.dtype)},
                        {"head_dim", p.head_dim},
@@ -190,6 +237,15 @@ json to_json(const LinksReport& report) {
                        {"seconds", to_json(p.seconds)},
                        {"rate", p.rate()}});
   }
+  for (const auto& p : report.measured.products.points) {
+    products.push_back({{"dtype", name_of(p.dtype)},
+                        {"width", p.width},
+                        {"tokens", p.tokens},
+                        {"flops", p.flops()},
+                        {"seconds", to_json(p.seconds)},
+                        {"rate", p.rate()}});
+  }
+  const measure::MemoryMeasurement& memory = report.measured.memory;
   for (int node = 0; node < report.topology.nodes(); ++node) nodes.push_back(report.topology.ranks_on(node));
   return {{"program", "annulus-bench links"},
           {"version", version()},
@@ -203,12 +259,20 @@ json to_json(const LinksReport& report) {
             {"threads_per_rank", report.threads}}},
           {"links", links},
           {"kernels", kernels},
+          {"products", products},
+          {"memory",
+           {{"bandwidth", optional_json(memory.device)},
+            {"host_copy_bandwidth", optional_json(memory.host_copy)},
+            {"host_bandwidth", optional_json(memory.host)}}},
           {"fits",
            {{"intra_node", fit_json(report.result.intra_node)},
             {"inter_node", fit_json(report.result.inter_node)}}},
           {"nics_per_node", report.result.cluster.nics_per_node},
           {"rank_bandwidth", report.result.cluster.rank_bandwidth},
-          {"notes", {{"links", report.links.notes}, {"kernels", report.kernels.notes}}},
+          {"notes",
+           {{"links", report.measured.links.notes},
+            {"kernels", report.measured.kernels.notes},
+            {"products", report.measured.products.notes}}},
           {"cluster", simulate::to_text(report.result.cluster)}};
 }
 

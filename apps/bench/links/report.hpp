@@ -16,12 +16,11 @@ struct LinksReport {
   std::string transport, execution_space;  ///< what moved the messages, what computed
   int threads = 1;                         ///< of a rank
   std::string base;                        ///< file of the numbers that were not measured; empty: defaults
-  measure::LinkMeasurement links;
-  measure::KernelMeasurement kernels;
+  measure::Measurements measured;
   measure::MeasuredCluster result;
 };
 
-/// A table for each class of link and one for the kernels, what was fitted to them, and notes.
+/// A table for each class of link, those of kernels and products, what was fitted to links, and notes.
 std::string to_table(const LinksReport& report);
 
 /// Where the numbers of the cluster file come from.

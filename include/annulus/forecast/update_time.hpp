@@ -20,8 +20,10 @@ struct AttentionTime {
   };
   Pass forward, backward, recompute;  ///< recompute: of the earlier queries alone, where there is such a plan
 };
-/// Simulates the plans (simulate::simulate).
-AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster);
+/// Simulates the plans (simulate::simulate); without `overlap` as for ranks that wait for the transfers of a
+/// plan step before they compute (distributed::Settings::overlap).
+AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
+                             bool overlap = true);
 
 /// Seconds of an optimizer step of the slowest rank, by part. Parts do not overlap: what hides behind compute
 /// is in none of them.

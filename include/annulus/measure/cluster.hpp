@@ -6,6 +6,7 @@
 #include <annulus/measure/fit.hpp>
 #include <annulus/measure/kernels.hpp>
 #include <annulus/measure/links.hpp>
+#include <annulus/measure/rates.hpp>
 #include <annulus/simulate/cluster.hpp>
 
 namespace annulus::measure {
@@ -17,13 +18,20 @@ struct MeasuredCluster {
       inter_node;  ///< nothing: no such link was measured. Of one sender, not of a NIC
 };
 
-/// The cluster of the measurements, its numbers rounded to 4 digits. `inside` and `between` are fitted to
-/// Pattern::all, so that they are what each of all ranks gets at once; NICs are counted from
+/// What was measured of a cluster; what is empty was not.
+struct Measurements {
+  LinkMeasurement links;
+  KernelMeasurement kernels = {};
+  ProductMeasurement products = {};
+  MemoryMeasurement memory = {};
+};
+
+/// The cluster of the measurements, its numbers rounded to 4 digits. `intra_node` and `inter_node` are fitted
+/// to Pattern::all, so that they are what each of all ranks gets at once; NICs are counted from
 /// Pattern::both_ways and all, and the bandwidth of a NIC is that of the ranks that share it. What was not
 /// measured is as in `base`: links, and rates of other passes, types and head dimensions; without `base` as
-/// in default_cluster, of whose kernels none stays when any was measured.
-MeasuredCluster to_cluster(const Topology& topology, const LinkMeasurement& links,
-                           const KernelMeasurement& kernels,
+/// in default_cluster, of whose kernels and products none stays when any was measured.
+MeasuredCluster to_cluster(const Topology& topology, const Measurements& measured,
                            const std::optional<simulate::Cluster>& base = {});
 
 /// Measures links and kernels. For predictions beside a measured run: quick_links() and the shapes of the

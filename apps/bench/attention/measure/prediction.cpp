@@ -59,7 +59,7 @@ simulate::Cluster measure_machine(comm::Communicator& communicator, const Attent
     shape.kernel = attention::parse_kernel(o.kernel, "--kernel");
     rates = measure::measure_kernels(communicator, shape);
   }
-  return measure::to_cluster(communicator.topology(), links, rates).cluster;
+  return measure::to_cluster(communicator.topology(), {.links = links, .kernels = rates}).cluster;
 }
 
 void predict(Report& report, const Machine& machine) {

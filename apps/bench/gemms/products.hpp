@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include <annulus/base/dtype.hpp>
+#include <annulus/comm/communicator.hpp>
+#include <annulus/measure/sampling.hpp>
+
+namespace annulus::bench {
+
+/// A linear layer: x (tokens, in), w (out, in), y (tokens, out).
+struct LinearShape {
+  std::int64_t tokens = 0, out = 0, in = 0;
+
+  /// Floating point operations of one of its products.
+  double flops() const {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(out) * static_cast<double>(in);
+  }
+};
+
+/// Times of the products of a linear layer: y = x wᵀ, dx = dy w, dw += dyᵀ x.
+struct LinearTimes {
+  measure::Sample y, dx, dw;
+  double flops = 0;  ///< of each
+};
+
+/// Multiplies random numbers on the default execution space, on all ranks at once. `dtype`: of x, w, y and
+/// dx, f32 or bf16; dw is fp32. Collective.
+LinearTimes time_linear(comm::Communicator& communicator, const measure::Sampling& sampling, DType dtype,
+                        const LinearShape& shape);
+
+}  // namespace annulus::bench

@@ -1,0 +1,102 @@
+"""annulus-train --plan-memory from outside: what it writes agrees with itself, and what it refuses.
+
+usage: plan_memory_test.py TRAIN DATA (the folder of configurations)
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TRAIN, DATA = sys.argv[1:3]
+
+
+def plan(config, *options):
+    with tempfile.TemporaryDirectory(prefix="annulus-test-") as folder:
+        file, page = os.path.join(folder, "plan.json"), os.path.join(folder, "plan.html")
+        command = [TRAIN, os.path.join(DATA, config), "--plan-memory", "--json", file, "--html", page, *map(str, options)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        written = os.path.exists(file)
+        with open(file if written else os.devnull) as text, open(page if written else os.devnull) as html:
+            return result, json.load(text) if written else None, html.read()
+
+
+def sets(**keys):
+    return [part for key, value in keys.items() for part in ("--set", f"{key.replace('__', '.')}={value}")]
+
+
+class PlanMemory(unittest.TestCase):
+    def served(self, *options, status=0):
+        result, report, page = plan("llama-7b.toml", *options)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        self.assertIn("predicted, not measured", result.stdout)
+        return result.stdout, report, page
+
+    def test_the_report_agrees_with_itself(self):
+        text, report, page = self.served("--ranks", 8, "--gpu-memory", "139GiB", "--host-memory", "1TiB")
+        configured = report["configured"]
+        peak = configured["predicted_peak_bytes"]["device"]
+        moments = {moment["moment"]: moment["device"] for moment in report["moments"]}
+        self.assertEqual(max(sum(device.values()) for device in moments.values()), peak["total"])
+        self.assertEqual(sum(moments[peak["moment"]].values()), peak["total"])
+        self.assertIn(f"{peak['total'] / 2**30:.2f} GiB", text)
+        for policy in [configured, *report["policies"]]:
+            self.assertAlmostEqual(sum(policy["predicted_seconds"].values()), policy["seconds"], 9)
+            self.assertTrue(policy["fits"])
+        seconds = [policy["seconds"] for policy in report["policies"]]
+        self.assertEqual(seconds, sorted(seconds))
+        self.assertIn(configured["outline"], {policy["outline"] for policy in report["policies"]})
+        self.assertEqual(report["tokens"], 131072)
+        self.assertIn("<svg", page)
+        self.assertNotIn("http://", page.replace("http://www.w3.org", ""), "needs nothing else")
+
+    def test_auto_is_the_fastest_that_fits(self):
+        for memory in ("24GiB", "32GiB"):
+            _, report, _ = self.served("--ranks", 8, "--gpu-memory", memory, "--host-memory", "1TiB",
+                                       *sets(memory__recompute="auto"))
+            fitting = [policy for policy in report["policies"] if policy["fits"]]
+            self.assertLess(len(fitting), len(report["policies"]))
+            self.assertLessEqual(report["configured"]["seconds"], 1.001 * fitting[0]["seconds"])
+            self.assertTrue(report["configured"]["fits"])
+
+    def test_what_does_not_fit_says_what_is_missing(self):
+        text, report, _ = self.served("--ranks", 2, "--gpu-memory", "24GiB", status=3)
+        self.assertIn("lacks", text)
+        configured = report["configured"]
+        self.assertFalse(configured["fits"])
+        self.assertEqual(configured["missing_bytes"], configured["predicted_peak_bytes"]["device"]["total"] +
+                         report["gpu_libraries_bytes"] - report["gpu_memory"])
+
+    def test_more_ranks_hold_less_each(self):
+        totals = [self.served("--ranks", ranks)[1]["configured"]["predicted_peak_bytes"]["device"]["total"]
+                  for ranks in (2, 4, 8)]
+        self.assertGreater(totals[0], 1.5 * totals[1])
+        self.assertGreater(totals[1], 1.5 * totals[2])
+
+    def test_without_overlap_transfers_are_exposed(self):
+        with_overlap, without = (self.served("--ranks", 8, *sets(attention__overlap=overlap))[1]["configured"]
+                                 for overlap in ("true", "false"))
+        for part, seconds in with_overlap["predicted_seconds"].items():
+            if part == "exposed_communication":
+                self.assertGreater(without["predicted_seconds"][part], 3 * seconds)
+            else:
+                self.assertEqual(without["predicted_seconds"][part], seconds, part)
+        self.assertEqual(with_overlap["predicted_peak_bytes"], without["predicted_peak_bytes"])
+
+    def test_refusals(self):
+        cases = [("llama-7b.toml", ["--gpu-memory", "12potatoes"], "--gpu-memory '12potatoes'"),
+                 ("llama-7b.toml", ["--cluster", "no-such.toml"], "no-such.toml"),
+                 ("demo.toml", [], "model.vocabulary")]
+        for config, options, message in cases:
+            with self.subTest(options=options):
+                result, report, _ = plan(config, *options)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(message, result.stderr)
+                self.assertEqual(len(result.stderr.strip().splitlines()), 1)
+                self.assertIsNone(report)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
