@@ -263,14 +263,15 @@ def markdown(options, rows, _):
     return markdown_table(HEADINGS, [cells(options, row) for row in rows])
 
 
-def run_all(options, results, programs):
-    """Adds a row to the results for every (work, tokens, case, more): `work` is annulus or pytorch, `more` joins the row."""
+def run_all(options, results, programs, prefix=""):
+    """Adds a row to the results for every (work, tokens, case, more): `work` is annulus or pytorch, `more` joins the row. `prefix`:
+    of the names of folders, where a script calls this more than once."""
     for number, (work, tokens, case, more) in enumerate(programs, 1):
         if options.time.spent():
             row, good = {"tokens": tokens, "program": "Annulus" if work is annulus else "PyTorch", "case": case[0],
                          "error": "not run: the budget was spent"}, False
         else:
-            row, good = work(options, tokens, case, options.runs / f"{number}")
+            row, good = work(options, tokens, case, options.runs / f"{prefix}{number}")
         results.add([row | more], row.get("memory", {}), good)
 
 
