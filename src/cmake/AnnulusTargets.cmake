@@ -31,9 +31,14 @@ function(annulus_optimise_less target)
   endif()
 endfunction()
 
-# The large headers of tests are read once (tests/CMakeLists.txt), unless nvcc compiles them. `from` is the target that has them.
+# The large headers of tests are read once (tests/CMakeLists.txt), unless nvcc reads them, or a cache of compilations (ccache), which
+# takes results of other folders only without them.
+if(ANNULUS_UNITY AND NOT ANNULUS_CUDA AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(ANNULUS_PRECOMPILED_HEADERS ON)
+endif()
+# `from` is the target that has them.
 function(annulus_precompile_headers target from)
-  if(ANNULUS_UNITY AND NOT ANNULUS_CUDA)
+  if(ANNULUS_PRECOMPILED_HEADERS)
     target_precompile_headers(${target} REUSE_FROM ${from})
   endif()
 endfunction()
