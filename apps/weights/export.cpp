@@ -46,7 +46,7 @@ void add_export(CLI::App& app, Command& command) {
   write
       ->add_option("--positions", arguments->choices.positions,
                    "max_position_embeddings; without it data.sequence_length of the checkpoint's run")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{2147483647}));
   write->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
 }
 

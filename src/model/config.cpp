@@ -6,6 +6,14 @@
 
 namespace annulus::model {
 
+namespace {
+
+// What is beyond them is a mistake, which would end in no memory or in counts that overflow.
+constexpr int most_layers = 10'000;
+constexpr double most_parameters = 1e15;
+
+}  // namespace
+
 void LlamaConfig::check() const {
   const auto positive = [](std::int64_t value, const char* field) {
     require(value > 0, "model.{} = {}: give a positive number", field, value);
@@ -16,6 +24,7 @@ void LlamaConfig::check() const {
   positive(heads, "heads");
   positive(kv_heads, "kv_heads");
   positive(ffn, "ffn");
+  require(layers <= most_layers, "model.layers = {}: at most {} are supported", layers, most_layers);
   require(heads % kv_heads == 0,
           "model.heads = {} is not divisible by model.kv_heads = {}: every kv head serves a whole "
           "number of query heads",
@@ -27,6 +36,13 @@ void LlamaConfig::check() const {
   rope.check();
   require(norm_epsilon > 0.0f && std::isfinite(norm_epsilon),
           "model.norm_epsilon = {}: give a small positive number", norm_epsilon);
+  const double width = hidden, of_layer = width * (double(qkv_width()) + double(q_width()) + 3 * double(ffn)),
+               all = 2 * double(vocabulary) * width + layers * of_layer;
+  require(
+      all < most_parameters,
+      "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of {:.1e} "
+      "parameters: correct them",
+      hidden, ffn, heads, vocabulary, all);
 }
 
 }  // namespace annulus::model

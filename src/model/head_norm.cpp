@@ -44,7 +44,6 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
                  const RopeTable<Exec>& table, const HeadArrays<Exec, T>& by_head, int first_row) {
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array2<const T, Exec> gain = norm.gain;
-  const Array1<const T, Exec> bias = norm.bias;
   const float epsilon = norm.epsilon;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
@@ -55,9 +54,7 @@ void split_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const HeadN
         const int row = item / joint;
         const Row at(first_row + row, tokens);
         const Place place((item - row * joint) * half, half, heads, kv_heads);
-        const auto values = [&](const int i) {
-          return load_biased<width>(&qkv(row, place.column + i), bias, place.column + i);
-        };
+        const auto values = [&](const int i) { return load<width>(&qkv(row, place.column + i)); };
         float squares = 0.0f;
         if (place.which < 2)
           Kokkos::parallel_reduce(
@@ -108,7 +105,6 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
   const Array4<const float, Exec> dq = gradients.q, dk = gradients.k, dv = gradients.v;
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array2<const T, Exec> gain = norm.gain;
-  const Array1<const T, Exec> bias = norm.bias;
   const float epsilon = norm.epsilon;
   const Array2<T, Exec> d_qkv = results.d_qkv;
   float* const partial = results.partial.data();
@@ -135,8 +131,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
             ds[0] = load<width>(d + i), ds[1] = load<width>(d + i + half);
             if (!normed) return;
             rotate_back(ds[0], ds[1], load<width>(&cosine(at.token, i)), load<width>(&sine(at.token, i)));
-            for (int part = 0; part < 2; ++part)
-              xs[part] = load_biased<width>(x + i + part * half, bias, place.column + i + part * half);
+            xs[0] = load<width>(x + i), xs[1] = load<width>(x + i + half);
           };
           HeadSums all;
           if (normed)
@@ -195,7 +190,7 @@ void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, con
                          std::int64_t first_row) {
   const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, norm.gain, table.cosine, table.sine, q, k, v, norm.bias),
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, norm.gain, table.cosine, table.sine, q, k, v),
       [&](auto width) {
         split_packs<decltype(width)::value>(exec, qkv, norm, table, heads, static_cast<int>(first_row));
       });
@@ -208,7 +203,7 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
   const auto& [dq, dk, dv] = gradients;
   const auto& [d_qkv, d_gain, partial] = results;
   with_pack_width<Exec, T>(in_packs<Exec, T>(dq.extent_int(3) / 2, dq, dk, dv, norm.gain, table.cosine,
-                                             table.sine, d_qkv, partial, norm.bias),
+                                             table.sine, d_qkv, partial),
                            [&](auto width) {
                              backward_packs<decltype(width)::value>(exec, gradients, norm, table, results,
                                                                     static_cast<int>(first_row));

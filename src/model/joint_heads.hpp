@@ -68,16 +68,4 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_back(Pack<width>& first, Pack<width>& se
   }
 }
 
-/// Elements of the joint array from a column on, behind their bias (columns), which is empty where there is
-/// none.
-template <int width, class T, class Bias>
-KOKKOS_FORCEINLINE_FUNCTION Pack<width> load_biased(const T* from, const Bias& bias, int column) {
-  auto values = load<width>(from);
-  if (bias.extent(0) != 0) {
-    const auto added = load<width>(&bias(column));
-    for (int j = 0; j < width; ++j) values[j] += added[j];
-  }
-  return values;
-}
-
 }  // namespace annulus::model

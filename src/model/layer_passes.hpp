@@ -113,10 +113,7 @@ class LayerPasses {
         rms_norm<Exec, T>(work->exec, a.matrix(input, c), work->weights.attention_norm(), epsilon(),
                           a.matrix(normed, c), a.vector(attention_inverse_rms, c));
       });
-      step({normed, qkv}, [&](const Arrays& a) {
-        const Region region(name);
-        project(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c));
-      });
+      joint_product(step, work, c, name);
       split_heads_of_inputs(step, work, c, name);
     });
     step({q, k, v}, [&](const Arrays& a) {
@@ -124,6 +121,19 @@ class LayerPasses {
       work->recorder.all(work->exec, "q", a.heads(q));
       work->recorder.all(work->exec, "k", a.heads(k));
       work->recorder.all(work->exec, "v", a.heads(v));
+    });
+  }
+
+  /// With its bias, which is added before the product is rounded.
+  template <class Steps>
+  void joint_product(Steps& step, const Work* work, Chunk c, const char* name) const {
+    step({normed, qkv}, [&](const Arrays& a) {
+      const Region region(name);
+      const Matrix x = a.matrix(normed, c), w = work->weights.qkv();
+      const Array2<T, Exec> product = a.matrix(qkv, c);
+      if (!shapes_.config.qkv_bias) return project(work->exec, x, w, product);
+      fill_rows<Exec, T>(work->exec, work->weights.qkv_bias(), product);
+      project_onto(work->exec, x, w, product, product);
     });
   }
 
@@ -137,8 +147,7 @@ class LayerPasses {
         split_qkv_norm_rope<Exec, T>(work->exec, a.matrix(qkv, c), head_norm(*work), work->rope, heads,
                                      c.first);
       else
-        split_qkv_rope<Exec, T>(work->exec, a.matrix(qkv, c), work->rope, heads, c.first,
-                                work->weights.qkv_bias());
+        split_qkv_rope<Exec, T>(work->exec, a.matrix(qkv, c), work->rope, heads, c.first);
     });
   }
 
@@ -354,10 +363,7 @@ class LayerPasses {
     const bool product_again = qk_norm() && !keeps_products();
     if (product_again) {
       normed_input(step, work, c, name);
-      step({normed, qkv}, [&](const Arrays& a) {
-        const Region region(name);
-        project(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c));
-      });
+      joint_product(step, work, c, name);
     }
     split_heads_backward(step, work, c);
     if (!product_again) normed_input(step, work, c, name);
@@ -388,9 +394,7 @@ class LayerPasses {
   bool qk_norm() const { return shapes_.config.qk_norm; }
   /// Of q, k and v, instead of these.
   bool keeps_products() const { return policy_ == Recompute::none && qk_norm(); }
-  HeadNorm<Exec, T> head_norm(const Work& work) const {
-    return {work.weights.qk_norm(), epsilon(), work.weights.qkv_bias()};
-  }
+  HeadNorm<Exec, T> head_norm(const Work& work) const { return {work.weights.qk_norm(), epsilon()}; }
 
   // --- products --------------------------------------------------------------------------------------------
 
@@ -400,7 +404,7 @@ class LayerPasses {
   static void project(const Exec& exec, const Matrix& x, const Matrix& w, const Array2<T, Exec>& out) {
     linalg::matmul<Exec, T, T>(exec, {.op_b = linalg::Op::transpose}, x, w, out);
   }
-  /// out = x · wᵀ + residual
+  /// out = x · wᵀ + residual, which may be out
   static void project_onto(const Exec& exec, const Matrix& x, const Matrix& w, const Matrix& residual,
                            const Array2<T, Exec>& out) {
     linalg::matmul<Exec, T, T>(exec, {.op_b = linalg::Op::transpose, .beta = 1.0f}, x, w, residual, out);

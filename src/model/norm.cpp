@@ -131,6 +131,13 @@ void rms_norm_backward_packs(const Exec& exec, const Array2<const T, Exec>& x,
 }
 
 template <int width, class Exec, class T>
+void fill_rows_packs(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<T, Exec>& out) {
+  for_each_pack<width>(
+      "annulus::model::fill_rows", exec, out.extent_int(0), out.extent_int(1),
+      KOKKOS_LAMBDA(const int t, const int c) { store(&out(t, c), load<width>(&bias(c))); });
+}
+
+template <int width, class Exec, class T>
 void column_sums_packs(const Exec& exec, const Array2<const T, Exec>& x, const Array2<float, Exec>& partial) {
   const int rows = x.extent_int(0);
   for_each_pack<width>(
@@ -161,6 +168,12 @@ void add_column_sums(const Exec& exec, const Array2<const T, Exec>& x, const Arr
 }
 
 template <class Exec, class T>
+void fill_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<T, Exec>& out) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(out.extent(1), bias, out),
+                           [&](auto width) { fill_rows_packs<decltype(width)::value>(exec, bias, out); });
+}
+
+template <class Exec, class T>
 void rms_norm(const Exec& exec, const Array2<const T, Exec>& x, const Array1<const T, Exec>& gain,
               float epsilon, const Array2<T, Exec>& out, const Array1<float, Exec>& inverse_rms) {
   with_pack_width<Exec, T>(in_packs<Exec, T>(x.extent(1), x, gain, out), [&](auto width) {
@@ -188,6 +201,7 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
 }
 
 #define ANNULUS_INSTANTIATE(Exec, T)                                                                        \
+  template void fill_rows(const Exec&, const Array1<const T, Exec>&, const Array2<T, Exec>&);               \
   template void add_column_sums(const Exec&, const Array2<const T, Exec>&, const Array1<float, Exec>&,      \
                                 const Array2<float, Exec>&);                                                \
   template void rms_norm(const Exec&, const Array2<const T, Exec>&, const Array1<const T, Exec>&, float,    \

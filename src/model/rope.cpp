@@ -37,8 +37,7 @@ namespace {
 
 template <int width, class Exec, class T>
 void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                          const HeadArrays<Exec, T>& by_head, int first_row,
-                          const Array1<const T, Exec>& bias) {
+                          const HeadArrays<Exec, T>& by_head, int first_row) {
   const Array2<const float, Exec> cosine = table.cosine, sine = table.sine;
   const Array4<T, Exec> q = by_head.q, k = by_head.k, v = by_head.v;
   const int heads = q.extent_int(1), kv_heads = k.extent_int(1), half = q.extent_int(3) / 2,
@@ -48,8 +47,8 @@ void split_qkv_rope_packs(const Exec& exec, const Array2<const T, Exec>& qkv, co
       KOKKOS_LAMBDA(const int row, const int pair) {
         const Row at(first_row + row, tokens);
         const Place place(pair, half, heads, kv_heads);
-        auto first = load_biased<width>(&qkv(row, place.column), bias, place.column),
-             second = load_biased<width>(&qkv(row, place.column + half), bias, place.column + half);
+        auto first = load<width>(&qkv(row, place.column)),
+             second = load<width>(&qkv(row, place.column + half));
         if (place.which < 2)
           rotate(first, second, load<width>(&cosine(at.token, place.i)),
                  load<width>(&sine(at.token, place.i)));
@@ -110,13 +109,11 @@ void split_heads_packs(const Exec& exec, const Array2<const T, Exec>& in, const 
 
 template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                    const HeadArrays<Exec, T>& heads, std::int64_t first_row,
-                    const Array1<const T, Exec>& bias) {
+                    const HeadArrays<Exec, T>& heads, std::int64_t first_row) {
   const auto& [q, k, v] = heads;
   with_pack_width<Exec, T>(
-      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v, bias), [&](auto width) {
-        split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row),
-                                                     bias);
+      in_packs<Exec, T>(q.extent_int(3) / 2, qkv, table.cosine, table.sine, q, k, v), [&](auto width) {
+        split_qkv_rope_packs<decltype(width)::value>(exec, qkv, table, heads, static_cast<int>(first_row));
       });
 }
 
@@ -153,13 +150,13 @@ void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4
                            const Array2<float, Exec>&, const Array2<float, Exec>&);
 ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
 
-#define ANNULUS_INSTANTIATE(Exec, T)                                                                    \
-  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,       \
-                               const HeadArrays<Exec, T>&, std::int64_t, const Array1<const T, Exec>&); \
-  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,              \
-                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t);  \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&,       \
-                           std::int64_t);                                                               \
+#define ANNULUS_INSTANTIATE(Exec, T)                                                                   \
+  template void split_qkv_rope(const Exec&, const Array2<const T, Exec>&, const RopeTable<Exec>&,      \
+                               const HeadArrays<Exec, T>&, std::int64_t);                              \
+  template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,             \
+                                        const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t); \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&,      \
+                           std::int64_t);                                                              \
   template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&, std::int64_t);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

@@ -18,9 +18,15 @@ namespace {
 
 constexpr const char* hf_config_file = "config.json";
 
+/// Throws Error where it cannot be seen, or is a link to nothing.
 bool is_file(const fs::path& path) {
   std::error_code error;
-  return fs::is_regular_file(path, error);
+  const fs::file_status status = fs::status(path, error);
+  require(fs::status_known(status), "cannot open '{}': {}: check the permissions of its folder",
+          path.string(), error.message());
+  require(fs::exists(status) || !fs::is_symlink(fs::symlink_status(path, error)),
+          "'{}' is a link to nothing: copy or download the folder again", path.string());
+  return fs::is_regular_file(status);
 }
 
 /// Throws Error where the folder of a run, or that of its checkpoints, was given instead of one of them.

@@ -34,28 +34,16 @@ constexpr Family llama{"llama", "LlamaForCausalLM", 0, 0, 0, false, false},
 constexpr std::array families{llama, mistral, qwen2, qwen3};
 
 // Keys that say nothing about what the model computes for given tokens.
-constexpr std::array harmless{"_name_or_path",
-                              "_attn_implementation_autoset",
-                              "bos_token_id",
-                              "eos_token_id",
-                              "pad_token_id",
-                              "unk_token_id",
-                              "initializer_range",
-                              "use_cache",
-                              "pretraining_tp",
-                              "transformers_version",
-                              "torch_dtype",
-                              "dtype",
-                              "architectures",
-                              "model_type",
-                              "auto_map",
-                              "id2label",
-                              "label2id",
-                              "task_specific_params",
-                              "return_dict",
-                              "output_attentions",
-                              "output_hidden_states",
-                              "tokenizer_class"};
+constexpr std::array harmless{
+    "_name_or_path", "_attn_implementation_autoset", "bos_token_id", "eos_token_id", "pad_token_id",
+    "unk_token_id", "initializer_range", "use_cache", "pretraining_tp", "transformers_version", "torch_dtype",
+    "dtype", "architectures", "model_type", "auto_map", "id2label", "label2id", "task_specific_params",
+    "return_dict", "output_attentions", "output_hidden_states", "tokenizer_class",
+    // How text is generated, which old versions say here.
+    "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
+    "repetition_penalty",
+    // Of LLaMA 1, SmolLM2 and copies of models by unsloth.
+    "max_sequence_length", "is_llama_config", "transformers.js_config", "unsloth_fixed", "unsloth_version"};
 
 const Family& family_of(ConfigReader& reader) {
   const auto name = reader.text("model_type");
@@ -112,11 +100,12 @@ std::int64_t sliding_window_of(ConfigReader& reader, const Json& json, const Fam
   const auto first = may_switch ? reader.number("max_window_layers").value_or(28) : 0;
   constexpr const char* mixed = "layers with and without a window in one model are not supported";
   if (const Json* types = reader.take("layer_types")) {
-    const bool all_full =
-        *types == Json(std::vector<std::string>(static_cast<std::size_t>(layers), "full_attention"));
-    if (all_full) return 0;
-    if (*types != Json(std::vector<std::string>(static_cast<std::size_t>(layers), "sliding_attention")))
-      reader.refuse("layer_types", mixed);
+    const auto all_are = [&](const char* kind) {
+      return types->is_array() && std::ssize(*types) == layers &&
+             std::all_of(types->begin(), types->end(), [&](const Json& type) { return type == kind; });
+    };
+    if (all_are("full_attention")) return 0;
+    if (!all_are("sliding_attention")) reader.refuse("layer_types", mixed);
     if (!on || window == 0)
       reader.refuse("layer_types", "there is no sliding_window in use: correct one of the two");
     return window;
@@ -180,6 +169,8 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   require_off(reader, "attention_bias", "biases of the products of attention are not supported");
   require_off(reader, "mlp_bias", "biases of the SwiGLU are not supported");
   require_off(reader, "attention_dropout", "dropout is not supported: set it to 0");
+  require_off(reader, "use_mrope", "rotary positions of images are not supported");
+  require_off(reader, "rope_interleaved", "elements of a head are rotated with those half a head away");
   if (reader.take("quantization_config"))
     reader.refuse("quantization_config",
                   "quantized weights are not supported: give those that they were made from");

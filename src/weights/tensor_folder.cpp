@@ -1,13 +1,13 @@
 #include <annulus/weights/tensor_folder.hpp>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "weights/json.hpp"
+#include "weights/weight_map.hpp"
 
 namespace annulus::weights {
 
@@ -18,31 +18,10 @@ namespace {
 constexpr const char* single_file = "model.safetensors";
 constexpr const char* index_file = "model.safetensors.index.json";
 
+/// A link to nothing is there as well: opening it tells what is missing.
 bool is_there(const fs::path& path) {
   std::error_code error;
-  return fs::exists(path, error);
-}
-
-/// The files that hold the tensors, by name of tensor.
-std::map<std::string, std::string, std::less<>> read_index(const std::string& path) {
-  const nlohmann::ordered_json json = parse_json_object(io::read_text(path), path);
-  const auto found = json.find("weight_map");
-  require(found != json.end() && found->is_object() && !found->empty(),
-          "'{}' has no weight_map, an object of files by tensor: copy or write it again", path);
-  std::map<std::string, std::string, std::less<>> files;
-  for (const auto& [tensor, file] : found->items()) {
-    require(file.is_string(),
-            "'{}': tensor {} lies in {}, which is no name of a file: copy or write it again", path,
-            shown(tensor), shown(file));
-    const std::string name = file.get<std::string>();
-    const bool inside = !name.empty() && name != "." && name != ".." &&
-                        name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
-    require(inside,
-            "'{}': tensor {} lies in {}, outside of the folder: give names of files in the folder alone",
-            path, shown(tensor), shown(file));
-    files[tensor] = name;
-  }
-  return files;
+  return fs::exists(fs::symlink_status(path, error));
 }
 
 std::string text(const std::string& name) {
@@ -50,6 +29,27 @@ std::string text(const std::string& name) {
 }
 
 }  // namespace
+
+WeightMap parse_weight_map(std::string_view text, const std::string& origin) {
+  const nlohmann::ordered_json json = parse_json_object(text, origin);
+  const auto found = json.find("weight_map");
+  require(found != json.end() && found->is_object() && !found->empty(),
+          "'{}' has no weight_map, an object of files by tensor: copy or write it again", origin);
+  WeightMap files;
+  for (const auto& [tensor, file] : found->items()) {
+    require(file.is_string(),
+            "'{}': tensor {} lies in {}, which is no name of a file: copy or write it again", origin,
+            shown(tensor), shown(file));
+    const std::string name = file.get<std::string>();
+    const bool inside = !name.empty() && name != "." && name != ".." &&
+                        name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+    require(inside,
+            "'{}': tensor {} lies in {}, outside of the folder: give names of files in the folder alone",
+            origin, shown(tensor), shown(file));
+    files[tensor] = name;
+  }
+  return files;
+}
 
 TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
   const std::string index = (folder / index_file).string();
@@ -61,16 +61,20 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
           "'{}' holds neither {} nor {}: give a folder of weights; other formats (pytorch_model.bin) are "
           "converted by transformers' save_pretrained",
           folder.string(), single_file, index_file);
-  const auto listed = read_index(index);
+  std::error_code error;
+  const fs::file_status status = fs::status(index, error);
+  require(!fs::exists(status) || fs::is_regular_file(status),
+          "'{}' is no regular file: copy or write it again", index);  // a pipe would be waited for
+  const WeightMap listed = parse_weight_map(io::read_text(index), index);
   std::set<std::string> names;
   for (const auto& [tensor, file] : listed) names.insert(file);
-  std::map<std::string, std::string, std::less<>> held;
+  WeightMap held;
   for (const std::string& name : names) {
     files_.emplace_back(folder / name);
     for (const io::SafetensorsTensor& tensor : files_.back().tensors()) {
       const auto [before, added] = held.emplace(tensor.name, name);
       require(added, "'{}': tensor {} lies in {} and in {}: remove one", index, text(tensor.name),
-              before->second, text(name));
+              text(before->second), text(name));
     }
   }
   for (const auto& [tensor, file] : listed) {

@@ -118,9 +118,8 @@ TEST_P(Golden, LogitsLossAndGradientsAreThoseOfTransformers) {
   }
 }
 
-// Transformers' own errors in bf16 stand in expected.json. Those of gradients have much chance in them: from
-// transformers' eager attention to its sdpa the sum of their squares changes by factors from 0.66 to 1.3, so
-// that such a difference tells nothing.
+// Transformers' own errors in bf16 stand in expected.json. That of one gradient has much chance in it, so
+// that those of all tensors count together.
 TEST_P(Golden, Bfloat16IsNoFurtherFromTheExactNumbersThanTransformers) {
   const nlohmann::json& theirs = expected_.at("bf16");
   for (const int ranks : {1, 2}) {
@@ -132,11 +131,11 @@ TEST_P(Golden, Bfloat16IsNoFurtherFromTheExactNumbersThanTransformers) {
     double sum_of_ours = 0, sum_of_theirs = 0;
     for (const auto& [name, error] : ours.gradients) {
       const double their_error = theirs.at("gradients").at(name);
-      EXPECT_LE(error, 2 * their_error) << name;
+      EXPECT_LE(error, 1.5 * their_error) << name;
       sum_of_ours += error * error;
       sum_of_theirs += their_error * their_error;
     }
-    EXPECT_LE(sum_of_ours, 1.3 * sum_of_theirs);
+    EXPECT_LE(sum_of_ours, sum_of_theirs);
   }
 }
 

@@ -121,28 +121,44 @@ TEST_F(Guide, EveryCommandRuns) {
 struct Known {
   const char* name;
   std::int64_t parameters, positions;
+  const char* config;  // config.json as published
 };
 class Configuration : public testing::TestWithParam<Known> {};
 
-/// The shapes of the files agree with config.json, so that model.from starts from the weights.
+/// The files say what config.json says, so that model.from starts from the weights.
 TEST_P(Configuration, IsThatOfTheModel) {
   const std::string file = fmt::format("{}/data/{}.toml", source, GetParam().name);
   const train::Config config = train::Config::load(file);
   EXPECT_EQ(model::ParameterMap(config.model).size(), GetParam().parameters);
   EXPECT_EQ(config.data.sequence_length, GetParam().positions);
   const TemporaryFolder folder;
-  HfConfig model;
-  model.shape = config.model;
-  model.positions = GetParam().positions;
-  folder.write("config.json", to_hf_config(model, DType::bf16));
+  folder.write("config.json", GetParam().config);
   const std::vector<std::string> from = {"model.from=" + folder.path().string()};
-  EXPECT_EQ(train::Config::load(file, from).model.rope, config.model.rope);
+  EXPECT_EQ(train::Config::load(file, from).model.rope, config.model.rope);  // all other keys must agree
+  EXPECT_EQ(read_hf_config(folder.path()).positions, GetParam().positions);
 }
+
+constexpr const char* llama = R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+  "attention_dropout": 0.0, "bos_token_id": 128000, "eos_token_id": 128001, "hidden_act": "silu",
+  "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+  "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+  "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.43.0.dev0",
+  "use_cache": true, "vocab_size": 128256})";
+constexpr const char* qwen = R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+  "bos_token_id": 151643, "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 2048,
+  "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 32768,
+  "max_window_layers": 36, "model_type": "qwen2", "num_attention_heads": 16, "num_hidden_layers": 36,
+  "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768,
+  "tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+  "use_cache": true, "use_mrope": false, "use_sliding_window": false, "vocab_size": 151936})";
 
 // As published: 8.03 and 3.09 billion.
 INSTANTIATE_TEST_SUITE_P(Data, Configuration,
-                         testing::Values(Known{"llama-3.1-8b", 8'030'261'248, 131072},
-                                         Known{"qwen2.5-3b", 3'085'938'688, 32768}),
+                         testing::Values(Known{"llama-3.1-8b", 8'030'261'248, 131072, llama},
+                                         Known{"qwen2.5-3b", 3'085'938'688, 32768, qwen}),
                          [](const auto& info) { return info.index == 0 ? "Llama" : "Qwen"; });
 
 /// The lengthened rotary positions that their first lines speak of.

@@ -68,6 +68,7 @@ json qwen2() {
   json config = without(llama(), {"rope_scaling", "attention_bias", "mlp_bias"});
   config.update({{"architectures", {"Qwen2ForCausalLM"}},
                  {"model_type", "qwen2"},
+                 {"use_mrope", false},
                  {"use_sliding_window", false},
                  {"sliding_window", 32768},
                  {"max_window_layers", 21}});
@@ -215,6 +216,8 @@ TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {
   EXPECT_THAT(config_refusal(with(llama(), "partial_rotary_factor", 0.5)),
               HasSubstr("partial_rotary_factor = 0.5"));
   EXPECT_THAT(config_refusal(with(llama(), "hidden_act", "gelu")), HasSubstr("hidden_act = \"gelu\""));
+  EXPECT_THAT(config_refusal(with(qwen2(), "use_mrope", true)), HasSubstr("use_mrope = true"));
+  EXPECT_THAT(config_refusal(with(llama(), "rope_interleaved", true)), HasSubstr("rope_interleaved = true"));
   EXPECT_THAT(config_refusal(with(llama(), "quantization_config", {{"bits", 4}})), HasSubstr("quantized"));
   EXPECT_THAT(config_refusal(with(llama(), "torch_dtype", "float8")), HasSubstr("torch_dtype"));
   EXPECT_THAT(config_refusal(with(llama(), "attention_multiplier", 0.5)),
@@ -228,6 +231,13 @@ TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {
   EXPECT_THAT(config_refusal(with(llama(), "hidden_size", 4095)),
               HasSubstr("num_attention_heads does not divide it"));
   EXPECT_THAT(config_refusal(with(llama(), "num_key_value_heads", 5)), HasSubstr("not divisible"));
+  EXPECT_THAT(config_refusal(with(llama(), "num_hidden_layers", 2147483647)),
+              HasSubstr("model.layers = 2147483647: at most"));
+  EXPECT_THAT(
+      config_refusal(with(with(llama(), "num_hidden_layers", 2147483647), "layer_types", {"full_attention"})),
+      HasSubstr("layer_types"));
+  EXPECT_THAT(config_refusal(with(with(llama(), "hidden_size", 2147483647), "vocab_size", 2147483647)),
+              AllOf(HasSubstr("model.hidden = 2147483647"), HasSubstr("parameters: correct them")));
   EXPECT_THAT(config_refusal(with(llama(), "head_dim", 12)), HasSubstr("model.head_dim = 12"));
   EXPECT_THAT(config_refusal(with(llama(), "rope_theta", 1e200)), HasSubstr("model.rope_theta = inf"));
   EXPECT_THAT(config_refusal(with(llama(), "rms_norm_eps", 1e200)), HasSubstr("model.norm_epsilon = inf"));

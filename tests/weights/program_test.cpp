@@ -141,6 +141,10 @@ TEST_F(Program, WhatCannotBeReadIsOneLine) {
   EXPECT_THAT(failure("info nowhere"), HasSubstr("there is no 'nowhere'"));
   EXPECT_THAT(failure("info ."), HasSubstr("holds neither config.json"));
   EXPECT_THAT(failure("info model/config.json"), HasSubstr("is a file: give the folder"));
+  fs::create_directory(path("cache"));
+  fs::create_symlink("blobs/0123", path("cache/config.json"));
+  EXPECT_THAT(failure("info cache"), HasSubstr("'cache/config.json' is a link to nothing"));
+  fs::remove_all(path("cache"));
   EXPECT_THAT(failure("import imported out"), HasSubstr("is a checkpoint already"));
   EXPECT_THAT(failure("export model out"), HasSubstr("is in Hugging Face's format already"));
   EXPECT_THAT(failure("import model imported"), HasSubstr("'imported' exists: choose another name"));

@@ -65,6 +65,9 @@ TEST(TensorFolder, FollowsLinksOfTheFolderItself) {  // as the cache of download
   write_tensor(elsewhere.file("blob"), "a", 1);
   std::filesystem::create_symlink(elsewhere.file("blob"), folder.file("model.safetensors"));
   EXPECT_EQ(TensorFolder(folder.path()).all().size(), 1u);
+  std::filesystem::remove(elsewhere.file("blob"));
+  EXPECT_THAT(error_text([&] { TensorFolder{folder.path()}; }),
+              AllOf(HasSubstr("model.safetensors'"), HasSubstr("No such file")));
 }
 
 TEST(TensorFolder, RefusesIndicesThatLeadOutOfTheFolder) {
@@ -89,10 +92,14 @@ TEST(TensorFolder, RefusesIndicesThatAreNotWhatTheFilesSay) {
   EXPECT_THAT(Sharded("{}").refusal(), HasSubstr("no weight_map"));
   const Sharded twice(R"({"a":"one.safetensors","b":"two.safetensors"})");
   write_tensor(twice.folder.file("two.safetensors"), "a", 1);
-  EXPECT_THAT(twice.refusal(), HasSubstr("tensor \"a\" lies in one.safetensors and in \"two.safetensors\""));
+  EXPECT_THAT(twice.refusal(),
+              HasSubstr("tensor \"a\" lies in \"one.safetensors\" and in \"two.safetensors\""));
   const Sharded more(R"({"a":"one.safetensors"})");
   write_tensor(more.folder.file("one.safetensors"), "c", 1);
   EXPECT_THAT(more.refusal(), HasSubstr("tensor \"a\" is not in"));
+  const TemporaryFolder device;
+  std::filesystem::create_symlink("/dev/zero", device.file("model.safetensors.index.json"));
+  EXPECT_THAT(error_text([&] { TensorFolder{device.path()}; }), HasSubstr("is no regular file"));
   const TemporaryFolder empty;
   EXPECT_THAT(error_text([&] { TensorFolder{empty.path()}; }),
               HasSubstr("holds neither model.safetensors nor"));

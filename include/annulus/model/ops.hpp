@@ -53,6 +53,11 @@ void rms_norm_backward(const Exec& exec, const Array2<const T, Exec>& x, const A
 /// Rows of the workspace for sums over tokens.
 std::int64_t norm_partial_rows(std::int64_t tokens);
 
+/// out(t, :) = bias: what a product with a bias is added to before it is rounded (linalg::matmul). bias
+/// (columns), out (tokens, columns).
+template <class Exec, class T>
+void fill_rows(const Exec& exec, const Array1<const T, Exec>& bias, const Array2<T, Exec>& out);
+
 /// The gradient of a bias: sum(c) += Σ_t x(t, c). x (tokens, columns), sum (columns), `partial` (at least
 /// norm_partial_rows(tokens), columns): workspace.
 template <class Exec, class T>
@@ -82,14 +87,11 @@ struct HeadArrays {
 
 /// Splits qkv (batch·tokens, (heads + 2·kv_heads)·head_dim), one sequence after the other, into `heads` and
 /// rotates q and k: element i pairs with i + head_dim/2. All sequences have the positions of the table.
-/// `bias`
-/// ((heads + 2·kv_heads)·head_dim) is added before; it may be empty.
 /// Here and below, an array by rows may have some of the rows alone, from `first_row` of batch·tokens on:
 /// the others are left as they are.
 template <class Exec, class T>
 void split_qkv_rope(const Exec& exec, const Array2<const T, Exec>& qkv, const RopeTable<Exec>& table,
-                    const HeadArrays<Exec, T>& heads, std::int64_t first_row = 0,
-                    const Array1<const T, Exec>& bias = {});
+                    const HeadArrays<Exec, T>& heads, std::int64_t first_row = 0);
 
 /// The transpose of split_qkv_rope: gradients of q, k, v, as attention leaves them, back to d_qkv.
 template <class Exec, class T>
@@ -97,12 +99,11 @@ void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const floa
                              const RopeTable<Exec>& table, const Array2<T, Exec>& d_qkv,
                              std::int64_t first_row = 0);
 
-/// RMSNorm of every head of q and of k, over head_dim, behind the bias of q, k and v.
+/// RMSNorm of every head of q and of k, over head_dim.
 template <class Exec, class T>
 struct HeadNorm {
   Array2<const T, Exec> gain;  ///< (2, head_dim): of q and of k
   float epsilon = 0;
-  Array1<const T, Exec> bias = {};  ///< ((heads + 2·kv_heads)·head_dim), or empty
 };
 /// split_qkv_rope with a norm before the rotation.
 template <class Exec, class T>
@@ -113,7 +114,7 @@ void split_qkv_norm_rope(const Exec& exec, const Array2<const T, Exec>& qkv, con
 /// What split_qkv_norm_rope_backward writes to.
 template <class Exec, class T>
 struct HeadNormGradients {
-  Array2<T, Exec> d_qkv;        ///< holds qkv, without the bias; then its gradient
+  Array2<T, Exec> d_qkv;        ///< holds qkv, then its gradient
   Array2<float, Exec> d_gain;   ///< (2, head_dim), added to
   Array2<float, Exec> partial;  ///< (at least norm_partial_rows(rows), columns of d_qkv): workspace
 };
