@@ -236,7 +236,7 @@ TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {
   EXPECT_THAT(
       config_refusal(with(with(llama(), "num_hidden_layers", 2147483647), "layer_types", {"full_attention"})),
       HasSubstr("layer_types"));
-  EXPECT_THAT(config_refusal(with(with(llama(), "hidden_size", 2147483647), "vocab_size", 2147483647)),
+  EXPECT_THAT(config_refusal(with(with(llama(), "hidden_size", 2147483647), "head_dim", 128)),
               AllOf(HasSubstr("model.hidden = 2147483647"), HasSubstr("parameters: correct them")));
   EXPECT_THAT(config_refusal(with(llama(), "head_dim", 12)), HasSubstr("model.head_dim = 12"));
   EXPECT_THAT(config_refusal(with(llama(), "rope_theta", 1e200)), HasSubstr("model.rope_theta = inf"));
