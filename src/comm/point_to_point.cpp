@@ -32,7 +32,7 @@ std::size_t small_bytes(bool on_host) {
 
 /// Elements of the largest block of a round.
 std::size_t largest_block_of(const Topology& topology, bool on_host, std::size_t element) {
-  const std::size_t all = 2 * contribution_blocks(topology) * element;
+  const std::size_t all = 2 * std::max<std::size_t>(1, contribution_blocks(topology)) * element;
   return std::max<std::size_t>(1, workspace_bytes(on_host) / all);
 }
 /// Elements of a round of an all-reduce.
@@ -209,7 +209,7 @@ void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* d
   const std::size_t bytes = count * size_of(type);
   const Workspace::Use all(workspace_, queue, bytes * static_cast<std::size_t>(size()));
   all_gather(queue, data, all.data(), bytes);
-  reduce_in_order(queue, type, op, {all.data(), bytes, size(), rank(), data}, data, count);
+  reduce_in_order(queue, type, op, {all.data(), bytes, size(), rank(), data, true}, data, count);
 }
 
 void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte* data, DType type,

@@ -5,16 +5,18 @@
 
 namespace annulus::comm {
 
-/// What the ranks contribute to a reduction. Rank r's lies at first + r · stride (bytes), but that of `rank`,
-/// which is at `own`.
+/// What the ranks contribute to a reduction: those of the other ranks lie one behind the other from `first`
+/// on, `stride` bytes apart, with or without a place for that of `rank`, which is at `own`.
 struct Contributions {
   const std::byte* first = nullptr;
   std::size_t stride = 0;
   int ranks = 0, rank = 0;
   const std::byte* own = nullptr;
+  bool own_has_place = false;
 
   KOKKOS_FUNCTION const std::byte* of(int r) const {
-    return r == rank ? own : first + static_cast<std::size_t>(r) * stride;
+    if (r == rank) return own;
+    return first + static_cast<std::size_t>(r > rank && !own_has_place ? r - 1 : r) * stride;
   }
 };
 

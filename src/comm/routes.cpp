@@ -69,11 +69,11 @@ std::vector<Stage> Gather::stages(const Topology& topology, int rank) const {
 
 std::size_t contribution_blocks(const Topology& topology) {
   const std::size_t ranks = size(topology.ranks());
-  return in_two_stages(topology) ? 2 * ranks - size(topology.ranks_on(0)) : ranks;
+  return ranks - 1 + (in_two_stages(topology) ? ranks - size(topology.ranks_on(0)) : 0);
 }
 
 std::vector<Stage> Contribute::stages(const Topology& topology, int rank) const {
-  const auto landed = [&](int from) { return memory + size(from) * bytes(rank); };
+  const auto landed = [&](int from) { return memory + size(from > rank ? from - 1 : from) * bytes(rank); };
   if (!in_two_stages(topology)) {
     Stage all;
     for_each_other(topology.ranks(), rank, [&](int to, int from) {
@@ -86,7 +86,7 @@ std::vector<Stage> Contribute::stages(const Topology& topology, int rank) const 
   // Behind what lands: what goes on to this rank's partners, (nodes, ranks of a node) blocks of this node's
   // ranks, those of one partner next to each other. Nothing goes on to this node.
   std::vector<std::byte*> relay(size(my.nodes));
-  std::byte* next = memory + size(topology.ranks()) * bytes(rank);
+  std::byte* next = memory + size(topology.ranks() - 1) * bytes(rank);
   for (int node = 0; node < my.nodes; ++node) {
     relay[size(node)] = next;
     if (node != my.node) next += size(my.locals) * bytes(my.rank(node, my.local));

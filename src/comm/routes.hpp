@@ -32,9 +32,9 @@ struct Gather {
 };
 
 /// The way of a sum in rank order: every rank has a block for each rank r, `bytes(r)` bytes at block(r), and
-/// gets those for itself from all others, as they are. That of rank r lands at memory + r · bytes(rank);
-/// the place of `rank` itself is not touched. `memory` holds contribution_blocks(topology) of the largest
-/// blocks.
+/// gets those for itself from all others, as they are, bytes(rank) each. They land in `memory` in the order
+/// of the ranks, without a place for that of `rank` itself (Contributions). `memory` holds
+/// contribution_blocks(topology) of the largest blocks.
 ///
 /// Inside the nodes first. No order of the stages saves bytes on the network, as nothing may be summed on
 /// the way.
