@@ -50,12 +50,12 @@ class Attention<Exec, T>::Impl {
       problem = error.what();  // told on all ranks: the others are about to wait for this one
     }
     comm::throw_together(communicator_, problem);
-    Capacity capacity;
+    PassCapacity capacity;
     for (const std::vector<Program>& of_sequence : programs) {
       std::vector<const Program*> together;
       for (const Program& program : of_sequence) {
         together.push_back(&program);
-        capacity.cover(program.capacity);
+        capacity.of(program.plan.pass).cover(program.capacity);
       }
       prove_together(communicator_, together);
     }

@@ -8,6 +8,7 @@
 
 #include <annulus/plan/schedules.hpp>
 
+#include "distributed/exchange_layout.hpp"
 #include "distributed/handmade.hpp"
 #include "distributed/program.hpp"
 #include "support/error_text.hpp"
@@ -55,6 +56,29 @@ TEST(DistributedProgram, Contiguity) {
   EXPECT_FALSE(contiguous({3, 9}, {2, 4}, 1));
   EXPECT_FALSE(contiguous({3, 9}, {2, 3}, 2));
   EXPECT_TRUE(contiguous({3, 3}, {0, 4}, 2));  // nothing at all
+}
+
+// What one pass alone needs shares memory with what the other alone needs; nothing else does.
+TEST(DistributedProgram, PassesShareExchangeBuffers) {
+  distributed::PassCapacity capacity;
+  const auto slots = [](distributed::Capacity& of, Tensor tensor) -> std::vector<std::int64_t>& {
+    return of.slots[static_cast<std::size_t>(tensor)];
+  };
+  slots(capacity.forward, Tensor::k) = {0, 512, 100};
+  slots(capacity.forward, Tensor::q) = {0, 128};
+  slots(capacity.backward, Tensor::q) = {0, 256};
+  slots(capacity.backward, Tensor::dq) = {0, 256};  // fp32
+  capacity.backward.staging = {300};
+  const distributed::ExchangeLayout layout = distributed::exchange_layout(capacity, DType::bf16);
+  const auto offset = [&](Tensor tensor, std::size_t slot) {
+    return layout.slots[static_cast<std::size_t>(tensor)][slot];
+  };
+  EXPECT_EQ(offset(Tensor::q, 1), 0u);  // of both, 512 bytes
+  EXPECT_EQ(offset(Tensor::k, 1), 512u);
+  EXPECT_EQ(offset(Tensor::k, 2), 512u + 1024u);
+  EXPECT_EQ(offset(Tensor::dq, 1), 512u);
+  EXPECT_EQ(layout.staging, std::vector<std::size_t>{512u + 1024u});
+  EXPECT_EQ(layout.bytes, 512u + 1024u + 512u);
 }
 
 TEST(DistributedProgram, RingNeedsTwoSlotsAndNoStaging) {
