@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+
+#include <annulus/model/llama.hpp>
+#include <annulus/model/ops.hpp>
+#include <annulus/sparsity/attention.hpp>
+
+#include "model/layer_weights.hpp"
+#include "model/row_recorder.hpp"
+
+namespace annulus::model {
+
+/// What the kernels of a layer take besides its arrays.
+template <class Exec, class T>
+struct LayerWork {
+  const Exec& exec;
+  distributed::Attention<Exec, T>& attention;
+  sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
+  std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
+  PositionMap positions;                                // of the rows of a sequence
+  LayerWeights<Exec, const T> weights;
+  LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
+  RopeTable<Exec> rope;
+  float scale = 1;         // of the scores
+  Array2<T, Exec> output;  // (rows, hidden): forward writes it
+  RowRecorder& recorder;
+  AttentionCalls& calls;
+};
+
+}  // namespace annulus::model
