@@ -101,7 +101,7 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
   fmt::print("  predicted_peak_bytes of rank {}, in the part '{}': {} GiB\n", now.rank, most.moment,
              gib(double(most.total)));
   for (int i = 0; i < memory_category_count; ++i) {
-    const std::int64_t bytes = most.categories[static_cast<std::size_t>(i)];
+    const std::int64_t bytes = most.at_once[static_cast<std::size_t>(i)];
     const std::int64_t host = machine.on_gpu ? now.bytes.host.categories[static_cast<std::size_t>(i)] : 0;
     if (bytes + host == 0) continue;
     fmt::print("    {:<14} {:>9} GiB", name_of(static_cast<MemoryCategory>(i)), gib(double(bytes)));

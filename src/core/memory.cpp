@@ -105,6 +105,11 @@ void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t byte
   ledger(kind).total.current.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
+void memory_moved(MemoryKind kind, MemoryCategory from, MemoryCategory to, std::int64_t bytes) noexcept {
+  gauge_of(kind, from).current.fetch_sub(bytes, std::memory_order_relaxed);
+  gauge_of(kind, to).add(bytes);  // that of all categories has not changed
+}
+
 std::string bytes_text(std::int64_t bytes) {
   return bytes < 10'000'000 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} GB", double(bytes) / 1e9);
 }

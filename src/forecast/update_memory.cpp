@@ -30,6 +30,7 @@ void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   take_most(peak.categories, now);
   if (total(now) <= peak.total) return;
   peak.total = total(now);
+  peak.at_once = now;
   peak.moment = moment;
 }
 
@@ -64,19 +65,22 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   const bool on_host = !setting.on_gpu;
   const sharding::StateMemory state = sharding::state_memory(map, setting.state);
   const model::ActivationMemory layers =
-      model::activation_memory(setting.model, share.rows, setting.type, setting.activations);
-  const model::OtherMemory other =
-      model::other_memory(setting.model, share.rows, setting.type, setting.activations, setting.passes,
-                          on_host, setting.lm_head_rows);
+      model::activation_memory(setting.model, share.rows, setting.type, setting.activations, on_host);
+  const model::OtherMemory other = model::other_memory(setting.model, share.rows, setting.type,
+                                                       setting.activations, setting.passes, on_host);
   const std::vector<model::UnitCall> calls = model::unit_calls(map);
   const sharding::PassingMemory passing = sharding::passing_memory(
-      map, setting.state, {.topology = sharing(setting), .native = setting.native_sums, .on_host = on_host},
-      calls, setting.passes);
+      map, setting.state, {.topology = sharing(setting), .on_host = on_host}, calls, setting.passes);
 
-  // What stays from step to step.
+  const std::vector<model::HeldGradient> held = sharding::held_gradients(map, setting.state, setting.passes);
+  const model::BackwardLayout backward = model::backward_layout(layers.kept_by_layer, held);
+  const std::int64_t all_held = model::elements_of(held) * static_cast<std::int64_t>(sizeof(float));
+
+  // What stays from step to step. What layers keep and the gradients lie in one block.
   MemoryBytes device = state.device, host = state.host;
   add(device, passing.kept);
-  at(device, activations) += layers.device();
+  at(device, gradients) += backward.bytes - all_held;
+  at(device, activations) += layers.device() - layers.kept;
   at(device, communication) += share.exchange_bytes;
   at(device, workspace) += other.workspace;
   at(device, data) += other.token_ids;
@@ -86,9 +90,12 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   at(host, workspace) += setting.snapshot_bytes;
 
   std::vector<MomentMemory> moments;
-  const auto moment = [&](const std::string& name, const MemoryBytes& passes) {
+  const auto moment = [&](const std::string& name, const MemoryBytes& passes, std::int64_t held_bytes) {
     MemoryBytes now = device;
     add(now, passes);
+    const std::int64_t kept = backward.activations(held_bytes);
+    at(now, activations) += kept;
+    at(now, gradients) -= kept;
     if (on_host) {
       add(now, host);
       moments.push_back({name, {}, now});
@@ -99,16 +106,17 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   for (std::size_t i = 0; i < calls.size();) {
     const model::PassPart part = calls[i].part;
     MemoryBytes most{};
-    std::int64_t most_total = -1;
+    std::int64_t most_total = 0, held_bytes = 0;
     for (; i < calls.size() && calls[i].part == part; ++i) {
-      if (total(passing.calls[i]) <= most_total) continue;
+      if (total(passing.calls[i]) < most_total) continue;
       most_total = total(passing.calls[i]);
       most = passing.calls[i];
+      held_bytes = passing.held[i];
     }
-    moment(model::text(part), most);
+    moment(model::text(part), most, held_bytes);
   }
-  moment("sums of gradients", passing.sums);
-  moment("optimizer", {});
+  moment("sums of gradients", passing.sums, all_held);
+  moment("optimizer", {}, all_held);
   UpdateMemory memory = with_peaks(std::move(moments));
   memory.offloaded = offloaded;
   return memory;

@@ -174,8 +174,9 @@ UpdateTime update_time(const Setting& setting, const RankShare& share, const Att
                sum = stage >= 2 ? sharding.seconds(4 * layer_bytes) : 0;
   double host_bytes = 0;
   if (copied_layers > 0)
-    host_bytes =
-        double(model::activation_memory(setting.model, share.rows, setting.type, setting.activations).host);
+    host_bytes = double(model::activation_memory(setting.model, share.rows, setting.type, setting.activations,
+                                                 !setting.on_gpu)
+                            .host);
   for (int i = 0; i < setting.model.layers; ++i) {
     const Recompute policy = setting.activations.of(i);
     const Part again = work.again(policy);

@@ -31,10 +31,10 @@ auto rows_of(const ViewType& matrix, std::int64_t begin, std::int64_t end) {
 
 // A matrix of T in the memory of padded rows of fp32.
 template <class T, class Exec>
-Array2<T, Exec> matrix_in(const Owned<Array1<float, Exec>>& memory, std::int64_t rows, std::int64_t columns,
+Array2<T, Exec> matrix_in(const Array1<float, Exec>& memory, std::int64_t rows, std::int64_t columns,
                           std::int64_t row_stride) {
   constexpr std::int64_t per_float = sizeof(float) / sizeof(T);
-  const Array2<T, Exec> padded(reinterpret_cast<T*>(memory.view().data()), rows, row_stride * per_float);
+  const Array2<T, Exec> padded(reinterpret_cast<T*>(memory.data()), rows, row_stride * per_float);
   return Kokkos::subview(padded, Kokkos::ALL, std::pair<std::int64_t, std::int64_t>(0, columns));
 }
 
@@ -47,11 +47,14 @@ void grow(const Exec& exec, Owned<Array1<E, Exec>>& array, const char* label, st
 
 }  // namespace
 
-std::int64_t LmHeadWorkspace::bytes() const {
+std::int64_t LmHeadWorkspace::bytes_beside_logits() const {
   return tokens == 0 ? 0
-                     : logits() * static_cast<std::int64_t>(sizeof(float)) +
-                           tokens * static_cast<std::int64_t>(sizeof(double)) +
+                     : tokens * static_cast<std::int64_t>(sizeof(double)) +
                            static_cast<std::int64_t>(sizeof(detail::LmHeadTotals));
+}
+
+std::int64_t LmHeadWorkspace::bytes() const {
+  return logits() * static_cast<std::int64_t>(sizeof(float)) + bytes_beside_logits();
 }
 
 LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
@@ -76,17 +79,25 @@ LmHeadLoss<Exec, T>::LmHeadLoss(const LmHeadOptions& options) : options_(options
 }
 
 template <class Exec, class T>
-void LmHeadLoss<Exec, T>::reserve(const Exec& exec, const LmHeadWorkspace& sizes) {
-  grow(exec, logits_, "annulus::loss::logits", sizes.logits());
+Array1<float, Exec> LmHeadLoss<Exec, T>::reserve(const Exec& exec, const LmHeadWorkspace& sizes,
+                                                 const Array1<float, Exec>& logits) {
+  const auto given = static_cast<std::int64_t>(logits.extent(0));
+  require(given == 0 || given >= sizes.logits(),
+          "lm_head_loss: the memory '{}' for logits has {} elements, those of a tile are {}", logits.label(),
+          given, sizes.logits());
+  if (given == 0) grow(exec, logits_, "annulus::loss::logits", sizes.logits());
   grow(exec, losses_, "annulus::loss::losses", sizes.tokens);
-  if (totals_.allocated()) return;
-  grow(exec, totals_, "annulus::loss::totals", 1);
-  Kokkos::deep_copy(exec, *totals_, detail::LmHeadTotals());
+  if (!totals_.allocated()) {
+    grow(exec, totals_, "annulus::loss::totals", 1);
+    Kokkos::deep_copy(exec, *totals_, detail::LmHeadTotals());
+  }
+  return given == 0 ? *logits_ : logits;
 }
 
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matrix& weight,
-                              const Targets& targets, const Gradients* gradients) {
+                              const Targets& targets, const Gradients* gradients,
+                              const Array1<float, Exec>& given) {
   using linalg::matmul;
   using linalg::Op;
   const Region region("annulus::loss::lm_head");
@@ -104,11 +115,11 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
   const LmHeadWorkspace sizes =
       lm_head_workspace(tokens, vocabulary, annulus::detail::host_memory<Exec>, options_);
   const std::int64_t row_stride = sizes.row_stride, tile = sizes.tile;
-  reserve(exec, sizes);
+  const Array1<float, Exec> memory = reserve(exec, sizes, given);
   for (std::int64_t begin = 0; begin < tokens; begin += tile) {
     const std::int64_t end = std::min(begin + tile, tokens), rows = end - begin;
     const Matrix hidden_tile = rows_of(hidden, begin, end);  // (rows, hidden_dim)
-    const auto logits = matrix_in<float, Exec>(logits_, rows, vocabulary, row_stride);
+    const auto logits = matrix_in<float, Exec>(memory, rows, vocabulary, row_stride);
     matmul<Exec, T, float>(exec, {.op_b = Op::transpose}, hidden_tile, weight, logits);
     detail::CrossEntropyRows<Exec, T>::launch(exec, {.logits = logits.data(),
                                                      .row_stride = row_stride,
@@ -119,7 +130,7 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
                                                      .scale = gradients != nullptr ? gradients->scale : 0.0f,
                                                      .gradient = gradients != nullptr});
     if (gradients == nullptr) continue;
-    const Matrix d_logits = matrix_in<T, Exec>(logits_, rows, vocabulary, row_stride);
+    const Matrix d_logits = matrix_in<T, Exec>(memory, rows, vocabulary, row_stride);
     const Array2<T, Exec> d_hidden_tile = rows_of(gradients->d_hidden, begin, end);
     matmul<Exec, T, T>(exec, {}, d_logits, weight, d_hidden_tile);
     matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, d_logits, hidden_tile,
@@ -130,7 +141,8 @@ void LmHeadLoss<Exec, T>::run(const Exec& exec, const Matrix& hidden, const Matr
 
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight,
-                                           const Targets& targets, const Gradients& gradients) {
+                                           const Targets& targets, const Gradients& gradients,
+                                           const Array1<float, Exec>& logits) {
   const auto require_like = [](const auto& gradient, const auto& value) {
     require(gradient.extent(0) == value.extent(0) && gradient.extent(1) == value.extent(1),
             "lm_head_loss: the gradient '{}' ({} x {}) must have the sizes of '{}' ({} x {})",
@@ -139,13 +151,13 @@ void LmHeadLoss<Exec, T>::forward_backward(const Exec& exec, const Matrix& hidde
   };
   require_like(gradients.d_hidden, hidden);
   require_like(gradients.d_weight, weight);
-  run(exec, hidden, weight, targets, &gradients);
+  run(exec, hidden, weight, targets, &gradients, logits);
 }
 
 template <class Exec, class T>
 void LmHeadLoss<Exec, T>::forward(const Exec& exec, const Matrix& hidden, const Matrix& weight,
-                                  const Targets& targets) {
-  run(exec, hidden, weight, targets, nullptr);
+                                  const Targets& targets, const Array1<float, Exec>& logits) {
+  run(exec, hidden, weight, targets, nullptr, logits);
 }
 
 template <class Exec, class T>

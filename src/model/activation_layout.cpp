@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
+
+#include <annulus/base/error.hpp>
 
 #include "model/layer_lifetimes.hpp"
 #include "model/layer_passes.hpp"
@@ -21,10 +24,17 @@ std::vector<Lifetimes> lifetimes(const Shapes& shapes, const ActivationOptions& 
     Lifetimes& forward = passes.emplace_back(kept_by(shapes.config, policy));
     layer.forward(forward, nullptr);
     forward.behind(Tensor::last);
-    Lifetimes& backward = passes.emplace_back(kept_by(shapes.config, policy));
+    Lifetimes& backward = passes.emplace_back(own_in_backward(shapes.config, policy));
     backward.before(Tensor::d_residual);
     layer.backward(backward, nullptr);
     backward.behind(Tensor::d_residual);
+    if (const std::optional<Replacement> replacement = replacement_in_backward(policy)) {
+      Lifetimes all{TensorSet()};
+      layer.backward(all, nullptr);
+      require(all.of(replacement->kept).last < all.of(replacement->tensor).first,
+              "the backward pass of a layer under {} needs a tensor whose place another one has taken",
+              name_of(policy));
+    }
   }
   const OuterPasses<HostExec, float> outer(shapes);
   Lifetimes& loss = passes.emplace_back(TensorSet());
@@ -49,8 +59,9 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
     if (offloaded_before(i + 1) > offloaded_before(i)) {
       layout.offloaded.push_back(i);
       layout.slot_bytes = std::max(layout.slot_bytes, bytes);
+      layout.kept.push_back(0);
     } else {
-      layout.own += bytes;
+      layout.kept.push_back(bytes);
     }
   }
   for (std::size_t index = 0; index < layout.offloaded.size(); ++index)

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "model/layer_tensors.hpp"
@@ -17,11 +20,12 @@ struct ActivationLayout {
   std::int64_t slot_bytes = 0;  // of one slot
   /// Whether what the `index`-th of `offloaded` keeps has to leave its slot for a later one.
   bool leaves(std::size_t index) const { return index + slots < offloaded.size(); }
-  std::int64_t own = 0;          // bytes of what the other layers keep, of the device
+  std::vector<std::int64_t> kept;  // bytes of what each of the other layers keeps, of the device
+  std::int64_t own() const { return std::accumulate(kept.begin(), kept.end(), std::int64_t{0}); }
   std::int64_t host = 0;         // bytes of the host, pinned
   std::int64_t device() const {  // bytes
     const auto used = std::min<std::int64_t>(slots, static_cast<std::int64_t>(offloaded.size()));
-    return shared.bytes + own + used * slot_bytes;
+    return shared.bytes + own() + used * slot_bytes;
   }
 };
 

@@ -26,30 +26,30 @@ void add_products(std::vector<linalg::ProductSize>& to, const WeightMatrix& weig
 }  // namespace
 
 ActivationMemory activation_memory(const LlamaConfig& config, const PassRows& rows, DType type,
-                                   const ActivationOptions& options) {
-  const Shapes shapes(config, {rows.sequences, rows.tokens}, rows.early, options.chunk_rows,
-                      static_cast<int>(size_of(type)));
+                                   const ActivationOptions& options, bool on_host) {
+  const Shapes shapes(config, {rows.sequences, rows.tokens}, rows.early, options,
+                      static_cast<int>(size_of(type)), on_host);
   const ActivationLayout layout = activation_layout(shapes, options);
-  return {.kept = layout.own,
-          .working = layout.device() - layout.own,
+  return {.kept = layout.own(),
+          .kept_by_layer = layout.kept,
+          .working = layout.device() - layout.own(),
           .rotary = rotary_bytes(config, rows.tokens),
           .host = layout.host};
 }
 
 OtherMemory other_memory(const LlamaConfig& config, const PassRows& rows, DType type,
-                         const ActivationOptions& options, std::int64_t passes, bool on_host,
-                         std::int64_t lm_head_rows) {
+                         const ActivationOptions& options, std::int64_t passes, bool on_host) {
   const std::int64_t all = rows.sequences * rows.tokens,
                      chunk = options.chunk_rows > 0 ? std::min(options.chunk_rows, all) : all;
   const loss::LmHeadWorkspace head =
-      loss::lm_head_workspace(all, config.vocabulary, on_host, lm_head_options(lm_head_rows));
+      loss::lm_head_workspace(all, config.vocabulary, on_host, lm_head_options(options.lm_head_rows));
   std::vector<linalg::ProductSize> products;
   for (const WeightMatrix& weight : layer_matrices(config)) add_products(products, weight, chunk, false);
   add_products(products, {config.vocabulary, config.hidden}, head.tile, true);
   using Upload = TokenUpload<HostExec>;
   const std::int64_t ids =
       all * static_cast<std::int64_t>(Upload::lists) * static_cast<std::int64_t>(sizeof(std::int32_t));
-  return {.workspace = head.bytes() + linalg::kept_memory(products, type, on_host),
+  return {.workspace = head.bytes_beside_logits() + linalg::kept_memory(products, type, on_host),
           .token_ids = ids,
           .staging = ids * std::min(passes, static_cast<std::int64_t>(Upload::most_passes))};
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <annulus/core/event.hpp>
@@ -10,6 +12,7 @@
 #include <annulus/core/own_instance.hpp>
 #include <annulus/core/pinned.hpp>
 #include <annulus/core/queue.hpp>
+#include <annulus/model/backward_memory.hpp>
 
 #include "model/activation_layout.hpp"
 #include "model/layer_arrays.hpp"
@@ -28,11 +31,19 @@ Owned<ViewType> activation(const Exec& exec, const char* what, Extents... extent
 template <class Exec, class T>
 class ActivationStore {
  public:
-  ActivationStore(const Exec& exec, const Shapes& shapes, const ActivationOptions& options)
+  /// `memory`: for what layers keep on the device; null: the store has its own.
+  ActivationStore(const Exec& exec, const Shapes& shapes, const ActivationOptions& options,
+                  std::shared_ptr<BackwardMemory<Exec>> memory)
       : shapes_(shapes),
         options_(options),
         layout_(activation_layout(shapes, options)),
-        shared_(block(exec, layout_.shared.bytes)) {
+        shared_(block(exec, layout_.shared.bytes)),
+        own_(memory != nullptr
+                 ? std::move(memory)
+                 : std::make_shared<BackwardMemory<Exec>>(exec, layout_.kept, std::vector<HeldGradient>())) {
+    require(own_->layout().kept_bytes == layout_.own(),
+            "the memory for the backward pass has {} bytes for what layers keep, which is {} bytes",
+            own_->layout().kept_bytes, layout_.own());
     for (int policy = 0; policy < static_cast<int>(kept_.size()); ++policy)
       kept_[static_cast<std::size_t>(policy)] = placement_of_kept(shapes, static_cast<Recompute>(policy));
     turn_.assign(static_cast<std::size_t>(shapes.config.layers), -1);
@@ -45,10 +56,6 @@ class ActivationStore {
         host_.back() = PinnedBuffer(MemoryCategory::activations, "annulus::model::offloaded_activations",
                                     static_cast<std::size_t>(kept_bytes(layer)));
     }
-    for (int i = 0; i < shapes.config.layers; ++i) {
-      own_.emplace_back();
-      if (!offloaded(i)) own_.back() = block(exec, kept_bytes(i));
-    }
   }
 
   /// Of the steps between the layers: nothing is kept.
@@ -59,7 +66,7 @@ class ActivationStore {
   /// The arrays of a layer whose forward pass comes next. Its input may be written.
   LayerArrays<Exec, T> begin(const Exec& exec, int layer) {
     if (offloaded(layer)) slot_of(layer).left.block(Queue(exec));
-    return arrays(layer);
+    return arrays(layer, kept_by(shapes_.config, options_.of(layer)));
   }
   /// The forward pass of the layer is enqueued on `exec`.
   void end(const Exec& exec, int layer) {
@@ -75,7 +82,7 @@ class ActivationStore {
   /// The arrays of a layer whose backward pass comes next, with what its forward pass has kept.
   LayerArrays<Exec, T> need(const Exec& exec, int layer) {
     if (offloaded(layer) && layout_.leaves(index_of(layer))) slot_of(layer).arrived.block(Queue(exec));
-    return arrays(layer);
+    return arrays(layer, own_in_backward(shapes_.config, options_.of(layer)));
   }
   /// The backward pass of the layer is enqueued on `exec`: its slot is free for a layer before it.
   void release(const Exec& exec, int layer) {
@@ -111,11 +118,9 @@ class ActivationStore {
   const Placement& kept(int layer) const { return kept_[static_cast<std::size_t>(options_.of(layer))]; }
   std::int64_t kept_bytes(int layer) const { return kept(layer).bytes; }
 
-  LayerArrays<Exec, T> arrays(int layer) {
-    std::byte* const own =
-        offloaded(layer) ? data(slot_of(layer).memory) : data(own_[static_cast<std::size_t>(layer)]);
-    return {&shapes_,       kept_by(shapes_.config, options_.of(layer)), own, data(shared_), &kept(layer),
-            &layout_.shared};
+  LayerArrays<Exec, T> arrays(int layer, TensorSet in_own) {
+    std::byte* const own = offloaded(layer) ? data(slot_of(layer).memory) : own_->kept(layer);
+    return {&shapes_, in_own, own, data(shared_), &kept(layer), &layout_.shared};
   }
 
   Shapes shapes_;
@@ -124,8 +129,8 @@ class ActivationStore {
   OwnInstance<Exec> down_, up_;    // streams of the copies
   std::array<Placement, 4> kept_;  // by policy
   Block shared_;
-  std::vector<Block> own_;  // of each layer; empty where it is offloaded
-  std::vector<int> turn_;   // of each layer among the offloaded ones; −1: it is none
+  std::shared_ptr<BackwardMemory<Exec>> own_;  // of each layer that is not offloaded
+  std::vector<int> turn_;                      // of each layer among the offloaded ones; −1: it is none
   std::array<Slot, ActivationLayout::slots> slots_;
   std::vector<PinnedBuffer> host_;  // of each offloaded layer; empty where it stays in its slot
 };

@@ -15,7 +15,7 @@ namespace annulus::model {
 template <class Exec, class T>
 struct LayerArrays {
   const Shapes* shapes = nullptr;
-  TensorSet kept;
+  TensorSet kept;  // what lies in `own`
   std::byte *own = nullptr, *shared = nullptr;
   const Placement *own_places = nullptr, *shared_places = nullptr;
 
@@ -55,6 +55,11 @@ class StepArrays {
   Array1<float, Exec> vector(Tensor tensor, Chunk chunk) const {
     return Array1<float, Exec>(data<float>(tensor) + (arrays_.of_chunk(tensor) ? 0 : chunk.first),
                                chunk.count);
+  }
+  /// All elements of an fp32 tensor.
+  Array1<float, Exec> elements(Tensor tensor) const {
+    return Array1<float, Exec>(data<float>(tensor),
+                               shapes_.bytes(tensor, true) / static_cast<std::int64_t>(sizeof(float)));
   }
   /// (sequences, heads | kv_heads, tokens, head_dim) of E.
   template <class E = T>

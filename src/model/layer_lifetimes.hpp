@@ -47,7 +47,7 @@ class Lifetimes {
 
 /// Places every tensor that lives in any of these passes in one block of memory: two lie at the same place
 /// only where no pass needs both at once. Tensors that take most memory for longest come first, each at the
-/// lowest place that is free.
+/// lowest place that is free; other orders are tried where that takes more than lives at once.
 Placement place(const Shapes& shapes, const std::vector<Lifetimes>& passes);
 
 }  // namespace annulus::model

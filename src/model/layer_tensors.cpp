@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include <annulus/base/division.hpp>
+#include <annulus/loss/lm_head.hpp>
 #include <annulus/model/ops.hpp>
+
+#include "model/lm_head_options.hpp"
 
 namespace annulus::model {
 
@@ -23,13 +26,27 @@ TensorSet kept_by(const LlamaConfig& config, Recompute policy) {
   }
 }
 
-Shapes::Shapes(const LlamaConfig& config, const Extent& extent, std::int64_t early, std::int64_t chunk_rows,
-               int element)
+std::optional<Replacement> replacement_in_backward(Recompute policy) {
+  if (policy != Recompute::selective) return std::nullopt;
+  return Replacement{.tensor = Tensor::q, .kept = Tensor::joined};
+}
+
+TensorSet own_in_backward(const LlamaConfig& config, Recompute policy) {
+  const TensorSet kept = kept_by(config, policy);
+  const std::optional<Replacement> replacement = replacement_in_backward(policy);
+  return replacement ? kept | TensorSet(replacement->tensor) : kept;
+}
+
+Shapes::Shapes(const LlamaConfig& config, const Extent& extent, std::int64_t early,
+               const ActivationOptions& options, int element, bool on_host)
     : config(config),
       extent(extent),
       early(early),
-      chunk_rows(chunk_rows > 0 ? std::min(chunk_rows, extent.rows()) : extent.rows()),
-      element(element) {}
+      chunk_rows(options.chunk_rows > 0 ? std::min(options.chunk_rows, extent.rows()) : extent.rows()),
+      element(element),
+      logit_elements(loss::lm_head_workspace(extent.rows(), config.vocabulary, on_host,
+                                             lm_head_options(options.lm_head_rows))
+                         .logits()) {}
 
 std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
   using enum Tensor;
@@ -87,6 +104,8 @@ std::int64_t Shapes::bytes(Tensor tensor, bool all_rows) const {
       return fp32 * norm_partial_rows(chunk) * qkv_width();
     case row_partial:
       return fp32 * norm_partial_rows(rows) * config.hidden;
+    case logits:
+      return fp32 * logit_elements;
     case count:
       break;
   }
@@ -109,6 +128,9 @@ Placement placement_of_kept(const Shapes& shapes, Recompute policy) {
     placement.offset[static_cast<std::size_t>(tensor)] = placement.bytes;
     placement.bytes += aligned(shapes.bytes(tensor, true));
   });
+  if (const std::optional<Replacement> replacement = replacement_in_backward(policy))
+    placement.offset[static_cast<std::size_t>(replacement->tensor)] =
+        placement.offset[static_cast<std::size_t>(replacement->kept)];
   return placement;
 }
 

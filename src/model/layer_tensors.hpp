@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include <annulus/model/config.hpp>
 #include <annulus/model/recompute.hpp>
@@ -58,6 +59,7 @@ enum class Tensor : std::uint8_t {
   last_normed,       // T (rows, hidden): what the LM head reads
   d_last_normed,     // T (rows, hidden)
   row_partial,       // fp32 (blocks of the rows, hidden)
+  logits,            // fp32 (rows of a tile of the LM head, vocabulary with padding)
   d_residual,        // T (rows, hidden): gradient of the residual stream
   count
 };
@@ -90,6 +92,15 @@ class TensorSet {
 /// What a layer keeps for its backward pass.
 TensorSet kept_by(const LlamaConfig& config, Recompute policy);
 
+/// Where a tensor of the backward pass takes the place of one that the layer has kept and no longer needs.
+struct Replacement {
+  Tensor tensor, kept;  // of the same size
+};
+/// Under selective attention's output is read for the last time before Q, K and V are formed again.
+std::optional<Replacement> replacement_in_backward(Recompute policy);
+/// What the backward pass of a layer finds or puts in the layer's own memory.
+TensorSet own_in_backward(const LlamaConfig& config, Recompute policy);
+
 /// Sizes of the arrays of a rank.
 struct Shapes {
   LlamaConfig config;
@@ -97,9 +108,10 @@ struct Shapes {
   std::int64_t early = 0;       // tokens of each sequence that lie before ActivationOptions::early_positions
   std::int64_t chunk_rows = 0;  // at most the rows
   int element = 4;              // bytes of T
+  std::int64_t logit_elements = 0;
 
-  Shapes(const LlamaConfig& config, const Extent& extent, std::int64_t early, std::int64_t chunk_rows,
-         int element);
+  Shapes(const LlamaConfig& config, const Extent& extent, std::int64_t early,
+         const ActivationOptions& options, int element, bool on_host);
 
   std::int64_t late() const { return extent.tokens - early; }
   std::int64_t q_width() const { return config.q_width(); }
@@ -125,7 +137,7 @@ struct Placement {
   std::int64_t bytes = 0;  // of the block
 };
 
-/// What a layer of this policy keeps, one tensor behind the other.
+/// What a layer of this policy keeps, one tensor behind the other, and what takes the place of one.
 Placement placement_of_kept(const Shapes& shapes, Recompute policy);
 
 }  // namespace annulus::model

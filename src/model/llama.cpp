@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/loss/lm_head.hpp>
 #include <annulus/model/ops.hpp>
@@ -43,14 +44,14 @@ class Llama<Exec, T>::Impl {
       : options_(options.activations),
         map_((check_options(options_, config), config)),
         shapes_(config, {options.sequences, positions.count}, positions.rows_below(options_.early_positions),
-                options_.chunk_rows, sizeof(T)),
-        store_(exec, shapes_, options_),
+                options_, sizeof(T), annulus::detail::host_memory<Exec>),
+        store_(exec, shapes_, options_, options.backward),
         positions_(positions),
         selections_(static_cast<std::size_t>(config.layers)),
         ids_(exec, shapes_.extent.rows()),
         cosine_(activation<Array2<float, Exec>>(exec, "rope_cosine", positions.count, config.head_dim / 2)),
         sine_(activation<Array2<float, Exec>>(exec, "rope_sine", positions.count, config.head_dim / 2)),
-        lm_head_(lm_head_options(options.lm_head_rows)) {
+        lm_head_(lm_head_options(options_.lm_head_rows)) {
     rope_table(exec, positions, config.frequencies(), *cosine_, *sine_);
   }
 

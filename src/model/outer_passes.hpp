@@ -54,13 +54,15 @@ class OuterPasses {
       work->recorder.all(work->exec, "normed", a.matrix(last_normed));
       record_logits(*work, a.matrix(last_normed));
     });
-    step({last_normed, d_last_normed}, [&](const Arrays& a) {
+    step({last_normed, d_last_normed, logits}, [&](const Arrays& a) {
       if (!work->grad_scale)
-        return work->lm_head.forward(work->exec, a.matrix(last_normed), work->weight, work->ids.targets());
+        return work->lm_head.forward(work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
+                                     a.elements(logits));
       work->ids.sort(work->exec);
       work->lm_head.forward_backward(
           work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
-          {.scale = *work->grad_scale, .d_hidden = a.matrix(d_last_normed), .d_weight = work->d_weight()});
+          {.scale = *work->grad_scale, .d_hidden = a.matrix(d_last_normed), .d_weight = work->d_weight()},
+          a.elements(logits));
       work->recorder.all(work->exec, "d_normed", a.matrix(d_last_normed));
     });
     step({last, last_inverse_rms, d_last_normed, d_residual, row_partial}, [&](const Arrays& a) {
@@ -89,11 +91,11 @@ class OuterPasses {
   static void record_logits(const LossWork<Exec, T>& work, const Array2<const T, Exec>& normed) {
     const auto vocabulary = static_cast<std::int64_t>(work.weight.extent(0));
     if (!work.recorder.has_room_for(vocabulary)) return;
-    const auto logits = Owned<Array2<float, Exec>>::uninitialized(  // (rows, vocabulary)
+    const auto whole = Owned<Array2<float, Exec>>::uninitialized(  // (rows, vocabulary)
         work.exec, MemoryCategory::workspace, "annulus::model::logits", normed.extent(0), vocabulary);
     linalg::matmul<Exec, T, float>(work.exec, {.op_b = linalg::Op::transpose}, normed, work.weight,
-                                   logits.view());
-    work.recorder.all(work.exec, "logits", logits.view());
+                                   whole.view());
+    work.recorder.all(work.exec, "logits", whole.view());
   }
 
   const Shapes& shapes_;

@@ -21,8 +21,18 @@ class Rehearsal {
       : layout_(layout),
         sums_(sums),
         partition_(map.units(), layout.ranks, optim::NormBlocks<HostExec>::size),
+        held_gradients_(held_gradients(map, layout, 1)),
+        holds_(held_gradients_.size()),
         gathered_(map.units().size()),
         gradients_(map.units().size()) {}
+
+  /// Bytes of the gradients that are held.
+  std::int64_t held_bytes() const {
+    std::int64_t elements = 0;
+    for (std::size_t i = 0; i < holds_.size(); ++i)
+      if (holds_[i]) elements += held_gradients_[i].elements;
+    return fp32_bytes * elements;
+  }
 
   /// The most that is held during the call.
   MemoryBytes call(const model::UnitCall& call) {
@@ -39,10 +49,12 @@ class Rehearsal {
         break;
       case Kind::gradients:
         gradients_[index(call.unit)] = holds_units();
+        if (!holds_units()) hold(call.unit);
         break;
       case Kind::finish_gradients:
         if (!holds_units()) break;
-        reduced_ = -1;  // the sum before this one is complete
+        complete();
+        if (layout_.native_sums) hold(call.unit);
         gradients_[index(call.unit)] = false;
         reduced_ = call.unit;
         break;
@@ -53,9 +65,9 @@ class Rehearsal {
 
   /// Sums behind the last pass: of all units, one after the other.
   MemoryBytes sums() {
-    reduced_ = -1;
+    complete();
     MemoryBytes most{};
-    for (int unit = 0; !holds_units() && unit < partition_.units(); ++unit)
+    for (int unit = 0; stage() == Stage::optimizer && unit < partition_.units(); ++unit)
       at(most, MemoryCategory::workspace) = std::max(at(most, MemoryCategory::workspace), contributed(unit));
     return most;
   }
@@ -68,10 +80,17 @@ class Rehearsal {
   static std::size_t index(int unit) { return static_cast<std::size_t>(unit); }
   Stage stage() const { return static_cast<Stage>(layout_.stage); }
   bool holds_units() const { return stage() >= Stage::gradients; }
+  /// The sum under way.
+  void complete() {
+    if (reduced_ >= 0) hold(reduced_);
+    reduced_ = -1;
+  }
+  void hold(int unit) { holds_[index(held_gradient(layout_, unit))] = true; }
   void gather(int unit) { gathered_[index(unit)].there = stage() == Stage::parameters; }
   std::int64_t contributed(int unit) const {
     const std::int64_t part = fp32_bytes * partition_.part_size(unit);
-    if (!sums_.native) return static_cast<std::int64_t>(comm::contribution_blocks(sums_.topology)) * part;
+    if (!layout_.native_sums)
+      return static_cast<std::int64_t>(comm::contribution_blocks(sums_.topology)) * part;
     return sums_.on_host ? part : 0;
   }
   MemoryBytes held() const {
@@ -97,6 +116,8 @@ class Rehearsal {
   const StateLayout& layout_;
   const SumsLayout& sums_;
   Partition partition_;
+  std::vector<model::HeldGradient> held_gradients_;
+  std::vector<bool> holds_;
   std::vector<Gathered> gathered_;
   std::vector<bool> gradients_;
   int reduced_ = -1;  // unit whose gradient is on its way
@@ -110,18 +131,19 @@ PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& 
                              std::int64_t passes) {
   PassingMemory memory;
   if (layout.stage == 0) {
-    memory.calls.resize(calls.size());
     // All ranks sum everything at once, through memory that the communicator keeps.
-    if (!sums.native)
+    if (!layout.native_sums)
       at(memory.kept, MemoryCategory::communication) = static_cast<std::int64_t>(comm::all_reduce_space(
           sums.topology, sums.on_host, static_cast<std::size_t>(map.size()), sizeof(float)));
-    return memory;
   }
   Rehearsal rehearsal(map, layout, sums);
   // A pass begins while the sum of the last unit of the one before is still on its way.
   if (passes > 1)
     for (const model::UnitCall& call : calls) rehearsal.call(call);
-  for (const model::UnitCall& call : calls) memory.calls.push_back(rehearsal.call(call));
+  for (const model::UnitCall& call : calls) {
+    memory.calls.push_back(rehearsal.call(call));
+    memory.held.push_back(rehearsal.held_bytes());
+  }
   memory.sums = rehearsal.sums();
   return memory;
 }

@@ -64,12 +64,20 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
     : ranks_(ranks),
       map_(map),
       options_(options),
+      layout_{.stage = static_cast<int>(options.stage),
+              .ranks = ranks.size(),
+              .weights = dtype_of<T>,
+              .offload = options.masters.offload,
+              .native_sums = options.sums == comm::Sums::native},
       partition_(map.units(), ranks.size(), norm_block),
       norm_blocks_(norm_blocks_of_shard(exec, map, partition_, ranks.rank())),
       masters_(exec, options.masters, partition_.shard_size(),
                decay_ranges_of_shard(map, partition_, ranks.rank())),
-      gradient_(Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::gradients",
-                                      partition_.shard_size())),
+      backward_(options.backward != nullptr
+                    ? options.backward
+                    : std::make_shared<model::BackwardMemory<Exec>>(exec, std::vector<std::int64_t>(),
+                                                                    held_gradients(map, layout_, 1))),
+      gradient_(slice(backward_->gradients(), 0, partition_.shard_size())),
       non_finite_(exec),
       gathered_(map.units().size()),
       unit_gradients_(map.units().size()),
@@ -81,10 +89,13 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
     own_weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::own_weights",
                                      partition_.shard_size());
   }
-  if (holds_gradients()) {
-    all_gradients_ = Buffer<float>::zeroed(exec, MemoryCategory::gradients,
-                                           "annulus::sharding::all_gradients", partition_.padded_size());
-  }
+  const Array1<float, Exec> held = backward_->gradients();
+  const std::int64_t whole = holds_gradients() ? partition_.padded_size() : 0,
+                     expected = partition_.shard_size() + whole;
+  require(static_cast<std::int64_t>(held.extent(0)) == expected,
+          "the memory for the backward pass has {} elements for gradients, of which there are {}",
+          held.extent(0), expected);
+  all_gradients_ = slice(held, partition_.shard_size(), whole);
 }
 
 template <class Exec, class T>
@@ -216,7 +227,7 @@ void ShardedParameters<Exec, T>::release_weights(const Exec&, int unit) {
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
-  if (holds_gradients()) Kokkos::deep_copy(exec, *all_gradients_, 0.0f);
+  backward_->forget();
   non_finite_.reset(exec);
   std::fill(reduced_.begin(), reduced_.end(), false);
 }
@@ -225,7 +236,11 @@ template <class Exec, class T>
 Array1<float, Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
   ranks_.progress();
   const std::int64_t size = map_.unit(unit).size();
-  if (holds_gradients()) return slice(*all_gradients_, partition_.padded_offset(unit), size);
+  if (holds_gradients()) {
+    const Array1<float, Exec> whole = whole_gradient(unit);
+    if (hold(unit)) Kokkos::deep_copy(exec, whole, 0.0f);
+    return slice(whole, 0, size);
+  }
   Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
   if (!buffer.allocated()) {
     buffer = Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::unit_gradients",
@@ -257,6 +272,7 @@ template <class Exec, class T>
 void ShardedParameters<Exec, T>::complete(const Exec& exec, Reduction& reduction,
                                           const Array1<float, Exec>& elements) {
   const int unit = reduction.unit;
+  hold(unit);
   {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), reduction_text(unit));
     waiting_.begin(exec);
@@ -279,15 +295,16 @@ void ShardedParameters<Exec, T>::finish_gradients(const Exec& exec, int unit) {
   if (holds_gradients()) return;
   complete_pending(exec);
   pending_.elements = std::move(unit_gradients_[static_cast<std::size_t>(unit)]);
+  if (layout_.native_sums) hold(unit);
   start_reduction(exec, unit, *pending_.elements, pending_);
 }
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
   complete_pending(exec);
+  if (holds_gradients()) backward_->hold(0);  // this rank's shard
   for (int unit = 0; holds_gradients() && unit < partition_.units(); ++unit) {
-    const Array1<float, Exec> elements =
-        slice(*all_gradients_, partition_.padded_offset(unit), partition_.padded_size(unit));
+    const Array1<float, Exec> elements = whole_gradient(unit);
     Reduction reduction;
     start_reduction(exec, unit, elements, reduction);
     complete(exec, reduction, elements);
@@ -296,19 +313,19 @@ void ShardedParameters<Exec, T>::reduce_gradients(const Exec& exec) {
     const comm::Watchdog::ActivityScope activity(ranks_.watchdog(),
                                                  "the sum of gradient shards over the groups' copies");
     waiting_.begin(exec);
-    options_.replicas->all_reduce(exec, *gradient_, comm::ReduceOp::sum, options_.sums);
+    options_.replicas->all_reduce(exec, gradient_, comm::ReduceOp::sum, options_.sums);
     waiting_.end(exec);
   }
 }
 
 template <class Exec, class T>
 optim::Clipping ShardedParameters<Exec, T>::measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) {
-  return clipper.measure(exec, *gradient_, norm_blocks_, &ranks_);
+  return clipper.measure(exec, gradient_, norm_blocks_, &ranks_);
 }
 
 template <class Exec, class T>
 void ShardedParameters<Exec, T>::update(const Exec& exec, double learning_rate, float gradient_scale) {
-  masters_.step(exec, *gradient_, learning_rate, gradient_scale, own_parts(exec));
+  masters_.step(exec, gradient_, learning_rate, gradient_scale, own_parts(exec));
   gather_all(exec);
 }
 
@@ -321,7 +338,7 @@ auto ShardedParameters<Exec, T>::masters_at_root(const Exec& exec, int unit) -> 
 template <class Exec, class T>
 auto ShardedParameters<Exec, T>::gradients_at_root(const Exec& exec, int unit) -> Owned<Array1<float, Exec>> {
   return gather_at_root(exec, unit,
-                        slice(*gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit)));
+                        slice(gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit)));
 }
 
 template <class Exec, class T>

@@ -159,8 +159,10 @@ bool Config::chooses_recompute() const {
 }
 
 model::ActivationOptions Config::activations() const {
-  model::ActivationOptions options{
-      .recompute = {}, .offload = memory.offload_activations, .chunk_rows = memory.chunk_rows};
+  model::ActivationOptions options{.recompute = {},
+                                   .offload = memory.offload_activations,
+                                   .chunk_rows = memory.chunk_rows,
+                                   .lm_head_rows = memory.lm_head_rows};
   for (const std::string& name : memory.recompute)
     options.recompute.push_back(model::parse_recompute(name, "memory.recompute"));
   require(options.recompute.size() == 1 || options.recompute.size() == static_cast<std::size_t>(model.layers),

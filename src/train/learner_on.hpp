@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/own_instance.hpp>
+#include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
+#include <annulus/model/activation_memory.hpp>
+#include <annulus/model/backward_memory.hpp>
 #include <annulus/model/flops.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/optim/clip.hpp>
@@ -20,20 +24,40 @@
 #include "train/replicated_state.hpp"
 #include "train/sequence_attention.hpp"
 #include "train/sharded_state.hpp"
+#include "train/state_layout.hpp"
 
 namespace annulus::train {
 
-/// As parallel.zero and memory.offload_optimizer say.
+/// As parallel.zero and memory.offload_optimizer say. `backward` has the gradients.
 template <class Exec, class T>
 std::unique_ptr<ModelState<Exec, T>> make_model_state(const Exec& exec, comm::Communicator& world,
-                                                      const model::ParameterMap& map, const Config& config) {
+                                                      const model::ParameterMap& map, const Config& config,
+                                                      std::shared_ptr<model::BackwardMemory<Exec>> backward) {
   const comm::Sums sums = comm::parse_sums(config.parallel.sums);
   const optim::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
   if (config.parallel.zero == 0)
-    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums);
+    return std::make_unique<ReplicatedState<Exec, T>>(exec, world, map, options, sums, std::move(backward));
   return std::make_unique<ShardedState<Exec, T>>(exec, ShardGroups(world, config.parallel.shard), map,
                                                  static_cast<sharding::Stage>(config.parallel.zero), options,
-                                                 sums);
+                                                 sums, std::move(backward));
+}
+
+/// What layers keep on this rank, and the gradients.
+template <class Exec, class T>
+std::shared_ptr<model::BackwardMemory<Exec>> make_backward_memory(const Exec& exec, int ranks,
+                                                                  const PositionMap& rows,
+                                                                  const Config& config) {
+  const model::ActivationOptions options = config.activations();
+  const model::ActivationMemory activations =
+      model::activation_memory(config.model,
+                               {.sequences = config.train.sequences_per_pass,
+                                .tokens = rows.count,
+                                .early = rows.rows_below(options.early_positions)},
+                               dtype_of<T>, options, annulus::detail::host_memory<Exec>);
+  return std::make_shared<model::BackwardMemory<Exec>>(
+      exec, activations.kept_by_layer,
+      sharding::held_gradients(model::ParameterMap(config.model), state_layout(config, ranks),
+                               config.train.passes()));
 }
 
 template <class Exec, class T>
@@ -46,11 +70,12 @@ class LearnerOn final : public Learner {
         config_(config),
         passes_(config.train.passes()),
         attention_(exec_, context, config, plans),
+        backward_(make_backward_memory<Exec, T>(exec_, world.size(), attention_.plans().rows(), config)),
         llama_(exec_, config.model, attention_.plans().rows(),
                {.sequences = config.train.sequences_per_pass,
                 .activations = config.activations(),
-                .lm_head_rows = config.memory.lm_head_rows}),
-        state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config)),
+                .backward = backward_}),
+        state_(make_model_state<Exec, T>(exec_, world, llama_.parameter_map(), config, backward_)),
         clipper_(config.train.clip_norm) {
     if (config.attention.sparsity.empty()) return;
     attention::KernelOptions kernel = kernel_of<Exec, T>(config);
@@ -259,6 +284,7 @@ class LearnerOn final : public Learner {
   const Config config_;
   const std::int64_t passes_;  // of an optimizer step
   SequenceAttention<Exec, T> attention_;
+  std::shared_ptr<model::BackwardMemory<Exec>> backward_;  // of llama_ and state_
   model::Llama<Exec, T> llama_;
   std::optional<sparsity::Attention<Exec, T>> sparse_attention_;  // of attention.sparsity
   std::optional<typename model::Llama<Exec, T>::Sparse> sparse_;  // likewise

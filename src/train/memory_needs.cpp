@@ -117,11 +117,11 @@ class Needs {
   std::string problem(const Config& config) {
     const forecast::UpdateMemory needed = planner_.memory(config.memory, rank_);
     const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
-    MemoryBytes host = needed.host.categories;
+    MemoryBytes host = needed.host.at_once;
     host[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
     std::string text;
     if (planner_.on_gpu() && needed.device.total > available_.device)
-      return problem_of(MemoryKind::device, needed.device.categories, 1, available_, remedy(config));
+      return problem_of(MemoryKind::device, needed.device.at_once, 1, available_, remedy(config));
     text = offload_problem(needed.offloaded, available_.ranks, available_.host);
     if (text.empty() && available_.ranks * total(host) > available_.host)
       text = problem_of(MemoryKind::host, host, available_.ranks, available_, remedy(config));

@@ -13,6 +13,7 @@
 
 #include "train/saver.hpp"
 #include "train/snapshot.hpp"
+#include "train/state_layout.hpp"
 
 namespace annulus::train {
 
@@ -39,11 +40,9 @@ const std::vector<distributed::Plans>& MemoryPlanner::plans_for(std::int64_t ear
 
 forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
   const Config config = with(memory);
-  const bool bf16 = config.train.dtype == "bf16";
-  const DType type = bf16 ? DType::bf16 : DType::f32;
   const std::int64_t parameters = model::ParameterMap(config.model).size();
   return {.model = config.model,
-          .type = type,
+          .type = dtype_of_training(config),
           .on_gpu = on_gpu_,
           .topology = world_,
           .context = context(),
@@ -51,12 +50,7 @@ forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .sequences = config.train.sequences_per_pass,
           .passes = config.train.passes(),
           .activations = config.activations(),
-          .lm_head_rows = config.memory.lm_head_rows,
-          .state = {.stage = config.parallel.zero,
-                    .ranks = config.parallel.shard > 0 ? config.parallel.shard : world_.ranks(),
-                    .weights = type,
-                    .offload = config.memory.offload_optimizer},
-          .native_sums = comm::parse_sums(config.parallel.sums) == comm::Sums::native,
+          .state = state_layout(config, world_.ranks()),
           .snapshot_bytes = saving_of(config) == Saving::snapshot
                                 ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world_.ranks()}))
                                 : 0};

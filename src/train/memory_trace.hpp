@@ -69,7 +69,7 @@ class MemoryTrace final : public model::ParameterAccess<Exec, T> {
     const Held held = now();
     if (first)
       add(model::text(part), held);
-    else if (held.total() > most_)
+    else if (held.total() >= most_)
       replace(held);
   }
   void add(std::string name, const Held& held) {

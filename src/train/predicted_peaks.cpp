@@ -16,7 +16,9 @@ PredictedPeaks predicted_peaks(const forecast::UpdateMemory& memory, bool on_gpu
   peaks.host.total_peak = memory.host.total;
   peaks.device.peak = memory.device.categories;
   peaks.device.total_peak = memory.device.total;
-  peaks.moment = on_gpu ? memory.device.moment : memory.host.moment;
+  const forecast::PeakBytes& most = on_gpu ? memory.device : memory.host;
+  peaks.moment = most.moment;
+  peaks.at_once = most.at_once;
   return peaks;
 }
 
@@ -42,7 +44,7 @@ std::string PredictedPeaks::text() const {
   return fmt::format(
       "predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
       device.total_peak > 0 ? "GPU" : "host", annulus::detail::bytes_text(most.total_peak),
-      annulus::detail::bytes_text(most.peak), moment);
+      annulus::detail::bytes_text(at_once), moment);
 }
 
 nlohmann::json to_json(const PredictedPeaks& peaks) {

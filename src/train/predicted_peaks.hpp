@@ -18,6 +18,7 @@ struct PredictedPeaks {
   MemoryUse host, device;                       ///< peaks alone
   std::vector<forecast::MomentMemory> moments;  ///< of this rank
   std::string moment;                           ///< of this rank, at which most is held where it computes
+  MemoryBytes at_once{};                        ///< of this rank, by category at that moment
   /// For the log.
   std::string text() const;
 };

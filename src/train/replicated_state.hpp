@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/memory.hpp>
+#include <annulus/model/backward_memory.hpp>
 #include <annulus/optim/master_weights.hpp>
 #include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
@@ -32,21 +34,22 @@ class ReplicatedState final : public ModelState<Exec, T> {
 
   /// `world` and `map` outlive this.
   ReplicatedState(const Exec& exec, comm::Communicator& world, const model::ParameterMap& map,
-                  const optim::MasterOptions& options, comm::Sums sums)
+                  const optim::MasterOptions& options, comm::Sums sums,
+                  std::shared_ptr<model::BackwardMemory<Exec>> backward)
       : world_(world),
         map_(map),
         sums_(sums),
         saving_(map.units(), world.size(), 1),
         masters_(exec, options, map.size(), sharding::decay_ranges(map)),
-        gradients_(Flat<float>::uninitialized(exec, MemoryCategory::gradients, "annulus::train::gradients",
-                                              map.size())),
+        backward_(std::move(backward)),
+        gradients_(backward_->gradients()),
         weights_(separate() ? Flat<T>::uninitialized(exec, MemoryCategory::parameters,
                                                      "annulus::train::weights", map.size())
                             : Flat<T>()),
         norm_blocks_(norm_blocks(exec, map)),
         non_finite_(exec),
         hashes_(exec, masters_.offloaded(), map),
-        access_(map, compute(), *gradients_) {}
+        access_(map, compute(), *backward_) {}
 
   std::string description() const override { return offload_text(masters_); }
 
@@ -74,28 +77,28 @@ class ReplicatedState final : public ModelState<Exec, T> {
   double exposed_seconds() override { return 0; }
 
   void forget_gradients(const Exec& exec) override {
-    Kokkos::deep_copy(exec, *gradients_, 0.0f);
+    backward_->forget();
     non_finite_.reset(exec);
   }
   void reduce_gradients(const Exec& exec) override {
     // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
-    non_finite_.look(exec, 0, *gradients_);
-    world_.all_reduce(exec, *gradients_, comm::ReduceOp::sum, sums_);
+    non_finite_.look(exec, 0, gradients_);
+    world_.all_reduce(exec, gradients_, comm::ReduceOp::sum, sums_);
   }
   std::int64_t non_finite(const Exec& exec) const override { return non_finite_.last(exec); }
   optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) override {
-    return clipper.measure(exec, *gradients_, norm_blocks_);
+    return clipper.measure(exec, gradients_, norm_blocks_);
   }
   void update(const Exec& exec, double learning_rate, float gradient_scale) override {
     const std::array<typename optim::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
-    masters_.step(exec, *gradients_, learning_rate, gradient_scale,
+    masters_.step(exec, gradients_, learning_rate, gradient_scale,
                   std::span(all).first(weights_.allocated() ? 1 : 0));
   }
 
   void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) override {
     for (const model::Parameter& p : map_.all()) {
       if (which == Tensors::gradients)
-        use(p, (*gradients_).data() + p.offset);
+        use(p, gradients_.data() + p.offset);
       else
         use(p, masters_.resident(exec, p.offset, p.size()).values.data());
     }
@@ -107,6 +110,28 @@ class ReplicatedState final : public ModelState<Exec, T> {
  private:
   template <class V>
   using Flat = Owned<Array1<V, Exec>>;
+
+  /// Whole buffers; the gradient of a unit begins at 0 where an optimizer step first asks for it.
+  class Access final : public model::ParameterAccess<Exec, T> {
+   public:
+    Access(const model::ParameterMap& map, const Array1<const T, Exec>& weights,
+           model::BackwardMemory<Exec>& backward)
+        : whole_(map, weights, backward.gradients()), backward_(backward) {}
+    Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
+      return whole_.weights(exec, unit, next);
+    }
+    void release_weights(const Exec& exec, int unit) override { whole_.release_weights(exec, unit); }
+    Array1<float, Exec> gradients(const Exec& exec, int unit) override {
+      const Array1<float, Exec> gradient = whole_.gradients(exec, unit);
+      if (backward_.hold(unit)) Kokkos::deep_copy(exec, gradient, 0.0f);
+      return gradient;
+    }
+    void finish_gradients(const Exec& exec, int unit) override { whole_.finish_gradients(exec, unit); }
+
+   private:
+    model::WholeParameters<Exec, T> whole_;
+    model::BackwardMemory<Exec>& backward_;
+  };
 
   // The model cannot compute with the masters themselves.
   bool separate() const { return !std::is_same_v<T, float> || masters_.offloaded(); }
@@ -130,12 +155,13 @@ class ReplicatedState final : public ModelState<Exec, T> {
   comm::Sums sums_;
   sharding::Partition saving_;  // who writes and reads what of a checkpoint
   optim::MasterWeights<Exec, T> masters_;
-  Flat<float> gradients_;
+  std::shared_ptr<model::BackwardMemory<Exec>> backward_;
+  Array1<float, Exec> gradients_;
   Flat<T> weights_;  // where they are not the masters
   optim::NormBlocks<Exec> norm_blocks_;
   optim::NonFinite<Exec> non_finite_;
   MasterHashes<Exec> hashes_;
-  model::WholeParameters<Exec, T> access_;
+  Access access_;
 };
 
 }  // namespace annulus::train

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -32,7 +33,8 @@ class ShardedState final : public ModelState<Exec, T> {
 
   /// `map` outlives this.
   ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map, sharding::Stage stage,
-               const optim::MasterOptions& options, comm::Sums sums)
+               const optim::MasterOptions& options, comm::Sums sums,
+               std::shared_ptr<model::BackwardMemory<Exec>> backward)
       : groups_(std::move(groups)),
         map_(map),
         stage_(stage),
@@ -41,7 +43,8 @@ class ShardedState final : public ModelState<Exec, T> {
                  .masters = options,
                  .channel = WorldChannels::sharding,
                  .sums = sums,
-                 .replicas = groups_.replicas.get()}) {
+                 .replicas = groups_.replicas.get(),
+                 .backward = std::move(backward)}) {
     if (holds_weights()) weight_hashes_.emplace(exec, map.all().size(), weight_pieces());
     if (groups_.groups() > 1) {
       shard_hashes_.emplace(exec, options.offload, map.all().size(), shard_pieces());

@@ -77,28 +77,36 @@ State replicated(const Setting& run) {
   return state;
 }
 
+/// `share`: gradients and what layers keep lie in one block.
 template <class T>
-State sharded(const Setting& run, Stage stage, bool offload = false) {
+State sharded(const Setting& run, Stage stage, bool offload = false, bool share = false) {
   const model::ParameterMap map(config_of(run));
   const auto size = static_cast<std::size_t>(map.size());
   State state{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size)};
   comm::run_loopback(Topology::uniform(run.ranks, 2), [&](comm::Communicator& world) {
     const TestExec exec = test::rank_instance();
+    std::shared_ptr<model::BackwardMemory<TestExec>> backward;
+    if (share)
+      backward = std::make_shared<model::BackwardMemory<TestExec>>(
+          exec, kept_by_layer<T>(world, run),
+          held_gradients(map, {.stage = static_cast<int>(stage), .ranks = run.ranks}, run.sequences));
     ShardedParameters<TestExec, T> parameters(
         exec, world, map,
         {.stage = stage,
          .masters = {.adamw = adamw, .offload = offload, .piece = 5000},  // units are of several pieces
-         .channel = 40});
+         .channel = 40,
+         .backward = backward});
     parameters.initialize(exec, 9);
     optim::GradientClipper<TestExec> clipper(bound);
-    updates<T>(world, exec, run, [&](const auto& learn) {
+    const auto step = [&](const auto& learn) {
       parameters.forget_gradients(exec);
       learn(parameters);
       parameters.reduce_gradients(exec);
       const optim::Clipping clipping = parameters.measure(exec, clipper);
       parameters.update(exec, 0.01, clipping.scale);
       if (world.rank() == 0) state.norm = clipping.norm;
-    });
+    };
+    updates<T>(world, exec, run, step, backward);
     const Partition& partition = parameters.partition();
     const auto collect = [&](const auto& where, const auto& shard, std::vector<float>& whole) {
       const std::vector<float> mine = on_host(where, shard);
@@ -126,11 +134,11 @@ double worst_difference(const std::vector<float>& a, const std::vector<float>& b
 class Sharded : public testing::TestWithParam<Stage> {
  protected:
   template <class T>
-  static void expect_same_bits(const Setting& run, bool offload = false) {
-    SCOPED_TRACE(fmt::format("{} ranks, {} sequences, {}, {} / {}, {}{}", run.ranks, run.sequences,
+  static void expect_same_bits(const Setting& run, bool offload = false, bool share = false) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} sequences, {}, {} / {}, {}, {}{}", run.ranks, run.sequences,
                              run.tied ? "tied" : "untied", run.schedule, run.layout, name_of(dtype_of<T>),
-                             offload ? ", offloaded" : ""));
-    const State expected = replicated<T>(run), found = sharded<T>(run, GetParam(), offload);
+                             name_of(run.recompute), offload ? ", offloaded" : ""));
+    const State expected = replicated<T>(run), found = sharded<T>(run, GetParam(), offload, share);
     EXPECT_EQ(found.norm, expected.norm);
     EXPECT_GT(expected.norm, bound);
     EXPECT_TRUE(found.masters == expected.masters) << worst_difference(found.masters, expected.masters);
@@ -168,6 +176,18 @@ TEST_P(Sharded, OffloadedOptimizersGiveTheBitsOfReplicas) {
   expect_same_bits<float>({.ranks = 3, .tied = true}, true);
   expect_same_bits<bfloat16>({.ranks = 2}, true);
   expect_same_bits<bfloat16>({.ranks = 4, .schedule = "burst"}, true);
+}
+
+// Gradients overwrite what layers have kept for backward passes that are over.
+TEST_P(Sharded, GradientsInTheMemoryOfLayersHaveTheSameBits) {
+  using enum model::Recompute;
+  for (const model::Recompute recompute : {none, full, selective})
+    expect_same_bits<float>({.ranks = 2, .recompute = recompute}, false, true);
+  expect_same_bits<float>({.ranks = 3, .tied = true, .recompute = selective}, false, true);
+  expect_same_bits<bfloat16>({.ranks = 2, .recompute = full}, true, true);
+  const Setting several{.ranks = 2, .sequences = 2};
+  EXPECT_TRUE(sharded<float>(several, GetParam(), false, true).masters ==
+              sharded<float>(several, GetParam()).masters);
 }
 
 TEST_P(Sharded, SeveralSequencesAgree) {
@@ -293,6 +313,32 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
         world.barrier();
       });
     }
+}
+
+// Seven billion parameters in shards over two ranks with 32768 rows each, as docs/memory.md says: what the
+// layers keep under full recompute lies in the memory of gradients.
+TEST(StateMemory, OfGradientsBesideWhatLayersKeep) {
+  const model::LlamaConfig config{.vocabulary = 32000,
+                                  .layers = 32,
+                                  .hidden = 4096,
+                                  .heads = 32,
+                                  .kv_heads = 32,
+                                  .head_dim = 128,
+                                  .ffn = 11008};
+  const auto gib = [&](model::Recompute recompute, int stage, std::int64_t passes) {
+    const std::vector<std::int64_t> kept =
+        model::activation_memory(config, {.tokens = 32768}, DType::bf16,
+                                 {.recompute = {recompute}, .chunk_rows = 4096}, false)
+            .kept_by_layer;
+    const std::vector<model::HeldGradient> gradients =
+        held_gradients(model::ParameterMap(config), {.stage = stage, .ranks = 2}, passes);
+    return double(model::backward_layout(kept, gradients).bytes) / double(1 << 30);
+  };
+  using enum model::Recompute;
+  EXPECT_NEAR(gib(full, 3, 1), 12.55, 0.01);
+  EXPECT_NEAR(gib(full, 3, 2), 20.55, 0.01);
+  EXPECT_NEAR(gib(selective, 3, 1), 16.125, 0.01);
+  EXPECT_NEAR(gib(full, 0, 1), 25.10, 0.01);
 }
 
 // Whole on every rank: the table of docs/memory.md to the byte.

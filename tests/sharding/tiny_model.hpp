@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/distributed/attention.hpp>
+#include <annulus/model/activation_memory.hpp>
+#include <annulus/model/backward_memory.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/optim/adamw.hpp>
 #include <annulus/plan/schedules.hpp>
@@ -24,6 +27,7 @@ struct Setting {
   std::string schedule = "ring", layout = "zigzag";
   int updates = 3, kv_heads = 2;
   bool qkv_bias = false, qk_norm = false;
+  model::Recompute recompute = model::Recompute::none;
 };
 
 inline model::LlamaConfig config_of(const Setting& run) {
@@ -55,10 +59,21 @@ inline constexpr std::int64_t length = 60;
 inline const optim::AdamWOptions adamw = {};
 inline constexpr double bound = 0.5;  // of the norm: clipping has something to do
 
+/// What the layers of updates() keep on this rank, by layer.
+template <class T>
+std::vector<std::int64_t> kept_by_layer(const comm::Communicator& world, const Setting& run) {
+  const PositionMap rows = Layout::parse(run.layout).shard(length, world.size(), world.rank());
+  return model::activation_memory(config_of(run), {.tokens = rows.count}, dtype_of<T>,
+                                  {.recompute = {run.recompute}}, annulus::test::on_host)
+      .kept_by_layer;
+}
+
 /// `run.updates` optimizer steps of `sequences` sequences each on one rank of `world`: step(learn) makes one,
-/// and learn(parameters) hands its sequences to the model.
+/// and learn(parameters) hands its sequences to the model, which
+/// keeps its tensors in `backward` (null: in memory of its own).
 template <class T, class Step>
-void updates(comm::Communicator& world, const TestExec& exec, const Setting& run, const Step& step) {
+void updates(comm::Communicator& world, const TestExec& exec, const Setting& run, const Step& step,
+             std::shared_ptr<model::BackwardMemory<TestExec>> backward = nullptr) {
   plan::Problem problem;
   problem.topology = world.topology();
   problem.layout = Layout::parse(run.layout);
@@ -72,7 +87,8 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
                                                 plan::make_plan(run.schedule, problem, plan::Pass::forward),
                                                 plan::make_plan(run.schedule, problem, plan::Pass::backward));
   const PositionMap rows = problem.shard(world.rank());
-  model::Llama<TestExec, T> llama(exec, config, rows);
+  model::Llama<TestExec, T> llama(exec, config, rows,
+                                  {.activations = {.recompute = {run.recompute}}, .backward = backward});
   std::mt19937 random(3);
   for (int update = 0; update < run.updates; ++update) {
     std::vector<std::vector<std::int32_t>> tokens, targets;

@@ -158,11 +158,12 @@ TEST_F(Passes, MetricsCountAllSequences) {
 /// Bytes of activations that rank 0 of one holds in an optimizer step.
 std::int64_t activations_of(const Config& config) {
   std::int64_t bytes = 0;
+  reset_memory_peaks();  // gradients take the place of what layers have kept
   messages(1, [&](int) {
     Hooks hooks;
     hooks.updated = [&](std::int64_t, const Buffers&) {
       const MemoryKind kind = annulus::test::on_host ? MemoryKind::host : MemoryKind::device;
-      bytes = memory_use(kind).current[static_cast<std::size_t>(MemoryCategory::activations)];
+      bytes = memory_use(kind).peak[static_cast<std::size_t>(MemoryCategory::activations)];
     };
     return std::pair(config, hooks);
   });

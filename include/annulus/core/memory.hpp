@@ -45,6 +45,16 @@ class Owned {
   template <class Exec, class... Extents>
   static Owned uninitialized(const Exec& exec, MemoryCategory category, const std::string& label,
                              Extents... extents) {
+    Owned owned = uncounted(exec, category, label, extents...);
+    const std::size_t bytes = ViewType::required_allocation_size(static_cast<std::size_t>(extents)...);
+    owned.charge_ = detail::MemoryCharge(kind, category, static_cast<std::int64_t>(bytes));
+    return owned;
+  }
+  /// The same for memory whose purpose changes: the caller counts it (detail::memory_allocated). The category
+  /// is for messages.
+  template <class Exec, class... Extents>
+  static Owned uncounted(const Exec& exec, MemoryCategory category, const std::string& label,
+                         Extents... extents) {
     Owned owned;
     const std::size_t bytes = ViewType::required_allocation_size(static_cast<std::size_t>(extents)...);
     const detail::MemoryRequest request{kind, category, label, bytes};
@@ -59,7 +69,6 @@ class Owned {
         detail::out_of_memory(request, available_host_memory(), 0);
       }
     }
-    owned.charge_ = detail::MemoryCharge(kind, category, static_cast<std::int64_t>(bytes));
     return owned;
   }
   template <class Exec, class... Extents>

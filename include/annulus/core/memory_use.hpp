@@ -50,6 +50,8 @@ std::int64_t available_host_memory();
 namespace detail {
 void memory_allocated(MemoryKind kind, MemoryCategory category, std::int64_t bytes);
 void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t bytes) noexcept;
+/// Bytes in use serve another purpose from now on.
+void memory_moved(MemoryKind kind, MemoryCategory from, MemoryCategory to, std::int64_t bytes) noexcept;
 
 /// "4096 bytes", "12.50 GB": for messages.
 std::string bytes_text(std::int64_t bytes);

@@ -24,9 +24,7 @@ struct Setting {
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
   model::ActivationOptions activations;
-  std::int64_t lm_head_rows = 0;  ///< model::Llama::Options::lm_head_rows
   sharding::StateLayout state;
-  bool native_sums = false;         ///< comm::Sums::native
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
 };
 

@@ -15,10 +15,11 @@ struct MomentMemory {
   MemoryBytes device{}, host{};
 };
 
-/// The most at any moment; `total`: of all categories at one moment, `moment`.
+/// The most at any moment.
 struct PeakBytes {
-  MemoryBytes categories{};
-  std::int64_t total = 0;
+  MemoryBytes categories{};  ///< of each by itself: these need not be there at once
+  std::int64_t total = 0;    ///< of all categories at one moment, `moment`
+  MemoryBytes at_once{};     ///< by category at that moment
   std::string moment;
 };
 

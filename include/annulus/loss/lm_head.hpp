@@ -32,6 +32,7 @@ struct LmHeadWorkspace {
   std::int64_t tokens = 0, tile = 0;  ///< of a call, and of a sequence tile
   std::int64_t row_stride = 0;        ///< fp32 elements from one row of logits to the next
   std::int64_t logits() const { return tile * row_stride; }  ///< fp32 elements
+  std::int64_t bytes_beside_logits() const;
   std::int64_t bytes() const;
 };
 LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, bool on_host,
@@ -83,11 +84,15 @@ class LmHeadLoss {
   ///   weight    (vocabulary, hidden_dim)
   ///   targets   (tokens), in [0, vocabulary) or ignored_target
   /// Throws Error when sizes do not fit. A target out of range counts as ignored until take() reports it.
+  ///
+  /// `logits`: memory for those of a tile, (lm_head_workspace().logits()), aligned to 256 bytes, which holds
+  /// nothing of use afterwards; without elements: the workspace has it.
   void forward_backward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
-                        const Gradients& gradients);
+                        const Gradients& gradients, const Array1<float, Exec>& logits = {});
 
   /// The loss alone, for evaluation. Arguments and errors as above.
-  void forward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets);
+  void forward(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
+               const Array1<float, Exec>& logits = {});
 
   /// What the calls since the last take(), or since construction, sum up to; starts again from 0. Waits for
   /// `exec`: the one synchronisation of a step. Throws Error naming the first token whose target is out of
@@ -98,12 +103,15 @@ class LmHeadLoss {
   std::int64_t workspace_bytes() const;
 
  private:
-  void reserve(const Exec& exec, const LmHeadWorkspace& sizes);
+  /// Returns the memory of the logits.
+  Array1<float, Exec> reserve(const Exec& exec, const LmHeadWorkspace& sizes,
+                              const Array1<float, Exec>& logits);
   void run(const Exec& exec, const Matrix& hidden, const Matrix& weight, const Targets& targets,
-           const Gradients* gradients);
+           const Gradients* gradients, const Array1<float, Exec>& logits);
 
   LmHeadOptions options_;
-  Owned<Array1<float, Exec>> logits_;                 // of one tile, later their gradients; rows are padded
+  Owned<Array1<float, Exec>>
+      logits_;  // where callers bring none: of one tile, later their gradients; rows are padded
   Owned<Array1<double, Exec>> losses_;                // (tokens)
   Owned<Array1<detail::LmHeadTotals, Exec>> totals_;  // (1)
 };

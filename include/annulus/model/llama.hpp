@@ -7,6 +7,7 @@
 
 #include <annulus/core/tensor.hpp>
 #include <annulus/distributed/attention.hpp>
+#include <annulus/model/backward_memory.hpp>
 #include <annulus/model/config.hpp>
 #include <annulus/model/parameter_access.hpp>
 #include <annulus/model/parameters.hpp>
@@ -53,8 +54,8 @@ class Llama {
     int sequences = 1;  ///< of a pass: the batch of its attention
     /// With early_positions > 0, the attention of passes has a plan for them (Plans::recompute).
     ActivationOptions activations = {};
-    /// Whose logits exist at once, whatever memory they take; 0: as loss::LmHeadOptions chooses.
-    std::int64_t lm_head_rows = 0;
+    /// For what layers keep (ActivationMemory::kept_by_layer), shared with gradients; null: of its own.
+    std::shared_ptr<BackwardMemory<Exec>> backward = nullptr;
   };
   /// `positions` are this rank's rows of every sequence to come.
   Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions, const Options& options);

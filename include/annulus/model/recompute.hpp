@@ -35,6 +35,8 @@ struct ActivationOptions {
   double offload = 0;
   /// Norms, projections and feed-forward layers work on so many rows at once; 0: on all.
   std::int64_t chunk_rows = 0;
+  /// Rows whose logits exist at once, whatever memory they take; 0: as loss::LmHeadOptions chooses.
+  std::int64_t lm_head_rows = 0;
 
   Recompute of(int layer) const {
     return recompute[recompute.size() == 1 ? 0 : static_cast<std::size_t>(layer)];

@@ -15,6 +15,7 @@
 #include <annulus/optim/master_weights.hpp>
 #include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/partition.hpp>
+#include <annulus/sharding/state_memory.hpp>
 
 namespace annulus::sharding {
 
@@ -30,7 +31,8 @@ namespace annulus::sharding {
 /// The terms in U come and go: a gradient that is added to (4 U), one that is reduced (4 U) with what the
 /// other ranks contribute to it (4 U; up to 8 U on several nodes, see Communicator::start_reduce_scatter),
 /// weights in use and those of the next unit (2 U each). Offloaded masters and moments (optim::MasterWeights)
-/// take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage `parameters`.
+/// take 12 N / P from it, and leave the weights of the shard, 2 N / P, in stage `parameters`. Gradients that
+/// stay until the update (held_gradients) may share memory with what layers keep (Options::backward).
 enum class Stage : int { optimizer = 1, gradients = 2, parameters = 3 };
 
 /// The parameters of a run over the ranks of a communicator, as the model asks for them. Weights of the next
@@ -51,6 +53,8 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
     /// Ranks of other groups that hold copies of this rank's shard (hybrid sharding): gradients are summed
     /// over them, too, after the sum over `ranks`. Null: there are none.
     comm::Communicator* replicas = nullptr;
+    /// For held_gradients, shared with what layers keep; null: of its own.
+    std::shared_ptr<model::BackwardMemory<Exec>> backward = nullptr;
   };
   /// `ranks`, `map` and `replicas` outlive this.
   ShardedParameters(const Exec& exec, comm::Communicator& ranks, const model::ParameterMap& map,
@@ -78,9 +82,10 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper);
   void update(const Exec& exec, double learning_rate, float gradient_scale);
 
-  /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored.
+  /// This rank's shards (partition().shard_size()); whoever writes to masters and moments calls restored. The
+  /// gradient is there from reduce_gradients until the model's next pass.
   const optim::MasterWeights<Exec, T>& master_shard() const { return masters_; }
-  const Array1<float, Exec>& gradient_shard() const { return *gradient_; }
+  const Array1<float, Exec>& gradient_shard() const { return gradient_; }
   /// MasterWeights::set_gate of the shard.
   void set_gate(typename optim::MasterWeights<Exec, T>::Gate gate) { masters_.set_gate(std::move(gate)); }
   /// The master shard has been written to, that of replicas alike. Collective.
@@ -136,8 +141,14 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   void gather_all(const Exec& exec);
   /// Of the sums over all sequences.
   Array1<float, Exec> shard_of(int unit) const {
-    return slice(*gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit));
+    return slice(gradient_, partition_.offset_in_shard(unit), partition_.part_size(unit));
   }
+  /// The whole gradient of a unit in stage `optimizer`, (padded_size(unit)).
+  Array1<float, Exec> whole_gradient(int unit) const {
+    return slice(all_gradients_, partition_.padded_offset(unit), partition_.padded_size(unit));
+  }
+  /// The gradient of a unit begins (BackwardMemory::hold).
+  bool hold(int unit) { return backward_->hold(held_gradient(layout_, unit)); }
   /// Where the sum over ranks of a unit's `elements` goes: the first one since forget_gradients into the
   /// shard, others to this rank's part of the elements.
   Array1<float, Exec> sum_of(int unit, const Array1<float, Exec>& elements) const;
@@ -148,14 +159,16 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   comm::Communicator& ranks_;
   const model::ParameterMap& map_;
   Options options_;
+  StateLayout layout_;
   Partition partition_;
   optim::NormBlocks<Exec> norm_blocks_;
   optim::MasterWeights<Exec, T> masters_;  // (shard_size)
-  Buffer<float> gradient_;                 // (shard_size)
-  Buffer<T> own_weights_;                  // (shard_size), of offloaded masters without all_weights_
+  std::shared_ptr<model::BackwardMemory<Exec>> backward_;
+  Array1<float, Exec> gradient_;  // (shard_size)
+  Buffer<T> own_weights_;         // (shard_size), of offloaded masters without all_weights_
   optim::NonFinite<Exec> non_finite_;
   Buffer<T> all_weights_;                      // (padded_size()), where the stage keeps them
-  Buffer<float> all_gradients_;                // likewise
+  Array1<float, Exec> all_gradients_;          // likewise
   std::vector<Gathered> gathered_;             // of each unit
   std::vector<Buffer<float>> unit_gradients_;  // of each unit, while it is added to
   std::vector<bool> reduced_;                  // units whose shard holds sums of earlier sequences

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/core/memory_use.hpp>
+#include <annulus/model/backward_memory.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/model/unit_calls.hpp>
 #include <annulus/topology/topology.hpp>
@@ -24,23 +26,35 @@ struct StateLayout {
   int ranks = 1;                ///< that share a copy
   DType weights = DType::bf16;  ///< that the model computes with; or f32
   bool offload = false;         ///< optim::MasterOptions::offload
+  bool native_sums = false;     ///< comm::Sums::native, of gradients
 };
 
 /// The padding of shards counts; the lists by which the optimizer works, some thousandths of its state, do
 /// not.
 StateMemory state_memory(const model::ParameterMap& map, const StateLayout& layout);
 
+/// The gradients that a rank holds until the optimizer's update, as they lie one behind the other: those of
+/// all units, or this rank's shards of them; under Stage::optimizer this rank's shard of all units, then the
+/// whole units. `passes`: of an optimizer step; gradients of the first one stay while the next one runs, so
+/// that with several all layers need what they keep beside all gradients.
+std::vector<model::HeldGradient> held_gradients(const model::ParameterMap& map, const StateLayout& layout,
+                                                std::int64_t passes);
+/// Which of them is that of a unit.
+inline int held_gradient(const StateLayout& layout, int unit) {
+  return layout.stage == 1 ? unit + 1 : unit;
+}
+
 /// How sums of gradients over ranks travel.
 struct SumsLayout {
-  Topology topology;    ///< of the ranks that share a copy
-  bool native = false;  ///< comm::Sums::native
+  Topology topology;  ///< of the ranks that share a copy
   bool on_host = false;
 };
 
-/// What a rank holds beside StateMemory::device and takes for a moment: gathered weights, gradients of units,
-/// and what other ranks contribute to sums.
+/// What a rank holds beside StateMemory::device, and takes for a moment: gathered weights, gradients of
+/// units, and what other ranks contribute to sums.
 struct PassingMemory {
   std::vector<MemoryBytes> calls;  ///< during each call, at most
+  std::vector<std::int64_t> held;  ///< bytes of held_gradients that have begun, behind each call
   MemoryBytes sums{};              ///< while the sums behind the last pass are made
   MemoryBytes kept{};              ///< from the first optimizer step on, beside all others
 };

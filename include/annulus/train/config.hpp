@@ -83,7 +83,7 @@ struct Config {
         0.5;  ///< of the positions, the later ones: sequence-selective keeps their attention
     double offload_activations = 0;  ///< share of the layers
     std::int64_t chunk_rows = 0;     ///< 0: all rows at once
-    std::int64_t lm_head_rows = 0;   ///< see model::Llama::Options::lm_head_rows
+    std::int64_t lm_head_rows = 0;   ///< see model::ActivationOptions::lm_head_rows
     bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
   } memory;
   /// memory.recompute = 'auto': chosen when the run starts (docs/memory-planning.md).
