@@ -22,6 +22,8 @@ struct LayerWork {
   distributed::Attention<Exec, T>& attention;
   sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
   std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
+  std::optional<int> audited_head;                      // likewise
+  std::int64_t early_positions = 0;                     // ActivationOptions::early_positions
   PositionMap positions;                                // of the rows of a sequence
   LayerWeights<Exec, const T> weights;
   LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
@@ -163,9 +165,12 @@ class LayerPasses {
                                                                      .scale = work->scale,
                                                                      .out = a.template heads<float>(out),
                                                                      .lse = a.scores(lse)};
-      if (work->sparse != nullptr) {
+      if (work->sparse != nullptr && !all) {
+        work->sparse->recompute(work->exec, arrays, work->selection.value(), work->early_positions);
+      } else if (work->sparse != nullptr) {
         if (first) select(work, a);
         work->sparse->forward(work->exec, arrays, work->selection.value());
+        if (first && work->audited_head) work->sparse->audit(work->exec, arrays, *work->audited_head);
         ++work->calls.all;
         ++work->calls.sparse;
       } else if (all) {

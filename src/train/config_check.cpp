@@ -94,10 +94,9 @@ void Config::check() const {
 void Config::check_sparsity() const {
   const std::vector<bool> sparse = sparse_layers();
   if (attention.sparsity.empty()) {
-    require(
-        sparsity.dense_updates == 0 && sparsity.dense_layers.empty(),
-        "sparsity.dense_updates and sparsity.dense_layers have no effect without attention.sparsity: give a "
-        "selection there, or leave them out");
+    require(sparsity.dense_updates == 0 && sparsity.dense_layers.empty() && sparsity.audit_every == 0,
+            "sparsity.dense_updates, sparsity.dense_layers and sparsity.audit_every have no effect without "
+            "attention.sparsity: give a selection there, or leave them out");
     return;
   }
   sparsity::Options::parse(attention.sparsity, "attention.sparsity")
@@ -107,9 +106,6 @@ void Config::check_sparsity() const {
           "need an "
           "observation window each, windows have no far keys to select; set attention.mask = 'causal'",
           attention.mask);
-  require(activations().early_positions == 0,
-          "memory.recompute = 'sequence-selective' computes the attention of early positions again, which "
-          "attention.sparsity does not do: use none, selective or full");
 }
 
 std::vector<bool> Config::sparse_layers() const {

@@ -12,9 +12,10 @@ template <class T>
 void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what) {
   const SparseResult sparse = run_sparse<T>(problem, run);
   const ExactPairs pairs(sparse.selection);
-  EXPECT_EQ(sparse.pairs.selected, 2 * pairs.pairs()) << what << ": of two passes";
-  EXPECT_EQ(sparse.pairs.selected_back, 2 * pairs.pairs()) << what;
-  EXPECT_EQ(sparse.pairs.computed, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.forward.passes, 2) << what;
+  EXPECT_EQ(sparse.pairs.forward.selected, 2 * pairs.pairs()) << what << ": of two passes";
+  EXPECT_EQ(sparse.pairs.backward.selected, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.forward.computed, 2 * pairs.pairs()) << what;
   EXPECT_EQ(differences(sparse.result, exact_result(problem, pairs), fp32_tolerance), "") << what;
 }
 

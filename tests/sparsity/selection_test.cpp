@@ -183,7 +183,7 @@ TEST(Selection, RecallsTheShareOfTheWindowWithAsFewAsCan) {
 TEST(Selection, OfRecallOneTakesEveryCausalPair) {
   const auto problem = AttentionProblem::random(shape, "causal");
   const SparseResult all = run_sparse<float>(problem, {.options = "vertical-slash:recall=1"});
-  EXPECT_EQ(all.pairs.selected, 2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
+  EXPECT_EQ(all.pairs.forward.selected, 2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
       << "of two passes";
   EXPECT_EQ(differences(all.result, problem.reference(), fp32_tolerance), "");
 }

@@ -54,9 +54,10 @@ struct Lists {
 template <class Exec>
 Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection);
 
-/// Adds the causal pairs of all query heads that are selected to *count, on the execution space: counted from
-/// the selection alone, whatever the layout.
+/// Adds the causal pairs of all query heads that are selected, of the queries before position `end`, to
+/// *count, on the execution space: counted from the selection alone, whatever the layout.
 template <class Exec>
-void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t* count);
+void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
+                    std::int64_t* count);
 
 }  // namespace annulus::sparsity

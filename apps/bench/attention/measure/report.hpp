@@ -22,6 +22,7 @@ struct PassRecord {
   double least_seconds = 0, median_seconds = 0, most_seconds = 0;  ///< over the repetitions
   double exposed_communication_seconds = 0;  ///< the median: transfers that compute did not hide
   double exposed_communication_share = 0;    ///< of the time of all repetitions
+  double computation_ratio = 1;              ///< of the time of plan steps, waiting and kernels, the kernels
   std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;         ///< unmasked (query, key, head) of the whole batch
   std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (Run::run_kernel)
