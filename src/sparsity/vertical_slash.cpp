@@ -126,9 +126,7 @@ class VerticalSlash final : public Pattern<Exec, T> {
     drop_covered<Exec>(exec, *made.blocks, blocks, *verticals);
     std::int64_t most = options_.verticals;
     if (options_.fixed()) {  // known beforehand: the host need not wait for the selection
-      const std::int64_t shorter =
-          blocks - std::min(options_.slashes, blocks);  // rows of the last slash, less one
-      made.listed = lists * (blocks * (blocks + 1) / 2 - shorter * (shorter + 1) / 2);
+      made.listed = lists * most_listed(blocks, options_.slashes);
     } else {
       const auto [columns, listed] = sizes(exec, made, *verticals);
       most = columns;

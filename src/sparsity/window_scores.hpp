@@ -9,6 +9,7 @@
 #include <annulus/sparsity/pattern.hpp>
 
 #include "sparsity/choose.hpp"
+#include "sparsity/mass_places.hpp"
 #include "sparsity/take_rows.hpp"
 
 /// The observation window: the last queries against all keys, each rank its own keys, and the masses of their
@@ -24,15 +25,6 @@ inline double exponential_unit(std::int64_t tokens) {
   while (unit * static_cast<double>(tokens) > 0x1p61) unit /= 2;
   return unit;
 }
-
-/// Where the masses of a list lie: those of keys, and behind them, from a whole word of bits on, those of
-/// block distances.
-struct MassPlaces {
-  std::int64_t tokens;
-  std::int64_t blocks() const { return (tokens + block_tokens - 1) / block_tokens; }
-  std::int64_t first_slash() const { return (tokens + word_bits - 1) / word_bits * word_bits; }
-  std::int64_t all() const { return first_slash() + blocks(); }
-};
 
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
 

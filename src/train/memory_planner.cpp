@@ -51,6 +51,10 @@ forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .sequences = config.train.sequences_per_pass,
           .passes = config.train.passes(),
           .activations = config.activations(),
+          .sparsity = config.attention.sparsity.empty()
+                          ? std::nullopt
+                          : std::optional(sparsity::Options::parse(config.attention.sparsity)),
+          .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
           .lm_head_rows = config.memory.lm_head_rows,
           .state = {.stage = config.parallel.zero,
                     .ranks = config.parallel.shard > 0 ? config.parallel.shard : world_.ranks(),

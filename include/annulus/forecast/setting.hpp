@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/model/config.hpp>
 #include <annulus/model/recompute.hpp>
 #include <annulus/sharding/state_memory.hpp>
+#include <annulus/sparsity/options.hpp>
 #include <annulus/topology/topology.hpp>
 
 /// What an optimizer step of a run takes, memory and time, from the formulas of the modules that do it. No
@@ -24,7 +26,9 @@ struct Setting {
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
   model::ActivationOptions activations;
-  std::int64_t lm_head_rows = 0;  ///< model::Llama::Options::lm_head_rows
+  std::optional<sparsity::Options> sparsity = std::nullopt;  ///< of the layers that select pairs
+  int sparse_layers = 0;                                     ///< these
+  std::int64_t lm_head_rows = 0;                             ///< model::Llama::Options::lm_head_rows
   sharding::StateLayout state;
   bool native_sums = false;         ///< comm::Sums::native
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written

@@ -98,9 +98,13 @@ json check_json(const std::optional<CheckResult>& check) {
 
 json sparsity_json(const std::optional<SparsityReport>& sparsity) {
   if (!sparsity) return nullptr;
-  return {{"pairs", sparsity->pairs},       {"all_pairs", sparsity->all_pairs},
-          {"density", sparsity->density()}, {"columns", sparsity->columns},
-          {"kept_bytes", sparsity->bytes},  {"selection_seconds", sparsity->selection_seconds.median()}};
+  return {{"pairs", sparsity->pairs},
+          {"all_pairs", sparsity->all_pairs},
+          {"density", sparsity->density()},
+          {"columns", sparsity->columns},
+          {"kept_bytes", sparsity->bytes},
+          {"column_bytes", sparsity->column_bytes},
+          {"selection_seconds", sparsity->selection_seconds.median()}};
 }
 
 }  // namespace

@@ -112,6 +112,11 @@ class Run {
                         .all_pairs = problem_.mask.pairs(whole, whole) * problem_.heads * problem_.batch,
                         .columns = selection_->most_columns(),
                         .bytes = static_cast<std::int64_t>(selection_->bytes()),
+                        .blocks = communicator_.rank() == 0
+                                      ? std::make_shared<sparsity::HostPairs>(exec_, *selection_)
+                                      : nullptr,
+                        .column_bytes = sparsity::column_traffic(*selection_, problem_.head_dim, sizeof(T),
+                                                                 communicator_.size(), has_backward_),
                         .selection_seconds = {}};
     const std::size_t timed = report.passes[0].seconds.ascending().size();  // the last ones
     for (std::size_t i = selection_seconds_.size() - timed; i < selection_seconds_.size(); ++i)
@@ -180,8 +185,11 @@ class Run {
     recorder.rows(exec_, "v", *v_);
     recorder.rows(exec_, "out", *out_);
     recorder.rows(exec_, "lse", *lse_);
-    if (sparse_ && problem_.mask.tokens() <= most_tokens_of_pairs) {
-      recorder.rows(HostExec(), "allowed", allowed());
+    if (sparse_) {
+      const sparsity::Marks marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
+      recorder.rows(HostExec(), "selected_columns", marks.columns);
+      recorder.rows(HostExec(), "selected_slashes", marks.slashes);
+      if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
     }
     if (!has_backward_) return;
     recorder.rows(exec_, "do", *d_out_);
