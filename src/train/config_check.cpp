@@ -13,6 +13,7 @@
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
 #include <annulus/sparsity/options.hpp>
+#include <annulus/sparsity/selection_memory.hpp>
 #include <annulus/train/config.hpp>
 
 namespace annulus::train {
@@ -127,6 +128,15 @@ std::vector<bool> Config::sparse_layers() const {
     for (std::size_t layer = first; layer <= last; ++layer) sparse[layer] = false;
   }
   return sparse;
+}
+
+double Config::predicted_density() const {
+  if (attention.sparsity.empty()) return 1;
+  const std::vector<bool> sparse = sparse_layers();
+  const double share =
+      static_cast<double>(std::ranges::count(sparse, true)) / static_cast<double>(sparse.size());
+  const auto options = sparsity::Options::parse(attention.sparsity, "attention.sparsity");
+  return 1 - share * (1 - sparsity::predicted_density(options, data.sequence_length));
 }
 
 std::int64_t Config::Train::passes() const {

@@ -88,7 +88,8 @@ forecast::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const sim
   const forecast::Setting all = setting(memory);
   const std::int64_t early = all.activations.early_positions;
   if (!attention_.contains(early))
-    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap);
+    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap,
+                                                 {config_.predicted_density()});
   forecast::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);

@@ -65,6 +65,8 @@ struct Config {
   } sparsity;
   /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
+  /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
+  double predicted_density() const;
 
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all
