@@ -190,7 +190,14 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     const sparsity::Pairs pairs = sparse.check_pairs(exec);
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head)
-      sparse.audit(exec, {.q = q.memory(), .k = k.memory(), .scale = scale, .lse = lse}, head);
+      sparse.audit(exec,
+                   {.q = q.memory(),
+                    .k = k.memory(),
+                    .v = v.memory(),
+                    .scale = scale,
+                    .out = out.memory(),
+                    .lse = lse},
+                   head);
     const double recall = sparse.take_recall(exec).value();
     const HostSelection here = HostSelection::of(selection);
     const std::lock_guard lock(mutex);
