@@ -11,7 +11,7 @@ namespace annulus::sparsity {
 
 namespace {
 
-constexpr std::int64_t word = 4, number = 8;  // bytes of 32 bits, and of counts, positions and masses
+constexpr std::int64_t word_bytes = 4, count_bytes = 8;  // of 32 bits; of counts, positions and masses
 
 std::int64_t predicted(std::int64_t all) {
   return static_cast<std::int64_t>(std::ceil(predicted_share * static_cast<double>(all)));
@@ -35,24 +35,23 @@ SelectionMemory selection_memory(const Options& options, const SelectionShape& s
   const std::int64_t blocks = places.blocks(), batch = shape.batch, heads = batch * shape.heads,
                      lists = batch * (options.of_query_heads ? shape.heads : shape.kv_heads);
   const auto element = static_cast<std::int64_t>(shape.element), width = std::int64_t{shape.head_dim};
-  const bool everything = options.recall == 1;
-  const std::int64_t columns = everything ? 0 : options.fixed() ? options.verticals : predicted(shape.tokens);
-  const std::int64_t slashes = everything ? blocks : options.fixed() ? options.slashes : predicted(blocks);
-  const std::int64_t slash_words = word * lists * ceil_divide(blocks, std::int64_t{32}),
-                     key_words = word * lists * ceil_divide(shape.tokens, std::int64_t{32});
+  const auto [columns, slashes] = chosen(options, shape.tokens);
+  const std::int64_t slash_words = word_bytes * lists * ceil_divide(blocks, std::int64_t{32}),
+                     key_words = word_bytes * lists * ceil_divide(shape.tokens, std::int64_t{32});
 
   SelectionMemory memory;
-  memory.kept = slash_words + word * lists * columns;
-  const std::int64_t masses = number * lists * places.all();
+  memory.kept = slash_words + word_bytes * lists * columns;
+  const std::int64_t masses = count_bytes * lists * places.all();
   const std::int64_t scores =
-      heads * options.window * (width * (element + word) + word * shape.rows + word + number);
+      heads * options.window *
+      (width * (element + word_bytes) + word_bytes * shape.rows + word_bytes + count_bytes);
   // Of the scores nothing is left when verticals are chosen.
-  const std::int64_t select = everything
+  const std::int64_t select = options.recall == 1
                                   ? 0
                                   : std::max(scores + masses * (options.joint ? 2 : 1),
                                              masses + key_words * (options.joint ? 2 : 1) + slash_words);
-  const std::int64_t lists_of_pass = number * (lists * blocks + heads * (blocks + 1) +
-                                               lists * most_listed(blocks, slashes) + lists * columns);
+  const std::int64_t lists_of_pass = count_bytes * (lists * blocks + heads * (blocks + 1) +
+                                                    lists * most_listed(blocks, slashes) + lists * columns);
   memory.workspace = std::max(select, lists_of_pass);
   memory.communication = 2 * lists * columns * width * (element + 4);
   return memory;
