@@ -138,7 +138,8 @@ class Attention<Exec, T>::Impl {
     attention::KernelOptions kernel = kernel_;
     kernel.fresh_out = true;
     attention::forward<Exec, T>(exec, in, *out, *all, kernel);
-    add_recall<Exec>(exec, &arrays.lse(0, head, 0), all.view().data(), rows_.count, audited_.view().data());
+    add_recall<Exec>(exec, arrays.lse.data() + head * rows_.count, all.view().data(), rows_.count,
+                     audited_.view().data());
   }
 
   std::optional<double> take_recall(const Exec& exec) {
