@@ -64,15 +64,12 @@ TEST(SparseBalance, IsThatOfBlockStripesAndNotOfZigzag) {
   EXPECT_NEAR(eight.density(), 0.05, 0.005);
   const simulate::Imbalance striped = imbalance(eight, "block-striped:64", "ring"),
                             zigzag = imbalance(eight, "zigzag", "ring"),
-                            hybrid = imbalance(eight, "block-striped:64", "hybrid:8x4"),
                             hierarchical = imbalance(one, "block-striped:64", "hierarchical"),
                             one_striped = imbalance(one, "block-striped:64", "ring");
   for (const auto& [name, value] : {std::pair("striped.worker", striped.worker),
                                     {"striped.step", striped.step},
                                     {"zigzag.worker", zigzag.worker},
                                     {"zigzag.step", zigzag.step},
-                                    {"hybrid.worker", hybrid.worker},
-                                    {"hybrid.step", hybrid.step},
                                     {"one_head.step", one_striped.step},
                                     {"one_head.hierarchical.step", hierarchical.step},
                                     {"density", eight.density()}})
@@ -81,9 +78,6 @@ TEST(SparseBalance, IsThatOfBlockStripesAndNotOfZigzag) {
   EXPECT_LT(striped.worker, zigzag.worker);
   EXPECT_LT(striped.step, zigzag.step);
   EXPECT_DOUBLE_EQ(hierarchical.worker, one_striped.worker) << "the order of steps changes no rank's sum";
-  // Four steps instead of 32 share the near slashes, which all heads have.
-  EXPECT_LT(hybrid.worker, 1.1);
-  EXPECT_LT(hybrid.step, 0.6 * striped.step);
 }
 
 TEST(SparseBalance, OfSlashesIsThatOfTheirBlockLists) {
