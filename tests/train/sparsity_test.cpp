@@ -65,7 +65,7 @@ TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
   EXPECT_GT(metric(half, "forward_attention").front(), 1.1);
   EXPECT_LT(metric(half, "forward_attention").front(), 1.5);
   for (const double recall : metric(half, "attention_recall")) {
-    EXPECT_GT(recall, density);
+    EXPECT_GT(recall, 2 * density - 1) << "the share of the pairs of the sparse layer";
     EXPECT_LE(recall, 1);
   }
   for (const double ratio : metric(half, "attention_computation_ratio")) {
