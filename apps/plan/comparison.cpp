@@ -23,13 +23,14 @@ Row try_schedule(const std::string& name, const Case& c) {
     plan::Problem problem = c.problem;
     if (c.layout == simulate::automatic) {
       const std::array passes = {c.pass};
-      problem.layout =
-          simulate::choose(problem, name, c.layout, passes, c.cluster, {.memory_limit = c.memory_limit})
-              .layout;
+      problem.layout = simulate::choose(problem, name, c.layout, passes, c.cluster,
+                                        {.memory_limit = c.memory_limit, .selected = c.selected})
+                           .layout;
       row.layout = problem.layout.to_string();
     }
     row.summary =
-        summarize(simulate::simulate(plan::make_plan(name, problem, c.pass, "--schedule"), c.cluster));
+        summarize(simulate::simulate(plan::make_plan(name, problem, c.pass, "--schedule"), c.cluster,
+                                     simulate::Detail::totals, plan::RankSubset::automatic, c.selected));
   } catch (const Error& error) {
     row.reason = error.what();
   }

@@ -18,17 +18,26 @@ namespace {
 using nlohmann::json;
 using simulate::LinkClass;
 
-json config_json(const plan::Plan& plan, const simulate::Cluster& cluster) {
+json config_json(const plan::Plan& plan, const Case& c) {
   const plan::Problem& p = plan.problem;
   json nodes = json::array();
   for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
-  json config = {
-      {"schedule", plan.schedule},  {"pass", name_of(plan.pass)},      {"steps", plan.steps},
-      {"ranks", p.ranks()},         {"ranks_per_node", nodes},         {"tokens", p.mask.tokens()},
-      {"heads", p.heads},           {"kv_heads", p.kv_heads},          {"head_dim", p.head_dim},
-      {"batch", p.batch},           {"dtype", name_of(p.activation)},  {"layout", p.layout.to_string()},
-      {"mask", p.mask.to_string()}, {"cluster", app::to_json(cluster)}};
+  json config = {{"schedule", plan.schedule},
+                 {"pass", name_of(plan.pass)},
+                 {"steps", plan.steps},
+                 {"ranks", p.ranks()},
+                 {"ranks_per_node", nodes},
+                 {"tokens", p.mask.tokens()},
+                 {"heads", p.heads},
+                 {"kv_heads", p.kv_heads},
+                 {"head_dim", p.head_dim},
+                 {"batch", p.batch},
+                 {"dtype", name_of(p.activation)},
+                 {"layout", p.layout.to_string()},
+                 {"mask", p.mask.to_string()},
+                 {"cluster", app::to_json(c.cluster)}};
   if (p.positions > 0) config["positions"] = p.positions;
+  if (!c.selected.all()) config["density"] = c.selected.density;
   return config;
 }
 
@@ -104,11 +113,11 @@ json step_json(const plan::Plan& plan, int rank, int index) {
 
 }  // namespace
 
-void write_json(const std::filesystem::path& path, const plan::Plan& plan, const simulate::Cluster& cluster,
+void write_json(const std::filesystem::path& path, const plan::Plan& plan, const Case& c,
                 const simulate::Simulation& simulation, const std::vector<Row>& comparison) {
   json head = {{"git_hash", git_hash()},
                {"version", version()},
-               {"config", config_json(plan, cluster)},
+               {"config", config_json(plan, c)},
                {"time", simulation.time},
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};

@@ -24,18 +24,22 @@
 namespace annulus::planner {
 namespace {
 
-void print_summary(const plan::Plan& plan, const simulate::Simulation& simulation) {
+void print_summary(const plan::Plan& plan, const simulate::Selected& selected,
+                   const simulate::Simulation& simulation) {
   fmt::print("{}, {}: {}, {} steps\n{}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, describe(plan));
+  if (!selected.all()) fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * selected.density);
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
 }
 
 /// Fills in the schedule and the layout that are left open.
 void choose(Case& c) {
   const std::array passes = {c.pass};
-  const simulate::Choice choice = simulate::choose(
-      c.problem, c.schedule, c.layout, passes, c.cluster,
-      {.memory_limit = c.memory_limit, .schedule_field = "--schedule", .layout_field = "--layout"});
+  const simulate::Choice choice = simulate::choose(c.problem, c.schedule, c.layout, passes, c.cluster,
+                                                   {.memory_limit = c.memory_limit,
+                                                    .selected = c.selected,
+                                                    .schedule_field = "--schedule",
+                                                    .layout_field = "--layout"});
   fmt::print("{}\n", table(choice));
   c.schedule = choice.schedule;
   c.problem.layout = choice.layout;
@@ -60,10 +64,11 @@ int run(const Options& options) {
   if (options.print) fmt::print("{}", options.rank ? to_string(plan, *options.rank) : to_string(plan));
   if (!options.html.empty()) check_html_size(plan);
   const auto detail = options.html.empty() ? simulate::Detail::totals : simulate::Detail::timeline;
-  const simulate::Simulation simulation = simulate::simulate(plan, c.cluster, detail);
-  if (!options.json.empty()) write_json(options.json, plan, c.cluster, simulation, comparison);
+  const simulate::Simulation simulation =
+      simulate::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
+  if (!options.json.empty()) write_json(options.json, plan, c, simulation, comparison);
   if (!options.html.empty()) write_html(options.html, plan, simulation);
-  if (!options.compare && !options.print) print_summary(plan, simulation);
+  if (!options.compare && !options.print) print_summary(plan, c.selected, simulation);
   return 0;
 }
 

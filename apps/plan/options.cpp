@@ -1,8 +1,12 @@
 #include "plan/options.hpp"
 
+#include <charconv>
+#include <memory>
+
 #include <annulus/base/error.hpp>
 
 #include "options/checks.hpp"
+#include "plan/selection_file.hpp"
 
 namespace annulus::planner {
 
@@ -18,6 +22,32 @@ plan::Pass parse_pass(const std::string& text) {
   fail("--pass {}: there are forward and backward", text);
 }
 
+void set_selected(const std::string& sparsity, Case& c) {
+  if (sparsity.empty()) return;
+  double left_out = 0;
+  const char* const end = sparsity.data() + sparsity.size();
+  const auto [read, error] = std::from_chars(sparsity.data(), end, left_out);
+  if (error == std::errc() && read == end) {
+    require(
+        left_out >= 0 && left_out < 1,
+        "--sparsity {}: give the share of the pairs that is left out, from 0 to below 1, for instance 0.95",
+        sparsity);
+    c.selected.density = 1 - left_out;
+    return;
+  }
+  require(c.problem.mask.to_string() == "causal",
+          "--sparsity {}: selections are made of the mask causal, not of {}: use causal", sparsity,
+          c.problem.mask.to_string());
+  c.blocks = std::make_shared<simulate::SelectedBlocks>(read_selection(sparsity, "--sparsity"));
+  require(c.blocks->tokens() == c.problem.mask.tokens(),
+          "--sparsity {}: the selection is of {} tokens: set --tokens {}", sparsity, c.blocks->tokens(),
+          c.blocks->tokens());
+  require(c.problem.heads % c.blocks->lists() == 0,
+          "--sparsity {}: {} selections of a sequence cannot be those of {} heads: set --heads", sparsity,
+          c.blocks->lists(), c.problem.heads);
+  c.selected = c.blocks->selected();
+}
+
 }  // namespace
 
 void add_options(CLI::App& app, Options& o) {
@@ -28,6 +58,10 @@ void add_options(CLI::App& app, Options& o) {
   shared.add(Shared::schedule_or_auto, o.schedule);
   shared.add(Shared::placement, o.placement);
   app.add_option("--pass", o.pass, "Pass: forward or backward");
+  app.add_option(
+      "--sparsity", o.sparsity,
+      "Share of the pairs that dynamic sparse attention leaves out, as 0.95, or a tensor dump with a "
+      "recorded selection, as dump.h5, or dump.h5:layers.3 of annulus-train (docs/sparsity.md)");
   app.add_option("--positions", o.positions,
                  "Only the first so many positions of the sequence take part, as where attention is computed "
                  "again for earlier queries; default: all");
@@ -57,6 +91,7 @@ Case make_case(const Options& o) {
           "--memory-limit has an effect only with --schedule auto or --layout auto");
   c.memory_limit = o.memory_limit;
   c.problem.check();
+  set_selected(o.sparsity, c);
   require(!o.rank || o.print, "--rank has an effect only with --print");
   require(!o.rank || (*o.rank >= 0 && *o.rank < c.problem.ranks()), "--rank {}: there are ranks 0 to {}",
           o.rank.value_or(0), c.problem.ranks() - 1);

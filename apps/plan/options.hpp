@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,7 @@ struct Options {
   options::ClusterOptions cluster;
   std::string schedule = "ring", layout = "zigzag", pass = "forward";
   std::string placement;       ///< of hybrid; empty: as the schedule says it
+  std::string sparsity;        ///< share that is left out, or a file with a selection; empty: all pairs
   std::int64_t positions = 0;  ///< that take part (plan::Problem::positions); 0: all
   std::filesystem::path json, html;
   bool compare = false, validate = false, print = false;
@@ -41,6 +43,8 @@ struct Case {
   std::optional<std::int64_t> memory_limit;
   plan::Problem problem;
   plan::Pass pass = plan::Pass::forward;
+  std::shared_ptr<const simulate::SelectedBlocks> blocks;  ///< of a file of --sparsity
+  simulate::Selected selected;
 };
 
 /// Reads the cluster file and checks the options. Throws Error naming the option that is wrong.

@@ -3,6 +3,7 @@
 #include <annulus/distributed/attention.hpp>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -109,6 +110,20 @@ class Attention<Exec, T>::Impl {
       run(exec, parts_[part].backward, part, {local_arrays, scale, blocks},
           {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
     }
+  }
+
+  int steps(plan::Pass pass) const {
+    int most = 0;
+    const auto cover = [&](const PlanText& text) { most = std::max(most, text.program().plan.steps); };
+    for (const Part& part : parts_) {
+      if (pass == plan::Pass::backward) {
+        cover(*part.backward);
+      } else {
+        cover(*part.forward);
+        cover(*part.recompute);
+      }
+    }
+    return most;
   }
 
   void set_transfers(bool transfers) { transfers_ = transfers; }
@@ -308,6 +323,11 @@ void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::P
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec, const std::vector<Plans>& plans) {
   impl_->set_plans(exec, plans);
+}
+
+template <class Exec, class T>
+int Attention<Exec, T>::steps(plan::Pass pass) const {
+  return impl_->steps(pass);
 }
 
 template <class Exec, class T>

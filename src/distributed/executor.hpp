@@ -88,7 +88,7 @@ class Executor {
         const Region compute(step.names.compute);
         computing.begin(exec_);
         for (const LocalCall& call : step.computes) {
-          local(program.pass, call, free_sms(in_flight));
+          local(program, number, call, free_sms(in_flight));
           communicator_.progress();  // of these exchanges, and of gathers and sums of weights
         }
         computing.end(exec_);
@@ -184,7 +184,8 @@ class Executor {
     return std::max(settings_.kernel.free_sms, exchanges * communicator_.sms_of_exchange());
   }
 
-  void local(plan::Pass pass, const LocalCall& c, int free_sms) {
+  void local(const Program& program, int step, const LocalCall& c, int free_sms) {
+    const plan::Pass pass = program.pass;
     if (settings_.synthetic_kernel) {
       settings_.synthetic_kernel({pass, c.pairs, c.q.rows, c.k.rows, &queue_, free_sms});
       return;
@@ -197,9 +198,10 @@ class Executor {
       options.fresh_dq = unwritten_.take(c.dq, clearing());
       options.fresh_dkv = take(c.dk, c.dv);
     }
-    if (mask_.block_lists == 1 || c.q.heads == heads_) return kernel(pass, c, options);
+    std::int64_t* const counter = pairs_ == nullptr ? nullptr : pairs_ + program.plan.round(step);
+    if (mask_.block_lists == 1 || c.q.heads == heads_) return kernel(pass, c, options, counter);
     for (std::int64_t b = 0; b < c.q.batch; ++b)  // the lists of some heads of several sequences lie apart
-      kernel(pass, sequence_of(c, b), options);
+      kernel(pass, sequence_of(c, b), options, counter);
   }
 
   /// The mask of a call, with the block lists of its heads, which follow one another.
@@ -211,11 +213,13 @@ class Executor {
     return rule;
   }
 
-  void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options) {
+  /// `counter`: of its pairs; or null.
+  void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options,
+              std::int64_t* counter) {
     const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
                                           c.kv_positions, mask_of(c), scale_};
-    if (pairs_ != nullptr) {
-      attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, pairs_);
+    if (counter != nullptr) {
+      attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, counter);
     }
     if (pass == plan::Pass::forward) {
       attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), options);

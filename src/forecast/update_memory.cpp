@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <annulus/model/unit_calls.hpp>
+#include <annulus/sparsity/selection_memory.hpp>
 
 namespace annulus::forecast {
 
@@ -84,6 +85,19 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   at(device, communication) += share.exchange_bytes;
   at(device, workspace) += other.workspace;
   at(device, data) += other.token_ids;
+  if (setting.sparsity) {  // of layers that come and go, as if it stayed: the peak is in them
+    const sparsity::SelectionMemory selection =
+        sparsity::selection_memory(*setting.sparsity, {.tokens = setting.tokens,
+                                                       .rows = share.rows.tokens,
+                                                       .batch = static_cast<int>(share.rows.sequences),
+                                                       .heads = setting.model.heads,
+                                                       .kv_heads = setting.model.kv_heads,
+                                                       .head_dim = setting.model.head_dim,
+                                                       .element = size_of(setting.type)});
+    at(device, activations) += setting.sparse_layers * selection.kept;
+    at(device, workspace) += selection.workspace;
+    at(device, communication) += selection.communication;
+  }
   at(host, activations) += layers.host;
   const MemoryBytes offloaded = host;
   at(host, data) += other.staging + share.data_bytes;

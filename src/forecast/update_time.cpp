@@ -12,9 +12,11 @@ using model::Recompute;
 
 namespace {
 
-AttentionTime::Pass pass_time(const plan::Plan& plan, const simulate::Cluster& cluster, bool overlap) {
+AttentionTime::Pass pass_time(const plan::Plan& plan, const simulate::Cluster& cluster, bool overlap,
+                              const simulate::Selected& selected) {
   const simulate::Simulation simulation =
-      simulate::simulate(overlap ? plan : simulate::without_overlap(plan), cluster, simulate::Detail::times);
+      simulate::simulate(overlap ? plan : simulate::without_overlap(plan), cluster, simulate::Detail::times,
+                         plan::RankSubset::automatic, selected);
   AttentionTime::Pass time;
   for (const simulate::RankSummary& rank : simulation.ranks)
     time.computing = std::max(time.computing, rank.computing);
@@ -129,12 +131,13 @@ class Sharding {
 }  // namespace
 
 AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
-                             bool overlap) {
+                             bool overlap, const simulate::Selected& selected) {
   AttentionTime time;
   for (const distributed::Plans& of_sequence : plans) {
-    time.forward += pass_time(of_sequence.forward, cluster, overlap);
-    time.backward += pass_time(of_sequence.backward, cluster, overlap);
-    if (of_sequence.recompute) time.recompute += pass_time(*of_sequence.recompute, cluster, overlap);
+    time.forward += pass_time(of_sequence.forward, cluster, overlap, selected);
+    time.backward += pass_time(of_sequence.backward, cluster, overlap, selected);
+    if (of_sequence.recompute)
+      time.recompute += pass_time(*of_sequence.recompute, cluster, overlap, selected);
   }
   return time;
 }

@@ -74,9 +74,12 @@ class AttentionSteps {
                                                                      .scale = work->scale,
                                                                      .out = a.template heads<float>(out),
                                                                      .lse = a.scores(lse)};
-      if (work->sparse != nullptr) {
+      if (work->sparse != nullptr && !all) {
+        work->sparse->recompute(work->exec, arrays, work->selection.value(), work->early_positions);
+      } else if (work->sparse != nullptr) {
         if (first) select(work, a);
         work->sparse->forward(work->exec, arrays, work->selection.value());
+        if (first && work->audited_head) work->sparse->audit(work->exec, arrays, *work->audited_head);
         ++work->calls.all;
         ++work->calls.sparse;
       } else if (all) {

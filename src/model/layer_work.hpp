@@ -18,6 +18,8 @@ struct LayerWork {
   distributed::Attention<Exec, T>& attention;
   sparsity::Attention<Exec, T>* sparse = nullptr;       // null: all pairs
   std::optional<sparsity::Selection<Exec>>& selection;  // of the layer, with `sparse`
+  std::optional<int> audited_head;                      // likewise
+  std::int64_t early_positions = 0;                     // ActivationOptions::early_positions
   PositionMap positions;                                // of the rows of a sequence
   LayerWeights<Exec, const T> weights;
   LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none

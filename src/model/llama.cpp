@@ -167,18 +167,23 @@ class Llama<Exec, T>::Impl {
   LayerWork<Exec, T> layer_work(const Exec& exec, const Pass& pass, int layer, const WeightUnit& weights,
                                 const GradientUnit& gradients, const Array2<T, Exec>& output) {
     const bool sparse = pass.sparse != nullptr && pass.sparse->layers.at(static_cast<std::size_t>(layer));
-    return {.exec = exec,
-            .attention = pass.attention,
-            .sparse = sparse ? &pass.sparse->attention : nullptr,
-            .selection = selections_[static_cast<std::size_t>(layer)],
-            .positions = positions_,
-            .weights = {config(), map_.layer(layer), weights},
-            .gradients = {config(), map_.layer(layer), gradients},
-            .rope = {*cosine_, *sine_},
-            .scale = 1.0f / std::sqrt(static_cast<float>(config().head_dim)),
-            .output = output,
-            .recorder = recorder_,
-            .calls = calls_};
+    return {
+        .exec = exec,
+        .attention = pass.attention,
+        .sparse = sparse ? &pass.sparse->attention : nullptr,
+        .selection = selections_[static_cast<std::size_t>(layer)],
+        .audited_head = sparse && pass.sparse->audit >= 0
+                            ? std::optional(static_cast<int>((pass.sparse->audit + layer) % config().heads))
+                            : std::nullopt,
+        .early_positions = options_.early_positions,
+        .positions = positions_,
+        .weights = {config(), map_.layer(layer), weights},
+        .gradients = {config(), map_.layer(layer), gradients},
+        .rope = {*cosine_, *sine_},
+        .scale = 1.0f / std::sqrt(static_cast<float>(config().head_dim)),
+        .output = output,
+        .recorder = recorder_,
+        .calls = calls_};
   }
   static Array2<T, Exec> residual(const LayerArrays<Exec, T>& arrays, Tensor tensor) {
     return StepArrays<Exec, T>(arrays, tensor).matrix(tensor);

@@ -40,15 +40,20 @@ std::vector<Layout> layouts(const plan::Problem& problem) {
 class Chooser {
  public:
   Chooser(const plan::Problem& problem, std::span<const plan::Pass> passes, const Cluster& cluster,
-          std::optional<std::int64_t> memory_limit, std::string_view field)
-      : problem_(problem), passes_(passes), cluster_(cluster), memory_limit_(memory_limit), field_(field) {
+          const ChooseOptions& options)
+      : problem_(problem),
+        passes_(passes),
+        cluster_(cluster),
+        memory_limit_(options.memory_limit),
+        selected_(options.selected),
+        field_(options.schedule_field) {
     problem_.grid = {};
   }
 
   void add(const std::vector<std::string>& schedules, const Layout& layout) {
     plan::Problem problem = problem_;
     problem.layout = layout;
-    Estimator estimator(problem, cluster_);
+    Estimator estimator(problem, cluster_, selected_.density);
     for (std::size_t i = 0; i < schedules.size(); ++i) {
       const std::string& name = schedules[i];
       Entry entry;
@@ -109,9 +114,9 @@ class Chooser {
       double seconds = 0;
       for (const plan::Pass pass : passes_) {
         const plan::Plan plan = plan::make_plan(candidate.schedule, problem, pass, field_);
-        constexpr auto subset = plan::RankSubset::automatic;
+        const auto subset = selected_.pairs ? plan::RankSubset::every_rank : plan::RankSubset::automatic;
         if (messages_to_simulate(plan, Detail::times, subset, most_messages) > most_messages) return;
-        const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset);
+        const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset, selected_);
         seconds += simulation.time;
         for (const RankSummary& rank : simulation.ranks)
           candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
@@ -155,6 +160,7 @@ class Chooser {
   std::span<const plan::Pass> passes_;
   const Cluster& cluster_;
   std::optional<std::int64_t> memory_limit_;
+  const Selected& selected_;
   std::string_view field_;
   int layouts_ = 0;
   std::vector<Entry> entries_;
@@ -190,7 +196,7 @@ Choice choose(const plan::Problem& problem, std::string_view schedule, std::stri
     plan::arranged_for(schedule, problem, options.schedule_field);  // refuses names that do not exist
   const std::vector<std::string> names =
       any_schedule ? candidate_schedules(problem) : std::vector{std::string(schedule)};
-  Chooser chooser(problem, passes, cluster, options.memory_limit, options.schedule_field);
+  Chooser chooser(problem, passes, cluster, options);
   for (const Layout& each :
        any_layout ? layouts(problem) : std::vector{Layout::parse(layout, options.layout_field)})
     chooser.add(names, each);

@@ -65,8 +65,8 @@ double WorkByDistance::share(std::int64_t of) const {
       1.0, std::sqrt(2.0 * static_cast<double>(of)) / static_cast<double>(std::max<std::int64_t>(rows, 1)));
 }
 
-Estimator::Estimator(const plan::Problem& problem, const Cluster& cluster)
-    : problem_(problem), cluster_(cluster) {
+Estimator::Estimator(const plan::Problem& problem, const Cluster& cluster, double density)
+    : problem_(problem), cluster_(cluster), density_(density) {
   problem_.grid = {};
 }
 
@@ -98,7 +98,7 @@ const WorkByDistance& Estimator::work_by_distance(int ring_degree) {
 }
 
 double Estimator::kernel(const WorkByDistance& work, Pass pass, std::int64_t pairs) const {
-  return flops(problem_, pass, pairs) /
+  return density_ * flops(problem_, pass, pairs) /
          cluster_.rate(pass, problem_.head_dim, work.rows, problem_.activation);
 }
 

@@ -31,7 +31,8 @@ struct WorkByDistance {
 class Estimator {
  public:
   /// The problem's layout counts, its grid does not.
-  Estimator(const plan::Problem& problem, const Cluster& cluster);
+  /// `density`: share of the pairs that is computed (Selected).
+  Estimator(const plan::Problem& problem, const Cluster& cluster, double density = 1);
 
   struct Estimate {
     double seconds = 0;
@@ -77,6 +78,7 @@ class Estimator {
 
   plan::Problem problem_;
   const Cluster& cluster_;
+  double density_;
   std::map<int, WorkByDistance> work_;  // by ring degree
 };
 

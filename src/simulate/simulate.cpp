@@ -1,6 +1,7 @@
 #include <annulus/simulate/simulate.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <queue>
@@ -19,11 +20,13 @@ namespace {
 /// Discrete events: a rank's computes end, a flow leaves its links, a transfer arrives.
 class Simulator {
  public:
-  Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail, int representatives)
+  Simulator(const plan::Plan& plan, const Cluster& cluster, Detail detail, int representatives,
+            const Selected& selected)
       : plan_(plan),
         problem_(plan.problem),
         cluster_(cluster),
         detail_(detail),
+        selected_(selected),
         classes_(plan, representatives),
         network_(cluster, problem_.topology, representatives),
         loads_(representatives, plan.steps),
@@ -153,15 +156,16 @@ class Simulator {
     std::int64_t pairs = 0;
     for (const plan::Compute& compute : step.computes) {
       const auto [here, of_head] = classes_.pairs(compute);
-      const std::int64_t of_all = of_head * compute.heads.size();
+      const std::int64_t of_all = selected_.pairs ? selected_.pairs(problem_, compute)
+                                                  : selected_part(of_head * compute.heads.size());
       if (counts_totals()) totals_.add(rank, compute, here);
       const double rate =
           cluster_.rate(plan_.pass, problem_.head_dim,
                         std::min(compute.q_rows.size(), compute.kv_rows.size()), problem_.activation);
       const double end = time + flops(problem_, plan_.pass, of_all) / rate;
       if (keeps_timeline()) {
-        result_.timeline.computes.push_back(
-            {rank, index, compute.q_shard, compute.kv_shard, compute.heads, of_head, time, end});
+        result_.timeline.computes.push_back({rank, index, compute.q_shard, compute.kv_shard, compute.heads,
+                                             of_all / compute.heads.size(), time, end});
       }
       pairs += of_all;
       time = end;
@@ -268,8 +272,13 @@ class Simulator {
       result_.ranks.push_back(RankSummary(summary(classes_.representative(rank))));
     if (!counts_totals()) return;
     const std::vector<std::int64_t> pairs = totals_.pairs(problem_);
-    for (std::size_t rank = 0; rank < pairs.size(); ++rank) result_.ranks[rank].pairs = pairs[rank];
+    for (std::size_t rank = 0; rank < pairs.size(); ++rank)
+      result_.ranks[rank].pairs = selected_part(pairs[rank]);
     result_.imbalance.worker = plan::worker_imbalance(pairs);
+  }
+
+  std::int64_t selected_part(std::int64_t pairs) const {
+    return selected_.density == 1 ? pairs : std::llround(selected_.density * static_cast<double>(pairs));
   }
 
   bool counts_totals() const {
@@ -280,6 +289,7 @@ class Simulator {
   const plan::Problem& problem_;
   const Cluster& cluster_;
   Detail detail_;
+  const Selected& selected_;
   RankClasses classes_;
   Network network_;
   Loads loads_;
@@ -315,16 +325,18 @@ std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::R
   return most;
 }
 
-Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::RankSubset subset) {
+Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail, plan::RankSubset subset,
+                    const Selected& selected) {
   constexpr std::int64_t most_messages = 6'000'000;  // more take gigabytes
   cluster.check();
+  if (selected.pairs) subset = plan::RankSubset::every_rank;  // no two ranks repeat each other
   require(
       messages_to_simulate(plan, detail, subset, most_messages) <= most_messages,
       "plan '{}' ({}): its ranks send more than {} messages in {} steps, too many to simulate, and they do "
       "not repeat one another: simulate fewer ranks, or take a schedule that does with this mask (rings on "
       "zigzag or striped layouts under causal masks)",
       plan.schedule, plan::name_of(plan.pass), most_messages, plan.steps);
-  return Simulator(plan, cluster, detail, ranks_to_simulate(plan, detail, subset)).run();
+  return Simulator(plan, cluster, detail, ranks_to_simulate(plan, detail, subset), selected).run();
 }
 
 }  // namespace annulus::simulate

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include <annulus/core/region.hpp>
 
 #include "sparsity/instantiate.hpp"
+#include "sparsity/pair_counts.hpp"
+#include "sparsity/recall.hpp"
 #include "sparsity/take_rows.hpp"
 
 namespace annulus::sparsity {
@@ -43,7 +46,8 @@ class Attention<Exec, T>::Impl {
         rule_(problem.mask.rule()),
         options_(options),
         kernel_(kernel),
-        pattern_(make_pattern<Exec, T>(options)) {
+        pattern_(make_pattern<Exec, T>(options)),
+        counts_(std::max(dense.steps(plan::Pass::forward), dense.steps(plan::Pass::backward))) {
     std::string error;
     try {
       require_causal(problem);
@@ -65,36 +69,27 @@ class Attention<Exec, T>::Impl {
 
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
     const Region region("annulus::sparsity::Attention::forward");
-    check(selection, arrays.q.extent_int(0), arrays.q.extent_int(1));
-    const Lists<Exec> lists = expand(exec, selection);
-    std::int64_t* const counts = pairs_of(exec);
-    typename Dense::Forward with_lists = arrays;
-    with_lists.blocks = lists.blocks();
-    with_lists.blocks.pairs = counts + computed;
+    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, tokens_);
     dense_.forward(exec, with_lists);
-    count_selected<Exec>(exec, selection, counts + selected);
-    if (selection.most_columns() == 0) return;
-    const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
-    const auto operands = operands_of(arrays.q, columns, lists, arrays.scale);
-    count(exec, operands, counts + computed);
-    if (rows_.empty()) return;
-    attention::forward<Exec, T>(exec, operands, arrays.out, arrays.lse, kernel_);
+    attend_to_columns(exec, arrays, selection, lists, rows_.count, counts.columns);
+  }
+
+  void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
+                 std::int64_t end) {
+    const Region region("annulus::sparsity::Attention::recompute");
+    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, end);
+    dense_.recompute(exec, with_lists);
+    attend_to_columns(exec, arrays, selection, lists, rows_.rows_below(end), counts.columns);
   }
 
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection) {
     const Region region("annulus::sparsity::Attention::backward");
-    check(selection, arrays.q.extent_int(0), arrays.q.extent_int(1));
-    const Lists<Exec> lists = expand(exec, selection);
-    std::int64_t* const counts = pairs_of(exec);
-    typename Dense::Backward with_lists = arrays;
-    with_lists.blocks = lists.blocks();
-    with_lists.blocks.pairs = counts + computed_back;
+    const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::backward, tokens_);
     dense_.backward(exec, with_lists);
-    count_selected<Exec>(exec, selection, counts + selected_back);
     if (selection.most_columns() == 0) return;
     const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
-    const auto operands = operands_of(arrays.q, columns, lists, arrays.scale);
-    count(exec, operands, counts + computed_back);
+    const auto operands = operands_of(arrays.q, rows_, columns, lists, arrays.scale);
+    count(exec, operands, counts.columns);
     // dK and dV of the columns, one array after the other, so that one sum brings both home.
     const auto [batch, selections, most, width] = columns.extents();
     const auto gradients = Owned<Array1<float, Exec>>::zeroed(exec, MemoryCategory::communication,
@@ -114,42 +109,102 @@ class Attention<Exec, T>::Impl {
     add_rows<Exec>(exec, dv, rows_, wanted, arrays.dv);
   }
 
-  Pairs take_pairs(const Exec& exec) {
-    std::array<std::int64_t, count_of_pairs> counts{};
+  void audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
+    const Region region("annulus::sparsity::Attention::audit");
+    const auto heads = static_cast<std::int64_t>(arrays.q.extent(1)),
+               kv_heads = static_cast<std::int64_t>(arrays.k.extent(1)),
+               width = std::int64_t{arrays.q.extent_int(3)};
+    require(head >= 0 && head < heads, "sparse attention: head {} of {} heads was to be audited", head,
+            heads);
+    const auto of_head = [&](const Array4<const T, Exec>& all, std::int64_t which) {
+      return Array4<const T, Exec>(all.data() + which * rows_.count * width, 1, 1, rows_.count, width);
+    };
+    constexpr auto workspace = MemoryCategory::workspace;
+    const auto keys = Owned<Array4<T, Exec>>::uninitialized(
+        exec, workspace, "annulus::sparsity::audited_keys", 1, 1, tokens_, width);
+    take_rows<Exec, T>(exec, of_head(arrays.k, head / (heads / kv_heads)), rows_, {.count = tokens_}, *keys);
+    communicator_.all_reduce(Queue(exec), *keys);
+    if (!audited_.allocated())
+      audited_ = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::audited", 1);
+    ++audits_;
+    if (rows_.empty()) return;
+    // Any values do: their sum is not read.
+    const attention::Operands<T, Exec> in{of_head(arrays.q, head),       *keys, *keys,       rows_,
+                                          Layout().shard(tokens_, 1, 0), rule_, arrays.scale};
+    const auto out = Owned<Array4<float, Exec>>::uninitialized(
+        exec, workspace, "annulus::sparsity::audited_out", 1, 1, rows_.count, width);
+    const auto all = Owned<Array3<float, Exec>>::uninitialized(
+        exec, workspace, "annulus::sparsity::audited_lse", 1, 1, rows_.count);
+    attention::KernelOptions kernel = kernel_;
+    kernel.fresh_out = true;
+    attention::forward<Exec, T>(exec, in, *out, *all, kernel);
+    add_recall<Exec>(exec, arrays.lse.data() + head * rows_.count, all.view().data(), rows_.count,
+                     audited_.view().data());
+  }
+
+  std::optional<double> take_recall(const Exec& exec) {
+    const std::int64_t audits = std::exchange(audits_, 0);
+    if (audits == 0) return std::nullopt;
+    std::int64_t sum = 0;
     const Queue queue(exec);
-    if (pairs_.allocated()) {
-      queue.copy_to_host(counts.data(), pairs_.view().data(), sizeof(counts));
-      queue.fence("annulus::sparsity::Attention: pairs counted");
-      Kokkos::deep_copy(exec, *pairs_, std::int64_t{0});
-    }
-    std::array<std::int64_t, 2> of_all = {counts[computed], counts[computed_back]};
-    communicator_.all_reduce(Queue(HostExec()), of_all.data(), of_all.size(), DType::i64,
-                             comm::ReduceOp::sum);
-    return {.selected = counts[selected],
-            .computed = of_all[0],
-            .selected_back = counts[selected_back],
-            .computed_back = of_all[1],
-            .own = counts[computed],
-            .own_back = counts[computed_back]};
+    queue.copy_to_host(&sum, audited_.view().data(), sizeof sum);
+    queue.fence("annulus::sparsity::Attention: recall summed");
+    Kokkos::deep_copy(exec, *audited_, std::int64_t{0});
+    sum = communicator_.all_reduce_value(sum, comm::ReduceOp::sum);
+    return static_cast<double>(sum) / one_recall / static_cast<double>(tokens_ * audits);
   }
 
   Pairs check_pairs(const Exec& exec) {
-    const Pairs pairs = take_pairs(exec);
-    const auto compare = [](const char* pass, std::int64_t computed, std::int64_t selected) {
+    const Pairs pairs = counts_.take(exec, communicator_);
+    const auto compare = [](const char* pass, const Pairs::OfPass& of) {
       require(
-          computed == selected,
+          of.computed == of.selected,
           "dynamic sparse attention: the {} computed {} pairs, but {} were selected: this is a defect of the "
           "program, please report it with schedule, layout and number of ranks",
-          pass, computed, selected);
+          pass, of.computed, of.selected);
     };
-    compare("forward", pairs.computed, pairs.selected);
-    compare("backward", pairs.computed_back, pairs.selected_back);
+    compare("forward", pairs.forward);
+    compare("backward", pairs.backward);
     return pairs;
   }
 
  private:
-  // Places of pairs_.
-  static constexpr int selected = 0, computed = 1, selected_back = 2, computed_back = 3, count_of_pairs = 4;
+  /// What all passes begin with.
+  template <class Arrays>
+  struct Begun {
+    Lists<Exec> lists;
+    typename PairCounts<Exec>::Pass counts;
+    Arrays arrays;  // with the lists
+  };
+  /// `end`: of the queries that take part.
+  template <class Arrays>
+  Begun<Arrays> begin(const Exec& exec, const Arrays& arrays, const Selection<Exec>& selection,
+                      plan::Pass pass, std::int64_t end) {
+    check(selection, arrays.q.extent_int(0), arrays.q.extent_int(1));
+    Begun<Arrays> begun{expand(exec, selection), counts_.add(exec, pass), arrays};
+    begun.arrays.blocks = begun.lists.blocks();
+    begun.arrays.blocks.pairs = begun.counts.steps;
+    count_selected<Exec>(exec, selection, end, begun.counts.selected);
+    return begun;
+  }
+
+  /// Merges the columns into out and lse of this rank's first `rows` queries.
+  void attend_to_columns(const Exec& exec, const typename Dense::Forward& arrays,
+                         const Selection<Exec>& selection, const Lists<Exec>& lists, std::int64_t rows,
+                         std::int64_t* counter) {
+    if (selection.most_columns() == 0) return;
+    const Columns columns = gather(exec, arrays.k, arrays.v, selection, lists);
+    const Kokkos::pair<std::int64_t, std::int64_t> first(0, rows);
+    const auto of_rows = [&](const auto& array) {
+      return Kokkos::subview(array, Kokkos::ALL, Kokkos::ALL, first, Kokkos::ALL);
+    };
+    const auto operands =
+        operands_of(of_rows(arrays.q), rows_.slice({0, rows}), columns, lists, arrays.scale);
+    count(exec, operands, counter);
+    if (rows == 0) return;
+    attention::forward<Exec, T>(exec, operands, of_rows(arrays.out),
+                                Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first), kernel_);
+  }
 
   /// K and V of the columns, of all ranks.
   struct Columns {
@@ -183,16 +238,17 @@ class Attention<Exec, T>::Impl {
     return gather(exec, communicator_, rows_, k, v, selection, lists);
   }
 
-  /// This rank's queries against the columns, but for the pairs that listed blocks hold.
-  attention::Operands<T, Exec> operands_of(const Array4<const T, Exec>& q, const Columns& columns,
-                                           const Lists<Exec>& lists, float scale) const {
+  /// Queries of this rank against the columns, but for the pairs that listed blocks hold.
+  attention::Operands<T, Exec> operands_of(const Strided4<const T, Exec>& q, const PositionMap& positions,
+                                           const Columns& columns, const Lists<Exec>& lists,
+                                           float scale) const {
     MaskRule rule = rule_;
     rule.block_size = block_tokens;
     rule.block_row_starts = lists.row_starts.view().data();
     rule.block_columns = lists.block_columns.view().data();
     rule.block_lists = static_cast<std::int64_t>(q.extent(0) * q.extent(1));
     rule.blocks_excluded = true;
-    return {q, columns.k, columns.v, rows_, {}, rule, scale, lists.columns.view().data()};
+    return {q, columns.k, columns.v, positions, {}, rule, scale, lists.columns.view().data()};
   }
 
   void count(const Exec& exec, const attention::Operands<T, Exec>& in, std::int64_t* to) const {
@@ -214,14 +270,6 @@ class Attention<Exec, T>::Impl {
         batch, heads, tokens_, selection.batch, selection.heads, selection.tokens);
   }
 
-  std::int64_t* pairs_of(const Exec& exec) {
-    if (!pairs_.allocated()) {
-      pairs_ = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
-                                                         "annulus::sparsity::pairs", count_of_pairs);
-    }
-    return pairs_.view().data();
-  }
-
   comm::Communicator& communicator_;
   Dense& dense_;
   std::int64_t tokens_;
@@ -230,7 +278,9 @@ class Attention<Exec, T>::Impl {
   Options options_;
   attention::KernelOptions kernel_;
   std::unique_ptr<Pattern<Exec, T>> pattern_;
-  Owned<Array1<std::int64_t, Exec>> pairs_;
+  PairCounts<Exec> counts_;
+  Owned<Array1<std::int64_t, Exec>> audited_;  // recall, summed over rows and audits, in units
+  std::int64_t audits_ = 0;
 };
 
 template <class Exec, class T>
@@ -260,8 +310,17 @@ void Attention<Exec, T>::backward(const Exec& exec, const typename Dense::Backwa
   impl_->backward(exec, arrays, selection);
 }
 template <class Exec, class T>
-Pairs Attention<Exec, T>::take_pairs(const Exec& exec) {
-  return impl_->take_pairs(exec);
+void Attention<Exec, T>::recompute(const Exec& exec, const typename Dense::Forward& arrays,
+                                   const Selection<Exec>& selection, std::int64_t end) {
+  impl_->recompute(exec, arrays, selection, end);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::audit(const Exec& exec, const typename Dense::Forward& arrays, int head) {
+  impl_->audit(exec, arrays, head);
+}
+template <class Exec, class T>
+std::optional<double> Attention<Exec, T>::take_recall(const Exec& exec) {
+  return impl_->take_recall(exec);
 }
 template <class Exec, class T>
 Pairs Attention<Exec, T>::check_pairs(const Exec& exec) {

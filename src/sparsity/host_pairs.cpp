@@ -30,7 +30,7 @@ HostPairs::HostPairs(const Exec& exec, const Selection<Exec>& selection)
   const Lists<Exec> lists = expand(exec, selection);
   const auto count = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
                                                                "annulus::sparsity::pairs_of_selection", 1);
-  count_selected<Exec>(exec, selection, count.view().data());
+  count_selected<Exec>(exec, selection, selection.tokens, count.view().data());
   exec.fence("annulus::sparsity::HostPairs: the lists go to the host");
   row_starts_ = on_host(lists.row_starts.view());
   block_columns_ = on_host(lists.block_columns.view());

@@ -48,6 +48,11 @@ class Reader {
     require(!verticals || !seen_.contains("recall"),
             "{} = '{}': it gives a recall and fixed numbers of verticals and slashes: give one of the two",
             field_, text_);
+    require(
+        !verticals || !options_.joint,
+        "{} = '{}': budget=joint shares a recall, but the numbers of verticals and slashes are fixed: give "
+        "a recall, or leave budget=joint out",
+        field_, text_);
     if (verticals) options_.recall = 0;
     return options_;
   }
@@ -65,6 +70,10 @@ class Reader {
         reject(
             "needs a share of the window's mass, more than 0 and at most 1: write for instance recall=0.9");
       options_.recall = *share;
+    } else if (key == "budget") {
+      if (value_ != "separate" && value_ != "joint")
+        reject("needs who shares the recall: write budget=separate or budget=joint");
+      options_.joint = value_ == "joint";
     } else if (key == "verticals") {
       options_.verticals = whole(0);
     } else if (key == "slashes") {
@@ -80,7 +89,7 @@ class Reader {
         reject("needs whose query heads select together: write select=kv-heads or select=heads");
       options_.of_query_heads = value_ == "heads";
     } else {
-      reject("is unknown; known are recall, verticals, slashes, window, sinks, local and select");
+      reject("is unknown; known are recall, budget, verticals, slashes, window, sinks, local and select");
     }
   }
 
@@ -106,8 +115,8 @@ Options Options::parse(std::string_view text, std::string_view field) {
 }
 
 std::string Options::to_string() const {
-  const std::string budget =
-      fixed() ? fmt::format("verticals={},slashes={}", verticals, slashes) : fmt::format("recall={}", recall);
+  const std::string budget = fixed() ? fmt::format("verticals={},slashes={}", verticals, slashes)
+                                     : fmt::format("recall={}{}", recall, joint ? ",budget=joint" : "");
   return fmt::format("vertical-slash:{},window={},sinks={},local={},select={}", budget, window, sinks, local,
                      of_query_heads ? "heads" : "kv-heads");
 }

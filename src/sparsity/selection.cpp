@@ -84,36 +84,37 @@ void widen(const Exec& exec, const Array2<std::int32_t, Exec>& from, const Array
       KOKKOS_LAMBDA(const std::int64_t i) { to.data()[i] = from.data()[i]; });
 }
 
-/// Queries of a block row.
-KOKKOS_INLINE_FUNCTION std::int64_t rows_of(std::int64_t row, std::int64_t tokens) {
-  const std::int64_t rest = tokens - row * block_tokens;
-  return rest < block_tokens ? rest : block_tokens;
+/// Queries of a block row, of those before `end`.
+KOKKOS_INLINE_FUNCTION std::int64_t rows_of(std::int64_t row, std::int64_t end) {
+  const std::int64_t rest = end - row * block_tokens;
+  return rest < 0 ? 0 : rest < block_tokens ? rest : block_tokens;
 }
 
 /// Causal pairs of block row `row` in the blocks of a list.
-KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const Blocks& blocks, std::int64_t row, std::int64_t tokens) {
-  const std::int64_t queries = rows_of(row, tokens);
+KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const Blocks& blocks, std::int64_t row, std::int64_t end) {
+  const std::int64_t queries = rows_of(row, end);
   const std::int64_t before = bits_below(blocks.of_row(row), row + 1) - (blocks.holds(row, row) ? 1 : 0);
   return before * queries * block_tokens + (blocks.holds(row, row) ? queries * (queries + 1) / 2 : 0);
 }
 
 /// Queries that see the column and do not have its block.
 KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const Blocks& blocks, std::int64_t column,
-                                                 std::int64_t tokens) {
+                                                 std::int64_t end) {
   const std::int64_t own = column / block_tokens;
   std::int64_t pairs = 0;
-  for (std::int64_t row = own; row * block_tokens < tokens; ++row) {
+  for (std::int64_t row = own; row * block_tokens < end; ++row) {
     if (blocks.holds(row, own)) continue;
-    pairs += rows_of(row, tokens) - (row == own ? column % block_tokens : 0);
+    const std::int64_t queries = rows_of(row, end) - (row == own ? column % block_tokens : 0);
+    if (queries > 0) pairs += queries;
   }
   return pairs;
 }
 
 template <class Exec>
 void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
-                    const Array2<std::int32_t, Exec>& columns, std::int64_t tokens, std::int64_t group,
+                    const Array2<std::int32_t, Exec>& columns, std::int64_t end, std::int64_t group,
                     std::int64_t* count) {
-  const auto rows = static_cast<std::int64_t>((tokens + block_tokens - 1) / block_tokens);
+  const auto rows = static_cast<std::int64_t>((end + block_tokens - 1) / block_tokens);
   const auto most = static_cast<std::int64_t>(columns.extent(1)), items = rows + most;
   const auto lists = static_cast<std::int64_t>(blocks.words.extent(0));
   Kokkos::parallel_for(
@@ -123,9 +124,9 @@ void count_pairs_of(const Exec& exec, const BlocksOfLists<Exec>& blocks,
         const Blocks of_list = blocks(list);
         std::int64_t pairs = 0;
         if (item < rows) {
-          pairs = block_pairs(of_list, item, tokens);
-        } else if (columns(list, item - rows) < tokens) {
-          pairs = column_pairs(of_list, columns(list, item - rows), tokens);
+          pairs = block_pairs(of_list, item, end);
+        } else if (columns(list, item - rows) < end) {
+          pairs = column_pairs(of_list, columns(list, item - rows), end);
         }
         if (pairs > 0) Kokkos::atomic_add(count, group * pairs);
       });
@@ -157,15 +158,16 @@ Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
 }
 
 template <class Exec>
-void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t* count) {
+void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
+                    std::int64_t* count) {
   selection_detail::count_pairs_of<Exec>(exec, {selection.blocks.view(), selection.by_distance},
-                                         selection.columns.view(), selection.tokens,
-                                         selection.heads / selection.lists, count);
+                                         selection.columns.view(), end, selection.heads / selection.lists,
+                                         count);
 }
 
 #define ANNULUS_INSTANTIATE(EXEC)                                         \
   template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&); \
-  template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t*);
+  template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t, std::int64_t*);
 ANNULUS_SPARSITY_SPACES(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 

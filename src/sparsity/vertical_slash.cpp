@@ -118,21 +118,15 @@ class VerticalSlash final : public Pattern<Exec, T> {
       made.columns = positions(exec, lists, 0);
       return made;
     }
-    const auto masses = window_masses<Exec, T>(exec, communicator, in, options_.window, made.lists);
-    const auto stride = static_cast<std::int64_t>(masses.view().extent(1));
-    const Array2<std::uint32_t, Exec> slash_bits(made.blocks.view().data(), lists, words_of(blocks));
-    choose_largest<Exec>(exec, {masses.view().data() + in.tokens, stride, blocks},
-                         {options_.recall, options_.slashes, options_.local_slashes()}, slash_bits);
     const auto verticals = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists, words_of(in.tokens));
-    choose_largest<Exec>(exec, {masses.view().data(), stride, in.tokens},
-                         {options_.recall, options_.verticals, options_.sinks}, *verticals);
+    choose(exec, window_masses<Exec, T>(exec, communicator, in, options_.window, made.lists, options_.joint),
+           {in.tokens}, Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words_of(blocks)),
+           *verticals);
     drop_covered<Exec>(exec, *made.blocks, blocks, *verticals);
     std::int64_t most = options_.verticals;
     if (options_.fixed()) {  // known beforehand: the host need not wait for the selection
-      const std::int64_t shorter =
-          blocks - std::min(options_.slashes, blocks);  // rows of the last slash, less one
-      made.listed = lists * (blocks * (blocks + 1) / 2 - shorter * (shorter + 1) / 2);
+      made.listed = lists * most_listed(blocks, options_.slashes);
     } else {
       const auto [columns, listed] = sizes(exec, made, *verticals);
       most = columns;
@@ -144,6 +138,31 @@ class VerticalSlash final : public Pattern<Exec, T> {
   }
 
  private:
+  /// The bits of the slashes and of the verticals, (lists, words) each.
+  void choose(const Exec& exec, const Owned<Array2<std::int64_t, Exec>>& masses, const MassPlaces& places,
+              const Array2<std::uint32_t, Exec>& slashes,
+              const Array2<std::uint32_t, Exec>& verticals) const {
+    const std::int64_t* const first = masses.view().data();
+    if (!options_.joint) {
+      choose_largest<Exec>(exec, {first + places.first_slash(), places.all(), places.blocks()},
+                           {options_.recall, options_.slashes, options_.local_slashes()}, slashes);
+      choose_largest<Exec>(exec, {first, places.all(), places.tokens},
+                           {options_.recall, options_.verticals, options_.sinks}, verticals);
+      return;
+    }
+    const auto both = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::sparsity::chosen", slashes.extent(0),
+        words_of(places.all()));
+    choose_largest<Exec>(
+        exec, {first, places.all(), places.all(), places.first_slash()},
+        {.recall = options_.recall, .forced = options_.sinks, .forced_wide = options_.local_slashes()},
+        *both);
+    using Words = Kokkos::pair<std::size_t, std::size_t>;
+    const Words of_keys(0, verticals.extent(1)), of_slashes(of_keys.second, both.view().extent(1));
+    Kokkos::deep_copy(exec, verticals, Kokkos::subview(both.view(), Kokkos::ALL, of_keys));
+    Kokkos::deep_copy(exec, slashes, Kokkos::subview(both.view(), Kokkos::ALL, of_slashes));
+  }
+
   static Owned<Array2<std::int32_t, Exec>> positions(const Exec& exec, std::int64_t lists,
                                                      std::int64_t most) {
     return Owned<Array2<std::int32_t, Exec>>::uninitialized(exec, MemoryCategory::activations,

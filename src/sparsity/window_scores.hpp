@@ -8,6 +8,8 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/sparsity/pattern.hpp>
 
+#include "sparsity/choose.hpp"
+#include "sparsity/mass_places.hpp"
 #include "sparsity/take_rows.hpp"
 
 /// The observation window: the last queries against all keys, each rank its own keys, and the masses of their
@@ -131,19 +133,37 @@ void add_exponentials(const Exec& exec, const Window& window, const Array3<float
       });
 }
 
-/// masses (lists, tokens + block rows): of each key, and behind them of each block distance; those of this
-/// rank's keys are added.
+/// Whose mass a pair is.
+struct Owner {
+  const std::int64_t* masses = nullptr;  ///< of the list; null: that of its key and of its block distance
+  std::int64_t first_slash;
+
+  /// The one of the two that is worth more, of equal ones the slash.
+  KOKKOS_FUNCTION bool is_slash(std::int64_t key, std::int64_t distance) const {
+    return masses != nullptr &&
+           worth_of_mass(masses[first_slash + distance], true) >= worth_of_mass(masses[key], false);
+  }
+  KOKKOS_FUNCTION bool is_key(std::int64_t key, std::int64_t distance) const {
+    return masses == nullptr || !is_slash(key, distance);
+  }
+};
+
+/// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
+/// `before`, such masses of all ranks, a pair counts once, for its Owner.
 template <class Exec>
 void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
                 const Array1<float, Exec>& maxima, const Array1<std::int64_t, Exec>& sums, double unit,
-                std::int64_t tokens, const Array2<std::int64_t, Exec>& masses) {
+                std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
+                const Array2<std::int64_t, Exec>& masses) {
   const std::int64_t rows = window.rows(), queries = window.queries;
-  const auto lists = static_cast<std::int64_t>(masses.extent(0));
+  const auto lists = static_cast<std::int64_t>(masses.extent(0)),
+             stride = static_cast<std::int64_t>(masses.extent(1));
   const std::int64_t heads_of_list = window.heads / lists;
   Kokkos::parallel_for(
       "annulus::sparsity::window_masses", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / rows, row = i % rows, key = window.keys(row);
+        const Owner owner{before.data() == nullptr ? nullptr : before.data() + list * stride, first_slash};
         std::int64_t of_key = 0;
         for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
           std::int64_t of_slash = 0, distance = -1;
@@ -152,16 +172,16 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
             if (position < key) continue;
             const std::int64_t here = position / block_tokens - key / block_tokens;
             if (here != distance && of_slash > 0)
-              Kokkos::atomic_add(&masses(list, tokens + distance), of_slash);
+              Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
             if (here != distance) of_slash = 0;
             distance = here;
             const auto units = static_cast<double>(units_of(scores(head, row, query), maxima(place), unit));
             const auto mass =
                 static_cast<std::int64_t>(units * (one_mass / static_cast<double>(sums(place))));
-            of_key += mass;
-            of_slash += mass;
+            if (owner.is_key(key, distance)) of_key += mass;
+            if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += mass;
           }
-          if (of_slash > 0) Kokkos::atomic_add(&masses(list, tokens + distance), of_slash);
+          if (of_slash > 0) Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
         }
         masses(list, key) = of_key;
       });
@@ -169,13 +189,14 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
 
 }  // namespace window_detail
 
-/// The masses of the softmax of the last `queries` queries, (batch · lists, tokens + block rows), the same on
+/// The masses of the softmax of the last `queries` queries, (batch · lists, MassPlaces::all()), the same on
 /// all ranks: of each key (vertical mass), and behind them of each block distance (slash mass), in units of
-/// one_mass and summed over the query heads of a list. Collective.
+/// one_mass and summed over the query heads of a list. With `once` each pair counts for one of the two alone,
+/// the one that is worth more by the masses of all pairs (worth_of_mass). Collective.
 template <class Exec, class T>
 Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communicator& communicator,
                                                 const PatternInputs<Exec, T>& in, std::int64_t queries,
-                                                std::int64_t lists) {
+                                                std::int64_t lists, bool once) {
   using namespace window_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   constexpr auto workspace = MemoryCategory::workspace;
   const Queue queue(exec);
@@ -183,7 +204,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
             width = in.q.extent_int(3);
   const Window window{std::int64_t{batch} * heads, heads / kv_heads, in.tokens - queries, queries,
                       in.positions};
-  const std::int64_t blocks = (in.tokens + block_tokens - 1) / block_tokens;
+  const MassPlaces places{in.tokens};
 
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
                                                           heads, queries, width);
@@ -207,10 +228,15 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   add_exponentials<Exec>(exec, window, *scores, *maxima, unit, *sums);
   communicator.all_reduce(queue, *sums);
 
-  auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
-                                                          batch * lists, in.tokens + blocks);
-  add_masses<Exec>(exec, window, *scores, *maxima, *sums, unit, in.tokens, *masses);
-  communicator.all_reduce(queue, *masses);
+  const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
+    auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
+                                                            batch * lists, places.all());
+    add_masses<Exec>(exec, window, *scores, *maxima, *sums, unit, places.first_slash(), before, *masses);
+    communicator.all_reduce(queue, *masses);
+    return masses;
+  };
+  auto masses = masses_of({});
+  if (once) masses = masses_of(*masses);
   return masses;
 }
 

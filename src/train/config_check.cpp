@@ -13,6 +13,7 @@
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
 #include <annulus/sparsity/options.hpp>
+#include <annulus/sparsity/selection_memory.hpp>
 #include <annulus/train/config.hpp>
 
 namespace annulus::train {
@@ -94,10 +95,9 @@ void Config::check() const {
 void Config::check_sparsity() const {
   const std::vector<bool> sparse = sparse_layers();
   if (attention.sparsity.empty()) {
-    require(
-        sparsity.dense_updates == 0 && sparsity.dense_layers.empty(),
-        "sparsity.dense_updates and sparsity.dense_layers have no effect without attention.sparsity: give a "
-        "selection there, or leave them out");
+    require(sparsity.dense_updates == 0 && sparsity.dense_layers.empty() && sparsity.audit_every == 0,
+            "sparsity.dense_updates, sparsity.dense_layers and sparsity.audit_every have no effect without "
+            "attention.sparsity: give a selection there, or leave them out");
     return;
   }
   sparsity::Options::parse(attention.sparsity, "attention.sparsity")
@@ -107,9 +107,6 @@ void Config::check_sparsity() const {
           "need an "
           "observation window each, windows have no far keys to select; set attention.mask = 'causal'",
           attention.mask);
-  require(activations().early_positions == 0,
-          "memory.recompute = 'sequence-selective' computes the attention of early positions again, which "
-          "attention.sparsity does not do: use none, selective or full");
 }
 
 std::vector<bool> Config::sparse_layers() const {
@@ -131,6 +128,15 @@ std::vector<bool> Config::sparse_layers() const {
     for (std::size_t layer = first; layer <= last; ++layer) sparse[layer] = false;
   }
   return sparse;
+}
+
+double Config::predicted_density() const {
+  if (attention.sparsity.empty()) return 1;
+  const std::vector<bool> sparse = sparse_layers();
+  const double share =
+      static_cast<double>(std::ranges::count(sparse, true)) / static_cast<double>(sparse.size());
+  const auto options = sparsity::Options::parse(attention.sparsity, "attention.sparsity");
+  return 1 - share * (1 - sparsity::predicted_density(options, data.sequence_length));
 }
 
 std::int64_t Config::Train::passes() const {

@@ -120,6 +120,10 @@ const std::vector<Key>& table() {
       {"sparsity.dense_layers",
        "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]",
        ANNULUS_MEMBER(sparsity.dense_layers), in_run},
+      {"sparsity.audit_every",
+       "optimizer steps from one audit of recall to the next: one head of each layer over all pairs, in one "
+       "pass; 0 is never",
+       ANNULUS_MEMBER(sparsity.audit_every), never, 0},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
        ANNULUS_MEMBER(parallel.context), never, 0},

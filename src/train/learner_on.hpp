@@ -121,7 +121,7 @@ class LearnerOn final : public Learner {
     const Sums sums = learn(step, sequences,
                             result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
-    share(sums, result);
+    share(sums, is_sparse(step), result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
 
     {
@@ -164,6 +164,9 @@ class LearnerOn final : public Learner {
     double all_pairs = 0;       // (query, key) of one head that the masks allow, the whole group's
     double pairs = 0;           // those of them that are selected, the mean of the layers
     double attended_pairs = 0;  // the same, over all layers, each time that attention's forward pass ran
+    // Of selected pairs, the whole group's:
+    sparsity::Balance imbalance;
+    std::optional<double> recall;
   };
 
   // Parameter by parameter.
@@ -190,11 +193,13 @@ class LearnerOn final : public Learner {
     recorder.rows(HostExec(), "targets", ids(rows.targets));
   }
 
+  bool is_sparse(std::int64_t step) const { return sparse_ && step > config_.sparsity.dense_updates; }
+
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
              trace::Recorder* recorder) {
     Sums sums;
-    const bool sparse = sparse_ && step > config_.sparsity.dense_updates;
+    const bool sparse = is_sparse(step);
     state_->forget_gradients(exec_);
     for (std::int64_t pass = 0; pass < passes_; ++pass) {
       const std::int64_t first = pass * config_.train.sequences_per_pass;
@@ -209,6 +214,7 @@ class LearnerOn final : public Learner {
       const model::TokenRows rows{.tokens = tokens_, .targets = targets_};
       if (recorder != nullptr) record(*recorder, rows, first);
       auto& attention = attention_.for_pass(exec_, at_once);
+      if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
       llama_.train(exec_, rows, grad_scale,
                    {.attention = attention,
                     .parameters = trace_ ? static_cast<Parameters&>(*trace_) : state_->access(),
@@ -230,17 +236,35 @@ class LearnerOn final : public Learner {
   // layer runs once, whatever is computed again.
   void add_selected(Sums& sums) {
     const sparsity::Pairs pairs = sparse_attention_->check_pairs(exec_);
+    sums.imbalance = pairs.forward.imbalance;
+    sums.recall = sparse_attention_->take_recall(exec_);
     const double heads = config_.model.heads, layers = config_.model.layers;
     const auto dense = double(std::ranges::count(sparse_->layers, false));
-    sums.pairs = (dense * sums.all_pairs + double(pairs.selected_back) / heads) / layers;
-    sums.attended_pairs += double(pairs.selected) / heads;
+    sums.pairs = (dense * sums.all_pairs + double(pairs.backward.selected) / heads) / layers;
+    sums.attended_pairs += double(pairs.forward.selected) / heads;
   }
 
-  // Loss and operations of the whole optimizer step.
-  void share(const Sums& mine, StepResult& result) const {
-    std::array<double, 4> sums{mine.loss, mine.pairs / context_.size(), mine.attended_pairs / context_.size(),
-                               mine.all_pairs / context_.size()};
+  // The number of the audit of an optimizer step; −1 where there is none.
+  std::int64_t audit_of(std::int64_t step) const {
+    const std::int64_t every = config_.sparsity.audit_every;
+    return every > 0 && step % every == 0 ? step / every : -1;
+  }
+
+  // Loss and operations of the whole optimizer step, and the means of the ranks.
+  void share(const Sums& mine, bool sparse, StepResult& result) const {
+    const double ranks = world_.size();
+    std::array<double, 8> sums{mine.loss,
+                               mine.pairs / context_.size(),
+                               mine.attended_pairs / context_.size(),
+                               mine.all_pairs / context_.size(),
+                               attention_.computation_ratio(),
+                               mine.imbalance.workers,
+                               mine.imbalance.steps,
+                               mine.recall.value_or(0)};
     world_.all_reduce(HostExec(), sums.data(), sums.size(), DType::f64, comm::ReduceOp::sum);
+    result.attention_computation_ratio = sums[4] / ranks;
+    if (sparse) result.attention_imbalance = {sums[5] / ranks, sums[6] / ranks};
+    if (mine.recall) result.attention_recall = sums[7] / ranks;
     result.loss = sums[0] / std::max<double>(1.0, double(result.targets));
     result.flops =
         model::attention_flops(config_.model, sums[1]) + model::dense_flops(config_.model, step_tokens());

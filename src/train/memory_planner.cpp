@@ -50,6 +50,10 @@ forecast::Setting MemoryPlanner::setting(const Config::Memory& memory) const {
           .sequences = config.train.sequences_per_pass,
           .passes = config.train.passes(),
           .activations = config.activations(),
+          .sparsity = config.attention.sparsity.empty()
+                          ? std::nullopt
+                          : std::optional(sparsity::Options::parse(config.attention.sparsity)),
+          .sparse_layers = static_cast<int>(std::ranges::count(config.sparse_layers(), true)),
           .state = state_layout(config, world_.ranks()),
           .snapshot_bytes = saving_of(config) == Saving::snapshot
                                 ? Snapshot::bytes(ceil_divide(parameters, std::int64_t{world_.ranks()}))
@@ -78,7 +82,8 @@ forecast::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const sim
   const forecast::Setting all = setting(memory);
   const std::int64_t early = all.activations.early_positions;
   if (!attention_.contains(early))
-    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap);
+    attention_[early] = forecast::attention_time(plans_for(early), cluster, config_.attention.overlap,
+                                                 {config_.predicted_density()});
   forecast::RankShare most;
   for (int rank = 0; rank < context(); ++rank)
     most.rows.tokens = std::max(most.rows.tokens, plans_.problem().owned(rank).count);

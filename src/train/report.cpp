@@ -144,8 +144,13 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
                            {"planning_seconds", result.planning_seconds},
                            {"forward_attention", result.forward_attention},
                            {"attention_density", result.attention_density},
+                           {"attention_computation_ratio", result.attention_computation_ratio},
                            {"epoch", epoch},
                            {"peak_memory_bytes", to_json(result.memory)}};
+  if (result.attention_imbalance)
+    record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
+                                     {"step", result.attention_imbalance->steps}};
+  if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
   if (options.predicted_peaks != nullptr) record["predicted_peak_bytes"] = *options.predicted_peaks;
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;

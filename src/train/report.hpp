@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/sparsity/attention.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/peak_memory.hpp>
 #include <annulus/train/trainer.hpp>
@@ -30,11 +31,15 @@ struct StepResult {
   double forward_attention = 0;
   /// Share of the unmasked pairs that layers attended to, on average: 1 but for attention.sparsity.
   double attention_density = 1;
-  double flops = 0;      ///< operations of the model, all ranks together (model/flops.hpp)
-  PeakMemory memory;     ///< of the rank that needs most, category by category
-  int stop_signal = 0;   ///< one that any rank has received, 0 if none has
-  int saving = 0;        ///< 1 where any rank still writes a checkpoint
-  int damaged_data = 0;  ///< 1 where any rank has found a damaged shard (DataVerification)
+  /// Of attention.sparsity, the mean of layers, passes and groups: sparsity::Balance of forward passes.
+  std::optional<sparsity::Balance> attention_imbalance;
+  std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
+  double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
+  double flops = 0;                        ///< operations of the model, all ranks together (model/flops.hpp)
+  PeakMemory memory;                       ///< of the rank that needs most, category by category
+  int stop_signal = 0;                     ///< one that any rank has received, 0 if none has
+  int saving = 0;                          ///< 1 where any rank still writes a checkpoint
+  int damaged_data = 0;                    ///< 1 where any rank has found a damaged shard (DataVerification)
 
   double tokens_per_second() const { return seconds > 0 ? double(tokens) / seconds : 0.0; }
   /// Of one of `ranks` ranks.

@@ -75,6 +75,12 @@ class SequenceAttention {
     planning_seconds_ = 0;
   }
   double exposed_communication_seconds() const { return attention_.times().exposed_communication; }
+  /// The share of the time of its plan steps in which it computes; 1 where nothing takes time.
+  double computation_ratio() const {
+    const typename Attention::Times times = attention_.times();
+    const double all = times.computing + times.exposed_communication;
+    return all > 0 ? times.computing / all : 1;
+  }
   /// Spent by for_pass on new masks and plans, and on their proof. They count on every rank alike: all
   /// agree on the plans before they go on.
   double planning_seconds() const { return planning_seconds_; }

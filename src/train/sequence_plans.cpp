@@ -58,9 +58,10 @@ void SequencePlans::choose(const Config& config, const simulate::Cluster& cluste
     return;
   }
   constexpr std::array passes = {plan::Pass::forward, plan::Pass::backward};
-  simulate::Choice choice =
-      simulate::choose(problem_, schedule_, layout, passes, cluster,
-                       {.schedule_field = "attention.schedule", .layout_field = "attention.layout"});
+  simulate::Choice choice = simulate::choose(problem_, schedule_, layout, passes, cluster,
+                                             {.selected = {config.predicted_density()},
+                                              .schedule_field = "attention.schedule",
+                                              .layout_field = "attention.layout"});
   schedule_ = std::move(choice.schedule);
   problem_.layout = choice.layout;
 }

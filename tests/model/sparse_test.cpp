@@ -71,6 +71,14 @@ TEST(SparseLlama, KeepsItsSelectionsForWhatIsComputedAgain) {
     EXPECT_EQ(again.loss, kept.loss);
     EXPECT_EQ(again.gradients, kept.gradients);
   }
+  problem.activations.recompute = {model::Recompute::sequence_selective};
+  problem.activations.early_positions = 90;
+  for (const char* layout : {"block-striped:64", "zigzag"}) {
+    const Result again = on_ranks_of(problem, 2, layout, "ring");
+    EXPECT_NEAR(again.loss, kept.loss, 1e-5 * kept.loss) << layout;
+    EXPECT_LT(distance(again.gradients, kept.gradients), 2e-6) << layout;
+    EXPECT_EQ(again.calls.early, 2) << "of the dense layer";
+  }
 }
 
 }  // namespace

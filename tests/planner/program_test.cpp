@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/hdf5_writer.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
@@ -178,6 +181,46 @@ TEST(AnnulusPlan, ComparesAllSchedules) {
   EXPECT_EQ(served, rows.size() - 1);
   EXPECT_EQ(rows.size(), plan::schedule_names().size() + 1);  // the hybrid in both placements
   EXPECT_EQ(rows.back().at("schedule"), "helper-worker");
+}
+
+TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("dump.h5"), plan = folder.file("plan.json");
+  constexpr std::uint64_t tokens = 1024;
+  {
+    io::FileWriter dump = io::FileWriter::create(file);
+    std::vector<std::uint8_t> marks(2 * tokens);  // of two kv heads: slashes 0 and 2, and 1
+    for (std::size_t token = 0; token < 64; ++token)
+      marks[token] = marks[128 + token] = marks[tokens + 64 + token] = 1;
+    dump.write("layers.1.selected_slashes", std::span<const std::uint8_t>(marks), {1, 2, tokens});
+    dump.close();
+  }
+  const std::string problem = "--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule ring ";
+  const auto found = [&](const std::string& arguments) {
+    const ShellResult result = program(problem + arguments + " --json " + plan);
+    EXPECT_EQ(result.status, 0) << result.output;
+    return json::parse(io::read_text(plan));
+  };
+  const json dense = found(""), sparse = found("--sparsity 0.75"),
+             recorded = found("--layout block-striped:64 --sparsity " + file + ":layers.1");
+  const auto work = [](const json& all) {
+    std::int64_t sum = 0;
+    for (const json& rank : all.at("totals")) sum += rank.at("work").get<std::int64_t>();
+    return sum;
+  };
+  EXPECT_NEAR(double(work(sparse)), 0.25 * double(work(dense)), 10);
+  EXPECT_EQ(sparse.at("config").at("density"), 0.25);
+  EXPECT_FALSE(dense.at("config").contains("density"));
+  // Of 16 blocks: 16 on the diagonal, 14 two behind it, 15 one behind it; two heads each.
+  EXPECT_EQ(work(recorded), 2 * (16 * 64 * 65 / 2 + (14 + 15) * 64 * 64));
+  EXPECT_GT(recorded.at("imbalance").at("step").get<double>(), 1);
+
+  EXPECT_THAT(failure(problem + "--sparsity 1"), HasSubstr("from 0 to below 1"));
+  EXPECT_THAT(failure(problem + "--sparsity " + file), HasSubstr("dump.h5:layers.0"));
+  EXPECT_THAT(failure("--tokens 4096 --heads 4 --sparsity " + file + ":layers.1"),
+              HasSubstr("set --tokens 1024"));
+  EXPECT_THAT(failure("--tokens 1024 --heads 3 --sparsity " + file + ":layers.1"), HasSubstr("set --heads"));
+  EXPECT_THAT(failure(problem + "--mask full --sparsity " + file + ":layers.1"), HasSubstr("use causal"));
 }
 
 TEST(AnnulusPlan, HtmlNeedsNothingElseAndDrawsEverySpan) {

@@ -4,6 +4,8 @@
 
 #include <annulus/plan/schedules.hpp>
 
+#include <algorithm>
+
 #include "simulate/support.hpp"
 #include "support/error_text.hpp"
 
@@ -65,6 +67,53 @@ TEST(Simulate, WithoutOverlapComputeAndTransfersAddUp) {
     EXPECT_EQ(rank.pairs, 300);
   }
   EXPECT_NEAR(s.imbalance.step, simulate(ring, hand_cluster(2000)).imbalance.step, tolerance);
+}
+
+TEST(Simulate, SelectedPairsTakeTheirShareOfTheTimeAndTransfersAllOfIt) {
+  // 0.5 s of compute a shard instead of 1 s, and 0.4 s of transfers, which it still hides.
+  const plan::Plan ring = plan::make_ring(hand_problem(3, 3), Pass::forward);
+  const auto with = [&](const Selected& selected) {
+    return simulate(ring, hand_cluster(2000), Detail::totals, plan::RankSubset::automatic, selected);
+  };
+  EXPECT_NEAR(with({0.5}).time, 1.5, tolerance);
+  EXPECT_NEAR(with({0.05}).time, 3 * 0.05 + 2 * (0.4 - 0.05), tolerance);
+  EXPECT_EQ(with({0.5}).ranks[1].pairs, 150);
+  const Simulation diagonal = with({0.3, [](const plan::Problem&, const plan::Compute& compute) {
+                                      return std::int64_t{compute.q_shard == compute.kv_shard ? 90 : 0};
+                                    }});
+  EXPECT_NEAR(diagonal.ranks[0].computing, 0.9, tolerance);
+  EXPECT_EQ(diagonal.ranks[2].pairs, 90);
+  EXPECT_NEAR(diagonal.imbalance.step, 1, tolerance) << "steps in which nobody computes do not count";
+}
+
+TEST(SelectedBlocks, CountTheCausalPairsOfTheirSlashes) {
+  const std::vector<std::vector<std::int64_t>> distances = {{0, 2}, {1, 3, 4}};
+  const SelectedBlocks blocks(37, 8, distances);
+  plan::Problem problem = hand_problem(3, 3);
+  problem.mask = Mask::parse("causal", 37);
+  problem.heads = 4;
+  problem.kv_heads = 2;
+  std::int64_t all = 0;
+  for (const char* layout : {"zigzag", "block-striped:8", "block-striped:3"}) {
+    problem.layout = Layout::parse(layout);
+    const plan::Plan ring = plan::make_ring(problem, Pass::forward);
+    std::int64_t sum = 0;
+    for (int rank = 0; rank < 3; ++rank)
+      for (int step = 0; step < ring.steps; ++step)
+        for (const plan::Compute& compute : ring.step(rank, step).computes) {
+          const PositionMap q = problem.shard(compute.q_shard), k = problem.shard(compute.kv_shard);
+          std::int64_t expected = 0;
+          for (const auto& of_list : distances)
+            for (std::int64_t i = 0; i < q.count; ++i)
+              for (std::int64_t j = 0; j < k.count; ++j)
+                expected += k(j) <= q(i) && std::ranges::count(of_list, q(i) / 8 - k(j) / 8) > 0 ? 2 : 0;
+          EXPECT_EQ(blocks.pairs(problem, compute), expected) << layout;
+          sum += expected;
+        }
+    if (all == 0) all = sum;
+    EXPECT_EQ(sum, all) << "of all ranks, whatever the layout";
+  }
+  EXPECT_NEAR(blocks.density(), double(all) / (4 * 37 * 38 / 2), 1e-12);
 }
 
 TEST(Simulate, WithoutOverlapEverySchedulesSimulationEndsAndIsNoFaster) {

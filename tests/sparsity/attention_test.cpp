@@ -2,20 +2,36 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "sparsity/sparse_case.hpp"
 #include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
 
+/// The share of the probability that the selected pairs hold, over all rows and heads of the first sequence.
+double exact_recall(const AttentionProblem& problem, const AttentionResult& sparse) {
+  const Array all =
+      attention::reference::forward(problem.q, problem.k, problem.v, problem.mask.rule(), problem.scale).lse;
+  double sum = 0;
+  for (std::int64_t head = 0; head < problem.shape.heads; ++head)
+    for (std::int64_t row = 0; row < problem.shape.tokens; ++row)
+      sum += std::exp(sparse.lse.row(0, head, row)[0] - all.row(0, head, row)[0]);
+  return sum / static_cast<double>(problem.shape.heads * problem.shape.tokens);
+}
+
 template <class T>
 void expect_exact(const AttentionProblem& problem, const SparseRun& run, const std::string& what) {
   const SparseResult sparse = run_sparse<T>(problem, run);
   const ExactPairs pairs(sparse.selection);
-  EXPECT_EQ(sparse.pairs.selected, 2 * pairs.pairs()) << what << ": of two passes";
-  EXPECT_EQ(sparse.pairs.selected_back, 2 * pairs.pairs()) << what;
-  EXPECT_EQ(sparse.pairs.computed, 2 * pairs.pairs()) << what;
-  EXPECT_EQ(differences(sparse.result, exact_result(problem, pairs), fp32_tolerance), "") << what;
+  EXPECT_EQ(sparse.pairs.forward.passes, 2) << what;
+  EXPECT_EQ(sparse.pairs.forward.selected, 2 * pairs.pairs()) << what << ": of two passes";
+  EXPECT_EQ(sparse.pairs.backward.selected, 2 * pairs.pairs()) << what;
+  EXPECT_EQ(sparse.pairs.forward.computed, 2 * pairs.pairs()) << what;
+  const AttentionResult exact = exact_result(problem, pairs);
+  EXPECT_EQ(differences(sparse.result, exact, fp32_tolerance), "") << what;
+  EXPECT_NEAR(sparse.recall, exact_recall(problem, exact), 1e-4) << what;
 }
 
 TEST(SparseAttention, ComputesExactlyTheSelectedPairsUnderEverySchedule) {

@@ -24,7 +24,10 @@ TEST(SparsityOptions, AreReadAndWritten) {
   EXPECT_TRUE(fixed.fixed());
   EXPECT_EQ(fixed.verticals, 100);
   EXPECT_EQ(fixed.slashes, 3);
-  for (const Options& options : {Options(), recall, fixed})
+  const Options joint = Options::parse("vertical-slash:budget=joint,recall=0.5");
+  EXPECT_TRUE(joint.joint);
+  EXPECT_NE(joint, Options::parse("vertical-slash:budget=separate,recall=0.5"));
+  for (const Options& options : {Options(), recall, fixed, joint})
     EXPECT_EQ(Options::parse(options.to_string()), options);
 }
 
@@ -54,6 +57,9 @@ TEST(SparsityOptions, SayWhatIsWrong) {
   EXPECT_THAT(error("vertical-slash:window=3,window=4"), testing::HasSubstr("stands twice"));
   EXPECT_THAT(error("vertical-slash:verticals=3"), testing::HasSubstr("but not the slashes"));
   EXPECT_THAT(error("vertical-slash:recall=0.5,verticals=3,slashes=1"), testing::HasSubstr("one of the two"));
+  EXPECT_THAT(error("vertical-slash:budget=both"), testing::HasSubstr("budget=separate or budget=joint"));
+  EXPECT_THAT(error("vertical-slash:budget=joint,verticals=3,slashes=1"),
+              testing::HasSubstr("budget=joint shares a recall"));
   EXPECT_THAT(error("vertical-slash:select=all"), testing::HasSubstr("select=kv-heads or select=heads"));
   const auto impossible = [](const char* text) {
     return error_text([&] { Options::parse(text).check(130); });

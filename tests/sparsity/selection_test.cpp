@@ -112,6 +112,11 @@ TEST(Selection, IsTheSameForEveryLayoutScheduleAndNumberOfRanks) {
 struct ExactMasses {
   std::vector<double> keys, slashes;
   double all = 0;
+  struct Pair {
+    std::int64_t key, distance;  // of blocks
+    double mass;
+  };
+  std::vector<Pair> pairs;
 
   ExactMasses(const AttentionProblem& problem, std::int64_t window, std::int64_t list, std::int64_t lists)
       : keys(static_cast<std::size_t>(problem.shape.tokens)),
@@ -132,12 +137,34 @@ struct ExactMasses {
         for (std::int64_t k = 0; k <= q; ++k) {
           keys[k] += p[k] / sum;
           slashes[q / 64 - k / 64] += p[k] / sum;
+          pairs.push_back({k, q / 64 - k / 64, p[k] / sum});
         }
         all += 1;
       }
     }
   }
+
+  /// The same, each pair for that of the two alone which is worth more.
+  ExactMasses once() const {
+    ExactMasses assigned = *this;
+    std::ranges::fill(assigned.keys, 0);
+    std::ranges::fill(assigned.slashes, 0);
+    for (const auto& [key, distance, mass] : pairs) {
+      if (slashes[distance] / 64 >= keys[key])
+        assigned.slashes[distance] += mass;
+      else
+        assigned.keys[key] += mass;
+    }
+    return assigned;
+  }
 };
+
+/// Whether slashes hold all queries from a key on.
+bool is_covered(const HostSelection& selection, std::int64_t list, std::int64_t key, std::int64_t blocks) {
+  bool covered = true;
+  for (std::int64_t d = 0; d < blocks - key / 64; ++d) covered = covered && selection.slash(list, d);
+  return covered;
+}
 
 TEST(Selection, RecallsTheShareOfTheWindowWithAsFewAsCan) {
   const auto problem = AttentionProblem::random(shape, "causal", DType::f32, 2.0);
@@ -167,10 +194,7 @@ TEST(Selection, RecallsTheShareOfTheWindowWithAsFewAsCan) {
           for (const std::int64_t key : order) {
             if (verticals >= asked) break;
             verticals += masses.keys[key];
-            bool covered = true;
-            for (std::int64_t d = 0; d < std::ssize(masses.slashes) - key / 64; ++d)
-              covered = covered && selection.slash(list, d);
-            if (!covered) expected.push_back(key);
+            if (!is_covered(selection, list, key, std::ssize(masses.slashes))) expected.push_back(key);
           }
           std::ranges::sort(expected);
           EXPECT_EQ(selection.columns_of(list), expected) << options;
@@ -180,10 +204,61 @@ TEST(Selection, RecallsTheShareOfTheWindowWithAsFewAsCan) {
   }
 }
 
+TEST(Selection, OfAJointBudgetTakesTheFewestOfBothThatHoldTheShareTogether) {
+  const auto problem = AttentionProblem::random(shape, "causal", DType::f32, 0.5);
+  int of_both = 0;
+  for (const double recall : {0.3, 0.6, 0.9}) {
+    for (const auto& [window, sinks, local] : {std::tuple{40, 0, 0}, {130, 3, 70}}) {
+      const std::string options = fmt::format(
+          "vertical-slash:budget=joint,recall={},window={},sinks={},local={}", recall, window, sinks, local);
+      const HostSelection selection =
+          selected(problem, {.options = options, .topology = Topology::uniform(2, 2)}, DType::f32);
+      for (std::int64_t list = 0; list < selection.batch * selection.lists; ++list) {
+        const ExactMasses masses = ExactMasses(problem, window, list, selection.lists).once();
+        const std::int64_t keys = std::ssize(masses.keys), blocks = std::ssize(masses.slashes);
+        const auto is_slash = [&](std::int64_t item) { return item >= keys; };
+        const auto mass = [&](std::int64_t item) {
+          return is_slash(item) ? masses.slashes[item - keys] : masses.keys[item];
+        };
+        const auto worth = [&](std::int64_t item) { return mass(item) / (is_slash(item) ? 64 : 1); };
+        const auto forced = [&](std::int64_t item) {
+          return is_slash(item) ? (item - keys) * 64 < local + 63 && local > 0 : item < sinks;
+        };
+        std::vector<std::int64_t> order(keys + blocks);
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::stable_sort(
+            order, [&](auto a, auto b) { return forced(a) != forced(b) ? forced(a) : worth(a) > worth(b); });
+        double reached = 0;
+        std::vector<std::int64_t> columns, slashes, found;
+        for (const std::int64_t item : order) {
+          if (reached >= recall * masses.all && !forced(item)) break;
+          reached += mass(item);
+          (is_slash(item) ? slashes : columns).push_back(is_slash(item) ? item - keys : item);
+        }
+        for (std::int64_t d = 0; d < blocks; ++d)
+          if (selection.slash(list, d)) found.push_back(d);
+        std::ranges::sort(slashes);
+        std::ranges::sort(columns);
+        EXPECT_EQ(found, slashes) << options;
+        std::erase_if(columns, [&](auto key) { return is_covered(selection, list, key, blocks); });
+        EXPECT_EQ(selection.columns_of(list), columns) << options;
+        of_both += !columns.empty() && std::ssize(slashes) > (local > 0 ? 3 : 0) ? 1 : 0;
+        double held = 0;
+        for (const auto& [key, distance, of_pair] : masses.pairs) {
+          const bool vertical = std::ranges::binary_search(columns, key);
+          held += vertical || selection.slash(list, distance) ? of_pair : 0;
+        }
+        EXPECT_GE(held, (recall - 1e-5) * masses.all) << options;
+      }
+    }
+  }
+  EXPECT_GT(of_both, 0) << "no budget was shared";
+}
+
 TEST(Selection, OfRecallOneTakesEveryCausalPair) {
   const auto problem = AttentionProblem::random(shape, "causal");
   const SparseResult all = run_sparse<float>(problem, {.options = "vertical-slash:recall=1"});
-  EXPECT_EQ(all.pairs.selected, 2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
+  EXPECT_EQ(all.pairs.forward.selected, 2 * shape.batch * shape.heads * shape.tokens * (shape.tokens + 1) / 2)
       << "of two passes";
   EXPECT_EQ(differences(all.result, problem.reference(), fp32_tolerance), "");
 }

@@ -106,6 +106,7 @@ struct SparseResult {
   AttentionResult result;
   HostSelection selection;
   sparsity::Pairs pairs;
+  double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
 };
 
 /// Selects and runs both passes; every rank must have the same selection, and both passes must give the same
@@ -187,11 +188,23 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
           for (std::int64_t i = 0; i < positions.count; ++i) *to->lse.row(b, h, positions(i)) = host(b, h, i);
     }
     const sparsity::Pairs pairs = sparse.check_pairs(exec);
+    EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
+    for (int head = 0; head < of.heads; ++head)
+      sparse.audit(exec,
+                   {.q = q.memory(),
+                    .k = k.memory(),
+                    .v = v.memory(),
+                    .scale = scale,
+                    .out = out.memory(),
+                    .lse = lse},
+                   head);
+    const double recall = sparse.take_recall(exec).value();
     const HostSelection here = HostSelection::of(selection);
     const std::lock_guard lock(mutex);
     if (!first) first = here;
     EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
     made.pairs = pairs;
+    made.recall = recall;
     for (const auto array : {&AttentionResult::out, &AttentionResult::lse, &AttentionResult::dq,
                              &AttentionResult::dk, &AttentionResult::dv}) {
       const Array& one = own.*array;

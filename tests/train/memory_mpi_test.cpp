@@ -23,6 +23,7 @@ struct Case {
   int sequences_per_pass;
   std::string dtype = "f32";
   std::string sums = "rank-order";
+  std::string sparsity = "";
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -44,6 +45,8 @@ const std::vector<Case> cases = {
     {3, "sequence-selective", "ring", "zigzag", 64, 2},
     {3, "full", "burst", "striped", 0, 1},
     {2, "selective", "ring", "zigzag", 0, 1, "f32", "native"},
+    {2, "none", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
+     "vertical-slash:verticals=40,slashes=3,window=16"},
     // Last: a thread keeps what its products in bf16 took.
     {3, "selective", "ring", "zigzag", 64, 1, "bf16"},
     {0, "none", "burst", "striped", 0, 1, "bf16"},
@@ -63,6 +66,7 @@ Config config_of(const Case& of, const test::TinyRun& tiny, const std::string& n
   config.attention.layout = of.layout;
   config.parallel.zero = of.zero;
   config.parallel.sums = of.sums;
+  config.attention.sparsity = of.sparsity;
   config.memory.recompute = {of.recompute};
   config.memory.chunk_rows = of.chunk_rows;
   config.train.dtype = of.dtype;

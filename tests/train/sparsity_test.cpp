@@ -57,6 +57,21 @@ TEST_F(SparseTraining, HasTheDensityOfItsSelectionOnAnyRanks) {
   EXPECT_GT(density, 0.5 + 0.5 * slash);
   EXPECT_LT(density, 1);
   EXPECT_NEAR(metric(half, "forward_attention").front(), 2, 1e-12);
+
+  half.run.folder += "_early";
+  half.memory.recompute = {"sequence-selective"};
+  half.sparsity.audit_every = 1;
+  run(2, half);
+  EXPECT_GT(metric(half, "forward_attention").front(), 1.1);
+  EXPECT_LT(metric(half, "forward_attention").front(), 1.5);
+  for (const double recall : metric(half, "attention_recall")) {
+    EXPECT_GT(recall, 2 * density - 1) << "the share of the pairs of the sparse layer";
+    EXPECT_LE(recall, 1);
+  }
+  for (const double ratio : metric(half, "attention_computation_ratio")) {
+    EXPECT_GT(ratio, 0);
+    EXPECT_LE(ratio, 1);
+  }
 }
 
 TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
@@ -74,8 +89,12 @@ TEST_F(SparseTraining, SaysWhatItDoesNotJoin) {
   EXPECT_THAT(error([](Config& c) { c.attention.sparsity = ""; }), HasSubstr("sparsity.dense_updates"));
   EXPECT_THAT(error([](Config& c) { c.sparsity.dense_layers = {"0-2"}; }),
               HasSubstr("'0-2': give layers from 0 to 1"));
-  EXPECT_THAT(error([](Config& c) { c.memory.recompute = {"sequence-selective"}; }),
-              HasSubstr("memory.recompute = 'sequence-selective'"));
+  EXPECT_THAT(error([](Config& c) {
+                c.attention.sparsity = "";
+                c.sparsity.dense_updates = 0;
+                c.sparsity.audit_every = 5;
+              }),
+              HasSubstr("sparsity.audit_every"));
 }
 
 }  // namespace

@@ -77,6 +77,9 @@ class Attention {
   void set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward);
   void set_plans(const Exec& exec, const std::vector<Plans>& plans);
 
+  /// Steps of the plan of a pass; of several plans the most. What HeadBlocks::pairs has a count for each of.
+  int steps(plan::Pass pass) const;
+
   /// false: from now on passes send and receive nothing, on all ranks, and wait for nobody: what computes
   /// alone take. Results are of no meaning then.
   void set_transfers(bool transfers);

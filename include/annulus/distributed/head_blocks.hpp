@@ -13,8 +13,8 @@ struct HeadBlocks {
   /// heads may share columns.
   const std::int64_t* row_starts = nullptr;
   const std::int64_t* columns = nullptr;  ///< block columns, increasing in a row
-  /// The unmasked (query, key) pairs of all local kernels of a pass are added to it, one count for all heads.
-  /// Null: nobody counts.
+  /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,
+  /// over all heads, are added at the number of its first step (plan::Plan::round). Null: nobody counts.
   std::int64_t* pairs = nullptr;
 
   bool empty() const { return block_size == 0; }

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/model/config.hpp>
 #include <annulus/model/recompute.hpp>
 #include <annulus/sharding/state_memory.hpp>
+#include <annulus/sparsity/options.hpp>
 #include <annulus/topology/topology.hpp>
 
 /// What an optimizer step of a run takes, memory and time, from the formulas of the modules that do it. No
@@ -24,6 +26,8 @@ struct Setting {
   int sequences = 1;        ///< of a pass
   std::int64_t passes = 1;  ///< of an optimizer step
   model::ActivationOptions activations;
+  std::optional<sparsity::Options> sparsity = std::nullopt;  ///< of the layers that select pairs
+  int sparse_layers = 0;                                     ///< these
   sharding::StateLayout state;
   std::int64_t snapshot_bytes = 0;  ///< of the host: from which checkpoints are written
 };

@@ -8,6 +8,7 @@
 #include <annulus/distributed/attention.hpp>
 #include <annulus/forecast/setting.hpp>
 #include <annulus/simulate/cluster.hpp>
+#include <annulus/simulate/selected.hpp>
 
 namespace annulus::forecast {
 
@@ -23,7 +24,7 @@ struct AttentionTime {
 /// Simulates the plans (simulate::simulate); without `overlap` as for ranks that wait for the transfers of a
 /// plan step before they compute (distributed::Settings::overlap).
 AttentionTime attention_time(std::span<const distributed::Plans> plans, const simulate::Cluster& cluster,
-                             bool overlap = true);
+                             bool overlap = true, const simulate::Selected& selected = {});
 
 /// Seconds of an optimizer step of the slowest rank, by part. Parts do not overlap: what hides behind compute
 /// is in none of them.

@@ -28,7 +28,7 @@ struct Loss {
 struct AttentionCalls {
   std::int64_t all = 0;     ///< of all queries, the first time or again
   std::int64_t early = 0;   ///< again, of those before ActivationOptions::early_positions
-  std::int64_t sparse = 0;  ///< among `all`: over selected pairs
+  std::int64_t sparse = 0;  ///< among `all`: over selected pairs; those of early queries are in none
 };
 
 /// This rank's rows of the sequences of a pass, one sequence after the other, on the host: (sequences · rows)
@@ -73,6 +73,9 @@ class Llama {
   struct Sparse {
     sparsity::Attention<Exec, T>& attention;
     std::vector<bool> layers;  ///< of the model's, whether it does
+    /// From 0 on: forward audits one head of each of these layers, head (audit + layer) mod heads
+    /// (sparsity::Attention::audit).
+    std::int64_t audit = -1;
   };
 
   /// What the steps of one pass share.
@@ -80,7 +83,7 @@ class Llama {
     Attention& attention;
     ParameterAccess<Exec, T>& parameters;
     trace::Recorder* recorder = nullptr;  ///< gets tensors (docs/formats/tensor-dump.md names them)
-    const Sparse* sparse = nullptr;       ///< null: all layers attend to all pairs; not with early positions
+    const Sparse* sparse = nullptr;       ///< null: all layers attend to all pairs
   };
 
   /// Three steps, in this order, for each pass. Collective over the ranks of `attention`. They only

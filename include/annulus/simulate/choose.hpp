@@ -10,6 +10,7 @@
 #include <annulus/plan/plan.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/simulate/cluster.hpp>
+#include <annulus/simulate/selected.hpp>
 
 namespace annulus::simulate {
 
@@ -44,6 +45,7 @@ struct Choice {
 struct ChooseOptions {
   /// Bytes that the exchange buffers of a rank have at most.
   std::optional<std::int64_t> memory_limit = std::nullopt;
+  Selected selected = {};  ///< of the pairs that the mask allows; estimates take its density alone
   std::string_view schedule_field = "schedule", layout_field = "layout";  ///< their names in errors
 };
 

@@ -9,6 +9,7 @@
 #include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
 #include <annulus/simulate/cluster.hpp>
+#include <annulus/simulate/selected.hpp>
 
 namespace annulus::simulate {
 
@@ -118,10 +119,13 @@ enum class Detail : std::uint8_t {
 /// of a sample of the ranks that do it, bytes and buffers are those of the representative ranks, `pairs` is
 /// exact. Where nodes differ in size every rank is simulated.
 ///
+/// Where only some pairs are selected, computes take the time of these, `pairs` and the imbalance are theirs,
+/// and what travels is the same. With Selected::pairs every rank is simulated.
+///
 /// Throws Error when the plan does not end, naming a rank and the step that it cannot begin, and when a plan
 /// has so many messages that they would take gigabytes.
 Simulation simulate(const plan::Plan& plan, const Cluster& cluster, Detail detail = Detail::totals,
-                    plan::RankSubset subset = plan::RankSubset::automatic);
+                    plan::RankSubset subset = plan::RankSubset::automatic, const Selected& selected = {});
 
 /// What a plan is to ranks that wait for the transfers they have just posted before they compute
 /// (distributed::Settings::overlap = false): each step in two, one that posts and one that computes. To be

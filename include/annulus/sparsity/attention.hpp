@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/distributed/attention.hpp>
@@ -12,12 +13,22 @@
 
 namespace annulus::sparsity {
 
-/// Pairs of all heads, sequences and calls, over all ranks; `own` are this rank's of those computed.
+/// The imbalance degrees of simulate::Imbalance (MTraining §3.3), of the pairs that kernels were given.
+struct Balance {
+  double workers = 1;  ///< over ranks, columns with them
+  double steps = 1;    ///< over the steps of the plan, which compute the blocks
+};
+
+/// Pairs of all heads, sequences and passes.
 struct Pairs {
-  std::int64_t selected = 0;  ///< counted from the selections
-  std::int64_t computed = 0;  ///< counted from what the kernels of all ranks were given
-  std::int64_t selected_back = 0, computed_back = 0;  ///< of backward passes
-  std::int64_t own = 0, own_back = 0;
+  struct OfPass {
+    std::int64_t passes = 0;    ///< that were run, those that compute again with them
+    std::int64_t selected = 0;  ///< of all ranks, counted from the selections
+    std::int64_t computed = 0;  ///< of all ranks, counted from what their kernels were given
+    std::int64_t own = 0;       ///< this rank's of these
+    Balance imbalance = {};     ///< the mean of the passes
+  };
+  OfPass forward, backward;
 };
 
 /// Attention over the pairs that a pattern selects anew for each call (dynamic sparse attention; MTraining,
@@ -47,10 +58,21 @@ class Attention {
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection);
   void backward(const Exec& exec, const typename Dense::Backward& arrays, const Selection<Exec>& selection);
 
-  /// Since construction or the last call. Waits for the passes.
-  Pairs take_pairs(const Exec& exec);
-  /// The same. Throws Error on all ranks where a pass computed more or fewer pairs than were selected: plans
-  /// do not prove it, since they know no selection.
+  /// Computes out and lse again, of this rank's queries before position `end` alone, as
+  /// distributed::Attention::recompute does, whose plan is for these.
+  void recompute(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection,
+                 std::int64_t end);
+
+  /// Adds to the recall that take_recall gives that of query head `head` of the first sequence: the mean over
+  /// all rows of the share of the probability, over all causal pairs, that the selected pairs hold,
+  /// exp(lse − LSE over all causal pairs). `lse` is what `forward` has written. Gathers the keys of the head
+  /// and computes its rows over all of them.
+  void audit(const Exec& exec, const typename Dense::Forward& arrays, int head);
+  /// The mean of the audits since the last call, the same on all ranks; nothing without any. Waits for them.
+  std::optional<double> take_recall(const Exec& exec);
+
+  /// Since construction or the last call. Waits for the passes. Throws Error on all ranks where a pass
+  /// computed more or fewer pairs than were selected: plans do not prove it, since they know no selection.
   Pairs check_pairs(const Exec& exec);
 
  private:

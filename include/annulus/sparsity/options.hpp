@@ -14,6 +14,7 @@ inline constexpr std::int64_t block_tokens = 64;
 /// Text form, "vertical-slash" with any of these behind it, for instance
 /// "vertical-slash:recall=0.9,window=64":
 ///   recall=R        verticals and slashes each hold the share R of the window's mass, 0 < R ≤ 1 (0.9)
+///   budget=separate|joint   joint: verticals and slashes together hold it, each pair counted once (separate)
 ///   verticals=N,slashes=N   fixed numbers of both, in the place of `recall`
 ///   window=W        the last W queries observe (64)
 ///   sinks=N         the first N tokens are verticals, whatever their mass (0)
@@ -23,6 +24,7 @@ struct Options {
   static constexpr double default_recall = 0.9;
 
   double recall = default_recall;  ///< 0 with fixed budgets
+  bool joint = false;              ///< budget=joint
   std::int64_t verticals = 0;      ///< columns of a selection, sinks among them; with recall 0
   std::int64_t slashes = 0;        ///< block diagonals, the local ones among them; with recall 0
   std::int64_t window = 64;        ///< queries

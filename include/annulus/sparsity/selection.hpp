@@ -50,13 +50,25 @@ struct Lists {
   }
 };
 
+/// Bytes that each of `ranks` ranks sends for the columns of a selection in a forward pass and, with
+/// `backward`, in the backward pass of a layer: K and V of `element` bytes each time, and the sums of dK and
+/// dV in fp32. A sum over ranks, which also gathers, sends 2 · (ranks − 1) / ranks of what it sums.
+template <class Exec>
+std::int64_t column_traffic(const Selection<Exec>& selection, int head_dim, std::size_t element, int ranks,
+                            bool backward) {
+  const std::int64_t elements = 2 * selection.all_lists() * selection.most_columns() * head_dim;
+  const auto of_element = static_cast<std::int64_t>(element);
+  return elements * (backward ? 2 * of_element + 4 : of_element) * 2 * (ranks - 1) / ranks;
+}
+
 /// Block lists of the causal blocks of a selection, and its columns.
 template <class Exec>
 Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection);
 
-/// Adds the causal pairs of all query heads that are selected to *count, on the execution space: counted from
-/// the selection alone, whatever the layout.
+/// Adds the causal pairs of all query heads that are selected, of the queries before position `end`, to
+/// *count, on the execution space: counted from the selection alone, whatever the layout.
 template <class Exec>
-void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t* count);
+void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int64_t end,
+                    std::int64_t* count);
 
 }  // namespace annulus::sparsity

@@ -61,9 +61,12 @@ struct Config {
   struct Sparsity {
     std::int64_t dense_updates = 0;         ///< optimizer steps, the first ones, that take all pairs
     std::vector<std::string> dense_layers;  ///< layers that always do: "0", "4-7"
+    std::int64_t audit_every = 0;           ///< optimizer steps from one audit of recall to the next; 0: none
   } sparsity;
   /// Of each layer, whether attention.sparsity is for it. Throws Error naming the key.
   std::vector<bool> sparse_layers() const;
+  /// Share of the pairs that layers attend to, on average, as it is predicted (sparsity::predicted_density).
+  double predicted_density() const;
 
   struct Parallel {
     int context = 0;                      ///< ranks of a context-parallel group; 0: all

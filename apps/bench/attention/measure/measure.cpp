@@ -64,7 +64,7 @@ template <class T>
 void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, Report& report,
                  RankRecord& record) {
   std::array<Times, 2> mine, waiting;
-  std::array<double, 2> all{}, waited{};
+  std::array<double, 2> all{}, waited{}, computed{};
   const std::vector<Pass> passes = passes_of(c.options);
   for (const Pass pass : passes) {
     if (c.options.warm_up > 0) run.run_kernel(pass);
@@ -75,12 +75,13 @@ void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, R
       double seconds = 0;
       report.passes[p].kernel_seconds.add(
           time_together(communicator, seconds, [&] { run.run_kernel(pass); }));
-      const double before = run.waited();
+      const double before = run.waited(), computed_before = run.computed();
       report.passes[p].seconds.add(time_together(communicator, seconds, [&] { run.run(pass); }));
       mine[p].add(seconds);
       waiting[p].add(run.waited() - before);
       all[p] += seconds;
       waited[p] += run.waited() - before;
+      computed[p] += run.computed() - computed_before;
     }
   }
   for (const Pass pass : passes) {
@@ -91,6 +92,7 @@ void time_passes(const Case& c, comm::Communicator& communicator, Run<T>& run, R
     rank.most_seconds = mine[p].most();
     rank.exposed_communication_seconds = waiting[p].median();
     rank.exposed_communication_share = waited[p] / all[p];
+    if (waited[p] + computed[p] > 0) rank.computation_ratio = computed[p] / (waited[p] + computed[p]);
     rank.kernel_pairs = run.kernel_pairs();
   }
   run.describe(report, record);

@@ -76,16 +76,20 @@ void predict(Report& report, const Machine& machine) {
   report.prediction_source = machine.source;
   if (!has_rates)
     report.prediction_source += "; the local kernel has nothing to compute on a block of one shard";
+  if (report.sparsity) report.prediction_source += "; of selected blocks, without selection and columns";
   for (const Pass pass : passes_of(report.of.options)) {
     const plan::Plan& plan = pass == Pass::forward ? report.of.forward : report.of.backward;
+    simulate::Selected selected;
+    if (report.sparsity)
+      selected = {report.sparsity->density(),
+                  [&](const plan::Problem& problem, const plan::Compute& compute) {
+                    return report.sparsity->blocks->block_pairs(problem, compute) / problem.batch;
+                  }};
     const simulate::Simulation simulation =
-        simulate::simulate(report.of.options.overlap ? plan : simulate::without_overlap(plan), cluster);
+        simulate::simulate(report.of.options.overlap ? plan : simulate::without_overlap(plan), cluster,
+                           simulate::Detail::totals, plan::RankSubset::automatic, selected);
     PassReport& p = report.passes[index_of(pass)];
-    if (report.sparsity) {  // its imbalance is there already: of the selected pairs
-      report.prediction_source = "none: the simulator knows no selected pairs";
-      continue;
-    }
-    p.imbalance = simulation.imbalance;
+    if (!report.sparsity) p.imbalance = simulation.imbalance;  // else it was measured
     if (!machine.cluster || !has_rates) continue;
     p.prediction = Prediction{simulation.time, 0};
     for (const simulate::RankSummary& rank : simulation.ranks)

@@ -26,6 +26,7 @@ Rates rates_of(const Report& report, Pass pass) {
     rates.intra_node_bytes += r.sent_bytes - r.sent_bytes_inter_node;
     rates.inter_node_bytes += r.sent_bytes_inter_node;
     rates.exposed_communication_seconds += r.exposed_communication_seconds / ranks;
+    rates.computation_ratio += r.computation_ratio / ranks;
     rates.exposed_communication_seconds_max =
         std::max(rates.exposed_communication_seconds_max, r.exposed_communication_seconds);
   }

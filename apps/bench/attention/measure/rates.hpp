@@ -17,6 +17,7 @@ struct Rates {
   std::int64_t intra_node_bytes = 0, inter_node_bytes = 0;  ///< sent
   double exposed_communication_seconds = 0;                 ///< the mean of the ranks
   double exposed_communication_seconds_max = 0;             ///< of the rank with the most
+  double computation_ratio = 0;                             ///< PassRecord's, the mean of the ranks
   double exposed_communication_share = 0;  ///< exposed_communication_seconds of the time of the pass
 };
 Rates rates_of(const Report& report, plan::Pass pass);

@@ -16,6 +16,7 @@ json rank_pass_json(const PassRecord& r) {
   return {{"seconds", {{"min", r.least_seconds}, {"median", r.median_seconds}, {"max", r.most_seconds}}},
           {"exposed_communication_share", r.exposed_communication_share},
           {"exposed_communication_seconds", r.exposed_communication_seconds},
+          {"computation_ratio", r.computation_ratio},
           {"sent_bytes", r.sent_bytes},
           {"received_bytes", r.received_bytes},
           {"sent_bytes_inter_node", r.sent_bytes_inter_node},
@@ -42,6 +43,7 @@ json pass_json(const Report& report, Pass pass) {
           {"tflops_per_rank", 1e-3 * rates.gflops_per_rank},
           {"pairs", rates.pairs},
           {"imbalance", imbalance(report, pass)},
+          {"computation_ratio", rates.computation_ratio},
           {"imbalance_degree", {{"worker", p.imbalance.worker}, {"step", p.imbalance.step}}},
           {"local_kernel",
            {{"seconds", p.kernel_seconds.median()},
@@ -96,9 +98,13 @@ json check_json(const std::optional<CheckResult>& check) {
 
 json sparsity_json(const std::optional<SparsityReport>& sparsity) {
   if (!sparsity) return nullptr;
-  return {{"pairs", sparsity->pairs},       {"all_pairs", sparsity->all_pairs},
-          {"density", sparsity->density()}, {"columns", sparsity->columns},
-          {"kept_bytes", sparsity->bytes},  {"selection_seconds", sparsity->selection_seconds.median()}};
+  return {{"pairs", sparsity->pairs},
+          {"all_pairs", sparsity->all_pairs},
+          {"density", sparsity->density()},
+          {"columns", sparsity->columns},
+          {"kept_bytes", sparsity->bytes},
+          {"column_bytes", sparsity->column_bytes},
+          {"selection_seconds", sparsity->selection_seconds.median()}};
 }
 
 }  // namespace

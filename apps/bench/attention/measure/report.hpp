@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/plan/plan.hpp>
 #include <annulus/simulate/simulate.hpp>
+#include <annulus/sparsity/host_pairs.hpp>
 
 #include "bench/attention/cases/case.hpp"
 #include "bench/attention/check/verify.hpp"
@@ -22,6 +24,7 @@ struct PassRecord {
   double least_seconds = 0, median_seconds = 0, most_seconds = 0;  ///< over the repetitions
   double exposed_communication_seconds = 0;  ///< the median: transfers that compute did not hide
   double exposed_communication_share = 0;    ///< of the time of all repetitions
+  double computation_ratio = 1;              ///< of the time of plan steps, waiting and kernels, the kernels
   std::int64_t sent_bytes = 0, received_bytes = 0, sent_bytes_inter_node = 0;
   std::int64_t pairs = 0;         ///< unmasked (query, key, head) of the whole batch
   std::int64_t kernel_pairs = 0;  ///< likewise, of the local kernel alone (Run::run_kernel)
@@ -54,7 +57,9 @@ struct SparsityReport {
   std::int64_t pairs = 0, all_pairs = 0;  ///< selected, and those of the mask, of all heads and sequences
   std::int64_t columns = 0;               ///< of the selection that has the most
   std::int64_t bytes = 0;                 ///< that are kept for the backward pass, on each rank
-  Times selection_seconds;                ///< of the slowest rank, by repetition; part of the forward pass
+  std::shared_ptr<const sparsity::HostPairs> blocks;  ///< of the last selection; on rank 0
+  std::int64_t column_bytes = 0;  ///< of columns, that a rank sends in a forward and a backward pass
+  Times selection_seconds;        ///< of the slowest rank, by repetition; part of the forward pass
   double density() const { return static_cast<double>(pairs) / static_cast<double>(all_pairs); }
 };
 

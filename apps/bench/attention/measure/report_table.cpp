@@ -72,10 +72,9 @@ std::string to_table(const Report& report) {
     const SparsityReport& sparse = *report.sparsity;
     text += fmt::format(
         "sparsity {}: {:.3f}% of the pairs, at most {} columns, {:.3f} ms of selection in the forward pass, "
-        "{} "
-        "bytes kept\n",
+        "{} bytes kept, {} bytes of columns sent by each rank\n",
         report.of.sparsity->to_string(), 100 * sparse.density(), sparse.columns,
-        1e3 * sparse.selection_seconds.median(), sparse.bytes);
+        1e3 * sparse.selection_seconds.median(), sparse.bytes, sparse.column_bytes);
   }
   if (report.check) {
     text += fmt::format("check {}: relative errors", report.check->passed() ? "passed" : "FAILED");

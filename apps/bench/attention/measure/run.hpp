@@ -53,8 +53,7 @@ class Run {
         dv_(result(Tensor::dv)),
         lse_(statistic("lse")),
         d_(has_backward_ ? statistic("d") : Rows()),
-        attention_(exec, communicator, c.forward, c.backward, settings(c)),
-        plans_{&c.forward, &c.backward} {
+        attention_(exec, communicator, c.forward, c.backward, settings(c)) {
     if (c.sparsity) sparse_.emplace(communicator, attention_, problem_, *c.sparsity, kernel_);
   }
 
@@ -67,7 +66,6 @@ class Run {
       if (sparse_) {
         select();
         sparse_->forward(exec_, arrays, *selection_);
-        ++forwards_;
       } else {
         attention_.forward(exec_, arrays);
       }
@@ -103,32 +101,33 @@ class Run {
   /// With --sparsity: what was selected, that all ranks computed exactly that, and how evenly. Collective.
   void describe(Report& report, RankRecord& record) {
     if (!sparse_) return;
-    const std::int64_t forwards = std::exchange(forwards_, 0);
     const sparsity::Pairs all = sparse_->check_pairs(exec_);
-    record.passes[0].pairs = all.own / forwards;
-    if (has_backward_)
-      record.passes[1].pairs = all.own_back / (all.selected_back / (all.selected / forwards));
+    for (std::size_t p = 0; p < record.passes.size(); ++p) {
+      const sparsity::Pairs::OfPass& of = p == 0 ? all.forward : all.backward;
+      if (of.passes > 0) record.passes[p].pairs = of.own / of.passes;
+      report.passes[p].imbalance = {of.imbalance.workers, of.imbalance.steps};
+    }
     const PositionMap whole = Layout().shard(problem_.mask.tokens(), 1, 0);
-    SparsityReport made{.pairs = all.selected / forwards,
+    SparsityReport made{.pairs = all.forward.selected / all.forward.passes,
                         .all_pairs = problem_.mask.pairs(whole, whole) * problem_.heads * problem_.batch,
                         .columns = selection_->most_columns(),
                         .bytes = static_cast<std::int64_t>(selection_->bytes()),
+                        .blocks = communicator_.rank() == 0
+                                      ? std::make_shared<sparsity::HostPairs>(exec_, *selection_)
+                                      : nullptr,
+                        .column_bytes = sparsity::column_traffic(*selection_, problem_.head_dim, sizeof(T),
+                                                                 communicator_.size(), has_backward_),
                         .selection_seconds = {}};
     const std::size_t timed = report.passes[0].seconds.ascending().size();  // the last ones
     for (std::size_t i = selection_seconds_.size() - timed; i < selection_seconds_.size(); ++i)
       made.selection_seconds.add(communicator_.all_reduce_value(selection_seconds_[i], comm::ReduceOp::max));
-    if (communicator_.rank() == 0) {
-      const sparsity::HostPairs pairs(exec_, *selection_);
-      for (std::size_t p = 0; p < plans_.size(); ++p) {
-        report.passes[p].imbalance = simulate::imbalance_of(
-            *plans_[p], [&](const plan::Compute& c) { return pairs.block_pairs(problem_, c); });
-      }
-    }
     report.sparsity = made;
   }
 
   /// Seconds that this rank has waited for transfers since it was made.
   double waited() const { return attention_.times().exposed_communication; }
+  /// Seconds in local kernels of the plans' steps, likewise.
+  double computed() const { return attention_.times().computing; }
 
   /// false: passes leave their transfers out from now on, and their results have no meaning.
   void set_transfers(bool transfers) { attention_.set_transfers(transfers); }
@@ -186,8 +185,11 @@ class Run {
     recorder.rows(exec_, "v", *v_);
     recorder.rows(exec_, "out", *out_);
     recorder.rows(exec_, "lse", *lse_);
-    if (sparse_ && problem_.mask.tokens() <= most_tokens_of_pairs) {
-      recorder.rows(HostExec(), "allowed", allowed());
+    if (sparse_) {
+      const sparsity::Marks marks = sparsity::marks_of(exec_, *selection_, source_.values.positions);
+      recorder.rows(HostExec(), "selected_columns", marks.columns);
+      recorder.rows(HostExec(), "selected_slashes", marks.slashes);
+      if (problem_.mask.tokens() <= most_tokens_of_pairs) recorder.rows(HostExec(), "allowed", allowed());
     }
     if (!has_backward_) return;
     recorder.rows(exec_, "do", *d_out_);
@@ -295,11 +297,9 @@ class Run {
   Result out_, dq_, dk_, dv_;
   Rows lse_, d_;
   Attention attention_;
-  std::array<const plan::Plan*, 2> plans_;  // forward, backward
   std::optional<sparsity::Attention<Exec, T>> sparse_;
   std::optional<sparsity::Selection<Exec>> selection_;  // of the last forward pass
   std::vector<double> selection_seconds_;
-  std::int64_t forwards_ = 0;
 };
 
 }  // namespace annulus::bench

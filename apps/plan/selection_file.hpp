@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <annulus/simulate/selected.hpp>
+
+namespace annulus::planner {
+
+/// The block diagonals of the first sequence of a tensor dump (docs/formats/tensor-dump.md): `text` is the
+/// file of annulus-bench, or file:layers.I of annulus-train. Throws Error naming `field`, file and dataset.
+simulate::SelectedBlocks read_selection(const std::string& text, std::string_view field);
+
+}  // namespace annulus::planner
