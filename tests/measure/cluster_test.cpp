@@ -103,7 +103,7 @@ TEST(MeasuredCluster, ProductsAndMemory) {
                                .tokens = 100,
                                .seconds = {.median = static_cast<double>(width * width) * 1e-9}});
   const Measurements measured{
-      .links = {}, .products = products, .memory = {.device = 4.00049e9, .host = 5e9}};
+      .links = {}, .products = products, .memory = {.device = 4.00049e9, .host_copy = {}, .host = 5e9}};
   const Cluster cluster = to_cluster(Topology({2}), measured, base).cluster;
   const std::vector<simulate::GemmRate> expected = {
       {512, 600e9, DType::bf16}, {2048, 600e9, DType::bf16}, {0, 11, DType::f32}, {0, 12}};
