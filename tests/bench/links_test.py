@@ -98,13 +98,13 @@ class Links(unittest.TestCase):
         self.assertEqual(rates, measured)
         self.assertEqual([(p["dtype"], p["width"], p["tokens"]) for p in report["products"]],
                          [(d, w, 24) for d in ("f32", "bf16") for w in (16, 32)])
-        gemms = config["cluster"]["gemm"]
-        self.assertEqual([(g["dtype"], g["width"], g["rate"]) for g in gemms],
+        gemms = re.findall(r'\[\[gemm\]\]\ndtype = "(\w+)"\nwidth = (\d+)\nrate = (\S+)', text)
+        self.assertEqual([(dtype, int(width), float(rate)) for dtype, width, rate in gemms],
                          [(p["dtype"], p["width"], float(f"{p['rate']:.3e}")) for p in report["products"]])
         for p in report["products"]:
             self.assertEqual(p["flops"], 6 * 24 * p["width"] ** 2)
             self.assertAlmostEqual(p["rate"] * p["seconds"]["median"] / p["flops"], 1)
-        memory = config["cluster"]["memory"]
+        memory = {key: float(value) for key, value in section(text, "memory").items()}
         for key in ("bandwidth", "host_bandwidth"):
             self.assertEqual(memory[key], float(f"{report['memory'][key]:.3e}"))
         self.assertIsNone(report["memory"]["host_copy_bandwidth"], "no device, no copies")
