@@ -4,7 +4,7 @@
 usage: auto.py --train build/cuda/bin/annulus-train --shards SHARDS --cluster data/clusters/h200.toml
                --settings 32768:80GiB 65536:139GiB … [--model data/llama-1b.toml] [--gpus 2] [--candidates 4] [--steps 4] [--out auto]
 
-A setting is a number of tokens and the memory that each GPU is to have (with --device cpu: each rank). For each one annulus-train
+A setting is a number of tokens and the memory that each GPU is to have, with --device cpu all ranks together. For each one annulus-train
 --plan-memory says what auto takes and what every policy needs. Then runs of annulus-train measure what auto takes and, of the
 other policies of recompute that fit, the --candidates with the least predicted time: of each policy the variant (chunks, offload) that is
 predicted to be fastest.

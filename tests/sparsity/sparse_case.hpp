@@ -154,16 +154,11 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     const auto lse = statistic(), d = statistic();
     const auto scale = static_cast<float>(problem.scale);
     const auto selection = sparse.select(exec, q.memory(), k.memory(), scale);
+    const typename distributed::Attention<TestExec, T>::Forward forward{
+        .q = q.memory(), .k = k.memory(), .v = v.memory(), .scale = scale, .out = out.memory(), .lse = lse};
     AttentionResult own = problem.empty_result(), again = own;
     for (AttentionResult* to : {&own, &again}) {
-      sparse.forward(exec,
-                     {.q = q.memory(),
-                      .k = k.memory(),
-                      .v = v.memory(),
-                      .scale = scale,
-                      .out = out.memory(),
-                      .lse = lse},
-                     selection);
+      sparse.forward(exec, forward, selection);
       attention::row_dot<TestExec, T>(exec, out.read(), d_out.read(), d);
       sparse.backward(exec,
                       {.q = q.memory(),
@@ -189,15 +184,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     }
     const sparsity::Pairs pairs = sparse.check_pairs(exec);
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
-    for (int head = 0; head < of.heads; ++head)
-      sparse.audit(exec,
-                   {.q = q.memory(),
-                    .k = k.memory(),
-                    .v = v.memory(),
-                    .scale = scale,
-                    .out = out.memory(),
-                    .lse = lse},
-                   head);
+    for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();
     const HostSelection here = HostSelection::of(selection);
     const std::lock_guard lock(mutex);
