@@ -180,11 +180,16 @@ function(annulus_add_test name)
       ENVIRONMENT "OMP_NUM_THREADS=${threads};${ANNULUS_TEST_ENVIRONMENT}")
   endif()
   if(arg_ON_DEVICE)
-    # One at a time: a GPU gives processes turns of milliseconds, so that six with small kernels took more than
-    # three times as long as one after the other.
+    # One process a GPU, where ctest is told the GPUs (--resource-spec-file): a GPU gives processes turns of
+    # milliseconds, so that six with small kernels took more than three times as long as one after the other.
+    # Ranks take all GPUs.
     get_property(entries DIRECTORY PROPERTY TESTS)
     list(FILTER entries INCLUDE REGEX "^${name}(/|$)")
-    set_tests_properties(${entries} PROPERTIES RESOURCE_LOCK annulus_gpu)
+    if(arg_RANKS)
+      set_tests_properties(${entries} PROPERTIES RUN_SERIAL ON)
+    else()
+      set_tests_properties(${entries} PROPERTIES RESOURCE_GROUPS gpus:1)
+    endif()
   endif()
   if(arg_DEVICE AND ANNULUS_CUDA)
     if(arg_SLOW)
