@@ -36,11 +36,10 @@ Kernel tensor_core_kernel([[maybe_unused]] const Operands<T, Exec>& in,
                           [[maybe_unused]] const Views&... others) {
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
-    if (in.kv_listed != nullptr) return Kernel::portable;
 #ifdef ANNULUS_ATTENTION_HOPPER
     if (hopper::applies(in, others...) && hopper::runs_here()) return Kernel::hopper;
 #endif
-    if (mma::applies(in, others...)) return Kernel::mma;
+    if (in.kv_listed == nullptr && mma::applies(in, others...)) return Kernel::mma;
   }
 #endif
   return Kernel::portable;
@@ -88,8 +87,9 @@ View head_of(const View& view, int batch, int head) {
 /// Heads have block lists or listed keys of their own, and the kernel takes one list in a call.
 template <class T, class Exec>
 bool list_by_list(const Operands<T, Exec>& in, Kernel kernel) {
+  if (kernel == Kernel::hopper) return false;
   if (in.kv_listed != nullptr) return in.k.extent(0) * in.k.extent(1) > 1 || in.mask.block_lists > 1;
-  return in.mask.block_row_starts != nullptr && in.mask.block_lists > 1 && kernel != Kernel::hopper;
+  return in.mask.block_row_starts != nullptr && in.mask.block_lists > 1;
 }
 
 /// Calls run(operands of one head with its list, sequence, head, kv head) for each head.

@@ -38,7 +38,8 @@ Input<T> input_of(const Operands<T, Exec>& in) {
           static_cast<int>(in.q.extent(0)),
           static_cast<int>(in.q.extent(1)),
           static_cast<int>(in.k.extent(1)),
-          static_cast<int>(in.q.extent(3))};
+          static_cast<int>(in.q.extent(3)),
+          in.kv_listed};
 }
 
 }  // namespace annulus::attention::gpu

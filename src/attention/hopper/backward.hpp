@@ -55,8 +55,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     RowSpan spans[2];
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.kv_rows,
-               work.tile * Tile::kv_rows + key_in_tile());
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists ? work.head * p.group : 0,
+               p.kv_rows, work.tile * Tile::kv_rows + key_in_tile());
     float dk[D / 2], dv[D / 2];
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
         clear_outside<M>(s, spans, tile * M + own_column());
         if constexpr (lists) {
-          for_each_missing_bit<M>(
+          for_each_missing_bit<M, true>(
               p.walk.bits,
               (work.head * p.group + Visit::head_in_group(uniform(flags))) * p.walk.bits.words_of_list,
               anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile, own_column(),

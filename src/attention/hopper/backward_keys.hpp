@@ -72,8 +72,8 @@ __device__ __forceinline__ void compute_value_gradient(const BackwardParameters&
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     RowSpan spans[2];
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.kv_rows,
-               work.tile * Tile::kv_rows + key_in_tile);
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists ? work.head * p.group : 0,
+               p.kv_rows, work.tile * Tile::kv_rows + key_in_tile);
     float dv[D / 2], s[M / 2];
     std::uint32_t probabilities[M / 4];
     int flags = Visit::last;
@@ -95,7 +95,7 @@ __device__ __forceinline__ void compute_value_gradient(const BackwardParameters&
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
         clear_outside<M>(s, spans, tile * M + own_column);
         if constexpr (lists) {
-          for_each_missing_bit<M>(
+          for_each_missing_bit<M, true>(
               p.walk.bits, (work.head * p.group + Visit::head_in_group(flags)) * p.walk.bits.words_of_list,
               work.tile * Tile::kv_rows + key_in_tile, p.kv_rows, tile, own_column,
               [&](int where) { s[where] = 0.0f; });

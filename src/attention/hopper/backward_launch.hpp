@@ -10,8 +10,9 @@
 namespace annulus::attention::hopper {
 
 template <class Tile>
-WalkSides backward_sides(const PositionMap& queries, const PositionMap& keys, const ResidueClasses& classes) {
-  return {keys, queries, Tile::kv_rows, Tile::q_rows, false, classes};
+WalkSides backward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
+                         const ResidueClasses& classes) {
+  return {keys, queries, Tile::kv_rows, Tile::q_rows, false, classes, listed};
 }
 
 /// Whether about as many queries see one key as another. Documents and block lists are taken for uneven.
@@ -23,12 +24,14 @@ inline bool walks_are_even(const MaskRule& mask) {
 /// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                               const ResidueClasses& classes, int heads, const LaunchOptions& options) {
+                               const ListedKeys& listed, const ResidueClasses& classes, int heads,
+                               const LaunchOptions& options) {
   using Tile = BackwardTile<head_dim>;
-  const WalkSides sides = backward_sides<Tile>(queries, keys, classes);
+  const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
   const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
   const std::size_t bytes = Workspace(nullptr, sides.size(mask, heads_with_turns)).bytes;
-  return Tile::has_dq ? bytes : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, classes));
+  return Tile::has_dq ? bytes
+                      : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, listed, classes));
 }
 
 /// What probabilities and gradients are multiplied by.
@@ -46,7 +49,8 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const bool in_order = Tile::has_dq && options.deterministic;
-  const WalkSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, classes);
+  const WalkSides sides =
+      backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
   const WalkSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
   const Workspace workspace(memory, size);
   const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
@@ -147,5 +151,6 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
 #define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                       \
   template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(          \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
+      const annulus::attention::hopper::ListedKeys&,                                      \
       const annulus::attention::hopper::ResidueClasses&, int,                             \
       const annulus::attention::hopper::LaunchOptions&);

@@ -194,12 +194,13 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
       if ((flags & Visit::partial) != 0) {
         const int tile = uniform(Visit::tile(memory.visit(k_at.stage)));
         RowSpan spans[2];  // loaded here: they would take registers from the products
-        load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count, p.q_rows, own_row());
+        load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count,
+                   lists_of_heads ? anew(work.head) : 0, p.q_rows, own_row());
         clear_outside<N>(s, spans, tile * N + own_column());
         if (p.walk.bits.words != nullptr) {
           const std::int64_t first_word = lists_of_heads ? anew(work.head) * p.walk.bits.words_of_list : 0;
-          for_each_missing_bit<N>(p.walk.bits, first_word, own_row(), p.q_rows, tile, own_column(),
-                                  [&](int where) { s[where] = 0.0f; });
+          for_each_missing_bit<N, lists_of_heads>(p.walk.bits, first_word, own_row(), p.q_rows, tile,
+                                                  own_column(), [&](int where) { s[where] = 0.0f; });
         }
       }
       products_wait<0>();

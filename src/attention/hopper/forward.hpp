@@ -198,9 +198,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     }
     if (p.walk.bits.words == nullptr) return;
     const std::int64_t first_word = lists_of_heads ? anew(work.head) * p.walk.bits.words_of_list : 0;
-    for_each_missing_bit<N>(p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows,
-                            tile, own_column,
-                            [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
+    for_each_missing_bit<N, lists_of_heads>(
+        p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile, own_column,
+        [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -216,8 +216,8 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   for (int n = 0;; ++n) {
     work = memory.work().get(n);
     if (work.head < 0) return;
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, p.q_rows,
-               work.tile * Tile::q_rows + row_in_tile);
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists_of_heads ? work.head : 0,
+               p.q_rows, work.tile * Tile::q_rows + row_in_tile);
     // Calls action with where O and LSE of this tile are.
     const auto with_rows = [&](const auto& action) {
       const auto [batch, head, residue] = HeadAndClass::of(anew(work.head), p.heads, p.classes.count);

@@ -8,8 +8,9 @@
 namespace annulus::attention::hopper {
 
 template <class Tile>
-WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, const ResidueClasses& classes) {
-  return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes};
+WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
+                        const ResidueClasses& classes) {
+  return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes, listed};
 }
 
 /// Calls action(the tile shape for this mask, whether each head has a block list of its own).
@@ -22,9 +23,9 @@ auto with_forward_tile(const MaskRule& mask, const Action& action) {
 
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ResidueClasses& classes) {
+                              const ListedKeys& listed, const ResidueClasses& classes) {
   return with_forward_tile<head_dim>(mask, [&]<class Tile>(Tile, auto) {
-    return Workspace(nullptr, forward_sides<Tile>(queries, keys, classes).size(mask, 0)).bytes;
+    return Workspace(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
   });
 }
 
@@ -34,7 +35,8 @@ template <class Tile, class T, class Parameters>
 cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const ResidueClasses& classes,
                             void* memory, cudaStream_t stream) {
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
-  const WalkSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, classes);
+  const WalkSides sides =
+      forward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
   const WalkSize size = sides.size(in.mask, 0);
   const Workspace workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
@@ -91,4 +93,5 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueC
 #define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                        \
   template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(           \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
+      const annulus::attention::hopper::ListedKeys&,                                      \
       const annulus::attention::hopper::ResidueClasses&);

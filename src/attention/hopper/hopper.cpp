@@ -95,7 +95,8 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   const ResidueClasses classes = classes_of(problem.in);
   with_head_dim(problem.in.head_dim, [&](auto head_dim) {
     void* const memory =
-        workspace(exec, forward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes));
+        workspace(exec, forward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions,
+                                                    ListedKeys::of(problem.in), classes));
     check(launch_forward<head_dim, T>(problem, classes, launch_options(options), memory, exec.cuda_stream()),
           "start the forward pass");
   });
@@ -112,7 +113,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
   const LaunchOptions launch = launch_options(options);
   with_head_dim(problem.in.head_dim, [&](auto head_dim) {
     void* const memory =
-        workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions, classes,
+        workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions,
+                                                     ListedKeys::of(problem.in), classes,
                                                      problem.in.batch * problem.in.heads, launch));
     check(launch_backward<head_dim, T>(problem, classes, launch, memory, exec.cuda_stream()),
           "start the backward pass");

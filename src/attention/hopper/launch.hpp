@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "attention/gpu/problem.hpp"
+#include "attention/hopper/listed_keys.hpp"
 #include "attention/hopper/residue_classes.hpp"
 
 /// Starts the kernels on a stream. Functions return what CUDA says to it.
@@ -24,10 +25,11 @@ struct LaunchOptions {
 /// `heads`: batch × heads.
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ResidueClasses& classes);
+                              const ListedKeys& listed, const ResidueClasses& classes);
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                               const ResidueClasses& classes, int heads, const LaunchOptions& options);
+                               const ListedKeys& listed, const ResidueClasses& classes, int heads,
+                               const LaunchOptions& options);
 
 /// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: residue_classes() of mask
 /// and positions.

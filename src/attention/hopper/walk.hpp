@@ -13,13 +13,19 @@ struct RowSpan {
   int begin, end;
 };
 
-/// A bit for each row of the other side: what a block list allows within the spans. A row of bits serves all
-/// own rows of one block.
+/// A bit for each row of the other side, or for 32 of them: what a block list allows within the spans. A row of
+/// bits serves all own rows of one block, or one listed key.
 struct MaskBits {
   const unsigned* words = nullptr;  ///< (lists, rows of bits, words_of_row); null: spans say all
   const int* rows = nullptr;        ///< of each own row
   std::int64_t words_of_row = 0;
   std::int64_t words_of_list = 0;  ///< 0: one list for all heads
+  bool of_32_rows = false;         ///< a bit stands for rows 32i … 32i + 31
+
+  /// What 32 rows of the other side have, the w-th 32 from those of the `first`-th on. `row`: of bits.
+  ANNULUS_FUNCTION unsigned of_rows(const unsigned* row, std::int64_t first, int w) const {
+    return of_32_rows ? 0u - (row[(first + w) / 32] >> (first + w) % 32 & 1u) : row[first + w];
+  }
 };
 
 /// Tiles [begin, end) of the other side, visited from the last to the first.
@@ -45,9 +51,10 @@ struct alignas(16) TileWalk {
 };
 
 /// One table for each residue class (residue_classes.hpp), one behind the other; or, where heads have block
-/// lists of their own, one for each of batch × heads of queries. Spans are of classes alone.
+/// lists of their own, one for each of batch × heads of queries.
 struct WalkTables {
-  const RowSpan* spans = nullptr;  ///< (classes, own rows of the largest class)
+  const RowSpan* spans = nullptr;   ///< (classes, own rows of the largest class), or of each table
+  std::int64_t spans_of_table = 0;  ///< 0: all tables of a class share them. Listed keys: own rows
   MaskBits bits;
   const TileRun* runs = nullptr;
   const TileWalk* walks = nullptr;  ///< (tables, own tiles of the largest class)

@@ -16,16 +16,22 @@ struct WalkProblem {
   Workspace out;
 };
 
-__device__ RowSpan span_of(const WalkProblem& p, int own_class, std::int64_t row) {
+/// `table`: where keys are listed.
+__device__ RowSpan span_of(const WalkProblem& p, int table, int own_class, std::int64_t row) {
   const WalkSides& sides = p.sides;
   const ResidueClasses& classes = sides.classes;
   if (!classes.some) return {0, 0};
-  const std::int64_t position = sides.own(classes.row(row, own_class));
+  const std::int64_t position = sides.own_of(table)(classes.row(row, own_class));
+  if (position >= p.mask.tokens) {  // no key. Spans may not go back: it sees nothing behind all others
+    const int end = static_cast<int>(sides.other.count);
+    return {end, end};
+  }
   const KeyRange reach = sides.own_is_query ? p.mask.key_range(position, p.mask.left, p.mask.right)
                                             : p.mask.key_range(position, p.mask.right, p.mask.left);
   const int other_class = sides.other_class(own_class);
+  const KeyPositions other = sides.other_of(table);
   const auto below = [&](std::int64_t end) {
-    return static_cast<int>(classes.rows(sides.other.rows_below(end), other_class));
+    return static_cast<int>(classes.rows(other.rows_below(end), other_class));
   };
   return {below(reach.begin), below(reach.end)};
 }
@@ -50,14 +56,16 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   if (thread == 0) *p.out.tickets = 0;
-  for (std::int64_t i = thread; i < p.size.classes * p.size.own_rows; i += threads) {
-    const int own_class = static_cast<int>(i / p.size.own_rows);
+  const bool keys_own_and_listed = sides.listed.some() && !sides.own_is_query;
+  for (std::int64_t i = thread; i < p.size.spans(); i += threads) {
+    const int table = static_cast<int>(i / p.size.own_rows), own_class = p.size.listed_keys ? 0 : table;
     const std::int64_t row = i % p.size.own_rows;
     if (row >= classes.rows(sides.own.count, own_class)) continue;
-    p.out.spans[i] = span_of(p, own_class, row);
-    if (p.size.lists()) {
+    p.out.spans[i] = span_of(p, p.size.listed_keys ? table : 0, own_class, row);
+    if (p.size.lists() && table == 0) {
       const std::int64_t block = p.mask.block_size;
-      p.out.bit_rows[i] = static_cast<int>(sides.own(row) / block - sides.own.front() / block);
+      p.out.bit_rows[row] = static_cast<int>(
+          keys_own_and_listed ? row : sides.own(row) / block - sides.own.front() / block);
     }
   }
   if (p.size.lists()) return;  // the other kernels make the walks
@@ -80,7 +88,7 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   }
   // Divisions in 64 bits take long: a lane each for the first and the last row, and the row before.
   const std::int64_t wanted = lane == 1 ? last : lane == 2 ? max(first - 1, std::int64_t{0}) : first;
-  const RowSpan lanes_span = span_of(p, own_class, wanted);
+  const RowSpan lanes_span = span_of(p, 0, own_class, wanted);
   const auto span_from = [&](int from) {
     return RowSpan{__shfl_sync(0xffffffffu, lanes_span.begin, from),
                    __shfl_sync(0xffffffffu, lanes_span.end, from)};
@@ -115,23 +123,30 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   p.out.walks[warp] = walk;
 }
 
-/// A word of bits for each thread: what the block list leaves of 32 rows of the other side.
+/// A word of bits for each thread: what the block list leaves of the rows of the other side.
 __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (thread >= p.size.block_lists * p.size.words_of_list()) return;
-  const MaskRule mask = p.mask.of_head(thread / p.size.words_of_list());
-  const std::int64_t in_list = thread % p.size.words_of_list();
-  const PositionMap& other = p.sides.other;
-  const std::int64_t size = p.mask.block_size,
-                     own = (p.sides.own.front() / size + in_list / p.size.words_of_row) * size;
-  const std::int64_t first = in_list % p.size.words_of_row * 32, last = min(first + 32, other.count);
+  const std::int64_t table = thread / p.size.words_of_list(), in_list = thread % p.size.words_of_list();
+  const MaskRule mask = p.mask.of_head(table);
+  const WalkSides& sides = p.sides;
+  const KeyPositions other = sides.other_of(table);
+  const std::int64_t size = p.mask.block_size, bit_row = in_list / p.size.bits.words_of_row;
+  const std::int64_t own = sides.listed.some() && !sides.own_is_query
+                               ? sides.own_of(table)(bit_row)
+                               : (sides.own.front() / size + bit_row) * size;
+  const std::int64_t rows_of_bit = p.size.bits.of_32_rows ? 32 : 1;
+  const std::int64_t first = in_list % p.size.bits.words_of_row * 32 * rows_of_bit,
+                     last = min(first + 32 * rows_of_bit, other.count());
   unsigned word = 0;
-  for (std::int64_t row = first; row < last;) {
-    const std::int64_t block = other(row) / size;
+  for (std::int64_t row = first; row < last && own < mask.tokens;) {
+    const std::int64_t position = other(row), block = position / size;
+    if (position >= mask.tokens) break;  // no keys from here on
     const std::int64_t end = min(other.rows_below((block + 1) * size), last);
-    const bool listed =
-        p.sides.own_is_query ? mask.block_allows(own, block * size) : mask.block_allows(block * size, own);
-    if (listed) word |= (0xffffffffu >> (32 - (end - row))) << (row - first);
+    const bool allowed =
+        sides.own_is_query ? mask.block_allows(own, position) : mask.block_allows(position, own);
+    const std::int64_t bit = (row - first) / rows_of_bit, bits = ceil_divide(end - row, rows_of_bit);
+    if (allowed) word |= (0xffffffffu >> (32 - bits)) << bit;
     row = end;
   }
   p.out.bits[thread] = word;
@@ -147,19 +162,22 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t first = tile * p.sides.own_tile,
                      last = min(first + p.sides.own_tile, p.sides.own.count) - 1;
   const std::int64_t columns = p.sides.other_tile, column = other * columns;
-  const RowSpan first_span = p.out.spans[first], last_span = p.out.spans[last];
+  const RowSpan* const spans = p.out.spans + list * p.size.spans_of_table();
+  const RowSpan first_span = spans[first], last_span = spans[last];
   bool some = false, all = last_span.begin <= column && column + columns <= first_span.end;
   if (first_span.begin < column + columns && column < last_span.end) {
+    const MaskBits bits_of_rows{.of_32_rows = p.size.bits.of_32_rows};
     int before = -1;
     for (std::int64_t row = first; row <= last; ++row) {
       const int bits = p.out.bit_rows[row];
       if (bits == before) continue;
       before = bits;
       const unsigned* const words =
-          p.out.bits + list * p.size.words_of_list() + bits * p.size.words_of_row + column / 32;
+          p.out.bits + list * p.size.words_of_list() + bits * p.size.bits.words_of_row;
       for (int i = 0; i < columns / 32; ++i) {
-        some = some || words[i] != 0;
-        all = all && words[i] == 0xffffffffu;
+        const unsigned word = bits_of_rows.of_rows(words, column / 32, i);
+        some = some || word != 0;
+        all = all && word == 0xffffffffu;
       }
     }
   }
@@ -219,9 +237,9 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
         p);
     return cudaGetLastError();
   };
-  const std::int64_t rows = size.classes * size.own_rows, tiles = size.classes * size.own_tiles;
-  cudaError_t error =
-      launch(span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(rows, std::int64_t{1} << 17)));
+  const std::int64_t tiles = size.classes * size.own_tiles;
+  cudaError_t error = launch(span_tables_kernel,
+                             std::max(tiles * 32, std::min<std::int64_t>(size.spans(), std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
   const std::int64_t listed_tiles = size.block_lists * size.own_tiles;
   for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.block_lists * size.words_of_list()},

@@ -19,6 +19,15 @@ struct WalkSides {
   int own_tile, other_tile;  ///< rows of a tile
   bool own_is_query;
   ResidueClasses classes;
+  ListedKeys listed;  ///< on the side of the keys, in the place of its position map
+
+  /// Where rows stand; where keys are listed, those of a table.
+  ANNULUS_FUNCTION KeyPositions own_of(std::int64_t table) const {
+    return own_is_query ? KeyPositions{own, nullptr} : listed.of_head(own, table);
+  }
+  ANNULUS_FUNCTION KeyPositions other_of(std::int64_t table) const {
+    return own_is_query ? listed.of_head(other, table) : KeyPositions{other, nullptr};
+  }
 
   /// The class of the other side that sees `own_class`.
   ANNULUS_FUNCTION int other_class(int own_class) const {
@@ -34,19 +43,16 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
 
 inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_turns) const {
   const std::int64_t own_rows = classes.most_rows(own.count), other_rows = classes.most_rows(other.count);
-  WalkSize size{classes.count,
-                own_rows,
-                ceil_divide(own_rows, std::int64_t{own_tile}),
-                ceil_divide(other_rows, std::int64_t{other_tile}),
-                0,
-                0,
-                mask.block_row_starts != nullptr ? mask.block_lists : 1,
-                heads_with_turns};
-  if (mask.block_row_starts != nullptr) {
-    size.bit_rows = own.back() / mask.block_size - own.front() / mask.block_size + 1;
-    size.words_of_row = size.other_tiles * other_tile / 32;
-  }
-  return size;
+  const std::int64_t other_tiles = ceil_divide(other_rows, std::int64_t{other_tile});
+  return {classes.count,
+          own_rows,
+          ceil_divide(own_rows, std::int64_t{own_tile}),
+          other_tiles,
+          BitsSize::of(mask, own, listed.some() && !own_is_query, other, listed.some() && own_is_query,
+                       other_tiles * other_tile),
+          mask.block_row_starts != nullptr ? mask.block_lists : 1,
+          listed.some(),
+          heads_with_turns};
 }
 
 }  // namespace annulus::attention::hopper

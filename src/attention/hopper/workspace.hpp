@@ -3,6 +3,7 @@
 #include <annulus/base/division.hpp>
 #include <cstddef>
 
+#include "attention/hopper/listed_keys.hpp"
 #include "attention/hopper/walk.hpp"
 
 namespace annulus::attention::hopper {
@@ -29,14 +30,17 @@ class Carver {
 struct WalkSize {
   int classes = 1;
   std::int64_t own_rows = 0, own_tiles = 0, other_tiles = 0;
-  std::int64_t bit_rows = 0, words_of_row = 0;  ///< of a block list; 0 without one
-  std::int64_t block_lists = 1;                 ///< with more than one there is one class
+  BitsSize bits;                 ///< of a block list; 0 rows without one
+  std::int64_t block_lists = 1;  ///< with more than one there is one class
+  bool listed_keys = false;      ///< then spans are of tables, too
   /// Batch × heads where sums of visited rows keep an order, else 0.
   std::int64_t heads_with_turns = 0;
 
-  ANNULUS_FUNCTION bool lists() const { return bit_rows > 0; }
+  ANNULUS_FUNCTION bool lists() const { return bits.rows > 0; }
   ANNULUS_FUNCTION std::int64_t tables() const { return classes * block_lists; }
-  ANNULUS_FUNCTION std::int64_t words_of_list() const { return bit_rows * words_of_row; }
+  ANNULUS_FUNCTION std::int64_t spans() const { return (listed_keys ? tables() : classes) * own_rows; }
+  ANNULUS_FUNCTION std::int64_t spans_of_table() const { return listed_keys ? own_rows : 0; }
+  ANNULUS_FUNCTION std::int64_t words_of_list() const { return bits.rows * bits.words_of_row; }
   /// Spans make a few runs of a tile: partial, whole, partial, cut where the first visits begin. Of block
   /// lists each visited tile is a run.
   ANNULUS_FUNCTION std::int64_t runs_of_tile() const { return lists() ? other_tiles : 4; }
@@ -55,7 +59,7 @@ struct Workspace {
   Workspace(void* memory, const WalkSize& size) {
     Carver carver(memory);
     const std::int64_t own_tiles = size.tables() * size.own_tiles;
-    spans = carver.take<RowSpan>(size.classes * size.own_rows);
+    spans = carver.take<RowSpan>(size.spans());
     runs = carver.take<TileRun>(own_tiles * size.runs_of_tile());
     walks = carver.take<TileWalk>(own_tiles);
     first_visitors = carver.take<int>(size.tables() * size.other_tiles);
@@ -70,9 +74,13 @@ struct Workspace {
   }
   WalkTables tables(const WalkSize& size) const {
     const std::int64_t words_of_list = size.block_lists > 1 ? size.words_of_list() : 0;
-    return {spans,          {bits, bit_rows, size.words_of_row, words_of_list},
-            runs,           walks,
-            first_visitors, static_cast<int>(size.tables())};
+    return {spans,
+            size.spans_of_table(),
+            {bits, bit_rows, size.bits.words_of_row, words_of_list, size.bits.of_32_rows},
+            runs,
+            walks,
+            first_visitors,
+            static_cast<int>(size.tables())};
   }
 };
 

@@ -279,7 +279,8 @@ class Case {
                                          dense(lse.data(), in_.heads, q_rows_, 1)};
     check(hopper::launch_forward<head_dim, T>(problem, *classes_, options,
                                               workspace(hopper::forward_workspace<head_dim>(
-                                                  in_.mask, in_.q_positions, in_.kv_positions, *classes_)),
+                                                  in_.mask, in_.q_positions, in_.kv_positions,
+                                                  hopper::ListedKeys::of(in_), *classes_)),
                                               nullptr),
           "start the forward pass");
   }
@@ -287,7 +288,8 @@ class Case {
     check(hopper::launch_backward<head_dim, T>(
               backward_problem(), *classes_, options,
               workspace(hopper::backward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
-                                                             *classes_, in_.batch * in_.heads, options)),
+                                                             hopper::ListedKeys::of(in_), *classes_,
+                                                             in_.batch * in_.heads, options)),
               nullptr),
           "start the backward pass");
   }
