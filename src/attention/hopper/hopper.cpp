@@ -93,12 +93,17 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
   const Region region("annulus::attention::hopper::forward");
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(out), gpu::rows_of(lse)};
   const ResidueClasses classes = classes_of(problem.in);
-  with_head_dim(problem.in.head_dim, [&](auto head_dim) {
-    void* const memory =
-        workspace(exec, forward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions,
-                                                    ListedKeys::of(problem.in), classes));
-    check(launch_forward<head_dim, T>(problem, classes, launch_options(options), memory, exec.cuda_stream()),
-          "start the forward pass");
+  const int group = problem.in.heads / problem.in.kv_heads;
+  for_each_section(problem.in, [&](const HeadSection& section) {
+    const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
+                                      section.of(problem.lse, group)};
+    with_head_dim(part.in.head_dim, [&](auto head_dim) {
+      void* const memory = workspace(
+          exec, forward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                            ListedKeys::of(part.in), classes));
+      check(launch_forward<head_dim, T>(part, classes, launch_options(options), memory, exec.cuda_stream()),
+            "start the forward pass");
+    });
   });
 }
 
@@ -111,13 +116,20 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
       gpu::rows_of(arrays.dq), gpu::rows_of(arrays.dk),    gpu::rows_of(arrays.dv)};
   const ResidueClasses classes = classes_of(problem.in);
   const LaunchOptions launch = launch_options(options);
-  with_head_dim(problem.in.head_dim, [&](auto head_dim) {
-    void* const memory =
-        workspace(exec, backward_workspace<head_dim>(in.mask, in.q_positions, in.kv_positions,
-                                                     ListedKeys::of(problem.in), classes,
-                                                     problem.in.batch * problem.in.heads, launch));
-    check(launch_backward<head_dim, T>(problem, classes, launch, memory, exec.cuda_stream()),
-          "start the backward pass");
+  const int group = problem.in.heads / problem.in.kv_heads;
+  for_each_section(problem.in, [&](const HeadSection& section) {
+    const gpu::BackwardProblem<T> part{section.of(problem.in),         section.of(problem.d_out, group),
+                                       section.of(problem.lse, group), section.of(problem.d, group),
+                                       section.of(problem.dq, group),  section.of(problem.dk, 1),
+                                       section.of(problem.dv, 1)};
+    with_head_dim(part.in.head_dim, [&](auto head_dim) {
+      void* const memory = workspace(
+          exec, backward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                             ListedKeys::of(part.in), classes,
+                                             part.in.batch * part.in.heads, launch));
+      check(launch_backward<head_dim, T>(part, classes, launch, memory, exec.cuda_stream()),
+            "start the backward pass");
+    });
   });
 }
 

@@ -4,7 +4,7 @@
 #include <concepts>
 
 #include "attention/gpu/views.hpp"
-#include "attention/hopper/listed_keys.hpp"
+#include "attention/hopper/head_sections.hpp"
 #include "attention/hopper/residue_classes.hpp"
 
 /// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by the copy engine (TMA),
@@ -23,19 +23,8 @@ namespace annulus::attention::hopper {
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a block "
-    "list for each head, block lists of up to some 700 thousand rows a rank (130 thousand with a list for each "
-    "of 32 heads), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
-
-/// Whether tables of a block list fit: own rows × other rows in tiles, and bits.
-inline bool block_tables_fit(const MaskRule& mask, const PositionMap& own, bool own_listed,
-                             const PositionMap& other, bool other_listed) {
-  constexpr std::int64_t most_pairs = std::int64_t{1} << 39;  // 1.1 GB of runs and coverage
-  constexpr std::int64_t most_words = std::int64_t{1} << 28;  // 1 GB
-  if (mask.block_row_starts == nullptr || own.empty() || other.empty()) return true;
-  const BitsSize bits = BitsSize::of(mask, own, own_listed, other, other_listed, other.count + 128);
-  return own.count <= most_pairs / mask.block_lists / other.count &&
-         bits.rows <= most_words / mask.block_lists / bits.words_of_row;
-}
+    "list for each head, block lists of up to some 700 thousand rows a rank (260 to 500 thousand with a "
+    "list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -60,15 +49,20 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const bool lists_of_heads =
         in.mask.block_row_starts != nullptr && in.mask.block_lists == static_cast<std::int64_t>(heads);
     if (listed && !lists_of_heads) return false;
+    // A launch has all heads of a kv head. With one list bits would stand for a row each (BitsSize).
+    const std::size_t fewest_lists =
+        in.mask.block_lists > 1 ? std::max<std::size_t>(in.q.extent(1) / in.k.extent(1), 2) : 1;
+    if (lists_at_once(in.mask, in.q_positions, in.kv_positions, listed) <
+        static_cast<std::int64_t>(fewest_lists)) {
+      return false;
+    }
     const auto tiles = [&](std::size_t rows) {
       return heads * classes->count * (rows / classes->count / 64 + 1);
     };
     return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) && in.scale > 0.0f &&
            in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
            tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles &&
-           block_tables_fit(in.mask, in.q_positions, false, in.kv_positions, listed) &&
-           block_tables_fit(in.mask, in.kv_positions, listed, in.q_positions, false) && fits(in.q) && fits(in.k) &&
-           fits(in.v) && (fits(others) && ...);
+           fits(in.q) && fits(in.k) && fits(in.v) && (fits(others) && ...);
   }
 }
 
