@@ -10,6 +10,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/comm/null.hpp>
+#include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "bench/gemms/products.hpp"

@@ -22,7 +22,8 @@ namespace annulus::attention::hopper {
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
-    "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a block "
+    "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a "
+    "block "
     "list for each head, block lists of up to some 700 thousand rows a rank (260 to 500 thousand with a "
     "list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
@@ -61,8 +62,8 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     };
     return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) && in.scale > 0.0f &&
            in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && heads <= most_heads &&
-           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles &&
-           fits(in.q) && fits(in.k) && fits(in.v) && (fits(others) && ...);
+           tiles(in.q.extent(2)) <= most_tiles && tiles(in.k.extent(2)) <= most_tiles && fits(in.q) &&
+           fits(in.k) && fits(in.v) && (fits(others) && ...);
   }
 }
 
