@@ -155,6 +155,9 @@ TEST(LlamaBfloat16, RunsAreBitwiseRepeatable) {
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
+/// cuBLAS orders the sums of a product by its number of rows.
+constexpr double fp32_limit = test::on_host ? 2e-6 : 5e-6;
+
 // The sequences of a pass give the sums of what they give one by one.
 template <class T>
 void expect_sums_over_sequences(int ranks, const LlamaProblem& problem, const char* schedule, double limit) {
@@ -177,14 +180,16 @@ TEST(Llama, SequencesOfAPassGiveTheSumsOfEach) {
   for (const char* mask : {"causal", "window:6,0"})
     for (const bool tied : {false, true})
       for (const auto& [ranks, schedule] : {std::pair{1, "ring"}, {2, "ring"}, {2, "ulysses"}, {4, "burst"}})
-        expect_sums_over_sequences<float>(ranks, LlamaProblem(29, mask, tied, 2), schedule, 2e-6);
+        expect_sums_over_sequences<float>(ranks, LlamaProblem(29, mask, tied, 2), schedule, fp32_limit);
 }
 
 TEST(Llama, SequencesOfAPassGiveTheSumsOfEachWithBiasesAndNorms) {
   for (const test::Variant& variant : {test::with_bias, test::with_norm}) {
     SCOPED_TRACE(variant);
-    expect_sums_over_sequences<float>(1, LlamaProblem(29, "causal", false, 2, 2, variant), "ring", 2e-6);
-    expect_sums_over_sequences<float>(2, LlamaProblem(29, "causal", true, 1, 2, variant), "burst", 2e-6);
+    expect_sums_over_sequences<float>(1, LlamaProblem(29, "causal", false, 2, 2, variant), "ring",
+                                      fp32_limit);
+    expect_sums_over_sequences<float>(2, LlamaProblem(29, "causal", true, 1, 2, variant), "burst",
+                                      fp32_limit);
   }
 }
 
@@ -198,7 +203,7 @@ TEST(LlamaBfloat16, SequencesOfAPassGiveTheSumsOfEach) {
 
 TEST(Llama, WorksWithMoreRanksThanTokens) {
   const LlamaProblem problem(3, "causal", false, 1);
-  expect_sums_over_sequences<float>(5, problem, "burst", 2e-6);
+  expect_sums_over_sequences<float>(5, problem, "burst", fp32_limit);
   const auto one = on_ranks(problem, 1, "contiguous", "ring");
   const auto many = on_ranks(problem, 5, "zigzag", "burst");
   EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);

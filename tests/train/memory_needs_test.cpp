@@ -49,7 +49,9 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
                     HasSubstr("parameters " + std::to_string(4 * map.size()) + " bytes, gradients "),
                     HasSubstr("optimizer " + std::to_string(8 * map.size()) + " bytes"),
                     HasSubstr("activations "), HasSubstr("workspace "), HasSubstr("communication "),
-                    HasSubstr("parallel.zero = 1, 2 or 3"), HasSubstr(" are free on the machine ")));
+                    // On a GPU the workspace of cuBLAS is most of it.
+                    HasSubstr(on_host ? "parallel.zero = 1, 2 or 3" : "spread the sequence over more GPUs"),
+                    HasSubstr(" are free on the machine ")));
   EXPECT_FALSE(std::filesystem::exists(config.run.folder));  // nothing was begun
   EXPECT_EQ(message(config, needed), "no error");
 }
@@ -82,7 +84,7 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
     return predicted(changed);
   };
   config.memory.recompute = {"auto"};
-  const std::int64_t spare = on_host ? 0 : std::int64_t{2} << 30;  // of a GPU, which stays free
+  const std::int64_t spare = on_host ? 0 : std::int64_t{3} << 29;  // of a GPU, which stays free
   const auto taken = [&](std::int64_t free) {
     std::filesystem::remove_all(config.run.folder);
     EXPECT_EQ(message(config, free + spare), "no error");
@@ -92,7 +94,7 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
   EXPECT_THAT(taken(with("none") - 1),
               AllOf(HasSubstr("memory.recompute = 'auto' took "), HasSubstr("of what would be faster none ("),
                     HasSubstr(" lacks ")));
-  EXPECT_THAT(message(config, 100'000 + spare),
+  EXPECT_THAT(message(config, 100'000),
               AllOf(HasSubstr("memory.recompute = 'auto': nothing fits"), HasSubstr("the run does not fit")));
 }
 

@@ -49,8 +49,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   const gpu::Input<T>& in = problem.in;
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
   const bool in_order = Tile::has_dq && options.deterministic;
-  const WalkSides sides =
-      backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
+  const WalkSides sides = backward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
   const WalkSize size = sides.size(in.mask, in_order ? in.batch * in.heads : 0);
   const Workspace workspace(memory, size);
   const GradientSums sums = !Tile::has_dq                  ? GradientSums::none
@@ -148,9 +147,8 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
       const annulus::attention::gpu::BackwardProblem<T>&, const annulus::attention::hopper::ResidueClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
 
-#define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                       \
-  template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(          \
-      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
-      const annulus::attention::hopper::ListedKeys&,                                      \
-      const annulus::attention::hopper::ResidueClasses&, int,                             \
+#define ANNULUS_HOPPER_BACKWARD_WORKSPACE(head_dim)                                                          \
+  template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                             \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                    \
+      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&, int, \
       const annulus::attention::hopper::LaunchOptions&);

@@ -21,8 +21,8 @@ __device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const WalkTables
 }
 
 /// Calls action(place) for each element of a tile of `columns` whose bit is not set. Rows behind `own_rows`
-/// have none. `first_word`: of the list. `of_32_rows`: bits may stand for 32 rows, which the code for one list
-/// has no need of.
+/// have none. `first_word`: of the list. `of_32_rows`: bits may stand for 32 rows, which the code for one
+/// list has no need of.
 template <int columns, bool of_32_rows, class Action>
 __device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, std::int64_t first_word,
                                                      int own_row, int own_rows, int tile, int own_column,
@@ -30,8 +30,7 @@ __device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, std::
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (own_row + 8 * i >= own_rows) continue;
-    const unsigned* const from =
-        bits.words + first_word + bits.rows[own_row + 8 * i] * bits.words_of_row;
+    const unsigned* const from = bits.words + first_word + bits.rows[own_row + 8 * i] * bits.words_of_row;
     const int first = tile * (columns / 32);
 #pragma unroll
     for (int w = 0; w < columns / 32; ++w) {

@@ -35,8 +35,7 @@ template <class Tile, class T, class Parameters>
 cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const ResidueClasses& classes,
                             void* memory, cudaStream_t stream) {
   const std::int64_t q_rows = in.q_positions.count, kv_rows = in.kv_positions.count;
-  const WalkSides sides =
-      forward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
+  const WalkSides sides = forward_sides<Tile>(in.q_positions, in.kv_positions, ListedKeys::of(in), classes);
   const WalkSize size = sides.size(in.mask, 0);
   const Workspace workspace(memory, size);
   ANNULUS_RETURN_ON_ERROR(fill_walk_tables(in.mask, sides, GradientSums::none, size, workspace, stream));
@@ -93,5 +92,4 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueC
 #define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                        \
   template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(           \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
-      const annulus::attention::hopper::ListedKeys&,                                      \
-      const annulus::attention::hopper::ResidueClasses&);
+      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&);

@@ -64,8 +64,8 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
     p.out.spans[i] = span_of(p, p.size.listed_keys ? table : 0, own_class, row);
     if (p.size.lists() && table == 0) {
       const std::int64_t block = p.mask.block_size;
-      p.out.bit_rows[row] = static_cast<int>(
-          keys_own_and_listed ? row : sides.own(row) / block - sides.own.front() / block);
+      p.out.bit_rows[row] =
+          static_cast<int>(keys_own_and_listed ? row : sides.own(row) / block - sides.own.front() / block);
     }
   }
   if (p.size.lists()) return;  // the other kernels make the walks
@@ -238,8 +238,8 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
     return cudaGetLastError();
   };
   const std::int64_t tiles = size.classes * size.own_tiles;
-  cudaError_t error = launch(span_tables_kernel,
-                             std::max(tiles * 32, std::min<std::int64_t>(size.spans(), std::int64_t{1} << 17)));
+  cudaError_t error = launch(
+      span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(size.spans(), std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
   const std::int64_t listed_tiles = size.block_lists * size.own_tiles;
   for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.block_lists * size.words_of_list()},

@@ -26,7 +26,10 @@ bool LoopbackWorld::Operation::complete() const {
 
 LoopbackWorld::LoopbackWorld(int ranks, std::chrono::milliseconds wait_timeout, Wire* wire)
     : wait_timeout_(wait_timeout), wire_(wire) {
-  for (int rank = 0; rank < ranks; ++rank) ranks_.push_back(std::make_unique<Rank>());
+  for (int rank = 0; rank < ranks; ++rank) {
+    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.back()->watchdog.set_timeout(wait_timeout);
+  }
 }
 
 void LoopbackWorld::enter(int rank) {

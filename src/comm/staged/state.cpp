@@ -110,10 +110,15 @@ void StagedState::finish() {
 }
 
 void StagedState::wait() {
+  const Watchdog* const watchdog = inner_.watchdog();
+  const auto limit = watchdog != nullptr ? watchdog->timeout() : Watchdog::Timeout::zero();
+  const auto begun = Watchdog::Clock::now();
   const Watchdog::Waiting waiting(inner_.watchdog(), [this] { return pending(); });
   while (!staging_->pump() || stages_under_way()) {
     if (advance(false)) return;
     advance_stages();
+    // What is lost never comes: the wait of the inner communicator says so.
+    if (limit.count() > 0 && Watchdog::Clock::now() - begun > limit) break;
     std::this_thread::yield();
   }
   advance(true);

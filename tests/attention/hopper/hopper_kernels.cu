@@ -277,11 +277,11 @@ class Case {
   void forward(const hopper::LaunchOptions& options) {
     const gpu::ForwardProblem<T> problem{in_, dense(out.data(), in_.heads, q_rows_, head_dim),
                                          dense(lse.data(), in_.heads, q_rows_, 1)};
-    check(hopper::launch_forward<head_dim, T>(problem, *classes_, options,
-                                              workspace(hopper::forward_workspace<head_dim>(
-                                                  in_.mask, in_.q_positions, in_.kv_positions,
-                                                  hopper::ListedKeys::of(in_), *classes_)),
-                                              nullptr),
+    check(hopper::launch_forward<head_dim, T>(
+              problem, *classes_, options,
+              workspace(hopper::forward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
+                                                            hopper::ListedKeys::of(in_), *classes_)),
+              nullptr),
           "start the forward pass");
   }
   void backward(const hopper::LaunchOptions& options) {
