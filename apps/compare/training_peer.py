@@ -5,8 +5,8 @@ usage: torchrun --nproc-per-node GPUS training_peer.py CONFIG --tokens 65536 [--
 
 CONFIG is a configuration of annulus-train, of which the shape in [model] is read. One sequence of random tokens a step, shared by
 all ranks; bf16 with fp32 master weights and gradients, fused AdamW; the loss in chunks of 4096 tokens, which the backward pass
-computes again, so that logits never lie whole. `full` keeps the input of each layer, `selective` attention's output as well; only `full` has
-been run yet. Models with model.qkv_bias or model.qk_norm are refused.
+computes again, so that logits never lie whole. `full` keeps the input of each layer, `selective` attention's output as well.
+Models with model.qkv_bias or model.qk_norm are refused.
 training.py starts it.
 """
 
