@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attention/gpu/problem.hpp"
-#include "attention/hopper/listed_keys.hpp"
+#include "attention/hopper/block_bits.hpp"
 
 /// Launches with fewer heads, where the tables of all heads' block lists together would be large.
 namespace annulus::attention::hopper {

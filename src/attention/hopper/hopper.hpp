@@ -50,7 +50,7 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const bool lists_of_heads =
         in.mask.block_row_starts != nullptr && in.mask.block_lists == static_cast<std::int64_t>(heads);
     if (listed && !lists_of_heads) return false;
-    // A launch has all heads of a kv head. With one list bits would stand for a row each (BitsSize).
+    // A launch has all heads of a kv head. With one list bits would stand for a row each (block_bits.hpp).
     const std::size_t fewest_lists =
         in.mask.block_lists > 1 ? std::max<std::size_t>(in.q.extent(1) / in.k.extent(1), 2) : 1;
     if (lists_at_once(in.mask, in.q_positions, in.kv_positions, listed) <

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "attention/hopper/listed_keys.hpp"
 #include "attention/hopper/residue_classes.hpp"
 #include "attention/hopper/workspace.hpp"
 

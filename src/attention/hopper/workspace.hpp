@@ -3,7 +3,7 @@
 #include <annulus/base/division.hpp>
 #include <cstddef>
 
-#include "attention/hopper/listed_keys.hpp"
+#include "attention/hopper/block_bits.hpp"
 #include "attention/hopper/walk.hpp"
 
 namespace annulus::attention::hopper {
