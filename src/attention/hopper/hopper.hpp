@@ -23,9 +23,8 @@ namespace annulus::attention::hopper {
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a "
-    "block "
-    "list for each head, block lists of up to some 700 thousand rows a rank (260 to 500 thousand with a "
-    "list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "block list for each head, block lists of up to some 700 thousand rows a rank (260 to 500 thousand with "
+    "a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
