@@ -56,7 +56,6 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   if (thread == 0) *p.out.tickets = 0;
-  const bool keys_own_and_listed = sides.listed.some() && !sides.own_is_query;
   for (std::int64_t i = thread; i < p.size.spans(); i += threads) {
     const int table = static_cast<int>(i / p.size.own_rows), own_class = p.size.listed_keys ? 0 : table;
     const std::int64_t row = i % p.size.own_rows;
@@ -65,7 +64,7 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
     if (p.size.lists() && table == 0) {
       const std::int64_t block = p.mask.block_size;
       p.out.bit_rows[row] =
-          static_cast<int>(keys_own_and_listed ? row : sides.own(row) / block - sides.own.front() / block);
+          static_cast<int>(sides.own_listed() ? row : sides.own(row) / block - sides.own.front() / block);
     }
   }
   if (p.size.lists()) return;  // the other kernels make the walks
@@ -132,9 +131,8 @@ __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
   const WalkSides& sides = p.sides;
   const KeyPositions other = sides.other_of(table);
   const std::int64_t size = p.mask.block_size, bit_row = in_list / p.size.bits.words_of_row;
-  const std::int64_t own = sides.listed.some() && !sides.own_is_query
-                               ? sides.own_of(table)(bit_row)
-                               : (sides.own.front() / size + bit_row) * size;
+  const std::int64_t own =
+      sides.own_listed() ? sides.own_of(table)(bit_row) : (sides.own.front() / size + bit_row) * size;
   const std::int64_t rows_of_bit = p.size.bits.of_32_rows ? 32 : 1;
   const std::int64_t first = in_list % p.size.bits.words_of_row * 32 * rows_of_bit,
                      last = min(first + 32 * rows_of_bit, other.count());

@@ -22,6 +22,8 @@ struct WalkSides {
   ResidueClasses classes;
   ListedKeys listed;  ///< on the side of the keys, in the place of its position map
 
+  ANNULUS_FUNCTION bool own_listed() const { return listed.some() && !own_is_query; }
+  ANNULUS_FUNCTION bool other_listed() const { return listed.some() && own_is_query; }
   /// Where rows stand; where keys are listed, those of a table.
   ANNULUS_FUNCTION KeyPositions own_of(std::int64_t table) const {
     return own_is_query ? KeyPositions{own, nullptr} : listed.of_head(own, table);
@@ -49,8 +51,7 @@ inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_tu
           own_rows,
           ceil_divide(own_rows, std::int64_t{own_tile}),
           other_tiles,
-          BitsSize::of(mask, own, listed.some() && !own_is_query, other, listed.some() && own_is_query,
-                       other_tiles * other_tile),
+          BitsSize::of(mask, own, own_listed(), other, other_listed(), other_tiles * other_tile),
           mask.block_row_starts != nullptr ? mask.block_lists : 1,
           listed.some(),
           heads_with_turns};
