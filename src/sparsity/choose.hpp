@@ -40,23 +40,76 @@ template <class Member, class Value>
 KOKKOS_FUNCTION std::int64_t sum(const Member& team, std::int64_t items, const Value& value) {
   std::int64_t total = 0;
   Kokkos::parallel_reduce(
-      Kokkos::TeamVectorRange(team, items),
+      Kokkos::TeamThreadRange(team, items),
       [&](const std::int64_t i, std::int64_t& part) { part += value(i); }, total);
   return total;
 }
 
-/// The largest x in [low, high] for which holds(x), which holds(low) and never again once it does not.
-template <class Holds>
-KOKKOS_FUNCTION std::int64_t last_that_holds(std::int64_t low, std::int64_t high, const Holds& holds) {
-  while (low < high) {
-    const std::int64_t middle = high - (high - low) / 2;
-    if (holds(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
+/// How much of the items has each digit.
+inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
+struct DigitSums {
+  std::int64_t of[digits] = {};
+  KOKKOS_FUNCTION DigitSums& operator+=(const DigitSums& other) {
+    for (int digit = 0; digit < digits; ++digit) of[digit] += other.of[digit];
+    return *this;
   }
-  return low;
+};
+
+}  // namespace choose_detail
+}  // namespace annulus::sparsity
+
+template <>
+struct Kokkos::reduction_identity<annulus::sparsity::choose_detail::DigitSums> {
+  KOKKOS_FUNCTION static annulus::sparsity::choose_detail::DigitSums sum() { return {}; }
+};
+
+namespace annulus::sparsity {
+namespace choose_detail {
+
+/// Where the sum of the items' parts reaches `wanted`, counted from the largest number down or from 0 up.
+struct Reached {
+  std::int64_t number = 0;  ///< of the items at which it does
+  std::int64_t rest = 0;    ///< what those before lack
+};
+
+/// Radix selection, a digit at a time from the highest on. `number(i)` < 2^bits; part(i) of items that do not
+/// count is 0. All items together must reach `wanted` > 0. By the whole team.
+template <bool descending, class Member, class Number, class Part>
+KOKKOS_FUNCTION Reached reach(const Member& team, std::int64_t items, int bits, std::int64_t wanted,
+                              const Number& number, const Part& part) {
+  Reached at{0, wanted};
+  for (int shift = (bits - 1) / digit_bits * digit_bits; shift >= 0; shift -= digit_bits) {
+    DigitSums sums;
+    Kokkos::parallel_reduce(
+        Kokkos::TeamThreadRange(team, items),
+        [&](const std::int64_t i, DigitSums& mine) {
+          const std::int64_t from_here = number(i) >> shift;
+          if (from_here >> digit_bits != at.number) return;
+          const std::int64_t value = part(i);
+          // Without an index that the compiler does not know the sums stay in registers.
+          for (int digit = 0; digit < digits; ++digit)
+            mine.of[digit] += (from_here & (digits - 1)) == digit ? value : 0;
+        },
+        Kokkos::Sum<DigitSums>(sums));
+    int digit = descending ? digits - 1 : 0;
+    for (int seen = 1; seen < digits && sums.of[digit] < at.rest; ++seen) {
+      at.rest -= sums.of[digit];
+      digit += descending ? -1 : 1;
+    }
+    at.number = at.number << digit_bits | digit;
+  }
+  return at;
+}
+
+/// As many threads for each list as there can be: there are few lists, and the items are many.
+template <class Exec, class Kernel>
+Kokkos::TeamPolicy<Exec> policy_of_lists(const Exec& exec, int lists, const Kernel& kernel) {
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
+    return Policy(exec, lists, Kokkos::AUTO);
+  } else {
+    return Policy(exec, lists, Policy(exec, lists, 1).team_size_max(kernel, Kokkos::ParallelForTag()));
+  }
 }
 
 }  // namespace choose_detail
@@ -68,53 +121,51 @@ template <class Exec>
 void choose_largest(const Exec& exec, const Masses& masses, const Budget& budget,
                     const Array2<std::uint32_t, Exec>& chosen) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  using Policy = Kokkos::TeamPolicy<Exec>;
-  Kokkos::parallel_for(
-      "annulus::sparsity::choose_largest", Policy(exec, static_cast<int>(chosen.extent(0)), Kokkos::AUTO),
-      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-        const std::int64_t* const mass = masses.first + team.league_rank() * masses.stride;
-        const std::int64_t items = masses.items;
-        const bool by_mass = budget.recall > 0;
-        const auto rank = [&](std::int64_t i) { return worth_of_mass(mass[i], masses.is_wide(i)); };
-        const auto is_forced = [&](std::int64_t i) {
-          return masses.is_wide(i) ? i - masses.first_wide < budget.forced_wide : i < budget.forced;
-        };
-        const auto part = [&](std::int64_t i) { return by_mass ? mass[i] : std::int64_t{1}; };
-        const auto sum_of = [&](const auto& holds) {
-          return sum(team, items, [&](std::int64_t i) { return holds(i) ? part(i) : std::int64_t{0}; });
-        };
-        std::int64_t target = budget.count < items ? budget.count : items;
-        if (by_mass) {
-          const std::int64_t total = sum(team, items, part);
-          const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
-          target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
-        }
-        const std::int64_t rest = target - sum_of(is_forced);  // for the items that are not forced
-        const auto rest_of = [&](const auto& holds) {
-          return sum_of([&](std::int64_t i) { return !is_forced(i) && holds(i); });
-        };
-        // All items above the threshold are chosen, and the first of those that equal it, up to `end`.
-        std::int64_t threshold = std::int64_t{1} << 62, end = 0;
-        if (rest > 0) {
-          threshold = last_that_holds(0, threshold, [&](std::int64_t t) {
-            return rest_of([&](std::int64_t i) { return rank(i) >= t; }) >= rest;
-          });
-          const std::int64_t equal = rest - rest_of([&](std::int64_t i) { return rank(i) > threshold; });
-          end = 1 + last_that_holds(-1, items - 1, [&](std::int64_t last) {
-                  return rest_of([&](std::int64_t i) { return rank(i) == threshold && i < last; }) < equal;
-                });
-        }
-        Kokkos::parallel_for(
-            Kokkos::TeamVectorRange(team, static_cast<std::int64_t>(chosen.extent(1))),
-            [&](const std::int64_t w) {
-              std::uint32_t word = 0;
-              for (std::int64_t i = w * word_bits; i < (w + 1) * word_bits && i < items; ++i) {
-                const bool take = is_forced(i) || rank(i) > threshold || (rank(i) == threshold && i < end);
-                if (take) word |= 1u << (i - w * word_bits);
-              }
-              chosen(team.league_rank(), w) = word;
-            });
+  int number_bits = 1;            // of an item
+  while (masses.items >> number_bits > 0) ++number_bits;
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  const auto kernel = KOKKOS_LAMBDA(const Member& team) {
+    const std::int64_t* const mass = masses.first + team.league_rank() * masses.stride;
+    const std::int64_t items = masses.items;
+    const bool by_mass = budget.recall > 0;
+    const auto rank = [&](std::int64_t i) { return worth_of_mass(mass[i], masses.is_wide(i)); };
+    const auto is_forced = [&](std::int64_t i) {
+      return masses.is_wide(i) ? i - masses.first_wide < budget.forced_wide : i < budget.forced;
+    };
+    const auto part = [&](std::int64_t i) { return by_mass ? mass[i] : std::int64_t{1}; };
+    std::int64_t target = budget.count < items ? budget.count : items;
+    if (by_mass) {
+      const std::int64_t total = sum(team, items, part);
+      const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
+      target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
+    }
+    const std::int64_t of_forced =
+        sum(team, items, [&](std::int64_t i) { return is_forced(i) ? part(i) : std::int64_t{0}; });
+    // All items above the threshold are chosen, and the first of those that equal it, up to `last`.
+    std::int64_t threshold = std::int64_t{1} << 62, last = -1;
+    if (target > of_forced) {
+      const Reached worth = reach<true>(team, items, 63, target - of_forced, rank, [&](std::int64_t i) {
+        return is_forced(i) ? std::int64_t{0} : part(i);
       });
+      threshold = worth.number;
+      const Reached place = reach<false>(
+          team, items, number_bits, worth.rest, [](std::int64_t i) { return i; },
+          [&](std::int64_t i) { return is_forced(i) || rank(i) != threshold ? std::int64_t{0} : part(i); });
+      last = place.number;
+    }
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, static_cast<std::int64_t>(chosen.extent(1))),
+                         [&](const std::int64_t w) {
+                           std::uint32_t word = 0;
+                           for (std::int64_t i = w * word_bits; i < (w + 1) * word_bits && i < items; ++i) {
+                             const bool take =
+                                 is_forced(i) || rank(i) > threshold || (rank(i) == threshold && i <= last);
+                             if (take) word |= 1u << (i - w * word_bits);
+                           }
+                           chosen(team.league_rank(), w) = word;
+                         });
+  };
+  Kokkos::parallel_for("annulus::sparsity::choose_largest",
+                       policy_of_lists(exec, static_cast<int>(chosen.extent(0)), kernel), kernel);
 }
 
 }  // namespace annulus::sparsity

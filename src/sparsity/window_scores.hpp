@@ -6,6 +6,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/exponential.hpp>
 #include <annulus/core/memory.hpp>
+#include <annulus/core/pack.hpp>
 #include <annulus/sparsity/pattern.hpp>
 
 #include "sparsity/choose.hpp"
@@ -28,62 +29,81 @@ inline double exponential_unit(std::int64_t tokens) {
 
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
 
+inline constexpr int chunk = 16;  // queries of a thread
+
 /// The window of all query heads and this rank's keys. A sequence's heads times the batch are its heads here.
 struct Window {
   std::int64_t heads, group;  ///< of all sequences; query heads of a kv head
   std::int64_t first, queries;
   PositionMap keys;
   std::int64_t rows() const { return keys.count; }
+  std::int64_t chunks() const { return (queries + chunk - 1) / chunk; }
 };
 
-inline constexpr std::int64_t chunk = 16;          // queries of a thread
 inline constexpr std::int64_t rows_of_sum = 1024;  // keys of a thread's sum
 
-/// transposed (heads, head_dim, queries) = scale · q (heads, queries, head_dim).
+/// transposed (heads, head_dim, whole chunks) = scale · q (heads, queries, head_dim), and zeros behind them.
 template <class Exec, class T>
 void transpose(const Exec& exec, const Array4<T, Exec>& q, float scale,
                const Array3<float, Exec>& transposed) {
-  const auto queries = static_cast<std::int64_t>(q.extent(2)), width = static_cast<std::int64_t>(q.extent(3));
+  const auto queries = static_cast<std::int64_t>(q.extent(2)), width = static_cast<std::int64_t>(q.extent(3)),
+             places = static_cast<std::int64_t>(transposed.extent(2));
   const T* const from = q.data();
   Kokkos::parallel_for(
-      "annulus::sparsity::transpose_window", Kokkos::RangePolicy<Exec>(exec, 0, q.size()),
+      "annulus::sparsity::transpose_window", Kokkos::RangePolicy<Exec>(exec, 0, transposed.size()),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / width / queries, query = i / width % queries, c = i % width;
-        transposed(head, c, query) = scale * static_cast<float>(from[i]);
+        const std::int64_t head = i / places / width, c = i / places % width, query = i % places;
+        const bool some = query < queries;
+        transposed(head, c, query) =
+            some ? scale * static_cast<float>(from[(head * queries + query) * width + c]) : 0.0f;
       });
 }
 
 /// scores (heads, rows, queries), −∞ for keys behind the query. One order of the sum for every place of a
 /// row.
+template <int width, class Exec, class T>
+void score_packs(const Exec& exec, const Window& window, const Array3<float, Exec>& queries,
+                 const Array4<const T, Exec>& k, const Array3<float, Exec>& scores) {
+  constexpr std::int64_t keys = 4;  // of a thread: queries are read once for all of them
+  const std::int64_t rows = window.rows(), head_dim = static_cast<std::int64_t>(k.extent(3));
+  const std::int64_t chunks = window.chunks(), parts = (rows + keys - 1) / keys;
+  Kokkos::parallel_for(
+      "annulus::sparsity::score_window", Kokkos::RangePolicy<Exec>(exec, 0, window.heads * chunks * parts),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / parts / chunks, begin = i / parts % chunks * chunk;
+        const std::int64_t first = i % parts * keys;
+        const auto key = [&](std::int64_t n) {  // the last part may have fewer
+          const std::int64_t row = first + n < rows ? first + n : rows - 1;
+          return k.data() + (head / window.group * rows + row) * head_dim;
+        };
+        float sums[keys][chunk] = {};
+        for (std::int64_t c = 0; c < head_dim; c += width) {
+          Pack<width> of_keys[keys];
+          for (int n = 0; n < keys; ++n) of_keys[n] = load<width>(key(n) + c);
+          for (int e = 0; e < width; ++e) {
+            const Pack<chunk> of_queries = load<chunk>(&queries(head, c + e, begin));
+            for (int n = 0; n < keys; ++n)
+              for (int j = 0; j < chunk; ++j)
+                sums[n][j] = Kokkos::fma(of_queries[j], of_keys[n][e], sums[n][j]);
+          }
+        }
+        for (int n = 0; n < keys; ++n) {
+          const std::int64_t row = first + n;
+          if (row >= rows) break;
+          const std::int64_t position = window.keys(row);
+          for (int j = 0; j < chunk; ++j) {
+            if (begin + j >= window.queries) break;
+            const bool seen = position <= window.first + begin + j;
+            scores(head, row, begin + j) = seen ? sums[n][j] : -Kokkos::Experimental::infinity_v<float>;
+          }
+        }
+      });
+}
 template <class Exec, class T>
 void score(const Exec& exec, const Window& window, const Array3<float, Exec>& queries,
            const Array4<const T, Exec>& k, const Array3<float, Exec>& scores) {
-  const std::int64_t rows = window.rows(), count = window.queries,
-                     width = static_cast<std::int64_t>(k.extent(3));
-  const std::int64_t chunks = (count + chunk - 1) / chunk;
-  Kokkos::parallel_for(
-      "annulus::sparsity::score_window", Kokkos::RangePolicy<Exec>(exec, 0, window.heads * chunks * rows),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / rows / chunks, row = i % rows, begin = i / rows % chunks * chunk;
-        const T* const key = k.data() + (head / window.group * rows + row) * width;
-        float sums[chunk] = {};
-        if (begin + chunk <= count) {
-          for (std::int64_t c = 0; c < width; ++c) {
-            const auto of_key = static_cast<float>(key[c]);
-            const float* const of_queries = &queries(head, c, begin);
-            for (int j = 0; j < chunk; ++j) sums[j] = Kokkos::fma(of_queries[j], of_key, sums[j]);
-          }
-        } else {
-          for (std::int64_t c = 0; c < width; ++c)
-            for (std::int64_t j = 0; begin + j < count; ++j)
-              sums[j] = Kokkos::fma(queries(head, c, begin + j), static_cast<float>(key[c]), sums[j]);
-        }
-        const std::int64_t position = window.keys(row);
-        for (std::int64_t j = 0; j < chunk && begin + j < count; ++j) {
-          const bool seen = position <= window.first + begin + j;
-          scores(head, row, begin + j) = seen ? sums[j] : -Kokkos::Experimental::infinity_v<float>;
-        }
-      });
+  with_pack_width<Exec, T>(in_packs<Exec, T>(static_cast<std::int64_t>(k.extent(3)), k),
+                           [&](auto width) { score_packs<width()>(exec, window, queries, k, scores); });
 }
 
 /// Calls f(index of head and query, head, query, first row, end row) for parts of this rank's keys.
@@ -148,11 +168,20 @@ struct Owner {
   }
 };
 
+/// unit_masses(i) = the mass of a unit of query i: one_mass / sums(i).
+template <class Exec>
+void divide(const Exec& exec, const Array1<std::int64_t, Exec>& sums,
+            const Array1<double, Exec>& unit_masses) {
+  Kokkos::parallel_for(
+      "annulus::sparsity::unit_masses", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) { unit_masses(i) = one_mass / static_cast<double>(sums(i)); });
+}
+
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner.
 template <class Exec>
 void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
-                const Array1<float, Exec>& maxima, const Array1<std::int64_t, Exec>& sums, double unit,
+                const Array1<float, Exec>& maxima, const Array1<double, Exec>& unit_masses, double unit,
                 std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
                 const Array2<std::int64_t, Exec>& masses) {
   const std::int64_t rows = window.rows(), queries = window.queries;
@@ -176,8 +205,7 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
             if (here != distance) of_slash = 0;
             distance = here;
             const auto units = static_cast<double>(units_of(scores(head, row, query), maxima(place), unit));
-            const auto mass =
-                static_cast<std::int64_t>(units * (one_mass / static_cast<double>(sums(place))));
+            const auto mass = static_cast<std::int64_t>(units * unit_masses(place));
             if (owner.is_key(key, distance)) of_key += mass;
             if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += mass;
           }
@@ -211,7 +239,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   take_rows<Exec, T>(exec, in.q, in.positions, {.first = window.first, .count = queries}, *rows);
   communicator.all_reduce(queue, *rows);
   const auto transposed = Owned<Array3<float, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::transposed_window", window.heads, width, queries);
+      exec, workspace, "annulus::sparsity::transposed_window", window.heads, width, window.chunks() * chunk);
   transpose<Exec, T>(exec, *rows, in.scale, *transposed);
   const auto scores = Owned<Array3<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::window_scores", window.heads, window.rows(), queries);
@@ -227,11 +255,15 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
       exec, workspace, "annulus::sparsity::window_sums", window.heads * queries);
   add_exponentials<Exec>(exec, window, *scores, *maxima, unit, *sums);
   communicator.all_reduce(queue, *sums);
+  const auto unit_masses = Owned<Array1<double, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::unit_masses", window.heads * queries);
+  divide<Exec>(exec, *sums, *unit_masses);
 
   const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
     auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
                                                             batch * lists, places.all());
-    add_masses<Exec>(exec, window, *scores, *maxima, *sums, unit, places.first_slash(), before, *masses);
+    add_masses<Exec>(exec, window, *scores, *maxima, *unit_masses, unit, places.first_slash(), before,
+                     *masses);
     communicator.all_reduce(queue, *masses);
     return masses;
   };

@@ -117,10 +117,13 @@ KOKKOS_FORCEINLINE_FUNCTION void unpack(const Words<words>& from, float* to) {
   for (int w = 0; w < words; ++w) {
     if constexpr (std::is_same_v<T, float>) {
       to[w] = std::bit_cast<float>(from.word[w]);
-    } else {
-      static_assert(std::is_same_v<T, bfloat16>);
+    } else if constexpr (std::is_same_v<T, bfloat16>) {
       to[2 * w] = std::bit_cast<float>(from.word[w] << 16);
       to[2 * w + 1] = std::bit_cast<float>(from.word[w] & 0xffff0000u);
+    } else {
+      static_assert(std::is_same_v<T, float16>);
+      to[2 * w] = static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(from.word[w])));
+      to[2 * w + 1] = static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(from.word[w] >> 16)));
     }
   }
 }
