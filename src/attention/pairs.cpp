@@ -1,6 +1,7 @@
 #include <annulus/attention/pairs.hpp>
 
 #include <Kokkos_Core.hpp>
+#include <numeric>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
@@ -37,12 +38,16 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
   constexpr std::int64_t rows_of_team = 128;
   const std::int64_t rows = what.q_positions.count, teams = ceil_divide(rows, rows_of_team);
   if (rows == 0 || what.keys.empty() || what.heads == 0) return;
+  // Heads that have a block list and a list of keys in common have the same pairs.
   const std::int64_t group = what.key_heads > 0 ? what.heads / what.key_heads : what.heads;
+  const std::int64_t of_list = what.mask.lists_of_heads() ? what.mask.heads_of_list : what.heads;
+  const std::int64_t alike = what.keys.listed != nullptr ? std::gcd(of_list, group) : of_list;
   using Policy = Kokkos::TeamPolicy<Exec>;
   Kokkos::parallel_for(
-      "annulus::attention::count_pairs", Policy(exec, static_cast<int>(what.heads * teams), Kokkos::AUTO),
+      "annulus::attention::count_pairs",
+      Policy(exec, static_cast<int>(what.heads / alike * teams), Kokkos::AUTO),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-        const std::int64_t head = team.league_rank() / teams;
+        const std::int64_t head = team.league_rank() / teams * alike;
         const std::int64_t first = team.league_rank() % teams * rows_of_team;
         const std::int64_t end = first + rows_of_team < rows ? first + rows_of_team : rows;
         const MaskRule mask = what.mask.of_head(head);
@@ -55,7 +60,7 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
               sum += pairs_detail::keys_of(mask, what.q_positions(row), keys);
             },
             pairs);
-        Kokkos::single(Kokkos::PerTeam(team), [&] { Kokkos::atomic_add(count, pairs); });
+        Kokkos::single(Kokkos::PerTeam(team), [&] { Kokkos::atomic_add(count, alike * pairs); });
       });
 }
 

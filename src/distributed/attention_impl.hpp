@@ -246,12 +246,13 @@ class Attention<Exec, T>::Impl {
             "use a mask without blocks",
             problem_.mask.outline());
     rule.block_size = blocks.block_size;
-    const std::int64_t lists =
-        static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) * problem_.heads;
+    const std::int64_t lists = static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) *
+                               problem_.heads / blocks.heads_of_list;
     rule.block_row_starts =
         blocks.row_starts + static_cast<std::int64_t>(part) * lists * (rule.block_rows() + 1);
     rule.block_columns = blocks.columns;
     rule.block_lists = lists;
+    rule.heads_of_list = blocks.heads_of_list;
     return rule;
   }
 

@@ -37,7 +37,7 @@ class Executor {
     LocalArrays local_arrays;
     MaskRule mask;
     float scale;  ///< of the scores
-    int heads;    ///< of queries, of all: mask.block_lists are those of heads times sequences, or one
+    int heads;    ///< of queries, of all: mask.block_lists are those of all heads of the sequences, or one
     std::int64_t* pairs = nullptr;  ///< HeadBlocks::pairs
   };
 
@@ -199,7 +199,7 @@ class Executor {
       options.fresh_dkv = take(c.dk, c.dv);
     }
     std::int64_t* const counter = pairs_ == nullptr ? nullptr : pairs_ + program.plan.round(step);
-    if (mask_.block_lists == 1 || c.q.heads == heads_) return kernel(pass, c, options, counter);
+    if (!mask_.lists_of_heads() || c.q.heads == heads_) return kernel(pass, c, options, counter);
     for (std::int64_t b = 0; b < c.q.batch; ++b)  // the lists of some heads of several sequences lie apart
       kernel(pass, sequence_of(c, b), options, counter);
   }
@@ -207,9 +207,12 @@ class Executor {
   /// The mask of a call, with the block lists of its heads, which follow one another.
   MaskRule mask_of(const LocalCall& c) const {
     MaskRule rule = mask_;
-    if (mask_.block_lists == 1) return rule;
-    rule.block_row_starts += (c.first_batch * heads_ + c.first_head) * (rule.block_rows() + 1);
-    rule.block_lists = c.q.batch * c.q.heads;
+    if (!mask_.lists_of_heads()) return rule;
+    const std::int64_t first = c.first_batch * heads_ + c.first_head, heads = c.q.batch * c.q.heads;
+    rule.block_row_starts += first / rule.heads_of_list * (rule.block_rows() + 1);
+    // Some of the heads of one list, or all heads of some lists: calls have whole kv heads, or a part of one.
+    rule.heads_of_list = std::min(rule.heads_of_list, heads);
+    rule.block_lists = heads / rule.heads_of_list;
     return rule;
   }
 

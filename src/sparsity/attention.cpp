@@ -246,7 +246,8 @@ class Attention<Exec, T>::Impl {
     rule.block_size = block_tokens;
     rule.block_row_starts = lists.row_starts.view().data();
     rule.block_columns = lists.block_columns.view().data();
-    rule.block_lists = static_cast<std::int64_t>(q.extent(0) * q.extent(1));
+    rule.heads_of_list = lists.heads_of_list;
+    rule.block_lists = static_cast<std::int64_t>(q.extent(0) * q.extent(1)) / lists.heads_of_list;
     rule.blocks_excluded = true;
     return {q, columns.k, columns.v, positions, {}, rule, scale, lists.columns.view().data()};
   }

@@ -39,7 +39,8 @@ HostPairs::HostPairs(const Exec& exec, const Selection<Exec>& selection)
   blocks_.tokens = selection.tokens;
   blocks_.right = 0;
   blocks_.block_size = block_tokens;
-  blocks_.block_lists = std::int64_t{batch_} * heads_;
+  blocks_.block_lists = selection.all_lists();
+  blocks_.heads_of_list = lists.heads_of_list;
   blocks_.block_row_starts = row_starts_.data();
   blocks_.block_columns = block_columns_.data();
 }
@@ -87,6 +88,7 @@ PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
   rule_.tokens = pairs.tokens();
   rule_.block_size = 1;
   rule_.block_lists = batch_heads;
+  rule_.heads_of_list = 1;
   columns_.reserve(static_cast<std::size_t>(pairs.pairs()));
   for (std::int64_t head = 0; head < batch_heads; ++head) {
     for (std::int64_t q = 0; q < rule_.tokens; ++q) {

@@ -66,14 +66,14 @@ void fill_columns(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int6
       });
 }
 
-/// row_starts (batch · heads, block rows + 1) of the lists that heads share.
+/// row_starts (lists, block rows + 1): each list has its own end.
 template <class Exec>
 void spread_starts(const Exec& exec, const Array1<std::int64_t, Exec>& starts, std::int64_t rows,
-                   std::int64_t group, const Array1<std::int64_t, Exec>& row_starts) {
+                   const Array1<std::int64_t, Exec>& row_starts) {
   Kokkos::parallel_for(
       "annulus::sparsity::spread_starts", Kokkos::RangePolicy<Exec>(exec, 0, row_starts.extent(0)),
       KOKKOS_LAMBDA(const std::int64_t i) {
-        row_starts(i) = starts(i / (rows + 1) / group * rows + i % (rows + 1));
+        row_starts(i) = starts(i / (rows + 1) * rows + i % (rows + 1));
       });
 }
 
@@ -139,20 +139,20 @@ Lists<Exec> expand(const Exec& exec, const Selection<Exec>& selection) {
   using namespace selection_detail;  // NOLINT(google-build-using-namespace): this file's own helpers
   const Region region("annulus::sparsity::expand");
   const std::int64_t lists = selection.all_lists(), rows = selection.block_rows();
-  const std::int64_t group = selection.heads / selection.lists;
   const BlocksOfLists<Exec> blocks{selection.blocks.view(), selection.by_distance};
   using Numbers = Owned<Array1<std::int64_t, Exec>>;
   constexpr auto workspace = MemoryCategory::workspace;
   const auto starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::starts", lists * rows + 1);
-  Lists<Exec> made{.row_starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::row_starts",
-                                                        lists * group * (rows + 1)),
+  Lists<Exec> made{.heads_of_list = selection.heads / selection.lists,
+                   .row_starts = Numbers::uninitialized(exec, workspace, "annulus::sparsity::row_starts",
+                                                        lists * (rows + 1)),
                    .block_columns = Numbers::uninitialized(
                        exec, workspace, "annulus::sparsity::block_columns", selection.listed),
                    .columns = Owned<Array2<std::int64_t, Exec>>::uninitialized(
                        exec, workspace, "annulus::sparsity::columns", lists, selection.most_columns())};
   scan_rows<Exec>(exec, blocks, lists, rows, *starts);
   fill_columns<Exec>(exec, blocks, lists, rows, *starts, *made.block_columns);
-  spread_starts<Exec>(exec, *starts, rows, group, *made.row_starts);
+  spread_starts<Exec>(exec, *starts, rows, *made.row_starts);
   widen<Exec>(exec, *selection.columns, *made.columns);
   return made;
 }

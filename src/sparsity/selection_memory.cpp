@@ -50,7 +50,7 @@ SelectionMemory selection_memory(const Options& options, const SelectionShape& s
                                   ? 0
                                   : std::max(scores + masses * (options.joint ? 2 : 1),
                                              masses + key_words * (options.joint ? 2 : 1) + slash_words);
-  const std::int64_t lists_of_pass = count_bytes * (lists * blocks + heads * (blocks + 1) +
+  const std::int64_t lists_of_pass = count_bytes * (lists * blocks + lists * (blocks + 1) +
                                                     lists * most_listed(blocks, slashes) + lists * columns);
   memory.workspace = std::max(select, lists_of_pass);
   memory.communication = 2 * lists * columns * width * (element + 4);

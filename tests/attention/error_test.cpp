@@ -83,16 +83,17 @@ TEST(LocalErrors, Heads) {
 }
 
 TEST(LocalErrors, BlockLists) {
-  EXPECT_EQ(
-      forward_error([](Arguments& a) {
-        static constexpr std::int64_t starts[] = {0, 1}, columns[] = {0};
-        a.in.mask.block_size = 20;
-        a.in.mask.block_row_starts = starts;
-        a.in.mask.block_columns = columns;
-        a.in.mask.block_lists = 3;
-      }),
-      "Attention: the mask has 3 block lists but q has 4 heads in all sequences: give one list for all of "
-      "them, or one for each");
+  EXPECT_EQ(forward_error([](Arguments& a) {
+              static constexpr std::int64_t starts[] = {0, 1}, columns[] = {0};
+              a.in.mask.block_size = 20;
+              a.in.mask.block_row_starts = starts;
+              a.in.mask.block_columns = columns;
+              a.in.mask.block_lists = 3;
+              a.in.mask.heads_of_list = 1;
+            }),
+            "Attention: the mask has 3 block lists of 1 heads each but q has 4 heads in all sequences: give "
+            "one list "
+            "for all of them, or lists for all");
 }
 
 TEST(LocalErrors, Extents) {

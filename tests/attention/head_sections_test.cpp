@@ -31,6 +31,7 @@ gpu::Input<float> problem(std::int64_t rows, int heads, int kv_heads) {
   in.mask.block_size = 64;
   in.mask.block_row_starts = address<const std::int64_t>(1);
   in.mask.block_lists = 2 * heads;
+  in.mask.heads_of_list = 1;
   in.batch = 2;
   in.heads = heads;
   in.kv_heads = kv_heads;

@@ -41,7 +41,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
   const attention::MaskOn<Exec> mask(exec, problem.mask);
   std::optional<HeadLists<Exec>> lists;
   if (problem.head_list_block > 0)
-    lists.emplace(exec, mask.rule(), problem.head_list_block, problem.shape.batch * problem.shape.heads);
+    lists.emplace(exec, mask.rule(), problem.head_list_block, problem.head_lists(), problem.heads_of_list);
   const MaskRule rule = lists ? lists->rule() : mask.rule();
   AttentionResult result = problem.empty_result();
   std::vector<PositionMap> positions;

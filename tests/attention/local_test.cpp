@@ -121,10 +121,13 @@ TEST_P(Local, HeadsWithBlockListsOfTheirOwn) {
   for (const char* mask : {"full", "causal", "window:40,9"}) {
     AttentionProblem problem = AttentionProblem::random({130, 16, 2, 6, 2}, mask);
     problem.head_list_block = 12;
-    const AttentionResult expected = problem.reference();
-    check(problem, expected);
-    check(problem, expected, {.layout = layouts[1], .shards = 3, .order = 2, .fresh = true});
-    check(problem, expected, {.layout = layouts[2], .shards = 2, .storage = Storage::tokens_first});
+    for (const std::int64_t heads_of_list : {1, 3}) {
+      problem.heads_of_list = heads_of_list;
+      const AttentionResult expected = problem.reference();
+      check(problem, expected);
+      check(problem, expected, {.layout = layouts[1], .shards = 3, .order = 2, .fresh = true});
+      check(problem, expected, {.layout = layouts[2], .shards = 2, .storage = Storage::tokens_first});
+    }
   }
 }
 

@@ -110,9 +110,10 @@ TEST_P(TensorCores, GroupedHeads) {
 
 TEST_P(TensorCores, HeadsWithBlockListsOfTheirOwn) {
   for (const char* mask : {"full", "causal", "window:90,0"}) {
-    for (const std::int64_t block : {64, 37}) {
-      AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 6, .kv_heads = 2}, mask);
+    for (const auto& [block, heads_of_list] : {std::pair{64, 1}, {64, 4}, {37, 2}}) {
+      AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 8, .kv_heads = 2}, mask);
       whole.head_list_block = block;
+      whole.heads_of_list = heads_of_list;
       const AttentionResult expected = whole.reference();
       check(whole, expected);
       check(whole, expected, {.layout = layouts[1], .shards = 3, .order = 2, .fresh = true});

@@ -104,10 +104,14 @@ TEST(SparseAttention, BlocksAndColumnsOnHopper) {
   for (const int width : {64, 96, 128, 256}) {
     for (const auto& [ranks, layout] :
          {std::pair{1, "contiguous"}, {2, "block-striped:64"}, {2, "zigzag"}, {3, "striped"}}) {
-      const char* const select = number++ / 2 % 2 == 0 ? "kv-heads" : "heads";
-      const auto problem = AttentionProblem::random(
-          {.tokens = 831, .head_dim = width, .batch = width == 64 ? 2 : 1, .heads = 4, .kv_heads = 2},
-          "causal", DType::bf16, 1.5, 11);
+      const char* const select = (number / 2 + number / 4) % 2 == 0 ? "kv-heads" : "heads";
+      ++number;
+      const auto problem = AttentionProblem::random({.tokens = 831,
+                                                     .head_dim = width,
+                                                     .batch = width == 64 ? 2 : 1,
+                                                     .heads = width == 128 ? 8 : 4,
+                                                     .kv_heads = 2},
+                                                    "causal", DType::bf16, 1.5, 11);
       const std::string options =
           fmt::format("vertical-slash:verticals=150,slashes=3,sinks=3,select={}", select);
       expect_exact<bfloat16>(problem,

@@ -71,6 +71,7 @@ class ExactPairs {
     rule_.tokens = selection.tokens;
     rule_.block_size = 1;
     rule_.block_lists = heads;
+    rule_.heads_of_list = 1;
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t q = 0; q < selection.tokens; ++q) {
         starts_.push_back(std::ssize(columns_));

@@ -71,8 +71,10 @@ struct AttentionProblem {
   Mask mask;
   double scale = 1.0;
   Array q, k, v, d_out;
-  /// Blocks of lists that heads have of their own beside the mask (HeadLists); 0: none.
-  std::int64_t head_list_block = 0;
+  /// Blocks of lists that each `heads_of_list` heads have of their own beside the mask (HeadLists); 0: none.
+  std::int64_t head_list_block = 0, heads_of_list = 1;
+  /// Of all sequences.
+  std::int64_t head_lists() const { return shape.batch * shape.heads / heads_of_list; }
 
   /// Random inputs that `storage` can hold exactly, so that the reference sees what the kernels see. Scores
   /// have a standard deviation of `amplitude`².
@@ -92,7 +94,7 @@ struct AttentionProblem {
 
   AttentionResult reference() const {
     std::optional<HostHeadLists> lists;
-    if (head_list_block > 0) lists.emplace(mask.rule(), head_list_block, shape.batch * shape.heads);
+    if (head_list_block > 0) lists.emplace(mask.rule(), head_list_block, head_lists(), heads_of_list);
     const MaskRule rule = lists ? lists->rule() : mask.rule();
     auto forward = attention::reference::forward(q, k, v, rule, scale);
     auto backward = attention::reference::backward(

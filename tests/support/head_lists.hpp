@@ -14,13 +14,16 @@ ANNULUS_FUNCTION inline bool in_head_list(std::int64_t list, std::int64_t row, s
   return row == column || (7 * list + 5 * row + 3 * column + row * column) % 3 == 0;
 }
 
-/// A block list for each head of each sequence, for host code.
+/// A block list for each `heads_of_list` heads of batch × heads, for host code.
 class HostHeadLists {
  public:
   /// `rule`: what the lists join.
-  HostHeadLists(const MaskRule& rule, std::int64_t block_size, std::int64_t lists) : rule_(rule) {
+  HostHeadLists(const MaskRule& rule, std::int64_t block_size, std::int64_t lists,
+                std::int64_t heads_of_list = 1)
+      : rule_(rule) {
     rule_.block_size = block_size;
     rule_.block_lists = lists;
+    rule_.heads_of_list = heads_of_list;
     const std::int64_t rows = rule_.block_rows();
     for (std::int64_t list = 0; list < lists; ++list) {
       for (std::int64_t row = 0; row < rows; ++row) {

@@ -14,9 +14,12 @@ template <class Exec>
 class HeadLists {
  public:
   /// `rule`: what the lists join. Nothing is read before `exec` comes to it.
-  HeadLists(const Exec& exec, MaskRule rule, std::int64_t block_size, std::int64_t lists) : rule_(rule) {
+  HeadLists(const Exec& exec, MaskRule rule, std::int64_t block_size, std::int64_t lists,
+            std::int64_t heads_of_list = 1)
+      : rule_(rule) {
     rule_.block_size = block_size;
     rule_.block_lists = lists;
+    rule_.heads_of_list = heads_of_list;
     const std::int64_t rows = rule_.block_rows();
     starts_ = Array1<std::int64_t, Exec>("annulus::test::block_row_starts", lists * (rows + 1));
     columns_ = Array1<std::int64_t, Exec>("annulus::test::block_columns", lists * rows * rows);

@@ -8,7 +8,7 @@ namespace annulus::attention {
 
 /// A block of query rows against a block of key rows, of several heads.
 struct PairsOf {
-  MaskRule mask;  ///< with one block list, or `heads` of them, readable from the execution space
+  MaskRule mask;  ///< its block lists, of all `heads`, can be read from the execution space
   PositionMap q_positions;
   KeyPositions keys;
   std::int64_t heads = 1;      ///< of all sequences

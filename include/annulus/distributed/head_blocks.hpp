@@ -8,9 +8,10 @@ namespace annulus::distributed {
 /// leaves of a plan's mask, chosen while a step runs. The plan says nothing of it: all that the mask wants
 /// travels, and kernels compute what is listed.
 struct HeadBlocks {
-  std::int64_t block_size = 0;  ///< tokens, in global positions; 0: no lists, the mask alone
-  /// (batch, heads, block rows + 1): where the lists of the block rows of a head begin and end in `columns`;
-  /// heads may share columns.
+  std::int64_t block_size = 0;     ///< tokens, in global positions; 0: no lists, the mask alone
+  std::int64_t heads_of_list = 1;  ///< consecutive heads that share a list; divides heads
+  /// (batch, heads / heads_of_list, block rows + 1): where block rows of a list begin and end in `columns`;
+  /// lists may share columns.
   const std::int64_t* row_starts = nullptr;
   const std::int64_t* columns = nullptr;  ///< block columns, increasing in a row
   /// (Attention::steps(pass)): the unmasked (query, key) pairs of the local kernels of a round of the plan,

@@ -42,21 +42,29 @@ struct MaskRule {
   std::int64_t block_size = 0;
   const std::int64_t* block_row_starts = nullptr;
   const std::int64_t* block_columns = nullptr;
-  /// Block lists: 1 for all heads, or batch × heads of queries, one for each head of each sequence (dynamic
-  /// sparsity; MTraining, section 3). The starts of list i begin at block_row_starts + i · (block_rows() + 1)
-  /// and count in all of block_columns.
+  /// Block lists: 1 for all heads, or one for each `heads_of_list` consecutive heads of batch × heads of
+  /// queries (dynamic sparsity; MTraining, section 3). The starts of list i begin at block_row_starts +
+  /// i · (block_rows() + 1) and count in all of block_columns.
   std::int64_t block_lists = 1;
+  std::int64_t heads_of_list = 0;  ///< 0: all heads have the one list
   /// The lists hold the blocks that are masked, and all others are allowed: what keys outside the lists,
   /// taken one by one (KeyPositions), leave to those who compute the lists.
   bool blocks_excluded = false;
 
   ANNULUS_FUNCTION std::int64_t block_rows() const { return (tokens + block_size - 1) / block_size; }
-  /// The mask of head `head` of batch × heads, which has one list.
-  ANNULUS_FUNCTION MaskRule of_head(std::int64_t head) const {
+  /// Whether heads differ in their blocks.
+  ANNULUS_FUNCTION bool lists_of_heads() const { return block_row_starts != nullptr && heads_of_list > 0; }
+  /// The mask of the heads that have list `list`.
+  ANNULUS_FUNCTION MaskRule of_list(std::int64_t list) const {
     MaskRule rule = *this;
-    if (block_lists > 1) rule.block_row_starts += head * (block_rows() + 1);
+    if (lists_of_heads()) rule.block_row_starts += list * (block_rows() + 1);
     rule.block_lists = 1;
+    rule.heads_of_list = 0;
     return rule;
+  }
+  /// The mask of head `head` of batch × heads.
+  ANNULUS_FUNCTION MaskRule of_head(std::int64_t head) const {
+    return of_list(heads_of_list > 0 ? head / heads_of_list : 0);
   }
 
   /// The keys of query `q` (a global position) before the block list is applied. Both ends do not decrease as

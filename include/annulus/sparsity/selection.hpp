@@ -39,12 +39,14 @@ struct Selection {
 /// A selection in the form that kernels read; made for a pass and dropped after it.
 template <class Exec>
 struct Lists {
-  Owned<Array1<std::int64_t, Exec>> row_starts;     ///< (batch, heads, block rows + 1)
-  Owned<Array1<std::int64_t, Exec>> block_columns;  ///< heads that select together share them
+  std::int64_t heads_of_list;                       ///< query heads that select together
+  Owned<Array1<std::int64_t, Exec>> row_starts;     ///< (batch, lists, block rows + 1)
+  Owned<Array1<std::int64_t, Exec>> block_columns;  ///< of all lists
   Owned<Array2<std::int64_t, Exec>> columns;        ///< as in the Selection
 
   distributed::HeadBlocks blocks() const {
     return {.block_size = block_tokens,
+            .heads_of_list = heads_of_list,
             .row_starts = row_starts.view().data(),
             .columns = block_columns.view().data()};
   }

@@ -55,8 +55,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     RowSpan spans[2];
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists ? work.head * p.group : 0,
-               p.kv_rows, work.tile * Tile::kv_rows + key_in_tile());
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count,
+               lists ? p.walk.table_of(work.head * p.group) : 0, p.kv_rows,
+               work.tile * Tile::kv_rows + key_in_tile());
     float dk[D / 2], dv[D / 2];
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -96,7 +97,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         if constexpr (lists) {
           for_each_missing_bit<M, true>(
               p.walk.bits,
-              (work.head * p.group + Visit::head_in_group(uniform(flags))) * p.walk.bits.words_of_list,
+              p.walk.table_of(work.head * p.group + Visit::head_in_group(uniform(flags))) *
+                  p.walk.bits.words_of_list,
               anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile, own_column(),
               [&](int at) { s[at] = 0.0f; });
         }

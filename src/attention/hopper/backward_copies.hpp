@@ -12,7 +12,9 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                               const BackwardMemory<Tile>& memory) {
   using Memory = BackwardMemory<Tile>;
   const bool copies = threadIdx.x % 32 == 0;
-  WorkQueue queue(p.order, p.walk, lists && p.lists_of_heads ? p.group : 1, p.tickets, p.fresh_dkv);
+  const bool lists_of_heads = lists && p.lists_of_heads;
+  WorkQueue queue(p.order, p.walk, lists_of_heads ? p.group : 1,
+                  lists_of_heads ? p.group / p.walk.heads_of_list : 1, p.tickets, p.fresh_dkv);
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     if (copies) memory.work().put(n, queue.next());

@@ -3,9 +3,9 @@
 #include "attention/hopper/backward_copies.hpp"
 #include "attention/hopper/backward_products.hpp"
 
-/// dK and dV alone, at head dimension 256: each of them fills the registers of one warpgroup. One computes
-/// Sᵀ = K·Qᵀ and dV += Pᵀ·dO, and hands P to the other one, which computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q. While
-/// one takes exponentials the tensor cores work for the other.
+/// dK and dV alone, at head dimension 256, where each of them fills the registers of one warpgroup, and for
+/// fine block lists. One warpgroup computes Sᵀ = K·Qᵀ and dV += Pᵀ·dO, and hands P to the other one, which
+/// computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q. While one takes exponentials the tensor cores work for the other.
 namespace annulus::attention::hopper {
 
 /// A thread's part of P, 64 × 64: the same thread of the other warpgroup holds the same places of dP.
@@ -72,8 +72,9 @@ __device__ __forceinline__ void compute_value_gradient(const BackwardParameters&
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     RowSpan spans[2];
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists ? work.head * p.group : 0,
-               p.kv_rows, work.tile * Tile::kv_rows + key_in_tile);
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count,
+               lists ? p.walk.table_of(work.head * p.group) : 0, p.kv_rows,
+               work.tile * Tile::kv_rows + key_in_tile);
     float dv[D / 2], s[M / 2];
     std::uint32_t probabilities[M / 4];
     int flags = Visit::last;
@@ -96,7 +97,8 @@ __device__ __forceinline__ void compute_value_gradient(const BackwardParameters&
         clear_outside<M>(s, spans, tile * M + own_column);
         if constexpr (lists) {
           for_each_missing_bit<M, true>(
-              p.walk.bits, (work.head * p.group + Visit::head_in_group(flags)) * p.walk.bits.words_of_list,
+              p.walk.bits,
+              p.walk.table_of(work.head * p.group + Visit::head_in_group(flags)) * p.walk.bits.words_of_list,
               work.tile * Tile::kv_rows + key_in_tile, p.kv_rows, tile, own_column,
               [&](int where) { s[where] = 0.0f; });
         }

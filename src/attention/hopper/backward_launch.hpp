@@ -22,16 +22,36 @@ inline bool walks_are_even(const MaskRule& mask) {
 }
 
 /// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
+/// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
+/// dimension 128 there is one for fine lists alone.
+template <int head_dim, class Action>
+auto with_query_tile(const MaskRule& mask, bool fine, const Action& action) {
+  if constexpr (head_dim <= 128) {
+    return action(FineForwardTile<head_dim>{}, std::true_type{});
+  } else {
+    return with_forward_tile<head_dim>(mask, fine, action);
+  }
+}
+
+/// Calls action(the tile shape of the kernel of dK and dV).
+template <int head_dim, class Action>
+auto with_key_tile(bool fine, const Action& action) {
+  using Fine = BackwardTile<head_dim, false>;
+  return fine ? action(Fine{}) : action(BackwardTile<head_dim>{});
+}
+
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const ResidueClasses& classes, int heads,
-                               const LaunchOptions& options) {
-  using Tile = BackwardTile<head_dim>;
-  const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
-  const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
-  const std::size_t bytes = Workspace(nullptr, sides.size(mask, heads_with_turns)).bytes;
-  return Tile::has_dq ? bytes
-                      : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, listed, classes));
+                               const LaunchOptions& options, bool fine) {
+  return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) {
+    const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
+    const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
+    const std::size_t bytes = Workspace(nullptr, sides.size(mask, heads_with_turns)).bytes;
+    return Tile::has_dq
+               ? bytes
+               : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, listed, classes, fine));
+  });
 }
 
 /// What probabilities and gradients are multiplied by.
@@ -79,7 +99,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
-  p.lists_of_heads = size.block_lists > 1;
+  p.lists_of_heads = size.heads_of_list > 0;
   p.head_by_head = !in_order || walks_are_even(in.mask);
   p.heads = in.heads;
   p.group = group;
@@ -101,6 +121,8 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
       ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
     }
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
+  } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
+    return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);
   } else {
     return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, false>);
   }
@@ -127,16 +149,19 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Residue
 template <int head_dim, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  using Tile = BackwardTile<head_dim>;
-  ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
-  if constexpr (Tile::has_dq) {
-    return cudaSuccess;
-  } else {
-    return with_forward_tile<head_dim>(problem.in.mask, [&]<class QueryTile, bool lists_of_heads>(
-                                                            QueryTile, std::bool_constant<lists_of_heads>) {
-      return launch_queries<QueryTile, lists_of_heads>(problem, classes, options, memory, stream);
-    });
-  }
+  const bool fine = has_fine_lists(problem.in);
+  return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) -> cudaError_t {
+    ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
+    if constexpr (Tile::has_dq) {
+      return cudaSuccess;
+    } else {
+      return with_query_tile<head_dim>(
+          problem.in.mask, fine,
+          [&]<class QueryTile, bool lists_of_heads>(QueryTile, std::bool_constant<lists_of_heads>) {
+            return launch_queries<QueryTile, lists_of_heads>(problem, classes, options, memory, stream);
+          });
+    }
+  });
 }
 
 }  // namespace annulus::attention::hopper
@@ -151,4 +176,4 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                             \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                    \
       const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&, int, \
-      const annulus::attention::hopper::LaunchOptions&);
+      const annulus::attention::hopper::LaunchOptions&, bool);

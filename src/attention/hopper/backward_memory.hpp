@@ -34,7 +34,7 @@ struct BackwardParameters {
   bool head_by_head;
   int heads, kv_heads, q_rows, kv_rows;
   int group;            ///< heads that read a kv head
-  bool lists_of_heads;  ///< each head of queries has a block list of its own
+  bool lists_of_heads;  ///< heads of queries have block lists of their own
   ResidueClasses classes;
   float factor;  ///< of scores, to powers of two: scale · log2(e)
   /// Probabilities are multiplied by 2^log2_shift. What dQ, dK and dV then lack.
@@ -93,7 +93,7 @@ struct BackwardMemory {
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
   static constexpr int bytes = barrier_offset + 8 * (1 + 6 * Tile::stages);
   static_assert(bytes <= 227 * 1024);
-  static_assert(Tile::stages == 2, "dS has as many stages as Q");
+  static_assert(!Tile::has_dq || Tile::stages == 2, "dS has as many stages as Q");
 
   std::uint32_t start;
   /// `dynamic`: aligned to 1024 bytes.

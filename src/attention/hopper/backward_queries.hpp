@@ -3,8 +3,9 @@
 #include "attention/hopper/backward_memory.hpp"
 #include "attention/hopper/backward_products.hpp"
 
-/// dQ alone, at head dimension 256: a block owns queries as in the forward pass and walks over their keys, so
-/// that dQ stays in registers, in a fixed order. S = Q·Kᵀ, dP = dO·Vᵀ, dQ += scale·dS·K.
+/// dQ alone, at head dimension 256 and for fine block lists: a block owns queries as in the forward pass and
+/// walks over their keys, so that dQ stays in registers, in a fixed order. S = Q·Kᵀ, dP = dO·Vᵀ, dQ +=
+/// scale·dS·K.
 namespace annulus::attention::hopper {
 
 struct QueryGradientParameters {
@@ -23,7 +24,8 @@ struct QueryGradientParameters {
 /// Shared memory: Q, dO, two stages of K, V, barriers, what to work on.
 template <class Tile>
 struct QueryGradientMemory {
-  static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
+  static constexpr int q_panel = Tile::rows_in_memory * panel_row_bytes,
+                       kv_panel = Tile::kv_rows * panel_row_bytes;
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
   static constexpr int k_stages = 2;
   static constexpr int d_out_offset = q_bytes, k_offset = 2 * q_bytes,
@@ -71,7 +73,7 @@ template <class Tile>
 __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& p,
                                                  const QueryGradientMemory<Tile>& memory) {
   using Memory = QueryGradientMemory<Tile>;
-  WorkQueue queue(p.order, p.walk, 1, p.tickets, p.fresh);
+  WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh);
   RingPosition<Memory::k_stages> k_at;
   RingPosition<1> v_at;
   int q_parity = 0;
@@ -79,7 +81,8 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
     const Work work = queue.next();
     memory.work().put(n, work);
     if (work.head < 0) return;
-    const auto [batch, head, residue] = HeadAndClass::of(work.head, p.heads, p.classes.count);
+    const auto [batch, heads, residue] = HeadAndClass::of(work.head, p.heads / Tile::heads, p.classes.count);
+    const int head = heads * Tile::heads;
     const int kv_head = head / (p.heads / p.kv_heads), kv_residue = p.classes.keys_of(residue);
     const auto load_queries = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full) {
       arrive_expecting(full, Memory::q_bytes);
@@ -88,7 +91,8 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
 #pragma unroll
         for (int group = 0; group < Tile::consumers; ++group) {
           map.load(to + panel * Memory::q_panel + group * 64 * panel_row_bytes, full, panel * panel_columns,
-                   residue, work.tile * Tile::q_rows + group * 64, head, batch);
+                   residue, work.tile * Tile::q_rows + Tile::first_row(group), head + Tile::head_of(group),
+                   batch);
         }
       }
     };
@@ -122,7 +126,7 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
   }
 }
 
-/// A warpgroup that computes 64 queries. `lists_of_heads`: each head has a block list of its own.
+/// A warpgroup that computes 64 queries. `lists_of_heads`: heads have block lists of their own.
 template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void compute_query_gradient(const QueryGradientParameters& p,
                                                        const QueryGradientMemory<Tile>& memory) {
@@ -135,7 +139,12 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
   const auto own_column = [&] { return thread() % 4 * 2; };
   const auto row_in_tile = [&] {
     const int here = thread();
-    return group * 64 + here % warpgroup / 32 * 16 + here % 32 / 4;
+    return Tile::first_row(group) + here % warpgroup / 32 * 16 + here % 32 / 4;
+  };
+  const auto place_of = [&](int number) {
+    auto place = HeadAndClass::of(number, p.heads / Tile::heads, p.classes.count);
+    place.head = place.head * Tile::heads + Tile::head_of(group);
+    return place;
   };
   const Descriptor q = Descriptor::of(memory.q() + group * 64 * panel_row_bytes, Memory::q_panel),
                    d_out = Descriptor::of(memory.d_out() + group * 64 * panel_row_bytes, Memory::q_panel);
@@ -154,7 +163,7 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
     const auto own_row = [&] { return anew(work.tile) * Tile::q_rows + row_in_tile(); };
     float lse2[2], d[2];
     {
-      const auto [batch, head, residue] = HeadAndClass::of(work.head, p.heads, p.classes.count);
+      const auto [batch, head, residue] = place_of(work.head);
 #pragma unroll
       for (int i = 0; i < 2; ++i) row_statistics(p, batch, head, residue, own_row() + 8 * i, lse2[i], d[i]);
     }
@@ -194,11 +203,11 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
       if ((flags & Visit::partial) != 0) {
         const int tile = uniform(Visit::tile(memory.visit(k_at.stage)));
         RowSpan spans[2];  // loaded here: they would take registers from the products
-        load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count,
-                   lists_of_heads ? anew(work.head) : 0, p.q_rows, own_row());
+        const int table = lists_of_heads ? p.walk.table_of(anew(work.head) * Tile::heads) : 0;
+        load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count, table, p.q_rows, own_row());
         clear_outside<N>(s, spans, tile * N + own_column());
         if (p.walk.bits.words != nullptr) {
-          const std::int64_t first_word = lists_of_heads ? anew(work.head) * p.walk.bits.words_of_list : 0;
+          const std::int64_t first_word = table * p.walk.bits.words_of_list;
           for_each_missing_bit<N, lists_of_heads>(p.walk.bits, first_word, own_row(), p.q_rows, tile,
                                                   own_column(), [&](int where) { s[where] = 0.0f; });
         }
@@ -230,7 +239,7 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
       }
       release(memory.queries_empty());
     }
-    const auto [batch, head, residue] = HeadAndClass::of(anew(work.head), p.heads, p.classes.count);
+    const auto [batch, head, residue] = place_of(anew(work.head));
     leave_gradient<D>(p.dq, p.fresh, p.dq_factor, dq, batch, head, p.classes, residue, p.q_rows, own_row(),
                       own_column());
   }

@@ -4,13 +4,13 @@
 
 namespace annulus::attention::hopper {
 
-/// The same where each head has a block list of its own: heads come one after the other.
+/// The same where heads have block lists of their own: heads come one after the other.
 template <class Visitor>
 __device__ __forceinline__ void for_each_listed_visit(const BackwardParameters& p, const Work& work,
                                                       int kv_head, Visitor&& visit) {
   const auto walk_of = [&](int i) {
     return *reinterpret_cast<const int4*>(
-        &p.walk.walks[(work.head * p.group + i) * p.order.tiles + work.tile]);
+        &p.walk.walks[p.walk.table_of(work.head * p.group + i) * p.order.tiles + work.tile]);
   };
   int last_walk = p.group - 1;
   while (last_walk > 0 && walk_of(last_walk).y == 0) --last_walk;

@@ -25,7 +25,7 @@ struct BitsSize {
     BitsSize size;
     if (mask.block_row_starts == nullptr) return size;
     size.rows = own_listed ? own.count : own.back() / mask.block_size - own.front() / mask.block_size + 1;
-    size.of_32_rows = mask.block_lists > 1 && !other_listed && words_lie_in_blocks(other, mask.block_size);
+    size.of_32_rows = mask.lists_of_heads() && !other_listed && words_lie_in_blocks(other, mask.block_size);
     size.words_of_row = ceil_divide(other_rows, std::int64_t{size.of_32_rows ? 1024 : 32});
     return size;
   }

@@ -28,7 +28,8 @@ struct ForwardParameters {
 /// Shared memory: Q, stages of K and V, barriers, what to work on.
 template <class Tile>
 struct ForwardMemory {
-  static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
+  static constexpr int q_panel = Tile::rows_in_memory * panel_row_bytes,
+                       kv_panel = Tile::kv_rows * panel_row_bytes;
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
   static constexpr int k_offset = q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
   static constexpr int work_offset = v_offset + Tile::stages * kv_bytes;
@@ -78,12 +79,13 @@ struct ForwardMemory {
 template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
-  WorkQueue queue(p.order, p.walk, 1, p.tickets, p.fresh);
+  WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
   memory.work().put(0, work);
   for (int n = 0; work.head >= 0; ++n) {
-    const auto [batch, head, residue] = HeadAndClass::of(work.head, p.heads, p.classes.count);
+    const auto [batch, heads, residue] = HeadAndClass::of(work.head, p.heads / Tile::heads, p.classes.count);
+    const int head = heads * Tile::heads;
     const int kv_head = head / (p.heads / p.kv_heads), kv_residue = p.classes.keys_of(residue);
     const auto load = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
                           RingPosition<Tile::stages>& at, int tile) {
@@ -120,7 +122,8 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
 #pragma unroll
       for (int group = 0; group < Tile::consumers; ++group) {
         p.q.load(memory.start + panel * Memory::q_panel + group * 64 * panel_row_bytes, memory.q_full(),
-                 panel * panel_columns, residue, work.tile * Tile::q_rows + group * 64, head, batch);
+                 panel * panel_columns, residue, work.tile * Tile::q_rows + Tile::first_row(group),
+                 head + Tile::head_of(group), batch);
       }
     }
     int before = cursor.tile();
@@ -138,7 +141,7 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
 }
 
 /// A warpgroup that computes 64 queries: Q in shared memory, S, P and O in registers. `lists_of_heads`:
-/// each head has a block list of its own; the code for that costs 0.7 % where it is not needed.
+/// heads have block lists of their own; the code for that costs 0.7 % where it is not needed.
 template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
                                                 const ForwardMemory<Tile>& memory) {
@@ -146,7 +149,8 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   constexpr int D = Tile::head_dim, N = Tile::kv_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
-  const int row_in_tile = group * 64 + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
+  const int row_in_tile =
+      Tile::first_row(group) + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
 
   const Descriptor q = Descriptor::of(memory.start + group * 64 * panel_row_bytes, Memory::q_panel);
   const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_panel),
@@ -183,6 +187,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
   };
+  const auto table = [&](int head) { return p.walk.table_of(head * Tile::heads); };
   const auto mask = [&](int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -197,7 +202,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       }
     }
     if (p.walk.bits.words == nullptr) return;
-    const std::int64_t first_word = lists_of_heads ? anew(work.head) * p.walk.bits.words_of_list : 0;
+    const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
     for_each_missing_bit<N, lists_of_heads>(
         p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile, own_column,
         [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
@@ -216,13 +221,14 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   for (int n = 0;; ++n) {
     work = memory.work().get(n);
     if (work.head < 0) return;
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists_of_heads ? work.head : 0,
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists_of_heads ? table(work.head) : 0,
                p.q_rows, work.tile * Tile::q_rows + row_in_tile);
     // Calls action with where O and LSE of this tile are.
     const auto with_rows = [&](const auto& action) {
-      const auto [batch, head, residue] = HeadAndClass::of(anew(work.head), p.heads, p.classes.count);
-      action(p.out.every(p.classes.count, residue), p.lse.every(p.classes.count, residue), batch, head,
-             anew(work.tile) * Tile::q_rows + row_in_tile,
+      const auto [batch, heads, residue] =
+          HeadAndClass::of(anew(work.head), p.heads / Tile::heads, p.classes.count);
+      action(p.out.every(p.classes.count, residue), p.lse.every(p.classes.count, residue), batch,
+             heads * Tile::heads + Tile::head_of(group), anew(work.tile) * Tile::q_rows + row_in_tile,
              static_cast<int>(p.classes.rows(p.q_rows, residue)));
     };
     const auto finish = [&] {

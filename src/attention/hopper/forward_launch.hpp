@@ -13,18 +13,24 @@ WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, con
   return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes, listed};
 }
 
-/// Calls action(the tile shape for this mask, whether each head has a block list of its own).
+/// The tiles of fine block lists: 64 queries of two heads, 64 keys.
+template <int head_dim>
+using FineForwardTile = ForwardTile<head_dim, 2, 64, 2>;
+
+/// Calls action(the tile shape for this mask, whether heads have block lists of their own). `fine`:
+/// has_fine_lists.
 template <int head_dim, class Action>
-auto with_forward_tile(const MaskRule& mask, const Action& action) {
+auto with_forward_tile(const MaskRule& mask, bool fine, const Action& action) {
   using ForLists = ForwardTile<head_dim, 2>;
+  if (fine) return action(FineForwardTile<head_dim>{}, std::true_type{});
   if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
-  return mask.block_lists > 1 ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
+  return mask.lists_of_heads() ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
 }
 
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const ResidueClasses& classes) {
-  return with_forward_tile<head_dim>(mask, [&]<class Tile>(Tile, auto) {
+                              const ListedKeys& listed, const ResidueClasses& classes, bool fine) {
+  return with_forward_tile<head_dim>(mask, fine, [&]<class Tile>(Tile, auto) {
     return Workspace(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
   });
 }
@@ -49,8 +55,8 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Residu
   p.classes = classes;
   // K and V of a kv head serve all heads of its group.
   const std::int64_t bytes_of_head = ceil_divide(2 * kv_rows * Tile::head_dim * 2 * in.kv_heads, in.heads);
-  p.order = work_order(in.batch * in.heads * classes.count, size.own_tiles,
-                       section_bytes * classes.count / bytes_of_head, true);
+  p.order = work_order(in.batch * in.heads / Tile::heads * classes.count, size.own_tiles,
+                       section_bytes * classes.count / bytes_of_head / Tile::heads, true);
   p.tickets = workspace.tickets;
   p.heads = in.heads;
   p.kv_heads = in.kv_heads;
@@ -76,7 +82,8 @@ template <int head_dim, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
   return with_forward_tile<head_dim>(
-      problem.in.mask, [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
+      problem.in.mask, has_fine_lists(problem.in),
+      [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
         return launch_forward_tile<Tile, lists_of_heads>(problem, classes, options, memory, stream);
       });
 }
@@ -89,7 +96,8 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueC
       const annulus::attention::gpu::ForwardProblem<T>&, const annulus::attention::hopper::ResidueClasses&, \
       const annulus::attention::hopper::LaunchOptions&, void*, cudaStream_t);
 
-#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                        \
-  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(           \
-      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&, \
-      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&);
+#define ANNULUS_HOPPER_FORWARD_WORKSPACE(head_dim)                                                      \
+  template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(                         \
+      const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,               \
+      const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&, \
+      bool);

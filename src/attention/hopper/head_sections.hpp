@@ -12,7 +12,8 @@ namespace annulus::attention::hopper {
 /// all pairs of tiles, and bits.
 inline std::int64_t lists_at_once(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                   bool keys_listed) {
-  constexpr std::int64_t most_pairs = std::int64_t{1} << 39;  // of rows: 1.1 GB of runs and coverage
+  // Of rows: 1.1 GB of runs and coverage, and 2.3 GB in tiles of 64 × 64.
+  constexpr std::int64_t most_pairs = std::int64_t{1} << 39;
   constexpr std::int64_t most_words = std::int64_t{1} << 28;  // 1 GB
   if (mask.block_row_starts == nullptr || queries.empty() || keys.empty()) return mask.block_lists;
   const auto of_pass = [&](const BitsSize& bits) {
@@ -39,9 +40,10 @@ struct HeadSection {
     in.q = of(in.q, group);
     in.k = of(in.k, 1);
     in.v = of(in.v, 1);
-    if (in.mask.block_lists > 1) {
-      in.mask.block_row_starts += kv_before * group * (in.mask.block_rows() + 1);
-      in.mask.block_lists = std::int64_t{sequences} * kv_heads * group;
+    if (in.mask.lists_of_heads()) {
+      const std::int64_t lists_of_kv_head = group / in.mask.heads_of_list;
+      in.mask.block_row_starts += kv_before * lists_of_kv_head * (in.mask.block_rows() + 1);
+      in.mask.block_lists = std::int64_t{sequences} * kv_heads * lists_of_kv_head;
     }
     if (in.kv_listed != nullptr) in.kv_listed += kv_before * in.kv_positions.count;
     in.batch = sequences;
@@ -56,9 +58,10 @@ template <class T, class Run>
 void for_each_section(const gpu::Input<T>& in, const Run& run) {
   const std::int64_t group = in.heads / in.kv_heads;
   const std::int64_t kv_heads =
-      in.mask.block_lists == 1
-          ? std::int64_t{in.batch} * in.kv_heads
-          : lists_at_once(in.mask, in.q_positions, in.kv_positions, in.kv_listed != nullptr) / group;
+      in.mask.lists_of_heads()
+          ? lists_at_once(in.mask, in.q_positions, in.kv_positions, in.kv_listed != nullptr) *
+                in.mask.heads_of_list / group
+          : std::int64_t{in.batch} * in.kv_heads;
   if (kv_heads >= std::int64_t{in.batch} * in.kv_heads) return run(HeadSection{0, 0, in.batch, in.kv_heads});
   for (int batch = 0; batch < in.batch; ++batch) {
     for (int first = 0; first < in.kv_heads; first += static_cast<int>(kv_heads)) {

@@ -23,8 +23,9 @@ namespace annulus::attention::hopper {
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a "
-    "block list for each head, block lists of up to some 700 thousand rows a rank (260 to 500 thousand with "
-    "a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to 500 "
+    "thousand with "
+    "lists of heads), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -46,14 +47,13 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     if (!classes || (classes->count > 1 && in.mask.block_row_starts != nullptr)) return false;
     const bool listed = in.kv_listed != nullptr;
     // Tables of listed keys are those of block lists, one for each head.
-    const bool lists_of_heads =
-        in.mask.block_row_starts != nullptr && in.mask.block_lists == static_cast<std::int64_t>(heads);
+    const bool lists_of_heads = in.mask.lists_of_heads();
     if (listed && !lists_of_heads) return false;
-    // A launch has all heads of a kv head. With one list bits would stand for a row each (block_bits.hpp).
-    const std::size_t fewest_lists =
-        in.mask.block_lists > 1 ? std::max<std::size_t>(in.q.extent(1) / in.k.extent(1), 2) : 1;
+    // A launch has all heads of a kv head, and a list does not go beyond them.
+    const auto group = static_cast<std::int64_t>(in.q.extent(1) / in.k.extent(1));
+    if (lists_of_heads && group % in.mask.heads_of_list != 0) return false;
     if (lists_at_once(in.mask, in.q_positions, in.kv_positions, listed) <
-        static_cast<std::int64_t>(fewest_lists)) {
+        (lists_of_heads ? group / in.mask.heads_of_list : 1)) {
       return false;
     }
     const auto tiles = [&](std::size_t rows) {

@@ -21,15 +21,24 @@ struct LaunchOptions {
   bool fresh_out = false, fresh_dq = false, fresh_dkv = false;
 };
 
+/// Whether block lists take tiles of 64 × 64 (tuning.hpp): larger ones would cut across their blocks, and
+/// each two heads have a list in common.
+template <class T>
+bool has_fine_lists(const gpu::Input<T>& in) {
+  const MaskRule& mask = in.mask;
+  if (!mask.lists_of_heads() || in.kv_listed != nullptr) return false;
+  return mask.block_size % 128 != 0 && mask.heads_of_list % 2 == 0;
+}
+
 /// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
-/// `heads`: batch × heads.
+/// `heads`: batch × heads. `fine`: has_fine_lists.
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const ResidueClasses& classes);
+                              const ListedKeys& listed, const ResidueClasses& classes, bool fine);
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const ResidueClasses& classes, int heads,
-                               const LaunchOptions& options);
+                               const LaunchOptions& options, bool fine);
 
 /// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: residue_classes() of mask
 /// and positions.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <annulus/base/macros.hpp>
 #include <cstdint>
 
 /// Tile shapes, and why they are what they are. An SM has 227 KB of shared memory and 65536
@@ -22,7 +23,7 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
   return warpgroup * (consumers * of_consumers + of_producers) <= at_start;
 }
 
-/// Forward: a block holds q_rows = 64 · consumers queries, and keys pass by in tiles of kv_rows.
+/// Forward: a block holds 64 queries for each consumer, and keys pass by in tiles of kv_rows.
 ///
 /// head_dim 64: 192 × 128, three consumers of 160 registers. The exponentials of a tile take as long as its
 /// products; a third warpgroup keeps the tensor cores busy (in our prototype 510 TFLOP/s, 430 with two).
@@ -32,11 +33,24 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
 /// head_dim 96 and 128: 128 × 128, two consumers of 232 registers, of which S, P and O take 144 and 160.
 ///
 /// head_dim 256: 128 × 64. O takes 128 registers, and Q with two stages of 64 keys 192 KB.
-template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2>
+///
+/// Block lists of 64 × 64 that heads share (heads = 2): the same 64 queries of two heads, with 64 keys. What
+/// a list has is then whole tiles: of one slash of blocks (vertical-slash sparsity) 128 × 128 tiles hold
+/// three eighths.
+template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 128 ? 128 : 64,
+          int heads_ = 1>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
-  static constexpr int consumers = consumers_, stages = 2;
-  static constexpr int q_rows = 64 * consumers, kv_rows = head_dim <= 128 ? 128 : 64;
+  static constexpr int consumers = consumers_, kv_rows = kv_rows_;
+  static constexpr int heads =
+      heads_;  ///< of queries, which read the same keys; a consumer has 64 queries of one
+  static constexpr int q_rows = 64 * consumers / heads;  ///< of a head
+  static constexpr int rows_in_memory = 64 * consumers;
+  static constexpr int stages = head_dim <= 128 && kv_rows == 64 ? 4 : 2;
+  static_assert(heads == 1 || heads == consumers);
+  /// Where the queries of a consumer begin, from the tile's first row and head.
+  ANNULUS_FUNCTION static constexpr int first_row(int consumer) { return heads == 1 ? 64 * consumer : 0; }
+  ANNULUS_FUNCTION static constexpr int head_of(int consumer) { return heads == 1 ? 0 : consumer; }
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
   static constexpr int consumer_registers = consumers == 2 ? 232 : 160;
@@ -54,12 +68,15 @@ struct ForwardTile {
 /// head_dim 256: 64 × 64, dK and dV alone (backward_keys.hpp): each consumer has one of them, 128 registers.
 /// A second kernel computes dQ with the tiles of the forward pass (backward_queries.hpp). So seven products
 /// take the place of five, but no dQ travels: adding 64 KB of it for 64 × 64 scores took 40 % of the time.
-template <int head_dim_>
+///
+/// Block lists of 64 × 64 that heads share have that form as well: seven products for whole tiles, where 64 ×
+/// 128 are half empty.
+template <int head_dim_, bool has_dq_ = head_dim_ <= 128>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
-  static constexpr int consumers = 2, stages = 2;
-  static constexpr bool has_dq = head_dim <= 128;
-  static constexpr int q_rows = head_dim <= 64 ? 128 : 64, kv_rows = has_dq ? 128 : 64;
+  static constexpr bool has_dq = has_dq_;
+  static constexpr int consumers = 2, stages = !has_dq && head_dim <= 128 ? 4 : 2;
+  static constexpr int q_rows = has_dq && head_dim <= 64 ? 128 : 64, kv_rows = has_dq ? 128 : 64;
   static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 ? 2 : 1;  ///< buffers of dQ
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);

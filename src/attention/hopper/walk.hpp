@@ -51,7 +51,7 @@ struct alignas(16) TileWalk {
 };
 
 /// One table for each residue class (residue_classes.hpp), one behind the other; or, where heads have block
-/// lists of their own, one for each of batch × heads of queries.
+/// lists of their own, one for each list.
 struct WalkTables {
   const RowSpan* spans = nullptr;   ///< (classes, own rows of the largest class), or of each table
   std::int64_t spans_of_table = 0;  ///< 0: all tables of a class share them. Listed keys: own rows
@@ -61,9 +61,10 @@ struct WalkTables {
   /// Backward: of each visited tile of each table, the first own tile that visits it, or −1.
   const int* first_visitors = nullptr;
   int tables = 1;
+  int heads_of_list = 1;  ///< consecutive heads that share a table; 1 where all heads do
 
   /// Of a number that runs over batch × heads of queries × classes.
-  ANNULUS_FUNCTION int table_of(int head_and_class) const { return head_and_class % tables; }
+  ANNULUS_FUNCTION int table_of(int head_and_class) const { return head_and_class / heads_of_list % tables; }
 };
 
 /// Steps through the tiles of a walk; it starts in front of the first one. Who takes the steps: one thread,

@@ -16,12 +16,13 @@ struct WalkProblem {
   Workspace out;
 };
 
-/// `table`: where keys are listed.
+/// `table`: of a block list, where keys are listed.
 __device__ RowSpan span_of(const WalkProblem& p, int table, int own_class, std::int64_t row) {
   const WalkSides& sides = p.sides;
   const ResidueClasses& classes = sides.classes;
   if (!classes.some) return {0, 0};
-  const std::int64_t position = sides.own_of(table)(classes.row(row, own_class));
+  const std::int64_t head = table * p.size.heads_of_list;
+  const std::int64_t position = sides.own_of(head)(classes.row(row, own_class));
   if (position >= p.mask.tokens) {  // no key. Spans may not go back: it sees nothing behind all others
     const int end = static_cast<int>(sides.other.count);
     return {end, end};
@@ -29,7 +30,7 @@ __device__ RowSpan span_of(const WalkProblem& p, int table, int own_class, std::
   const KeyRange reach = sides.own_is_query ? p.mask.key_range(position, p.mask.left, p.mask.right)
                                             : p.mask.key_range(position, p.mask.right, p.mask.left);
   const int other_class = sides.other_class(own_class);
-  const KeyPositions other = sides.other_of(table);
+  const KeyPositions other = sides.other_of(head);
   const auto below = [&](std::int64_t end) {
     return static_cast<int>(classes.rows(other.rows_below(end), other_class));
   };
@@ -37,16 +38,17 @@ __device__ RowSpan span_of(const WalkProblem& p, int table, int own_class, std::
 }
 
 /// The own tile whose turn is the first one at a tile of the other side, or −1; by one thread. `table`: the
-/// other side's class, or the block list.
+/// other side's class, or the block list, of which each head has turns of its own.
 __device__ void start_turns(const WalkProblem& p, int table, int other, int first_visitor) {
   const std::int64_t tile = std::int64_t{table} * p.size.other_tiles + other;
   p.out.first_visitors[tile] = first_visitor;
-  if (p.size.block_lists > 1) {  // of its own head alone
-    if (p.size.heads_with_turns > 0) p.out.turns[tile] = first_visitor;
-    return;
-  }
-  for (std::int64_t head = 0; head < p.size.heads_with_turns; ++head)
-    p.out.turns[head * p.size.classes * p.size.other_tiles + tile] = first_visitor;
+  const bool lists = p.size.heads_of_list > 0;  // then one class
+  const std::int64_t heads = p.size.heads_with_turns == 0 ? 0
+                             : lists                      ? p.size.heads_of_list
+                                                          : p.size.heads_with_turns;
+  const std::int64_t first = lists ? table * heads * p.size.other_tiles + other : tile;
+  for (std::int64_t head = 0; head < heads; ++head)
+    p.out.turns[first + head * p.size.classes * p.size.other_tiles] = first_visitor;
 }
 
 /// Spans, and the walks that they make: one warp for each own tile.
@@ -127,12 +129,13 @@ __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (thread >= p.size.block_lists * p.size.words_of_list()) return;
   const std::int64_t table = thread / p.size.words_of_list(), in_list = thread % p.size.words_of_list();
-  const MaskRule mask = p.mask.of_head(table);
+  const MaskRule mask = p.mask.of_list(table);
   const WalkSides& sides = p.sides;
-  const KeyPositions other = sides.other_of(table);
+  const std::int64_t head = table * p.size.heads_of_list;
+  const KeyPositions other = sides.other_of(head);
   const std::int64_t size = p.mask.block_size, bit_row = in_list / p.size.bits.words_of_row;
   const std::int64_t own =
-      sides.own_listed() ? sides.own_of(table)(bit_row) : (sides.own.front() / size + bit_row) * size;
+      sides.own_listed() ? sides.own_of(head)(bit_row) : (sides.own.front() / size + bit_row) * size;
   const std::int64_t rows_of_bit = p.size.bits.of_32_rows ? 32 : 1;
   const std::int64_t first = in_list % p.size.bits.words_of_row * 32 * rows_of_bit,
                      last = min(first + 32 * rows_of_bit, other.count());

@@ -24,12 +24,12 @@ struct WalkSides {
 
   ANNULUS_FUNCTION bool own_listed() const { return listed.some() && !own_is_query; }
   ANNULUS_FUNCTION bool other_listed() const { return listed.some() && own_is_query; }
-  /// Where rows stand; where keys are listed, those of a table.
-  ANNULUS_FUNCTION KeyPositions own_of(std::int64_t table) const {
-    return own_is_query ? KeyPositions{own, nullptr} : listed.of_head(own, table);
+  /// Where rows stand; where keys are listed, those that head `head` of batch × heads reads.
+  ANNULUS_FUNCTION KeyPositions own_of(std::int64_t head) const {
+    return own_is_query ? KeyPositions{own, nullptr} : listed.of_head(own, head);
   }
-  ANNULUS_FUNCTION KeyPositions other_of(std::int64_t table) const {
-    return own_is_query ? listed.of_head(other, table) : KeyPositions{other, nullptr};
+  ANNULUS_FUNCTION KeyPositions other_of(std::int64_t head) const {
+    return own_is_query ? listed.of_head(other, head) : KeyPositions{other, nullptr};
   }
 
   /// The class of the other side that sees `own_class`.
@@ -53,6 +53,7 @@ inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_tu
           other_tiles,
           BitsSize::of(mask, own, own_listed(), other, other_listed(), other_tiles * other_tile),
           mask.block_row_starts != nullptr ? mask.block_lists : 1,
+          mask.lists_of_heads() ? mask.heads_of_list : 0,
           listed.some(),
           heads_with_turns};
 }

@@ -93,11 +93,16 @@ class WorkPlaces {
 /// what lower tickets stand for, and those are being computed then.
 class WorkQueue {
  public:
-  /// `tables_of_head`: how many tables the work of a head of `order` has, one behind the other. `idle`: work
-  /// without tiles is given out, too, because somebody has to write what nothing adds to.
-  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int tables_of_head,
-                                       int* tickets, bool idle)
-      : order_(order), tables_(tables), tickets_(tickets), tables_of_head_(tables_of_head), idle_(idle) {}
+  /// `heads`: of queries that a head of `order` stands for; they have `tables_of_work` tables, one behind the
+  /// other. `idle`: work without tiles is given out, too, because somebody has to write what nothing adds to.
+  __device__ __forceinline__ WorkQueue(const WorkOrder& order, const WalkTables& tables, int heads,
+                                       int tables_of_work, int* tickets, bool idle)
+      : order_(order),
+        tables_(tables),
+        tickets_(tickets),
+        heads_(heads),
+        tables_of_work_(tables_of_work),
+        idle_(idle) {}
 
   /// The next work; head −1 behind the last.
   __device__ __forceinline__ Work next() {
@@ -106,10 +111,10 @@ class WorkQueue {
       if (ticket >= order_.count()) break;
       const auto place = order_.place(ticket);
       const TileWalk* walk =
-          &tables_.walks[tables_.table_of(place.head * tables_of_head_) * order_.tiles + place.tile];
+          &tables_.walks[tables_.table_of(place.head * heads_) * order_.tiles + place.tile];
       const int4 first = *reinterpret_cast<const int4*>(walk);
       int runs = first.y;
-      for (int i = 1; i < tables_of_head_; ++i) runs += (walk += order_.tiles)->runs;
+      for (int i = 1; i < tables_of_work_; ++i) runs += (walk += order_.tiles)->runs;
       if (runs > 0 || idle_) return {place.head, place.tile, first.x, runs};
     }
     return {-1, 0, 0, 0};
@@ -119,7 +124,7 @@ class WorkQueue {
   const WorkOrder& order_;
   const WalkTables& tables_;
   int* tickets_;
-  int tables_of_head_;
+  int heads_, tables_of_work_;
   bool idle_;
 };
 

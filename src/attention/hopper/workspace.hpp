@@ -30,9 +30,10 @@ class Carver {
 struct WalkSize {
   int classes = 1;
   std::int64_t own_rows = 0, own_tiles = 0, other_tiles = 0;
-  BitsSize bits;                 ///< of a block list; 0 rows without one
-  std::int64_t block_lists = 1;  ///< with more than one there is one class
-  bool listed_keys = false;      ///< then spans are of tables, too
+  BitsSize bits;  ///< of a block list; 0 rows without one
+  std::int64_t block_lists = 1;
+  std::int64_t heads_of_list = 0;  ///< 0: one list, or none, for all heads; else there is one class
+  bool listed_keys = false;        ///< then spans are of tables, too
   /// Batch × heads where sums of visited rows keep an order, else 0.
   std::int64_t heads_with_turns = 0;
 
@@ -73,14 +74,15 @@ struct Workspace {
     bytes = carver.bytes();
   }
   WalkTables tables(const WalkSize& size) const {
-    const std::int64_t words_of_list = size.block_lists > 1 ? size.words_of_list() : 0;
+    const std::int64_t words_of_list = size.heads_of_list > 0 ? size.words_of_list() : 0;
     return {spans,
             size.spans_of_table(),
             {bits, bit_rows, size.bits.words_of_row, words_of_list, size.bits.of_32_rows},
             runs,
             walks,
             first_visitors,
-            static_cast<int>(size.tables())};
+            static_cast<int>(size.tables()),
+            static_cast<int>(size.heads_of_list > 0 ? size.heads_of_list : 1)};
   }
 };
 

@@ -116,6 +116,7 @@ struct MaskCase {
   void list_blocks(std::int64_t size, int percent, std::mt19937& random, std::int64_t lists = 1) {
     rule.block_size = size;
     rule.block_lists = lists;
+    rule.heads_of_list = lists > 1 ? 1 : 0;
     const auto listed = [&] { return static_cast<std::int64_t>(block_columns.size()); };
     for (std::int64_t list = 0; list < lists; ++list) {
       for (std::int64_t r = 0; r < rule.block_rows(); ++r) {
@@ -280,16 +281,17 @@ class Case {
     check(hopper::launch_forward<head_dim, T>(
               problem, *classes_, options,
               workspace(hopper::forward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
-                                                            hopper::ListedKeys::of(in_), *classes_)),
+                                                            hopper::ListedKeys::of(in_), *classes_,
+                                                            hopper::has_fine_lists(in_))),
               nullptr),
           "start the forward pass");
   }
   void backward(const hopper::LaunchOptions& options) {
     check(hopper::launch_backward<head_dim, T>(
               backward_problem(), *classes_, options,
-              workspace(hopper::backward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
-                                                             hopper::ListedKeys::of(in_), *classes_,
-                                                             in_.batch * in_.heads, options)),
+              workspace(hopper::backward_workspace<head_dim>(
+                  in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
+                  in_.batch * in_.heads, options, hopper::has_fine_lists(in_))),
               nullptr),
           "start the backward pass");
   }
