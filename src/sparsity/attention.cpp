@@ -12,6 +12,7 @@
 #include <annulus/comm/agreement.hpp>
 #include <annulus/core/region.hpp>
 
+#include "sparsity/head_columns.hpp"
 #include "sparsity/instantiate.hpp"
 #include "sparsity/pair_counts.hpp"
 #include "sparsity/recall.hpp"
@@ -97,11 +98,39 @@ class Attention<Exec, T>::Impl {
                                                               2 * batch * selections * most * width);
     const Array4<float, Exec> dk(gradients.view().data(), batch, selections, most, width),
         dv(dk.data() + dk.size(), batch, selections, most, width);
-    if (!rows_.empty()) {
-      attention::backward<Exec, T>(
-          exec, operands,
-          {.d_out = arrays.d_out, .lse = arrays.lse, .d = arrays.d, .dq = arrays.dq, .dk = dk, .dv = dv},
-          kernel_);
+    const auto run = [&](const attention::Operands<T, Exec>& in, const Array4<float, Exec>& to_dk,
+                         const Array4<float, Exec>& to_dv) {
+      attention::backward<Exec, T>(exec, in,
+                                   {.d_out = arrays.d_out,
+                                    .lse = arrays.lse,
+                                    .d = arrays.d,
+                                    .dq = arrays.dq,
+                                    .dk = to_dk,
+                                    .dv = to_dv},
+                                   kernel_);
+    };
+    if (rows_.empty()) {
+      // Others may have queries.
+    } else if (lists.heads_of_list == 1) {
+      run(operands, dk, dv);
+    } else {
+      const std::int64_t group = lists.heads_of_list;
+      const HeadColumns<Exec, T> of_heads(exec, columns.k, columns.v, lists.columns.view().data(),
+                                          lists.row_starts.view().data(), selection.block_rows() + 1, group);
+      attention::Operands<T, Exec> in = operands;
+      in.k = of_heads.k;
+      in.v = of_heads.v;
+      in.kv_listed = of_heads.positions;
+      in.mask.block_row_starts = of_heads.row_starts;
+      in.mask.block_lists *= group;
+      in.mask.heads_of_list = 1;
+      const auto parts = Owned<Array1<float, Exec>>::zeroed(
+          exec, MemoryCategory::workspace, "annulus::sparsity::head_gradients",
+          gradients.view().size() * static_cast<std::size_t>(group));
+      const auto half = parts.view().size() / 2;
+      run(in, Array4<float, Exec>(parts.view().data(), batch, selections * group, most, width),
+          Array4<float, Exec>(parts.view().data() + half, batch, selections * group, most, width));
+      add_heads<Exec>(exec, parts.view().data(), static_cast<std::int64_t>(most * width), group, *gradients);
     }
     communicator_.all_reduce(Queue(exec), *gradients);
     const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};

@@ -52,7 +52,11 @@ SelectionMemory selection_memory(const Options& options, const SelectionShape& s
                                              masses + key_words * (options.joint ? 2 : 1) + slash_words);
   const std::int64_t lists_of_pass = count_bytes * (lists * blocks + lists * (blocks + 1) +
                                                     lists * most_listed(blocks, slashes) + lists * columns);
-  memory.workspace = std::max(select, lists_of_pass);
+  // Columns and their gradients, head by head, where heads share a list.
+  const std::int64_t head_columns = heads == lists ? 0
+                                                   : 2 * heads * columns * width * (element + 4) +
+                                                         count_bytes * heads * (columns + blocks + 1);
+  memory.workspace = std::max(select, lists_of_pass + head_columns);
   memory.communication = 2 * lists * columns * width * (element + 4);
   return memory;
 }
