@@ -22,7 +22,7 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t is_not_finite(float value) {
 }
 
 // Raises last(0) to the last element that is not finite, where there is one.
-template <class Exec>
+template <int width, class Exec>
 void find_last(const Exec& exec, std::int64_t first, const Array1<const float, Exec>& values,
                const Array1<std::int64_t, Exec>& last) {
   const auto size = static_cast<std::int64_t>(values.extent(0));
@@ -37,8 +37,13 @@ void find_last(const Exec& exec, std::int64_t first, const Array1<const float, E
         const std::int64_t end = Kokkos::min(begin + looked_at_together, size);
         // Known to the compiler where it is one thread, so that the loop becomes vector code.
         const int rank = on_host ? 0 : team.team_rank(), step = on_host ? 1 : team.team_size();
+        const std::int64_t packs_end = end - (end - begin) % width;
         std::uint32_t any = 0;
-        for (std::int64_t i = begin + rank; i < end; i += step) any |= is_not_finite(values(i));
+        for (std::int64_t i = begin + rank * width; i < packs_end; i += step * width) {
+          const Pack<width> pack = load<width>(&values(i));
+          for (int e = 0; e < width; ++e) any |= is_not_finite(pack[e]);
+        }
+        for (std::int64_t i = packs_end + rank; i < end; i += step) any |= is_not_finite(values(i));
         if (any == 0) return;
         std::int64_t found = begin;
         for (std::int64_t i = begin + rank; i < end; i += step)
@@ -64,7 +69,11 @@ void NonFinite<Exec>::reset(const Exec& exec) {
 template <class Exec>
 void NonFinite<Exec>::look(const Exec& exec, std::int64_t first, const Array1<const float, Exec>& values) {
   const Region region("annulus::optim::non_finite");
-  find_last<Exec>(exec, first, values, *last_);
+  // On the host the compiler makes vectors of single elements.
+  const bool packs =
+      !annulus::detail::host_memory<Exec> && in_packs<Exec, float>(pack_width<Exec, float>, values);
+  with_pack_width<Exec, float>(packs,
+                               [&](auto width) { find_last<width(), Exec>(exec, first, values, *last_); });
 }
 
 template <class Exec>

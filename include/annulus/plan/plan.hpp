@@ -185,10 +185,12 @@ struct Plan {
   /// These steps are parts of one round: other heads of the same slices.
   struct Parts {
     int first = 0, count = 1;
+    bool defers = false;  ///< the step behind them computes what step 0 has left: its last part
   } parts = {};
 
   /// The first of the steps that make a round with this one.
   int round(int step) const {
+    if (parts.defers && step == parts.first + parts.count) return 0;
     return step > parts.first && step < parts.first + parts.count ? parts.first : step;
   }
   /// All steps of one rank.

@@ -15,10 +15,12 @@ class Tail {
       : of_(plan.step), problem_(plan.problem), steps_(plan.steps), last_(last_compute), parts_(parts) {}
 
   Step step(int rank, int index) const {
-    if (index < last_) return of_(rank, index);
     Step step;
-    if (index == last_) step = of_(rank, last_);
-    if (index < last_ + parts_) step.computes = computes(rank, index - last_);
+    if (index <= last_) step = of_(rank, index);
+    if (index == 0 && defers()) step.computes = computes(rank, 0, 0, parts_ - 1);
+    if (index < last_) return step;
+    if (index < last_ + parts_) step.computes = computes(rank, last_, index - last_, index - last_ + 1);
+    if (index == last_ + parts_ && defers()) step.computes = computes(rank, 0, parts_ - 1, parts_);
     // A part is as many steps behind the plan as there are parts before it. Both sides of a message list them
     // alike.
     for (int part = 0; part < parts_; ++part) {
@@ -31,24 +33,29 @@ class Tail {
     return step;
   }
 
+  bool defers() const { return last_ > 0; }
+
  private:
-  HeadRange kv_heads(int part) const {
-    return {problem_.kv_heads * part / parts_, problem_.kv_heads * (part + 1) / parts_};
+  /// Of the parts from `first` to before `end`.
+  HeadRange kv_heads(int first, int end) const {
+    return {problem_.kv_heads * first / parts_, problem_.kv_heads * end / parts_};
   }
-  HeadRange query_heads(int part) const {
-    const HeadRange heads = kv_heads(part);
+  HeadRange query_heads(int first, int end) const {
+    const HeadRange heads = kv_heads(first, end);
     return {heads.begin * problem_.group(), heads.end * problem_.group()};
   }
 
-  std::vector<Compute> computes(int rank, int part) const {
-    std::vector<Compute> computes = of_(rank, last_).computes;
-    for (Compute& compute : computes) compute.heads = query_heads(part);
+  /// What step `index` of the whole plan computes, of the parts from `first` to before `end`.
+  std::vector<Compute> computes(int rank, int index, int first, int end) const {
+    std::vector<Compute> computes = of_(rank, index).computes;
+    for (Compute& compute : computes) compute.heads = query_heads(first, end);
     return computes;
   }
 
   void add_part(std::vector<Transfer>& to, const std::vector<Transfer>& whole, int part) const {
     for (Transfer transfer : whole) {
-      transfer.slice.heads = is_query_side(transfer.slice.tensor) ? query_heads(part) : kv_heads(part);
+      transfer.slice.heads =
+          is_query_side(transfer.slice.tensor) ? query_heads(part, part + 1) : kv_heads(part, part + 1);
       transfer.post += part;
       transfer.wait += part;
       to.push_back(std::move(transfer));
@@ -70,12 +77,11 @@ int tail_parts(const Problem& problem, Tensor gradient) {
 }
 
 Plan overlap_tail(const Plan& plan, int last_compute, int parts) {
+  const Tail tail(plan, last_compute, parts);
   Plan result = plan;
   result.steps = plan.steps + parts - 1;
-  result.parts = {last_compute, parts};
-  result.step = [tail = Tail(plan, last_compute, parts)](int rank, int index) {
-    return tail.step(rank, index);
-  };
+  result.parts = {last_compute, parts, tail.defers()};
+  result.step = [tail](int rank, int index) { return tail.step(rank, index); };
   return result;
 }
 

@@ -8,9 +8,10 @@
 //   hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS]
 //     TFLOP/s in bf16: forward (merging), backward in any order and in the fixed order, into running
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
-//     other, the sustained rate). MASK: full, causal, window:LEFT, dilation:D or blocks:SIZE:PERCENT (random
-//     blocks and the diagonal) or lists:SIZE:PERCENT (the same, other blocks for each head). FLOPs: 4 ·
-//     head_dim for each pair that the mask allows, 2.5 times that backward.
+//     other, the sustained rate). MASK: full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT (random
+//     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head) or
+//     shared:SIZE:PERCENT (other blocks for each kv head). FLOPs: 4 · head_dim for each pair that the mask
+//     allows, 2.5 times that backward.
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,11 +113,13 @@ struct MaskCase {
     }
     return r;
   }
-  /// `lists`: 1, or one for each of so many heads; every fifth of these has no block at all.
-  void list_blocks(std::int64_t size, int percent, std::mt19937& random, std::int64_t lists = 1) {
+  /// `lists`: 1 for all heads, or so many of `heads_of_list` heads each; every fifth of these has no block at
+  /// all.
+  void list_blocks(std::int64_t size, int percent, std::mt19937& random, std::int64_t lists = 1,
+                   std::int64_t heads_of_list = 0) {
     rule.block_size = size;
     rule.block_lists = lists;
-    rule.heads_of_list = lists > 1 ? 1 : 0;
+    rule.heads_of_list = heads_of_list;
     const auto listed = [&] { return static_cast<std::int64_t>(block_columns.size()); };
     for (std::int64_t list = 0; list < lists; ++list) {
       for (std::int64_t r = 0; r < rule.block_rows(); ++r) {
@@ -349,7 +352,12 @@ bool check_case(std::mt19937& random) {
   if (kind == 5) mask.rule.dilation = 2 + draw(4);
   if (kind == 6) mask.documents = {0, 1 + draw(static_cast<int>(tokens) / 2), tokens};
   if (kind == 7 || kind == 1) mask.list_blocks(7 + draw(250), 30, random);
-  if (kind >= 8) mask.list_blocks(7 + draw(250), 30, random, std::int64_t{batch} * kv_heads * group);
+  if (kind >= 8) {
+    int heads_of_list = 1 + draw(group);
+    while (group % heads_of_list != 0) --heads_of_list;
+    mask.list_blocks(draw(2) == 0 ? 64 : 7 + draw(250), 30, random,
+                     std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
+  }
   const int layout = draw(3), ranks = 1 + draw(2);
   const PositionMap q_map = shard_of(tokens, layout, ranks, draw(ranks)),
                     kv_map = shard_of(tokens, layout, ranks, draw(ranks));
@@ -498,7 +506,7 @@ void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
   double pairs = 0;  // of all heads
   const std::int64_t lists = mask.rule.block_lists;
   for (std::int64_t list = 0; list < lists; ++list)
-    pairs += pairs_of(mask.on_host().of_head(list)) * static_cast<double>(heads / lists);
+    pairs += pairs_of(mask.on_host().of_list(list)) * static_cast<double>(heads / lists);
   const PositionMap all{0, 0, 1, rows, 0, rows};
   Case<bfloat16, head_dim> c(mask, all, all, 1, heads, kv_heads, 1);
   for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
@@ -513,7 +521,7 @@ void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
       head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), forward, any, fixed);
 }
 
-MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads) {
+MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads, int kv_heads) {
   MaskCase mask;
   mask.text = text;
   mask.rule.tokens = tokens;
@@ -527,7 +535,12 @@ MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads) {
   }
   if (std::sscanf(text.c_str(), "lists:%lld:%d", &a, &b) == 2) {
     std::mt19937 random(1);
-    mask.list_blocks(a, b, random, heads);
+    mask.list_blocks(a, b, random, heads, 1);
+    return mask;
+  }
+  if (std::sscanf(text.c_str(), "shared:%lld:%d", &a, &b) == 2) {
+    std::mt19937 random(1);
+    mask.list_blocks(a, b, random, kv_heads, heads / kv_heads);
     return mask;
   }
   mask.rule.right = 0;
@@ -537,8 +550,8 @@ MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads) {
     mask.rule.dilation = a;
   } else if (text != "causal") {
     std::fprintf(stderr,
-                 "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT or "
-                 "lists:SIZE:PERCENT\n",
+                 "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
+                 "lists:SIZE:PERCENT or shared:SIZE:PERCENT\n",
                  text.c_str());
     std::exit(2);
   }
@@ -558,7 +571,7 @@ int main(int count, char** arguments) {
     const int head_dim = static_cast<int>(number(2, 0)), heads = static_cast<int>(number(4, 0)),
               kv_heads = static_cast<int>(number(5, 0));
     const auto rows = static_cast<std::int64_t>(number(3, 0));
-    const MaskCase mask = parse_mask(arguments[6], rows, heads);
+    const MaskCase mask = parse_mask(arguments[6], rows, heads, kv_heads);
     const double pause = number(7, 0.4);
     if (head_dim == 64) return time_case<64>(rows, heads, kv_heads, mask, pause), 0;
     if (head_dim == 96) return time_case<96>(rows, heads, kv_heads, mask, pause), 0;
