@@ -39,6 +39,7 @@ Loads::Loads(int ranks, int steps)
     : sum_(static_cast<std::size_t>(ranks)),
       largest_(static_cast<std::size_t>(ranks)),
       round_(static_cast<std::size_t>(ranks), -1),
+      of_first_(static_cast<std::size_t>(ranks)),
       of_round_(static_cast<std::size_t>(ranks)),
       computing_(static_cast<std::size_t>(steps)) {}
 
@@ -46,9 +47,10 @@ void Loads::add(int rank, int round, std::int64_t pairs) {
   if (pairs == 0) return;
   const auto r = static_cast<std::size_t>(rank);
   sum_[r] += pairs;
-  of_round_[r] = round == round_[r] ? of_round_[r] + pairs : pairs;
-  round_[r] = round;
-  largest_[r] = std::max(largest_[r], of_round_[r]);
+  std::int64_t& of_round = round == 0 ? of_first_[r] : of_round_[r];
+  of_round = round == 0 || round == round_[r] ? of_round + pairs : pairs;
+  if (round != 0) round_[r] = round;
+  largest_[r] = std::max(largest_[r], of_round);
   computing_[static_cast<std::size_t>(round)] = true;
 }
 

@@ -26,15 +26,16 @@ std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::R
 class Loads {
  public:
   Loads(int ranks, int steps);
-  /// A rank computes `pairs` pairs in a step of a round (Plan::round), all its computes together. Steps of a
-  /// rank come in order.
+  /// A rank computes `pairs` pairs in a step of a round (Plan::round), all its computes together. Rounds of a
+  /// rank come in order, but for what is left of round 0.
   void add(int rank, int round, std::int64_t pairs);
   Imbalance imbalance() const;
 
  private:
   std::vector<std::int64_t> sum_, largest_;  // of each rank, over rounds
   std::vector<int> round_;                   // of each rank, the last one
-  std::vector<std::int64_t> of_round_;       // of each rank, in its last round
+  std::vector<std::int64_t> of_first_;       // of each rank, in round 0
+  std::vector<std::int64_t> of_round_;       // of each rank, in its last round but that one
   std::vector<bool> computing_;              // by the first step of a round
 };
 
