@@ -9,7 +9,8 @@
 namespace annulus::model {
 
 /// Gradients of gains are formed of partial sums over so many tokens. Fixed, so that they do not depend on
-/// the number of threads. A team has one of them: chunks of 4096 tokens make two teams for each SM of an H100.
+/// the number of threads. A team has one of them: chunks of 4096 tokens make two teams for each SM of an
+/// H100.
 inline constexpr int rows_per_partial = 16;
 
 /// body(row, column) for every row and the first column of every pack of `width` columns, which divides
