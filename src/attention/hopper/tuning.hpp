@@ -42,8 +42,8 @@ template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ 
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr int consumers = consumers_, kv_rows = kv_rows_;
-  static constexpr int heads =
-      heads_;  ///< of queries, which read the same keys; a consumer has 64 queries of one
+  /// Heads of queries that read the same keys; with more than one each consumer has the queries of one.
+  static constexpr int heads = heads_;
   static constexpr int q_rows = 64 * consumers / heads;  ///< of a head
   static constexpr int rows_in_memory = 64 * consumers;
   static constexpr int stages = head_dim <= 128 && kv_rows == 64 ? 4 : 2;
