@@ -65,11 +65,14 @@ void check_operands(const Operands<T, Exec>& in) {
   check_contiguous_rows("k", in.k);
   check_contiguous_rows("v", in.v);
   const std::size_t heads = in.q.extent(0) * in.q.extent(1);
-  require(!in.mask.lists_of_heads() ||
-              in.mask.block_lists * in.mask.heads_of_list == static_cast<std::int64_t>(heads),
-          "Attention: the mask has {} block lists of {} heads each but q has {} heads in all sequences: give "
-          "one list for all of them, or lists for all",
-          in.mask.block_lists, in.mask.heads_of_list, heads);
+  require(
+      in.mask.block_row_starts == nullptr ||
+          (in.mask.heads_of_list == 0
+               ? in.mask.block_lists == 1
+               : in.mask.block_lists * in.mask.heads_of_list == static_cast<std::int64_t>(heads)),
+      "Attention: the mask has {} block lists of {} heads each but q has {} heads in all sequences: give "
+      "one list for all heads (block_lists 1, heads_of_list 0), or lists that together have as many heads",
+      in.mask.block_lists, in.mask.heads_of_list, heads);
   check_positions("q_positions", in.q_positions, in.q.extent(2), "q", in.mask);
   if (in.kv_listed == nullptr) {
     check_positions("kv_positions", in.kv_positions, in.k.extent(2), "k", in.mask);

@@ -88,8 +88,7 @@ View head_of(const View& view, int batch, int head) {
 template <class T, class Exec>
 bool list_by_list(const Operands<T, Exec>& in, Kernel kernel) {
   if (kernel == Kernel::hopper) return false;
-  if (in.kv_listed != nullptr) return in.k.extent(0) * in.k.extent(1) > 1 || in.mask.lists_of_heads();
-  return in.mask.lists_of_heads();
+  return in.mask.lists_of_heads() || (in.kv_listed != nullptr && in.k.extent(0) * in.k.extent(1) > 1);
 }
 
 /// Calls run(operands of one head with its list, sequence, head, kv head) for each head.

@@ -245,6 +245,11 @@ class Attention<Exec, T>::Impl {
             "distributed attention: heads have block lists of their own, but the mask '{}' has one for all: "
             "use a mask without blocks",
             problem_.mask.outline());
+    require(
+        blocks.heads_of_list == 1 || blocks.heads_of_list == problem_.group(),
+        "distributed attention: {} heads share a block list, but {} heads share a kv head: give a list for "
+        "each head (heads_of_list 1) or for each kv head (heads_of_list {})",
+        blocks.heads_of_list, problem_.group(), problem_.group());
     rule.block_size = blocks.block_size;
     const std::int64_t lists = static_cast<std::int64_t>(problem_.batch) / std::ssize(parts_) *
                                problem_.heads / blocks.heads_of_list;

@@ -109,26 +109,17 @@ class Attention<Exec, T>::Impl {
                                     .dv = to_dv},
                                    kernel_);
     };
-    if (rows_.empty()) {
-      // Others may have queries.
-    } else if (lists.heads_of_list == 1) {
+    if (lists.heads_of_list == 1) {
       run(operands, dk, dv);
     } else {
       const std::int64_t group = lists.heads_of_list;
-      const HeadColumns<Exec, T> of_heads(exec, columns.k, columns.v, lists.columns.view().data(),
-                                          lists.row_starts.view().data(), selection.block_rows() + 1, group);
-      attention::Operands<T, Exec> in = operands;
-      in.k = of_heads.k;
-      in.v = of_heads.v;
-      in.kv_listed = of_heads.positions;
-      in.mask.block_row_starts = of_heads.row_starts;
-      in.mask.block_lists *= group;
-      in.mask.heads_of_list = 1;
+      const HeadColumns<Exec, T> of_heads(exec, operands);
       const auto parts = Owned<Array1<float, Exec>>::zeroed(
           exec, MemoryCategory::workspace, "annulus::sparsity::head_gradients",
           gradients.view().size() * static_cast<std::size_t>(group));
       const auto half = parts.view().size() / 2;
-      run(in, Array4<float, Exec>(parts.view().data(), batch, selections * group, most, width),
+      run(of_heads.operands(),
+          Array4<float, Exec>(parts.view().data(), batch, selections * group, most, width),
           Array4<float, Exec>(parts.view().data() + half, batch, selections * group, most, width));
       add_heads<Exec>(exec, parts.view().data(), static_cast<std::int64_t>(most * width), group, *gradients);
     }

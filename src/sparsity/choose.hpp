@@ -1,8 +1,11 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
+#include <annulus/core/pack.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/sparsity/options.hpp>
 
@@ -105,7 +108,7 @@ KOKKOS_FUNCTION Reached reach(const Member& team, std::int64_t items, int bits, 
 template <class Exec, class Kernel>
 Kokkos::TeamPolicy<Exec> policy_of_lists(const Exec& exec, int lists, const Kernel& kernel) {
   using Policy = Kokkos::TeamPolicy<Exec>;
-  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
+  if constexpr (annulus::detail::host_memory<Exec>) {
     return Policy(exec, lists, Kokkos::AUTO);
   } else {
     return Policy(exec, lists, Policy(exec, lists, 1).team_size_max(kernel, Kokkos::ParallelForTag()));
@@ -121,8 +124,7 @@ template <class Exec>
 void choose_largest(const Exec& exec, const Masses& masses, const Budget& budget,
                     const Array2<std::uint32_t, Exec>& chosen) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  int number_bits = 1;            // of an item
-  while (masses.items >> number_bits > 0) ++number_bits;
+  const int number_bits = std::max(1, std::bit_width(static_cast<std::uint64_t>(masses.items)));
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   const auto kernel = KOKKOS_LAMBDA(const Member& team) {
     const std::int64_t* const mass = masses.first + team.league_rank() * masses.stride;

@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <annulus/attention/local.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
 
@@ -42,19 +43,27 @@ void add_heads(const Exec& exec, const float* from, std::int64_t each, std::int6
 template <class Exec, class T>
 class HeadColumns {
  public:
-  /// k, v (batch, lists, columns, head_dim); positions (batch · lists, columns); row_starts (batch · lists,
-  /// block rows + 1).
-  HeadColumns(const Exec& exec, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
-              const std::int64_t* positions, const std::int64_t* row_starts, std::int64_t starts_of_list,
-              std::int64_t group)
-      : memory_(Owned<Array1<T, Exec>>::uninitialized(exec, MemoryCategory::workspace,
-                                                      "annulus::sparsity::head_columns",
-                                                      2 * k.size() * static_cast<std::size_t>(group))),
+  /// `of_lists`: with k, v (batch, lists, columns, head_dim), kv_listed (batch · lists, columns) and
+  /// row_starts (batch · lists, block rows + 1) of its mask.
+  HeadColumns(const Exec& exec, const attention::Operands<T, Exec>& of_lists)
+      : HeadColumns(exec, of_lists, of_lists.mask.heads_of_list, of_lists.mask.block_rows() + 1) {}
+
+  /// The same pairs: k, v (batch, heads, columns, head_dim), and a list for each head.
+  const attention::Operands<T, Exec>& operands() const { return operands_; }
+
+ private:
+  HeadColumns(const Exec& exec, const attention::Operands<T, Exec>& of_lists, std::int64_t group,
+              std::int64_t starts_of_list)
+      : operands_(of_lists),
+        memory_(Owned<Array1<T, Exec>>::uninitialized(
+            exec, MemoryCategory::workspace, "annulus::sparsity::head_columns",
+            2 * of_lists.k.size() * static_cast<std::size_t>(group))),
         numbers_(Owned<Array1<std::int64_t, Exec>>::uninitialized(
             exec, MemoryCategory::workspace, "annulus::sparsity::head_lists",
-            k.extent(0) * k.extent(1) * static_cast<std::size_t>(group) *
-                (k.extent(2) + static_cast<std::size_t>(starts_of_list)))) {
+            of_lists.k.extent(0) * of_lists.k.extent(1) * static_cast<std::size_t>(group) *
+                (of_lists.k.extent(2) + static_cast<std::size_t>(starts_of_list)))) {
     using head_columns_detail::repeat;
+    const auto& k = of_lists.k;
     const auto columns = static_cast<std::int64_t>(k.extent(2)),
                each = columns * static_cast<std::int64_t>(k.extent(3)),
                heads = static_cast<std::int64_t>(k.extent(0) * k.extent(1)) * group;
@@ -63,20 +72,19 @@ class HeadColumns {
     const Array1<std::int64_t, Exec> places(numbers_.view().data(), heads * columns),
         starts(places.data() + places.size(), heads * starts_of_list);
     repeat<Exec, T>(exec, k.data(), each, group, keys);
-    repeat<Exec, T>(exec, v.data(), each, group, values);
-    repeat<Exec, std::int64_t>(exec, positions, columns, group, places);
-    repeat<Exec, std::int64_t>(exec, row_starts, starts_of_list, group, starts);
+    repeat<Exec, T>(exec, of_lists.v.data(), each, group, values);
+    repeat<Exec, std::int64_t>(exec, of_lists.kv_listed, columns, group, places);
+    repeat<Exec, std::int64_t>(exec, of_lists.mask.block_row_starts, starts_of_list, group, starts);
     const std::size_t all = k.extent(1) * static_cast<std::size_t>(group);
-    this->k = Array4<T, Exec>(keys.data(), k.extent(0), all, k.extent(2), k.extent(3));
-    this->v = Array4<T, Exec>(values.data(), k.extent(0), all, k.extent(2), k.extent(3));
-    this->positions = places.data();
-    this->row_starts = starts.data();
+    operands_.k = Array4<T, Exec>(keys.data(), k.extent(0), all, k.extent(2), k.extent(3));
+    operands_.v = Array4<T, Exec>(values.data(), k.extent(0), all, k.extent(2), k.extent(3));
+    operands_.kv_listed = places.data();
+    operands_.mask.block_row_starts = starts.data();
+    operands_.mask.block_lists *= group;
+    operands_.mask.heads_of_list = 1;
   }
 
-  Array4<T, Exec> k, v;  ///< (batch, heads, columns, head_dim)
-  const std::int64_t *positions, *row_starts;
-
- private:
+  attention::Operands<T, Exec> operands_;
   Owned<Array1<T, Exec>> memory_;
   Owned<Array1<std::int64_t, Exec>> numbers_;
 };

@@ -1,5 +1,6 @@
 // What callers can get wrong, and what they are told.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <annulus/attention/local.hpp>
@@ -83,17 +84,24 @@ TEST(LocalErrors, Heads) {
 }
 
 TEST(LocalErrors, BlockLists) {
-  EXPECT_EQ(forward_error([](Arguments& a) {
-              static constexpr std::int64_t starts[] = {0, 1}, columns[] = {0};
-              a.in.mask.block_size = 20;
-              a.in.mask.block_row_starts = starts;
-              a.in.mask.block_columns = columns;
-              a.in.mask.block_lists = 3;
-              a.in.mask.heads_of_list = 1;
-            }),
+  const auto error_of = [](std::int64_t lists, std::int64_t heads_of_list) {
+    return forward_error([&](Arguments& a) {
+      static constexpr std::int64_t starts[] = {0, 1, 0, 1, 0, 1, 0, 1}, columns[] = {0};
+      a.in.mask.block_size = 20;
+      a.in.mask.block_row_starts = starts;
+      a.in.mask.block_columns = columns;
+      a.in.mask.block_lists = lists;
+      a.in.mask.heads_of_list = heads_of_list;
+    });
+  };
+  EXPECT_EQ(error_of(3, 1),
             "Attention: the mask has 3 block lists of 1 heads each but q has 4 heads in all sequences: give "
-            "one list "
-            "for all of them, or lists for all");
+            "one list for all heads (block_lists 1, heads_of_list 0), or lists that together have as many "
+            "heads");
+  // Lists without a number of heads would all be the first one.
+  EXPECT_THAT(error_of(4, 0), testing::HasSubstr("4 block lists of 0 heads each but q has 4 heads"));
+  for (const auto& [lists, heads_of_list] : {std::pair(1, 0), {1, 4}, {2, 2}, {4, 1}})
+    EXPECT_EQ(error_of(lists, heads_of_list), "no error") << lists << " of " << heads_of_list;
 }
 
 TEST(LocalErrors, Extents) {

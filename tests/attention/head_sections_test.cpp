@@ -48,9 +48,13 @@ TEST(HeadSections, AllHeadsTogetherWhereTablesAreSmall) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(HeadSections, EachHeadOnceWhereTablesAreLarge) {
+/// `heads_of_list`: of the two heads that share a kv head.
+void expect_each_head_once(int heads_of_list) {
+  SCOPED_TRACE(heads_of_list);
   const std::int64_t rows = 1 << 17;
   gpu::Input<float> in = problem(rows, 40, 20);
+  in.mask.block_lists /= heads_of_list;
+  in.mask.heads_of_list = heads_of_list;
   in.kv_listed = address<const std::int64_t>(1);
   const std::int64_t block_rows = in.mask.block_rows();
   int next = 0;  // of the kv heads of both sequences
@@ -60,16 +64,21 @@ TEST(HeadSections, EachHeadOnceWhereTablesAreLarge) {
     EXPECT_EQ(section.batch * 20 + section.first_kv_head, next);
     EXPECT_EQ(part.batch, 1);
     EXPECT_EQ(part.heads, 2 * part.kv_heads);
-    EXPECT_EQ(part.mask.block_lists, part.heads);
-    EXPECT_LE(part.heads, lists_at_once(in.mask, in.q_positions, in.kv_positions, true));
+    EXPECT_EQ(part.mask.block_lists, part.heads / heads_of_list);
+    EXPECT_LE(part.mask.block_lists, lists_at_once(in.mask, in.q_positions, in.kv_positions, true));
     EXPECT_EQ(part.q.data, address<const float>(2 * next * rows * 128));
     EXPECT_EQ(part.k.data, address<const float>(next * rows * 128));
     EXPECT_EQ(part.v.data, part.k.data);
     EXPECT_EQ(part.kv_listed, address<const std::int64_t>(1 + next * rows));
-    EXPECT_EQ(part.mask.block_row_starts, address<const std::int64_t>(1 + 2 * next * (block_rows + 1)));
+    EXPECT_EQ(part.mask.block_row_starts,
+              address<const std::int64_t>(1 + next * (2 / heads_of_list) * (block_rows + 1)));
     next += section.kv_heads;
   });
   EXPECT_EQ(next, 40);
+}
+
+TEST(HeadSections, EachHeadOnceWhereTablesAreLarge) {
+  for (const int heads_of_list : {1, 2}) expect_each_head_once(heads_of_list);
 }
 
 TEST(BitsSize, ABitStandsFor32RowsWhereTheyLieInOneBlock) {

@@ -9,7 +9,7 @@ namespace annulus::distributed {
 /// travels, and kernels compute what is listed.
 struct HeadBlocks {
   std::int64_t block_size = 0;     ///< tokens, in global positions; 0: no lists, the mask alone
-  std::int64_t heads_of_list = 1;  ///< consecutive heads that share a list; divides heads
+  std::int64_t heads_of_list = 1;  ///< heads that share a list: 1, or all of a kv head
   /// (batch, heads / heads_of_list, block rows + 1): where block rows of a list begin and end in `columns`;
   /// lists may share columns.
   const std::int64_t* row_starts = nullptr;

@@ -24,8 +24,7 @@ inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
     "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a "
     "block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to 500 "
-    "thousand with "
-    "lists of heads), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
+    "thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
 /// Whether this process' GPU is one of Hopper's.
 bool runs_here();
@@ -46,7 +45,7 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     const auto classes = residue_classes(in.mask, in.q_positions, in.kv_positions);
     if (!classes || (classes->count > 1 && in.mask.block_row_starts != nullptr)) return false;
     const bool listed = in.kv_listed != nullptr;
-    // Tables of listed keys are those of block lists, one for each head.
+    // Tables of listed keys are made from the block lists of their heads.
     const bool lists_of_heads = in.mask.lists_of_heads();
     if (listed && !lists_of_heads) return false;
     // A launch has all heads of a kv head, and a list does not go beyond them.
