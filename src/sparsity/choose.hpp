@@ -124,7 +124,8 @@ template <class Exec>
 void choose_largest(const Exec& exec, const Masses& masses, const Budget& budget,
                     const Array2<std::uint32_t, Exec>& chosen) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  const int number_bits = std::max(1, std::bit_width(static_cast<std::uint64_t>(masses.items)));
+  const int number_bits =
+      std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(masses.items))));
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   const auto kernel = KOKKOS_LAMBDA(const Member& team) {
     const std::int64_t* const mass = masses.first + team.league_rank() * masses.stride;
