@@ -131,7 +131,7 @@ class AttentionSteps {
       const Region region("annulus::model::attention_backward");
       Products::project_backward(work->exec, a.matrix(joined, c), work->weights.attention_out(),
                                  a.matrix(d_residual, c), a.matrix(d_joined, c),
-                                 work->gradients.attention_out());
+                                 work->gradients.attention_out(), work->sets_matrices(c));
     });
     step({d_joined, d_out}, [&](const Arrays& a) {
       const Region region("annulus::model::attention_backward");
@@ -196,7 +196,7 @@ class AttentionSteps {
     step({normed, qkv, d_normed}, [&](const Arrays& a) {
       const Region region(name);
       Products::project_backward(work->exec, a.matrix(normed, c), work->weights.qkv(), a.matrix(qkv, c),
-                                 a.matrix(d_normed, c), work->gradients.qkv());
+                                 a.matrix(d_normed, c), work->gradients.qkv(), work->sets_matrices(c));
     });
     step({input, attention_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
       const Region region(name);

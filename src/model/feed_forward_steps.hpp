@@ -70,7 +70,7 @@ class FeedForwardSteps {
     step({ffn, d_residual, d_ffn}, [&](const Arrays& a) {
       const Region region(name);
       Products::project_backward(work->exec, a.matrix(ffn, c), work->weights.down(), a.matrix(d_residual, c),
-                                 a.matrix(d_ffn, c), work->gradients.down());
+                                 a.matrix(d_ffn, c), work->gradients.down(), work->sets_matrices(c));
       work->recorder.chunk(work->exec, "d_ffn", a.matrix(d_ffn, c), c);
     });
     step({gate_up, d_ffn}, [&](const Arrays& a) {
@@ -87,7 +87,8 @@ class FeedForwardSteps {
     step({normed, gate_up, d_normed}, [&](const Arrays& a) {
       const Region region(name);
       Products::project_backward(work->exec, a.matrix(normed, c), work->weights.gate_up(),
-                                 a.matrix(gate_up, c), a.matrix(d_normed, c), work->gradients.gate_up());
+                                 a.matrix(gate_up, c), a.matrix(d_normed, c), work->gradients.gate_up(),
+                                 work->sets_matrices(c));
     });
     step({middle, ffn_inverse_rms, d_normed, d_residual, norm_partial}, [&](const Arrays& a) {
       const Region region(name);

@@ -21,10 +21,12 @@ struct LayerProducts {
                            const Array2<T, Exec>& out) {
     linalg::matmul<Exec, T, T>(exec, {.op_b = linalg::Op::transpose, .beta = 1.0f}, x, w, residual, out);
   }
-  /// The gradients of project: d_w += d_outᵀ · x, and d_x = d_out · w.
+  /// The gradients of project: d_w += d_outᵀ · x, or d_w = d_outᵀ · x where it holds nothing, and d_x =
+  /// d_out · w.
   static void project_backward(const Exec& exec, const Matrix& x, const Matrix& w, const Matrix& d_out,
-                               const Array2<T, Exec>& d_x, const Array2<float, Exec>& d_w) {
-    linalg::matmul<Exec, T, float>(exec, {.op_a = linalg::Op::transpose, .beta = 1.0f}, d_out, x, d_w);
+                               const Array2<T, Exec>& d_x, const Array2<float, Exec>& d_w, bool fresh_d_w) {
+    const float beta = fresh_d_w ? 0.0f : 1.0f;
+    linalg::matmul<Exec, T, float>(exec, {.op_a = linalg::Op::transpose, .beta = beta}, d_out, x, d_w);
     linalg::matmul<Exec, T, T>(exec, {}, d_out, w, d_x);
   }
 

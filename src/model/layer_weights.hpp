@@ -33,6 +33,15 @@ class LayerWeights {
   Matrix gate_up() const { return unit_.matrix(at_.gate_up, 2 * std::int64_t{config_.ffn}, config_.hidden); }
   Matrix down() const { return unit_.matrix(at_.down, config_.hidden, config_.ffn); }
 
+  /// Calls action(elements) for all but the matrices of products: gains and biases.
+  template <class Action>
+  void for_vectors(const Action& action) const {
+    action(attention_norm());
+    action(ffn_norm());
+    if (config_.qkv_bias) action(qkv_bias());
+    if (config_.qk_norm) action(Vector(qk_norm().data(), qk_norm().size()));
+  }
+
  private:
   const LlamaConfig& config_;
   const LayerParameters& at_;

@@ -23,11 +23,15 @@ struct LayerWork {
   PositionMap positions;                                // of the rows of a sequence
   LayerWeights<Exec, const T> weights;
   LayerWeights<Exec, float> gradients;  // of the weights, added to; forward takes none
+  bool fresh_matrices = false;          // of gradients: their first product sets them
   RopeTable<Exec> rope;
   float scale = 1;         // of the scores
   Array2<T, Exec> output;  // (rows, hidden): forward writes it
   RowRecorder& recorder;
   AttentionCalls& calls;
+
+  /// Whether the products of this chunk are the first of the gradients of matrices.
+  bool sets_matrices(Chunk c) const { return fresh_matrices && c.first == 0; }
 };
 
 }  // namespace annulus::model

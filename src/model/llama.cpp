@@ -126,7 +126,11 @@ class Llama<Exec, T>::Impl {
       recorder_.set_layer(i);
       const auto arrays = store_.need(exec, i);
       with_weights(exec, pass, unit, next, [&](const WeightUnit& w) {
-        const auto work = layer_work(exec, pass, i, w, gradients(exec, pass, unit), {});
+        const auto gradient = pass.parameters.gradients(exec, unit);
+        auto work = layer_work(exec, pass, i, w, {map_.unit(unit), gradient.elements}, {});
+        if (gradient.fresh)
+          work.gradients.for_vectors([&](const auto& sums) { Kokkos::deep_copy(exec, sums, 0.0f); });
+        work.fresh_matrices = gradient.fresh;
         passes(i).backward(RunSteps<Exec, T>(arrays), &work);
       });
       store_.release(exec, i);
@@ -157,8 +161,11 @@ class Llama<Exec, T>::Impl {
     action(WeightUnit(map_.unit(unit), pass.parameters.weights(exec, unit, next)));
     pass.parameters.release_weights(exec, unit);
   }
+  // Of a unit whose sums begin at zero.
   GradientUnit gradients(const Exec& exec, const Pass& pass, int unit) const {
-    return {map_.unit(unit), pass.parameters.gradients(exec, unit)};
+    const auto gradient = pass.parameters.gradients(exec, unit);
+    if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, 0.0f);
+    return {map_.unit(unit), gradient.elements};
   }
 
   LayerPasses<Exec, T> passes(int layer) const {

@@ -233,20 +233,25 @@ void ShardedParameters<Exec, T>::forget_gradients(const Exec& exec) {
 }
 
 template <class Exec, class T>
-Array1<float, Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
+model::UnitGradient<Exec> ShardedParameters<Exec, T>::gradients(const Exec& exec, int unit) {
   ranks_.progress();
-  const std::int64_t size = map_.unit(unit).size();
+  bool fresh = false;
+  Array1<float, Exec> padded;  // (padded size of the unit)
   if (holds_gradients()) {
-    const Array1<float, Exec> whole = whole_gradient(unit);
-    if (hold(unit)) Kokkos::deep_copy(exec, whole, 0.0f);
-    return slice(whole, 0, size);
+    padded = whole_gradient(unit);
+    fresh = hold(unit);
+  } else {
+    Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
+    fresh = !buffer.allocated();
+    if (fresh)
+      buffer = Buffer<float>::uninitialized(
+          exec, MemoryCategory::gradients, "annulus::sharding::unit_gradients", partition_.padded_size(unit));
+    padded = *buffer;
   }
-  Buffer<float>& buffer = unit_gradients_[static_cast<std::size_t>(unit)];
-  if (!buffer.allocated()) {
-    buffer = Buffer<float>::zeroed(exec, MemoryCategory::gradients, "annulus::sharding::unit_gradients",
-                                   partition_.padded_size(unit));
-  }
-  return slice(*buffer, 0, size);
+  const std::int64_t size = map_.unit(unit).size();
+  // The model sets the gradient; what makes it divisible among ranks is summed and updated, too.
+  if (fresh) Kokkos::deep_copy(exec, slice(padded, size, partition_.padded_size(unit) - size), 0.0f);
+  return {slice(padded, 0, size), fresh};
 }
 
 template <class Exec, class T>

@@ -32,7 +32,7 @@ class MemoryTrace final : public model::ParameterAccess<Exec, T> {
     parameters_.release_weights(exec, unit);
     look_behind_call();
   }
-  Array1<float, Exec> gradients(const Exec& exec, int unit) override {
+  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
     auto gradients = parameters_.gradients(exec, unit);
     look_behind_call();
     return gradients;

@@ -111,7 +111,7 @@ class ReplicatedState final : public ModelState<Exec, T> {
   template <class V>
   using Flat = Owned<Array1<V, Exec>>;
 
-  /// Whole buffers; the gradient of a unit begins at 0 where an optimizer step first asks for it.
+  /// Whole buffers; the gradient of a unit is fresh where an optimizer step first asks for it.
   class Access final : public model::ParameterAccess<Exec, T> {
    public:
     Access(const model::ParameterMap& map, const Array1<const T, Exec>& weights,
@@ -121,9 +121,9 @@ class ReplicatedState final : public ModelState<Exec, T> {
       return whole_.weights(exec, unit, next);
     }
     void release_weights(const Exec& exec, int unit) override { whole_.release_weights(exec, unit); }
-    Array1<float, Exec> gradients(const Exec& exec, int unit) override {
-      const Array1<float, Exec> gradient = whole_.gradients(exec, unit);
-      if (backward_.hold(unit)) Kokkos::deep_copy(exec, gradient, 0.0f);
+    model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
+      model::UnitGradient<Exec> gradient = whole_.gradients(exec, unit);
+      gradient.fresh = backward_.hold(unit);
       return gradient;
     }
     void finish_gradients(const Exec& exec, int unit) override { whole_.finish_gradients(exec, unit); }

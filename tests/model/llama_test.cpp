@@ -255,7 +255,7 @@ class RecordedCalls final : public model::ParameterAccess<test::TestExec, float>
     calls.push_back({Kind::release_weights, unit});
     to_.release_weights(exec, unit);
   }
-  Array1<float, Exec> gradients(const Exec& exec, int unit) override {
+  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
     calls.push_back({Kind::gradients, unit});
     return to_.gradients(exec, unit);
   }

@@ -6,6 +6,13 @@
 
 namespace annulus::model {
 
+/// Where the gradient of a unit is summed.
+template <class Exec>
+struct UnitGradient {
+  Array1<float, Exec> elements;  ///< (unit.size())
+  bool fresh = false;            ///< they hold nothing yet: the model's first sum sets them
+};
+
 /// Lends a model its weights and takes its gradients, one unit (ParameterMap::units) at a time, so that a
 /// rank need not hold all of them (ZeRO; BurstEngine, section 4.1). The model asks in the order in which it
 /// computes. All work is enqueued on `exec`.
@@ -20,8 +27,8 @@ class ParameterAccess {
   /// All work that reads the weights has been enqueued.
   virtual void release_weights(const Exec& exec, int unit) = 0;
 
-  /// Where the model adds the gradient of `unit`, (unit.size()).
-  virtual Array1<float, Exec> gradients(const Exec& exec, int unit) = 0;
+  /// Where the model adds the gradient of `unit`.
+  virtual UnitGradient<Exec> gradients(const Exec& exec, int unit) = 0;
   /// All work that adds to the gradient of this sequence has been enqueued.
   virtual void finish_gradients(const Exec& exec, int unit) = 0;
 };
@@ -46,9 +53,9 @@ class WholeParameters final : public ParameterAccess<Exec, T> {
     return Array1<const T, Exec>(weights_.data() + of.begin, of.size());
   }
   void release_weights(const Exec&, int) override {}
-  Array1<float, Exec> gradients(const Exec&, int unit) override {
+  UnitGradient<Exec> gradients(const Exec&, int unit) override {
     const ParameterUnit& of = map_.unit(unit);
-    return Array1<float, Exec>(gradients_.data() + of.begin, of.size());
+    return {Array1<float, Exec>(gradients_.data() + of.begin, of.size())};
   }
   void finish_gradients(const Exec&, int) override {}
 

@@ -68,7 +68,7 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
 
   Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override;
   void release_weights(const Exec& exec, int unit) override;
-  Array1<float, Exec> gradients(const Exec& exec, int unit) override;
+  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override;
   void finish_gradients(const Exec& exec, int unit) override;
 
   /// An optimizer step, collective: forget_gradients, then sequences through the model, then
