@@ -6,6 +6,7 @@
 #include <annulus/model/ops.hpp>
 #include <annulus/sparsity/attention.hpp>
 
+#include "model/layer_tensors.hpp"
 #include "model/layer_weights.hpp"
 #include "model/row_recorder.hpp"
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/sparsity/options.hpp>
@@ -38,14 +39,29 @@ KOKKOS_INLINE_FUNCTION std::int64_t worth_of_mass(std::int64_t mass, bool wide) 
 
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// Sum of value(i) over the items of a list, by the whole team.
-template <class Member, class Value>
-KOKKOS_FUNCTION std::int64_t sum(const Member& team, std::int64_t items, const Value& value) {
-  std::int64_t total = 0;
+/// total = the sum of what add(item, its mass, part) adds to `part` for all items of a list, by the whole
+/// team. A thread reads several masses before it uses the first: lists are few and long, so that a device has
+/// too few threads to wait for memory one by one.
+template <class Member, class Total, class Add>
+KOKKOS_FUNCTION void sum_over_items(const Member& team, const std::int64_t* mass, std::int64_t items,
+                                    const Add& add, Total& total) {
+  constexpr int at_once = 8;
+  const std::int64_t lanes = team.team_size();
   Kokkos::parallel_reduce(
-      Kokkos::TeamThreadRange(team, items),
-      [&](const std::int64_t i, std::int64_t& part) { part += value(i); }, total);
-  return total;
+      Kokkos::TeamThreadRange(team, ceil_divide(items, at_once * lanes) * lanes),
+      [&](const std::int64_t i, Total& part) {
+        const std::int64_t first = i / lanes * lanes * at_once + i % lanes;
+        std::int64_t masses[at_once];
+        for (int n = 0; n < at_once; ++n) {
+          const std::int64_t item = first + n * lanes;
+          masses[n] = item < items ? mass[item] : 0;
+        }
+        for (int n = 0; n < at_once; ++n) {
+          const std::int64_t item = first + n * lanes;
+          if (item < items) add(item, masses[n], part);
+        }
+      },
+      Kokkos::Sum<Total>(total));
 }
 
 /// How much of the items has each digit.
@@ -75,25 +91,25 @@ struct Reached {
   std::int64_t rest = 0;    ///< what those before lack
 };
 
-/// Radix selection, a digit at a time from the highest on. `number(i)` < 2^bits; part(i) of items that do not
-/// count is 0. All items together must reach `wanted` > 0. By the whole team.
+/// Radix selection, a digit at a time from the highest on. `number(item, mass)` < 2^bits; part(item, mass) of
+/// items that do not count is 0. All items together must reach `wanted` > 0. By the whole team.
 template <bool descending, class Member, class Number, class Part>
-KOKKOS_FUNCTION Reached reach(const Member& team, std::int64_t items, int bits, std::int64_t wanted,
-                              const Number& number, const Part& part) {
+KOKKOS_FUNCTION Reached reach(const Member& team, const std::int64_t* masses, std::int64_t items, int bits,
+                              std::int64_t wanted, const Number& number, const Part& part) {
   Reached at{0, wanted};
   for (int shift = (bits - 1) / digit_bits * digit_bits; shift >= 0; shift -= digit_bits) {
     DigitSums sums;
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(team, items),
-        [&](const std::int64_t i, DigitSums& mine) {
-          const std::int64_t from_here = number(i) >> shift;
+    sum_over_items(
+        team, masses, items,
+        [&](std::int64_t item, std::int64_t mass, DigitSums& mine) {
+          const std::int64_t from_here = number(item, mass) >> shift;
           if (from_here >> digit_bits != at.number) return;
-          const std::int64_t value = part(i);
+          const std::int64_t value = part(item, mass);
           // Without an index that the compiler does not know the sums stay in registers.
           for (int digit = 0; digit < digits; ++digit)
             mine.of[digit] += (from_here & (digits - 1)) == digit ? value : 0;
         },
-        Kokkos::Sum<DigitSums>(sums));
+        sums);
     int digit = descending ? digits - 1 : 0;
     for (int seen = 1; seen < digits && sums.of[digit] < at.rest; ++seen) {
       at.rest -= sums.of[digit];
@@ -131,37 +147,51 @@ void choose_largest(const Exec& exec, const Masses& masses, const Budget& budget
     const std::int64_t* const mass = masses.first + team.league_rank() * masses.stride;
     const std::int64_t items = masses.items;
     const bool by_mass = budget.recall > 0;
-    const auto rank = [&](std::int64_t i) { return worth_of_mass(mass[i], masses.is_wide(i)); };
-    const auto is_forced = [&](std::int64_t i) {
-      return masses.is_wide(i) ? i - masses.first_wide < budget.forced_wide : i < budget.forced;
+    const auto rank = [&](std::int64_t item, std::int64_t its_mass) {
+      return worth_of_mass(its_mass, masses.is_wide(item));
     };
-    const auto part = [&](std::int64_t i) { return by_mass ? mass[i] : std::int64_t{1}; };
+    const auto is_forced = [&](std::int64_t item) {
+      return masses.is_wide(item) ? item - masses.first_wide < budget.forced_wide : item < budget.forced;
+    };
+    const auto part = [&](std::int64_t its_mass) { return by_mass ? its_mass : std::int64_t{1}; };
     std::int64_t target = budget.count < items ? budget.count : items;
     if (by_mass) {
-      const std::int64_t total = sum(team, items, part);
+      std::int64_t total = 0;
+      sum_over_items(
+          team, mass, items, [](std::int64_t, std::int64_t its_mass, std::int64_t& sum) { sum += its_mass; },
+          total);
       const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
       target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
     }
-    const std::int64_t of_forced =
-        sum(team, items, [&](std::int64_t i) { return is_forced(i) ? part(i) : std::int64_t{0}; });
+    std::int64_t of_forced = 0;
+    sum_over_items(
+        team, mass, items,
+        [&](std::int64_t item, std::int64_t its_mass, std::int64_t& sum) {
+          if (is_forced(item)) sum += part(its_mass);
+        },
+        of_forced);
     // All items above the threshold are chosen, and the first of those that equal it, up to `last`.
     std::int64_t threshold = std::int64_t{1} << 62, last = -1;
     if (target > of_forced) {
-      const Reached worth = reach<true>(team, items, 63, target - of_forced, rank, [&](std::int64_t i) {
-        return is_forced(i) ? std::int64_t{0} : part(i);
-      });
+      const Reached worth = reach<true>(team, mass, items, 63, target - of_forced, rank,
+                                        [&](std::int64_t item, std::int64_t its_mass) {
+                                          return is_forced(item) ? std::int64_t{0} : part(its_mass);
+                                        });
       threshold = worth.number;
       const Reached place = reach<false>(
-          team, items, number_bits, worth.rest, [](std::int64_t i) { return i; },
-          [&](std::int64_t i) { return is_forced(i) || rank(i) != threshold ? std::int64_t{0} : part(i); });
+          team, mass, items, number_bits, worth.rest, [](std::int64_t item, std::int64_t) { return item; },
+          [&](std::int64_t item, std::int64_t its_mass) {
+            return is_forced(item) || rank(item, its_mass) != threshold ? std::int64_t{0} : part(its_mass);
+          });
       last = place.number;
     }
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, static_cast<std::int64_t>(chosen.extent(1))),
                          [&](const std::int64_t w) {
                            std::uint32_t word = 0;
                            for (std::int64_t i = w * word_bits; i < (w + 1) * word_bits && i < items; ++i) {
+                             const std::int64_t worth = rank(i, mass[i]);
                              const bool take =
-                                 is_forced(i) || rank(i) > threshold || (rank(i) == threshold && i <= last);
+                                 is_forced(i) || worth > threshold || (worth == threshold && i <= last);
                              if (take) word |= 1u << (i - w * word_bits);
                            }
                            chosen(team.league_rank(), w) = word;

@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <annulus/core/pack.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/sequence/key_positions.hpp>
 
@@ -34,19 +35,23 @@ template <class Exec, class T>
 void take_rows(const Exec& exec, const Array4<const T, Exec>& rows, const PositionMap& positions,
                const WantedRows& wanted, const Array4<T, Exec>& out) {
   const auto lists = static_cast<std::int64_t>(out.extent(1)),
-             width = static_cast<std::int64_t>(out.extent(3));
+             columns = static_cast<std::int64_t>(out.extent(3));
   const auto lists_of_head = lists / static_cast<std::int64_t>(rows.extent(1));
-  const std::int64_t count = wanted.count;
-  Kokkos::parallel_for(
-      "annulus::sparsity::take_rows",
-      Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(out.extent(0)) * lists * count),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t list = i / count, j = i % count;
-        const std::int64_t batch = list / lists, head = list % lists;
-        const std::int64_t row = row_at(positions, wanted(list, j));
-        for (std::int64_t c = 0; c < width; ++c)
-          out(batch, head, j, c) = row < 0 ? T(0.0f) : rows(batch, head / lists_of_head, row, c);
-      });
+  const std::int64_t all = static_cast<std::int64_t>(out.extent(0)) * lists * wanted.count;
+  with_pack_width<Exec, T>(in_packs<Exec, T>(columns, rows, out), [&](auto width) {
+    constexpr int pack = width();
+    const std::int64_t packs = columns / pack;  // of a row: neighbouring threads take them
+    Kokkos::parallel_for(
+        "annulus::sparsity::take_rows", Kokkos::RangePolicy<Exec>(exec, 0, all * packs),
+        KOKKOS_LAMBDA(const std::int64_t i) {
+          const std::int64_t list = i / packs / wanted.count, j = i / packs % wanted.count;
+          const std::int64_t batch = list / lists, head = list % lists, c = i % packs * pack;
+          const std::int64_t row = row_at(positions, wanted(list, j));
+          const auto taken =
+              row < 0 ? Held<pack, T>{} : hold<pack>(&rows(batch, head / lists_of_head, row, c));
+          store(&out(batch, head, j, c), taken);
+        });
+  });
 }
 
 /// The reverse: adds row j of each list to the row of its head that stands at the wanted position, where this
@@ -55,21 +60,31 @@ template <class Exec>
 void add_rows(const Exec& exec, const Array4<const float, Exec>& from, const PositionMap& positions,
               const WantedRows& wanted, const Array4<float, Exec>& rows) {
   const auto lists = static_cast<std::int64_t>(from.extent(1)),
-             width = static_cast<std::int64_t>(from.extent(3)),
+             columns = static_cast<std::int64_t>(from.extent(3)),
              heads = static_cast<std::int64_t>(rows.extent(1));
-  const std::int64_t lists_of_head = lists / heads, count = wanted.count;
-  for (std::int64_t part = 0; part < lists_of_head; ++part) {
-    Kokkos::parallel_for(
-        "annulus::sparsity::add_rows",
-        Kokkos::RangePolicy<Exec>(exec, 0, static_cast<std::int64_t>(from.extent(0)) * heads * count),
-        KOKKOS_LAMBDA(const std::int64_t i) {
-          const std::int64_t batch = i / count / heads, head = i / count % heads, j = i % count;
-          const std::int64_t list = head * lists_of_head + part;
-          const std::int64_t row = row_at(positions, wanted(batch * lists + list, j));
-          for (std::int64_t c = 0; row >= 0 && c < width; ++c)
-            rows(batch, head, row, c) += from(batch, list, j, c);
-        });
-  }
+  const std::int64_t lists_of_head = lists / heads;
+  const std::int64_t all = static_cast<std::int64_t>(from.extent(0)) * heads * wanted.count;
+  with_pack_width<Exec, float>(in_packs<Exec, float>(columns, from, rows), [&](auto width) {
+    constexpr int pack = width();
+    const std::int64_t packs = columns / pack;  // of a row: neighbouring threads take them
+    for (std::int64_t part = 0; part < lists_of_head; ++part) {
+      Kokkos::parallel_for(
+          "annulus::sparsity::add_rows", Kokkos::RangePolicy<Exec>(exec, 0, all * packs),
+          KOKKOS_LAMBDA(const std::int64_t i) {
+            const std::int64_t j = i / packs % wanted.count, c = i % packs * pack;
+            const std::int64_t batch = i / packs / wanted.count / heads,
+                               head = i / packs / wanted.count % heads;
+            const std::int64_t list = head * lists_of_head + part;
+            const std::int64_t row = row_at(positions, wanted(batch * lists + list, j));
+            if (row < 0) return;
+            float* const to = &rows(batch, head, row, c);
+            Pack<pack> sum = load<pack>(to);
+            const Pack<pack> added = load<pack>(&from(batch, list, j, c));
+            for (int e = 0; e < pack; ++e) sum[e] += added[e];
+            store(to, sum);
+          });
+    }
+  });
 }
 
 }  // namespace annulus::sparsity

@@ -3,10 +3,10 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include <annulus/attention/scores.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/exponential.hpp>
 #include <annulus/core/memory.hpp>
-#include <annulus/core/pack.hpp>
 #include <annulus/sparsity/pattern.hpp>
 
 #include "sparsity/choose.hpp"
@@ -29,82 +29,15 @@ inline double exponential_unit(std::int64_t tokens) {
 
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-inline constexpr int chunk = 16;  // queries of a thread
-
 /// The window of all query heads and this rank's keys. A sequence's heads times the batch are its heads here.
 struct Window {
-  std::int64_t heads, group;  ///< of all sequences; query heads of a kv head
+  std::int64_t heads;
   std::int64_t first, queries;
   PositionMap keys;
   std::int64_t rows() const { return keys.count; }
-  std::int64_t chunks() const { return (queries + chunk - 1) / chunk; }
 };
 
 inline constexpr std::int64_t rows_of_sum = 1024;  // keys of a thread's sum
-
-/// transposed (heads, head_dim, whole chunks) = scale · q (heads, queries, head_dim), and zeros behind them.
-template <class Exec, class T>
-void transpose(const Exec& exec, const Array4<T, Exec>& q, float scale,
-               const Array3<float, Exec>& transposed) {
-  const auto queries = static_cast<std::int64_t>(q.extent(2)), width = static_cast<std::int64_t>(q.extent(3)),
-             places = static_cast<std::int64_t>(transposed.extent(2));
-  const T* const from = q.data();
-  Kokkos::parallel_for(
-      "annulus::sparsity::transpose_window", Kokkos::RangePolicy<Exec>(exec, 0, transposed.size()),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / places / width, c = i / places % width, query = i % places;
-        const bool some = query < queries;
-        transposed(head, c, query) =
-            some ? scale * static_cast<float>(from[(head * queries + query) * width + c]) : 0.0f;
-      });
-}
-
-/// scores (heads, rows, queries), −∞ for keys behind the query. One order of the sum for every place of a
-/// row.
-template <int width, class Exec, class T>
-void score_packs(const Exec& exec, const Window& window, const Array3<float, Exec>& queries,
-                 const Array4<const T, Exec>& k, const Array3<float, Exec>& scores) {
-  constexpr std::int64_t keys = 4;  // of a thread: queries are read once for all of them
-  const std::int64_t rows = window.rows(), head_dim = static_cast<std::int64_t>(k.extent(3));
-  const std::int64_t chunks = window.chunks(), parts = (rows + keys - 1) / keys;
-  Kokkos::parallel_for(
-      "annulus::sparsity::score_window", Kokkos::RangePolicy<Exec>(exec, 0, window.heads * chunks * parts),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / parts / chunks, begin = i / parts % chunks * chunk;
-        const std::int64_t first = i % parts * keys;
-        const auto key = [&](std::int64_t n) {  // the last part may have fewer
-          const std::int64_t row = first + n < rows ? first + n : rows - 1;
-          return k.data() + (head / window.group * rows + row) * head_dim;
-        };
-        float sums[keys][chunk] = {};
-        for (std::int64_t c = 0; c < head_dim; c += width) {
-          Pack<width> of_keys[keys];
-          for (int n = 0; n < keys; ++n) of_keys[n] = load<width>(key(n) + c);
-          for (int e = 0; e < width; ++e) {
-            const Pack<chunk> of_queries = load<chunk>(&queries(head, c + e, begin));
-            for (int n = 0; n < keys; ++n)
-              for (int j = 0; j < chunk; ++j)
-                sums[n][j] = Kokkos::fma(of_queries[j], of_keys[n][e], sums[n][j]);
-          }
-        }
-        for (int n = 0; n < keys; ++n) {
-          const std::int64_t row = first + n;
-          if (row >= rows) break;
-          const std::int64_t position = window.keys(row);
-          for (int j = 0; j < chunk; ++j) {
-            if (begin + j >= window.queries) break;
-            const bool seen = position <= window.first + begin + j;
-            scores(head, row, begin + j) = seen ? sums[n][j] : -Kokkos::Experimental::infinity_v<float>;
-          }
-        }
-      });
-}
-template <class Exec, class T>
-void score(const Exec& exec, const Window& window, const Array3<float, Exec>& queries,
-           const Array4<const T, Exec>& k, const Array3<float, Exec>& scores) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(static_cast<std::int64_t>(k.extent(3)), k),
-                           [&](auto width) { score_packs<width()>(exec, window, queries, k, scores); });
-}
 
 /// Calls f(index of head and query, head, query, first row, end row) for parts of this rank's keys.
 template <class Exec, class F>
@@ -228,22 +161,24 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   using namespace window_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   constexpr auto workspace = MemoryCategory::workspace;
   const Queue queue(exec);
-  const int batch = in.q.extent_int(0), heads = in.q.extent_int(1), kv_heads = in.k.extent_int(1),
-            width = in.q.extent_int(3);
-  const Window window{std::int64_t{batch} * heads, heads / kv_heads, in.tokens - queries, queries,
-                      in.positions};
+  const int batch = in.q.extent_int(0), heads = in.q.extent_int(1), width = in.q.extent_int(3);
+  const Window window{std::int64_t{batch} * heads, in.tokens - queries, queries, in.positions};
   const MassPlaces places{in.tokens};
 
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
                                                           heads, queries, width);
   take_rows<Exec, T>(exec, in.q, in.positions, {.first = window.first, .count = queries}, *rows);
   communicator.all_reduce(queue, *rows);
-  const auto transposed = Owned<Array3<float, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::transposed_window", window.heads, width, window.chunks() * chunk);
-  transpose<Exec, T>(exec, *rows, in.scale, *transposed);
   const auto scores = Owned<Array3<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::window_scores", window.heads, window.rows(), queries);
-  score<Exec, T>(exec, window, *transposed, in.k, *scores);
+  const Array4<const T, Exec> window_rows = *rows;
+  attention::causal_scores<Exec, T>(exec,
+                                    {.q = window_rows,
+                                     .first_query = window.first,
+                                     .k = in.k,
+                                     .k_positions = in.positions,
+                                     .scale = in.scale},
+                                    *scores);
 
   const auto maxima = Owned<Array1<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::window_maxima", window.heads * queries);

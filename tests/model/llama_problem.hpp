@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -17,6 +18,30 @@
 
 namespace annulus::test {
 
+/// Gradients hold NaN until the model sets them: it is told so where it first asks for those of a unit.
+template <class Exec, class T>
+class FreshGradients final : public model::ParameterAccess<Exec, T> {
+ public:
+  FreshGradients(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& to)
+      : to_(to), asked_(map.units().size(), false) {}
+  Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
+    return to_.weights(exec, unit, next);
+  }
+  void release_weights(const Exec& exec, int unit) override { to_.release_weights(exec, unit); }
+  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
+    model::UnitGradient<Exec> gradient = to_.gradients(exec, unit);
+    gradient.fresh = !asked_[static_cast<std::size_t>(unit)];
+    asked_[static_cast<std::size_t>(unit)] = true;
+    if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, std::numeric_limits<float>::quiet_NaN());
+    return gradient;
+  }
+  void finish_gradients(const Exec& exec, int unit) override { to_.finish_gradients(exec, unit); }
+
+ private:
+  model::ParameterAccess<Exec, T>& to_;
+  std::vector<bool> asked_;
+};
+
 /// A small model on a short random sequence, and how one group of ranks works on it.
 struct LlamaProblem {
   model::LlamaConfig config;
@@ -24,6 +49,7 @@ struct LlamaProblem {
   std::vector<std::int32_t> tokens, targets;  // of the whole sequence
   Array1<float, HostExec> parameters;
   model::ActivationOptions activations;
+  bool fresh_gradients = false;     // of FreshGradients instead of zeros
   std::string sparsity;             // of sparsity::Options; empty: dense
   std::vector<bool> sparse_layers;  // of all layers, with `sparsity`
 
@@ -122,6 +148,8 @@ struct LlamaProblem {
     // Twice, as two micro-batches: gradients and losses add up.
     const model::TokenRows mine{.tokens = my_tokens, .targets = my_targets};
     model::WholeParameters<Exec, T> flat(llama.parameter_map(), weights, gradients);
+    FreshGradients<Exec, T> fresh(llama.parameter_map(), flat);
+    model::ParameterAccess<Exec, T>& access = fresh_gradients ? static_cast<decltype(access)>(fresh) : flat;
     std::optional<sparsity::Attention<Exec, T>> selecting;
     std::optional<typename model::Llama<Exec, T>::Sparse> sparse;
     if (!sparsity.empty()) {
@@ -132,7 +160,7 @@ struct LlamaProblem {
     for (int i = 0; i < 2; ++i) {
       llama.train(exec, mine, grad_scale / 2,
                   {.attention = attention,
-                   .parameters = flat,
+                   .parameters = access,
                    .recorder = i == 0 ? recorder : nullptr,
                    .sparse = sparse ? &*sparse : nullptr});
     }

@@ -210,6 +210,30 @@ TEST(Llama, WorksWithMoreRanksThanTokens) {
   EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
 }
 
+// Nothing is read of gradients that hold nothing, and all of them is set: also by a rank without tokens.
+TEST(Llama, FreshGradientsHaveTheBitsOfZeroedOnes) {
+  const auto expect_same_bits = [](LlamaProblem problem, int ranks) {
+    const auto zeroed = on_ranks(problem, ranks, "zigzag", "burst");
+    problem.fresh_gradients = true;
+    const auto fresh = on_ranks(problem, ranks, "zigzag", "burst");
+    EXPECT_EQ(fresh.loss, zeroed.loss);
+    EXPECT_EQ(fresh.gradients, zeroed.gradients);
+  };
+  for (const test::Variant& variant : {test::Variant{}, test::with_bias, test::with_norm})
+    for (const bool tied : {false, true})
+      for (const std::int64_t chunk_rows : {0, 7}) {
+        SCOPED_TRACE(variant);
+        LlamaProblem problem(23, "causal", tied, 1, 2, variant);
+        problem.activations.chunk_rows = chunk_rows;
+        expect_same_bits(problem, 2);
+      }
+  for (const std::int64_t chunk_rows : {0, 2}) {
+    LlamaProblem problem(3, "causal");
+    problem.activations.chunk_rows = chunk_rows;
+    expect_same_bits(problem, 5);
+  }
+}
+
 TEST(Llama, GradScaleScalesTheGradients) {
   const LlamaProblem problem(16, "causal");
   const auto communicator = comm::make_null();

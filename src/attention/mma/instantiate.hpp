@@ -39,11 +39,31 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
         "backward pass");
 }
 
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores) {
+  const Region region("annulus::attention::mma::causal_scores");
+  const ScoreProblem<T> problem{.q = rows_of(in.q),
+                                .k = rows_of(in.k),
+                                .k_positions = in.k_positions,
+                                .first_query = in.first_query,
+                                .scale = in.scale,
+                                .batch = in.q.extent_int(0),
+                                .heads = in.q.extent_int(1),
+                                .kv_heads = in.k.extent_int(1),
+                                .queries = in.q.extent_int(2),
+                                .scores = scores.data()};
+  check(in.q.extent(3) == 64 ? launch_scores<64>(problem, exec.cuda_stream())
+                             : launch_scores<128>(problem, exec.cuda_stream()),
+        "scores");
+}
+
 }  // namespace annulus::attention::mma
 
-/// Compiles both passes for an element type.
-#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                \
-  template void annulus::attention::mma::forward<Exec, T>(                                                \
-      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&); \
-  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,         \
-                                                           const BackwardArrays<T, Exec>&);
+/// Compiles both passes and the scores for an element type.
+#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                  \
+  template void annulus::attention::mma::forward<Exec, T>(                                                  \
+      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&);   \
+  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,           \
+                                                           const BackwardArrays<T, Exec>&);                 \
+  template void annulus::attention::mma::causal_scores<Exec, T>(const Exec&, const ScoreOperands<T, Exec>&, \
+                                                                const Array3<float, Exec>&);

@@ -4,6 +4,7 @@
 
 #include "attention/mma/backward.hpp"
 #include "attention/mma/forward.hpp"
+#include "attention/mma/scores.hpp"
 
 /// Starts the kernels on a stream. Each returns what CUDA says to it.
 namespace annulus::attention::mma {
@@ -41,6 +42,13 @@ cudaError_t launch_backward(const BackwardProblem<T>& problem, cudaStream_t stre
   if (error != cudaSuccess) return error;
   const dim3 queries(tiles(in.q_positions.count, Shape::own_rows), in.heads, in.batch);
   return launch(query_gradient_kernel<T, head_dim>, queries, Shape::threads, bytes, stream, problem);
+}
+
+template <int head_dim, class T>
+cudaError_t launch_scores(const ScoreProblem<T>& problem, cudaStream_t stream) {
+  const dim3 grid(tiles(problem.k_positions.count, ScoreShape::own_rows), problem.kv_heads, problem.batch);
+  return launch(score_kernel<T, head_dim>, grid, ScoreShape::threads, ScoreMemory<head_dim>::bytes, stream,
+                problem);
 }
 
 }  // namespace annulus::attention::mma

@@ -2,6 +2,8 @@
 
 #include <concepts>
 
+#include <annulus/attention/scores.hpp>
+
 #include "attention/gpu/views.hpp"
 
 /// The kernels on NVIDIA's tensor cores (Kernel::mma): mma.sync products of 16-bit tiles summed in fp32,
@@ -20,14 +22,15 @@ inline constexpr const char* limits =
     "rows: "
     "8), and NVIDIA GPUs of compute capability 8.0 or newer";
 
+/// Rows are counted in int; heads and batch are y and z of the grid.
+inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
+
 /// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim).
 template <class T, class Exec, class... Views>
 bool applies(const Operands<T, Exec>& in, const Views&... others) {
   if constexpr (std::same_as<T, float>) {
     return false;
   } else {
-    // Rows are counted in int; heads and batch are y and z of the grid.
-    constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
     const auto fits = [](const auto& view) { return gpu::aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
     return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
            in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && in.q.extent(1) <= most_blocks &&
@@ -41,5 +44,16 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 
 template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays);
+
+/// Whether causal_scores takes these operands: as for attention.
+template <class T, class Exec>
+bool scores_apply(const ScoreOperands<T, Exec>& in) {
+  return sizeof(T) == 2 && (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.q.extent(2) <= most_rows &&
+         in.k.extent(2) <= most_rows && in.k.extent(1) <= most_blocks && in.k.extent(0) <= most_blocks &&
+         gpu::aligned(in.q, 16) && gpu::aligned(in.k, 16);
+}
+
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores);
 
 }  // namespace annulus::attention::mma

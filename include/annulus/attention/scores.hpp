@@ -1,0 +1,26 @@
+#pragma once
+
+#include <annulus/core/tensor.hpp>
+#include <annulus/sequence/position_map.hpp>
+#include <cstdint>
+
+namespace annulus::attention {
+
+/// Queries that stand one behind the other, and keys of any layout.
+template <class T, class Exec>
+struct ScoreOperands {
+  Array4<const T, Exec> q;       ///< (batch, heads, queries, head_dim)
+  std::int64_t first_query = 0;  ///< position of the first one
+  Array4<const T, Exec> k;       ///< (batch, kv_heads, keys, head_dim); kv_heads divides heads
+  PositionMap k_positions;       ///< of the keys
+  float scale = 1.0f;
+};
+
+/// scores (batch · heads, keys, queries) = scale · k · qᵀ in fp32, −∞ for keys behind the query. All scores
+/// are summed in the same order wherever their rows lie, unlike a matrix library's products, so that a pair's
+/// has the same bits on any number of ranks. On an NVIDIA GPU's tensor cores where mma::scores_apply says so,
+/// else by the portable kernel. Throws Error where shapes do not fit.
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores);
+
+}  // namespace annulus::attention

@@ -1,0 +1,42 @@
+#include <annulus/attention/scores.hpp>
+#include <type_traits>
+
+#include <annulus/base/error.hpp>
+#include <annulus/core/region.hpp>
+
+#include "attention/check.hpp"
+#include "attention/instantiate.hpp"
+#include "attention/mma/mma.hpp"
+#include "attention/portable/scores.hpp"
+
+namespace annulus::attention {
+
+template <class Exec, class T>
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores) {
+  const Region region("annulus::attention::causal_scores");
+  require(in.k.extent(1) > 0 && in.q.extent(1) % in.k.extent(1) == 0 && in.q.extent(0) == in.k.extent(0) &&
+              in.q.extent(3) == in.k.extent(3),
+          "Attention scores: q {} and k {} do not fit: batch and head_dim must be equal, and the kv heads "
+          "must divide the heads",
+          shape_of(in.q), shape_of(in.k));
+  require(scores.extent(0) == in.q.extent(0) * in.q.extent(1) && scores.extent(1) == in.k.extent(2) &&
+              scores.extent(2) == in.q.extent(2) &&
+              in.k_positions.count == static_cast<std::int64_t>(in.k.extent(2)),
+          "Attention scores: {} scores of q {} and k {} at {} positions: they must be (batch · heads, keys, "
+          "queries)",
+          shape_of(scores), shape_of(in.q), shape_of(in.k), in.k_positions.count);
+  if (scores.size() == 0) return;
+#ifdef ANNULUS_ATTENTION_MMA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda> && !std::is_same_v<T, float>) {
+    if (mma::scores_apply(in)) return mma::causal_scores(exec, in, scores);
+  }
+#endif
+  portable::causal_scores(exec, in, scores);
+}
+
+#define ANNULUS_INSTANTIATE(Exec, T) \
+  template void causal_scores(const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&);
+ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
+
+}  // namespace annulus::attention
