@@ -1,0 +1,140 @@
+// Scores of consecutive queries against double precision, and their bits on several ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include <annulus/attention/scores.hpp>
+#include <annulus/core/memory.hpp>
+#include <annulus/sequence/layout.hpp>
+
+#include "support/error_text.hpp"
+#include "support/exec.hpp"
+
+namespace annulus::test {
+namespace {
+
+constexpr int heads = 4, kv_heads = 2, batch = 2;
+constexpr std::int64_t tokens = 301;
+
+template <class T>
+std::vector<T> random_rows(std::int64_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<T> rows;
+  for (std::int64_t i = 0; i < size; ++i) rows.push_back(T(normal(random)));
+  return rows;
+}
+
+template <class T>
+Array4<const T, TestExec> on_device(const TestExec& exec, const std::vector<T>& rows, std::int64_t rows_heads,
+                                    std::int64_t count, int head_dim) {
+  const Array4<T, TestExec> array("rows", batch, rows_heads, count, head_dim);
+  Kokkos::deep_copy(exec, Array1<T, TestExec>(array.data(), array.size()),
+                    Array1<const T, HostExec>(rows.data(), rows.size()));
+  exec.fence();
+  return array;
+}
+
+template <class T>
+struct Scores {
+  int head_dim;
+  std::int64_t queries;
+  std::vector<T> q = random_rows<T>(std::int64_t{batch} * heads * queries * head_dim, 1),
+                 k = random_rows<T>(std::int64_t{batch} * kv_heads * tokens * head_dim, 2);
+  float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+
+  const T* key(std::int64_t head, std::int64_t position) const {
+    return k.data() +
+           ((head / heads * kv_heads + head % heads / (heads / kv_heads)) * tokens + position) * head_dim;
+  }
+
+  /// Of one of so many ranks, (batch · heads, its keys, queries).
+  std::vector<float> of_rank(const PositionMap& positions) const {
+    const TestExec exec;
+    std::vector<T> rows;
+    for (std::int64_t head = 0; head < std::int64_t{batch} * heads; head += heads / kv_heads)
+      for (std::int64_t row = 0; row < positions.count; ++row)
+        rows.insert(rows.end(), key(head, positions(row)), key(head, positions(row)) + head_dim);
+    const auto keys = on_device(exec, rows, kv_heads, positions.count, head_dim);
+    const Array3<float, TestExec> scores("scores", batch * heads, positions.count, queries);
+    attention::causal_scores<TestExec, T>(exec,
+                                          {.q = on_device(exec, q, heads, queries, head_dim),
+                                           .first_query = tokens - queries,
+                                           .k = keys,
+                                           .k_positions = positions,
+                                           .scale = scale},
+                                          scores);
+    std::vector<float> found(scores.size());
+    Kokkos::deep_copy(exec, Array1<float, HostExec>(found.data(), found.size()),
+                      Array1<const float, TestExec>(scores.data(), scores.size()));
+    exec.fence();
+    return found;
+  }
+
+  void check() const {
+    SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << ", " << queries << " queries");
+    const std::vector<float> all = of_rank(Layout().shard(tokens, 1, 0));
+    double worst = 0;
+    for (std::int64_t head = 0; head < std::int64_t{batch} * heads; ++head) {
+      for (std::int64_t position = 0; position < tokens; ++position) {
+        for (std::int64_t query = 0; query < queries; ++query) {
+          const float found = all[static_cast<std::size_t>((head * tokens + position) * queries + query)];
+          if (position > tokens - queries + query) {
+            ASSERT_EQ(found, -INFINITY) << "key " << position << ", query " << query;
+            continue;
+          }
+          double score = 0, size = 0;
+          for (int c = 0; c < head_dim; ++c) {
+            const double term =
+                double(scale) *
+                static_cast<float>(q[static_cast<std::size_t>((head * queries + query) * head_dim + c)]) *
+                static_cast<float>(key(head, position)[c]);
+            score += term;
+            size += std::abs(term);
+          }
+          worst = std::max(worst, std::abs(found - score) / size);
+        }
+      }
+    }
+    EXPECT_LT(worst, on_host ? 1e-6 : 2e-6);  // tensor cores cut off bits where others round
+    for (const auto kind : {Layout::Kind::zigzag, Layout::Kind::striped}) {
+      for (int rank = 0; rank < 3; ++rank) {
+        const PositionMap positions = Layout(kind).shard(tokens, 3, rank);
+        const std::vector<float> mine = of_rank(positions);
+        for (std::int64_t i = 0; i < static_cast<std::int64_t>(mine.size()); ++i) {
+          const std::int64_t row = i / queries % positions.count, head = i / queries / positions.count;
+          ASSERT_EQ(mine[static_cast<std::size_t>(i)],
+                    all[static_cast<std::size_t>((head * tokens + positions(row)) * queries + i % queries)])
+              << "rank " << rank << ", row " << row;
+        }
+      }
+    }
+  }
+};
+
+template <class T>
+class CausalScores : public testing::Test {};
+using StorageTypes = testing::Types<float, bfloat16, float16>;
+TYPED_TEST_SUITE(CausalScores, StorageTypes);
+
+TYPED_TEST(CausalScores, AreThoseOfDoublePrecisionWithTheSameBitsOnAnyRanks) {
+  for (const int head_dim : {64, 128, 96, 20})
+    for (const std::int64_t queries : {64, 37, 130, 1})
+      Scores<TypeParam>{.head_dim = head_dim, .queries = queries}.check();
+}
+
+TEST(CausalScoresError, NamesArraysThatDoNotFit) {
+  const TestExec exec;
+  const Array4<float, TestExec> q("q", 1, 4, 8, 16), k("k", 1, 3, 10, 16);
+  const Array3<float, TestExec> scores("scores", 4, 10, 8);
+  const auto message = error_text([&] {
+    attention::causal_scores<TestExec, float>(exec, {.q = q, .k = k, .k_positions = Layout().shard(10, 1, 0)},
+                                              scores);
+  });
+  EXPECT_NE(message.find("the kv heads must divide the heads"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace annulus::test
