@@ -57,40 +57,63 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   }
 }
 
-/// The warp that tells the computing warps what they visit, with LSE and D of the queries.
-template <class Tile, bool lists>
+/// The warp that tells the computing warps what they visit, with LSE of the queries, and the one that brings
+/// their D; one warp may do both. What the next visit needs is under way while they wait to bring this one's.
+template <class Tile, bool lists, bool brings_lse, bool brings_d>
 __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   constexpr int rows_of_lane = Tile::q_rows / 32;
+  // One warp for both has too few registers for that.
+  constexpr bool ahead = !(brings_lse && brings_d);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingPosition<Tile::stages> at;
+  struct Visited {
+    RowStatistics rows[rows_of_lane];
+    int tile, head_and_flags;
+  };
+  const auto bring = [&](const Visited& of) {
+    if constexpr (brings_lse) {
+      wait(memory.q_empty(at.stage), at.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < rows_of_lane; ++i)
+        store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, of.rows[i].lse2(p));
+      if (lane == 0) Visit::put(memory.visit(at.stage), of.tile, of.head_and_flags);
+      arrive(memory.q_full(at.stage));  // each lane for what it has stored
+    }
+    if constexpr (brings_d) {
+      wait(memory.d_out_empty(at.stage), at.parity ^ 1);
+#pragma unroll
+      for (int i = 0; i < rows_of_lane; ++i)
+        store_shared(memory.d(at.stage) + (i * 32 + lane) * 4, of.rows[i].d_or_zero());
+      arrive(memory.d_out_full(at.stage));
+    }
+    at.advance();
+  };
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     const auto [batch, kv_head, residue] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     const int q_residue = p.classes.queries_of(residue);
+    Visited before{};
+    bool some = false;
     for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool last) {
-      float lse2[rows_of_lane], d[rows_of_lane];
-#pragma unroll
-      for (int i = 0; i < rows_of_lane; ++i) {
-        const int row = cursor.tile() * Tile::q_rows + i * 32 + lane;
-        row_statistics(p, batch, head, q_residue, row, lse2[i], d[i]);
-      }
-      wait(memory.q_empty(at.stage), at.parity ^ 1);
+      Visited of;
 #pragma unroll
       for (int i = 0; i < rows_of_lane; ++i)
-        store_shared(memory.lse2(at.stage) + (i * 32 + lane) * 4, lse2[i]);
-      if (lane == 0) {
-        Visit::put(memory.visit(at.stage), cursor.tile(), head - kv_head * p.group,
-                   (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
+        of.rows[i] =
+            RowStatistics::of(p, batch, head, q_residue, cursor.tile() * Tile::q_rows + i * 32 + lane);
+      of.tile = cursor.tile();
+      of.head_and_flags = Visit::head_and_flags(
+          head - kv_head * p.group, (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
+      if constexpr (ahead) {
+        if (some) bring(before);
+        before = of;
+        some = true;
+      } else {
+        bring(of);
       }
-      arrive(memory.q_full(at.stage));  // each lane for what it has stored
-      wait(memory.d_out_empty(at.stage), at.parity ^ 1);
-#pragma unroll
-      for (int i = 0; i < rows_of_lane; ++i) store_shared(memory.d(at.stage) + (i * 32 + lane) * 4, d[i]);
-      arrive(memory.d_out_full(at.stage));
-      at.advance();
     });
+    if (some) bring(before);
   }
 }
 

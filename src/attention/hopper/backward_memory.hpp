@@ -41,27 +41,38 @@ struct BackwardParameters {
   float log2_shift, dq_factor, dk_factor, dv_factor;
 };
 
-/// What a query row means for its probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k − lse2). Rows
-/// without keys (LSE = −∞), and rows behind the end, get lse2 = +∞, which makes their probabilities zero.
-template <class Parameters>
-__device__ __forceinline__ void row_statistics(const Parameters& p, int batch, int head, int residue, int row,
-                                               float& lse2, float& d) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  const bool is_row = row < p.classes.rows(p.q_rows, residue);
-  const std::int64_t at = p.classes.row(row, residue);
-  const float lse = is_row ? *p.lse.at(batch, head, at) : -infinity;
-  d = is_row ? *p.d.at(batch, head, at) : 0.0f;
-  lse2 = lse == -infinity ? infinity : fmaf(lse, gpu::log2_e, -p.log2_shift);
-  if (lse == -infinity) d = 0.0f;
-}
+/// LSE and D of a query row.
+struct RowStatistics {
+  float lse, d;
+
+  template <class Parameters>
+  __device__ __forceinline__ static RowStatistics of(const Parameters& p, int batch, int head, int residue,
+                                                     int row) {
+    const bool is_row = row < p.classes.rows(p.q_rows, residue);
+    const std::int64_t at = p.classes.row(row, residue);
+    return {is_row ? *p.lse.at(batch, head, at) : -std::numeric_limits<float>::infinity(),
+            is_row ? *p.d.at(batch, head, at) : 0.0f};
+  }
+  __device__ __forceinline__ bool sees_keys() const { return lse != -std::numeric_limits<float>::infinity(); }
+  /// What the row means for its probabilities: 2^shift · exp(S − LSE) = 2^(factor · q·k − lse2). Rows without
+  /// keys, and rows behind the end, get +∞, which makes their probabilities zero.
+  template <class Parameters>
+  __device__ __forceinline__ float lse2(const Parameters& p) const {
+    return sees_keys() ? fmaf(lse, gpu::log2_e, -p.log2_shift) : std::numeric_limits<float>::infinity();
+  }
+  __device__ __forceinline__ float d_or_zero() const { return sees_keys() ? d : 0.0f; }
+};
 
 /// What the computing warps are told about the queries of a stage, so that they need not walk themselves.
 struct Visit {
   static constexpr int partial = 1,  ///< as in TileRun
       last = 2;                      ///< of this work
 
-  __device__ __forceinline__ static void put(std::uint32_t address, int tile, int head_in_group, int flags) {
-    store_shared(address, make_int2(tile, head_in_group * 4 + flags));
+  __device__ __forceinline__ static int head_and_flags(int head_in_group, int flags) {
+    return head_in_group * 4 + flags;
+  }
+  __device__ __forceinline__ static void put(std::uint32_t address, int tile, int head_and_flags) {
+    store_shared(address, make_int2(tile, head_and_flags));
   }
   __device__ __forceinline__ static int head_in_group(int flags) { return flags / 4; }
   __device__ __forceinline__ static int tile(std::uint32_t address) { return load_shared_int(address); }
@@ -161,7 +172,7 @@ struct BackwardMemory {
       barrier_init(p_full(), 4);
       barrier_init(p_empty(), 4);
     }
-    work().init(computing + (Tile::has_dq ? 4 : 2));
+    work().init(computing + (Tile::has_dq ? 4 : 3));
     barrier_init_fence();
   }
 

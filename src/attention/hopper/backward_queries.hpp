@@ -21,18 +21,20 @@ struct QueryGradientParameters {
   float factor, log2_shift, dq_factor;  ///< as in BackwardParameters
 };
 
-/// Shared memory: Q, dO, two stages of K, V, barriers, what to work on.
+/// Shared memory: Q, dO, stages of K and V, barriers, what to work on.
 template <class Tile>
 struct QueryGradientMemory {
   static constexpr int q_panel = Tile::rows_in_memory * panel_row_bytes,
                        kv_panel = Tile::kv_rows * panel_row_bytes;
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
-  static constexpr int k_stages = 2;
+  // K of a tile stays for dQ while S of the next ones is computed.
+  static constexpr int k_stages = Tile::head_dim <= 128 ? 4 : 2, v_stages = Tile::head_dim <= 128 ? 2 : 1;
   static constexpr int d_out_offset = q_bytes, k_offset = 2 * q_bytes,
                        v_offset = k_offset + k_stages * kv_bytes;
-  static constexpr int work_offset = v_offset + kv_bytes, visit_offset = work_offset + WorkPlaces::bytes;
+  static constexpr int work_offset = v_offset + v_stages * kv_bytes,
+                       visit_offset = work_offset + WorkPlaces::bytes;
   static constexpr int barrier_offset = visit_offset + k_stages * 8;
-  static constexpr int bytes = barrier_offset + 8 * 9;
+  static constexpr int bytes = barrier_offset + 8 * (3 + 2 * (k_stages + v_stages));
   static_assert(bytes <= 227 * 1024);
 
   std::uint32_t start;
@@ -43,23 +45,34 @@ struct QueryGradientMemory {
   __device__ __forceinline__ std::uint32_t q() const { return start; }
   __device__ __forceinline__ std::uint32_t d_out() const { return start + d_out_offset; }
   __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
-  __device__ __forceinline__ std::uint32_t v() const { return start + v_offset; }
+  __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * kv_bytes; }
   __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
   __device__ __forceinline__ std::uint32_t visit(int stage) const { return start + visit_offset + stage * 8; }
   __device__ __forceinline__ std::uint32_t q_full() const { return barrier(0); }
   __device__ __forceinline__ std::uint32_t d_out_full() const { return barrier(1); }
   __device__ __forceinline__ std::uint32_t queries_empty() const { return barrier(2); }  ///< Q and dO
-  __device__ __forceinline__ std::uint32_t v_full() const { return barrier(3); }
-  __device__ __forceinline__ std::uint32_t v_empty() const { return barrier(4); }
-  __device__ __forceinline__ std::uint32_t k_full(int stage) const { return barrier(5 + stage); }
-  __device__ __forceinline__ std::uint32_t k_empty(int stage) const { return barrier(7 + stage); }
+  __device__ __forceinline__ std::uint32_t k_full(int stage) const { return barrier(3 + stage); }
+  __device__ __forceinline__ std::uint32_t k_empty(int stage) const { return barrier(3 + k_stages + stage); }
+  __device__ __forceinline__ std::uint32_t v_full(int stage) const {
+    return barrier(3 + 2 * k_stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t v_empty(int stage) const {
+    return barrier(3 + 2 * k_stages + v_stages + stage);
+  }
 
   __device__ void init() const {
     constexpr int readers = 4 * Tile::consumers;  // one arrival a warp
-    for (const std::uint32_t full : {q_full(), d_out_full(), v_full(), k_full(0), k_full(1)})
-      barrier_init(full, 1);
-    for (const std::uint32_t empty : {queries_empty(), v_empty(), k_empty(0), k_empty(1)})
-      barrier_init(empty, readers);
+    barrier_init(q_full(), 1);
+    barrier_init(d_out_full(), 1);
+    barrier_init(queries_empty(), readers);
+    for (int stage = 0; stage < k_stages; ++stage) {
+      barrier_init(k_full(stage), 1);
+      barrier_init(k_empty(stage), readers);
+    }
+    for (int stage = 0; stage < v_stages; ++stage) {
+      barrier_init(v_full(stage), 1);
+      barrier_init(v_empty(stage), readers);
+    }
     work().init(readers);
     barrier_init_fence();
   }
@@ -75,7 +88,7 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
   using Memory = QueryGradientMemory<Tile>;
   WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh);
   RingPosition<Memory::k_stages> k_at;
-  RingPosition<1> v_at;
+  RingPosition<Memory::v_stages> v_at;
   int q_parity = 0;
   for (int n = 0;; ++n) {
     const Work work = queue.next();
@@ -108,7 +121,7 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
       wait(memory.k_empty(k_at.stage), k_at.parity ^ 1);
-      Visit::put(memory.visit(k_at.stage), cursor.tile(), 0,
+      Visit::put(memory.visit(k_at.stage), cursor.tile(),
                  (cursor.partial() ? Visit::partial : 0) + (cursor.more() ? 0 : Visit::last));
       load_keys(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), cursor.tile());
       k_at.advance();
@@ -117,8 +130,8 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
         q_parity ^= 1;
         load_queries(p.q, memory.q(), memory.q_full());
       }
-      wait(memory.v_empty(), v_at.parity ^ 1);
-      load_keys(p.v, memory.v(), memory.v_full(), cursor.tile());
+      wait(memory.v_empty(v_at.stage), v_at.parity ^ 1);
+      load_keys(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), cursor.tile());
       v_at.advance();
       if (first) load_queries(p.d_out, memory.d_out(), memory.d_out_full());
       first = false;
@@ -149,13 +162,13 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
   const Descriptor q = Descriptor::of(memory.q() + group * 64 * panel_row_bytes, Memory::q_panel),
                    d_out = Descriptor::of(memory.d_out() + group * 64 * panel_row_bytes, Memory::q_panel);
   const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_panel),
-                   v = Descriptor::of(memory.v(), Memory::kv_panel);
+                   v = Descriptor::of(memory.v(0), Memory::kv_panel);
   const auto release = [&](std::uint32_t barrier) {
     if (lane == 0) arrive(barrier);
   };
 
   RingPosition<Memory::k_stages> k_at;
-  RingPosition<1> v_at;
+  RingPosition<Memory::v_stages> v_at;
   int q_parity = 0;
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
@@ -165,7 +178,11 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
     {
       const auto [batch, head, residue] = place_of(work.head);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) row_statistics(p, batch, head, residue, own_row() + 8 * i, lse2[i], d[i]);
+      for (int i = 0; i < 2; ++i) {
+        const auto row = RowStatistics::of(p, batch, head, residue, own_row() + 8 * i);
+        lse2[i] = row.lse2(p);
+        d[i] = row.d_or_zero();
+      }
     }
     float dq[D / 2];
 #pragma unroll
@@ -182,16 +199,31 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
       }
       products_commit();
     };
-    // While a warpgroup takes exponentials or waits, the tensor cores work for the other one.
-    const auto step = [&] {
+    std::uint32_t ds[N / 4];  // of the tile before, until dQ has it
+    const auto issue_dq = [&] {
+      products_begin();
+      issue_gradient<T, N, D>(dq, ds, k + k_at.before() * Memory::kv_bytes);
+      products_commit();
+    };
+    const auto finish_dq = [&] {
+      pin(dq);
+      pin(ds);
+      release(memory.k_empty(k_at.before()));
+    };
+    // S and dP run one tile ahead of dQ where there are registers for that, so that the exponentials of one
+    // tile are taken beside dQ of the other.
+    constexpr bool runs_ahead = D <= 128;
+    // dS of a tile, and dQ of the one before or of this one; false if it is the last.
+    const auto step = [&](auto is_ahead) {
+      constexpr bool ahead = is_ahead();
       float s[N / 2], dp[N / 2];
       wait(memory.k_full(k_at.stage), k_at.parity);
-      const Descriptor keys = k + k_at.stage * Memory::kv_bytes;
       const int flags = uniform(Visit::flags(memory.visit(k_at.stage)));
-      issue(s, q, keys);
-      wait(memory.v_full(), v_at.parity);
-      issue(dp, d_out, v);
-      products_wait<1>();
+      issue(s, q, k + k_at.stage * Memory::kv_bytes);
+      if constexpr (ahead) issue_dq();
+      wait(memory.v_full(v_at.stage), v_at.parity);
+      issue(dp, d_out, v + v_at.stage * Memory::kv_bytes);
+      products_wait<ahead ? 2 : 1>();
       pin(s);
 #pragma unroll
       for (int j = 0; j < N / 8; ++j) {
@@ -212,22 +244,23 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
                                                   own_column(), [&](int where) { s[where] = 0.0f; });
         }
       }
+      if constexpr (ahead) {
+        products_wait<1>();
+        finish_dq();
+      }
+      k_at.advance();
       products_wait<0>();
       pin(dp);
-      release(memory.v_empty());
+      release(memory.v_empty(v_at.stage));
       v_at.advance();
-      std::uint32_t ds[N / 4];
 #pragma unroll
       for (int i = 0; i < N / 4; ++i)
         ds[i] = gpu::pack<T>(s[2 * i] * (dp[2 * i] - d[i % 2]), s[2 * i + 1] * (dp[2 * i + 1] - d[i % 2]));
-      products_begin();
-      issue_gradient<T, N, D>(dq, ds, keys);
-      products_commit();
-      products_wait<0>();
-      pin(dq);
-      pin(ds);
-      release(memory.k_empty(k_at.stage));
-      k_at.advance();
+      if constexpr (!runs_ahead) {
+        issue_dq();
+        products_wait<0>();
+        finish_dq();
+      }
       return (flags & Visit::last) == 0;
     };
 
@@ -235,9 +268,15 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
       wait(memory.q_full(), q_parity);
       wait(memory.d_out_full(), q_parity);
       q_parity ^= 1;
-      while (step()) {
-      }
+      bool more = true;
+      if constexpr (runs_ahead) more = step(std::false_type{});
+      while (more) more = step(std::bool_constant<runs_ahead>{});
       release(memory.queries_empty());
+      if constexpr (runs_ahead) {
+        issue_dq();
+        products_wait<0>();
+        finish_dq();
+      }
     }
     const auto [batch, head, residue] = place_of(anew(work.head));
     leave_gradient<D>(p.dq, p.fresh, p.dq_factor, dq, batch, head, p.classes, residue, p.q_rows, own_row(),

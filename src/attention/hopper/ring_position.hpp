@@ -7,6 +7,8 @@ template <int stages>
 struct RingPosition {
   int stage = 0, parity = 0;
 
+  /// The buffer before this one.
+  __device__ __forceinline__ int before() const { return stage == 0 ? stages - 1 : stage - 1; }
   __device__ __forceinline__ void advance() {
     if (++stage == stages) {
       stage = 0;

@@ -9,8 +9,9 @@
 //     TFLOP/s in bf16: forward (merging), backward in any order and in the fixed order, into running
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
 //     other, the sustained rate). MASK: full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT (random
-//     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head) or
-//     shared:SIZE:PERCENT (other blocks for each kv head). FLOPs: 4 · head_dim for each pair that the mask
+//     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head),
+//     shared:SIZE:PERCENT (other blocks for each kv head) or slashes:COUNT (causal, blocks of 64 at so many
+//     random block distances for each kv head). FLOPs: 4 · head_dim for each pair that the mask
 //     allows, 2.5 times that backward.
 #include <unistd.h>
 
@@ -128,6 +129,30 @@ struct MaskCase {
           if (c == r || static_cast<int>(random() % 100) < percent) block_columns.push_back(c);
       }
       block_rows.push_back(listed());
+    }
+  }
+  /// Vertical-slash sparsity without its verticals: blocks of 64 at `count` random block distances, 0 among
+  /// them, others for each list.
+  void list_slashes(std::int64_t count, std::mt19937& random, std::int64_t lists,
+                    std::int64_t heads_of_list) {
+    rule.block_size = 64;
+    rule.block_lists = lists;
+    rule.heads_of_list = heads_of_list;
+    const std::int64_t blocks = rule.block_rows();
+    for (std::int64_t list = 0; list < lists; ++list) {
+      std::vector<bool> distances(static_cast<std::size_t>(blocks), false);
+      distances[0] = true;
+      for (std::int64_t chosen = 1; chosen < std::min(count, blocks);) {
+        const std::size_t distance = random() % distances.size();
+        if (!distances[distance]) ++chosen;
+        distances[distance] = true;
+      }
+      for (std::int64_t r = 0; r < blocks; ++r) {
+        block_rows.push_back(static_cast<std::int64_t>(block_columns.size()));
+        for (std::int64_t c = 0; c <= r; ++c)
+          if (distances[static_cast<std::size_t>(r - c)]) block_columns.push_back(c);
+      }
+      block_rows.push_back(static_cast<std::int64_t>(block_columns.size()));
     }
   }
 };
@@ -544,14 +569,17 @@ MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads, int
     return mask;
   }
   mask.rule.right = 0;
-  if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
+  if (std::sscanf(text.c_str(), "slashes:%lld", &a) == 1) {
+    std::mt19937 random(1);
+    mask.list_slashes(a, random, kv_heads, heads / kv_heads);
+  } else if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
     mask.rule.left = a;
   } else if (std::sscanf(text.c_str(), "dilation:%lld", &a) == 1) {
     mask.rule.dilation = a;
   } else if (text != "causal") {
     std::fprintf(stderr,
                  "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
-                 "lists:SIZE:PERCENT or shared:SIZE:PERCENT\n",
+                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT or slashes:COUNT\n",
                  text.c_str());
     std::exit(2);
   }
