@@ -10,23 +10,64 @@ namespace annulus::attention {
 
 namespace pairs_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// Keys of query `q`.
-KOKKOS_INLINE_FUNCTION std::int64_t keys_of(const MaskRule& mask, std::int64_t q, const KeyPositions& keys) {
-  const KeyRange range = mask.keys(q);
-  const auto between = [&](std::int64_t begin, std::int64_t end) {
-    if (begin < range.begin) begin = range.begin;
-    if (end > range.end) end = range.end;
-    return begin < end ? keys.rows_below(end) - keys.rows_below(begin) : 0;
-  };
-  const std::int64_t all = between(range.begin, range.end);
-  if (all == 0 || mask.block_row_starts == nullptr) return all;
-  const std::int64_t row = q / mask.block_size;
-  std::int64_t listed = 0;
-  for (std::int64_t i = mask.block_row_starts[row]; i < mask.block_row_starts[row + 1]; ++i) {
-    const std::int64_t begin = mask.block_columns[i] * mask.block_size;
-    listed += between(begin, begin + mask.block_size);
+/// Keys of a rank in [begin, end).
+KOKKOS_INLINE_FUNCTION std::int64_t keys_in(const KeyPositions& keys, const KeyRange& range) {
+  return range.empty() ? 0 : keys.rows_below(range.end) - keys.rows_below(range.begin);
+}
+
+KOKKOS_INLINE_FUNCTION KeyRange both(const KeyRange& a, const KeyRange& b) {
+  return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
+}
+
+/// Rows begin … end − 1 of a rank's queries.
+struct QueryRows {
+  PositionMap positions;
+  std::int64_t begin, end;
+  KOKKOS_FUNCTION std::int64_t count() const { return end - begin; }
+};
+
+/// Pairs of `queries` and the keys of one block, block list aside.
+KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_block(const MaskRule& mask, const QueryRows& queries,
+                                                   const KeyPositions& keys, const KeyRange& block) {
+  // Both ends of what a query sees never decrease.
+  const KeyRange first = mask.keys(queries.positions(queries.begin)),
+                 last = mask.keys(queries.positions(queries.end - 1));
+  if (block.end <= first.begin || block.begin >= last.end) return 0;
+  if (block.begin >= last.begin && block.end <= first.end) return queries.count() * keys_in(keys, block);
+  std::int64_t pairs = 0;
+  for (std::int64_t row = queries.begin; row < queries.end; ++row)
+    pairs += keys_in(keys, both(mask.keys(queries.positions(row)), block));
+  return pairs;
+}
+
+template <class Member, class Value>
+KOKKOS_FUNCTION std::int64_t sum(const Member& team, std::int64_t begin, std::int64_t end,
+                                 const Value& value) {
+  std::int64_t total = 0;
+  Kokkos::parallel_reduce(
+      Kokkos::TeamThreadRange(team, begin, end),
+      [&](const std::int64_t i, std::int64_t& part) { part += value(i); }, total);
+  return total;
+}
+
+/// Pairs of `queries`, which lie in one block row where there is a block list; by the whole team.
+template <class Member>
+KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, const QueryRows& queries,
+                                      const KeyPositions& keys) {
+  const bool lists = mask.block_row_starts != nullptr;
+  std::int64_t all = 0, listed = 0;
+  if (!lists || mask.blocks_excluded) {
+    all = sum(team, queries.begin, queries.end,
+              [&](std::int64_t row) { return keys_in(keys, mask.keys(queries.positions(row))); });
   }
-  return mask.blocks_excluded ? all - listed : listed;
+  if (lists) {
+    const std::int64_t row = queries.positions(queries.begin) / mask.block_size;
+    listed = sum(team, mask.block_row_starts[row], mask.block_row_starts[row + 1], [&](std::int64_t i) {
+      const std::int64_t begin = mask.block_columns[i] * mask.block_size, end = begin + mask.block_size;
+      return pairs_of_block(mask, queries, keys, {begin, end < mask.tokens ? end : mask.tokens});
+    });
+  }
+  return !lists ? all : mask.blocks_excluded ? all - listed : listed;
 }
 
 }  // namespace pairs_detail
@@ -35,9 +76,15 @@ template <class Exec>
 void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
   require(what.mask.dilation == 1, "pairs of a mask with dilation {} are not counted on the device",
           what.mask.dilation);
-  constexpr std::int64_t rows_of_team = 128;
-  const std::int64_t rows = what.q_positions.count, teams = ceil_divide(rows, rows_of_team);
+  const PositionMap& positions = what.q_positions;
+  const std::int64_t rows = positions.count;
   if (rows == 0 || what.keys.empty() || what.heads == 0) return;
+  // A team has the queries of a block row, or some, where there are no blocks.
+  const bool lists = what.mask.block_row_starts != nullptr;
+  const std::int64_t rows_of_team = 128, size = what.mask.block_size;
+  const std::int64_t first_block = lists ? positions.front() / size : 0;
+  const std::int64_t teams =
+      lists ? positions.back() / size - first_block + 1 : ceil_divide(rows, rows_of_team);
   // Heads that have a block list and a list of keys in common have the same pairs.
   const std::int64_t group = what.key_heads > 0 ? what.heads / what.key_heads : what.heads;
   const std::int64_t of_list = what.mask.lists_of_heads() ? what.mask.heads_of_list : what.heads;
@@ -47,19 +94,17 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
       "annulus::attention::count_pairs",
       Policy(exec, static_cast<int>(what.heads / alike * teams), Kokkos::AUTO),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-        const std::int64_t head = team.league_rank() / teams * alike;
-        const std::int64_t first = team.league_rank() % teams * rows_of_team;
-        const std::int64_t end = first + rows_of_team < rows ? first + rows_of_team : rows;
-        const MaskRule mask = what.mask.of_head(head);
+        const std::int64_t head = team.league_rank() / teams * alike, part = team.league_rank() % teams;
+        pairs_detail::QueryRows queries{what.q_positions, part * rows_of_team, (part + 1) * rows_of_team};
+        if (lists) {
+          queries.begin = what.q_positions.rows_below((first_block + part) * size);
+          queries.end = what.q_positions.rows_below((first_block + part + 1) * size);
+        }
+        if (queries.end > rows) queries.end = rows;
+        if (queries.count() <= 0) return;
         KeyPositions keys = what.keys;
         if (keys.listed != nullptr) keys.listed += head / group * keys.count();
-        std::int64_t pairs = 0;
-        Kokkos::parallel_reduce(
-            Kokkos::TeamThreadRange(team, first, end),
-            [&](const std::int64_t row, std::int64_t& sum) {
-              sum += pairs_detail::keys_of(mask, what.q_positions(row), keys);
-            },
-            pairs);
+        const std::int64_t pairs = pairs_detail::pairs_of(team, what.mask.of_head(head), queries, keys);
         Kokkos::single(Kokkos::PerTeam(team), [&] { Kokkos::atomic_add(count, alike * pairs); });
       });
 }

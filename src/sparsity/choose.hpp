@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <annulus/base/division.hpp>
-#include <annulus/core/pack.hpp>
+#include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/sparsity/options.hpp>
 
@@ -39,31 +39,6 @@ KOKKOS_INLINE_FUNCTION std::int64_t worth_of_mass(std::int64_t mass, bool wide) 
 
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// total = the sum of what add(item, its mass, part) adds to `part` for all items of a list, by the whole
-/// team. A thread reads several masses before it uses the first: lists are few and long, so that a device has
-/// too few threads to wait for memory one by one.
-template <class Member, class Total, class Add>
-KOKKOS_FUNCTION void sum_over_items(const Member& team, const std::int64_t* mass, std::int64_t items,
-                                    const Add& add, Total& total) {
-  constexpr int at_once = 8;
-  const std::int64_t lanes = team.team_size();
-  Kokkos::parallel_reduce(
-      Kokkos::TeamThreadRange(team, ceil_divide(items, at_once * lanes) * lanes),
-      [&](const std::int64_t i, Total& part) {
-        const std::int64_t first = i / lanes * lanes * at_once + i % lanes;
-        std::int64_t masses[at_once];
-        for (int n = 0; n < at_once; ++n) {
-          const std::int64_t item = first + n * lanes;
-          masses[n] = item < items ? mass[item] : 0;
-        }
-        for (int n = 0; n < at_once; ++n) {
-          const std::int64_t item = first + n * lanes;
-          if (item < items) add(item, masses[n], part);
-        }
-      },
-      Kokkos::Sum<Total>(total));
-}
-
 /// How much of the items has each digit.
 inline constexpr int digit_bits = 4, digits = 1 << digit_bits;
 struct DigitSums {
@@ -85,51 +60,147 @@ struct Kokkos::reduction_identity<annulus::sparsity::choose_detail::DigitSums> {
 namespace annulus::sparsity {
 namespace choose_detail {
 
-/// Where the sum of the items' parts reaches `wanted`, counted from the largest number down or from 0 up.
+/// Where the sum of the items' parts reaches what is wanted, counted from the largest number down or from 0
+/// up: known to so many digits of the number.
 struct Reached {
-  std::int64_t number = 0;  ///< of the items at which it does
-  std::int64_t rest = 0;    ///< what those before lack
+  std::int64_t number = 0;
+  std::int64_t rest = 0;  ///< what the items before it lack
+
+  /// With one digit more, of which `sums` are the items' parts.
+  template <bool descending>
+  KOKKOS_FUNCTION Reached behind(const std::int64_t* sums) const {
+    Reached next = *this;
+    int digit = descending ? digits - 1 : 0;
+    for (int seen = 1; seen < digits && sums[digit] < next.rest; ++seen) {
+      next.rest -= sums[digit];
+      digit += descending ? -1 : 1;
+    }
+    next.number = number << digit_bits | digit;
+    return next;
+  }
 };
 
-/// Radix selection, a digit at a time from the highest on. `number(item, mass)` < 2^bits; part(item, mass) of
-/// items that do not count is 0. All items together must reach `wanted` > 0. By the whole team.
-template <bool descending, class Member, class Number, class Part>
-KOKKOS_FUNCTION Reached reach(const Member& team, const std::int64_t* masses, std::int64_t items, int bits,
-                              std::int64_t wanted, const Number& number, const Part& part) {
-  Reached at{0, wanted};
-  for (int shift = (bits - 1) / digit_bits * digit_bits; shift >= 0; shift -= digit_bits) {
-    DigitSums sums;
-    sum_over_items(
-        team, masses, items,
-        [&](std::int64_t item, std::int64_t mass, DigitSums& mine) {
-          const std::int64_t from_here = number(item, mass) >> shift;
-          if (from_here >> digit_bits != at.number) return;
-          const std::int64_t value = part(item, mass);
+inline constexpr int worth_passes = 16;  // worths have 63 bits
+
+inline int place_passes(std::int64_t items) {
+  const auto bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(items)));
+  return std::max(1, ceil_divide(bits, digit_bits));
+}
+
+/// Radix selection of all lists, a pass over the items for each digit of the worth at which the budget is
+/// reached, and then of the last of the items that have it: kernel after kernel, so that the whole device
+/// works for the few lists that there are.
+template <class Exec>
+struct Choice {
+  Masses masses;
+  Budget budget;
+  /// A list before a pass: where the pass goes on, and, when places are looked for, the worth.
+  struct State {
+    Reached reached;
+    std::int64_t threshold;
+  };
+  Array2<std::int64_t, Exec> totals;   // (lists, 2): parts of all items, and of the forced ones
+  Array3<std::int64_t, Exec> sums;     // (passes, lists, digits), 0 before the passes
+  Kokkos::View<State**, Exec> states;  // (passes, lists)
+
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  static constexpr std::int64_t items_of_team = 4096;
+
+  KOKKOS_FUNCTION bool by_mass() const { return budget.recall > 0; }
+  KOKKOS_FUNCTION std::int64_t mass(std::int64_t list, std::int64_t item) const {
+    return masses.first[list * masses.stride + item];
+  }
+  KOKKOS_FUNCTION std::int64_t worth(std::int64_t list, std::int64_t item) const {
+    return worth_of_mass(mass(list, item), masses.is_wide(item));
+  }
+  KOKKOS_FUNCTION bool is_forced(std::int64_t item) const {
+    return masses.is_wide(item) ? item - masses.first_wide < budget.forced_wide : item < budget.forced;
+  }
+  KOKKOS_FUNCTION std::int64_t part(std::int64_t list, std::int64_t item) const {
+    return by_mass() ? mass(list, item) : std::int64_t{1};
+  }
+  /// What the items that are not forced have to bring.
+  KOKKOS_FUNCTION std::int64_t wanted(std::int64_t list) const {
+    std::int64_t target = budget.count < masses.items ? budget.count : masses.items;
+    if (by_mass()) {
+      const std::int64_t total = totals(list, 0);
+      const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
+      target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
+    }
+    return target - totals(list, 1);
+  }
+
+  /// A list before pass `pass`, or behind the last one.
+  KOKKOS_FUNCTION State before(int pass, std::int64_t list) const {
+    if (pass == 0) return {{0, wanted(list)}, 0};
+    const State& last = states(pass - 1, list);
+    const std::int64_t* const of_digits = &sums(pass - 1, list, 0);
+    if (pass > worth_passes) return {last.reached.template behind<false>(of_digits), last.threshold};
+    const Reached reached = last.reached.template behind<true>(of_digits);
+    if (pass < worth_passes) return {reached, 0};
+    return {{0, reached.rest}, reached.number};
+  }
+
+  /// Calls add(item, sum) for the items of a team's part of a list; the team's sum goes to to(list).
+  template <class Sum, class Add, class To>
+  KOKKOS_FUNCTION void sum_up(const Member& team, std::int64_t list, std::int64_t first, const Add& add,
+                              const To& to) const {
+    const std::int64_t end = first + items_of_team < masses.items ? first + items_of_team : masses.items;
+    Sum sum{};
+    Kokkos::parallel_reduce(
+        Kokkos::TeamThreadRange(team, first, end),
+        [&](const std::int64_t item, Sum& mine) { add(item, mine); }, Kokkos::Sum<Sum>(sum));
+    Kokkos::single(Kokkos::PerTeam(team), [&] { to(list, sum); });
+  }
+
+  KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, std::int64_t first) const {
+    const auto add = [&](int which, std::int64_t sum) { Kokkos::atomic_add(&totals(list, which), sum); };
+    sum_up<std::int64_t>(
+        team, list, first, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
+        [&](std::int64_t, std::int64_t sum) { add(0, sum); });
+    sum_up<std::int64_t>(
+        team, list, first,
+        [&](std::int64_t item, std::int64_t& sum) { sum += is_forced(item) ? part(list, item) : 0; },
+        [&](std::int64_t, std::int64_t sum) { add(1, sum); });
+  }
+
+  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass,
+                                  int shift) const {
+    const State state = before(pass, list);
+    const bool of_places = pass >= worth_passes;
+    if (first == 0) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, list) = state; });
+    if (wanted(list) <= 0) return;
+    sum_up<DigitSums>(
+        team, list, first,
+        [&](std::int64_t item, DigitSums& mine) {
+          if (of_places && worth(list, item) != state.threshold) return;
+          const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
+          if (from_here >> digit_bits != state.reached.number || is_forced(item)) return;
+          const std::int64_t value = part(list, item);
           // Without an index that the compiler does not know the sums stay in registers.
           for (int digit = 0; digit < digits; ++digit)
             mine.of[digit] += (from_here & (digits - 1)) == digit ? value : 0;
         },
-        sums);
-    int digit = descending ? digits - 1 : 0;
-    for (int seen = 1; seen < digits && sums.of[digit] < at.rest; ++seen) {
-      at.rest -= sums.of[digit];
-      digit += descending ? -1 : 1;
-    }
-    at.number = at.number << digit_bits | digit;
+        [&](std::int64_t, const DigitSums& all) {
+          for (int digit = 0; digit < digits; ++digit)
+            if (all.of[digit] != 0) Kokkos::atomic_add(&sums(pass, list, digit), all.of[digit]);
+        });
   }
-  return at;
-}
 
-/// As many threads for each list as there can be: there are few lists, and the items are many.
-template <class Exec, class Kernel>
-Kokkos::TeamPolicy<Exec> policy_of_lists(const Exec& exec, int lists, const Kernel& kernel) {
-  using Policy = Kokkos::TeamPolicy<Exec>;
-  if constexpr (annulus::detail::host_memory<Exec>) {
-    return Policy(exec, lists, Kokkos::AUTO);
-  } else {
-    return Policy(exec, lists, Policy(exec, lists, 1).team_size_max(kernel, Kokkos::ParallelForTag()));
+  /// 32 items as a word of bits: all above the threshold are chosen, and the first of those that equal it.
+  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w, int passes) const {
+    const bool none = wanted(list) <= 0;  // but for the forced ones
+    const State end = before(passes, list);
+    std::uint32_t bits = 0;
+    for (std::int64_t item = w * word_bits; item < (w + 1) * word_bits && item < masses.items; ++item) {
+      const std::int64_t its_worth = worth(list, item);
+      const bool large =
+          its_worth > end.threshold || (its_worth == end.threshold && item <= end.reached.number);
+      if (is_forced(item) || (large && !none)) bits |= 1u << (item - w * word_bits);
+    }
+    return bits;
   }
-}
+};
 
 }  // namespace choose_detail
 
@@ -140,65 +211,41 @@ template <class Exec>
 void choose_largest(const Exec& exec, const Masses& masses, const Budget& budget,
                     const Array2<std::uint32_t, Exec>& chosen) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  const int number_bits =
-      std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(masses.items))));
-  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
-  const auto kernel = KOKKOS_LAMBDA(const Member& team) {
-    const std::int64_t* const mass = masses.first + team.league_rank() * masses.stride;
-    const std::int64_t items = masses.items;
-    const bool by_mass = budget.recall > 0;
-    const auto rank = [&](std::int64_t item, std::int64_t its_mass) {
-      return worth_of_mass(its_mass, masses.is_wide(item));
-    };
-    const auto is_forced = [&](std::int64_t item) {
-      return masses.is_wide(item) ? item - masses.first_wide < budget.forced_wide : item < budget.forced;
-    };
-    const auto part = [&](std::int64_t its_mass) { return by_mass ? its_mass : std::int64_t{1}; };
-    std::int64_t target = budget.count < items ? budget.count : items;
-    if (by_mass) {
-      std::int64_t total = 0;
-      sum_over_items(
-          team, mass, items, [](std::int64_t, std::int64_t its_mass, std::int64_t& sum) { sum += its_mass; },
-          total);
-      const double share = Kokkos::ceil(budget.recall * static_cast<double>(total));
-      target = share < static_cast<double>(total) ? static_cast<std::int64_t>(share) : total;
-    }
-    std::int64_t of_forced = 0;
-    sum_over_items(
-        team, mass, items,
-        [&](std::int64_t item, std::int64_t its_mass, std::int64_t& sum) {
-          if (is_forced(item)) sum += part(its_mass);
-        },
-        of_forced);
-    // All items above the threshold are chosen, and the first of those that equal it, up to `last`.
-    std::int64_t threshold = std::int64_t{1} << 62, last = -1;
-    if (target > of_forced) {
-      const Reached worth = reach<true>(team, mass, items, 63, target - of_forced, rank,
-                                        [&](std::int64_t item, std::int64_t its_mass) {
-                                          return is_forced(item) ? std::int64_t{0} : part(its_mass);
-                                        });
-      threshold = worth.number;
-      const Reached place = reach<false>(
-          team, mass, items, number_bits, worth.rest, [](std::int64_t item, std::int64_t) { return item; },
-          [&](std::int64_t item, std::int64_t its_mass) {
-            return is_forced(item) || rank(item, its_mass) != threshold ? std::int64_t{0} : part(its_mass);
-          });
-      last = place.number;
-    }
-    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, static_cast<std::int64_t>(chosen.extent(1))),
-                         [&](const std::int64_t w) {
-                           std::uint32_t word = 0;
-                           for (std::int64_t i = w * word_bits; i < (w + 1) * word_bits && i < items; ++i) {
-                             const std::int64_t worth = rank(i, mass[i]);
-                             const bool take =
-                                 is_forced(i) || worth > threshold || (worth == threshold && i <= last);
-                             if (take) word |= 1u << (i - w * word_bits);
-                           }
-                           chosen(team.league_rank(), w) = word;
-                         });
-  };
-  Kokkos::parallel_for("annulus::sparsity::choose_largest",
-                       policy_of_lists(exec, static_cast<int>(chosen.extent(0)), kernel), kernel);
+  const auto lists = static_cast<std::int64_t>(chosen.extent(0)),
+             words = static_cast<std::int64_t>(chosen.extent(1));
+  const int places = place_passes(masses.items), passes = worth_passes + places;
+  constexpr auto workspace = MemoryCategory::workspace;
+  using Choosing = Choice<Exec>;
+  const auto totals =
+      Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals", lists, 2);
+  const auto sums = Owned<Array3<std::int64_t, Exec>>::zeroed(
+      exec, workspace, "annulus::sparsity::digit_sums", passes, lists, digits);
+  const auto states = Owned<Kokkos::View<typename Choosing::State**, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::choice", passes, lists);
+  const Choosing choice{masses, budget, *totals, *sums, *states};
+
+  const std::int64_t teams = ceil_divide(masses.items, Choosing::items_of_team);
+  using Member = typename Choosing::Member;
+  const Kokkos::TeamPolicy<Exec> policy(exec, static_cast<int>(lists * teams), Kokkos::AUTO);
+  Kokkos::parallel_for(
+      "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
+        choice.add_totals(team, team.league_rank() / teams,
+                          team.league_rank() % teams * Choosing::items_of_team);
+      });
+  for (int pass = 0; pass < passes; ++pass) {
+    const int digits_left = (pass < worth_passes ? worth_passes : passes) - 1 - pass;
+    Kokkos::parallel_for(
+        "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
+          choice.add_digits(team, team.league_rank() / teams,
+                            team.league_rank() % teams * Choosing::items_of_team, pass,
+                            digits_left * digit_bits);
+        });
+  }
+  Kokkos::parallel_for(
+      "annulus::sparsity::choose_largest", Kokkos::RangePolicy<Exec>(exec, 0, lists * words),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        chosen(i / words, i % words) = choice.word(i / words, i % words, passes);
+      });
 }
 
 }  // namespace annulus::sparsity

@@ -93,9 +93,13 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.dv = problem.dv;
   p.walk = workspace.tables(size);
   p.classes = classes;
-  const int group = in.heads / in.kv_heads;
-  p.order = work_order(in.batch * in.kv_heads * classes.count, size.own_tiles,
-                       size.lists() ? 1 : Tile::kv_heads_in_section(size.own_tiles, in_order, group), false);
+  const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
+  // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
+  const std::int64_t heads_in_section = size.listed_keys ? heads_and_classes
+                                        : size.lists()
+                                            ? 1
+                                            : Tile::kv_heads_in_section(size.own_tiles, in_order, group);
+  p.order = work_order(heads_and_classes, size.own_tiles, heads_in_section, false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);

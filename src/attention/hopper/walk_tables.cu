@@ -168,8 +168,9 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
   bool some = false, all = last_span.begin <= column && column + columns <= first_span.end;
   if (first_span.begin < column + columns && column < last_span.end) {
     const MaskBits bits_of_rows{.of_32_rows = p.size.bits.of_32_rows};
+    const int last_bits = p.out.bit_rows[last];  // they never decrease
     int before = -1;
-    for (std::int64_t row = first; row <= last; ++row) {
+    for (std::int64_t row = first; row <= last && before != last_bits; ++row) {
       const int bits = p.out.bit_rows[row];
       if (bits == before) continue;
       before = bits;
