@@ -45,8 +45,11 @@ void find_last(const Exec& exec, std::int64_t first, const Array1<const float, E
         }
         for (std::int64_t i = packs_end + rank; i < end; i += step) any |= is_not_finite(values(i));
         if (any == 0) return;
-        std::int64_t found = begin;
-        for (std::int64_t i = begin + rank; i < end; i += step)
+        std::int64_t found = begin;  // among what this thread has looked at
+        for (std::int64_t i = begin + rank * width; i < packs_end; i += step * width)
+          for (int e = 0; e < width; ++e)
+            if (is_not_finite(values(i + e)) != 0) found = i + e;
+        for (std::int64_t i = packs_end + rank; i < end; i += step)
           if (is_not_finite(values(i)) != 0) found = i;
         Kokkos::atomic_max(&last(0), first + found);
       });

@@ -7,6 +7,7 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/exponential.hpp>
 #include <annulus/core/memory.hpp>
+#include <annulus/core/pack.hpp>
 #include <annulus/sparsity/pattern.hpp>
 
 #include "sparsity/choose.hpp"
@@ -111,8 +112,8 @@ void divide(const Exec& exec, const Array1<std::int64_t, Exec>& sums,
 }
 
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
-/// `before`, such masses of all ranks, a pair counts once, for its Owner.
-template <class Exec>
+/// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
+template <int width, class Exec>
 void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
                 const Array1<float, Exec>& maxima, const Array1<double, Exec>& unit_masses, double unit,
                 std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
@@ -129,18 +130,21 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
         std::int64_t of_key = 0;
         for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
           std::int64_t of_slash = 0, distance = -1;
-          for (std::int64_t query = 0; query < queries; ++query) {
-            const std::int64_t position = window.first + query, place = head * queries + query;
-            if (position < key) continue;
-            const std::int64_t here = position / block_tokens - key / block_tokens;
-            if (here != distance && of_slash > 0)
-              Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
-            if (here != distance) of_slash = 0;
-            distance = here;
-            const auto units = static_cast<double>(units_of(scores(head, row, query), maxima(place), unit));
-            const auto mass = static_cast<std::int64_t>(units * unit_masses(place));
-            if (owner.is_key(key, distance)) of_key += mass;
-            if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += mass;
+          for (std::int64_t begin = 0; begin < queries; begin += width) {
+            const Pack<width> some = load<width>(&scores(head, row, begin));
+            for (int n = 0; n < width; ++n) {
+              const std::int64_t position = window.first + begin + n, place = head * queries + begin + n;
+              if (position < key) continue;
+              const std::int64_t here = position / block_tokens - key / block_tokens;
+              if (here != distance && of_slash > 0)
+                Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
+              if (here != distance) of_slash = 0;
+              distance = here;
+              const auto units = static_cast<double>(units_of(some[n], maxima(place), unit));
+              const auto mass = static_cast<std::int64_t>(units * unit_masses(place));
+              if (owner.is_key(key, distance)) of_key += mass;
+              if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += mass;
+            }
           }
           if (of_slash > 0) Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
         }
@@ -197,8 +201,10 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
     auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
                                                             batch * lists, places.all());
-    add_masses<Exec>(exec, window, *scores, *maxima, *unit_masses, unit, places.first_slash(), before,
-                     *masses);
+    with_pack_width<Exec, float>(in_packs<Exec, float>(queries, *scores), [&](auto width) {
+      add_masses<width(), Exec>(exec, window, *scores, *maxima, *unit_masses, unit, places.first_slash(),
+                                before, *masses);
+    });
     communicator.all_reduce(queue, *masses);
     return masses;
   };

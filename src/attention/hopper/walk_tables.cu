@@ -140,7 +140,15 @@ __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t first = in_list % p.size.bits.words_of_row * 32 * rows_of_bit,
                      last = min(first + 32 * rows_of_bit, other.count());
   unsigned word = 0;
-  for (std::int64_t row = first; row < last && own < mask.tokens;) {
+  // Most words lie outside of what the rows see, where spans say that there is nothing.
+  const std::int64_t behind_own = sides.own_listed() ? own + 1 : min(own + size, mask.tokens);
+  const auto reach = [&](std::int64_t position) {
+    return sides.own_is_query ? mask.key_range(position, mask.left, mask.right)
+                              : mask.key_range(position, mask.right, mask.left);
+  };
+  const bool some = first < last && own < mask.tokens && other(first) < reach(behind_own - 1).end &&
+                    other(last - 1) >= reach(own).begin;
+  for (std::int64_t row = first; some && row < last;) {
     const std::int64_t position = other(row), block = position / size;
     if (position >= mask.tokens) break;  // no keys from here on
     const std::int64_t end = min(other.rows_below((block + 1) * size), last);
