@@ -26,18 +26,27 @@ struct QueryRows {
   KOKKOS_FUNCTION std::int64_t count() const { return end - begin; }
 };
 
-/// Pairs of `queries` and the keys of one block, block list aside.
-KOKKOS_INLINE_FUNCTION std::int64_t pairs_of_block(const MaskRule& mask, const QueryRows& queries,
-                                                   const KeyPositions& keys, const KeyRange& block) {
-  // Both ends of what a query sees never decrease.
-  const KeyRange first = mask.keys(queries.positions(queries.begin)),
-                 last = mask.keys(queries.positions(queries.end - 1));
-  if (block.end <= first.begin || block.begin >= last.end) return 0;
-  if (block.begin >= last.begin && block.end <= first.end) return queries.count() * keys_in(keys, block);
-  std::int64_t pairs = 0;
-  for (std::int64_t row = queries.begin; row < queries.end; ++row)
-    pairs += keys_in(keys, both(mask.keys(queries.positions(row)), block));
-  return pairs;
+/// What queries of one block row see of its listed blocks: places in block_columns.
+struct ListedBlocks {
+  std::int64_t begin, end;              ///< of all that any query sees something of
+  std::int64_t whole_begin, whole_end;  ///< of those that every query sees whole
+
+  KOKKOS_FUNCTION static ListedBlocks of(const MaskRule& mask, std::int64_t row, const QueryRows& queries) {
+    // Both ends of what a query sees never decrease.
+    const KeyRange first = mask.keys(queries.positions(queries.begin)),
+                   last = mask.keys(queries.positions(queries.end - 1));
+    const auto at = [&](std::int64_t column) { return mask.first_block(row, column); };
+    ListedBlocks of{at(first.begin / mask.block_size), at(ceil_divide(last.end, mask.block_size)),
+                    at(ceil_divide(last.begin, mask.block_size)),
+                    at(first.end == mask.tokens ? mask.block_rows() : first.end / mask.block_size)};
+    if (of.whole_end < of.whole_begin) of.whole_end = of.whole_begin;
+    return of;
+  }
+};
+
+KOKKOS_INLINE_FUNCTION KeyRange keys_of_block(const MaskRule& mask, std::int64_t place) {
+  const std::int64_t begin = mask.block_columns[place] * mask.block_size, end = begin + mask.block_size;
+  return {begin, end < mask.tokens ? end : mask.tokens};
 }
 
 template <class Member, class Value>
@@ -62,9 +71,20 @@ KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, 
   }
   if (lists) {
     const std::int64_t row = queries.positions(queries.begin) / mask.block_size;
-    listed = sum(team, mask.block_row_starts[row], mask.block_row_starts[row + 1], [&](std::int64_t i) {
-      const std::int64_t begin = mask.block_columns[i] * mask.block_size, end = begin + mask.block_size;
-      return pairs_of_block(mask, queries, keys, {begin, end < mask.tokens ? end : mask.tokens});
+    const ListedBlocks blocks = ListedBlocks::of(mask, row, queries);
+    listed = queries.count() * sum(team, blocks.whole_begin, blocks.whole_end, [&](std::int64_t place) {
+               return keys_in(keys, keys_of_block(mask, place));
+             });
+    listed += sum(team, queries.begin, queries.end, [&](std::int64_t query) {
+      const KeyRange seen = mask.keys(queries.positions(query));
+      std::int64_t pairs = 0;
+      const auto add = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t place = begin; place < end; ++place)
+          pairs += keys_in(keys, both(seen, keys_of_block(mask, place)));
+      };
+      add(blocks.begin, blocks.whole_begin);
+      add(blocks.whole_end, blocks.end);
+      return pairs;
     });
   }
   return !lists ? all : mask.blocks_excluded ? all - listed : listed;
