@@ -185,7 +185,7 @@ struct Plan {
   /// These steps are parts of one round: other heads of the same slices.
   struct Parts {
     int first = 0, count = 1;
-    bool defers = false;  ///< the step behind them computes what step 0 has left: its last part
+    bool defers = false;  ///< the step after them computes the heads that step 0 left out
   } parts = {};
 
   /// The first of the steps that make a round with this one.

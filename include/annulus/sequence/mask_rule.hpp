@@ -52,7 +52,7 @@ struct MaskRule {
   bool blocks_excluded = false;
 
   ANNULUS_FUNCTION std::int64_t block_rows() const { return (tokens + block_size - 1) / block_size; }
-  /// Whether heads differ in their blocks.
+  /// Whether heads have block lists of their own.
   ANNULUS_FUNCTION bool lists_of_heads() const { return block_row_starts != nullptr && heads_of_list > 0; }
   /// The mask of the heads that have list `list`.
   ANNULUS_FUNCTION MaskRule of_list(std::int64_t list) const {

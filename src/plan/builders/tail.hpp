@@ -10,9 +10,9 @@ namespace annulus::plan {
 int tail_parts(const Problem& problem, Tensor gradient);
 
 /// The plan with its last computes, those of step `last_compute`, cut into `parts` by heads, a step each:
-/// gradients that are sent after them set out part by part, while the next part computes. While the last part
-/// travels, the last part of what step 0 computes is computed, which leaves it out: shards that are here from
-/// the beginning. Bytes are those of `plan`; there are `parts` − 1 steps more.
+/// gradients that are sent after them set out part by part, while the next part computes. Step 0 leaves out
+/// its last part, whose shards are this rank's own, and the rank computes it while the last gradients travel.
+/// Bytes are those of `plan`; there are `parts` − 1 steps more.
 ///
 /// After `last_compute` only gradients may be sent, of all heads, and none that step 0 adds to.
 Plan overlap_tail(const Plan& plan, int last_compute, int parts);
