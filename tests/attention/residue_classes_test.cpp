@@ -67,7 +67,9 @@ TEST(ResidueClasses, NumberTheRowsOfAShard) {
         const std::int64_t here = classes.rows(rows, residue);
         sum += here;
         EXPECT_LE(here, classes.most_rows(rows));
-        if (here > 0) EXPECT_LT(classes.row(here - 1, residue), rows);
+        if (here > 0) {
+          EXPECT_LT(classes.row(here - 1, residue), rows);
+        }
         EXPECT_GE(classes.row(here, residue), rows);
         EXPECT_EQ(classes.queries_of(classes.keys_of(residue)), residue);
       }

@@ -216,8 +216,8 @@ TEST(MaskRule, ListedKeysOutsideTheListsAreClassifiedWithoutError) {
     }
     const Coverage coverage = rule.classify(q, keys);
     ++found[static_cast<int>(coverage)];
-    if (coverage == Coverage::empty) ASSERT_FALSE(some) << "sample " << sample;
-    if (coverage == Coverage::full) ASSERT_FALSE(missing) << "sample " << sample;
+    ASSERT_FALSE(coverage == Coverage::empty && some) << "sample " << sample;
+    ASSERT_FALSE(coverage == Coverage::full && missing) << "sample " << sample;
   }
   for (const int times : found) EXPECT_GT(times, 20);
 }

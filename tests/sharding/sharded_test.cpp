@@ -324,7 +324,8 @@ TEST(StateMemory, OfGradientsBesideWhatLayersKeep) {
                                   .heads = 32,
                                   .kv_heads = 32,
                                   .head_dim = 128,
-                                  .ffn = 11008};
+                                  .ffn = 11008,
+                                  .rope = {}};
   const auto gib = [&](model::Recompute recompute, int stage, std::int64_t passes) {
     const std::vector<std::int64_t> kept =
         model::activation_memory(config, {.tokens = 32768}, DType::bf16,

@@ -27,7 +27,8 @@ LinearTimes time_of_type(comm::Communicator& communicator, const measure::Sampli
       exec.fence("annulus::bench: products are done");
     });
   };
-  LinearTimes times{.flops = s.flops()};
+  LinearTimes times;
+  times.flops = s.flops();
   times.y = timed([&] { matmul<Exec, T, T>(exec, {.op_b = Op::transpose}, *x, *w, *y); });
   times.dx = timed([&] { matmul<Exec, T, T>(exec, {}, *y, *w, *dx); });
   times.dw = timed([&] { matmul<Exec, T, float>(exec, {.op_a = Op::transpose, .beta = 1.0f}, *y, *x, *dw); });
