@@ -94,10 +94,10 @@ template <class Exec>
 struct Choice {
   Masses masses;
   Budget budget;
-  /// A list before a pass: where the pass goes on, and, when places are looked for, the worth.
+  /// A list before a pass: what is known so far of the worth, or of the place among the items that have it.
   struct State {
     Reached reached;
-    std::int64_t threshold;
+    std::int64_t threshold;  // the worth, when places are looked for
   };
   Array2<std::int64_t, Exec> totals;   // (lists, 2): parts of all items, and of the forced ones
   Array3<std::int64_t, Exec> sums;     // (passes, lists, digits), 0 before the passes
@@ -141,27 +141,26 @@ struct Choice {
     return {{0, reached.rest}, reached.number};
   }
 
-  /// Calls add(item, sum) for the items of a team's part of a list; the team's sum goes to to(list).
-  template <class Sum, class Add, class To>
-  KOKKOS_FUNCTION void sum_up(const Member& team, std::int64_t list, std::int64_t first, const Add& add,
-                              const To& to) const {
+  /// Calls add(item, sum) for the items that a team has from `first` on, and take(sum) for the team's sum.
+  template <class Sum, class Add, class Take>
+  KOKKOS_FUNCTION void sum_up(const Member& team, std::int64_t first, const Add& add,
+                              const Take& take) const {
     const std::int64_t end = first + items_of_team < masses.items ? first + items_of_team : masses.items;
     Sum sum{};
     Kokkos::parallel_reduce(
         Kokkos::TeamThreadRange(team, first, end),
         [&](const std::int64_t item, Sum& mine) { add(item, mine); }, Kokkos::Sum<Sum>(sum));
-    Kokkos::single(Kokkos::PerTeam(team), [&] { to(list, sum); });
+    Kokkos::single(Kokkos::PerTeam(team), [&] { take(sum); });
   }
 
   KOKKOS_FUNCTION void add_totals(const Member& team, std::int64_t list, std::int64_t first) const {
-    const auto add = [&](int which, std::int64_t sum) { Kokkos::atomic_add(&totals(list, which), sum); };
     sum_up<std::int64_t>(
-        team, list, first, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
-        [&](std::int64_t, std::int64_t sum) { add(0, sum); });
+        team, first, [&](std::int64_t item, std::int64_t& sum) { sum += part(list, item); },
+        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 0), sum); });
     sum_up<std::int64_t>(
-        team, list, first,
+        team, first,
         [&](std::int64_t item, std::int64_t& sum) { sum += is_forced(item) ? part(list, item) : 0; },
-        [&](std::int64_t, std::int64_t sum) { add(1, sum); });
+        [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 1), sum); });
   }
 
   KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass,
@@ -171,7 +170,7 @@ struct Choice {
     if (first == 0) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, list) = state; });
     if (wanted(list) <= 0) return;
     sum_up<DigitSums>(
-        team, list, first,
+        team, first,
         [&](std::int64_t item, DigitSums& mine) {
           if (of_places && worth(list, item) != state.threshold) return;
           const std::int64_t from_here = (of_places ? item : worth(list, item)) >> shift;
@@ -181,7 +180,7 @@ struct Choice {
           for (int digit = 0; digit < digits; ++digit)
             mine.of[digit] += (from_here & (digits - 1)) == digit ? value : 0;
         },
-        [&](std::int64_t, const DigitSums& all) {
+        [&](const DigitSums& all) {
           for (int digit = 0; digit < digits; ++digit)
             if (all.of[digit] != 0) Kokkos::atomic_add(&sums(pass, list, digit), all.of[digit]);
         });

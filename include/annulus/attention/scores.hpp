@@ -6,7 +6,7 @@
 
 namespace annulus::attention {
 
-/// Queries that stand one behind the other, and keys of any layout.
+/// Queries at consecutive positions, and keys of any layout.
 template <class T, class Exec>
 struct ScoreOperands {
   Array4<const T, Exec> q;       ///< (batch, heads, queries, head_dim)
@@ -18,8 +18,9 @@ struct ScoreOperands {
 
 /// scores (batch · heads, keys, queries) = scale · k · qᵀ in fp32, −∞ for keys behind the query. All scores
 /// are summed in the same order wherever their rows lie, unlike a matrix library's products, so that a pair's
-/// has the same bits on any number of ranks. On an NVIDIA GPU's tensor cores where mma::scores_apply says so,
-/// else by the portable kernel. Throws Error where shapes do not fit.
+/// has the same bits on any number of ranks. On the tensor cores of NVIDIA GPUs from compute capability 8.0
+/// on for 16-bit types, head_dim 64 and 128 and rows that start at multiples of 16 bytes, elsewhere by a
+/// portable kernel. Throws Error where shapes do not fit.
 template <class Exec, class T>
 void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores);
 

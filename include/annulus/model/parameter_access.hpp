@@ -10,7 +10,7 @@ namespace annulus::model {
 template <class Exec>
 struct UnitGradient {
   Array1<float, Exec> elements;  ///< (unit.size())
-  bool fresh = false;            ///< they hold nothing yet: the model's first sum sets them
+  bool fresh = false;            ///< they hold nothing yet: the model sets or clears all of them
 };
 
 /// Lends a model its weights and takes its gradients, one unit (ParameterMap::units) at a time, so that a

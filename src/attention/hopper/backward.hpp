@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     if (warp == 0) {
       copy_backward<Tile, lists>(p, memory);
     } else if (warp == 1) {
-      bring_statistics<Tile, lists, true, true>(p, memory);
+      bring_statistics<Tile, lists, Statistics::both>(p, memory);
     } else {
       add_query_gradients<Tile, lists>(p, memory, warp - 2);
     }

@@ -57,14 +57,16 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   }
 }
 
-/// The warp that tells the computing warps what they visit, with LSE of the queries, and the one that brings
-/// their D; one warp may do both. What the next visit needs is under way while they wait to bring this one's.
-template <class Tile, bool lists, bool brings_lse, bool brings_d>
+/// What a warp brings of the queries. Who brings LSE says what is visited, too.
+enum class Statistics { lse, d, both };
+
+/// A warp that brings statistics of the queries to the computing warps, visit by visit. Those of the next
+/// visit are under way while it waits for the place of these.
+template <class Tile, bool lists, Statistics which>
 __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
                                                  const BackwardMemory<Tile>& memory) {
   constexpr int rows_of_lane = Tile::q_rows / 32;
-  // One warp for both has too few registers for that.
-  constexpr bool ahead = !(brings_lse && brings_d);
+  constexpr bool ahead = which != Statistics::both;  // a warp has too few registers for both
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingPosition<Tile::stages> at;
   struct Visited {
@@ -72,7 +74,7 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
     int tile, head_and_flags;
   };
   const auto bring = [&](const Visited& of) {
-    if constexpr (brings_lse) {
+    if constexpr (which != Statistics::d) {
       wait(memory.q_empty(at.stage), at.parity ^ 1);
 #pragma unroll
       for (int i = 0; i < rows_of_lane; ++i)
@@ -80,7 +82,7 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
       if (lane == 0) Visit::put(memory.visit(at.stage), of.tile, of.head_and_flags);
       arrive(memory.q_full(at.stage));  // each lane for what it has stored
     }
-    if constexpr (brings_d) {
+    if constexpr (which != Statistics::lse) {
       wait(memory.d_out_empty(at.stage), at.parity ^ 1);
 #pragma unroll
       for (int i = 0; i < rows_of_lane; ++i)

@@ -238,9 +238,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     if (warp == 0) {
       copy_backward<Tile, lists>(p, memory);
     } else if (warp == 1) {
-      bring_statistics<Tile, lists, true, false>(p, memory);
+      bring_statistics<Tile, lists, Statistics::lse>(p, memory);
     } else if (warp == 2) {
-      bring_statistics<Tile, lists, false, true>(p, memory);
+      bring_statistics<Tile, lists, Statistics::d>(p, memory);
     }
   } else {
     raise_registers<Tile::consumer_registers>();

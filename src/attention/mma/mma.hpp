@@ -25,6 +25,14 @@ inline constexpr const char* limits =
 /// Rows are counted in int; heads and batch are y and z of the grid.
 inline constexpr std::size_t most_rows = 1u << 30, most_blocks = 65535;
 
+/// Whether the kernels take such queries and keys, (batch, heads, rows, head_dim) of a 16-bit type.
+template <class Queries, class Keys>
+bool shapes_apply(const Queries& q, const Keys& k) {
+  return (q.extent(3) == 64 || q.extent(3) == 128) && q.extent(2) <= most_rows && k.extent(2) <= most_rows &&
+         q.extent(1) <= most_blocks && q.extent(0) <= most_blocks && gpu::aligned(q, 16) &&
+         gpu::aligned(k, 16);
+}
+
 /// Whether the kernel takes these operands, together with the other arrays of (rows, head_dim).
 template <class T, class Exec, class... Views>
 bool applies(const Operands<T, Exec>& in, const Views&... others) {
@@ -32,9 +40,7 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     return false;
   } else {
     const auto fits = [](const auto& view) { return gpu::aligned(view, sizeof(*view.data()) == 2 ? 16 : 8); };
-    return (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.scale > 0.0f &&
-           in.q.extent(2) <= most_rows && in.k.extent(2) <= most_rows && in.q.extent(1) <= most_blocks &&
-           in.q.extent(0) <= most_blocks && fits(in.q) && fits(in.k) && fits(in.v) && (fits(others) && ...);
+    return shapes_apply(in.q, in.k) && in.scale > 0.0f && fits(in.v) && (fits(others) && ...);
   }
 }
 
@@ -45,14 +51,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
 template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays);
 
-/// Whether causal_scores takes these operands: as for attention.
-template <class T, class Exec>
-bool scores_apply(const ScoreOperands<T, Exec>& in) {
-  return sizeof(T) == 2 && (in.q.extent(3) == 64 || in.q.extent(3) == 128) && in.q.extent(2) <= most_rows &&
-         in.k.extent(2) <= most_rows && in.k.extent(1) <= most_blocks && in.k.extent(0) <= most_blocks &&
-         gpu::aligned(in.q, 16) && gpu::aligned(in.k, 16);
-}
-
+/// Where shapes_apply.
 template <class Exec, class T>
 void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores);
 

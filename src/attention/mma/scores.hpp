@@ -16,7 +16,7 @@ struct ScoreProblem {
 };
 
 /// A block owns 128 keys of a kv head, a warp 32 of them, and multiplies them with all queries of the head's
-/// group, 64 at a time: keys are read once. Writing the scores takes longer than all else.
+/// group, 64 at a time: keys are read once, and most of the traffic is the scores that are written.
 struct ScoreShape {
   static constexpr int warps = 4, threads = 32 * warps, blocks = 2, own_rows = 16 * blocks * warps;
   static constexpr int inner_rows = 64;
