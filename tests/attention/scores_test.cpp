@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <annulus/attention/scores.hpp>
+#include <annulus/base/float16.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/sequence/layout.hpp>
 
