@@ -25,9 +25,9 @@ inline bool walks_are_even(const MaskRule& mask) {
 /// Calls action(the tile shape of the kernel of dQ, whether heads have block lists of their own). Up to head
 /// dimension 128 there is one for fine lists alone.
 template <int head_dim, class Action>
-auto with_query_tile(const MaskRule& mask, bool fine, const Action& action) {
+auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   if constexpr (head_dim <= 128) {
-    return action(FineForwardTile<head_dim>{}, std::true_type{});
+    return with_fine_tile<head_dim>(fine, action);
   } else {
     return with_forward_tile<head_dim>(mask, fine, action);
   }
@@ -35,15 +35,15 @@ auto with_query_tile(const MaskRule& mask, bool fine, const Action& action) {
 
 /// Calls action(the tile shape of the kernel of dK and dV).
 template <int head_dim, class Action>
-auto with_key_tile(bool fine, const Action& action) {
+auto with_key_tile(FineLists fine, const Action& action) {
   using Fine = BackwardTile<head_dim, false>;
-  return fine ? action(Fine{}) : action(BackwardTile<head_dim>{});
+  return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
 }
 
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const ResidueClasses& classes, int heads,
-                               const LaunchOptions& options, bool fine) {
+                               const LaunchOptions& options, FineLists fine) {
   return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) {
     const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
     const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
@@ -115,8 +115,8 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
   p.fresh_dkv = options.fresh_dkv;
   const auto launch = [&](auto with_lists, auto without) {
-    return launch_persistent(size.lists() ? with_lists : without, Tile::threads, BackwardMemory<Tile>::bytes,
-                             p, options, stream);
+    return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardMemory<Tile>::bytes, p,
+                                   options, stream);
   };
   if constexpr (Tile::has_dq) {
     if (options.fresh_dq) {
@@ -146,14 +146,14 @@ cudaError_t launch_queries(const gpu::BackwardProblem<T>& problem, const Residue
   p.dq = problem.dq;
   p.fresh = options.fresh_dq;
   set_factors<T>(p, in.scale);
-  return launch_persistent(query_gradient_kernel<T, Tile, lists_of_heads>, Tile::threads,
-                           QueryGradientMemory<Tile>::bytes, p, options, stream);
+  return launch_persistent<Tile>(query_gradient_kernel<T, Tile, lists_of_heads>,
+                                 QueryGradientMemory<Tile>::bytes, p, options, stream);
 }
 
 template <int head_dim, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
-  const bool fine = has_fine_lists(problem.in);
+  const FineLists fine = fine_lists(problem.in);
   return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) -> cudaError_t {
     ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
     if constexpr (Tile::has_dq) {
@@ -180,4 +180,4 @@ cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const Residu
   template std::size_t annulus::attention::hopper::backward_workspace<head_dim>(                             \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,                    \
       const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&, int, \
-      const annulus::attention::hopper::LaunchOptions&, bool);
+      const annulus::attention::hopper::LaunchOptions&, annulus::attention::hopper::FineLists);

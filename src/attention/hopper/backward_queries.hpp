@@ -28,14 +28,17 @@ struct QueryGradientMemory {
                        kv_panel = Tile::kv_rows * panel_row_bytes;
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
   // K of a tile stays for dQ while S of the next ones is computed.
-  static constexpr int k_stages = Tile::head_dim <= 128 ? 4 : 2, v_stages = Tile::head_dim <= 128 ? 2 : 1;
+  static constexpr int k_stages = Tile::head_dim > 128      ? 2
+                                  : Tile::blocks_of_sm == 1 ? 4
+                                                            : 3,
+                       v_stages = Tile::head_dim <= 128 ? 2 : 1;
   static constexpr int d_out_offset = q_bytes, k_offset = 2 * q_bytes,
                        v_offset = k_offset + k_stages * kv_bytes;
   static constexpr int work_offset = v_offset + v_stages * kv_bytes,
                        visit_offset = work_offset + WorkPlaces::bytes;
   static constexpr int barrier_offset = visit_offset + k_stages * 8;
   static constexpr int bytes = barrier_offset + 8 * (3 + 2 * (k_stages + v_stages));
-  static_assert(bytes <= 227 * 1024);
+  static_assert(Tile::blocks_of_sm * (bytes + 1024) <= 228 * 1024);
 
   std::uint32_t start;
   /// `dynamic`: aligned to 1024 bytes.
@@ -285,7 +288,7 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
 }
 
 template <class T, class Tile, bool lists_of_heads>
-__global__ void __launch_bounds__(Tile::threads, 1)
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks_of_sm)
     query_gradient_kernel(const __grid_constant__ QueryGradientParameters p) {
   extern __shared__ __align__(1024) unsigned char dynamic[];
   const QueryGradientMemory<Tile> memory(dynamic);

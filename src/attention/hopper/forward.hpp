@@ -34,12 +34,13 @@ struct ForwardMemory {
   static constexpr int k_offset = q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
   static constexpr int work_offset = v_offset + Tile::stages * kv_bytes;
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
-  static constexpr int bytes =
-      barrier_offset + 8 * (2 + 4 * Tile::stages) + 1024;  // 1024: to align the start
+  static constexpr int bytes = barrier_offset + 8 * (2 + 4 * Tile::stages);
+  static_assert(Tile::blocks_of_sm * (bytes + 1024) <= 228 * 1024);
 
   std::uint32_t start;
+  /// `dynamic`: aligned to 1024 bytes.
   __device__ __forceinline__ explicit ForwardMemory(const void* dynamic)
-      : start((gpu::shared_address(dynamic) + 1023) & ~1023u) {}
+      : start(gpu::shared_address(dynamic)) {}
 
   __device__ __forceinline__ std::uint32_t k(int stage) const { return start + k_offset + stage * kv_bytes; }
   __device__ __forceinline__ std::uint32_t v(int stage) const { return start + v_offset + stage * kv_bytes; }
@@ -212,8 +213,12 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     for (int j = 0; j < N / 4; ++j) probabilities[j] = gpu::pack<T>(s[2 * j], s[2 * j + 1]);
   };
   // Turns: while one warpgroup does its softmax the tensor cores work for another.
-  const auto turn_wait = [&] { named_sync(1 + group, 2 * warpgroup); };
-  const auto turn_pass = [&] { named_arrive(1 + (group + 1) % Tile::consumers, 2 * warpgroup); };
+  const auto turn_wait = [&] {
+    if constexpr (Tile::consumers > 1) named_sync(1 + group, 2 * warpgroup);
+  };
+  const auto turn_pass = [&] {
+    if constexpr (Tile::consumers > 1) named_arrive(1 + (group + 1) % Tile::consumers, 2 * warpgroup);
+  };
 
   if (group == Tile::consumers - 1) turn_pass();  // the first turn is warpgroup 0's
   RingPosition<Tile::stages> k_at, v_at;
@@ -309,9 +314,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
 }
 
 template <class T, class Tile, bool lists_of_heads>
-__global__ void __launch_bounds__(Tile::threads, 1)
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks_of_sm)
     forward_kernel(const __grid_constant__ ForwardParameters p) {
-  extern __shared__ unsigned char dynamic[];
+  extern __shared__ __align__(1024) unsigned char dynamic[];
   const ForwardMemory<Tile> memory(dynamic);
   if (threadIdx.x == 0) {
     for (const RowMaps* maps : {&p.q, &p.k, &p.v}) maps->prefetch();

@@ -13,23 +13,27 @@ WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, con
   return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes, listed};
 }
 
-/// The tiles of fine block lists: 64 queries of two heads, 64 keys.
-template <int head_dim>
-using FineForwardTile = ForwardTile<head_dim, 2, 64, 2>;
-
-/// Calls action(the tile shape for this mask, whether heads have block lists of their own). `fine`:
-/// has_fine_lists.
+/// Calls action(the tile shape of these block lists, that heads have lists of their own).
 template <int head_dim, class Action>
-auto with_forward_tile(const MaskRule& mask, bool fine, const Action& action) {
+auto with_fine_tile(FineLists lists, const Action& action) {
+  using Shared = ForwardTile<head_dim, 2, 64, 2>;
+  using OfHeads = std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2>>;
+  return lists == FineLists::shared ? action(Shared{}, std::true_type{})
+                                    : action(OfHeads{}, std::true_type{});
+}
+
+/// Calls action(the tile shape for this mask, whether heads have block lists of their own).
+template <int head_dim, class Action>
+auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   using ForLists = ForwardTile<head_dim, 2>;
-  if (fine) return action(FineForwardTile<head_dim>{}, std::true_type{});
+  if (fine != FineLists::none) return with_fine_tile<head_dim>(fine, action);
   if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
   return mask.lists_of_heads() ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
 }
 
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const ResidueClasses& classes, bool fine) {
+                              const ListedKeys& listed, const ResidueClasses& classes, FineLists fine) {
   return with_forward_tile<head_dim>(mask, fine, [&]<class Tile>(Tile, auto) {
     return Workspace(nullptr, forward_sides<Tile>(queries, keys, listed, classes).size(mask, 0)).bytes;
   });
@@ -74,15 +78,15 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Res
   p.fresh = options.fresh_out;
   p.scale = problem.in.scale;
   p.inverse_scale = 1.0f / problem.in.scale;
-  return launch_persistent(forward_kernel<T, Tile, lists_of_heads>, Tile::threads, ForwardMemory<Tile>::bytes,
-                           p, options, stream);
+  return launch_persistent<Tile>(forward_kernel<T, Tile, lists_of_heads>, ForwardMemory<Tile>::bytes, p,
+                                 options, stream);
 }
 
 template <int head_dim, class T>
 cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueClasses& classes,
                            const LaunchOptions& options, void* memory, cudaStream_t stream) {
   return with_forward_tile<head_dim>(
-      problem.in.mask, has_fine_lists(problem.in),
+      problem.in.mask, fine_lists(problem.in),
       [&]<class Tile, bool lists_of_heads>(Tile, std::bool_constant<lists_of_heads>) {
         return launch_forward_tile<Tile, lists_of_heads>(problem, classes, options, memory, stream);
       });
@@ -100,4 +104,4 @@ cudaError_t launch_forward(const gpu::ForwardProblem<T>& problem, const ResidueC
   template std::size_t annulus::attention::hopper::forward_workspace<head_dim>(                         \
       const annulus::MaskRule&, const annulus::PositionMap&, const annulus::PositionMap&,               \
       const annulus::attention::hopper::ListedKeys&, const annulus::attention::hopper::ResidueClasses&, \
-      bool);
+      annulus::attention::hopper::FineLists);

@@ -98,9 +98,9 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
                                       section.of(problem.lse, group)};
     with_head_dim(part.in.head_dim, [&](auto head_dim) {
-      void* const memory = workspace(
-          exec, forward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
-                                            ListedKeys::of(part.in), classes, has_fine_lists(part.in)));
+      void* const memory =
+          workspace(exec, forward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
+                                                      ListedKeys::of(part.in), classes, fine_lists(part.in)));
       check(launch_forward<head_dim, T>(part, classes, launch_options(options), memory, exec.cuda_stream()),
             "start the forward pass");
     });
@@ -126,7 +126,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
       void* const memory = workspace(
           exec, backward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
                                              ListedKeys::of(part.in), classes, part.in.batch * part.in.heads,
-                                             launch, has_fine_lists(part.in)));
+                                             launch, fine_lists(part.in)));
       check(launch_backward<head_dim, T>(part, classes, launch, memory, exec.cuda_stream()),
             "start the backward pass");
     });

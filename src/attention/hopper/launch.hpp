@@ -21,24 +21,32 @@ struct LaunchOptions {
   bool fresh_out = false, fresh_dq = false, fresh_dkv = false;
 };
 
-/// Whether block lists take tiles of 64 × 64 (tuning.hpp): larger ones would cut across their blocks, and
-/// each two heads have a list in common.
+/// Block lists of heads whose blocks tiles of 128 rows would cut across. They take tiles of 64 × 64
+/// (tuning.hpp).
+enum class FineLists {
+  none,
+  of_heads,  ///< of one head each
+  shared,    ///< each two heads that read the same keys have one in common
+};
+
 template <class T>
-bool has_fine_lists(const gpu::Input<T>& in) {
+FineLists fine_lists(const gpu::Input<T>& in) {
   const MaskRule& mask = in.mask;
-  if (!mask.lists_of_heads() || in.kv_listed != nullptr) return false;
-  return mask.block_size % 128 != 0 && mask.heads_of_list % 2 == 0;
+  if (!mask.lists_of_heads() || in.kv_listed != nullptr || mask.block_size % 128 == 0) return FineLists::none;
+  const auto in_pairs = [](std::int64_t heads) { return heads % 2 == 0; };
+  return in_pairs(mask.heads_of_list) && in_pairs(in.heads / in.kv_heads) ? FineLists::shared
+                                                                          : FineLists::of_heads;
 }
 
 /// Bytes of device memory that a launch needs until it is done on its stream, starting at a multiple of 256.
-/// `heads`: batch × heads. `fine`: has_fine_lists.
+/// `heads`: batch × heads. `fine`: fine_lists().
 template <int head_dim>
 std::size_t forward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
-                              const ListedKeys& listed, const ResidueClasses& classes, bool fine);
+                              const ListedKeys& listed, const ResidueClasses& classes, FineLists fine);
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const ResidueClasses& classes, int heads,
-                               const LaunchOptions& options, bool fine);
+                               const LaunchOptions& options, FineLists fine);
 
 /// T is bfloat16 or float16, head_dim one of `head_dims` (hopper.hpp). `classes`: residue_classes() of mask
 /// and positions.

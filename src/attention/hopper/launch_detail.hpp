@@ -14,9 +14,9 @@ namespace annulus::attention::hopper {
 #define ANNULUS_RETURN_ON_ERROR(call) \
   if (const cudaError_t error = (call); error != cudaSuccess) return error
 
-/// Starts a persistent kernel: a block for each SM that it may have.
-template <class Kernel, class Parameters>
-cudaError_t launch_persistent(Kernel kernel, int threads, int bytes, const Parameters& parameters,
+/// Starts a persistent kernel of `Tile`: on each SM that it may have as many blocks as run there at once.
+template <class Tile, class Kernel, class Parameters>
+cudaError_t launch_persistent(Kernel kernel, int bytes, const Parameters& parameters,
                               const LaunchOptions& options, cudaStream_t stream) {
   int device = 0, sms = 0;
   ANNULUS_RETURN_ON_ERROR(cudaGetDevice(&device));
@@ -24,9 +24,9 @@ cudaError_t launch_persistent(Kernel kernel, int threads, int bytes, const Param
   // More than 48 KiB of shared memory has to be asked for, once for each device.
   ANNULUS_RETURN_ON_ERROR(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   const std::int64_t work = std::int64_t{parameters.order.heads} * parameters.order.tiles;
-  const auto blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(work, std::max(sms - options.free_sms, 1)));
-  kernel<<<blocks, static_cast<unsigned>(threads), static_cast<std::size_t>(bytes), stream>>>(parameters);
+  const std::int64_t blocks = std::int64_t{std::max(sms - options.free_sms, 1)} * Tile::blocks_of_sm;
+  kernel<<<static_cast<unsigned>(std::min(work, blocks)), Tile::threads, static_cast<std::size_t>(bytes),
+           stream>>>(parameters);
   return cudaGetLastError();
 }
 

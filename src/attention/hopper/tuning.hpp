@@ -4,7 +4,7 @@
 #include <cstdint>
 
 /// Tile shapes, and why they are what they are. An SM has 227 KB of shared memory and 65536
-/// registers for the one block that runs on it.
+/// registers for the blocks that run on it, in most cases one.
 namespace annulus::attention::hopper {
 
 /// Tiles in shared memory are panels of 64 columns of 16 bits (wgmma.hpp).
@@ -16,10 +16,11 @@ inline constexpr int gradient_box_columns = 32;
 /// Warpgroup 0 copies, the others compute.
 inline constexpr int warpgroup = 128;  // threads
 
-/// A block starts with equal shares of the registers, in steps of eight, and can only move those around: who
+/// A block starts with equal shares of its registers, in steps of eight, and can only move those around: who
 /// asks for more waits for ever.
-constexpr bool registers_suffice(int consumers, int of_consumers, int of_producers) {
-  const int threads = warpgroup * (consumers + 1), at_start = 65536 / threads / 8 * 8 * threads;
+constexpr bool registers_suffice(int consumers, int of_consumers, int of_producers, int blocks_of_sm = 1) {
+  const int threads = warpgroup * (consumers + 1);
+  const int at_start = 65536 / (threads * blocks_of_sm) / 8 * 8 * threads;
   return warpgroup * (consumers * of_consumers + of_producers) <= at_start;
 }
 
@@ -36,7 +37,9 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
 ///
 /// Block lists of 64 × 64 that heads share (heads = 2): the same 64 queries of two heads, with 64 keys. What
 /// a list has is then whole tiles: of one slash of blocks (vertical-slash sparsity) 128 × 128 tiles hold
-/// three eighths.
+/// three eighths. Where each head has a list of its own: 64 × 64 with one consumer, and two blocks on an
+/// SM, so that the tensor cores work for one while the other takes exponentials. At head_dim 256 two of them
+/// have no room: 128 × 64 as above.
 template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 128 ? 128 : 64,
           int heads_ = 1>
 struct ForwardTile {
@@ -46,16 +49,17 @@ struct ForwardTile {
   static constexpr int heads = heads_;
   static constexpr int q_rows = 64 * consumers / heads;  ///< of a head
   static constexpr int rows_in_memory = 64 * consumers;
-  static constexpr int stages = head_dim <= 128 && kv_rows == 64 ? 4 : 2;
+  static constexpr int blocks_of_sm = consumers == 1 ? 2 : 1;
+  static constexpr int stages = head_dim <= 128 && kv_rows == 64 ? (blocks_of_sm == 1 ? 4 : 3) : 2;
   static_assert(heads == 1 || heads == consumers);
   /// Where the queries of a consumer begin, from the tile's first row and head.
   ANNULUS_FUNCTION static constexpr int first_row(int consumer) { return heads == 1 ? 64 * consumer : 0; }
   ANNULUS_FUNCTION static constexpr int head_of(int consumer) { return heads == 1 ? 0 : consumer; }
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
-  static constexpr int consumer_registers = consumers == 2 ? 232 : 160;
-  static constexpr int producer_registers = consumers == 2 ? 40 : 32;
-  static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
+  static constexpr int consumer_registers = consumers == 3 ? 160 : consumers == 2 ? 232 : 216;
+  static constexpr int producer_registers = consumers == 3 ? 32 : 40;
+  static_assert(registers_suffice(consumers, consumer_registers, producer_registers, blocks_of_sm));
 };
 
 /// Backward: a block holds kv_rows keys, and queries pass by in tiles of q_rows.
@@ -69,12 +73,13 @@ struct ForwardTile {
 /// A second kernel computes dQ with the tiles of the forward pass (backward_queries.hpp). So seven products
 /// take the place of five, but no dQ travels: adding 64 KB of it for 64 × 64 scores took 40 % of the time.
 ///
-/// Block lists of 64 × 64 that heads share have that form as well: seven products for whole tiles, where 64 ×
-/// 128 are half empty.
+/// Block lists of 64 × 64 have that form as well: seven products for whole tiles, where 64 × 128 are half
+/// empty.
 template <int head_dim_, bool has_dq_ = head_dim_ <= 128>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr bool has_dq = has_dq_;
+  static constexpr int blocks_of_sm = 1;
   static constexpr int consumers = 2, stages = !has_dq && head_dim <= 128 ? 4 : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 ? 128 : 64, kv_rows = has_dq ? 128 : 64;
   static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 ? 2 : 1;  ///< buffers of dQ

@@ -310,7 +310,7 @@ class Case {
               problem, *classes_, options,
               workspace(hopper::forward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
                                                             hopper::ListedKeys::of(in_), *classes_,
-                                                            hopper::has_fine_lists(in_))),
+                                                            hopper::fine_lists(in_))),
               nullptr),
           "start the forward pass");
   }
@@ -319,7 +319,7 @@ class Case {
               backward_problem(), *classes_, options,
               workspace(hopper::backward_workspace<head_dim>(
                   in_.mask, in_.q_positions, in_.kv_positions, hopper::ListedKeys::of(in_), *classes_,
-                  in_.batch * in_.heads, options, hopper::has_fine_lists(in_))),
+                  in_.batch * in_.heads, options, hopper::fine_lists(in_))),
               nullptr),
           "start the backward pass");
   }
