@@ -94,7 +94,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       if ((uniform(flags) & Visit::partial) != 0) {
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
         clear_outside<M>(s, spans, tile * M + own_column());
-        if constexpr (lists) {
+        if (lists && (uniform(flags) & Visit::bits) != 0) {
           for_each_missing_bit<M, true>(
               p.walk.bits,
               p.walk.table_of(work.head * p.group + Visit::head_in_group(uniform(flags))) *

@@ -105,8 +105,8 @@ __device__ __forceinline__ void bring_statistics(const BackwardParameters& p,
         of.rows[i] =
             RowStatistics::of(p, batch, head, q_residue, cursor.tile() * Tile::q_rows + i * 32 + lane);
       of.tile = cursor.tile();
-      of.head_and_flags = Visit::head_and_flags(
-          head - kv_head * p.group, (cursor.partial() ? Visit::partial : 0) + (last ? Visit::last : 0));
+      of.head_and_flags =
+          Visit::head_and_flags(head - kv_head * p.group, Visit::flags_of(cursor.how(), last));
       if constexpr (ahead) {
         if (some) bring(before);
         before = of;

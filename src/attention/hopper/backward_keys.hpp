@@ -95,7 +95,7 @@ __device__ __forceinline__ void compute_value_gradient(const BackwardParameters&
       if ((flags & Visit::partial) != 0) {
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
         clear_outside<M>(s, spans, tile * M + own_column);
-        if constexpr (lists) {
+        if (lists && (flags & Visit::bits) != 0) {
           for_each_missing_bit<M, true>(
               p.walk.bits,
               p.walk.table_of(work.head * p.group + Visit::head_in_group(flags)) * p.walk.bits.words_of_list,

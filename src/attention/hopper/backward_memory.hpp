@@ -65,16 +65,20 @@ struct RowStatistics {
 
 /// What the computing warps are told about the queries of a stage, so that they need not walk themselves.
 struct Visit {
-  static constexpr int partial = 1,  ///< as in TileRun
-      last = 2;                      ///< of this work
+  static constexpr int partial = 1, bits = 2,  ///< as in TileRun
+      last = 4;                                ///< of this work
 
+  /// `how`: of its run.
+  __device__ __forceinline__ static int flags_of(int how, bool is_last) {
+    return (TileRun::partial(how) ? partial : 0) + (TileRun::bits(how) ? bits : 0) + (is_last ? last : 0);
+  }
   __device__ __forceinline__ static int head_and_flags(int head_in_group, int flags) {
-    return head_in_group * 4 + flags;
+    return head_in_group * 8 + flags;
   }
   __device__ __forceinline__ static void put(std::uint32_t address, int tile, int head_and_flags) {
     store_shared(address, make_int2(tile, head_and_flags));
   }
-  __device__ __forceinline__ static int head_in_group(int flags) { return flags / 4; }
+  __device__ __forceinline__ static int head_in_group(int flags) { return flags / 8; }
   __device__ __forceinline__ static int tile(std::uint32_t address) { return load_shared_int(address); }
   __device__ __forceinline__ static int flags(std::uint32_t address) { return load_shared_int(address + 4); }
 };

@@ -124,8 +124,7 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
     while (cursor.next()) {
       wait(memory.k_empty(k_at.stage), k_at.parity ^ 1);
-      Visit::put(memory.visit(k_at.stage), cursor.tile(),
-                 (cursor.partial() ? Visit::partial : 0) + (cursor.more() ? 0 : Visit::last));
+      Visit::put(memory.visit(k_at.stage), cursor.tile(), Visit::flags_of(cursor.how(), !cursor.more()));
       load_keys(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), cursor.tile());
       k_at.advance();
       if (first) {
@@ -241,7 +240,7 @@ __device__ __forceinline__ void compute_query_gradient(const QueryGradientParame
         const int table = lists_of_heads ? p.walk.table_of(anew(work.head) * Tile::heads) : 0;
         load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count, table, p.q_rows, own_row());
         clear_outside<N>(s, spans, tile * N + own_column());
-        if (p.walk.bits.words != nullptr) {
+        if ((flags & Visit::bits) != 0) {
           const std::int64_t first_word = table * p.walk.bits.words_of_list;
           for_each_missing_bit<N, lists_of_heads>(p.walk.bits, first_word, own_row(), p.q_rows, tile,
                                                   own_column(), [&](int where) { s[where] = 0.0f; });

@@ -189,7 +189,8 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto table = [&](int head) { return p.walk.table_of(head * Tile::heads); };
-  const auto mask = [&](int tile) {
+  // `bits`: the block list has to be applied, too.
+  const auto mask = [&](int tile, bool bits) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int begin = spans[i].begin - tile * N - own_column, end = spans[i].end - tile * N - own_column;
@@ -202,7 +203,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
         }
       }
     }
-    if (p.walk.bits.words == nullptr) return;
+    if (lists_of_heads ? !bits : p.walk.bits.words == nullptr) return;
     const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
     for_each_missing_bit<N, lists_of_heads>(
         p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile, own_column,
@@ -265,7 +266,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     pin(s);
     release(memory.k_empty(k_at.stage));
     k_at.advance();
-    if (cursor.partial()) mask(cursor.tile());
+    if (cursor.partial()) mask(cursor.tile(), cursor.bits());
     state.exponentiate(p.scale * gpu::log2_e);
     pack_probabilities();
     state.rescale();
@@ -283,7 +284,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       pin(s);
       release(memory.k_empty(k_at.stage));
       k_at.advance();
-      if (partial) mask(cursor.tile());
+      if (partial) mask(cursor.tile(), cursor.bits());
       state.exponentiate(p.scale * gpu::log2_e);
       pin(s);
       products_wait<0>();

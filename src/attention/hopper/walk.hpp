@@ -31,16 +31,17 @@ struct MaskBits {
 /// Tiles [begin, end) of the other side, visited from the last to the first.
 struct alignas(16) TileRun {
   int begin, end;
-  int how;   ///< `partial` and `first`, packed by TileRun::pack
+  int how;   ///< what follows, packed by TileRun::pack
   int next;  ///< backward: the own tile that adds to the gradients of these visited rows behind this one
 
-  /// partial: spans and bits have to be applied to elements; otherwise every row sees all of them. first: the
+  /// spans, bits: these have to be applied to elements; with neither, every row sees all of them. first: the
   /// gradients of visited rows hold nothing yet and are written instead of added to.
-  ANNULUS_FUNCTION static constexpr int pack(bool partial, bool first) {
-    return (first ? 2 : 0) + (partial ? 1 : 0);
+  ANNULUS_FUNCTION static constexpr int pack(bool spans, bool bits, bool first) {
+    return (spans || bits ? 1 : 0) + (first ? 2 : 0) + (bits ? 4 : 0);
   }
   ANNULUS_FUNCTION static constexpr bool partial(int how) { return (how & 1) != 0; }
   ANNULUS_FUNCTION static constexpr bool first(int how) { return (how & 2) != 0; }
+  ANNULUS_FUNCTION static constexpr bool bits(int how) { return (how & 4) != 0; }
 };
 
 /// What an own tile visits.
@@ -80,6 +81,7 @@ class Cursor {
   __device__ __forceinline__ int tile() const { return tile_; }
   __device__ __forceinline__ int how() const { return how_; }
   __device__ __forceinline__ bool partial() const { return TileRun::partial(how_); }
+  __device__ __forceinline__ bool bits() const { return TileRun::bits(how_); }
   __device__ __forceinline__ int next_own_tile() const { return next_own_tile_; }
   /// To the next tile of this run; false at its end.
   __device__ __forceinline__ bool next_in_run() { return --tile_ >= begin_; }

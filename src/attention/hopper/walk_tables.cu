@@ -114,7 +114,7 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   for (int run_end = end; run_end > begin;) {
     const int other = run_end - 1;
     const bool whole = whole_begin <= other && other < whole_end;
-    TileRun run{begin, run_end, TileRun::pack(!whole, first_sets && other >= first_begin), tile + 1};
+    TileRun run{begin, run_end, TileRun::pack(!whole, false, first_sets && other >= first_begin), tile + 1};
     for (const int cut : {whole_begin, whole_end, first_sets ? first_begin : 0}) {
       if (cut < run_end) run.begin = max(run.begin, cut);
     }
@@ -161,6 +161,9 @@ __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
   p.out.bits[thread] = word;
 }
 
+/// What a block list leaves of a pair of tiles. Most tiles that blocks do not cut are cut by spans alone.
+enum class TileCoverage : std::uint8_t { empty, cut_by_spans, cut_by_bits, full };
+
 /// Coverage of each pair of tiles, by a thread.
 __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -173,7 +176,8 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
   const std::int64_t columns = p.sides.other_tile, column = other * columns;
   const RowSpan* const spans = p.out.spans + list * p.size.spans_of_table();
   const RowSpan first_span = spans[first], last_span = spans[last];
-  bool some = false, all = last_span.begin <= column && column + columns <= first_span.end;
+  const bool whole_spans = last_span.begin <= column && column + columns <= first_span.end;
+  bool some = false, whole_bits = true;
   if (first_span.begin < column + columns && column < last_span.end) {
     const MaskBits bits_of_rows{.of_32_rows = p.size.bits.of_32_rows};
     const int last_bits = p.out.bit_rows[last];  // they never decrease
@@ -187,13 +191,14 @@ __global__ void block_coverage_kernel(const __grid_constant__ WalkProblem p) {
       for (int i = 0; i < columns / 32; ++i) {
         const unsigned word = bits_of_rows.of_rows(words, column / 32, i);
         some = some || word != 0;
-        all = all && word == 0xffffffffu;
+        whole_bits = whole_bits && word == 0xffffffffu;
       }
     }
   }
-  p.out.coverage[thread] = static_cast<std::uint8_t>(!some ? Coverage::empty
-                                                     : all ? Coverage::full
-                                                           : Coverage::partial);
+  p.out.coverage[thread] = static_cast<std::uint8_t>(!some         ? TileCoverage::empty
+                                                     : !whole_bits ? TileCoverage::cut_by_bits
+                                                     : whole_spans ? TileCoverage::full
+                                                                   : TileCoverage::cut_by_spans);
 }
 
 /// From coverage to walks: one warp for each own tile of each list.
@@ -205,11 +210,11 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
   if (list >= p.size.block_lists) return;
   const std::uint8_t* const covered_tiles = p.out.coverage + std::int64_t{list} * tiles * others;
   const auto coverage = [&](int own, int other) {
-    return static_cast<Coverage>(covered_tiles[std::int64_t{own} * others + other]);
+    return static_cast<TileCoverage>(covered_tiles[std::int64_t{own} * others + other]);
   };
   /// The next own tile from `own` on, in steps of `step`, that visits `other`; outside of all if none does.
   const auto visitor = [&](int own, int step, int other) {
-    while (0 <= own && own < tiles && coverage(own, other) == Coverage::empty) own += step;
+    while (0 <= own && own < tiles && coverage(own, other) == TileCoverage::empty) own += step;
     return own;
   };
   const bool gradients = p.gradients != GradientSums::none;
@@ -223,13 +228,15 @@ __global__ void block_walks_kernel(const __grid_constant__ WalkProblem p) {
   int count = 0;
   for (int end = others; end > 0; end -= 32) {
     const int other = end - 1 - lane;
-    const Coverage covered = other >= 0 ? coverage(tile, other) : Coverage::empty;
-    const unsigned visited = __ballot_sync(0xffffffffu, covered != Coverage::empty);
-    if (covered != Coverage::empty) {
+    const TileCoverage covered = other >= 0 ? coverage(tile, other) : TileCoverage::empty;
+    const unsigned visited = __ballot_sync(0xffffffffu, covered != TileCoverage::empty);
+    if (covered != TileCoverage::empty) {
       const int next = gradients ? visitor(tile + 1, 1, other) : tiles;
       const bool first = p.gradients == GradientSums::first_sets && visitor(tile - 1, -1, other) < 0;
       p.out.runs[first_run + count + __popc(visited & ((1u << lane) - 1))] = {
-          other, other + 1, TileRun::pack(covered == Coverage::partial, first), next};
+          other, other + 1,
+          TileRun::pack(covered == TileCoverage::cut_by_spans, covered == TileCoverage::cut_by_bits, first),
+          next};
     }
     count += __popc(visited);
   }
