@@ -27,7 +27,9 @@ inline bool walks_are_even(const MaskRule& mask) {
 template <int head_dim, class Action>
 auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   if constexpr (head_dim <= 128) {
-    return with_fine_tile<head_dim>(fine, action);
+    using Shared = ForwardTile<head_dim, 2, 64, 2>;
+    return fine == FineLists::shared ? action(Shared{}, std::true_type{})
+                                     : action(HeadListsTile<head_dim>{}, std::true_type{});
   } else {
     return with_forward_tile<head_dim>(mask, fine, action);
   }

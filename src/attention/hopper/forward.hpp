@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "attention/gpu/problem.hpp"
 #include "attention/hopper/element_mask.hpp"
 #include "attention/hopper/residue_classes.hpp"
@@ -14,7 +16,7 @@
 namespace annulus::attention::hopper {
 
 struct ForwardParameters {
-  RowMaps q, k, v;  ///< boxes of 64 rows (q) or kv_rows (k, v)
+  RowMaps q, k, v;  ///< boxes of 64 rows (q) or box_rows (k, v)
   gpu::Rows<float> out, lse;
   WalkTables walk;
   WorkOrder order;
@@ -80,6 +82,7 @@ struct ForwardMemory {
 template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
+  using Tiles = TileGroup<Tile::kv_boxes>;
   WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
@@ -89,21 +92,26 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     const int head = heads * Tile::heads;
     const int kv_head = head / (p.heads / p.kv_heads), kv_residue = p.classes.keys_of(residue);
     const auto load = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
-                          RingPosition<Tile::stages>& at, int tile) {
+                          RingPosition<Tile::stages>& at, const Tiles& tiles) {
       wait(empty, at.parity ^ 1);
       arrive_expecting(full, Memory::kv_bytes);
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel) {
-        map.load(to + panel * Memory::kv_panel, full, panel * panel_columns, kv_residue, tile * Tile::kv_rows,
-                 kv_head, batch);
+#pragma unroll
+        for (int box = 0; box < Tile::kv_boxes; ++box) {
+          // In the place of an absent tile stands the first one: any finite numbers will do.
+          const int tile = tiles.tile[box] == Tiles::absent ? tiles.tile[0] : tiles.tile[box];
+          map.load(to + panel * Memory::kv_panel + box * Tile::box_rows * panel_row_bytes, full,
+                   panel * panel_columns, kv_residue, tile * Tile::box_rows, kv_head, batch);
+        }
       }
       at.advance();
     };
-    const auto load_k = [&](int tile) {
-      load(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at, tile);
+    const auto load_k = [&](const Tiles& tiles) {
+      load(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at, tiles);
     };
-    const auto load_v = [&](int tile) {
-      load(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tile);
+    const auto load_v = [&](const Tiles& tiles) {
+      load(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tiles);
     };
 
     wait(memory.q_empty(), (n & 1) ^ 1);
@@ -111,12 +119,13 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     // that it cannot end before this thread has seen the end of the one before.
     arrive(memory.q_empty());
     Cursor<false> cursor(p.walk.runs + work.first_run, work.runs);
-    if (!cursor.next()) {
+    Tiles tiles;
+    if (!tiles.take(cursor)) {
       work = queue.next();
       memory.work().put(n + 1, work);
       continue;
     }
-    load_k(cursor.tile());
+    load_k(tiles);
     arrive_expecting(memory.q_full(), Memory::q_bytes);
 #pragma unroll
     for (int panel = 0; panel < Tile::panels; ++panel) {
@@ -127,11 +136,11 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
                  head + Tile::head_of(group), batch);
       }
     }
-    int before = cursor.tile();
-    while (cursor.next()) {
-      load_k(cursor.tile());
+    Tiles before = tiles;
+    while (tiles.take(cursor)) {
+      load_k(tiles);
       load_v(before);
-      before = cursor.tile();
+      before = tiles;
     }
     // The next work is taken while the last V still waits for its buffer, and no sooner: whoever takes it
     // early keeps it from those who are done.
@@ -147,7 +156,7 @@ template <class T, class Tile, bool lists_of_heads>
 __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
                                                 const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
-  constexpr int D = Tile::head_dim, N = Tile::kv_rows;
+  constexpr int D = Tile::head_dim, N = Tile::kv_rows, box_rows = Tile::box_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
   const int row_in_tile =
@@ -189,25 +198,27 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto table = [&](int head) { return p.walk.table_of(head * Tile::heads); };
-  // `bits`: the block list has to be applied, too.
-  const auto mask = [&](int tile, bool bits) {
+  // Masks the scores of the box-th tile at once. `how`: of its run.
+  const auto mask = [&](auto box, int tile, int how) {
+    constexpr int first = box() * (box_rows / 2);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int begin = spans[i].begin - tile * N - own_column, end = spans[i].end - tile * N - own_column;
+      const int begin = spans[i].begin - tile * box_rows - own_column,
+                end = spans[i].end - tile * box_rows - own_column;
 #pragma unroll
-      for (int j = 0; j < N / 8; ++j) {
+      for (int j = 0; j < box_rows / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           if (8 * j + e < begin || 8 * j + e >= end)
-            s[4 * j + 2 * i + e] = -std::numeric_limits<float>::infinity();
+            s[first + 4 * j + 2 * i + e] = -std::numeric_limits<float>::infinity();
         }
       }
     }
-    if (lists_of_heads ? !bits : p.walk.bits.words == nullptr) return;
+    if (lists_of_heads ? !TileRun::bits(how) : p.walk.bits.words == nullptr) return;
     const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
-    for_each_missing_bit<N, lists_of_heads>(
+    for_each_missing_bit<box_rows, lists_of_heads>(
         p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile, own_column,
-        [&](int at) { s[at] = -std::numeric_limits<float>::infinity(); });
+        [&](int at) { s[first + at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -251,7 +262,20 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       state.start_rows(lse, batch, head, row, p.fresh ? 0 : rows, p.inverse_scale);
     });
     Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
-    if (!cursor.next_in_run()) {
+    TileGroup<Tile::kv_boxes> tiles;
+    const auto mask_tiles = [&] {
+      if constexpr (Tile::kv_boxes == 1) {
+        mask(std::integral_constant<int, 0>{}, cursor.tile(), cursor.how());
+      } else {
+        if (TileRun::partial(tiles.how[0]))
+          mask(std::integral_constant<int, 0>{}, tiles.tile[0], tiles.how[0]);
+        if (TileRun::partial(tiles.how[1]))
+          mask(std::integral_constant<int, 1>{}, tiles.tile[1], tiles.how[1]);
+      }
+    };
+    const auto start = [&] { return Tile::kv_boxes == 1 ? cursor.next_in_run() : tiles.take(cursor); };
+    const auto starts_partial = [&] { return Tile::kv_boxes == 1 ? cursor.partial() : tiles.partial(); };
+    if (!start()) {
       release(memory.q_empty());
       start_out();
       finish();
@@ -266,7 +290,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     pin(s);
     release(memory.k_empty(k_at.stage));
     k_at.advance();
-    if (cursor.partial()) mask(cursor.tile(), cursor.bits());
+    if (starts_partial()) mask_tiles();
     state.exponentiate(p.scale * gpu::log2_e);
     pack_probabilities();
     state.rescale();
@@ -284,7 +308,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       pin(s);
       release(memory.k_empty(k_at.stage));
       k_at.advance();
-      if (partial) mask(cursor.tile(), cursor.bits());
+      if (partial) mask_tiles();
       state.exponentiate(p.scale * gpu::log2_e);
       pin(s);
       products_wait<0>();
@@ -296,13 +320,22 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       pack_probabilities();
       state.rescale();
     };
-    do {  // a loop for each kind of tile, because a branch inside would cut the compiler's schedule of a step
-      if (cursor.partial()) {
-        while (cursor.next_in_run()) step(true);
-      } else {
-        while (cursor.next_in_run()) step(false);
+    // A loop for each kind of tile, because a branch inside would cut the compiler's schedule of a step.
+    if constexpr (Tile::kv_boxes == 1) {
+      do {
+        if (cursor.partial()) {
+          while (cursor.next_in_run()) step(true);
+        } else {
+          while (cursor.next_in_run()) step(false);
+        }
+      } while (cursor.next_run());
+    } else {
+      bool more = tiles.take(cursor);
+      while (more) {
+        for (; more && tiles.partial(); more = tiles.take(cursor)) step(true);
+        for (; more && !tiles.partial(); more = tiles.take(cursor)) step(false);
       }
-    } while (cursor.next_run());
+    }
     release(memory.q_empty());
     wait(memory.v_full(v_at.stage), v_at.parity);
     issue_output(v_at.stage);

@@ -10,23 +10,24 @@ namespace annulus::attention::hopper {
 template <class Tile>
 WalkSides forward_sides(const PositionMap& queries, const PositionMap& keys, const ListedKeys& listed,
                         const ResidueClasses& classes) {
-  return {queries, keys, Tile::q_rows, Tile::kv_rows, true, classes, listed};
+  return {queries, keys, Tile::q_rows, Tile::box_rows, true, classes, listed};
 }
 
-/// Calls action(the tile shape of these block lists, that heads have lists of their own).
-template <int head_dim, class Action>
-auto with_fine_tile(FineLists lists, const Action& action) {
-  using Shared = ForwardTile<head_dim, 2, 64, 2>;
-  using OfHeads = std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2>>;
-  return lists == FineLists::shared ? action(Shared{}, std::true_type{})
-                                    : action(OfHeads{}, std::true_type{});
-}
+/// Tiles of block lists that each two heads have in common.
+template <int head_dim>
+using SharedListsTile =
+    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 2, 128, 2, 2>, ForwardTile<head_dim, 2, 64, 2>>;
+/// Of block lists of each head.
+template <int head_dim>
+using HeadListsTile =
+    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2>>;
 
 /// Calls action(the tile shape for this mask, whether heads have block lists of their own).
 template <int head_dim, class Action>
 auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   using ForLists = ForwardTile<head_dim, 2>;
-  if (fine != FineLists::none) return with_fine_tile<head_dim>(fine, action);
+  if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
+  if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
   if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
   return mask.lists_of_heads() ? action(ForLists{}, std::true_type{}) : action(ForLists{}, std::false_type{});
 }
@@ -53,8 +54,8 @@ cudaError_t prepare_queries(Parameters& p, const gpu::Input<T>& in, const Residu
     return make_row_maps(to, rows, classes.count, count, in.batch, heads, Tile::head_dim, box);
   };
   ANNULUS_RETURN_ON_ERROR(maps(p.q, in.q, q_rows, in.heads, 64));
-  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::kv_rows));
-  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::kv_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.k, in.k, kv_rows, in.kv_heads, Tile::box_rows));
+  ANNULUS_RETURN_ON_ERROR(maps(p.v, in.v, kv_rows, in.kv_heads, Tile::box_rows));
   p.walk = workspace.tables(size);
   p.classes = classes;
   // K and V of a kv head serve all heads of its group.

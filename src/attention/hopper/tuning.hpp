@@ -41,10 +41,12 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
 /// SM, so that the tensor cores work for one while the other takes exponentials. At head_dim 256 two of them
 /// have no room: 128 × 64 as above.
 template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 128 ? 128 : 64,
-          int heads_ = 1>
+          int heads_ = 1, int kv_boxes_ = 1>
 struct ForwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr int consumers = consumers_, kv_rows = kv_rows_;
+  /// The keys of a product: so many tiles of the walk, which need not be neighbours.
+  static constexpr int kv_boxes = kv_boxes_, box_rows = kv_rows / kv_boxes;
   /// Heads of queries that read the same keys; with more than one each consumer has the queries of one.
   static constexpr int heads = heads_;
   static constexpr int q_rows = 64 * consumers / heads;  ///< of a head

@@ -118,4 +118,34 @@ class Cursor {
   int left_, begin_ = 0, tile_ = 0, how_ = 0, next_own_tile_ = 0;
 };
 
+/// Tiles of a walk that are computed at once, side by side.
+template <int count>
+struct TileGroup {
+  /// In the place of a tile that the walk has no more: it lies in front of all spans, which see nothing of
+  /// it.
+  static constexpr int absent = -(1 << 20);
+
+  int tile[count], how[count];
+
+  /// The next tiles of a walk; false if there is none.
+  template <bool whole_warps>
+  __device__ __forceinline__ bool take(Cursor<whole_warps>& cursor) {
+    bool some = cursor.next();
+    const bool any = some;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      tile[i] = some ? cursor.tile() : absent;
+      how[i] = some ? cursor.how() : TileRun::pack(true, false, false);
+      some = some && i + 1 < count && cursor.next();
+    }
+    return any;
+  }
+  __device__ __forceinline__ bool partial() const {
+    bool some = false;
+#pragma unroll
+    for (int i = 0; i < count; ++i) some = some || TileRun::partial(how[i]);
+    return some;
+  }
+};
+
 }  // namespace annulus::attention::hopper
