@@ -6,7 +6,8 @@
 /// The warps of the backward pass that bring tiles to shared memory and say what they are.
 namespace annulus::attention::hopper {
 
-/// The copying warp. K comes with the first Q, V with the first dO.
+/// The copying warp. K comes with the first Q, V with the first dO; where consumers alternate, each with a
+/// barrier of its own.
 template <class Tile, bool lists>
 __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                               const BackwardMemory<Tile>& memory) {
@@ -30,14 +31,17 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
     if (copies) arrive(memory.kv_empty());
     for_each_visit<lists>(p, work, kv_head, [&](const Cursor<true>& cursor, int head, bool) {
       const auto load = [&](const RowMaps& queries, std::uint32_t to, const RowMaps& keys,
-                            std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty) {
+                            std::uint32_t keys_to, std::uint32_t full, std::uint32_t empty,
+                            std::uint32_t own_barrier) {
         wait(empty, at.parity ^ 1);
         if (!copies) return;
-        arrive_expecting(full, Memory::q_bytes + (first ? Memory::kv_bytes : 0));
+        const std::uint32_t keys_full = Tile::alternates ? own_barrier : full;
+        if (Tile::alternates && first) arrive_expecting(keys_full, Memory::kv_bytes);
+        arrive_expecting(full, Memory::q_bytes + (!Tile::alternates && first ? Memory::kv_bytes : 0));
         if (first) {
 #pragma unroll
           for (int panel = 0; panel < Tile::panels; ++panel) {
-            keys.load(keys_to + panel * Memory::kv_panel, full, panel * panel_columns, residue,
+            keys.load(keys_to + panel * Memory::kv_panel, keys_full, panel * panel_columns, residue,
                       work.tile * Tile::kv_rows, kv_head, batch);
           }
         }
@@ -47,9 +51,10 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                        cursor.tile() * Tile::q_rows, head, batch);
         }
       };
-      load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage));
+      load(p.q, memory.q(at.stage), p.k, memory.k(), memory.q_full(at.stage), memory.q_empty(at.stage),
+           memory.k_full());
       load(p.d_out, memory.d_out(at.stage), p.v, memory.v(), memory.d_out_full(at.stage),
-           memory.d_out_empty(at.stage));
+           memory.d_out_empty(at.stage), memory.v_full());
       __syncwarp();
       at.advance();
       first = false;

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "attention/hopper/backward_alternating.hpp"
 #include "attention/hopper/backward_copies.hpp"
 #include "attention/hopper/backward_products.hpp"
 
-/// dK and dV alone, at head dimension 256, where each of them fills the registers of one warpgroup, and for
-/// fine block lists. One warpgroup computes Sᵀ = K·Qᵀ and dV += Pᵀ·dO, and hands P to the other one, which
-/// computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q. While one takes exponentials the tensor cores work for the other.
+/// dK and dV alone, at head dimension 256, where each of them fills the registers of one warpgroup; up to 128
+/// and for fine block lists: backward_alternating.hpp. One warpgroup computes Sᵀ = K·Qᵀ and dV += Pᵀ·dO, and
+/// hands P to the other one, which computes dPᵀ = V·dOᵀ and dK += dSᵀ·Q. While one takes exponentials the
+/// tensor cores work for the other.
 namespace annulus::attention::hopper {
 
 /// A thread's part of P, 64 × 64: the same thread of the other warpgroup holds the same places of dP.
@@ -244,7 +246,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     }
   } else {
     raise_registers<Tile::consumer_registers>();
-    if (group == 1) {
+    if constexpr (Tile::alternates) {
+      compute_alternating<T, Tile>(p, memory, group - 1);
+    } else if (group == 1) {
       compute_value_gradient<T, Tile, lists>(p, memory);
     } else {
       compute_key_gradient<T, Tile>(p, memory);

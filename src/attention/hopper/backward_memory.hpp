@@ -84,19 +84,21 @@ struct Visit {
 };
 
 /// Shared memory: K and V, stages of Q and dO with their LSE and D, as many of dS, buffers of dQ, barriers,
-/// what to work on. Without dQ: P instead of dS and dQ.
+/// what to work on. Without dQ: P instead of dS and dQ, or the sums that consumers exchange.
 template <class Tile>
 struct BackwardMemory {
   static constexpr int q_panel = Tile::q_rows * panel_row_bytes, kv_panel = Tile::kv_rows * panel_row_bytes;
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
   static constexpr int ds_panel = kv_panel,
                        ds_bytes = Tile::has_dq ? ds_panel * (Tile::q_rows / panel_columns) : 0;
-  static constexpr int p_bytes = Tile::has_dq ? 0 : Tile::q_rows * Tile::kv_rows * 4;
+  static constexpr int p_bytes = Tile::has_dq || Tile::alternates ? 0 : Tile::q_rows * Tile::kv_rows * 4;
+  static constexpr int sums_bytes = Tile::alternates ? Tile::kv_rows * Tile::head_dim * 4 : 0;  // dK or dV
   static constexpr int v_offset = kv_bytes, q_offset = 2 * kv_bytes;
   static constexpr int d_out_offset = q_offset + Tile::stages * q_bytes;
   static constexpr int ds_offset = d_out_offset + Tile::stages * q_bytes;
   static constexpr int p_offset = ds_offset + Tile::stages * ds_bytes;
-  static constexpr int gradient_offset = p_offset + p_bytes;
+  static constexpr int sums_offset = p_offset + p_bytes;
+  static constexpr int gradient_offset = sums_offset + 2 * sums_bytes;
   /// A box of dQ, and all of them: of both consumers, or of the rows of both.
   static constexpr int gradient_box = Tile::q_rows * 128,
                        gradient_bytes = gradient_box * (64 / gradient_box_columns) *
@@ -125,6 +127,9 @@ struct BackwardMemory {
     return start + ds_offset + stage * ds_bytes;
   }
   __device__ __forceinline__ std::uint32_t p() const { return start + p_offset; }
+  __device__ __forceinline__ std::uint32_t sums(int of_group) const {
+    return start + sums_offset + of_group * sums_bytes;
+  }
   __device__ __forceinline__ std::uint32_t gradient(int stage) const {
     return start + gradient_offset + (Tile::gradient_stages > 1 ? stage * gradient_bytes : 0);
   }
@@ -155,24 +160,31 @@ struct BackwardMemory {
   __device__ __forceinline__ std::uint32_t gradient_empty(int stage) const {
     return barrier(1 + 5 * Tile::stages + (Tile::gradient_stages > 1 ? stage : 0));
   }
-  /// P, where there is no dQ.
+  /// K and V, where consumers alternate: only one of them waits for the first visit.
+  __device__ __forceinline__ std::uint32_t k_full() const { return barrier(1 + 4 * Tile::stages); }
+  __device__ __forceinline__ std::uint32_t v_full() const { return barrier(1 + 5 * Tile::stages); }
+  /// P, at head dimension 256.
   __device__ __forceinline__ std::uint32_t p_full() const { return barrier(1 + 4 * Tile::stages); }
   __device__ __forceinline__ std::uint32_t p_empty() const { return barrier(1 + 5 * Tile::stages); }
 
   __device__ void init() const {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
-    barrier_init(kv_empty(), computing + 1);        // and the copying warp
+    constexpr int readers = Tile::alternates ? 4 : computing;
+    barrier_init(kv_empty(), computing + 1);  // and the copying warp
     for (int stage = 0; stage < Tile::stages; ++stage) {
       // The copying thread, and each lane of the warp that brings LSE and D.
       barrier_init(q_full(stage), 1 + 32);
       barrier_init(d_out_full(stage), 1 + 32);
-      barrier_init(q_empty(stage), computing);
-      barrier_init(d_out_empty(stage), computing);
+      barrier_init(q_empty(stage), readers);
+      barrier_init(d_out_empty(stage), readers);
       if (!Tile::has_dq) continue;
       barrier_init(gradient_full(stage), computing);
       if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
     }
-    if (!Tile::has_dq) {
+    if (Tile::alternates) {
+      barrier_init(k_full(), 1);
+      barrier_init(v_full(), 1);
+    } else if (!Tile::has_dq) {
       barrier_init(p_full(), 4);
       barrier_init(p_empty(), 4);
     }

@@ -84,6 +84,8 @@ struct BackwardTile {
   static constexpr int blocks_of_sm = 1;
   static constexpr int consumers = 2, stages = !has_dq && head_dim <= 128 ? 4 : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 ? 128 : 64, kv_rows = has_dq ? 128 : 64;
+  /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
+  static constexpr bool alternates = !has_dq && head_dim <= 128;
   static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 ? 2 : 1;  ///< buffers of dQ
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);

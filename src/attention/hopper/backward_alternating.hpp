@@ -1,0 +1,189 @@
+#pragma once
+
+#include "attention/hopper/backward_copies.hpp"
+#include "attention/hopper/backward_products.hpp"
+
+/// dK and dV alone, for fine block lists up to head dimension 128. Two warpgroups have the same keys, and
+/// each computes every other visit, from S to dK and dV: while one takes exponentials the tensor cores work
+/// for the other, and nothing but the sums passes from one to the other, once, at the end.
+namespace annulus::attention::hopper {
+
+/// Adds the sums of both warpgroups: each gives one of its two gradients and adds what it is given to the
+/// other one. Which of them computed which visit does not change a bit, as a + b = b + a.
+template <class Tile>
+class SumExchange {
+ public:
+  __device__ __forceinline__ SumExchange(const BackwardMemory<Tile>& memory, int group)
+      : given_(memory.sums(group) + threadIdx.x % warpgroup * 16),
+        taken_(memory.sums(1 - group) + threadIdx.x % warpgroup * 16),
+        group_(group) {
+    done_reading();
+  }
+
+  template <int count>
+  __device__ __forceinline__ void operator()(const float (&give)[count], float (&keep)[count]) const {
+    named_sync(read_barrier(group_), 2 * warpgroup);
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j) {
+      store_shared(given_ + j * warpgroup * 16,
+                   make_int4(__float_as_int(give[4 * j]), __float_as_int(give[4 * j + 1]),
+                             __float_as_int(give[4 * j + 2]), __float_as_int(give[4 * j + 3])));
+    }
+    named_sync(given_barrier, 2 * warpgroup);
+#pragma unroll
+    for (int j = 0; j < count / 4; ++j) {
+      const int4 four = load_shared_int4(taken_ + j * warpgroup * 16);
+      keep[4 * j] += __int_as_float(four.x);
+      keep[4 * j + 1] += __int_as_float(four.y);
+      keep[4 * j + 2] += __int_as_float(four.z);
+      keep[4 * j + 3] += __int_as_float(four.w);
+    }
+    done_reading();
+  }
+
+ private:
+  static constexpr int given_barrier = 1;
+  /// What a group gave has been read.
+  __device__ __forceinline__ static int read_barrier(int of_group) {
+    return 2 + of_group;
+  }
+  __device__ __forceinline__ void done_reading() const {
+    named_arrive(read_barrier(1 - group_), 2 * warpgroup);
+  }
+
+  std::uint32_t given_, taken_;
+  int group_;
+};
+
+/// A warpgroup. `group`: 0 or 1.
+template <class T, class Tile>
+__device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
+                                                    const BackwardMemory<Tile>& memory, int group) {
+  using Memory = BackwardMemory<Tile>;
+  constexpr int D = Tile::head_dim, M = Tile::q_rows;
+  static_assert(Tile::consumers == 2 && Tile::stages % 2 == 0, "every other stage is a warpgroup's own");
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // What few places ask for is computed there again: registers for it would be taken from the products.
+  const auto thread = [] { return anew(static_cast<int>(threadIdx.x)); };
+  const auto own_column = [&] { return thread() % 4 * 2; };
+  const auto key_in_tile = [&] {
+    const int here = thread();
+    return here % warpgroup / 32 * 16 + here % 32 / 4;
+  };
+  const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
+                   v = Descriptor::of(memory.v(), Memory::kv_panel);
+  const Descriptor q = Descriptor::of(memory.q(0), Memory::q_panel),
+                   d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
+  const int lse2_place = static_cast<int>(memory.lse2(0)) + own_column() * 4;
+  const auto release = [&](std::uint32_t barrier) {
+    if (lane == 0) arrive(barrier);
+  };
+
+  SumExchange<Tile> exchange(memory, group);
+  RingPosition<Tile::stages> at;  // of this warpgroup's next visit
+  if (group == 1) at.advance();
+  int first_group = 0;  // who has the first visit of the next work
+  int keys_parity = 0;
+  for (int n = 0;; ++n) {
+    const Work work = memory.work().get(n);
+    if (work.head < 0) return;
+    float dk[D / 2], dv[D / 2];
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
+
+    // Block lists have a run for each tile, and the heads of a list visit it one after the other.
+    const int visits = work.runs * p.walk.heads_of_list;
+    int left = (visits + (group == first_group ? 1 : 0)) / 2;
+    first_group = (first_group + visits) % 2;
+    if (left > 0) {
+      float s[M / 2], dp[M / 2];
+      std::uint32_t probabilities[M / 4], ds[M / 4];
+      int flags = 0;
+      const auto issue_s = [&] {  // without waiting for it
+        wait(memory.q_full(at.stage), at.parity);
+        flags = uniform(Visit::flags(memory.visit(at.stage)));
+        products_begin();
+        issue_scores<T, Tile, M>(s, k, q + at.stage * Memory::q_bytes);
+      };
+      const auto end_of_gradients = [&](int stage) {
+        pin(dv);
+        pin(dk);
+        pin(probabilities);
+        pin(ds);
+        release(memory.d_out_empty(stage));
+        release(memory.q_empty(stage));
+      };
+      wait(memory.k_full(), keys_parity);
+      issue_s();
+      wait(memory.v_full(), keys_parity);
+      for (;;) {
+        const int stage = at.stage;
+        const Descriptor q_stage = q + stage * Memory::q_bytes, d_out_stage = d_out + stage * Memory::q_bytes;
+        wait(memory.d_out_full(stage), at.parity);
+        products_begin();
+        issue_scores<T, Tile, M>(dp, v, d_out_stage);
+        products_wait<1>();
+        pin(s);
+        const int lse2_start = lse2_place + stage * (M * 4);
+        take_powers<M>(s, p.factor, [&](int j) { return load_shared_pair(lse2_start + 32 * j); });
+        if ((flags & Visit::partial) != 0) {
+          const int tile = uniform(Visit::tile(memory.visit(stage)));
+          RowSpan spans[2];  // loaded here: they would take registers from the products
+          load_spans(spans, p.walk, p.classes, anew(work.head) % p.classes.count,
+                     p.walk.table_of(anew(work.head) * p.group), p.kv_rows,
+                     anew(work.tile) * Tile::kv_rows + key_in_tile());
+          clear_outside<M>(s, spans, tile * M + own_column());
+          if ((flags & Visit::bits) != 0) {
+            for_each_missing_bit<M, true>(p.walk.bits,
+                                          p.walk.table_of(work.head * p.group + Visit::head_in_group(flags)) *
+                                              p.walk.bits.words_of_list,
+                                          anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile,
+                                          own_column(), [&](int where) { s[where] = 0.0f; });
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
+        products_begin();
+        issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
+        products_commit();
+        products_wait<1>();
+        pin(dp);
+        const int d_start = lse2_start + (Memory::d_offset - Memory::lse2_offset);
+        score_gradients<T, M>(ds, s, dp, [&](int j) { return load_shared_pair(d_start + 32 * j); });
+        products_begin();
+        issue_gradient<T, M, D>(dk, ds, q_stage);
+        products_commit();
+        at.advance();
+        at.advance();
+        if (--left == 0) {
+          release(memory.kv_empty());
+          products_wait<0>();
+          end_of_gradients(stage);
+          break;
+        }
+        products_wait<0>();
+        end_of_gradients(stage);
+        issue_s();
+      }
+    } else {
+      release(memory.kv_empty());
+    }
+
+    const auto [batch, kv_head, residue] = HeadAndClass::of(anew(work.head), p.kv_heads, p.classes.count);
+    const int own_key = anew(work.tile) * Tile::kv_rows + key_in_tile();
+    const auto leave = [&](const gpu::Rows<float>& to, float factor, const float(&gradient)[D / 2]) {
+      leave_gradient<D>(to, p.fresh_dkv, factor, gradient, batch, kv_head, p.classes, residue, p.kv_rows,
+                        own_key, own_column());
+    };
+    if (visits > 0) keys_parity ^= 1;
+    if (group == 0) {
+      if (visits > 0) exchange(dv, dk);
+      leave(p.dk, p.dk_factor, dk);
+    } else {
+      if (visits > 0) exchange(dk, dv);
+      leave(p.dv, p.dv_factor, dv);
+    }
+  }
+}
+
+}  // namespace annulus::attention::hopper
