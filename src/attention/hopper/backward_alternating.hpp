@@ -143,13 +143,13 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
         }
 #pragma unroll
         for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
-        products_begin();
-        issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
-        products_commit();
-        products_wait<1>();
+        products_wait<0>();
         pin(dp);
         const int d_start = lse2_start + (Memory::d_offset - Memory::lse2_offset);
         score_gradients<T, M>(ds, s, dp, [&](int j) { return load_shared_pair(d_start + 32 * j); });
+        products_begin();
+        issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
+        products_commit();
         products_begin();
         issue_gradient<T, M, D>(dk, ds, q_stage);
         products_commit();
@@ -161,9 +161,9 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
           end_of_gradients(stage);
           break;
         }
-        products_wait<0>();
-        end_of_gradients(stage);
         issue_s();
+        products_wait<1>();
+        end_of_gradients(stage);
       }
     } else {
       release(memory.kv_empty());
