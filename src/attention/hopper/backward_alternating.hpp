@@ -119,13 +119,17 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
       for (;;) {
         const int stage = at.stage;
         const Descriptor q_stage = q + stage * Memory::q_bytes, d_out_stage = d_out + stage * Memory::q_bytes;
+        // Loads from shared memory take long while products read it: these are under way before.
+        const int lse2_start = lse2_place + stage * (M * 4);
+        float2 lse2[M / 8];
+#pragma unroll
+        for (int j = 0; j < M / 8; ++j) lse2[j] = load_shared_pair(lse2_start + 32 * j);
         wait(memory.d_out_full(stage), at.parity);
         products_begin();
         issue_scores<T, Tile, M>(dp, v, d_out_stage);
         products_wait<1>();
         pin(s);
-        const int lse2_start = lse2_place + stage * (M * 4);
-        take_powers<M>(s, p.factor, [&](int j) { return load_shared_pair(lse2_start + 32 * j); });
+        take_powers<M>(s, p.factor, [&](int j) { return lse2[j]; });
         if ((flags & Visit::partial) != 0) {
           const int tile = uniform(Visit::tile(memory.visit(stage)));
           RowSpan spans[2];  // loaded here: they would take registers from the products
@@ -143,10 +147,13 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
         }
 #pragma unroll
         for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
+        const int d_start = lse2_start + (Memory::d_offset - Memory::lse2_offset);
+        float2 d[M / 8];
+#pragma unroll
+        for (int j = 0; j < M / 8; ++j) d[j] = load_shared_pair(d_start + 32 * j);
         products_wait<0>();
         pin(dp);
-        const int d_start = lse2_start + (Memory::d_offset - Memory::lse2_offset);
-        score_gradients<T, M>(ds, s, dp, [&](int j) { return load_shared_pair(d_start + 32 * j); });
+        score_gradients<T, M>(ds, s, dp, [&](int j) { return d[j]; });
         products_begin();
         issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
         products_commit();
