@@ -148,12 +148,9 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
 #pragma unroll
         for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
         const int d_start = lse2_start + (Memory::d_offset - Memory::lse2_offset);
-        float2 d[M / 8];
-#pragma unroll
-        for (int j = 0; j < M / 8; ++j) d[j] = load_shared_pair(d_start + 32 * j);
         products_wait<0>();
         pin(dp);
-        score_gradients<T, M>(ds, s, dp, [&](int j) { return d[j]; });
+        score_gradients<T, M>(ds, s, dp, [&](int j) { return load_shared_pair(d_start + 32 * j); });
         products_begin();
         issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
         products_commit();

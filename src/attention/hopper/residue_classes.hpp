@@ -15,7 +15,7 @@ struct ResidueClasses {
   bool some = true;  ///< false: no query has the residue of any key
 
   ANNULUS_FUNCTION constexpr std::int64_t rows(std::int64_t of_shard, int residue) const {
-    return (of_shard - residue + count - 1) / count;
+    return count == 1 ? of_shard : (of_shard - residue + count - 1) / count;  // divisions take long
   }
   /// Of the largest class, number 0.
   ANNULUS_FUNCTION constexpr std::int64_t most_rows(std::int64_t of_shard) const { return rows(of_shard, 0); }
