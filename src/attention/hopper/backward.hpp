@@ -192,9 +192,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     lower_registers<Tile::producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0) {
-      copy_backward<Tile, lists>(p, memory);
+      copy_backward<Tile, lists, Copies::q_and_k>(p, memory);
     } else if (warp == 1) {
-      bring_statistics<Tile, lists, Statistics::both>(p, memory);
+      copy_backward<Tile, lists, Copies::d_out_and_v>(p, memory);
     } else {
       add_query_gradients<Tile, lists>(p, memory, warp - 2);
     }

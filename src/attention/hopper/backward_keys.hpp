@@ -238,11 +238,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     lower_registers<Tile::producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0) {
-      copy_backward<Tile, lists>(p, memory);
+      copy_backward<Tile, lists, Copies::q_and_k>(p, memory);
     } else if (warp == 1) {
-      bring_statistics<Tile, lists, Statistics::lse>(p, memory);
-    } else if (warp == 2) {
-      bring_statistics<Tile, lists, Statistics::d>(p, memory);
+      copy_backward<Tile, lists, Copies::d_out_and_v>(p, memory);
     }
   } else {
     raise_registers<Tile::consumer_registers>();

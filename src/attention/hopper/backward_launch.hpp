@@ -4,6 +4,7 @@
 
 #include "attention/hopper/backward.hpp"
 #include "attention/hopper/backward_keys.hpp"
+#include "attention/hopper/backward_prepare.hpp"
 #include "attention/hopper/backward_queries.hpp"
 #include "attention/hopper/forward_launch.hpp"
 
@@ -42,6 +43,13 @@ auto with_key_tile(FineLists fine, const Action& action) {
   return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
 }
 
+/// Bytes of LSE and D for the copy engine. `heads`: batch × heads.
+template <class Tile>
+std::size_t statistics_bytes(const WalkSize& size, int heads) {
+  return static_cast<std::size_t>(heads * size.classes * size.other_tiles) * 2 *
+         BackwardMemory<Tile>::statistics_bytes;
+}
+
 template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const ResidueClasses& classes, int heads,
@@ -49,7 +57,8 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
   return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) {
     const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
     const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
-    const std::size_t bytes = Workspace(nullptr, sides.size(mask, heads_with_turns)).bytes;
+    const WalkSize size = sides.size(mask, heads_with_turns);
+    const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
     return Tile::has_dq
                ? bytes
                : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, listed, classes, fine));
@@ -94,6 +103,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.dk = problem.dk;
   p.dv = problem.dv;
   p.walk = workspace.tables(size);
+  p.statistics = reinterpret_cast<float*>(static_cast<std::byte*>(memory) + workspace.bytes);
   p.classes = classes;
   const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
   // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
@@ -120,12 +130,13 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
     return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardMemory<Tile>::bytes, p,
                                    options, stream);
   };
+  const ClearedRows cleared = !Tile::has_dq || !options.fresh_dq ? ClearedRows::none
+                              : sums == GradientSums::first_sets ? ClearedRows::not_visited
+                                                                 : ClearedRows::all;
+  const auto query_tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
+  prepare_query_tiles<Tile><<<query_tiles, 128, 0, stream>>>(p, cleared);
+  ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
   if constexpr (Tile::has_dq) {
-    if (options.fresh_dq) {
-      const auto tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
-      clear_query_gradient<Tile><<<tiles, 256, 0, stream>>>(p, sums != GradientSums::first_sets);
-      ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
-    }
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
   } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
     return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);

@@ -20,6 +20,9 @@ inline constexpr bool scaled_probabilities = std::is_same_v<T, bfloat16>;
 struct BackwardParameters {
   RowMaps q, d_out, k, v, dq_maps;  ///< boxes of q_rows (q, d_out, dq) or kv_rows (k, v)
   gpu::Rows<const float> lse, d;
+  /// Made of them for the copy engine (prepare_query_tiles): (batch × heads × classes, query tiles, lse2 and
+  /// D, rows of a tile).
+  float* statistics;
   gpu::Rows<float> dq, dk, dv;
   WalkTables walk;
   WorkOrder order;  ///< of key tiles
@@ -105,6 +108,7 @@ struct BackwardMemory {
                                         (Tile::q_rows == 64 ? Tile::consumers : 1);
   static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
+  static constexpr int statistics_bytes = Tile::q_rows * 4;  // LSE or D of a tile
   static constexpr int visit_offset = d_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int work_offset = visit_offset + Tile::stages * 8;
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
@@ -170,11 +174,10 @@ struct BackwardMemory {
   __device__ void init() const {
     constexpr int computing = 4 * Tile::consumers;  // one arrival a warp
     constexpr int readers = Tile::alternates ? 4 : computing;
-    barrier_init(kv_empty(), computing + 1);  // and the copying warp
+    barrier_init(kv_empty(), computing + 2);  // and the copying warps
     for (int stage = 0; stage < Tile::stages; ++stage) {
-      // The copying thread, and each lane of the warp that brings LSE and D.
-      barrier_init(q_full(stage), 1 + 32);
-      barrier_init(d_out_full(stage), 1 + 32);
+      barrier_init(q_full(stage), 1);
+      barrier_init(d_out_full(stage), 1);
       barrier_init(q_empty(stage), readers);
       barrier_init(d_out_empty(stage), readers);
       if (!Tile::has_dq) continue;
@@ -188,7 +191,7 @@ struct BackwardMemory {
       barrier_init(p_full(), 4);
       barrier_init(p_empty(), 4);
     }
-    work().init(computing + (Tile::has_dq ? 4 : 3));
+    work().init(computing + (Tile::has_dq ? 4 : 2));
     barrier_init_fence();
   }
 

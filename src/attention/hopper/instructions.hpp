@@ -61,6 +61,15 @@ __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap& ma
       : "memory");
 }
 
+/// `bytes` that follow each other, a multiple of 16 as both addresses are, to shared memory.
+__device__ __forceinline__ void load_bytes(std::uint32_t to, const void* from, int bytes,
+                                           std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 /// A box of shared memory to a tensor, or added to it, fp32; rows and columns past the end are left out.
 __device__ __forceinline__ void store_box(std::uint32_t from, const CUtensorMap& map, int column, int residue,
                                           int row, int head, int batch) {

@@ -145,23 +145,4 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
   }
 }
 
-/// Clears rows of dQ that hold nothing yet: all of them, or those of tiles that nobody visits. A block has a
-/// tile of queries of a head and class.
-template <class Tile>
-__global__ void clear_query_gradient(const __grid_constant__ BackwardParameters p, bool all) {
-  const int head_and_class = static_cast<int>(blockIdx.x) / p.q_tiles;
-  const auto [batch, head, residue] = HeadAndClass::of(head_and_class, p.heads, p.classes.count);
-  const int tile = static_cast<int>(blockIdx.x) % p.q_tiles;
-  if (!all && p.walk.first_visitors[p.walk.table_of(head_and_class) * p.q_tiles + tile] >= 0) return;
-  const std::int64_t first = std::int64_t{tile} * Tile::q_rows;
-  const std::int64_t rows =
-      min(static_cast<std::int64_t>(Tile::q_rows), p.classes.rows(p.q_rows, residue) - first);
-  for (int i = static_cast<int>(threadIdx.x); i < rows * (Tile::head_dim / 4);
-       i += static_cast<int>(blockDim.x)) {
-    const std::int64_t row = p.classes.row(first + i / (Tile::head_dim / 4), residue);
-    *reinterpret_cast<float4*>(p.dq.at(batch, head, row) + i % (Tile::head_dim / 4) * 4) =
-        make_float4(0, 0, 0, 0);
-  }
-}
-
 }  // namespace annulus::attention::hopper
