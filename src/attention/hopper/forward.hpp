@@ -198,6 +198,13 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto table = [&](int head) { return p.walk.table_of(head * Tile::heads); };
+  // Of listed keys nearly every tile has bits, so they are loaded before its scores are computed.
+  constexpr bool bits_ahead = lists_of_heads && Tile::kv_boxes == 1 && Tile::consumers == 2;
+  TileBits<box_rows, lists_of_heads> tile_bits;
+  const auto load_bits = [&](int tile) {
+    const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
+    tile_bits.load(p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile);
+  };
   // Masks the scores of the box-th tile at once. `how`: of its run.
   const auto mask = [&](auto box, int tile, int how) {
     constexpr int first = box() * (box_rows / 2);
@@ -215,10 +222,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       }
     }
     if (lists_of_heads ? !TileRun::bits(how) : p.walk.bits.words == nullptr) return;
-    const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
-    for_each_missing_bit<box_rows, lists_of_heads>(
-        p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile, own_column,
-        [&](int at) { s[first + at] = -std::numeric_limits<float>::infinity(); });
+    if constexpr (!bits_ahead) load_bits(tile);
+    tile_bits.for_each_missing(p.walk.bits, tile, own_column,
+                               [&](int at) { s[first + at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -281,6 +287,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       finish();
       continue;
     }
+    if constexpr (bits_ahead) {
+      if (cursor.bits()) load_bits(cursor.tile());
+    }
     wait(memory.q_full(), q_parity);
     q_parity ^= 1;
     wait(memory.k_full(k_at.stage), k_at.parity);
@@ -298,6 +307,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     // P·V lags one tile behind, so that a turn at the tensor cores is two products long: longer than a
     // softmax, which the other warpgroups' turns hide.
     const auto step = [&](bool partial) {
+      if constexpr (bits_ahead) {
+        if (partial && cursor.bits()) load_bits(cursor.tile());
+      }
       wait(memory.k_full(k_at.stage), k_at.parity);
       turn_wait();
       issue_scores(k_at.stage);

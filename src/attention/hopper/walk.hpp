@@ -66,6 +66,10 @@ struct WalkTables {
 
   /// Of a number that runs over batch × heads of queries × classes.
   ANNULUS_FUNCTION int table_of(int head_and_class) const { return head_and_class / heads_of_list % tables; }
+  /// Of a head of a group of heads, whose first one has table `first`.
+  ANNULUS_FUNCTION int table_in_group(int first, int head_in_group, int group) const {
+    return first + (heads_of_list >= group ? 0 : head_in_group / heads_of_list);
+  }
 };
 
 /// Steps through the tiles of a walk; it starts in front of the first one. Who takes the steps: one thread,
