@@ -3,6 +3,8 @@
 #include <annulus/base/macros.hpp>
 #include <cstdint>
 
+#include "attention/hopper/instructions.hpp"
+
 /// What a mask leaves of the other side for the rows and tiles of one side, as numbers in device memory.
 /// Kernels know neither positions nor masks: whoever fills these tables decides. Forward: queries own, keys
 /// are visited. Backward: keys own, queries are visited.
@@ -130,6 +132,7 @@ struct TileGroup {
   static constexpr int absent = -(1 << 20);
 
   int tile[count], how[count];
+  bool last = true;  ///< of its walk
 
   /// The next tiles of a walk; false if there is none.
   template <bool whole_warps>
@@ -142,6 +145,7 @@ struct TileGroup {
       how[i] = some ? cursor.how() : TileRun::pack(true, false, false);
       some = some && i + 1 < count && cursor.next();
     }
+    last = !cursor.more();
     return any;
   }
   __device__ __forceinline__ bool partial() const {
@@ -149,6 +153,23 @@ struct TileGroup {
 #pragma unroll
     for (int i = 0; i < count; ++i) some = some || TileRun::partial(how[i]);
     return some;
+  }
+
+  /// Through shared memory, from the copying thread to whole warps: they need not walk themselves.
+  static constexpr int bytes = 16;
+  __device__ __forceinline__ void put(std::uint32_t address) const {
+    static_assert(count == 2);
+    store_shared(address, make_int4(tile[0], tile[1], how[0] + 16 * how[1], last ? 1 : 0));
+  }
+  __device__ __forceinline__ void get(std::uint32_t address) {
+    static_assert(count == 2);
+    const int4 v = load_shared_int4(address);
+    tile[0] = v.x;
+    tile[1] = v.y;
+    const int flags = uniform(v.z + 256 * v.w);
+    how[0] = flags % 16;
+    how[1] = flags / 16 % 16;
+    last = flags >= 256;
   }
 };
 
