@@ -20,7 +20,7 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
   const bool copies = threadIdx.x % 32 == 0;
   const bool lists_of_heads = lists && p.lists_of_heads;
   WorkQueue queue(p.order, p.walk, lists_of_heads ? p.group : 1,
-                  lists_of_heads ? max(p.group / p.walk.heads_of_list, 1) : 1, p.tickets, p.fresh_dkv);
+                  lists_of_heads ? p.group / p.walk.heads_of_list : 1, p.tickets, p.fresh_dkv);
   RingPosition<Tile::stages> at;
   for (int n = 0;; ++n) {
     if (of_q && copies) memory.work().put(n, queue.next());
@@ -49,7 +49,7 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
 #pragma unroll
         for (int panel = 0; first && panel < Tile::panels; ++panel) {
           keys.load((of_q ? memory.k() : memory.v()) + panel * Memory::kv_panel, keys_full,
-                    panel * panel_columns, residue, work.tile * Tile::kv_rows, kv_head / p.shares, batch);
+                    panel * panel_columns, residue, work.tile * Tile::kv_rows, kv_head, batch);
         }
 #pragma unroll
         for (int panel = 0; panel < Tile::panels; ++panel) {

@@ -6,7 +6,6 @@
 #include "attention/hopper/backward_keys.hpp"
 #include "attention/hopper/backward_prepare.hpp"
 #include "attention/hopper/backward_queries.hpp"
-#include "attention/hopper/backward_shares.hpp"
 #include "attention/hopper/forward_launch.hpp"
 
 namespace annulus::attention::hopper {
@@ -59,9 +58,7 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
     const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
     const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
     const WalkSize size = sides.size(mask, heads_with_turns);
-    const GradientShares shares{nullptr, 1, heads, keys.count, head_dim};
-    const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads) +
-                              (listed.group > 1 && listed.some() ? shares.bytes() : 0);
+    const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
     return Tile::has_dq
                ? bytes
                : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, listed, classes, fine));
@@ -108,19 +105,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.walk = workspace.tables(size);
   p.statistics = reinterpret_cast<float*>(static_cast<std::byte*>(memory) + workspace.bytes);
   p.classes = classes;
-  const int group = in.heads / in.kv_heads;
-  const bool in_shares = size.listed_keys && group > 1;
-  const GradientShares shares{
-      p.statistics + statistics_bytes<Tile>(size, in.batch * in.heads) / sizeof(float), in.batch, in.heads,
-      kv_rows, Tile::head_dim};
-  if (in_shares) {
-    p.dk = shares.of_dk();
-    p.dv = shares.of_dv();
-  }
-  p.shares = in_shares ? group : 1;
-  p.group = group / p.shares;
-  p.kv_heads = in.kv_heads * p.shares;
-  const int heads_and_classes = in.batch * p.kv_heads * classes.count;
+  const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
   // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
   const std::int64_t heads_in_section = size.listed_keys ? heads_and_classes
                                         : size.lists()
@@ -133,12 +118,14 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.lists_of_heads = size.heads_of_list > 0;
   p.head_by_head = !in_order || walks_are_even(in.mask);
   p.heads = in.heads;
+  p.group = group;
+  p.kv_heads = in.kv_heads;
   p.q_rows = static_cast<int>(q_rows);
   p.kv_rows = static_cast<int>(kv_rows);
   set_factors<T>(p, in.scale);
   p.dk_factor = p.dq_factor;
   p.dv_factor = scaled_probabilities<T> ? 1.0f / in.scale : 1.0f;
-  p.fresh_dkv = options.fresh_dkv || in_shares;
+  p.fresh_dkv = options.fresh_dkv;
   const auto launch = [&](auto with_lists, auto without) {
     return launch_persistent<Tile>(size.lists() ? with_lists : without, BackwardMemory<Tile>::bytes, p,
                                    options, stream);
@@ -150,22 +137,12 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   prepare_query_tiles<Tile><<<query_tiles, 128, 0, stream>>>(p, cleared);
   ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
   if constexpr (Tile::has_dq) {
-    ANNULUS_RETURN_ON_ERROR(launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>));
+    return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
   } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
-    ANNULUS_RETURN_ON_ERROR(launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>));
+    return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);
   } else {
-    ANNULUS_RETURN_ON_ERROR(launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, false>));
+    return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, false>);
   }
-  if (!in_shares) return cudaSuccess;
-  const std::int64_t threads = shares.count() / group / 4;
-  for (const auto& [from, to] : {std::pair{p.dk, problem.dk}, std::pair{p.dv, problem.dv}}) {
-    const gpu::Rows<const float> of{from.data, from.batch_stride, from.head_stride, from.row_stride};
-    add_shares<Tile::head_dim>
-        <<<static_cast<unsigned>(ceil_divide(threads, std::int64_t{256})), 256, 0, stream>>>(
-            of, to, in.kv_heads, group, kv_rows, threads, options.fresh_dkv);
-    ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
-  }
-  return cudaSuccess;
 }
 
 /// dQ alone.

@@ -35,10 +35,8 @@ struct BackwardParameters {
   /// order do so only where all key tiles visit about as many queries: a block whose walk is shorter than
   /// those before it would wait at its second head until they have ended their first.
   bool head_by_head;
-  int heads, q_rows, kv_rows;
-  /// Heads of keys, as works have them: so many share the K and V of a kv head, each with dK and dV of its
-  /// own (backward_shares.hpp; otherwise 1), and so many heads of queries (`group`) read one of them.
-  int kv_heads, shares, group;
+  int heads, kv_heads, q_rows, kv_rows;
+  int group;            ///< heads that read a kv head
   bool lists_of_heads;  ///< heads of queries have block lists of their own
   ResidueClasses classes;
   float factor;  ///< of scores, to powers of two: scale · log2(e)
