@@ -73,15 +73,6 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       const int flags = Visit::flags(memory.visit(at.stage));
       const int lse2_place = statistics_place + at.stage * (M * 4);
       const int d_place = lse2_place + (Memory::d_offset - Memory::lse2_offset);
-      TileBits<M, true> tile_bits;  // of listed keys nearly every visit has bits: loaded before S is computed
-      if constexpr (lists) {
-        if ((uniform(flags) & Visit::bits) != 0) {
-          const int table = p.walk.table_in_group(first_table, Visit::head_in_group(uniform(flags)), p.group);
-          tile_bits.load(p.walk.bits, table * p.walk.bits.words_of_list,
-                         anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows,
-                         uniform(Visit::tile(memory.visit(at.stage))));
-        }
-      }
       float2 lse2[M / 8];
       if constexpr (ahead) {
 #pragma unroll
@@ -103,9 +94,11 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       if ((uniform(flags) & Visit::partial) != 0) {
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
         clear_outside<M>(s, spans, tile * M + own_column());
-        if constexpr (lists) {
-          if ((uniform(flags) & Visit::bits) != 0)
-            tile_bits.for_each_missing(p.walk.bits, tile, own_column(), [&](int at) { s[at] = 0.0f; });
+        if (lists && (uniform(flags) & Visit::bits) != 0) {
+          const int table = p.walk.table_in_group(first_table, Visit::head_in_group(uniform(flags)), p.group);
+          for_each_missing_bit<M, true>(p.walk.bits, table * p.walk.bits.words_of_list,
+                                        anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile,
+                                        own_column(), [&](int at) { s[at] = 0.0f; });
         }
       }
       std::uint32_t probabilities[M / 4];
