@@ -33,8 +33,7 @@ class TileBits {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool some = own_row + 8 * i < own_rows;
-      const unsigned* const from =
-          bits.words + first_word + (some ? bits.rows[own_row + 8 * i] * bits.words_of_row : 0);
+      const unsigned* const from = bits.of_own_row(some ? own_row + 8 * i : 0) + first_word;
 #pragma unroll
       for (int w = 0; w < words_of_tile; ++w) words_[i][w] = ~0u;
       if (of_32_rows && bits.of_32_rows) {  // all in one word, as tiles have a power of two of rows

@@ -19,11 +19,15 @@ struct RowSpan {
 /// of bits serves all own rows of one block, or one listed key.
 struct MaskBits {
   const unsigned* words = nullptr;  ///< (lists, rows of bits, words_of_row); null: spans say all
-  const int* rows = nullptr;        ///< of each own row
+  const int* rows = nullptr;        ///< of each own row; null: each has its own
   std::int64_t words_of_row = 0;
   std::int64_t words_of_list = 0;  ///< 0: one list for all heads
   bool of_32_rows = false;         ///< a bit stands for rows 32i … 32i + 31
 
+  /// What an own row has.
+  ANNULUS_FUNCTION const unsigned* of_own_row(int row) const {
+    return words + (rows == nullptr ? row : rows[row]) * words_of_row;
+  }
   /// What 32 rows of the other side have, the w-th 32 from those of the `first`-th on. `row`: of bits.
   ANNULUS_FUNCTION unsigned of_rows(const unsigned* row, std::int64_t first, int w) const {
     return of_32_rows ? 0u - (row[(first + w) / 32] >> (first + w) % 32 & 1u) : row[first + w];
