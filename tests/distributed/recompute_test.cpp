@@ -273,6 +273,7 @@ TEST(Recompute, SequencesOfABatchHaveMasksOfTheirOwn) {
       attention.recompute(exec, rank.arrays());
       exec.fence("annulus::test: computed again");
       EXPECT_EQ(compare(rank, forward, 33), "") << schedule;
+      EXPECT_EQ(compare_finished(exec, attention, rank, forward, 33), "") << schedule;
     });
   }
 }
