@@ -129,11 +129,12 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, DTy
   }
 }
 
-/// The last query shard against all key shards, the last of which finishes: bits are those of out, rounded.
+/// A query shard against all key shards, the last of which finishes: bits are those of out, rounded.
 template <class T, class Exec>
-void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run) {
+void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run,
+                     int query_shard) {
   const attention::MaskOn<Exec> mask(exec, problem.mask);
-  const PositionMap positions = run.layout.shard(problem.shape.tokens, run.shards, run.shards - 1);
+  const PositionMap positions = run.layout.shard(problem.shape.tokens, run.shards, query_shard);
   const auto q = rows_on<T>(exec, problem.q, positions, run.storage);
   const auto solve = [&](const StridedArray<T, Exec>* finished) {
     auto out = filled_rows(exec, problem.q, positions,
@@ -170,6 +171,11 @@ void expect_finished(const Exec& exec, const AttentionProblem& problem, const Lo
   EXPECT_TRUE(result.out.values == expected.out.values);
   EXPECT_TRUE(result.lse.values == expected.lse.values);
   EXPECT_EQ(finished.touched_margins(), 0);
+}
+/// Every query shard: of some the last keys are masked for all rows.
+template <class T, class Exec>
+void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run) {
+  for (int s = 0; s < run.shards; ++s) expect_finished<T>(exec, problem, run, s);
 }
 
 }  // namespace annulus::test

@@ -260,7 +260,7 @@ TEST_P(Local, FinishesInTheTypeOfTheInputs) {
         for (const bool fresh : {false, true}) {
           for (const int head_dim : {40, 64}) {
             const LocalRun run{.kernel = GetParam(),
-                               .layout = layouts[1],
+                               .layout = layouts[storage == Storage::inside ? 1 : 0],
                                .shards = shards,
                                .storage = storage,
                                .fresh = fresh};

@@ -82,8 +82,11 @@ TEST_P(TensorCores, FinishesInTheTypeOfTheInputs) {
     for (const Storage storage : {Storage::dense, Storage::tokens_first, Storage::inside}) {
       for (const int shards : {1, 3}) {
         for (const bool fresh : {false, true}) {
-          const LocalRun run{
-              .kernel = kernel(), .layout = layouts[1], .shards = shards, .storage = storage, .fresh = fresh};
+          const LocalRun run{.kernel = kernel(),
+                             .layout = layouts[storage == Storage::inside ? 1 : 0],
+                             .shards = shards,
+                             .storage = storage,
+                             .fresh = fresh};
           const AttentionProblem of = problem({.tokens = 97, .batch = 2, .heads = 4, .kv_heads = 2}, mask);
           if (type() == DType::bf16)
             expect_finished<bfloat16>(exec, of, run);

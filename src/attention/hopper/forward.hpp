@@ -84,7 +84,7 @@ template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
   using Tiles = TileGroup<Tile::kv_boxes>;
-  WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh);
+  WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh || p.finished.data != nullptr);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
   memory.work().put(0, work);
@@ -250,9 +250,10 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
              anew(work.tile) * Tile::q_rows + row_in_tile,
              static_cast<int>(p.classes.rows(p.q_rows, residue)));
     };
-    const auto finish = [&] {
+    const auto finish = [&](bool with_lse) {
       with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
-        const FinishedRows to{of_class(p.out), of_class(p.lse), of_class(p.finished)};
+        const gpu::Rows<float> lse = with_lse ? of_class(p.lse) : gpu::Rows<float>{};
+        const FinishedRows to{of_class(p.out), lse, of_class(p.finished)};
         state.template finish<T>(to, batch, head, row, rows, p.scale);
       });
     };
@@ -281,7 +282,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (!start()) {
       release(memory.q_empty());
       start_out();
-      finish();
+      finish(p.fresh);  // to which nothing has been added keeps its bits
       continue;
     }
     wait(memory.q_full(), q_parity);
@@ -346,7 +347,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     pin(o);
     release(memory.v_empty(v_at.stage));
     v_at.advance();
-    finish();
+    finish(true);
   }
 }
 

@@ -5,7 +5,8 @@
 
 namespace annulus::attention::hopper {
 
-/// Where results go. With `finished`, elements of the inputs' type, `out` is not written.
+/// Where results go. With `finished`, elements of the inputs' type, `out` is not written. Without `lse` that
+/// stays as it is.
 struct FinishedRows {
   gpu::Rows<float> out, lse;
   gpu::Rows<std::uint16_t> finished;
@@ -116,7 +117,7 @@ struct Softmax {
       } else {
         store(reinterpret_cast<std::uint32_t*>(to.finished.at(batch, head, row + 8 * i)), gpu::pack<T>);
       }
-      if (lane % 4 == 0) {
+      if (lane % 4 == 0 && to.lse.data != nullptr) {
         *to.lse.at(batch, head, row + 8 * i) =
             total == 0.0f ? -infinity() : fmaf(maximum[i], scale, logf(total));
       }
