@@ -4,7 +4,6 @@
 #include <annulus/core/pack.hpp>
 
 #include "attention/check.hpp"
-#include "attention/gpu/views.hpp"
 #include "attention/instantiate.hpp"
 #include "attention/merge_row.hpp"
 
@@ -35,9 +34,49 @@ void for_each_row(const Exec& exec, const char* label, const Strided3<const floa
         const std::int64_t first = static_cast<std::int64_t>(member.league_rank()) * rows_per_team;
         const int count = static_cast<int>(Kokkos::min<std::int64_t>(rows_per_team, rows - first));
         Kokkos::parallel_for(Kokkos::TeamThreadRange(member, count), [&](int i) {
-          const std::int64_t row = first + i;
-          action(member, row / tokens / heads, row / tokens % heads, row % tokens);
+          const auto call = [&](auto row, auto of_tokens, auto of_heads) {
+            const auto head = row / of_tokens;
+            action(member, static_cast<std::int64_t>(head / of_heads),
+                   static_cast<std::int64_t>(head % of_heads), static_cast<std::int64_t>(row % of_tokens));
+          };
+          // Divisions in 64 bits take longer than reading a row.
+          using Short = std::uint32_t;
+          if (rows <= std::numeric_limits<Short>::max())
+            call(static_cast<Short>(first + i), static_cast<Short>(tokens), static_cast<Short>(heads));
+          else
+            call(first + i, tokens, heads);
         });
+      });
+}
+
+/// Whether a device can read rows of `view` in packs of `pack` elements.
+template <class View>
+bool rows_in_packs(const View& view, int pack) {
+  bool whole = view.extent(3) % pack == 0 &&
+               reinterpret_cast<std::uintptr_t>(view.data()) % (pack * sizeof(*view.data())) == 0;
+  for (int dimension = 0; dimension < 3; ++dimension) whole = whole && view.stride(dimension) % pack == 0;
+  return whole;
+}
+
+/// rowsum(dO∘O), in packs of `pack` columns.
+template <int pack, class Exec, class T, class Out>
+void sum_products(const Exec& exec, const Strided4<const Out, Exec>& out,
+                  const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d) {
+  const int packs = static_cast<int>(out.extent(3)) / pack;
+  for_each_row<Exec>(
+      exec, "annulus::attention::row_dot", d,
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const Out* const row = &out(b, h, i, 0);
+        const T* const gradient = &d_out(b, h, i, 0);
+        float sum = 0.0f;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(member, packs),
+            [&](int c, float& partial) {
+              const Pack<pack> x = load<pack>(row + c * pack), y = load<pack>(gradient + c * pack);
+              for (int e = 0; e < pack; ++e) partial += x[e] * y[e];
+            },
+            sum);
+        Kokkos::single(Kokkos::PerThread(member), [&] { d(b, h, i) = sum; });
       });
 }
 
@@ -103,8 +142,7 @@ void convert(const Exec& exec, const Strided4<const float, Exec>& from, const St
   if (from.size() == 0) return;
   // Four elements a lane: a warp then covers a row of 128.
   constexpr int width = detail::host_memory<Exec> ? 8 : 4;
-  if (from.extent(3) % width == 0 && gpu::aligned(from, width * sizeof(float)) &&
-      gpu::aligned(to, width * sizeof(T))) {
+  if (rows_in_packs(from, width) && rows_in_packs(to, width)) {
     convert_packs<width>(exec, from, to);
   } else {
     convert_packs<1>(exec, from, to);
@@ -117,21 +155,13 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
   check_array("d_out", d_out, "out", out);
   check_array("d", d, "out", out);
   check_contiguous_rows("out", out);
-  const int width = static_cast<int>(out.extent(3));
-  for_each_row<Exec>(
-      exec, "annulus::attention::row_dot", d,
-      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
-        const Out* const row = &out(b, h, i, 0);
-        const T* const gradient = &d_out(b, h, i, 0);
-        float sum = 0.0f;
-        Kokkos::parallel_reduce(
-            Kokkos::ThreadVectorRange(member, width),
-            [&](int c, float& partial) {
-              partial += static_cast<float>(row[c]) * static_cast<float>(gradient[c]);
-            },
-            sum);
-        Kokkos::single(Kokkos::PerThread(member), [&] { d(b, h, i) = sum; });
-      });
+  constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
+  constexpr int pack = 4;  // a warp reads a row of 128 columns at once
+  if (!host && rows_in_packs(out, pack) && rows_in_packs(d_out, pack)) {
+    sum_products<pack, Exec, T, Out>(exec, out, d_out, d);
+  } else {
+    sum_products<1, Exec, T, Out>(exec, out, d_out, d);
+  }
 }
 
 #define ANNULUS_ATTENTION_ROWS(Exec)                                                          \

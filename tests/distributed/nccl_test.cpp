@@ -8,31 +8,16 @@
 #include <string>
 #include <vector>
 
-#include <annulus/comm/mpi.hpp>
-#include <annulus/comm/nccl.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
 #include "distributed/flagship_case.hpp"
-#include "support/nccl_nodes.hpp"
+#include "distributed/nccl_fixture.hpp"
 #include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
-
-class DistributedNccl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!comm::has_nccl()) GTEST_SKIP() << "built without NCCL";
-    ASSERT_GT(Kokkos::num_devices(), 0) << "a test for machines with a GPU";
-    if (mpi_.size() > 4 * Kokkos::num_devices())
-      GTEST_SKIP()
-          << "ranks that take turns on a GPU take as many times as long: 4 ranks on it test the same";
-    let_ranks_share_gpus(mpi_.rank(), mpi_.size());
-  }
-  comm::MpiEnvironment mpi_;
-};
 
 TEST_F(DistributedNccl, EveryScheduleEqualsTheReference) {
   const std::vector<std::string> layouts = {"zigzag", "striped", "contiguous", "block-striped:3"};

@@ -55,8 +55,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     const Work work = memory.work().get(n);
     if (work.head < 0) return;
     RowSpan spans[2];
-    load_spans(spans, p.walk, p.classes, work.head % p.classes.count,
-               lists ? p.walk.table_of(work.head * p.group) : 0, p.kv_rows,
+    const int first_table = lists ? p.walk.table_of(work.head * p.group) : 0;
+    load_spans(spans, p.walk, p.classes, work.head % p.classes.count, first_table, p.kv_rows,
                work.tile * Tile::kv_rows + key_in_tile());
     float dk[D / 2], dv[D / 2];
 #pragma unroll
@@ -95,12 +95,10 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         const int tile = uniform(Visit::tile(memory.visit(at.stage)));
         clear_outside<M>(s, spans, tile * M + own_column());
         if (lists && (uniform(flags) & Visit::bits) != 0) {
-          for_each_missing_bit<M, true>(
-              p.walk.bits,
-              p.walk.table_of(work.head * p.group + Visit::head_in_group(uniform(flags))) *
-                  p.walk.bits.words_of_list,
-              anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile, own_column(),
-              [&](int at) { s[at] = 0.0f; });
+          const int table = p.walk.table_in_group(first_table, Visit::head_in_group(uniform(flags)), p.group);
+          for_each_missing_bit<M, true>(p.walk.bits, table * p.walk.bits.words_of_list,
+                                        anew(work.tile) * Tile::kv_rows + key_in_tile(), p.kv_rows, tile,
+                                        own_column(), [&](int at) { s[at] = 0.0f; });
         }
       }
       std::uint32_t probabilities[M / 4];

@@ -20,30 +20,82 @@ __device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const WalkTables
   }
 }
 
-/// Calls action(place) for each element of a tile of `columns` whose bit is not set. Rows behind `own_rows`
-/// have none. `first_word`: of the list. `of_32_rows`: bits may stand for 32 rows, which the code for one
-/// list has no need of.
-template <int columns, bool of_32_rows, class Action>
-__device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, std::int64_t first_word,
-                                                     int own_row, int own_rows, int tile, int own_column,
-                                                     const Action& action) {
+/// What a block list leaves of a tile of `columns`, for own rows `own_row` and `own_row` + 8. Loading is one
+/// thing and using another: the words can be under way while scores are computed. `of_32_rows`: bits may
+/// stand for 32 rows, which the code for one list has no need of.
+template <int columns, bool of_32_rows>
+class TileBits {
+ public:
+  /// Rows behind `own_rows` have all bits. `first_word`: of the list.
+  __device__ __forceinline__ void load(const MaskBits& bits, std::int64_t first_word, int own_row,
+                                       int own_rows, int tile) {
+    const int first = tile * words_of_tile;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (own_row + 8 * i >= own_rows) continue;
-    const unsigned* const from = bits.words + first_word + bits.rows[own_row + 8 * i] * bits.words_of_row;
-    const int first = tile * (columns / 32);
+    for (int i = 0; i < 2; ++i) {
+      const bool some = own_row + 8 * i < own_rows;
+      const unsigned* const from = bits.of_own_row(some ? own_row + 8 * i : 0) + first_word;
 #pragma unroll
-    for (int w = 0; w < columns / 32; ++w) {
-      const unsigned word = (of_32_rows ? bits.of_rows(from, first, w) : from[first + w]) >> own_column;
+      for (int w = 0; w < words_of_tile; ++w) words_[i][w] = ~0u;
+      if (of_32_rows && bits.of_32_rows) {  // all in one word, as tiles have a power of two of rows
+        if (some) words_[i][0] = from[first / 32];
+      } else {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+        for (int w = 0; w < words_of_tile; ++w)
+          if (some) words_[i][w] = from[first + w];
+      }
+    }
+  }
+  /// Calls action(place) for each element whose bit is not set.
+  template <class Action>
+  __device__ __forceinline__ void for_each_missing(const MaskBits& bits, int tile, int own_column,
+                                                   const Action& action) const {
+    if (of_32_rows && bits.of_32_rows) {
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          if ((word >> (8 * j + e) & 1) == 0) action(4 * (4 * w + j) + 2 * i + e);
+      for (int i = 0; i < 2; ++i) {
+        const unsigned here = words_[i][0] >> tile * words_of_tile % 32;
+#pragma unroll
+        for (int w = 0; w < words_of_tile; ++w) {
+          const bool missing = (here >> w & 1) == 0;
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              if (missing) action(4 * (4 * w + j) + 2 * i + e);
+            }
+          }
+        }
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int w = 0; w < words_of_tile; ++w) {
+        const unsigned word = words_[i][w] >> own_column;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            if ((word >> (8 * j + e) & 1) == 0) action(4 * (4 * w + j) + 2 * i + e);
+          }
         }
       }
     }
   }
+
+ private:
+  static constexpr int words_of_tile = columns / 32;
+  unsigned words_[2][words_of_tile];
+};
+
+/// Both at once.
+template <int columns, bool of_32_rows, class Action>
+__device__ __forceinline__ void for_each_missing_bit(const MaskBits& bits, std::int64_t first_word,
+                                                     int own_row, int own_rows, int tile, int own_column,
+                                                     const Action& action) {
+  TileBits<columns, of_32_rows> of;
+  of.load(bits, first_word, own_row, own_rows, tile);
+  of.for_each_missing(bits, tile, own_column, action);
 }
 
 }  // namespace annulus::attention::hopper

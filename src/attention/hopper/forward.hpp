@@ -36,7 +36,9 @@ struct ForwardMemory {
   static constexpr int q_bytes = q_panel * Tile::panels, kv_bytes = kv_panel * Tile::panels;
   static constexpr int k_offset = q_bytes, v_offset = k_offset + Tile::stages * kv_bytes;
   static constexpr int work_offset = v_offset + Tile::stages * kv_bytes;
-  static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
+  static constexpr int tiles_offset = work_offset + WorkPlaces::bytes;
+  static constexpr int barrier_offset =
+      tiles_offset + (Tile::kv_boxes > 1 ? Tile::stages * TileGroup<Tile::kv_boxes>::bytes : 0);
   static constexpr int bytes = barrier_offset + 8 * (2 + 4 * Tile::stages);
   static_assert(Tile::blocks_of_sm * (bytes + 1024) <= 228 * 1024);
 
@@ -60,6 +62,10 @@ struct ForwardMemory {
     return barrier(2 + 3 * Tile::stages + stage);
   }
   __device__ __forceinline__ WorkPlaces work() const { return WorkPlaces(start + work_offset); }
+  /// Which tiles the keys of a stage are, where they are several.
+  __device__ __forceinline__ std::uint32_t tiles(int stage) const {
+    return start + tiles_offset + stage * TileGroup<Tile::kv_boxes>::bytes;
+  }
 
   __device__ void init() const {
     constexpr int readers = 4 * Tile::consumers;  // one arrival a warp
@@ -95,6 +101,9 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     const auto load = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
                           RingPosition<Tile::stages>& at, const Tiles& tiles) {
       wait(empty, at.parity ^ 1);
+      if constexpr (Tile::kv_boxes > 1) {
+        if (&map == &p.k) tiles.put(memory.tiles(at.stage));
+      }
       arrive_expecting(full, Memory::kv_bytes);
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel) {
@@ -199,6 +208,13 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
   const auto table = [&](int head) { return p.walk.table_of(head * Tile::heads); };
+  // Of listed keys nearly every tile has bits, so they are loaded before its scores are computed.
+  constexpr bool bits_ahead = lists_of_heads && Tile::kv_boxes == 1 && Tile::consumers == 2;
+  TileBits<box_rows, lists_of_heads> tile_bits;
+  const auto load_bits = [&](int tile) {
+    const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
+    tile_bits.load(p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile);
+  };
   // Masks the scores of the box-th tile at once. `how`: of its run.
   const auto mask = [&](auto box, int tile, int how) {
     constexpr int first = box() * (box_rows / 2);
@@ -216,10 +232,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       }
     }
     if (lists_of_heads ? !TileRun::bits(how) : p.walk.bits.words == nullptr) return;
-    const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
-    for_each_missing_bit<box_rows, lists_of_heads>(
-        p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile, own_column,
-        [&](int at) { s[first + at] = -std::numeric_limits<float>::infinity(); });
+    if constexpr (!bits_ahead) load_bits(tile);
+    tile_bits.for_each_missing(p.walk.bits, tile, own_column,
+                               [&](int at) { s[first + at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
 #pragma unroll
@@ -265,7 +280,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
       state.start_rows(of_class(p.lse), batch, head, row, p.fresh ? 0 : rows, p.inverse_scale);
     });
-    Cursor<true> cursor(p.walk.runs + work.first_run, work.runs);
+    Cursor<true> cursor(p.walk.runs + work.first_run, Tile::kv_boxes == 1 ? work.runs : 0);
     TileGroup<Tile::kv_boxes> tiles;
     const auto mask_tiles = [&] {
       if constexpr (Tile::kv_boxes == 1) {
@@ -277,17 +292,21 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
           mask(std::integral_constant<int, 1>{}, tiles.tile[1], tiles.how[1]);
       }
     };
-    const auto start = [&] { return Tile::kv_boxes == 1 ? cursor.next_in_run() : tiles.take(cursor); };
     const auto starts_partial = [&] { return Tile::kv_boxes == 1 ? cursor.partial() : tiles.partial(); };
-    if (!start()) {
+    if (work.runs == 0) {
       release(memory.q_empty());
       start_out();
       finish(p.fresh);  // to which nothing has been added keeps its bits
       continue;
     }
+    if constexpr (Tile::kv_boxes == 1) cursor.next_in_run();
+    if constexpr (bits_ahead) {
+      if (cursor.bits()) load_bits(cursor.tile());
+    }
     wait(memory.q_full(), q_parity);
     q_parity ^= 1;
     wait(memory.k_full(k_at.stage), k_at.parity);
+    if constexpr (Tile::kv_boxes > 1) tiles.get(memory.tiles(k_at.stage));
     issue_scores(k_at.stage);
     start_out();  // arrives while the first scores are computed
     products_wait<0>();
@@ -302,6 +321,9 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     // P·V lags one tile behind, so that a turn at the tensor cores is two products long: longer than a
     // softmax, which the other warpgroups' turns hide.
     const auto step = [&](bool partial) {
+      if constexpr (bits_ahead) {
+        if (partial && cursor.bits()) load_bits(cursor.tile());
+      }
       wait(memory.k_full(k_at.stage), k_at.parity);
       turn_wait();
       issue_scores(k_at.stage);
@@ -334,10 +356,14 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
         }
       } while (cursor.next_run());
     } else {
-      bool more = tiles.take(cursor);
-      while (more) {
-        for (; more && tiles.partial(); more = tiles.take(cursor)) step(true);
-        for (; more && !tiles.partial(); more = tiles.take(cursor)) step(false);
+      while (!tiles.last) {
+        wait(memory.k_full(k_at.stage), k_at.parity);
+        tiles.get(memory.tiles(k_at.stage));
+        if (tiles.partial()) {
+          step(true);
+        } else {
+          step(false);
+        }
       }
     }
     release(memory.q_empty());

@@ -3,6 +3,8 @@
 #include <annulus/base/macros.hpp>
 #include <cstdint>
 
+#include "attention/hopper/instructions.hpp"
+
 /// What a mask leaves of the other side for the rows and tiles of one side, as numbers in device memory.
 /// Kernels know neither positions nor masks: whoever fills these tables decides. Forward: queries own, keys
 /// are visited. Backward: keys own, queries are visited.
@@ -17,11 +19,15 @@ struct RowSpan {
 /// of bits serves all own rows of one block, or one listed key.
 struct MaskBits {
   const unsigned* words = nullptr;  ///< (lists, rows of bits, words_of_row); null: spans say all
-  const int* rows = nullptr;        ///< of each own row
+  const int* rows = nullptr;        ///< of each own row; null: each has its own
   std::int64_t words_of_row = 0;
   std::int64_t words_of_list = 0;  ///< 0: one list for all heads
   bool of_32_rows = false;         ///< a bit stands for rows 32i … 32i + 31
 
+  /// What an own row has.
+  ANNULUS_FUNCTION const unsigned* of_own_row(int row) const {
+    return words + (rows == nullptr ? row : rows[row]) * words_of_row;
+  }
   /// What 32 rows of the other side have, the w-th 32 from those of the `first`-th on. `row`: of bits.
   ANNULUS_FUNCTION unsigned of_rows(const unsigned* row, std::int64_t first, int w) const {
     return of_32_rows ? 0u - (row[(first + w) / 32] >> (first + w) % 32 & 1u) : row[first + w];
@@ -66,6 +72,10 @@ struct WalkTables {
 
   /// Of a number that runs over batch × heads of queries × classes.
   ANNULUS_FUNCTION int table_of(int head_and_class) const { return head_and_class / heads_of_list % tables; }
+  /// Of a head of a group of heads, whose first one has table `first`.
+  ANNULUS_FUNCTION int table_in_group(int first, int head_in_group, int group) const {
+    return first + (heads_of_list >= group ? 0 : head_in_group / heads_of_list);
+  }
 };
 
 /// Steps through the tiles of a walk; it starts in front of the first one. Who takes the steps: one thread,
@@ -126,6 +136,7 @@ struct TileGroup {
   static constexpr int absent = -(1 << 20);
 
   int tile[count], how[count];
+  bool last = true;  ///< of its walk
 
   /// The next tiles of a walk; false if there is none.
   template <bool whole_warps>
@@ -138,6 +149,7 @@ struct TileGroup {
       how[i] = some ? cursor.how() : TileRun::pack(true, false, false);
       some = some && i + 1 < count && cursor.next();
     }
+    last = !cursor.more();
     return any;
   }
   __device__ __forceinline__ bool partial() const {
@@ -145,6 +157,23 @@ struct TileGroup {
 #pragma unroll
     for (int i = 0; i < count; ++i) some = some || TileRun::partial(how[i]);
     return some;
+  }
+
+  /// Through shared memory, from the copying thread to whole warps: they need not walk themselves.
+  static constexpr int bytes = 16;
+  __device__ __forceinline__ void put(std::uint32_t address) const {
+    static_assert(count == 2);
+    store_shared(address, make_int4(tile[0], tile[1], how[0] + 16 * how[1], last ? 1 : 0));
+  }
+  __device__ __forceinline__ void get(std::uint32_t address) {
+    static_assert(count == 2);
+    const int4 v = load_shared_int4(address);
+    tile[0] = v.x;
+    tile[1] = v.y;
+    const int flags = uniform(v.z + 256 * v.w);
+    how[0] = flags % 16;
+    how[1] = flags / 16 % 16;
+    last = flags >= 256;
   }
 };
 

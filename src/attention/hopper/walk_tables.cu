@@ -124,41 +124,61 @@ __global__ void span_tables_kernel(const __grid_constant__ WalkProblem p) {
   p.out.walks[warp] = walk;
 }
 
-/// A word of bits for each thread: what the block list leaves of the rows of the other side.
+/// Sets the bits of rows [begin, end) of the other side, or clears those of excluded blocks. Others do so in
+/// the same words.
+__device__ void mark_rows(const WalkProblem& p, std::int64_t table, std::int64_t bit_row, std::int64_t begin,
+                          std::int64_t end) {
+  if (p.size.bits.of_32_rows) {
+    begin /= 32;
+    end = ceil_divide(end, std::int64_t{32});
+  }
+  unsigned* const words = p.out.bits + table * p.size.words_of_list() + bit_row * p.size.bits.words_of_row;
+  for (std::int64_t word = begin / 32; word * 32 < end; ++word) {
+    const std::int64_t from = max(begin - word * 32, std::int64_t{0}),
+                       to = min(end - word * 32, std::int64_t{32});
+    const unsigned marked = (0xffffffffu >> (32 - (to - from))) << from;
+    if (p.mask.blocks_excluded) {
+      atomicAnd(words + word, ~marked);
+    } else {
+      atomicOr(words + word, marked);
+    }
+  }
+}
+
+/// What block lists say, in bits that say so far that nothing is listed: a warp for each block row of each
+/// list.
 __global__ void block_bits_kernel(const __grid_constant__ WalkProblem p) {
-  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (thread >= p.size.block_lists * p.size.words_of_list()) return;
-  const std::int64_t table = thread / p.size.words_of_list(), in_list = thread % p.size.words_of_list();
+  const std::int64_t warp = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  const std::int64_t block_rows = p.mask.block_rows(), table = warp / block_rows,
+                     block_row = warp % block_rows;
+  if (table >= p.size.block_lists) return;
   const MaskRule mask = p.mask.of_list(table);
   const WalkSides& sides = p.sides;
   const std::int64_t head = table * p.size.heads_of_list;
-  const KeyPositions other = sides.other_of(head);
-  const std::int64_t size = p.mask.block_size, bit_row = in_list / p.size.bits.words_of_row;
-  const std::int64_t own =
-      sides.own_listed() ? sides.own_of(head)(bit_row) : (sides.own.front() / size + bit_row) * size;
-  const std::int64_t rows_of_bit = p.size.bits.of_32_rows ? 32 : 1;
-  const std::int64_t first = in_list % p.size.bits.words_of_row * 32 * rows_of_bit,
-                     last = min(first + 32 * rows_of_bit, other.count());
-  unsigned word = 0;
-  // Most words lie outside of what the rows see, where spans say that there is nothing.
-  const std::int64_t behind_own = sides.own_listed() ? own + 1 : min(own + size, mask.tokens);
-  const auto reach = [&](std::int64_t position) {
-    return sides.own_is_query ? mask.key_range(position, mask.left, mask.right)
-                              : mask.key_range(position, mask.right, mask.left);
+  const KeyPositions own = sides.own_of(head), other = sides.other_of(head);
+  struct Rows {
+    std::int64_t begin, end;
   };
-  const bool some = first < last && own < mask.tokens && other(first) < reach(behind_own - 1).end &&
-                    other(last - 1) >= reach(own).begin;
-  for (std::int64_t row = first; some && row < last;) {
-    const std::int64_t position = other(row), block = position / size;
-    if (position >= mask.tokens) break;  // no keys from here on
-    const std::int64_t end = min(other.rows_below((block + 1) * size), last);
-    const bool allowed =
-        sides.own_is_query ? mask.block_allows(own, position) : mask.block_allows(position, own);
-    const std::int64_t bit = (row - first) / rows_of_bit, bits = ceil_divide(end - row, rows_of_bit);
-    if (allowed) word |= (0xffffffffu >> (32 - bits)) << bit;
-    row = end;
+  const auto rows_of_block = [&](const KeyPositions& of, std::int64_t block) {
+    return Rows{of.rows_below(block * mask.block_size), of.rows_below((block + 1) * mask.block_size)};
+  };
+  const Rows queries = rows_of_block(sides.own_is_query ? own : other, block_row);
+  if (queries.begin == queries.end) return;
+  const std::int64_t first_bit_row = sides.own_listed() ? 0 : sides.own.front() / mask.block_size;
+  for (std::int64_t i = mask.block_row_starts[block_row] + threadIdx.x % 32;
+       i < mask.block_row_starts[block_row + 1]; i += 32) {
+    const std::int64_t block_column = mask.block_columns[i];
+    const Rows keys = rows_of_block(sides.own_is_query ? other : own, block_column);
+    if (keys.begin == keys.end) continue;
+    if (sides.own_is_query) {
+      mark_rows(p, table, block_row - first_bit_row, keys.begin, keys.end);
+    } else if (sides.own_listed()) {
+      for (std::int64_t key = keys.begin; key < keys.end; ++key)
+        mark_rows(p, table, key, queries.begin, queries.end);
+    } else {
+      mark_rows(p, table, block_column - first_bit_row, queries.begin, queries.end);
+    }
   }
-  p.out.bits[thread] = word;
 }
 
 /// What a block list leaves of a pair of tiles. Most tiles that blocks do not cut are cut by spans alone.
@@ -258,10 +278,15 @@ cudaError_t fill_walk_tables(const MaskRule& mask, const WalkSides& sides, Gradi
   cudaError_t error = launch(
       span_tables_kernel, std::max(tiles * 32, std::min<std::int64_t>(size.spans(), std::int64_t{1} << 17)));
   if (error != cudaSuccess || !size.lists()) return error;
+  error = cudaMemsetAsync(
+      workspace.bits, mask.blocks_excluded ? 0xff : 0,
+      static_cast<std::size_t>(size.block_lists * size.words_of_list()) * sizeof(unsigned), stream);
+  if (error != cudaSuccess) return error;
   const std::int64_t listed_tiles = size.block_lists * size.own_tiles;
-  for (const auto& [kernel, wanted] : {std::pair{+block_bits_kernel, size.block_lists * size.words_of_list()},
-                                       std::pair{+block_coverage_kernel, listed_tiles * size.other_tiles},
-                                       std::pair{+block_walks_kernel, listed_tiles * 32}}) {
+  for (const auto& [kernel, wanted] :
+       {std::pair{+block_bits_kernel, size.block_lists * mask.block_rows() * 32},
+        std::pair{+block_coverage_kernel, listed_tiles * size.other_tiles},
+        std::pair{+block_walks_kernel, listed_tiles * 32}}) {
     error = launch(kernel, wanted);
     if (error != cudaSuccess) return error;
   }

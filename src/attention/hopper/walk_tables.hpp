@@ -55,6 +55,7 @@ inline WalkSize WalkSides::size(const MaskRule& mask, std::int64_t heads_with_tu
           mask.block_row_starts != nullptr ? mask.block_lists : 1,
           mask.lists_of_heads() ? mask.heads_of_list : 0,
           listed.some(),
+          own_listed(),
           heads_with_turns};
 }
 
