@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "attention/check.hpp"
+#include "attention/gpu/views.hpp"
 #include "attention/hopper/hopper.hpp"
 #include "attention/host_simd/host_simd.hpp"
 #include "attention/instantiate.hpp"
@@ -110,17 +111,23 @@ void for_each_head(const Operands<T, Exec>& in, const Run& run) {
   }
 }
 
+/// Whether the kernel itself writes ForwardArrays::finished, in pairs of elements.
+template <class T, class Exec>
+bool finishes_itself(Kernel kernel, const ForwardArrays<T, Exec>& arrays) {
+  return kernel == Kernel::hopper && gpu::aligned(arrays.finished, 2 * sizeof(T));
+}
+
 template <class Exec, class T>
 void run_forward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
-                 const Strided4<float, Exec>& out, const Strided3<float, Exec>& lse,
-                 [[maybe_unused]] const KernelOptions& options) {
+                 const ForwardArrays<T, Exec>& arrays, [[maybe_unused]] const KernelOptions& options) {
+  const auto& [out, lse, finished] = arrays;
   if constexpr (std::is_same_v<Exec, HostExec>) {
     if (kernel == Kernel::host_simd) return host_simd::forward(exec, in, out, lse);
   }
 #ifdef ANNULUS_ATTENTION_MMA
   if constexpr (may_use_tensor_cores<Exec, T>) {
 #ifdef ANNULUS_ATTENTION_HOPPER
-    if (kernel == Kernel::hopper) return hopper::forward(exec, in, out, lse, options);
+    if (kernel == Kernel::hopper) return hopper::forward(exec, in, arrays, options);
 #endif
     if (kernel == Kernel::mma) return mma::forward(exec, in, out, lse);
   }
@@ -199,24 +206,30 @@ std::string slow_kernel_warning(int head_dim, Kernel kernel) {
 }
 
 template <class Exec, class T>
-void forward(const Exec& exec, const Operands<T, Exec>& operands, const Strided4<float, Exec>& out,
-             const Strided3<float, Exec>& lse, const KernelOptions& options) {
+void forward(const Exec& exec, const Operands<T, Exec>& operands, const ForwardArrays<T, Exec>& arrays,
+             const KernelOptions& options) {
   const Operands<T, Exec> in = with_listed_count(operands);
+  const auto& [out, lse, finished] = arrays;
+  const bool finishes = finished.data() != nullptr;
   check_operands(in);
   check_array("out", out, "q", in.q);
   check_array("lse", lse, "q", in.q);
+  if (finishes) check_array("finished", finished, "q", in.q);
   const Kernel kernel = choose(in, options.kernel, out);
   const bool nothing = in.q.size() == 0 || in.k.size() == 0;
   if (options.fresh_out && (nothing || kernel != Kernel::hopper)) start_forward<Exec>(exec, out, lse);
-  if (nothing) return;
-  const auto run = [&](const Operands<T, Exec>& of, const Strided4<float, Exec>& of_out,
-                       const Strided3<float, Exec>& of_lse) {
-    run_forward(kernel, exec, of, of_out, of_lse, options);
-  };
-  if (!list_by_list(in, kernel)) return run(in, out, lse);
-  for_each_head(in, [&](const Operands<T, Exec>& one, int batch, int head, int) {
-    run(one, head_of(out, batch, head), head_of(lse, batch, head));
-  });
+  const bool converts = finishes && (nothing || !finishes_itself(kernel, arrays));
+  if (!nothing) {
+    const ForwardArrays<T, Exec> all = converts ? ForwardArrays<T, Exec>{out, lse} : arrays;
+    if (list_by_list(in, kernel)) {
+      for_each_head(in, [&](const Operands<T, Exec>& one, int batch, int head, int) {
+        run_forward(kernel, exec, one, {head_of(out, batch, head), head_of(lse, batch, head)}, options);
+      });
+    } else {
+      run_forward(kernel, exec, in, all, options);
+    }
+  }
+  if (converts) convert<Exec, T>(exec, out, finished);
 }
 
 template <class Exec, class T>
@@ -257,8 +270,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& operands, const Backwar
 #define ANNULUS_ATTENTION_LOCAL(Exec, T)                                                                 \
   template Kernel kernel_for<Exec, T>(int, Kernel, const MaskRule&);                                     \
   template std::string slow_kernel_warning<Exec, T>(int, Kernel);                                        \
-  template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&,    \
-                                 const Strided3<float, Exec>&, const KernelOptions&);                    \
+  template void forward<Exec, T>(const Exec&, const Operands<T, Exec>&, const ForwardArrays<T, Exec>&,   \
+                                 const KernelOptions&);                                                  \
   template void backward<Exec, T>(const Exec&, const Operands<T, Exec>&, const BackwardArrays<T, Exec>&, \
                                   const KernelOptions&);
 

@@ -1,4 +1,4 @@
-// Operations on rows of (out, lse): the neutral element, merging, rowsum(dO∘O).
+// Operations on rows of (out, lse): the neutral element, merging, conversion, rowsum(dO∘O).
 
 #include <annulus/base/division.hpp>
 #include <annulus/core/pack.hpp>
@@ -80,6 +80,19 @@ void sum_products(const Exec& exec, const Strided4<const Out, Exec>& out,
       });
 }
 
+template <int width, class Exec, class T>
+void convert_packs(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to) {
+  const int packs = static_cast<int>(from.extent(3)) / width;
+  for_each_row<Exec>(
+      exec, "annulus::attention::convert", Kokkos::subview(from, Kokkos::ALL, Kokkos::ALL, Kokkos::ALL, 0),
+      KOKKOS_LAMBDA(const RowMember<Exec>& member, std::int64_t b, std::int64_t h, std::int64_t i) {
+        const float* const in = &from(b, h, i, 0);
+        T* const out = &to(b, h, i, 0);
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, packs),
+                             [&](int pack) { store(out + pack * width, load<width>(in + pack * width)); });
+      });
+}
+
 }  // namespace
 
 template <class Exec>
@@ -122,6 +135,20 @@ void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
       });
 }
 
+template <class Exec, class T>
+void convert(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to) {
+  check_array("to", to, "from", from);
+  check_contiguous_rows("from", from);
+  if (from.size() == 0) return;
+  // Four elements a lane: a warp then covers a row of 128.
+  constexpr int width = detail::host_memory<Exec> ? 8 : 4;
+  if (rows_in_packs(from, width) && rows_in_packs(to, width)) {
+    convert_packs<width>(exec, from, to);
+  } else {
+    convert_packs<1>(exec, from, to);
+  }
+}
+
 template <class Exec, class T, class Out>
 void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, Exec>& out,
              const Strided4<const T, Exec>& d_out, const Strided3<float, Exec>& d) {
@@ -143,11 +170,14 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
   template void merge<Exec>(const Exec&, const Strided4<const float, Exec>&,                  \
                             const Strided3<const float, Exec>&, const Strided4<float, Exec>&, \
                             const Strided3<float, Exec>&);
+#define ANNULUS_ATTENTION_CONVERT(Exec, T) \
+  template void convert<Exec, T>(const Exec&, const Strided4<const float, Exec>&, const Strided4<T, Exec>&);
 #define ANNULUS_ATTENTION_ROW_DOT(Exec, T, Out)                                      \
   template void row_dot<Exec, T, Out>(const Exec&, const Strided4<const Out, Exec>&, \
                                       const Strided4<const T, Exec>&, const Strided3<float, Exec>&);
 
 ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROWS)
+ANNULUS_ATTENTION_SPACES_AND_TYPES(ANNULUS_ATTENTION_CONVERT)
 ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, float, float)
 ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, float)
 ANNULUS_ATTENTION_SPACES(ANNULUS_ATTENTION_ROW_DOT, bfloat16, bfloat16)

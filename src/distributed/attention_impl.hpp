@@ -179,13 +179,17 @@ class Attention<Exec, T>::Impl {
 
   template <class View>
   void check_shape(const char* name, const View& view, int heads) const {
+    check_shape(name, view, heads, view.span_is_contiguous(), "contiguous");
+  }
+  template <class View>
+  void check_shape(const char* name, const View& view, int heads, bool lies_well, const char* how) const {
     require(view.extent_int(0) == problem_.batch && view.extent_int(1) == heads &&
                 static_cast<std::int64_t>(view.extent(2)) == rows_ &&
-                view.extent_int(3) == problem_.head_dim && view.span_is_contiguous(),
+                view.extent_int(3) == problem_.head_dim && lies_well,
             "distributed attention: {} is ({}, {}, {}, {}), but the plan wants ({}, {}, {}, {}) on rank {}, "
-            "contiguous",
+            "{}",
             name, view.extent(0), view.extent(1), view.extent(2), view.extent(3), problem_.batch, heads,
-            rows_, problem_.head_dim, communicator_.rank());
+            rows_, problem_.head_dim, communicator_.rank(), how);
   }
 
   template <class View>
@@ -214,10 +218,12 @@ class Attention<Exec, T>::Impl {
 
   /// `program`: the member of each part that is run.
   void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
-    const auto& [q, k, v, scale, out, lse, blocks] = arrays;
+    const auto& [q, k, v, scale, out, lse, blocks, finished] = arrays;
     check_inputs(q, k, v);
     check_shape("out", out, problem_.heads);
     check_statistic("lse", lse);
+    if (finished.data() != nullptr)
+      check_shape("finished", finished, problem_.heads, finished.stride(3) == 1, "rows contiguous");
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       LocalArrays local_arrays{};
       set(local_arrays, plan::Tensor::q, q, part);
@@ -225,7 +231,7 @@ class Attention<Exec, T>::Impl {
       set(local_arrays, plan::Tensor::v, v, part);
       set(local_arrays, plan::Tensor::o, out, part);
       set(local_arrays, plan::Tensor::lse, lse, part);
-      run(exec, parts_[part].*program, part, {local_arrays, scale, blocks},
+      run(exec, parts_[part].*program, part, {local_arrays, scale, blocks, of_part(finished, part)},
           {plan::Tensor::o, plan::Tensor::lse});
     }
   }
@@ -234,8 +240,16 @@ class Attention<Exec, T>::Impl {
   struct PartArrays {
     LocalArrays local_arrays;
     float scale;
-    HeadBlocks blocks;  // of the whole batch
+    HeadBlocks blocks;                // of the whole batch
+    Strided4<T, Exec> finished = {};  // Forward::finished, of the part
   };
+
+  Strided4<T, Exec> of_part(const Strided4<T, Exec>& finished, std::size_t part) const {
+    if (finished.data() == nullptr) return {};
+    const std::size_t batch = finished.extent(0) / parts_.size();
+    return Kokkos::subview(finished, Kokkos::pair(part * batch, (part + 1) * batch), Kokkos::ALL, Kokkos::ALL,
+                           Kokkos::ALL);
+  }
 
   /// The mask of a part, with the block lists of its sequences.
   MaskRule mask_of(std::size_t part, const HeadBlocks& blocks) const {
@@ -270,7 +284,8 @@ class Attention<Exec, T>::Impl {
                                 .mask = mask_of(part, arrays.blocks),
                                 .scale = arrays.scale,
                                 .heads = problem_.heads,
-                                .pairs = arrays.blocks.pairs},
+                                .pairs = arrays.blocks.pairs,
+                                .finished = arrays.finished},
                                settings_);
     const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {

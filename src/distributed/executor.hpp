@@ -17,6 +17,7 @@
 #include <annulus/distributed/settings.hpp>
 
 #include "distributed/block_kernels.hpp"
+#include "distributed/block_parts.hpp"
 #include "distributed/buffers.hpp"
 #include "distributed/plan_activity.hpp"
 #include "distributed/program.hpp"
@@ -38,7 +39,8 @@ class Executor {
     MaskRule mask;
     float scale;  ///< of the scores
     int heads;    ///< of queries, of all: mask.block_lists are those of all heads of the sequences, or one
-    std::int64_t* pairs = nullptr;  ///< HeadBlocks::pairs
+    std::int64_t* pairs = nullptr;    ///< HeadBlocks::pairs
+    Strided4<T, Exec> finished = {};  ///< Attention::Forward::finished, of the sequences of the pass
   };
 
   Executor(const Exec& exec, comm::Communicator& communicator, const Arrays& arrays, const Settings& settings)
@@ -51,6 +53,7 @@ class Executor {
         scale_(arrays.scale),
         heads_(arrays.heads),
         pairs_(arrays.pairs),
+        finished_(arrays.finished),
         settings_(settings) {}
 
   /// The local buffer of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
@@ -95,6 +98,9 @@ class Executor {
       }
     }
     unwritten_.settle_all(clearing());
+    if (finished_.data() == nullptr) return;
+    for (const Block& block : program.unfinished)
+      attention::convert<Exec, T>(exec_, sum(block), finished_part(block));
   }
 
  private:
@@ -124,6 +130,14 @@ class Executor {
   }
   Strided4<float, Exec> sum(const Block& b) const { return view4<float, Exec>(b, sums(b)); }
   Strided3<float, Exec> statistic(const Block& b) const { return view3<float, Exec>(b, sums(b)); }
+
+  /// Where the part of the caller's O that `block` is goes.
+  Strided4<T, Exec> finished_part(const Block& block) const {
+    const Box box(block);
+    return Kokkos::subview(finished_, Kokkos::pair(box.batch, box.batch_end),
+                           Kokkos::pair(box.head, box.head_end), Kokkos::pair(box.row, box.row_end),
+                           Kokkos::ALL);
+  }
 
   void clear(const Block& block) const {
     const bool logarithm = block.tensor == plan::Tensor::lse;
@@ -225,7 +239,9 @@ class Executor {
       attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, counter);
     }
     if (pass == plan::Pass::forward) {
-      attention::forward<Exec, T>(exec_, in, sum(c.o), statistic(c.lse), options);
+      attention::ForwardArrays<T, Exec> arrays{.out = sum(c.o), .lse = statistic(c.lse)};
+      if (c.finishes && finished_.data() != nullptr) arrays.finished = finished_part(c.o);
+      attention::forward<Exec, T>(exec_, in, arrays, options);
     } else {
       attention::backward<Exec, T>(exec_, in,
                                    {.d_out = input(c.d_o),
@@ -255,6 +271,7 @@ class Executor {
   float scale_;
   int heads_;
   std::int64_t* pairs_;
+  Strided4<T, Exec> finished_;
   const Settings& settings_;
   Unwritten unwritten_;
 };

@@ -17,6 +17,7 @@ struct LocalCall {
   PositionMap q_positions, kv_positions;
   std::int64_t first_batch = 0;  ///< of the whole batch
   std::int64_t first_head = 0;   ///< of all query heads: which block lists of HeadBlocks are the call's
+  bool finishes = false;         ///< forward: nobody touches its rows of O behind it (finishing.hpp)
   std::int64_t pairs = 0;  ///< unmasked (query, key) pairs over heads and batch, once count_pairs has run
 };
 

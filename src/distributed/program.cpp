@@ -6,6 +6,8 @@
 
 #include <annulus/base/division.hpp>
 
+#include "distributed/finishing.hpp"
+
 namespace annulus::distributed {
 
 using plan::HeadRange;
@@ -41,6 +43,7 @@ class Compiler {
       now.names = name_step(program_, now, site_.step, step);
     }
     program_.capacity = slots_.capacity();
+    mark_finishing(program_);
     return std::move(program_);
   }
 

@@ -66,6 +66,8 @@ struct Program {
   int rank = 0;
   std::vector<Exchange> exchanges;
   std::vector<ProgramStep> steps;
+  /// Forward: of the caller's O, what no local call finishes (LocalCall::finishes).
+  std::vector<Block> unfinished;
   Capacity capacity;
 };
 

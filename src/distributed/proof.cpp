@@ -14,6 +14,7 @@
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/validate.hpp>
 
+#include "distributed/finishing.hpp"
 #include "distributed/read_back.hpp"
 
 namespace annulus::distributed {
@@ -97,6 +98,7 @@ class ProgramProof {
     const auto& wrong = proof.malformed().empty() ? proof.violations() : proof.malformed();
     require(wrong.empty(), "the program of plan '{}' ({}) is wrong:\n  {}", program.plan.schedule,
             program.plan.pass_text(), first_of(wrong));
+    check_finishing(program);
     for (std::size_t rank = 0; rank < proof.sent().size(); ++rank)
       tells_.push_back({proof.sent()[rank], proof.computed()[rank]});
     received_ = proof.received();

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "distributed/block.hpp"
+#include "distributed/block_parts.hpp"
 
 namespace annulus::distributed {
 
@@ -55,11 +55,6 @@ class Unwritten {
   void keep(const Block& block) {
     if (block.elements() > 0) blocks_.push_back(block);
   }
-  static bool contains(const Block& whole, const Block& part);
-  /// Errs only towards true.
-  static bool overlap(const Block& a, const Block& b);
-  /// The rest of `whole`, which contains `part`, in at most four blocks.
-  static std::vector<Block> without(const Block& whole, const Block& part);
 
   std::vector<Block> blocks_;
 };

@@ -66,14 +66,17 @@ class AttentionSteps {
   template <class Steps>
   void attend(Steps& step, const Work* work, bool first) const {
     const bool all = first || policy_ == Recompute::full;
-    step({q, k, v, out, lse}, [&](const Arrays& a) {
+    step({q, k, v, out, lse, joined}, [&](const Arrays& a) {
       const Region region(first ? "annulus::model::attention" : "annulus::model::recompute");
-      const typename distributed::Attention<Exec, T>::Forward arrays{.q = a.heads(q),
-                                                                     .k = a.heads(k),
-                                                                     .v = a.heads(v),
-                                                                     .scale = work->scale,
-                                                                     .out = a.template heads<float>(out),
-                                                                     .lse = a.scores(lse)};
+      const bool recorded = first && work->recorder.records();  // then `out` is to hold the output
+      const typename distributed::Attention<Exec, T>::Forward arrays{
+          .q = a.heads(q),
+          .k = a.heads(k),
+          .v = a.heads(v),
+          .scale = work->scale,
+          .out = a.template heads<float>(out),
+          .lse = a.scores(lse),
+          .finished = recorded ? Strided4<T, Exec>() : a.by_heads(joined)};
       if (work->sparse != nullptr && !all) {
         work->sparse->recompute(work->exec, arrays, work->selection.value(), work->early_positions);
       } else if (work->sparse != nullptr) {
@@ -89,17 +92,10 @@ class AttentionSteps {
         work->attention.recompute(work->exec, arrays);
         ++work->calls.early;
       }
-      if (!first) return;
-      work->recorder.all(work->exec, "out", a.template heads<float>(out));
-      work->recorder.all(work->exec, "lse", a.scores(lse));
-    });
-    step({out, joined}, [&](const Arrays& a) {
-      if (all) return join_heads<Exec, T>(work->exec, a.template heads<float>(out), a.matrix(joined), 0);
-      for (std::int64_t s = 0; s < shapes_.extent.sequences; ++s) {
-        const std::int64_t row = s * shapes_.extent.tokens;
-        join_heads<Exec, T>(work->exec, a.template heads<float>(out),
-                            Products::rows_of(a.matrix(joined), {row, shapes_.early}), row);
-      }
+      if (!recorded) return;
+      work->recorder.all(work->exec, "out", arrays.out);
+      work->recorder.all(work->exec, "lse", arrays.lse);
+      join_heads<Exec, T>(work->exec, arrays.out, a.matrix(joined), 0);
     });
   }
 

@@ -71,7 +71,7 @@ class Attention<Exec, T>::Impl {
   void forward(const Exec& exec, const typename Dense::Forward& arrays, const Selection<Exec>& selection) {
     const Region region("annulus::sparsity::Attention::forward");
     const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, tokens_);
-    dense_.forward(exec, with_lists);
+    dense_.forward(exec, before_columns(with_lists, selection));
     attend_to_columns(exec, arrays, selection, lists, rows_.count, counts.columns);
   }
 
@@ -79,7 +79,7 @@ class Attention<Exec, T>::Impl {
                  std::int64_t end) {
     const Region region("annulus::sparsity::Attention::recompute");
     const auto [lists, counts, with_lists] = begin(exec, arrays, selection, plan::Pass::forward, end);
-    dense_.recompute(exec, with_lists);
+    dense_.recompute(exec, before_columns(with_lists, selection));
     attend_to_columns(exec, arrays, selection, lists, rows_.rows_below(end), counts.columns);
   }
 
@@ -208,7 +208,14 @@ class Attention<Exec, T>::Impl {
     return begun;
   }
 
-  /// Merges the columns into out and lse of this rank's first `rows` queries.
+  /// Of the lists' pass: where columns follow, these finish.
+  static typename Dense::Forward before_columns(typename Dense::Forward arrays,
+                                                const Selection<Exec>& selection) {
+    if (selection.most_columns() > 0) arrays.finished = {};
+    return arrays;
+  }
+
+  /// Merges the columns into out and lse of this rank's first `rows` queries, and finishes these.
   void attend_to_columns(const Exec& exec, const typename Dense::Forward& arrays,
                          const Selection<Exec>& selection, const Lists<Exec>& lists, std::int64_t rows,
                          std::int64_t* counter) {
@@ -222,8 +229,10 @@ class Attention<Exec, T>::Impl {
         operands_of(of_rows(arrays.q), rows_.slice({0, rows}), columns, lists, arrays.scale);
     count(exec, operands, counter);
     if (rows == 0) return;
-    attention::forward<Exec, T>(exec, operands, of_rows(arrays.out),
-                                Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first), kernel_);
+    attention::ForwardArrays<T, Exec> results{
+        .out = of_rows(arrays.out), .lse = Kokkos::subview(arrays.lse, Kokkos::ALL, Kokkos::ALL, first)};
+    if (arrays.finished.data() != nullptr) results.finished = of_rows(arrays.finished);
+    attention::forward<Exec, T>(exec, operands, results, kernel_);
   }
 
   /// K and V of the columns, of all ranks.

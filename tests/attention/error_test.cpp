@@ -31,11 +31,14 @@ struct Arguments {
                                           rows(8),     mask.rule(), 0.25f};
   Strided4<float, HostExec> out = array(4, 6), d_out = array(4, 6), dq = array(4, 6), dk = array(2, 8),
                             dv = array(2, 8);
+  Strided4<float, HostExec> finished;  // none
   Strided3<float, HostExec> lse = numbers(4, 6), d = numbers(4, 6);
   Kernel kernel = Kernel::automatic;
 
   std::string forward() const {
-    return error_text([&] { attention::forward(HostExec(), in, out, lse, kernel); });
+    return error_text([&] {
+      attention::forward<HostExec, float>(HostExec(), in, {out, lse, finished}, kernel);
+    });
   }
   std::string backward() const {
     return error_text([&] {
@@ -114,6 +117,9 @@ TEST(LocalErrors, Extents) {
             "Attention: out has the extents (1, 4, 5, 16) but q has (1, 4, 6, 16): out must match q");
   EXPECT_EQ(forward_error([](Arguments& a) { a.lse = Arguments::numbers(2, 6); }),
             "Attention: lse has the extents (1, 2, 6) but q has (1, 4, 6, 16): lse must match q");
+  EXPECT_EQ(
+      forward_error([](Arguments& a) { a.finished = Arguments::array(4, 5); }),
+      "Attention: finished has the extents (1, 4, 5, 16) but q has (1, 4, 6, 16): finished must match q");
   EXPECT_EQ(backward_error([](Arguments& a) { a.d_out = Arguments::array(4, 5); }),
             "Attention: d_out has the extents (1, 4, 5, 16) but q has (1, 4, 6, 16): d_out must match q");
   EXPECT_EQ(backward_error([](Arguments& a) { a.d = Arguments::numbers(4, 5); }),

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <annulus/attention/local.hpp>
 #include <annulus/attention/mask_on.hpp>
+#include <annulus/base/dtype.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <numeric>
 #include <optional>
@@ -125,6 +127,55 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, DTy
     default:
       return run_local<float>(exec, problem, run);
   }
+}
+
+/// A query shard against all key shards, the last of which finishes: bits are those of out, rounded.
+template <class T, class Exec>
+void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run,
+                     int query_shard) {
+  const attention::MaskOn<Exec> mask(exec, problem.mask);
+  const PositionMap positions = run.layout.shard(problem.shape.tokens, run.shards, query_shard);
+  const auto q = rows_on<T>(exec, problem.q, positions, run.storage);
+  const auto solve = [&](const StridedArray<T, Exec>* finished) {
+    auto out = filled_rows(exec, problem.q, positions,
+                           run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f, run.storage);
+    const StridedArray<float, Exec> lse(exec, run.storage, q.view().extent(0), q.view().extent(1),
+                                        positions.count, 1);
+    if (!run.fresh) attention::start_forward(exec, out.view(), lse.rows());
+    attention::KernelOptions options = run.kernel;
+    for (int s = 0; s < run.shards; ++s) {
+      const PositionMap keys = run.layout.shard(problem.shape.tokens, run.shards, s);
+      const auto k = rows_on<T>(exec, problem.k, keys), v = rows_on<T>(exec, problem.v, keys);
+      attention::ForwardArrays<T, Exec> arrays{.out = out.view(), .lse = lse.rows()};
+      if (finished != nullptr && s == run.shards - 1) arrays.finished = finished->view();
+      options.fresh_out = run.fresh && s == 0;
+      attention::forward<Exec, T>(
+          exec,
+          {q.read(), k.read(), v.read(), positions, keys, mask.rule(), static_cast<float>(problem.scale)},
+          arrays, options);
+      exec.fence("annulus::test: keys and values may go away");
+    }
+    AttentionResult result = problem.empty_result();
+    std::ranges::fill(result.out.values, 0.0);  // of rows of other shards
+    std::ranges::fill(result.lse.values, 0.0);
+    out.store(result.out, positions);
+    lse.store(result.lse, positions);
+    return result;
+  };
+  AttentionResult expected = solve(nullptr);
+  const StridedArray<T, Exec> finished(exec, run.storage, q.view().extent(0), q.view().extent(1),
+                                       positions.count, problem.shape.head_dim);
+  AttentionResult result = solve(&finished);
+  finished.store(result.out, positions);
+  for (double& value : expected.out.values) value = static_cast<float>(T(static_cast<float>(value)));
+  EXPECT_TRUE(result.out.values == expected.out.values);
+  EXPECT_TRUE(result.lse.values == expected.lse.values);
+  EXPECT_EQ(finished.touched_margins(), 0);
+}
+/// Every query shard: of some the last keys are masked for all rows.
+template <class T, class Exec>
+void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run) {
+  for (int s = 0; s < run.shards; ++s) expect_finished<T>(exec, problem, run, s);
 }
 
 }  // namespace annulus::test

@@ -253,6 +253,53 @@ TEST_P(Local, MergesIntoWhatIsThere) {
   EXPECT_LT(relative_error(twice.lse, expected), fp32_tolerance);
 }
 
+TEST_P(Local, FinishesInTheTypeOfTheInputs) {
+  for (const std::string& mask : {std::string("causal"), masks.blocks_of(97)}) {
+    for (const Storage storage : {Storage::dense, Storage::tokens_first, Storage::inside}) {
+      for (const int shards : {1, 3}) {
+        for (const bool fresh : {false, true}) {
+          for (const int head_dim : {40, 64}) {
+            const LocalRun run{.kernel = GetParam(),
+                               .layout = layouts[storage == Storage::inside ? 1 : 0],
+                               .shards = shards,
+                               .storage = storage,
+                               .fresh = fresh};
+            const AttentionShape shape{97, head_dim, 2, 4, 2};
+            const auto check = [&]<class T>(T) {
+              const AttentionProblem problem = AttentionProblem::random(shape, mask, dtype_of<T>);
+              SCOPED_TRACE(describe(problem, dtype_of<T>, run));
+              expect_finished<T>(exec, problem, run);
+            };
+            check(float()), check(bfloat16()), check(float16());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Local, FinishesRowsThatMeetNoKeys) {
+  // The last block has no keys: what came before it stays, or 0 where nothing did.
+  for (const bool fresh : {false, true}) {
+    const Array4<bfloat16, TestExec> q("q", 1, 2, 5, 16), none("none", 1, 2, 0, 16),
+        finished("finished", 1, 2, 5, 16);
+    const Array4<float, TestExec> out("out", 1, 2, 5, 16);
+    const Array3<float, TestExec> lse("lse", 1, 2, 5);
+    Kokkos::deep_copy(out, 3.0f);
+    Kokkos::deep_copy(lse, 1.0f);
+    Kokkos::deep_copy(finished, bfloat16(7.0f));
+    attention::KernelOptions options = GetParam();
+    options.fresh_out = fresh;
+    const MaskRule mask = Mask::parse("full", 5).rule();
+    attention::forward<TestExec, bfloat16>(exec, {q, none, none, Layout().shard(5, 1, 0), {}, mask, 0.2f},
+                                           {out, lse, finished}, options);
+    exec.fence("annulus::test: finished");
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), finished);
+    for (std::size_t i = 0; i < host.size(); ++i)
+      EXPECT_EQ(static_cast<float>(host.data()[i]), fresh ? 0.0f : 3.0f);
+  }
+}
+
 TEST_P(Local, NanIsPassedOn) {
   AttentionProblem problem = AttentionProblem::random({70, 16}, "causal");
   problem.k.row(0, 0, 65)[3] = std::numeric_limits<double>::quiet_NaN();

@@ -1,4 +1,4 @@
-// start_forward, merge and row_dot.
+// start_forward, merge, convert and row_dot.
 #include <gtest/gtest.h>
 
 #include <annulus/attention/local.hpp>
@@ -90,6 +90,35 @@ TEST(Rows, MergePassesNanOn) {
   lse.values[0] = other_lse.values[1] = std::numeric_limits<double>::quiet_NaN();
   merge(out, lse, other_out, other_lse);
   for (const double value : lse.values) EXPECT_TRUE(std::isnan(value));
+}
+
+template <class T>
+void check_convert() {
+  const TestExec exec;
+  for (const int width : {24, 64, 10}) {
+    Array values = random_array(2, 3, 70, width, DType::f32, 1);
+    values.values[0] = 1.0f + 0x1p-8f;  // a tie in bf16
+    values.values[1] = 1.0f + 3 * 0x1p-8f;
+    values.values[2] = 1.0f + 0x1p-11f;  // in f16
+    values.values[3] = -1e-7f;           // subnormal in f16
+    Array expected = values;
+    for (double& value : expected.values) value = static_cast<float>(T(static_cast<float>(value)));
+    for (const Storage storage : storages) {
+      const auto from = rows_on<float>(exec, values, rows(70), storage);
+      const StridedArray<T, TestExec> to(exec, Storage::tokens_first, 2, 3, 70, width);
+      attention::convert<TestExec, T>(exec, from.read(), to.view());
+      exec.fence("annulus::test: converted");
+      Array got(2, 3, 70, width);
+      to.store(got, rows(70));
+      EXPECT_EQ(got.values, expected.values) << name_of(dtype_of<T>);
+    }
+  }
+}
+
+TEST(Rows, ConvertRoundsToNearestEven) {
+  check_convert<float>();
+  check_convert<bfloat16>();
+  check_convert<float16>();
 }
 
 /// `out` is stored as Out, the gradient as T.

@@ -77,6 +77,27 @@ INSTANTIATE_TEST_SUITE_P(Types, TensorCores,
                                               name_of(std::get<1>(info.param)), std::get<2>(info.param));
                          });
 
+TEST_P(TensorCores, FinishesInTheTypeOfTheInputs) {
+  for (const std::string& mask : {std::string("causal"), masks.blocks_of(97)}) {
+    for (const Storage storage : {Storage::dense, Storage::tokens_first, Storage::inside}) {
+      for (const int shards : {1, 3}) {
+        for (const bool fresh : {false, true}) {
+          const LocalRun run{.kernel = kernel(),
+                             .layout = layouts[storage == Storage::inside ? 1 : 0],
+                             .shards = shards,
+                             .storage = storage,
+                             .fresh = fresh};
+          const AttentionProblem of = problem({.tokens = 97, .batch = 2, .heads = 4, .kv_heads = 2}, mask);
+          if (type() == DType::bf16)
+            expect_finished<bfloat16>(exec, of, run);
+          else
+            expect_finished<float16>(exec, of, run);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(TensorCores, MasksLayoutsAndStorages) {
   for (const std::string& mask : masks.all(300)) {
     const AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 4, .kv_heads = 2}, mask);

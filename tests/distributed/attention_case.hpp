@@ -57,12 +57,21 @@ struct Errors {
 /// host's kernels multiply in fp32.
 inline constexpr double tolerance = 3e-6;
 
-/// Runs the two passes of Attention on this rank's rows of the sample and compares with the reference.
-/// Collective. With `repeat` the passes run twice on the same buffers and must give the same bits.
-Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
-           const plan::Plan& backward, bool repeat = false, const distributed::Settings& settings = {});
+/// What runs a second time, on the same buffers.
+enum class Again : std::uint8_t {
+  nothing,
+  forward,  ///< with Forward::finished, which must have the bits of out, rounded
+  all,      ///< that, and both passes as they ran, which must give the same bits
+};
 
-/// The same with an Attention over fp32 that is there already; `positions` are those of this rank's rows.
+/// Runs the two passes of Attention on this rank's rows of the sample and compares with the reference.
+/// Collective.
+Errors run(comm::Communicator& communicator, const Sample& sample, const plan::Plan& forward,
+           const plan::Plan& backward, Again again = Again::nothing,
+           const distributed::Settings& settings = {});
+
+/// The same with an Attention over fp32 that is there already, and Again::forward; `positions` are those of
+/// this rank's rows.
 Errors run(comm::Communicator& communicator, const Sample& sample,
            distributed::Attention<TestExec, float>& attention, const PositionMap& positions);
 

@@ -157,7 +157,7 @@ TEST(DistributedAttention, TheSameBitsAgain) {
     comm::run_loopback(Topology::uniform(4, 4), [&](comm::Communicator& communicator) {
       const auto problem = sample->problem(communicator.topology(), Layout::parse("striped"));
       run(communicator, *sample, plan::make_plan(schedule, problem, plan::Pass::forward),
-          plan::make_plan(schedule, problem, plan::Pass::backward), true);
+          plan::make_plan(schedule, problem, plan::Pass::backward), Again::all);
     });
   }
 }

@@ -106,7 +106,7 @@ TEST_F(DistributedMpi, TheSameBitsAgain) {
   const auto sample = make_sample("causal", {.tokens = 61});
   const auto problem = sample->problem(world_->topology(), Layout::parse("striped"));
   run(*world_, *sample, plan::make_burst(problem, plan::Pass::forward),
-      plan::make_burst(problem, plan::Pass::backward), true);
+      plan::make_burst(problem, plan::Pass::backward), Again::all);
 }
 
 TEST_F(DistributedMpi, HandMadePlan) {
@@ -115,7 +115,7 @@ TEST_F(DistributedMpi, HandMadePlan) {
       make_sample("causal", {.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 24, .batch = 3});
   const plan::Problem problem = sample->problem(world_->topology(), Layout::parse("contiguous"));
   const Errors errors = run(*world_, *sample, make_helper(problem, plan::Pass::forward, {3, 17}, {1, 4}),
-                            make_helper(problem, plan::Pass::backward, {3, 17}, {1, 4}), true);
+                            make_helper(problem, plan::Pass::backward, {3, 17}, {1, 4}), Again::all);
   expect_correct(errors, "helper");
 }
 

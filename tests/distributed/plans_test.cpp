@@ -23,7 +23,7 @@ void run_helper(const Shape& shape, RowRange rows, plan::HeadRange heads) {
   ASSERT_EQ(plan::violations(forward), std::vector<std::string>());
   ASSERT_EQ(plan::violations(backward), std::vector<std::string>());
   comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-    expect_correct(run(communicator, *sample, forward, backward, true), "helper");
+    expect_correct(run(communicator, *sample, forward, backward, Again::all), "helper");
   });
 }
 
@@ -58,7 +58,7 @@ TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
       for (const int parts : {2, 3}) {
         const plan::Plan cut = plan::overlap_tail(backward, last, parts);
         comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-          expect_correct(run(communicator, *sample, forward, cut, true),
+          expect_correct(run(communicator, *sample, forward, cut, Again::all),
                          std::string(name) + ", " + mask + " in " + std::to_string(parts));
         });
       }

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <annulus/plan/schedules.hpp>
@@ -168,6 +169,47 @@ TEST(DistributedProgram, CutsWhileTransfersTravelAndComputesTheSame) {
     some = some || cut.steps[s].computes.size() > whole.steps[s].computes.size();
   }
   EXPECT_TRUE(some);
+}
+
+/// Elements of O that calls finish, and that nobody does.
+std::pair<std::int64_t, std::int64_t> finished_and_not(const Program& program) {
+  std::int64_t finished = 0, unfinished = 0;
+  for (const auto& step : program.steps)
+    for (const auto& call : step.computes)
+      if (call.finishes) finished += call.o.elements();
+  for (const Block& block : program.unfinished) unfinished += block.elements();
+  return {finished, unfinished};
+}
+
+TEST(DistributedProgram, CallsFinishRowsThatNobodyTouchesBehindThem) {
+  constexpr std::int64_t all = 2 * 4 * 15 * 16;  // batch, heads, rows, head_dim
+  const auto parts = [&](const char* schedule, const char* layout, const char* mask, int rank) {
+    plan::Problem of = problem(4, 2);
+    of.layout = Layout::parse(layout);
+    of.mask = Mask::parse(mask, 60);
+    const plan::Plan plan = plan::make_plan(schedule, of, plan::Pass::forward);
+    const auto whole = finished_and_not(distributed::make_program(plan, rank, {}));
+    EXPECT_EQ(finished_and_not(distributed::make_program(plan, rank, {.least_pairs = 1, .threads = 1})),
+              whole);
+    EXPECT_EQ(whole.first + whole.second, all / 15 * of.owned(rank).count);
+    return whole;
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(parts("ring", "contiguous", "causal", rank), std::pair(all, std::int64_t{0}));
+    EXPECT_EQ(parts("ring", "striped", "causal", rank), std::pair(all, std::int64_t{0}));
+    EXPECT_EQ(parts("all-gather", "contiguous", "causal", rank), std::pair(all, std::int64_t{0}));
+    EXPECT_EQ(parts("burst", "zigzag", "causal", rank), std::pair(all, std::int64_t{0}));
+    // O of other heads than its own comes back from those who computed it.
+    EXPECT_EQ(parts("ulysses", "contiguous", "causal", rank), std::pair(all / 4, all - all / 4));
+  }
+}
+
+TEST(DistributedProgram, NoCallFinishesRowsThatAreMerged) {
+  const plan::Plan plan = make_helper(problem(2, 2), plan::Pass::forward, {3, 17}, {1, 3});
+  const Program program = distributed::make_program(plan, 1, {});
+  const auto [finished, unfinished] = finished_and_not(program);
+  EXPECT_EQ(finished + unfinished, 2 * 4 * 30 * 16);
+  EXPECT_GE(unfinished, 2 * 2 * 14 * 16);
 }
 
 /// What make_program says about the ring's plan of rank 1 of 2 after `change` has changed step 0.

@@ -16,6 +16,7 @@
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/schedules.hpp>
 
+#include "distributed/finishing.hpp"
 #include "distributed/handmade.hpp"
 #include "distributed/read_back.hpp"
 #include "support/error_text.hpp"
@@ -108,7 +109,11 @@ TEST(ProgramProof, ProgramsThatShareAPairOfShardsAreProved) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     const Plan plan = make_helper(problem, pass, {3, 17}, {2, 4});
     EXPECT_THAT(verdicts(plan, [](Program&) {}), Each(std::string("no error")));
-    EXPECT_THAT(verdicts(plan, [](Program& program) { program.steps[1].computes.pop_back(); }),
+    EXPECT_THAT(verdicts(plan,
+                         [](Program& program) {
+                           program.steps[1].computes.pop_back();
+                           distributed::mark_finishing(program);
+                         }),
                 Each(HasSubstr("(query, key, head) are never computed")));
   }
 }
@@ -223,6 +228,7 @@ std::vector<Mutation> mutations() {
       in_calls("other positions of queries", [](LocalCall& c) { c.q_positions.base += 1; }),
       in_calls("other positions of keys", [](LocalCall& c) { c.kv_positions.first += 1; }),
       in_calls("another result", [](LocalCall& c) { (c.o.elements() > 0 ? c.o : c.dq).slot += 1; }),
+      in_calls("finishes or does not, the other way round", [](LocalCall& c) { c.finishes = !c.finishes; }),
       in_calls("lse of other rows", [](LocalCall& c) { c.lse.offset += 1; }),
   };
 }

@@ -113,6 +113,29 @@ Plans plans_of(const std::string& schedule, plan::Problem problem, std::int64_t 
   return plans;
 }
 
+/// recompute with `finished`: early rows are forward's out, rounded, the others untouched.
+template <class T>
+std::string compare_finished(const TestExec& exec, distributed::Attention<TestExec, T>& attention,
+                             const Rank<T>& rank, const auto& forward, std::int64_t position) {
+  const Array4<T, TestExec> finished("finished", rank.q.layout());
+  Kokkos::deep_copy(finished, T(untouched));
+  auto arrays = rank.arrays();
+  arrays.finished = finished;
+  attention.recompute(exec, arrays);
+  exec.fence("annulus::test: finished again");
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), finished);
+  const auto& out = forward.first;
+  for (std::size_t b = 0; b < out.extent(0); ++b)
+    for (std::size_t h = 0; h < out.extent(1); ++h)
+      for (std::int64_t r = 0; r < rank.positions.count; ++r)
+        for (std::size_t i = 0; i < out.extent(3); ++i) {
+          const T expected(rank.positions(r) < position ? out(b, h, r, i) : untouched);
+          if (std::memcmp(&host(b, h, r, i), &expected, sizeof expected) != 0)
+            return fmt::format("finished of position {}, head {}, column {}", rank.positions(r), h, i);
+        }
+  return {};
+}
+
 /// Runs forward, then recompute for each of the positions on arrays without results.
 template <class T>
 void check(const std::string& schedule, plan::Problem problem, const std::vector<std::int64_t>& cuts) {
@@ -135,6 +158,8 @@ void check(const std::string& schedule, plan::Problem problem, const std::vector
           << fmt::format("{}, {}, {}, {} of {} positions, rank {} of {}", schedule,
                          problem.layout.to_string(), problem.mask.to_string(), position,
                          problem.mask.tokens(), communicator.rank(), problem.topology.to_string());
+      EXPECT_EQ(compare_finished(exec, attention, rank, forward, position), "")
+          << fmt::format("{}, {}, {}", schedule, problem.layout.to_string(), problem.mask.to_string());
     }
   });
 }
@@ -248,6 +273,7 @@ TEST(Recompute, SequencesOfABatchHaveMasksOfTheirOwn) {
       attention.recompute(exec, rank.arrays());
       exec.fence("annulus::test: computed again");
       EXPECT_EQ(compare(rank, forward, 33), "") << schedule;
+      EXPECT_EQ(compare_finished(exec, attention, rank, forward, 33), "") << schedule;
     });
   }
 }

@@ -8,6 +8,8 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sparsity/attention.hpp>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -110,6 +112,27 @@ struct SparseResult {
   double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
 };
 
+/// `finished` has the bits of forward's out, which the arrays hold, rounded to T.
+template <class T>
+void expect_finished(const TestExec& exec, sparsity::Attention<TestExec, T>& sparse,
+                     typename distributed::Attention<TestExec, T>::Forward arrays,
+                     const sparsity::Selection<TestExec>& selection) {
+  const auto out = Kokkos::create_mirror(Kokkos::HostSpace(), arrays.out);
+  Kokkos::deep_copy(out, arrays.out);
+  const Array4<T, TestExec> finished("annulus::test::finished", arrays.out.layout());
+  Kokkos::deep_copy(finished, T(std::numeric_limits<float>::quiet_NaN()));
+  arrays.finished = finished;
+  sparse.forward(exec, arrays, selection);
+  exec.fence("annulus::test: finished");
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), finished);
+  bool same = true;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const T expected(out.data()[i]);
+    same = same && std::memcmp(host.data() + i, &expected, sizeof expected) == 0;
+  }
+  EXPECT_TRUE(same) << "finished is not out";
+}
+
 /// Selects and runs both passes; every rank must have the same selection, and both passes must give the same
 /// bits twice.
 template <class T>
@@ -184,6 +207,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
           for (std::int64_t i = 0; i < positions.count; ++i) *to->lse.row(b, h, positions(i)) = host(b, h, i);
     }
     const sparsity::Pairs pairs = sparse.check_pairs(exec);
+    expect_finished<T>(exec, sparse, forward, selection);
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();

@@ -83,15 +83,31 @@ Kernel kernel_for(int head_dim, Kernel kernel = Kernel::automatic, const MaskRul
 template <class Exec, class T>
 std::string slow_kernel_warning(int head_dim, Kernel kernel);
 
+/// Results of forward.
+template <class T, class Space>
+struct ForwardArrays {
+  Strided4<float, Space> out;  ///< (batch, heads, q_rows, head_dim): the running result
+  Strided3<float, Space> lse;  ///< (batch, heads, q_rows)
+  /// Like q, or none (no data): this call is the last one of its rows, and the merged result goes here,
+  /// rounded to T. `out` is read as ever, and on return holds nothing of worth.
+  Strided4<T, Space> finished = {};
+};
+
 /// Computes the block and merges it into the running result (BurstEngine eq. 5 and the online softmax of
 /// §3.1):
 ///   lse' = log(exp(lse) + exp(block lse)),  out' = exp(lse − lse')·out + exp(block lse − lse')·block out.
 /// Start from out = 0, lse = −inf (start_forward), or with KernelOptions::fresh_out. A row without any key
-/// keeps 0 and −inf, never NaN.
-///   out (batch, heads, q_rows, head_dim), lse (batch, heads, q_rows).
+/// keeps 0 and −inf, never NaN. Throws Error where shapes differ, or rows are not contiguous.
+template <class Exec, class T>
+void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
+             const KernelOptions& options = {});
+
+/// The same without ForwardArrays::finished.
 template <class Exec, class T>
 void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
-             const Strided3<float, Exec>& lse, const KernelOptions& options = {});
+             const Strided3<float, Exec>& lse, const KernelOptions& options = {}) {
+  forward<Exec, T>(exec, in, ForwardArrays<T, Exec>{.out = out, .lse = lse}, options);
+}
 
 /// Arrays of backward besides its Operands.
 template <class T, class Space>
@@ -121,6 +137,12 @@ template <class Exec>
 void merge(const Exec& exec, const Strided4<const float, Exec>& other_out,
            const Strided3<const float, Exec>& other_lse, const Strided4<float, Exec>& out,
            const Strided3<float, Exec>& lse);
+
+/// to = from, rounded to T (to nearest, ties to even).
+///   from, to (batch, heads, q_rows, head_dim).
+/// Throws Error where shapes differ, or rows are not contiguous.
+template <class Exec, class T>
+void convert(const Exec& exec, const Strided4<const float, Exec>& from, const Strided4<T, Exec>& to);
 
 /// d = rowsum(dO∘O) in fp32 (BurstEngine Algorithm 2, line 2), of `out` in fp32 or as it was stored.
 ///   out, d_out (batch, heads, q_rows, head_dim), d (batch, heads, q_rows).

@@ -65,6 +65,16 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_bfloat16(float low, float high) {
 #endif
 }
 
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_float16(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return std::uint32_t{float16(low).bits} | (std::uint32_t{float16(high).bits} << 16);
+#endif
+}
+
 /// One load: of a struct's members the compiler makes as many as there are, each of which leaves gaps between
 /// the lanes of a warp.
 template <Caching caching = Caching::keep, int words>
@@ -134,9 +144,11 @@ KOKKOS_FORCEINLINE_FUNCTION Words<words> pack(const float* from) {
   for (int w = 0; w < words; ++w) {
     if constexpr (std::is_same_v<T, float>) {
       to.word[w] = std::bit_cast<std::uint32_t>(from[w]);
-    } else {
-      static_assert(std::is_same_v<T, bfloat16>);
+    } else if constexpr (std::is_same_v<T, bfloat16>) {
       to.word[w] = two_bfloat16(from[2 * w], from[2 * w + 1]);
+    } else {
+      static_assert(std::is_same_v<T, float16>);
+      to.word[w] = two_float16(from[2 * w], from[2 * w + 1]);
     }
   }
   return to;

@@ -44,7 +44,7 @@ class Attention {
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;
 
-  /// Arrays of this rank's rows, contiguous.
+  /// Arrays of this rank's rows, contiguous but for `finished`.
   struct Forward {
     Array4<const T, Exec> q;     ///< (batch, heads, rows, head_dim)
     Array4<const T, Exec> k, v;  ///< (batch, kv_heads, rows, head_dim)
@@ -52,12 +52,16 @@ class Attention {
     Array4<float, Exec> out;     ///< (batch, heads, rows, head_dim), written
     Array3<float, Exec> lse;     ///< (batch, heads, rows), written
     HeadBlocks blocks = {};      ///< the same on all ranks
+    /// (batch, heads, rows, head_dim) with any strides but 1 in the last index, or none (no data): out goes
+    /// here, rounded to T, and what `out` itself then holds is of no worth. Kernels write it where the plan
+    /// has a local call behind which nobody touches a row of out; other rows are converted at the end.
+    Strided4<T, Exec> finished = {};
   };
   void forward(const Exec& exec, const Forward& arrays);
 
   /// Computes out and lse again, with forward's bits, of this rank's rows that take part in Plans::recompute,
-  /// which are its first ones, and leaves the others as they are. The arrays are those of forward, of all
-  /// rows; q, k and v of rows that take no part are not read (docs/schedules.md).
+  /// which are its first ones, and leaves the others as they are, those of `finished`, too. The arrays are
+  /// those of forward, of all rows; q, k and v of rows that take no part are not read (docs/schedules.md).
   void recompute(const Exec& exec, const Forward& arrays);
 
   /// The same with forward's lse, D = rowsum(dO∘O) of its out (attention::row_dot), the gradient of out like

@@ -34,7 +34,8 @@ struct Input {
 template <class T>
 struct ForwardProblem {
   Input<T> in;
-  Rows<float> out, lse;  // lse: one element a row
+  Rows<float> out, lse;   // lse: one element a row
+  Rows<T> finished = {};  ///< as in ForwardArrays
 };
 
 template <class T>

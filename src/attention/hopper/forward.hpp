@@ -18,6 +18,7 @@ namespace annulus::attention::hopper {
 struct ForwardParameters {
   RowMaps q, k, v;  ///< boxes of 64 rows (q) or box_rows (k, v)
   gpu::Rows<float> out, lse;
+  gpu::Rows<std::uint16_t> finished;  ///< elements of T; none: the result stays in `out`
   WalkTables walk;
   WorkOrder order;
   int* tickets;  ///< 0 at the start
@@ -89,7 +90,7 @@ template <class Tile>
 __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const ForwardMemory<Tile>& memory) {
   using Memory = ForwardMemory<Tile>;
   using Tiles = TileGroup<Tile::kv_boxes>;
-  WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh);
+  WorkQueue queue(p.order, p.walk, Tile::heads, 1, p.tickets, p.fresh || p.finished.data != nullptr);
   RingPosition<Tile::stages> k_at, v_at;
   Work work = queue.next();
   memory.work().put(0, work);
@@ -255,26 +256,29 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (work.head < 0) return;
     load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists_of_heads ? table(work.head) : 0,
                p.q_rows, work.tile * Tile::q_rows + row_in_tile);
-    // Calls action with where O and LSE of this tile are.
+    // Calls action with what takes the rows of this residue class, and where this tile is among them.
     const auto with_rows = [&](const auto& action) {
       const auto [batch, heads, residue] =
           HeadAndClass::of(anew(work.head), p.heads / Tile::heads, p.classes.count);
-      action(p.out.every(p.classes.count, residue), p.lse.every(p.classes.count, residue), batch,
-             heads * Tile::heads + Tile::head_of(group), anew(work.tile) * Tile::q_rows + row_in_tile,
+      const auto of_class = [&](const auto& rows) { return rows.every(p.classes.count, residue); };
+      action(of_class, batch, heads * Tile::heads + Tile::head_of(group),
+             anew(work.tile) * Tile::q_rows + row_in_tile,
              static_cast<int>(p.classes.rows(p.q_rows, residue)));
     };
-    const auto finish = [&] {
-      with_rows([&](const auto& out, const auto& lse, int batch, int head, int row, int rows) {
-        state.finish(out, lse, batch, head, row, rows, p.scale);
+    const auto finish = [&](bool with_lse) {
+      with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
+        const gpu::Rows<float> lse = with_lse ? of_class(p.lse) : gpu::Rows<float>{};
+        const FinishedRows to{of_class(p.out), lse, of_class(p.finished)};
+        state.template finish<T>(to, batch, head, row, rows, p.scale);
       });
     };
     const auto start_out = [&] {
-      with_rows([&](const auto& out, const auto&, int batch, int head, int row, int) {
-        state.start_out(out, batch, head, row);
+      with_rows([&](const auto& of_class, int batch, int head, int row, int) {
+        state.start_out(of_class(p.out), batch, head, row);
       });
     };
-    with_rows([&](const auto&, const auto& lse, int batch, int head, int row, int rows) {
-      state.start_rows(lse, batch, head, row, p.fresh ? 0 : rows, p.inverse_scale);
+    with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
+      state.start_rows(of_class(p.lse), batch, head, row, p.fresh ? 0 : rows, p.inverse_scale);
     });
     Cursor<true> cursor(p.walk.runs + work.first_run, Tile::kv_boxes == 1 ? work.runs : 0);
     TileGroup<Tile::kv_boxes> tiles;
@@ -292,7 +296,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (work.runs == 0) {
       release(memory.q_empty());
       start_out();
-      finish();
+      finish(p.fresh);  // to which nothing has been added keeps its bits
       continue;
     }
     if constexpr (Tile::kv_boxes == 1) cursor.next_in_run();
@@ -369,7 +373,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     pin(o);
     release(memory.v_empty(v_at.stage));
     v_at.advance();
-    finish();
+    finish(true);
   }
 }
 

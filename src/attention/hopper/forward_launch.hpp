@@ -76,6 +76,8 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Res
   ANNULUS_RETURN_ON_ERROR((prepare_queries<Tile>(p, problem.in, classes, memory, stream)));
   p.out = problem.out;
   p.lse = problem.lse;
+  p.finished = {reinterpret_cast<std::uint16_t*>(problem.finished.data), problem.finished.batch_stride,
+                problem.finished.head_stride, problem.finished.row_stride};
   p.fresh = options.fresh_out;
   p.scale = problem.in.scale;
   p.inverse_scale = 1.0f / problem.in.scale;

@@ -88,15 +88,16 @@ bool runs_here() {
 }
 
 template <class Exec, class T>
-void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
-             const Strided3<float, Exec>& lse, const KernelOptions& options) {
+void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
+             const KernelOptions& options) {
   const Region region("annulus::attention::hopper::forward");
-  const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(out), gpu::rows_of(lse)};
+  const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
+                                       gpu::rows_of(arrays.finished)};
   const ResidueClasses classes = classes_of(problem.in);
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
-                                      section.of(problem.lse, group)};
+                                      section.of(problem.lse, group), section.of(problem.finished, group)};
     with_head_dim(part.in.head_dim, [&](auto head_dim) {
       void* const memory =
           workspace(exec, forward_workspace<head_dim>(part.in.mask, part.in.q_positions, part.in.kv_positions,
@@ -133,11 +134,10 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
   });
 }
 
-#define ANNULUS_INSTANTIATE(T)                                                                        \
-  template void forward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,       \
-                                         const Strided4<float, Kokkos::Cuda>&,                        \
-                                         const Strided3<float, Kokkos::Cuda>&, const KernelOptions&); \
-  template void backward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,      \
+#define ANNULUS_INSTANTIATE(T)                                                                         \
+  template void forward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,        \
+                                         const ForwardArrays<T, Kokkos::Cuda>&, const KernelOptions&); \
+  template void backward<Kokkos::Cuda, T>(const Kokkos::Cuda&, const Operands<T, Kokkos::Cuda>&,       \
                                           const BackwardArrays<T, Kokkos::Cuda>&, const KernelOptions&);
 
 ANNULUS_INSTANTIATE(bfloat16)

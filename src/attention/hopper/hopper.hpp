@@ -65,9 +65,10 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
   }
 }
 
+/// Rows of ForwardArrays::finished start at multiples of 4 bytes.
 template <class Exec, class T>
-void forward(const Exec& exec, const Operands<T, Exec>& in, const Strided4<float, Exec>& out,
-             const Strided3<float, Exec>& lse, const KernelOptions& options);
+void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<T, Exec>& arrays,
+             const KernelOptions& options);
 
 template <class Exec, class T>
 void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArrays<T, Exec>& arrays,

@@ -5,6 +5,13 @@
 
 namespace annulus::attention::hopper {
 
+/// Where results go. With `finished`, elements of the inputs' type, `out` is not written. Without `lse` that
+/// stays as it is.
+struct FinishedRows {
+  gpu::Rows<float> out, lse;
+  gpu::Rows<std::uint16_t> finished;
+};
+
 /// The online softmax of a warpgroup's 64 rows (FlashAttention-2, Algorithm 1): the scores of a tile of
 /// `columns` keys, O, and of each row its maximum and the sum over the columns of this lane. A thread holds
 /// rows `row` and `row` + 8.
@@ -90,22 +97,28 @@ struct Softmax {
   }
 
   /// Writes O and LSE. A row that has seen no key keeps 0 and −∞.
-  __device__ __forceinline__ void finish(const gpu::Rows<float>& running, const gpu::Rows<float>& lse,
-                                         int batch, int head, int row, int rows, float scale) const {
+  template <class T>
+  __device__ __forceinline__ void finish(const FinishedRows& to, int batch, int head, int row, int rows,
+                                         float scale) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float total = quad_sum(sum[i]);
       if (row + 8 * i >= rows) continue;
       const float inverse = total == 0.0f ? 0.0f : 1.0f / total;  // a NaN goes on
-      float* const to = running.at(batch, head, row + 8 * i) + lane % 4 * 2;
+      const auto store = [&](auto* pairs, const auto& pair_of) {  // a pair of this lane in every 8 columns
 #pragma unroll
-      for (int j = 0; j < head_dim / 8; ++j) {
-        *reinterpret_cast<float2*>(to + 8 * j) =
-            make_float2(out[4 * j + 2 * i] * inverse, out[4 * j + 2 * i + 1] * inverse);
+        for (int j = 0; j < head_dim / 8; ++j)
+          pairs[4 * j + lane % 4] = pair_of(out[4 * j + 2 * i] * inverse, out[4 * j + 2 * i + 1] * inverse);
+      };
+      if (to.finished.data == nullptr) {
+        store(reinterpret_cast<float2*>(to.out.at(batch, head, row + 8 * i)),
+              [](float low, float high) { return make_float2(low, high); });
+      } else {
+        store(reinterpret_cast<std::uint32_t*>(to.finished.at(batch, head, row + 8 * i)), gpu::pack<T>);
       }
-      if (lane % 4 == 0) {
-        *lse.at(batch, head, row + 8 * i) =
+      if (lane % 4 == 0 && to.lse.data != nullptr) {
+        *to.lse.at(batch, head, row + 8 * i) =
             total == 0.0f ? -infinity() : fmaf(maximum[i], scale, logf(total));
       }
     }

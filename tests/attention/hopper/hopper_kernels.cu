@@ -3,8 +3,9 @@
 //
 //   hopper_kernels check CASES [SEED]
 //     Random shapes, layouts, masks, types and options against double precision on the GPU; in the fixed
-//     order also the same bits again with another number of multiprocessors. Exit status 1 if any is outside
-//     its tolerance.
+//     order also the same bits again with another number of multiprocessors. A third of the cases computes
+//     its result a second time in the inputs' type, which must be the first one rounded. Exit status 1 if any
+//     is outside its tolerance.
 //   hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS]
 //     TFLOP/s in bf16: forward (merging), backward in any order and in the fixed order, into running
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
@@ -303,9 +304,14 @@ class Case {
             dense(dv.data(), in_.kv_heads, kv_rows_, head_dim)};
   }
 
-  void forward(const hopper::LaunchOptions& options) {
+  /// (batch, rows, heads, head_dim), as models have it.
+  gpu::Rows<T> joined(T* data) const {
+    const std::int64_t width = std::int64_t{in_.heads} * head_dim;
+    return {data, q_rows_ * width, head_dim, width};
+  }
+  void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {}) {
     const gpu::ForwardProblem<T> problem{in_, dense(out.data(), in_.heads, q_rows_, head_dim),
-                                         dense(lse.data(), in_.heads, q_rows_, 1)};
+                                         dense(lse.data(), in_.heads, q_rows_, 1), finished};
     check(hopper::launch_forward<head_dim, T>(
               problem, *classes_, options,
               workspace(hopper::forward_workspace<head_dim>(in_.mask, in_.q_positions, in_.kv_positions,
@@ -313,6 +319,19 @@ class Case {
                                                             hopper::fine_lists(in_))),
               nullptr),
           "start the forward pass");
+  }
+  /// Whether joined(`finished`) is `result`, (batch, heads, rows, head_dim), rounded.
+  bool is_rounded(const std::vector<T>& finished, const std::vector<float>& result) const {
+    const gpu::Rows<const float> from = dense(result.data(), in_.heads, q_rows_, head_dim);
+    for (int batch = 0; batch < in_.batch; ++batch)
+      for (int head = 0; head < in_.heads; ++head)
+        for (std::int64_t row = 0; row < q_rows_; ++row)
+          for (int i = 0; i < head_dim; ++i) {
+            const std::int64_t at = ((batch * q_rows_ + row) * in_.heads + head) * head_dim + i;
+            if (finished[static_cast<std::size_t>(at)].bits != T(from.at(batch, head, row)[i]).bits)
+              return false;
+          }
+    return true;
   }
   void backward(const hopper::LaunchOptions& options) {
     check(hopper::launch_backward<head_dim, T>(
@@ -354,6 +373,10 @@ double relative_error(const std::vector<float>& a, const std::vector<double>& b,
     norm += b[i] * b[i];
   }
   return a.empty() ? 0.0 : std::sqrt(difference / std::max(norm, floor * floor * double(a.size())));
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 PositionMap shard_of(std::int64_t tokens, int layout, int ranks, int rank) {
@@ -401,14 +424,17 @@ bool check_case(std::mt19937& random) {
   reference_forward<T><<<blocks(lse.count()), 64>>>(in, out.data(), lse.data());
   check(cudaGetLastError(), "reference");
   // What holds nothing yet is NaN, so that whoever reads it is found out.
-  c.out.fill_bytes(options.fresh_out ? 0xff : 0);
-  if (options.fresh_out) {
-    c.lse.fill_bytes(0xff);
-  } else {
-    check(cudaMemcpy(c.lse.data(), std::vector<float>(c.lse.count(), -INFINITY).data(), c.lse.count() * 4,
-                     cudaMemcpyHostToDevice),
-          "copy");
-  }
+  const auto start_forward = [&] {
+    c.out.fill_bytes(options.fresh_out ? 0xff : 0);
+    if (options.fresh_out) {
+      c.lse.fill_bytes(0xff);
+    } else {
+      check(cudaMemcpy(c.lse.data(), std::vector<float>(c.lse.count(), -INFINITY).data(), c.lse.count() * 4,
+                       cudaMemcpyHostToDevice),
+            "copy");
+    }
+  };
+  start_forward();
   c.forward(options);
   const std::vector<float> out_found = c.out.host(), lse_found = c.lse.host();
   const std::vector<double> out_expected = out.host(), lse_expected = lse.host();
@@ -437,30 +463,46 @@ bool check_case(std::mt19937& random) {
     return std::array<std::vector<float>, 3>{c.dq.host(), c.dk.host(), c.dv.host()};
   };
   const auto found = run_backward(options.free_sms);
-  const auto same_bits = [](const std::vector<float>& a, const std::vector<float>& b) {
-    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-  };
   bool repeats = true;
   if (options.deterministic) {
     const auto again = run_backward(37);
     for (int i = 0; i < 3; ++i) repeats = repeats && same_bits(found[i], again[i]);
+  }
+  bool finishes = true;
+  const bool finished_too = draw(3) == 0;
+  if (finished_too) {  // from any running result
+    const unsigned seed = random();
+    const auto start = [&] {
+      if (options.fresh_out) return start_forward();
+      fill_normal(c.out, seed);
+      fill_normal(c.lse, seed + 1);
+    };
+    start();
+    c.forward(options);
+    const std::vector<float> out_then = c.out.host(), lse_then = c.lse.host();
+    start();
+    const DeviceArray<T> joined(c.out.count());
+    joined.fill_bytes(0xff);
+    c.forward(options, c.joined(joined.data()));
+    finishes = same_bits(c.lse.host(), lse_then) && c.is_rounded(joined.host(), out_then);
   }
   const double errors[] = {
       relative_error(out_found, out_expected, 1e-2), relative_error(lse_found, lse_expected, 1e-2),
       relative_error(found[0], dq.host(), 1e-2), relative_error(found[1], dk.host(), 1e-2),
       relative_error(found[2], dv.host(), 1e-2)};
   const double tolerance = std::is_same_v<T, bfloat16> ? 5e-3 : 7e-4;
-  bool right = repeats && errors[1] < 1e-6;
+  bool right = repeats && finishes && errors[1] < 1e-6;
   for (const double error : errors) right = right && error < tolerance;
   std::printf(
-      "%s %s d%d batch %d heads %d/%d tokens %lld mask %d layout %d/%d rows %lld×%lld%s%s%s%s: out %.1e lse "
-      "%.1e dq %.1e dk %.1e dv %.1e%s\n",
+      "%s %s d%d batch %d heads %d/%d tokens %lld mask %d layout %d/%d rows %lld×%lld%s%s%s%s%s: out %.1e "
+      "lse %.1e dq %.1e dk %.1e dv %.1e%s%s\n",
       right ? "right" : "WRONG", std::is_same_v<T, bfloat16> ? "bf16" : "f16", head_dim, batch,
       kv_heads * group, kv_heads, static_cast<long long>(tokens), kind, layout, ranks,
       static_cast<long long>(q_map.count), static_cast<long long>(kv_map.count),
       options.deterministic ? "" : " any-order", options.fresh_out ? " fresh-out" : "",
-      options.fresh_dq ? " fresh-dq" : "", options.fresh_dkv ? " fresh-dkv" : "", errors[0], errors[1],
-      errors[2], errors[3], errors[4], repeats ? "" : " OTHER BITS AGAIN");
+      options.fresh_dq ? " fresh-dq" : "", options.fresh_dkv ? " fresh-dkv" : "",
+      finished_too ? " finished" : "", errors[0], errors[1], errors[2], errors[3], errors[4],
+      repeats ? "" : " OTHER BITS AGAIN", finishes ? "" : " FINISHED OTHERWISE");
   std::fflush(stdout);
   return right;
 }
