@@ -121,6 +121,7 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
                {"time", simulation.time},
                {"imbalance", {{"worker", simulation.imbalance.worker}, {"step", simulation.imbalance.step}}},
                {"totals", totals_json(simulation)}};
+  if (c.blocks != nullptr) head["column_bytes"] = c.column_bytes;
   if (!comparison.empty()) head["comparison"] = comparison_json(comparison);
   head["format_version"] = config::output_format_version;
   config::add_old_keys(head, "plan");

@@ -15,6 +15,7 @@
 #include <annulus/simulate/simulate.hpp>
 
 #include "common/renamed_options.hpp"
+#include "common/text.hpp"
 #include "plan/comparison.hpp"
 #include "plan/html_report.hpp"
 #include "plan/json_report.hpp"
@@ -24,12 +25,14 @@
 namespace annulus::planner {
 namespace {
 
-void print_summary(const plan::Plan& plan, const simulate::Selected& selected,
-                   const simulate::Simulation& simulation) {
+void print_summary(const plan::Plan& plan, const Case& c, const simulate::Simulation& simulation) {
   fmt::print("{}, {}: {}, {} steps\n{}\n\n", plan.schedule, plan.pass_text(),
              plan.problem.topology.to_string(), plan.steps, describe(plan));
-  if (!selected.all()) fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * selected.density);
+  if (!c.selected.all()) fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * c.selected.density);
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
+  if (c.blocks != nullptr)
+    fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns",
+               app::bytes_text(c.column_bytes));
 }
 
 /// Fills in the schedule and the layout that are left open.
@@ -68,7 +71,7 @@ int run(const Options& options) {
       simulate::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
   if (!options.json.empty()) write_json(options.json, plan, c, simulation, comparison);
   if (!options.html.empty()) write_html(options.html, plan, simulation);
-  if (!options.compare && !options.print) print_summary(plan, c.selected, simulation);
+  if (!options.compare && !options.print) print_summary(plan, c, simulation);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <annulus/base/error.hpp>
+#include <annulus/plan/column_traffic.hpp>
 
 #include "options/checks.hpp"
 #include "plan/selection_file.hpp"
@@ -46,6 +47,11 @@ void set_selected(const std::string& sparsity, Case& c) {
           "--sparsity {}: {} selections of a sequence cannot be those of {} heads: set --heads", sparsity,
           c.blocks->lists(), c.problem.heads);
   c.selected = c.blocks->selected();
+  const std::int64_t columns =
+      std::int64_t{c.problem.batch} * c.blocks->lists() * read_most_columns(sparsity, "--sparsity");
+  const auto element = static_cast<std::int64_t>(size_of(c.problem.activation));
+  c.column_bytes = plan::column_traffic(
+      columns, c.problem.head_dim, c.pass == plan::Pass::forward ? element : element + 4, c.problem.ranks());
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ struct Case {
   plan::Pass pass = plan::Pass::forward;
   std::shared_ptr<const simulate::SelectedBlocks> blocks;  ///< of a file of --sparsity
   simulate::Selected selected;
+  /// Bytes that each rank sends for the columns of these selections, of all sequences; 0 without a file.
+  std::int64_t column_bytes = 0;
 };
 
 /// Reads the cluster file and checks the options. Throws Error naming the option that is wrong.

@@ -1,5 +1,6 @@
 #include "plan/selection_file.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,28 +10,54 @@
 
 namespace annulus::planner {
 
-simulate::SelectedBlocks read_selection(const std::string& text, std::string_view field) {
-  constexpr std::int64_t block = 64;  // tokens, of sparsity::block_tokens: this program has no Kokkos
+namespace {
+
+/// A mark for each token of each selection of the first sequence.
+struct Marks {
+  std::uint64_t lists, tokens;
+  std::vector<std::uint8_t> marks;
+
+  bool operator()(std::uint64_t list, std::uint64_t token) const { return marks[list * tokens + token] != 0; }
+};
+
+Marks read_marks(const std::string& text, const std::string& what, std::string_view field) {
   const std::size_t colon = text.rfind(":layers.");
   const io::File file = io::File::open(text.substr(0, colon));
-  const std::string name =
-      (colon == std::string::npos ? std::string() : text.substr(colon + 1) + ".") + "selected_slashes";
+  const std::string name = (colon == std::string::npos ? std::string() : text.substr(colon + 1) + ".") + what;
   require(file.has(name),
           "{} {}: the file has no {}: give a dump of a sparse step, and of annulus-train its layer, as "
           "dump.h5:layers.0",
           field, text, name);
-  const io::Dataset slashes = file.dataset(name);
-  slashes.require_type(DType::u8);
-  slashes.require_rank(3);
-  const std::uint64_t lists = slashes.extents()[1], tokens = slashes.extents()[2];
-  std::vector<std::uint8_t> marks(lists * tokens);  // of the first sequence
-  slashes.read({.start = {0, 0, 0}, .count = {1, lists, tokens}}, std::span(marks));
-  std::vector<std::vector<std::int64_t>> distances(lists);
-  for (std::uint64_t list = 0; list < lists; ++list)
-    for (std::uint64_t token = 0; token < tokens; token += block)
-      if (marks[list * tokens + token] != 0)
-        distances[list].push_back(static_cast<std::int64_t>(token) / block);
-  return {static_cast<std::int64_t>(tokens), block, distances};
+  const io::Dataset dataset = file.dataset(name);
+  dataset.require_type(DType::u8);
+  dataset.require_rank(3);
+  Marks read{dataset.extents()[1], dataset.extents()[2], {}};
+  read.marks.resize(read.lists * read.tokens);
+  dataset.read({.start = {0, 0, 0}, .count = {1, read.lists, read.tokens}}, std::span(read.marks));
+  return read;
+}
+
+}  // namespace
+
+simulate::SelectedBlocks read_selection(const std::string& text, std::string_view field) {
+  constexpr std::int64_t block = 64;  // tokens, of sparsity::block_tokens: this program has no Kokkos
+  const Marks slashes = read_marks(text, "selected_slashes", field);
+  std::vector<std::vector<std::int64_t>> distances(slashes.lists);
+  for (std::uint64_t list = 0; list < slashes.lists; ++list)
+    for (std::uint64_t token = 0; token < slashes.tokens; token += block)
+      if (slashes(list, token)) distances[list].push_back(static_cast<std::int64_t>(token) / block);
+  return {static_cast<std::int64_t>(slashes.tokens), block, distances};
+}
+
+std::int64_t read_most_columns(const std::string& text, std::string_view field) {
+  const Marks columns = read_marks(text, "selected_columns", field);
+  std::int64_t most = 0;
+  for (std::uint64_t list = 0; list < columns.lists; ++list) {
+    std::int64_t here = 0;
+    for (std::uint64_t token = 0; token < columns.tokens; ++token) here += columns(list, token) ? 1 : 0;
+    most = std::max(most, here);
+  }
+  return most;
 }
 
 }  // namespace annulus::planner

@@ -193,6 +193,10 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
     for (std::size_t token = 0; token < 64; ++token)
       marks[token] = marks[128 + token] = marks[tokens + 64 + token] = 1;
     dump.write("layers.1.selected_slashes", std::span<const std::uint8_t>(marks), {1, 2, tokens});
+    std::vector<std::uint8_t> columns(2 * tokens);  // three of the one, five of the other
+    for (const std::size_t at : {5u, 70u, 1000u}) columns[at] = 1;
+    for (std::size_t at = 0; at < 5; ++at) columns[tokens + 100 * at] = 1;
+    dump.write("layers.1.selected_columns", std::span<const std::uint8_t>(columns), {1, 2, tokens});
     dump.close();
   }
   const std::string problem = "--ranks 4 --tokens 1024 --heads 4 --kv-heads 2 --head-dim 64 --schedule ring ";
@@ -214,6 +218,12 @@ TEST(AnnulusPlan, TakesADensityOrARecordedSelection) {
   // Of 16 blocks: 16 on the diagonal, 14 two behind it, 15 one behind it; two heads each.
   EXPECT_EQ(work(recorded), 2 * (16 * 64 * 65 / 2 + (14 + 15) * 64 * 64));
   EXPECT_GT(recorded.at("imbalance").at("step").get<double>(), 1);
+  // K and V of two selections with five columns, in 2 bytes; a sum over 4 ranks sends 2 · 3/4 of that.
+  EXPECT_EQ(recorded.at("column_bytes"), 2 * (2 * 5) * 64 * 2 * 3 / 2);
+  EXPECT_EQ(
+      found("--pass backward --layout block-striped:64 --sparsity " + file + ":layers.1").at("column_bytes"),
+      2 * (2 * 5) * 64 * (2 + 4) * 3 / 2);
+  EXPECT_FALSE(sparse.contains("column_bytes"));
 
   EXPECT_THAT(failure(problem + "--sparsity 1"), HasSubstr("from 0 to below 1"));
   EXPECT_THAT(failure(problem + "--sparsity " + file), HasSubstr("dump.h5:layers.0"));

@@ -6,6 +6,7 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/distributed/head_blocks.hpp>
+#include <annulus/plan/column_traffic.hpp>
 #include <annulus/sparsity/options.hpp>
 
 namespace annulus::sparsity {
@@ -53,14 +54,13 @@ struct Lists {
 };
 
 /// Bytes that each of `ranks` ranks sends for the columns of a selection in a forward pass and, with
-/// `backward`, in the backward pass of a layer: K and V of `element` bytes each time, and the sums of dK and
-/// dV in fp32. A sum over ranks, which also gathers, sends 2 · (ranks − 1) / ranks of what it sums.
+/// `backward`, in the backward pass of a layer.
 template <class Exec>
 std::int64_t column_traffic(const Selection<Exec>& selection, int head_dim, std::size_t element, int ranks,
                             bool backward) {
-  const std::int64_t elements = 2 * selection.all_lists() * selection.most_columns() * head_dim;
   const auto of_element = static_cast<std::int64_t>(element);
-  return elements * (backward ? 2 * of_element + 4 : of_element) * 2 * (ranks - 1) / ranks;
+  return plan::column_traffic(selection.all_lists() * selection.most_columns(), head_dim,
+                              backward ? 2 * of_element + 4 : of_element, ranks);
 }
 
 /// Block lists of the causal blocks of a selection, and its columns.
