@@ -1,0 +1,180 @@
+#pragma once
+
+#include <array>
+#include <type_traits>
+
+#include <annulus/base/float16.hpp>
+
+#include "case.hpp"
+#include "reference.hpp"
+
+/// Random cases against double precision.
+namespace annulus::hopper_kernels {
+
+using namespace annulus::attention;
+namespace hopper = annulus::attention::hopper;
+
+/// |a − b| / |b| in the 2-norm; where b is all but zero, of numbers of size `floor`.
+inline double relative_error(const std::vector<float>& a, const std::vector<double>& b, double floor) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isinf(b[i]) && a[i] == b[i]) continue;
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return a.empty() ? 0.0 : std::sqrt(difference / std::max(norm, floor * floor * double(a.size())));
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline PositionMap shard_of(std::int64_t tokens, int layout, int ranks, int rank) {
+  const std::int64_t chunk = tokens / (2 * ranks);
+  if (layout == 1) return {rank * chunk, (2 * ranks - 1 - 2 * rank) * chunk, 1, chunk, 0, 2 * chunk};
+  if (layout == 2) return {rank, ranks, 1, 1, 0, (tokens - rank + ranks - 1) / ranks};
+  return {rank * (tokens / ranks), 0, 1, tokens / ranks, 0, tokens / ranks};
+}
+
+template <class T, int head_dim>
+bool check_case(std::mt19937& random) {
+  const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const int batch = 1 + draw(2), kv_heads = 1 + draw(3), group = std::max(draw(5), 1);
+  MaskCase mask;
+  mask.rule.tokens = 4 + draw(900);
+  const std::int64_t tokens = mask.rule.tokens;
+  const int kind = draw(10);
+  if (kind >= 2) mask.rule.right = 0;
+  if (kind == 3 || kind == 4) mask.rule.left = draw(static_cast<int>(tokens));
+  if (kind == 4) mask.rule.right = draw(static_cast<int>(tokens));
+  if (kind == 5) mask.rule.dilation = 2 + draw(4);
+  if (kind == 6) mask.documents = {0, 1 + draw(static_cast<int>(tokens) / 2), tokens};
+  if (kind == 7 || kind == 1) mask.list_blocks(7 + draw(250), 30, random);
+  if (kind >= 8) {
+    int heads_of_list = 1 + draw(group);
+    while (group % heads_of_list != 0) --heads_of_list;
+    mask.list_blocks(draw(2) == 0 ? 64 : 7 + draw(250), 30, random,
+                     std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
+  }
+  const int layout = draw(3), ranks = 1 + draw(2);
+  const PositionMap q_map = shard_of(tokens, layout, ranks, draw(ranks)),
+                    kv_map = shard_of(tokens, layout, ranks, draw(ranks));
+  if (q_map.count <= 0 || kv_map.count <= 0) return true;
+  const hopper::LaunchOptions options{draw(2) * draw(130), draw(4) != 0, draw(2) != 0, draw(2) != 0,
+                                      draw(2) != 0};
+  Case<T, head_dim> c(mask, q_map, kv_map, batch, kv_heads * group, kv_heads, random());
+  if (!c.applies()) return true;
+
+  const auto& in = c.input();
+  const auto blocks = [](std::size_t threads) {
+    return static_cast<unsigned>(ceil_divide(threads, std::size_t{64}));
+  };
+  DeviceArray<double> out(c.out.count()), lse(c.lse.count()), dq(c.dq.count()), dk(c.dk.count()),
+      dv(c.dv.count());
+  reference_forward<T><<<blocks(lse.count()), 64>>>(in, out.data(), lse.data());
+  check(cudaGetLastError(), "reference");
+  // What holds nothing yet is NaN, so that whoever reads it is found out.
+  const auto start_forward = [&] {
+    c.out.fill_bytes(options.fresh_out ? 0xff : 0);
+    if (options.fresh_out) {
+      c.lse.fill_bytes(0xff);
+    } else {
+      check(cudaMemcpy(c.lse.data(), std::vector<float>(c.lse.count(), -INFINITY).data(), c.lse.count() * 4,
+                       cudaMemcpyHostToDevice),
+            "copy");
+    }
+  };
+  start_forward();
+  c.forward(options);
+  const std::vector<float> out_found = c.out.host(), lse_found = c.lse.host();
+  const std::vector<double> out_expected = out.host(), lse_expected = lse.host();
+  {  // D of the exact output
+    std::vector<float> d(c.d.count());
+    const auto d_out = c.d_out.host();
+    for (std::size_t i = 0; i < d.size(); ++i) {
+      double sum = 0;
+      for (int column = 0; column < head_dim; ++column)
+        sum += out_expected[i * head_dim + column] * static_cast<float>(d_out[i * head_dim + column]);
+      d[i] = static_cast<float>(sum);
+    }
+    check(cudaMemcpy(c.d.data(), d.data(), d.size() * 4, cudaMemcpyHostToDevice), "copy");
+  }
+  reference_backward<T, true><<<blocks(lse.count()), 64>>>(c.backward_problem(), dq.data(), nullptr);
+  reference_backward<T, false>
+      <<<blocks(dk.count() / head_dim), 64>>>(c.backward_problem(), dk.data(), dv.data());
+  check(cudaGetLastError(), "reference");
+  const auto run_backward = [&](int free_sms) {
+    c.dq.fill_bytes(options.fresh_dq ? 0xff : 0);
+    c.dk.fill_bytes(options.fresh_dkv ? 0xff : 0);
+    c.dv.fill_bytes(options.fresh_dkv ? 0xff : 0);
+    hopper::LaunchOptions now = options;
+    now.free_sms = free_sms;
+    c.backward(now);
+    return std::array<std::vector<float>, 3>{c.dq.host(), c.dk.host(), c.dv.host()};
+  };
+  const auto found = run_backward(options.free_sms);
+  bool repeats = true;
+  if (options.deterministic) {
+    const auto again = run_backward(37);
+    for (int i = 0; i < 3; ++i) repeats = repeats && same_bits(found[i], again[i]);
+  }
+  bool finishes = true;
+  const bool finished_too = draw(3) == 0;
+  if (finished_too) {  // from any running result
+    const unsigned seed = random();
+    const auto start = [&] {
+      if (options.fresh_out) return start_forward();
+      fill_normal(c.out, seed);
+      fill_normal(c.lse, seed + 1);
+    };
+    start();
+    c.forward(options);
+    const std::vector<float> out_then = c.out.host(), lse_then = c.lse.host();
+    start();
+    const DeviceArray<T> joined(c.out.count());
+    joined.fill_bytes(0xff);
+    c.forward(options, c.joined(joined.data()));
+    finishes = same_bits(c.lse.host(), lse_then) && c.is_rounded(joined.host(), out_then);
+  }
+  const double errors[] = {
+      relative_error(out_found, out_expected, 1e-2), relative_error(lse_found, lse_expected, 1e-2),
+      relative_error(found[0], dq.host(), 1e-2), relative_error(found[1], dk.host(), 1e-2),
+      relative_error(found[2], dv.host(), 1e-2)};
+  const double tolerance = std::is_same_v<T, bfloat16> ? 5e-3 : 7e-4;
+  bool right = repeats && finishes && errors[1] < 1e-6;
+  for (const double error : errors) right = right && error < tolerance;
+  std::printf(
+      "%s %s d%d batch %d heads %d/%d tokens %lld mask %d layout %d/%d rows %lld×%lld%s%s%s%s%s: out %.1e "
+      "lse %.1e dq %.1e dk %.1e dv %.1e%s%s\n",
+      right ? "right" : "WRONG", std::is_same_v<T, bfloat16> ? "bf16" : "f16", head_dim, batch,
+      kv_heads * group, kv_heads, static_cast<long long>(tokens), kind, layout, ranks,
+      static_cast<long long>(q_map.count), static_cast<long long>(kv_map.count),
+      options.deterministic ? "" : " any-order", options.fresh_out ? " fresh-out" : "",
+      options.fresh_dq ? " fresh-dq" : "", options.fresh_dkv ? " fresh-dkv" : "",
+      finished_too ? " finished" : "", errors[0], errors[1], errors[2], errors[3], errors[4],
+      repeats ? "" : " OTHER BITS AGAIN", finishes ? "" : " FINISHED OTHERWISE");
+  std::fflush(stdout);
+  return right;
+}
+
+template <class T>
+bool check_case_of(int head_dim, std::mt19937& random) {
+  return head_dim == 64    ? check_case<T, 64>(random)
+         : head_dim == 96  ? check_case<T, 96>(random)
+         : head_dim == 128 ? check_case<T, 128>(random)
+                           : check_case<T, 256>(random);
+}
+
+inline int check_cases(int cases, unsigned seed) {
+  std::mt19937 random(seed);
+  int wrong = 0;
+  for (int i = 0; i < cases; ++i) {
+    const int head_dim = i % 4 == 3 ? 256 : 64 + i % 4 * 32;
+    wrong += !(random() % 4 != 0 ? check_case_of<bfloat16>(head_dim, random)
+                                 : check_case_of<float16>(head_dim, random));
+  }
+  std::printf("%d of %d cases wrong (seed %u)\n", wrong, cases, seed);
+  return wrong > 0 ? 1 : 0;
+}
+
+}  // namespace annulus::hopper_kernels

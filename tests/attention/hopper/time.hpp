@@ -1,0 +1,70 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <annulus/base/float16.hpp>
+
+#include "case.hpp"
+
+/// How fast a case runs.
+namespace annulus::hopper_kernels {
+
+template <class Call>
+double seconds_of(double pause, const Call& call) {
+  cudaEvent_t begin, end;
+  check(cudaEventCreate(&begin), "make an event");
+  check(cudaEventCreate(&end), "make an event");
+  std::vector<float> times;
+  for (int i = 0; i < 11; ++i) {
+    if (pause > 0) usleep(static_cast<unsigned>(pause * 1e6));
+    check(cudaEventRecord(begin), "record");
+    call();
+    check(cudaEventRecord(end), "record");
+    check(cudaEventSynchronize(end), "run");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin, end), "time");
+    if (i >= 2) times.push_back(milliseconds);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] * 1e-3;
+}
+
+/// Pairs of a query and a key that a mask with one block list, or none, allows a head.
+inline double pairs_of(const MaskRule& rule) {
+  double pairs = 0;
+  for (std::int64_t i = 0; i < rule.tokens; ++i) {
+    const KeyRange keys = rule.keys(i);
+    if (rule.block_row_starts == nullptr) {
+      pairs += static_cast<double>((keys.end - keys.begin + keys.stride - 1) / keys.stride);
+      continue;
+    }
+    for (std::int64_t b = rule.block_row_starts[i / rule.block_size];
+         b < rule.block_row_starts[i / rule.block_size + 1]; ++b)
+      pairs += static_cast<double>(
+          std::max<std::int64_t>(0, std::min(keys.end, (rule.block_columns[b] + 1) * rule.block_size) -
+                                        std::max(keys.begin, rule.block_columns[b] * rule.block_size)));
+  }
+  return pairs;
+}
+
+template <int head_dim>
+void time_case(std::int64_t rows, int heads, int kv_heads, const MaskCase& mask, double pause) {
+  double pairs = 0;  // of all heads
+  const std::int64_t lists = mask.rule.block_lists;
+  for (std::int64_t list = 0; list < lists; ++list)
+    pairs += pairs_of(mask.on_host().of_list(list)) * static_cast<double>(heads / lists);
+  const PositionMap all{0, 0, 1, rows, 0, rows};
+  Case<bfloat16, head_dim> c(mask, all, all, 1, heads, kv_heads, 1);
+  for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
+  c.forward({.fresh_out = true});
+  const double flops = 4.0 * head_dim * pairs * 1e-12;
+  const double forward = flops / seconds_of(pause, [&] { c.forward({}); });
+  c.forward({.fresh_out = true});
+  const double any = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
+  const double fixed = 2.5 * flops / seconds_of(pause, [&] { c.backward({.deterministic = true}); });
+  std::printf(
+      "d%d %lld rows %d/%d heads %s: forward %.0f, backward any order %.0f, fixed order %.0f TFLOP/s\n",
+      head_dim, static_cast<long long>(rows), heads, kv_heads, mask.text.c_str(), forward, any, fixed);
+}
+
+}  // namespace annulus::hopper_kernels
