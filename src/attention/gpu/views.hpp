@@ -20,10 +20,10 @@ bool aligned(const View& view, std::size_t bytes) {
 }
 
 template <class View>
-auto rows_of(const View& view) {
-  return Rows<typename View::value_type>{view.data(), static_cast<std::int64_t>(view.stride(0)),
-                                         static_cast<std::int64_t>(view.stride(1)),
-                                         static_cast<std::int64_t>(view.stride(2))};
+Rows<typename View::value_type> rows_of(const View& view) {
+  if (view.data() == nullptr) return {};  // strides of no array mean nothing
+  return {view.data(), static_cast<std::int64_t>(view.stride(0)), static_cast<std::int64_t>(view.stride(1)),
+          static_cast<std::int64_t>(view.stride(2))};
 }
 
 template <class Exec, class T>
