@@ -113,8 +113,9 @@ class Disks(kills.Test):
 
     def limit(self):
         """A signal in an optimizer step that takes longer than there is time, and then the end of all processes."""
-        for tokens in (4000, 8000, 16000):  # until a step takes that long on this machine
-            name, settings = f"limit {tokens}", {"data.sequence_length": tokens, "checkpoint.every": 0, "parallel.zero": 3}
+        for tokens, sequences in ((4000, 1), (8000, 1), (16000, 1), (16000, 4), (16000, 16)):  # until a step takes that long on this machine
+            name = f"limit {tokens} {sequences}"
+            settings = {"data.sequence_length": tokens, "train.micro_batches": sequences, "checkpoint.every": 0, "parallel.zero": 3}
             launcher = self.start(name, {**settings, "run.stop_within": 1})
             metrics, found = (self.folder / name / file for file in ("metrics.jsonl", "checkpoints/step-00000002/manifest.json"))
             while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
