@@ -155,9 +155,8 @@ void row_dot(const Exec& exec, const Strided4<const std::type_identity_t<Out>, E
   check_array("d_out", d_out, "out", out);
   check_array("d", d, "out", out);
   check_contiguous_rows("out", out);
-  constexpr bool host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
   constexpr int pack = 4;  // a warp reads a row of 128 columns at once
-  if (!host && rows_in_packs(out, pack) && rows_in_packs(d_out, pack)) {
+  if (!detail::host_memory<Exec> && rows_in_packs(out, pack) && rows_in_packs(d_out, pack)) {
     sum_products<pack, Exec, T, Out>(exec, out, d_out, d);
   } else {
     sum_products<1, Exec, T, Out>(exec, out, d_out, d);

@@ -95,7 +95,7 @@ class AttentionSteps {
       if (!recorded) return;
       work->recorder.all(work->exec, "out", arrays.out);
       work->recorder.all(work->exec, "lse", arrays.lse);
-      join_heads<Exec, T>(work->exec, arrays.out, a.matrix(joined), 0);
+      join_heads<Exec, T>(work->exec, arrays.out, a.matrix(joined));
     });
   }
 

@@ -82,13 +82,12 @@ void split_qkv_rope_backward_packs(const Exec& exec, const HeadArrays<Exec, cons
 }
 
 template <int width, class Exec, class T>
-void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out,
-                      int first_row) {
+void join_heads_packs(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
   const int tokens = in.extent_int(2), head_dim = in.extent_int(3);
   for_each_pack<width>(
       "annulus::model::join_heads", exec, out.extent_int(0), out.extent_int(1),
       KOKKOS_LAMBDA(const int row, const int c) {
-        const Row at(first_row + row, tokens);
+        const Row at(row, tokens);
         store(&out(row, c), load<width>(&in(at.sequence, c / head_dim, at.token, c % head_dim)));
       });
 }
@@ -130,11 +129,9 @@ void split_qkv_rope_backward(const Exec& exec, const HeadArrays<Exec, const floa
 }
 
 template <class Exec, class T>
-void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out,
-                std::int64_t first_row) {
-  with_pack_width<Exec, T>(in_packs<Exec, T>(in.extent(3), in, out), [&](auto width) {
-    join_heads_packs<decltype(width)::value>(exec, in, out, static_cast<int>(first_row));
-  });
+void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out) {
+  with_pack_width<Exec, T>(in_packs<Exec, T>(in.extent(3), in, out),
+                           [&](auto width) { join_heads_packs<decltype(width)::value>(exec, in, out); });
 }
 
 template <class Exec, class T>
@@ -155,8 +152,7 @@ ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_TABLE)
                                const HeadArrays<Exec, T>&, std::int64_t);                              \
   template void split_qkv_rope_backward(const Exec&, const HeadArrays<Exec, const float>&,             \
                                         const RopeTable<Exec>&, const Array2<T, Exec>&, std::int64_t); \
-  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&,      \
-                           std::int64_t);                                                              \
+  template void join_heads(const Exec&, const Array4<const float, Exec>&, const Array2<T, Exec>&);     \
   template void split_heads(const Exec&, const Array2<const T, Exec>&, const Array4<T, Exec>&, std::int64_t);
 ANNULUS_FOR_TRAINING(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE

@@ -55,23 +55,19 @@ struct alignas(width % 4 == 0 ? 16 : 4) Pack {
 
 namespace detail {
 
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_bfloat16(float low, float high) {
+/// Two numbers rounded to T, bfloat16 or float16.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_of(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint32_t both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  }
   return both;
 #else
-  return std::uint32_t{bfloat16(low).bits} | (std::uint32_t{bfloat16(high).bits} << 16);
-#endif
-}
-
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t two_float16(float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  std::uint32_t both;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-#else
-  return std::uint32_t{float16(low).bits} | (std::uint32_t{float16(high).bits} << 16);
+  return std::uint32_t{T(low).bits} | (std::uint32_t{T(high).bits} << 16);
 #endif
 }
 
@@ -144,11 +140,9 @@ KOKKOS_FORCEINLINE_FUNCTION Words<words> pack(const float* from) {
   for (int w = 0; w < words; ++w) {
     if constexpr (std::is_same_v<T, float>) {
       to.word[w] = std::bit_cast<std::uint32_t>(from[w]);
-    } else if constexpr (std::is_same_v<T, bfloat16>) {
-      to.word[w] = two_bfloat16(from[2 * w], from[2 * w + 1]);
     } else {
-      static_assert(std::is_same_v<T, float16>);
-      to.word[w] = two_float16(from[2 * w], from[2 * w + 1]);
+      static_assert(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>);
+      to.word[w] = two_of<T>(from[2 * w], from[2 * w + 1]);
     }
   }
   return to;

@@ -126,8 +126,7 @@ void split_qkv_norm_rope_backward(const Exec& exec, const HeadArrays<Exec, const
 
 /// (batch, heads, tokens, head_dim), attention's output, → (batch·tokens, heads·head_dim).
 template <class Exec, class T>
-void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out,
-                std::int64_t first_row = 0);
+void join_heads(const Exec& exec, const Array4<const float, Exec>& in, const Array2<T, Exec>& out);
 /// (batch·tokens, heads·head_dim) → (batch, heads, tokens, head_dim).
 template <class Exec, class T>
 void split_heads(const Exec& exec, const Array2<const T, Exec>& in, const Array4<T, Exec>& out,

@@ -28,7 +28,7 @@ inline bool walks_are_even(const MaskRule& mask) {
 template <int head_dim, class Action>
 auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   if constexpr (head_dim <= 128) {
-    using Shared = ForwardTile<head_dim, 2, 64, 2>;
+    using Shared = ForwardTile<head_dim, 2, 64, 2>;  // for two tiles of keys at once registers do not suffice
     return fine == FineLists::shared ? action(Shared{}, std::true_type{})
                                      : action(HeadListsTile<head_dim>{}, std::true_type{});
   } else {

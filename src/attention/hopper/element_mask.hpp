@@ -20,9 +20,9 @@ __device__ __forceinline__ void load_spans(RowSpan (&spans)[2], const WalkTables
   }
 }
 
-/// What a block list leaves of a tile of `columns`, for own rows `own_row` and `own_row` + 8. Loading is one
-/// thing and using another: the words can be under way while scores are computed. `of_32_rows`: bits may
-/// stand for 32 rows, which the code for one list has no need of.
+/// What a block list leaves of a tile of `columns`, for own rows `own_row` and `own_row` + 8. load() and its
+/// use are apart, so that the words can arrive while scores are computed. `of_32_rows`: bits may stand for 32
+/// rows, which the code for one list has no need of.
 template <int columns, bool of_32_rows>
 class TileBits {
  public:

@@ -296,7 +296,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (work.runs == 0) {
       release(memory.q_empty());
       start_out();
-      finish(p.fresh);  // to which nothing has been added keeps its bits
+      finish(p.fresh);  // a running LSE to which nothing is added keeps its bits
       continue;
     }
     if constexpr (Tile::kv_boxes == 1) cursor.next_in_run();

@@ -21,7 +21,7 @@ struct LaunchOptions {
   bool fresh_out = false, fresh_dq = false, fresh_dkv = false;
 };
 
-/// Block lists of heads whose blocks tiles of 128 rows would cut across. They take tiles of 64 × 64
+/// Block lists of heads whose blocks tiles of 128 rows would cut across. They take smaller tiles
 /// (tuning.hpp).
 enum class FineLists {
   none,

@@ -37,9 +37,10 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
 ///
 /// Block lists of 64 × 64 that heads share (heads = 2): the same 64 queries of two heads, with 64 keys. What
 /// a list has is then whole tiles: of one slash of blocks (vertical-slash sparsity) 128 × 128 tiles hold
-/// three eighths. Where each head has a list of its own: 64 × 64 with one consumer, and two blocks on an
-/// SM, so that the tensor cores work for one while the other takes exponentials. At head_dim 256 two of them
-/// have no room: 128 × 64 as above.
+/// three eighths. The forward pass takes two such tiles of keys at once, wherever they stand (kv_boxes = 2,
+/// up to head_dim 128), because a softmax of 64 keys takes longer than their products. Where each head has a
+/// list of its own: 64 × 64 with one consumer, and two blocks on an SM, so that the tensor cores work for one
+/// while the other takes exponentials. At head_dim 256 two of them have no room: 128 × 64 as above.
 template <int head_dim_, int consumers_ = head_dim_ <= 64 ? 3 : 2, int kv_rows_ = head_dim_ <= 128 ? 128 : 64,
           int heads_ = 1, int kv_boxes_ = 1>
 struct ForwardTile {
