@@ -27,13 +27,13 @@ inline bool walks_are_even(const MaskRule& mask) {
 /// dimension 128 there is one for fine lists alone.
 template <int head_dim, class Action>
 auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action) {
-  if constexpr (head_dim <= 128) {
-    using Shared = ForwardTile<head_dim, 2, 64, 2>;  // for two tiles of keys at once registers do not suffice
-    return fine == FineLists::shared ? action(Shared{}, std::true_type{})
-                                     : action(HeadListsTile<head_dim>{}, std::true_type{});
-  } else {
-    return with_forward_tile<head_dim>(mask, fine, action);
+  // 64 keys at once: registers and shared memory have no room for more.
+  using Shared = ForwardTile<head_dim, 2, 64, 2>;
+  if (fine == FineLists::shared) return action(Shared{}, std::true_type{});
+  if constexpr (head_dim > 128) {
+    if (!mask.lists_of_heads()) return action(ForwardTile<head_dim, 2, 64>{}, std::false_type{});
   }
+  return action(HeadListsTile<head_dim>{}, std::true_type{});
 }
 
 /// Calls action(the tile shape of the kernel of dK and dV).
@@ -59,9 +59,11 @@ std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries,
     const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
     const WalkSize size = sides.size(mask, heads_with_turns);
     const std::size_t bytes = Workspace(nullptr, size).bytes + statistics_bytes<Tile>(size, heads);
-    return Tile::has_dq
-               ? bytes
-               : std::max(bytes, forward_workspace<head_dim>(mask, queries, keys, listed, classes, fine));
+    if (Tile::has_dq) return bytes;
+    return with_query_tile<head_dim>(mask, fine, [&]<class QueryTile>(QueryTile, auto) {
+      const WalkSize of_dq = forward_sides<QueryTile>(queries, keys, listed, classes).size(mask, 0);
+      return std::max(bytes, Workspace(nullptr, of_dq).bytes);
+    });
   });
 }
 

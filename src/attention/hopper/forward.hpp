@@ -26,6 +26,7 @@ struct ForwardParameters {
   int heads, kv_heads, q_rows;
   ResidueClasses classes;
   float scale, inverse_scale;
+  float factor;  ///< scale · log2(e): read as a constant, because registers have too few ports beside wgmma
 };
 
 /// Shared memory: Q, stages of K and V, barriers, what to work on.
@@ -314,7 +315,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     release(memory.k_empty(k_at.stage));
     k_at.advance();
     if (starts_partial()) mask_tiles();
-    state.exponentiate(p.scale * gpu::log2_e);
+    state.exponentiate(p.factor);
     pack_probabilities();
     state.rescale();
 
@@ -335,7 +336,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       release(memory.k_empty(k_at.stage));
       k_at.advance();
       if (partial) mask_tiles();
-      state.exponentiate(p.scale * gpu::log2_e);
+      state.exponentiate(p.factor);
       pin(s);
       products_wait<0>();
       pin(o);

@@ -20,12 +20,12 @@ using SharedListsTile =
 /// Of block lists of each head.
 template <int head_dim>
 using HeadListsTile =
-    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2>>;
+    std::conditional_t<head_dim <= 128, ForwardTile<head_dim, 1, 64>, ForwardTile<head_dim, 2, 64>>;
 
 /// Calls action(the tile shape for this mask, whether heads have block lists of their own).
 template <int head_dim, class Action>
 auto with_forward_tile(const MaskRule& mask, FineLists fine, const Action& action) {
-  using ForLists = ForwardTile<head_dim, 2>;
+  using ForLists = ForwardTile<head_dim, 2, head_dim <= 128 ? 128 : 64>;
   if (fine == FineLists::shared) return action(SharedListsTile<head_dim>{}, std::true_type{});
   if (fine == FineLists::of_heads) return action(HeadListsTile<head_dim>{}, std::true_type{});
   if (mask.block_row_starts == nullptr) return action(ForwardTile<head_dim>{}, std::false_type{});
@@ -81,6 +81,7 @@ cudaError_t launch_forward_tile(const gpu::ForwardProblem<T>& problem, const Res
   p.fresh = options.fresh_out;
   p.scale = problem.in.scale;
   p.inverse_scale = 1.0f / problem.in.scale;
+  p.factor = problem.in.scale * gpu::log2_e;
   return launch_persistent<Tile>(forward_kernel<T, Tile, lists_of_heads>, ForwardMemory<Tile>::bytes, p,
                                  options, stream);
 }
