@@ -26,7 +26,7 @@ import launch
 import training
 
 HEADINGS = ("tokens", "memory", "policy", "predicted s", "measured s", "measured / predicted", "predicted GiB", "arrays GiB", "over best")
-KEYS = ("recompute", "store_fraction", "offload_activations", "chunk_rows", "offload_optimizer")
+KEYS = ("recompute", "store_fraction", "layers_without_recompute", "offload_activations", "chunk_rows", "offload_optimizer")
 
 
 def parse():

@@ -133,6 +133,7 @@ nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
                          {"memory",
                           {{"recompute", m.recompute},
                            {"store_fraction", m.store_fraction},
+                           {"layers_without_recompute", m.layers_without_recompute},
                            {"chunk_rows", m.chunk_rows},
                            {"offload_activations", m.offload_activations},
                            {"offload_optimizer", m.offload_optimizer}}},

@@ -53,10 +53,15 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
   ActivationLayout layout;
   layout.shared = place(shapes, lifetimes(shapes, options));
   // Spread evenly, the first layer among them: its tensors have most time to come back.
-  const auto offloaded_before = [&](int layer) { return std::ceil(layer * options.offload - 1e-9); };
-  for (int i = 0; i < shapes.config.layers; ++i) {
+  const auto offloaded_before = [&](int layers) { return std::ceil(layers * options.offload - 1e-9); };
+  for (int i = 0, before = 0; i < shapes.config.layers; ++i) {
     const std::int64_t bytes = placement_of_kept(shapes, options.of(i)).bytes;
-    if (offloaded_before(i + 1) > offloaded_before(i)) {
+    if (!options.may_offload(i)) {
+      layout.kept.push_back(bytes);
+      continue;
+    }
+    ++before;
+    if (offloaded_before(before) > offloaded_before(before - 1)) {
       layout.offloaded.push_back(i);
       layout.slot_bytes = std::max(layout.slot_bytes, bytes);
       layout.kept.push_back(0);

@@ -180,7 +180,29 @@ model::ActivationOptions Config::activations() const {
   require(memory.offload_activations >= 0 && memory.offload_activations <= 1,
           "memory.offload_activations = {} is no share of the layers: give 0 to 1",
           memory.offload_activations);
-  if (std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end()) {
+  const bool by_position =
+      std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end();
+  if (memory.layers_without_recompute > 0) {
+    const int whole = memory.layers_without_recompute;
+    require(options.recompute.size() == 1,
+            "memory.layers_without_recompute = {} goes with one policy for all layers, but memory.recompute "
+            "lists "
+            "one for each: end the list with 'none' instead",
+            whole);
+    require(options.recompute.front() != model::Recompute::none,
+            "memory.layers_without_recompute = {} has no effect under memory.recompute = 'none', with which "
+            "no layer "
+            "computes anything again: leave it out, or take another policy",
+            whole);
+    require(whole < model.layers,
+            "memory.layers_without_recompute = {} leaves none of the {} layers (model.layers) to "
+            "memory.recompute: "
+            "give fewer, or set memory.recompute = 'none'",
+            whole, model.layers);
+    options.recompute.resize(static_cast<std::size_t>(model.layers), options.recompute.front());
+    std::fill(options.recompute.end() - whole, options.recompute.end(), model::Recompute::none);
+  }
+  if (by_position) {
     options.early_positions = data.sequence_length -
                               std::llround(memory.store_fraction * static_cast<double>(data.sequence_length));
   } else {

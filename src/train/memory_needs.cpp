@@ -136,6 +136,7 @@ class Needs {
     Config::Memory open = config.memory;
     open.recompute = {std::string(recompute_auto)};
     open.store_fraction = Config::Memory().store_fraction;
+    open.layers_without_recompute = 0;
     for (const Config::Memory& choice : planner_.choices(open)) {
       const std::string keys = differences(choice, config.memory);
       if (!keys.empty() && missing(choice, 0) <= 0)
@@ -185,10 +186,18 @@ MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
   const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available_to(world, planner.on_gpu(), hooks));
   std::vector<Config::Memory> choices = planner.choices(open);
-  std::vector<std::int64_t> missing;
-  for (const Config::Memory& choice : choices)
-    missing.push_back(needs.missing(choice, planner.on_gpu() ? spare_device_memory : 0));
-  world.all_reduce(Queue(HostExec()), missing.data(), missing.size(), DType::i64, comm::ReduceOp::max);
+  const MemoryPlanner::Missing missing_of = [&](const std::vector<Config::Memory>& tried) {
+    std::vector<std::int64_t> bytes;
+    for (const Config::Memory& choice : tried)
+      bytes.push_back(needs.missing(choice, planner.on_gpu() ? spare_device_memory : 0));
+    world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
+    return bytes;
+  };
+  std::vector<std::int64_t> missing = missing_of(choices);
+  const std::vector<Config::Memory> more = planner.with_less_recompute(choices, missing, missing_of);
+  const std::vector<std::int64_t> of_more = missing_of(more);
+  choices.insert(choices.end(), more.begin(), more.end());
+  missing.insert(missing.end(), of_more.begin(), of_more.end());
   std::vector<ForecastChoice> forecasts;
   for (std::size_t i = 0; i < choices.size(); ++i)
     forecasts.push_back(

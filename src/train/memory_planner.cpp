@@ -105,17 +105,18 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
   std::vector<double> fractions{0.75, 0.5, 0.25};
   if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
 
+  const bool some_whole = memory.layers_without_recompute > 0;
   std::vector<Config::Memory> all;
   for (const bool optimizer : optimizers)
     for (const double offload : offloads)
       for (const std::int64_t rows_at_once : chunks) {
         Config::Memory next = memory;
-        next.recompute = {"none"};
         next.store_fraction = defaults.store_fraction;
         next.offload_activations = offload;
         next.chunk_rows = rows_at_once;
         next.offload_optimizer = optimizer;
-        all.push_back(next);
+        next.recompute = {"none"};
+        if (!some_whole) all.push_back(next);
         next.recompute = {"selective"};
         all.push_back(next);
         for (const double fraction : fractions) {
@@ -128,6 +129,43 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
         all.push_back(next);
       }
   return all;
+}
+
+std::vector<Config::Memory> MemoryPlanner::with_less_recompute(const std::vector<Config::Memory>& choices,
+                                                               const std::vector<std::int64_t>& missing,
+                                                               const Missing& missing_of) const {
+  // Memory grows with the number of layers: it is halved between one that fits and one that does not. Where
+  // layers are offloaded, offloading fewer of them gains more.
+  std::vector<Config::Memory> found;
+  std::vector<int> over;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const Config::Memory& choice = choices[i];
+    if (missing[i] > 0 || choice.offload_activations > 0 || choice.layers_without_recompute > 0) continue;
+    Config::Memory whole = choice;
+    whole.recompute = {"none"};
+    whole.store_fraction = Config::Memory().store_fraction;
+    const auto of_whole = std::ranges::find(choices, whole);
+    if (of_whole == choices.end() || missing[static_cast<std::size_t>(of_whole - choices.begin())] <= 0)
+      continue;
+    found.push_back(choice);
+    over.push_back(config_.model.layers);
+  }
+  for (bool narrower = !found.empty(); narrower;) {
+    std::vector<Config::Memory> tried = found;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      tried[i].layers_without_recompute = (found[i].layers_without_recompute + over[i]) / 2;
+    const std::vector<std::int64_t> lacks = missing_of(tried);
+    narrower = false;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (lacks[i] <= 0)
+        found[i] = tried[i];
+      else
+        over[i] = tried[i].layers_without_recompute;
+      narrower |= over[i] - found[i].layers_without_recompute > 1;
+    }
+  }
+  std::erase_if(found, [](const Config::Memory& memory) { return memory.layers_without_recompute == 0; });
+  return found;
 }
 
 std::optional<std::size_t> fastest_that_fits(const std::vector<ForecastChoice>& choices) {
@@ -171,6 +209,8 @@ std::string differences(const Config::Memory& memory, const Config::Memory& othe
     keys.push_back(fmt::format("memory.store_fraction = {}", memory.store_fraction));
   if (memory.chunk_rows != otherwise.chunk_rows)
     keys.push_back(fmt::format("memory.chunk_rows = {}", memory.chunk_rows));
+  if (memory.layers_without_recompute != otherwise.layers_without_recompute)
+    keys.push_back(fmt::format("memory.layers_without_recompute = {}", memory.layers_without_recompute));
   if (memory.offload_activations != otherwise.offload_activations)
     keys.push_back(fmt::format("memory.offload_activations = {}", memory.offload_activations));
   if (memory.offload_optimizer != otherwise.offload_optimizer)
@@ -181,6 +221,8 @@ std::string differences(const Config::Memory& memory, const Config::Memory& othe
 std::string outline(const Config::Memory& memory) {
   std::string text = fmt::format("{}", fmt::join(memory.recompute, "+"));
   if (text.find("sequence") != std::string::npos) text += fmt::format(" {:g}", memory.store_fraction);
+  if (memory.layers_without_recompute > 0)
+    text += fmt::format(" but for the last {} layers", memory.layers_without_recompute);
   if (memory.chunk_rows > 0) text += fmt::format(", chunks of {}", memory.chunk_rows);
   if (memory.offload_activations > 0)
     text += fmt::format(", {:g} % of the layers offloaded", 100 * memory.offload_activations);

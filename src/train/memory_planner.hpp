@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,9 +41,16 @@ class MemoryPlanner {
   /// Of the slowest rank.
   forecast::UpdateTime time(const Config::Memory& memory, const simulate::Cluster& cluster);
 
+  /// Of several values of memory.*, the bytes that are missing: of the rank that lacks most; 0 or less: it
+  /// fits.
+  using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
   /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
   /// defaults stay. Offload is for GPUs.
   std::vector<Config::Memory> choices(const Config::Memory& memory) const;
+  /// Those of `choices` that fit with recompute, with as many layers without it as fit as well.
+  std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
+                                                  const std::vector<std::int64_t>& missing,
+                                                  const Missing& missing_of) const;
 
  private:
   Config with(const Config::Memory& memory) const;

@@ -110,13 +110,25 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   open.recompute = {std::string(recompute_auto)};
   if (!config.chooses_recompute()) open.chunk_rows = 0, open.offload_activations = 0;
   if (!config.chooses_recompute()) open.store_fraction = Config::Memory().store_fraction;
+  if (!config.chooses_recompute()) open.layers_without_recompute = 0;
   std::vector<ForecastChoice> choices;
-  for (const Config::Memory& memory : planner.choices(open)) {
-    plan.policies.push_back(planning.policy(memory));
-    const PlannedPolicy& made = plan.policies.back();
-    choices.push_back(
-        {.memory = memory, .time = made.time, .missing = std::max(made.missing_device, made.missing_host)});
-  }
+  const MemoryPlanner::Missing plan_for = [&](const std::vector<Config::Memory>& tried) {
+    std::vector<std::int64_t> missing;
+    for (const Config::Memory& memory : tried) missing.push_back(planning.policy(memory).missing());
+    return missing;
+  };
+  const auto add = [&](const std::vector<Config::Memory>& tried) {
+    for (const Config::Memory& memory : tried) {
+      plan.policies.push_back(planning.policy(memory));
+      const PlannedPolicy& made = plan.policies.back();
+      choices.push_back({.memory = memory, .time = made.time, .missing = made.missing()});
+    }
+  };
+  const std::vector<Config::Memory> tried = planner.choices(open);
+  add(tried);
+  std::vector<std::int64_t> missing;
+  for (const ForecastChoice& choice : choices) missing.push_back(choice.missing);
+  add(planner.with_less_recompute(tried, missing, plan_for));
   if (config.chooses_recompute()) {
     const std::optional<std::size_t> best = fastest_that_fits(choices);
     const std::size_t taken = best.value_or(static_cast<std::size_t>(

@@ -14,7 +14,7 @@ PLAN = """\
     if "--plan-memory" in arguments:
         option = lambda name: arguments[arguments.index(name) + 1]
         def policy(name, seconds, fits, **memory):
-            memory = {"recompute": [name], "store_fraction": 0.5, "offload_activations": 0.0, "chunk_rows": 0, "offload_optimizer": False} | memory
+            memory = {"recompute": [name], "store_fraction": 0.5, "layers_without_recompute": 0, "offload_activations": 0.0, "chunk_rows": 0, "offload_optimizer": False} | memory
             return {"memory": memory, "outline": name, "seconds": seconds, "fits": fits, "predicted_peak_bytes": {"device": {"total": 50 * 2**30}}}
         policies = [policy("none", 1.0, False), policy("selective", 1.25, True), policy("selective", 1.25, True, chunk_rows=4096),
                     policy("sequence-selective", 1.5, True), policy("full", 2.0, True)]

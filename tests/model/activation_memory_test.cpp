@@ -106,6 +106,20 @@ TEST(ActivationMemory, ShrinksAsThePoliciesSay) {
   EXPECT_LT(of({.recompute = {Recompute::full}, .chunk_rows = 8}).working, full.working);
 }
 
+// Room on the device that a layer without recompute has been given is not taken back by offload.
+TEST(ActivationMemory, LayersWithoutRecomputeStayOnTheDevice) {
+  const auto of = [](const std::vector<Recompute>& policies, double offload) {
+    return activation_memory(config_of(4), {.sequences = 1, .tokens = 64}, DType::f32,
+                             {.recompute = policies, .offload = offload}, true);
+  };
+  using enum Recompute;
+  const std::int64_t whole = of({none}, 0).kept / 4;
+  EXPECT_EQ(of({selective, selective, none, none}, 1).kept, 2 * whole);
+  EXPECT_EQ(of({selective, selective, selective, none}, 1).kept_by_layer,
+            (std::vector<std::int64_t>{0, 0, 0, whole}));
+  EXPECT_EQ(of({none, none, none, none}, 1).kept, 0);
+}
+
 // At every moment of the backward pass a gradient that begins lies beside what layers still need, and the
 // memory is no more than the most of both at one moment.
 TEST(BackwardMemory, GradientsGrowIntoWhatLayersGiveBack) {

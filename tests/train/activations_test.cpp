@@ -48,12 +48,15 @@ class Activations : public testing::Test {
     std::vector<std::string> recompute;
     double offload;
     std::int64_t chunk_rows;
+    int layers_without_recompute = 0;
   };
   static Config with(const Config& config, const Memory& memory) {
     std::string name;
     for (const std::string& policy : memory.recompute) name += policy + " ";
-    Config changed = copy(config, fmt::format("{}{} {}", name, memory.offload, memory.chunk_rows));
+    Config changed = copy(config, fmt::format("{}{} {} {}", name, memory.offload, memory.chunk_rows,
+                                              memory.layers_without_recompute));
     changed.memory.recompute = memory.recompute;
+    changed.memory.layers_without_recompute = memory.layers_without_recompute;
     changed.memory.offload_activations = memory.offload;
     changed.memory.chunk_rows = memory.chunk_rows;
     return changed;
@@ -69,6 +72,8 @@ TEST_F(Activations, HaveTheSameBitsComputedAgainAndOffloaded) {
                                  {{"selective"}, 1, 0},
                                  {{"none"}, 0.5, 0},
                                  {{"sequence-selective"}, 0.75, 0},
+                                 {{"selective"}, 0, 0, 1},
+                                 {{"sequence-selective"}, 1, 0, 2},
                                  {{"none", "full", "selective", "sequence-selective"}, 1, 0}}) {
       const Config changed = with(kept, memory);
       SCOPED_TRACE(changed.run.folder);

@@ -78,6 +78,7 @@ Config unusual() {
   config.parallel.sums = "native";
   config.memory.recompute = {"sequence-selective"};
   config.memory.store_fraction = 0.375;
+  config.memory.layers_without_recompute = 1;
   config.memory.offload_activations = 0.25;
   config.memory.chunk_rows = 4096;
   config.memory.lm_head_rows = 2048;
@@ -219,6 +220,15 @@ TEST(Config, InconsistentKeysAreNamedTogether) {
               AllOf(HasSubstr("memory.store_fraction = 0.25"), HasSubstr("sequence-selective")));
   EXPECT_THAT(parse_error("[memory]\nrecompute = 'sequence-selective'\nstore_fraction = 1.5\n"),
               HasSubstr("memory.store_fraction = 1.5"));
+  EXPECT_THAT(
+      parse_error(
+          "[memory]\nrecompute = ['full', 'none']\nlayers_without_recompute = 1\n[model]\nlayers = 2\n"),
+      AllOf(HasSubstr("memory.layers_without_recompute = 1"), HasSubstr("end the list with 'none'")));
+  EXPECT_THAT(parse_error("[memory]\nlayers_without_recompute = 1\n"),
+              AllOf(HasSubstr("memory.layers_without_recompute = 1"), HasSubstr("no effect")));
+  EXPECT_THAT(
+      parse_error("[memory]\nrecompute = 'full'\nlayers_without_recompute = 2\n[model]\nlayers = 2\n"),
+      AllOf(HasSubstr("memory.layers_without_recompute = 2"), HasSubstr("2 layers")));
   EXPECT_THAT(parse_error("[memory]\noffload_activations = 2\n"),
               HasSubstr("memory.offload_activations = 2"));
   EXPECT_THAT(parse_error("[train]\nbeta2 = 1.0\n"), HasSubstr("train.beta2 = 1"));

@@ -24,6 +24,7 @@ struct Case {
   std::string dtype = "f32";
   std::string sums = "rank-order";
   std::string sparsity = "";
+  int layers_without_recompute = 0;
 };
 
 // Every pair of a stage of ZeRO and a policy, with all else in turns.
@@ -47,6 +48,8 @@ const std::vector<Case> cases = {
     {2, "selective", "ring", "zigzag", 0, 1, "f32", "native"},
     {2, "none", "ring", "block-striped:64", 0, 1, "f32", "rank-order",
      "vertical-slash:verticals=40,slashes=3,window=16"},
+    {2, "selective", "burst", "zigzag", 0, 2, "f32", "rank-order", "", 1},
+    {3, "full", "burst", "zigzag", 64, 2, "f32", "rank-order", "", 2},
     // Last: a thread keeps what its products in bf16 took.
     {3, "selective", "ring", "zigzag", 64, 1, "bf16"},
     {0, "none", "burst", "striped", 0, 1, "bf16"},
@@ -68,6 +71,7 @@ Config config_of(const Case& of, const test::TinyRun& tiny, const std::string& n
   config.parallel.sums = of.sums;
   config.attention.sparsity = of.sparsity;
   config.memory.recompute = {of.recompute};
+  config.memory.layers_without_recompute = of.layers_without_recompute;
   config.memory.chunk_rows = of.chunk_rows;
   config.train.dtype = of.dtype;
   config.train.steps = 2;

@@ -94,6 +94,11 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
   EXPECT_THAT(taken(with("none") - 1),
               AllOf(HasSubstr("memory.recompute = 'auto' took "), HasSubstr("of what would be faster none ("),
                     HasSubstr(" lacks ")));
+  // Between two policies: the last layers keep everything.
+  Config some = config;
+  some.memory.recompute = {"selective"};
+  some.memory.layers_without_recompute = 1;
+  EXPECT_THAT(taken(predicted(some)), HasSubstr("took selective but for the last "));
   EXPECT_THAT(message(config, 100'000),
               AllOf(HasSubstr("memory.recompute = 'auto': nothing fits"), HasSubstr("the run does not fit")));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,8 @@ struct ActivationOptions {
   std::vector<Recompute> recompute = {Recompute::none};
   /// sequence_selective computes attention of the queries before this position again.
   std::int64_t early_positions = 0;
-  /// Share of the layers whose kept tensors wait in pinned memory of the host, 0 to 1.
+  /// Share of the layers whose kept tensors wait in pinned memory of the host, 0 to 1; of those that
+  /// may_offload().
   double offload = 0;
   /// Norms, projections and feed-forward layers work on so many rows at once; 0: on all.
   std::int64_t chunk_rows = 0;
@@ -40,6 +42,11 @@ struct ActivationOptions {
 
   Recompute of(int layer) const {
     return recompute[recompute.size() == 1 ? 0 : static_cast<std::size_t>(layer)];
+  }
+  /// A layer that keeps everything beside others that do not stays on the device: there was room for it.
+  bool may_offload(int layer) const {
+    return of(layer) != Recompute::none ||
+           std::ranges::all_of(recompute, [](Recompute policy) { return policy == Recompute::none; });
   }
 };
 

@@ -84,10 +84,13 @@ struct Config {
     std::vector<std::string> recompute = {"none"};  ///< of each layer, or one for all
     double store_fraction =
         0.5;  ///< of the positions, the later ones: sequence-selective keeps their attention
-    double offload_activations = 0;  ///< share of the layers
-    std::int64_t chunk_rows = 0;     ///< 0: all rows at once
-    std::int64_t lm_head_rows = 0;   ///< see model::ActivationOptions::lm_head_rows
-    bool offload_optimizer = false;  ///< see optim::MasterOptions::offload
+    int layers_without_recompute = 0;  ///< the last so many keep everything, whatever `recompute` says
+    double offload_activations = 0;    ///< share of the layers that compute something again, or of all
+    std::int64_t chunk_rows = 0;       ///< 0: all rows at once
+    std::int64_t lm_head_rows = 0;     ///< see model::ActivationOptions::lm_head_rows
+    bool offload_optimizer = false;    ///< see optim::MasterOptions::offload
+
+    bool operator==(const Memory&) const = default;
   } memory;
   /// memory.recompute = 'auto': chosen when the run starts (docs/memory-planning.md).
   bool chooses_recompute() const;

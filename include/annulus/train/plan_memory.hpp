@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -32,7 +33,8 @@ struct PlannedPolicy {
   int rank = 0;                     ///< of a context-parallel group: the one that needs most
   std::int64_t missing_device = 0;  ///< bytes of a GPU that are missing; 0 or less: it fits
   std::int64_t missing_host = 0;    ///< bytes of a node's memory that are missing
-  bool fits() const { return missing_device <= 0 && missing_host <= 0; }
+  std::int64_t missing() const { return std::max(missing_device, missing_host); }
+  bool fits() const { return missing() <= 0; }
 };
 
 struct MemoryPlan {
