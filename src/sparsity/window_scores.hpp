@@ -38,7 +38,8 @@ struct Window {
   std::int64_t rows() const { return keys.count; }
 };
 
-inline constexpr std::int64_t rows_of_sum = 1024;  // keys of a thread's sum
+/// Keys of a thread's sum: few, so that a GPU has threads enough to wait for memory.
+inline constexpr std::int64_t rows_of_sum = 128;
 
 /// Calls f(index of head and query, head, query, first row, end row) for parts of this rank's keys.
 template <class Exec, class F>
