@@ -1,6 +1,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <cmath>
 #include <cstdint>
 
 #include <annulus/attention/scores.hpp>
@@ -21,11 +22,21 @@ namespace annulus::sparsity {
 /// Masses of a probability of 1: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
 inline constexpr double one_mass = 17592186044416.0;  // 2⁴⁴
 
-/// 2ᵇ such that `tokens` exponentials of at most 1 sum to less than 2⁶².
-inline double exponential_unit(std::int64_t tokens) {
-  double unit = one_mass;
-  while (unit * static_cast<double>(tokens) > 0x1p61) unit /= 2;
-  return unit;
+/// The largest e ≤ 44 such that `tokens` exponentials of at most 1 sum to less than 2⁶² in units of 2⁻ᵉ.
+inline int unit_exponent(std::int64_t tokens) {
+  int exponent = 44;
+  while (std::ldexp(static_cast<double>(tokens), exponent) > 0x1p61) --exponent;
+  return exponent;
+}
+
+/// ⌊x · 2ᵉ⌋ for 0 ≤ x ≤ 1, by shifting the number's bits: GPUs convert to and from 64 bits at an eighth of
+/// the rate of what they compute.
+KOKKOS_INLINE_FUNCTION std::int64_t scaled_floor(float x, int exponent) {
+  const auto bits = Kokkos::bit_cast<std::uint32_t>(x);
+  const std::int64_t significand = (bits & 0x7fffffu) | 0x800000u;
+  const int shift = static_cast<int>(bits >> 23) - 150 + exponent;  // 127, and the 23 bits of the fraction
+  if (shift >= 0) return significand << (shift & 63);
+  return shift > -24 ? significand >> -shift : 0;
 }
 
 namespace window_detail {  // named: device compilers want lambdas and their captures to have linkage
@@ -68,14 +79,14 @@ void raise_maxima(const Exec& exec, const Window& window, const Array3<float, Ex
       });
 }
 
-/// scores become exponentials in units, whole numbers in floats; their sums are added to `sums`.
-KOKKOS_INLINE_FUNCTION std::int64_t units_of(float score, float maximum, double unit) {
-  return static_cast<std::int64_t>(static_cast<double>(exponential(score - maximum)) * unit);
+KOKKOS_INLINE_FUNCTION std::int64_t units_of(float score, float maximum, int exponent) {
+  return scaled_floor(exponential(score - maximum), exponent);
 }
 
+/// Adds the scores' exponentials, in units, to `sums`.
 template <class Exec>
 void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
-                      const Array1<float, Exec>& maxima, double unit,
+                      const Array1<float, Exec>& maxima, int exponent,
                       const Array1<std::int64_t, Exec>& sums) {
   for_parts(
       exec, "annulus::sparsity::window_sums", window,
@@ -83,7 +94,7 @@ void add_exponentials(const Exec& exec, const Window& window, const Array3<float
                     std::int64_t end) {
         std::int64_t sum = 0;
         for (std::int64_t row = first; row < end; ++row)
-          sum += units_of(scores(head, row, query), maxima(i), unit);
+          sum += units_of(scores(head, row, query), maxima(i), exponent);
         Kokkos::atomic_add(&sums(i), sum);
       });
 }
@@ -116,7 +127,7 @@ void divide(const Exec& exec, const Array1<std::int64_t, Exec>& sums,
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
 template <int width, class Exec>
 void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
-                const Array1<float, Exec>& maxima, const Array1<double, Exec>& unit_masses, double unit,
+                const Array1<float, Exec>& maxima, const Array1<double, Exec>& unit_masses, int exponent,
                 std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
                 const Array2<std::int64_t, Exec>& masses) {
   const std::int64_t rows = window.rows(), queries = window.queries;
@@ -141,7 +152,7 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
                 Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
               if (here != distance) of_slash = 0;
               distance = here;
-              const auto units = static_cast<double>(units_of(some[n], maxima(place), unit));
+              const auto units = static_cast<double>(units_of(some[n], maxima(place), exponent));
               const auto mass = static_cast<std::int64_t>(units * unit_masses(place));
               if (owner.is_key(key, distance)) of_key += mass;
               if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += mass;
@@ -190,10 +201,10 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   Kokkos::deep_copy(exec, *maxima, -Kokkos::Experimental::infinity_v<float>);
   raise_maxima<Exec>(exec, window, *scores, *maxima);
   communicator.all_reduce(queue, *maxima, comm::ReduceOp::max);
-  const double unit = exponential_unit(in.tokens);
+  const int exponent = unit_exponent(in.tokens);
   const auto sums = Owned<Array1<std::int64_t, Exec>>::zeroed(
       exec, workspace, "annulus::sparsity::window_sums", window.heads * queries);
-  add_exponentials<Exec>(exec, window, *scores, *maxima, unit, *sums);
+  add_exponentials<Exec>(exec, window, *scores, *maxima, exponent, *sums);
   communicator.all_reduce(queue, *sums);
   const auto unit_masses = Owned<Array1<double, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::unit_masses", window.heads * queries);
@@ -203,7 +214,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
     auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
                                                             batch * lists, places.all());
     with_pack_width<Exec, float>(in_packs<Exec, float>(queries, *scores), [&](auto width) {
-      add_masses<width(), Exec>(exec, window, *scores, *maxima, *unit_masses, unit, places.first_slash(),
+      add_masses<width(), Exec>(exec, window, *scores, *maxima, *unit_masses, exponent, places.first_slash(),
                                 before, *masses);
     });
     communicator.all_reduce(queue, *masses);

@@ -134,13 +134,12 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
 std::vector<Config::Memory> MemoryPlanner::with_less_recompute(const std::vector<Config::Memory>& choices,
                                                                const std::vector<std::int64_t>& missing,
                                                                const Missing& missing_of) const {
-  // Memory grows with the number of layers: it is halved between one that fits and one that does not. Where
-  // layers are offloaded, offloading fewer of them gains more.
+  // Memory grows with the number of layers: it is halved between one that fits and one that does not.
   std::vector<Config::Memory> found;
   std::vector<int> over;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const Config::Memory& choice = choices[i];
-    if (missing[i] > 0 || choice.offload_activations > 0 || choice.layers_without_recompute > 0) continue;
+    if (missing[i] > 0 || choice.layers_without_recompute > 0) continue;
     Config::Memory whole = choice;
     whole.recompute = {"none"};
     whole.store_fraction = Config::Memory().store_fraction;
@@ -222,7 +221,9 @@ std::string outline(const Config::Memory& memory) {
   std::string text = fmt::format("{}", fmt::join(memory.recompute, "+"));
   if (text.find("sequence") != std::string::npos) text += fmt::format(" {:g}", memory.store_fraction);
   if (memory.layers_without_recompute > 0)
-    text += fmt::format(" but for the last {} layers", memory.layers_without_recompute);
+    text += memory.layers_without_recompute == 1
+                ? " but for the last layer"
+                : fmt::format(" but for the last {} layers", memory.layers_without_recompute);
   if (memory.chunk_rows > 0) text += fmt::format(", chunks of {}", memory.chunk_rows);
   if (memory.offload_activations > 0)
     text += fmt::format(", {:g} % of the layers offloaded", 100 * memory.offload_activations);

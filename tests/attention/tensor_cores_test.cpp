@@ -200,7 +200,9 @@ struct SampledRows {
         std::sqrt(std::inner_product(expected.begin(), expected.end(), expected.begin(), 0.0));
     double error = 0;
     for (std::size_t c = 0; c < expected.size(); ++c) error += std::pow(value[c] - expected[c], 2);
-    EXPECT_LE(std::sqrt(error), tolerance * size) << what;
+    // The first query sees one key: its dQ is exactly zero, and what a kernel has is the rounding of dP − D.
+    constexpr double rounding = 1e-5;
+    EXPECT_LE(std::sqrt(error), tolerance * size + rounding) << what;
   }
   void check_query(std::int64_t q) const {
     const KeyRange keys = rule.keys(q);

@@ -11,6 +11,7 @@
 
 #include "sparsity/choose.hpp"
 #include "sparsity/sparse_case.hpp"
+#include "sparsity/window_scores.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::test {
@@ -276,6 +277,20 @@ TEST(Selection, SaysWhichMasksItCannotJoin) {
   EXPECT_THAT(error("causal+window:9,0"), testing::HasSubstr("selects from the mask 'causal'"));
   EXPECT_THAT(error("full"), testing::HasSubstr("use causal"));
   EXPECT_THAT(error("causal", "vertical-slash:window=101"), testing::HasSubstr("longer than the sequence"));
+}
+
+TEST(Masses, UnitsAreFloorsOfProbabilities) {
+  std::mt19937 random(3);
+  std::vector<float> probabilities{0.0f, 1.0f, 0.5f, 0x1p-44f, 0x1p-45f, 0x1.8p-44f, 0x1p-126f, 0x1p-140f};
+  for (int i = 0; i < 20000; ++i)
+    probabilities.push_back(std::exp(-std::uniform_real_distribution<float>(0, 90)(random)));
+  for (const int exponent : {sparsity::unit_exponent(1), sparsity::unit_exponent(std::int64_t{1} << 20),
+                             sparsity::unit_exponent(std::int64_t{1} << 40)})
+    for (const float p : probabilities)
+      ASSERT_EQ(sparsity::scaled_floor(p, exponent), std::floor(std::ldexp(static_cast<double>(p), exponent)))
+          << p << " · 2^" << exponent;
+  EXPECT_EQ(sparsity::unit_exponent(1), 44);
+  EXPECT_EQ(sparsity::unit_exponent(std::int64_t{1} << 20), 41);
 }
 
 }  // namespace

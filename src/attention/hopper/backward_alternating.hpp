@@ -9,50 +9,44 @@
 namespace annulus::attention::hopper {
 
 /// Adds the sums of both warpgroups: each gives one of its two gradients and adds what it is given to the
-/// other one. Which of them computed which visit does not change a bit, as a + b = b + a.
+/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both call all of
+/// this in the same order, begin() and given() at the same places: synccheck takes one barrier at two places
+/// for an error.
 template <class Tile>
 class SumExchange {
  public:
   __device__ __forceinline__ SumExchange(const BackwardMemory<Tile>& memory, int group)
       : given_(memory.sums(group) + threadIdx.x % warpgroup * 16),
-        taken_(memory.sums(1 - group) + threadIdx.x % warpgroup * 16),
-        group_(group) {
-    done_reading();
-  }
+        taken_(memory.sums(1 - group) + threadIdx.x % warpgroup * 16) {}
 
+  /// What was given before has been read.
+  __device__ __forceinline__ void begin() const { named_sync(1, 2 * warpgroup); }
   template <int count>
-  __device__ __forceinline__ void operator()(const float (&give)[count], float (&keep)[count]) const {
-    named_sync(read_barrier(group_), 2 * warpgroup);
+  __device__ __forceinline__ void give(const float (&sums)[count]) const {
 #pragma unroll
     for (int j = 0; j < count / 4; ++j) {
       store_shared(given_ + j * warpgroup * 16,
-                   make_int4(__float_as_int(give[4 * j]), __float_as_int(give[4 * j + 1]),
-                             __float_as_int(give[4 * j + 2]), __float_as_int(give[4 * j + 3])));
+                   make_int4(__float_as_int(sums[4 * j]), __float_as_int(sums[4 * j + 1]),
+                             __float_as_int(sums[4 * j + 2]), __float_as_int(sums[4 * j + 3])));
     }
-    named_sync(given_barrier, 2 * warpgroup);
+  }
+  __device__ __forceinline__ void given() const {
+    named_sync(1, 2 * warpgroup);
+  }
+  template <int count>
+  __device__ __forceinline__ void add_to(float (&sums)[count]) const {
 #pragma unroll
     for (int j = 0; j < count / 4; ++j) {
       const int4 four = load_shared_int4(taken_ + j * warpgroup * 16);
-      keep[4 * j] += __int_as_float(four.x);
-      keep[4 * j + 1] += __int_as_float(four.y);
-      keep[4 * j + 2] += __int_as_float(four.z);
-      keep[4 * j + 3] += __int_as_float(four.w);
+      sums[4 * j] += __int_as_float(four.x);
+      sums[4 * j + 1] += __int_as_float(four.y);
+      sums[4 * j + 2] += __int_as_float(four.z);
+      sums[4 * j + 3] += __int_as_float(four.w);
     }
-    done_reading();
   }
 
  private:
-  static constexpr int given_barrier = 1;
-  /// What a group gave has been read.
-  __device__ __forceinline__ static int read_barrier(int of_group) {
-    return 2 + of_group;
-  }
-  __device__ __forceinline__ void done_reading() const {
-    named_arrive(read_barrier(1 - group_), 2 * warpgroup);
-  }
-
   std::uint32_t given_, taken_;
-  int group_;
 };
 
 /// A warpgroup. `group`: 0 or 1.
@@ -79,7 +73,7 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
     if (lane == 0) arrive(barrier);
   };
 
-  SumExchange<Tile> exchange(memory, group);
+  const SumExchange<Tile> exchange(memory, group);
   RingPosition<Tile::stages> at;  // of this warpgroup's next visit
   if (group == 1) at.advance();
   int first_group = 0;  // who has the first visit of the next work
@@ -179,12 +173,16 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
       leave_gradient<D>(to, p.fresh_dkv, factor, gradient, batch, kv_head, p.classes, residue, p.kv_rows,
                         own_key, own_column());
     };
-    if (visits > 0) keys_parity ^= 1;
+    if (visits > 0) {
+      keys_parity ^= 1;
+      exchange.begin();
+      group == 0 ? exchange.give(dv) : exchange.give(dk);
+      exchange.given();
+      group == 0 ? exchange.add_to(dk) : exchange.add_to(dv);
+    }
     if (group == 0) {
-      if (visits > 0) exchange(dv, dk);
       leave(p.dk, p.dk_factor, dk);
     } else {
-      if (visits > 0) exchange(dk, dv);
       leave(p.dv, p.dv_factor, dv);
     }
   }
