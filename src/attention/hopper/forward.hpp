@@ -169,9 +169,18 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   using Memory = ForwardMemory<Tile>;
   constexpr int D = Tile::head_dim, N = Tile::kv_rows, box_rows = Tile::box_rows;
   const int group = uniform(static_cast<int>(threadIdx.x) / warpgroup - 1);
-  const int lane = static_cast<int>(threadIdx.x) % 32, own_column = lane % 4 * 2;
-  const int row_in_tile =
+  const int lane = static_cast<int>(threadIdx.x) % 32, kept_column = lane % 4 * 2;
+  const int kept_row =
       Tile::first_row(group) + static_cast<int>(threadIdx.x) % warpgroup / 32 * 16 + lane / 4;
+
+  // At head dimension 256 the products take all registers: what few places ask for is computed there again.
+  constexpr bool kept = Tile::head_dim <= 128;
+  const auto own_column = [&] { return kept ? kept_column : anew(static_cast<int>(threadIdx.x)) % 4 * 2; };
+  const auto row_in_tile = [&] {
+    if constexpr (kept) return kept_row;
+    const int thread = anew(static_cast<int>(threadIdx.x)) % warpgroup;
+    return Tile::first_row(group) + thread / 32 * 16 + thread % 32 / 4;
+  };
 
   const Descriptor q = Descriptor::of(memory.start + group * 64 * panel_row_bytes, Memory::q_panel);
   const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_panel),
@@ -214,15 +223,15 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   TileBits<box_rows, lists_of_heads> tile_bits;
   const auto load_bits = [&](int tile) {
     const std::int64_t first_word = lists_of_heads ? table(anew(work.head)) * p.walk.bits.words_of_list : 0;
-    tile_bits.load(p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile, p.q_rows, tile);
+    tile_bits.load(p.walk.bits, first_word, anew(work.tile) * Tile::q_rows + row_in_tile(), p.q_rows, tile);
   };
   // Masks the scores of the box-th tile at once. `how`: of its run.
   const auto mask = [&](auto box, int tile, int how) {
     constexpr int first = box() * (box_rows / 2);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int begin = spans[i].begin - tile * box_rows - own_column,
-                end = spans[i].end - tile * box_rows - own_column;
+      const int begin = spans[i].begin - tile * box_rows - own_column(),
+                end = spans[i].end - tile * box_rows - own_column();
 #pragma unroll
       for (int j = 0; j < box_rows / 8; ++j) {
 #pragma unroll
@@ -234,7 +243,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     }
     if (lists_of_heads ? !TileRun::bits(how) : p.walk.bits.words == nullptr) return;
     if constexpr (!bits_ahead) load_bits(tile);
-    tile_bits.for_each_missing(p.walk.bits, tile, own_column,
+    tile_bits.for_each_missing(p.walk.bits, tile, own_column(),
                                [&](int at) { s[first + at] = -std::numeric_limits<float>::infinity(); });
   };
   const auto pack_probabilities = [&] {
@@ -256,14 +265,14 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     work = memory.work().get(n);
     if (work.head < 0) return;
     load_spans(spans, p.walk, p.classes, work.head % p.classes.count, lists_of_heads ? table(work.head) : 0,
-               p.q_rows, work.tile * Tile::q_rows + row_in_tile);
+               p.q_rows, work.tile * Tile::q_rows + row_in_tile());
     // Calls action with what takes the rows of this residue class, and where this tile is among them.
     const auto with_rows = [&](const auto& action) {
       const auto [batch, heads, residue] =
           HeadAndClass::of(anew(work.head), p.heads / Tile::heads, p.classes.count);
       const auto of_class = [&](const auto& rows) { return rows.every(p.classes.count, residue); };
       action(of_class, batch, heads * Tile::heads + Tile::head_of(group),
-             anew(work.tile) * Tile::q_rows + row_in_tile,
+             anew(work.tile) * Tile::q_rows + row_in_tile(),
              static_cast<int>(p.classes.rows(p.q_rows, residue)));
     };
     const auto finish = [&](bool with_lse) {
