@@ -30,6 +30,10 @@ AttentionTime::Pass& operator+=(AttentionTime::Pass& sum, const AttentionTime::P
   return sum;
 }
 
+/// By what share of its time a copy to or from the host slows the layers beside it down: both read and write
+/// the GPU's memory. Seen: 0.29 on one H200, 0.37 on two (docs/benchmarks/gpu-recompute.md).
+constexpr double slowed_by_copies = 1.0 / 3;
+
 /// Of one layer in a pass, or of what lies around the layers; seconds.
 struct Part {
   double products = 0, elementwise = 0;
@@ -200,7 +204,8 @@ UpdateTime update_time(const Setting& setting, const RankShare& share, const Att
     // A layer's copy runs beside the layers up to the next one that is offloaded.
     if (copied_layers > 0) {
       const double copy = host_bytes / setting.model.layers / cluster.memory.host_copy;
-      time.host_copies += std::max(0.0, copy - there) + std::max(0.0, copy - back);
+      for (const double layer : {there, back})
+        time.host_copies += std::max(0.0, copy - layer) + slowed_by_copies * std::min(copy, layer);
     }
   }
   time.gemms += around.products;
