@@ -56,12 +56,9 @@ ActivationLayout activation_layout(const Shapes& shapes, const ActivationOptions
   const auto offloaded_before = [&](int layers) { return std::ceil(layers * options.offload - 1e-9); };
   for (int i = 0, before = 0; i < shapes.config.layers; ++i) {
     const std::int64_t bytes = placement_of_kept(shapes, options.of(i)).bytes;
-    if (!options.may_offload(i)) {
-      layout.kept.push_back(bytes);
-      continue;
-    }
-    ++before;
-    if (offloaded_before(before) > offloaded_before(before - 1)) {
+    const bool may = options.may_offload(i);
+    before += may ? 1 : 0;
+    if (may && offloaded_before(before) > offloaded_before(before - 1)) {
       layout.offloaded.push_back(i);
       layout.slot_bytes = std::max(layout.slot_bytes, bytes);
       layout.kept.push_back(0);

@@ -186,18 +186,15 @@ model::ActivationOptions Config::activations() const {
     const int whole = memory.layers_without_recompute;
     require(options.recompute.size() == 1,
             "memory.layers_without_recompute = {} goes with one policy for all layers, but memory.recompute "
-            "lists "
-            "one for each: end the list with 'none' instead",
+            "lists one for each: end the list with 'none' instead",
             whole);
     require(options.recompute.front() != model::Recompute::none,
             "memory.layers_without_recompute = {} has no effect under memory.recompute = 'none', with which "
-            "no layer "
-            "computes anything again: leave it out, or take another policy",
+            "no layer computes anything again: leave it out, or take another policy",
             whole);
     require(whole < model.layers,
             "memory.layers_without_recompute = {} leaves none of the {} layers (model.layers) to "
-            "memory.recompute: "
-            "give fewer, or set memory.recompute = 'none'",
+            "memory.recompute: give fewer, or set memory.recompute = 'none'",
             whole, model.layers);
     options.recompute.resize(static_cast<std::size_t>(model.layers), options.recompute.front());
     std::fill(options.recompute.end() - whole, options.recompute.end(), model::Recompute::none);

@@ -163,14 +163,11 @@ const std::vector<Key>& table() {
        "share of the positions, the later ones, of which sequence-selective keeps attention's output",
        ANNULUS_MEMBER(memory.store_fraction), never, 0},
       {"memory.layers_without_recompute",
-       "the last so many layers keep everything, whatever memory.recompute says of all: what they keep lies "
-       "where "
-       "gradients come later",
+       "number of last layers that keep everything, under any policy of memory.recompute for the others",
        ANNULUS_MEMBER(memory.layers_without_recompute), never, 0},
       {"memory.offload_activations",
        "share of the layers whose kept activations wait in pinned memory of the host for the backward pass; "
-       "of those "
-       "that compute something again, where some do",
+       "where some layers compute something again, a share of these",
        ANNULUS_MEMBER(memory.offload_activations), never, 0},
       {"memory.chunk_rows",
        "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",

@@ -195,9 +195,8 @@ MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
   };
   std::vector<std::int64_t> missing = missing_of(choices);
   const std::vector<Config::Memory> more = planner.with_less_recompute(choices, missing, missing_of);
-  const std::vector<std::int64_t> of_more = missing_of(more);
   choices.insert(choices.end(), more.begin(), more.end());
-  missing.insert(missing.end(), of_more.begin(), of_more.end());
+  missing.resize(choices.size(), 0);  // they fit
   std::vector<ForecastChoice> forecasts;
   for (std::size_t i = 0; i < choices.size(); ++i)
     forecasts.push_back(

@@ -105,7 +105,6 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
   std::vector<double> fractions{0.75, 0.5, 0.25};
   if (memory.store_fraction != defaults.store_fraction) fractions = {memory.store_fraction};
 
-  const bool some_whole = memory.layers_without_recompute > 0;
   std::vector<Config::Memory> all;
   for (const bool optimizer : optimizers)
     for (const double offload : offloads)
@@ -116,7 +115,7 @@ std::vector<Config::Memory> MemoryPlanner::choices(const Config::Memory& memory)
         next.chunk_rows = rows_at_once;
         next.offload_optimizer = optimizer;
         next.recompute = {"none"};
-        if (!some_whole) all.push_back(next);
+        if (memory.layers_without_recompute == 0) all.push_back(next);
         next.recompute = {"selective"};
         all.push_back(next);
         for (const double fraction : fractions) {

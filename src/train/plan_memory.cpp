@@ -108,9 +108,12 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
                              double(plans.pairs()) * double(config.train.passes()) * double(ranks / context));
   Config::Memory open = config.memory;
   open.recompute = {std::string(recompute_auto)};
-  if (!config.chooses_recompute()) open.chunk_rows = 0, open.offload_activations = 0;
-  if (!config.chooses_recompute()) open.store_fraction = Config::Memory().store_fraction;
-  if (!config.chooses_recompute()) open.layers_without_recompute = 0;
+  if (!config.chooses_recompute()) {
+    open.chunk_rows = 0;
+    open.offload_activations = 0;
+    open.store_fraction = Config::Memory().store_fraction;
+    open.layers_without_recompute = 0;
+  }
   std::vector<ForecastChoice> choices;
   const MemoryPlanner::Missing plan_for = [&](const std::vector<Config::Memory>& tried) {
     std::vector<std::int64_t> missing;

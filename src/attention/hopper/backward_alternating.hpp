@@ -9,9 +9,8 @@
 namespace annulus::attention::hopper {
 
 /// Adds the sums of both warpgroups: each gives one of its two gradients and adds what it is given to the
-/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both call all of
-/// this in the same order, begin() and given() at the same places: synccheck takes one barrier at two places
-/// for an error.
+/// other one. Which of them computed which visit does not change a bit, as a + b = b + a. Both
+/// meet before and behind giving, at the same places of the code.
 template <class Tile>
 class SumExchange {
  public:
@@ -19,8 +18,8 @@ class SumExchange {
       : given_(memory.sums(group) + threadIdx.x % warpgroup * 16),
         taken_(memory.sums(1 - group) + threadIdx.x % warpgroup * 16) {}
 
-  /// What was given before has been read.
-  __device__ __forceinline__ void begin() const { named_sync(1, 2 * warpgroup); }
+  /// What was given before this has arrived, and what was taken before has been read.
+  __device__ __forceinline__ static void meet() { named_sync(1, 2 * warpgroup); }
   template <int count>
   __device__ __forceinline__ void give(const float (&sums)[count]) const {
 #pragma unroll
@@ -29,9 +28,6 @@ class SumExchange {
                    make_int4(__float_as_int(sums[4 * j]), __float_as_int(sums[4 * j + 1]),
                              __float_as_int(sums[4 * j + 2]), __float_as_int(sums[4 * j + 3])));
     }
-  }
-  __device__ __forceinline__ void given() const {
-    named_sync(1, 2 * warpgroup);
   }
   template <int count>
   __device__ __forceinline__ void add_to(float (&sums)[count]) const {
@@ -175,9 +171,9 @@ __device__ __forceinline__ void compute_alternating(const BackwardParameters& p,
     };
     if (visits > 0) {
       keys_parity ^= 1;
-      exchange.begin();
+      exchange.meet();
       group == 0 ? exchange.give(dv) : exchange.give(dk);
-      exchange.given();
+      exchange.meet();
       group == 0 ? exchange.add_to(dk) : exchange.add_to(dv);
     }
     if (group == 0) {

@@ -33,12 +33,10 @@ cudaError_t launch_persistent(Kernel kernel, int bytes, const Parameters& parame
 /// `most`: heads in a section. Fewer are taken where sections can then be equal: a last one of few heads has
 /// too few tiles for all SMs (10 + 10 + 10 + 2 heads of 8192 rows took 4 % longer than 4 × 8).
 inline WorkOrder work_order(int heads, std::int64_t tiles, std::int64_t most, bool last_tile_first) {
-  int in_section = static_cast<int>(std::clamp<std::int64_t>(most, 1, heads));
-  for (int fewer = in_section; 2 * fewer > in_section; --fewer) {
-    if (heads % fewer != 0) continue;
-    in_section = fewer;
-    break;
-  }
+  const int whole = static_cast<int>(std::clamp<std::int64_t>(most, 1, heads));
+  int in_section = whole;
+  while (heads % in_section != 0 && 2 * in_section > whole) --in_section;
+  if (heads % in_section != 0) in_section = whole;
   return {heads, static_cast<int>(tiles), in_section, last_tile_first};
 }
 

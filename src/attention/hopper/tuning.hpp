@@ -33,8 +33,8 @@ constexpr bool registers_suffice(int consumers, int of_consumers, int of_produce
 ///
 /// head_dim 96 and 128: 128 × 128, two consumers of 232 registers, of which S, P and O take 144 and 160.
 ///
-/// head_dim 256: 128 × 80. O takes 128 registers, and Q with two stages of 80 keys 224 KB. With 64 keys the
-/// softmax, whose start and end take as long for fewer keys, costs a tenth. Block lists have 128 × 64.
+/// head_dim 256: 128 × 80. O takes 128 registers, and Q with two stages of 80 keys 224 KB. 64 keys
+/// are a tenth slower: a softmax starts and ends as often for fewer keys. Block lists have 128 × 64.
 ///
 /// Block lists of 64 × 64 that heads share (heads = 2): the same 64 queries of two heads, with 64 keys. What
 /// a list has is then whole tiles: of one slash of blocks (vertical-slash sparsity) 128 × 128 tiles hold
