@@ -19,8 +19,8 @@
 /// softmax (MTraining, Algorithm 1). Sums over keys are of 64-bit integers, so that nobody's order matters.
 namespace annulus::sparsity {
 
-/// Masses of a probability of 1: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
-inline constexpr double one_mass = 17592186044416.0;  // 2⁴⁴
+/// A probability of 1 is a mass of 2⁴⁴: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
+inline constexpr int mass_exponent = 44;
 
 /// The largest e ≤ 44 such that `tokens` exponentials of at most 1 sum to less than 2⁶² in units of 2⁻ᵉ.
 inline int unit_exponent(std::int64_t tokens) {
@@ -79,10 +79,6 @@ void raise_maxima(const Exec& exec, const Window& window, const Array3<float, Ex
       });
 }
 
-KOKKOS_INLINE_FUNCTION std::int64_t units_of(float score, float maximum, int exponent) {
-  return scaled_floor(exponential(score - maximum), exponent);
-}
-
 /// Adds the scores' exponentials, in units, to `sums`.
 template <class Exec>
 void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
@@ -94,7 +90,7 @@ void add_exponentials(const Exec& exec, const Window& window, const Array3<float
                     std::int64_t end) {
         std::int64_t sum = 0;
         for (std::int64_t row = first; row < end; ++row)
-          sum += units_of(scores(head, row, query), maxima(i), exponent);
+          sum += scaled_floor(exponential(scores(head, row, query) - maxima(i)), exponent);
         Kokkos::atomic_add(&sums(i), sum);
       });
 }
@@ -114,20 +110,23 @@ struct Owner {
   }
 };
 
-/// unit_masses(i) = the mass of a unit of query i: one_mass / sums(i).
+/// inverse_sums(i) = 1 / the sum of the exponentials of query i.
 template <class Exec>
-void divide(const Exec& exec, const Array1<std::int64_t, Exec>& sums,
-            const Array1<double, Exec>& unit_masses) {
+void invert(const Exec& exec, const Array1<std::int64_t, Exec>& sums, int exponent,
+            const Array1<float, Exec>& inverse_sums) {
+  const double one = std::ldexp(1.0, exponent);
   Kokkos::parallel_for(
-      "annulus::sparsity::unit_masses", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
-      KOKKOS_LAMBDA(const std::int64_t i) { unit_masses(i) = one_mass / static_cast<double>(sums(i)); });
+      "annulus::sparsity::inverse_sums", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        inverse_sums(i) = static_cast<float>(one / static_cast<double>(sums(i)));
+      });
 }
 
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
 template <int width, class Exec>
 void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
-                const Array1<float, Exec>& maxima, const Array1<double, Exec>& unit_masses, int exponent,
+                const Array1<float, Exec>& maxima, const Array1<float, Exec>& inverse_sums,
                 std::int64_t first_slash, const Array2<const std::int64_t, Exec>& before,
                 const Array2<std::int64_t, Exec>& masses) {
   const std::int64_t rows = window.rows(), queries = window.queries;
@@ -142,20 +141,37 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
         std::int64_t of_key = 0;
         for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
           std::int64_t of_slash = 0, distance = -1;
+          const auto go_to = [&](std::int64_t position) {
+            const std::int64_t here = position / block_tokens - key / block_tokens;
+            if (here != distance && of_slash > 0)
+              Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
+            if (here != distance) of_slash = 0;
+            distance = here;
+          };
           for (std::int64_t begin = 0; begin < queries; begin += width) {
-            const Pack<width> some = load<width>(&scores(head, row, begin));
+            const std::int64_t place = head * queries + begin, first = window.first + begin;
+            const Pack<width> some = load<width>(&scores(head, row, begin)),
+                              highest = load<width>(&maxima(place)),
+                              inverse = load<width>(&inverse_sums(place));
+            const auto mass = [&](int n) {
+              return scaled_floor(exponential(some[n] - highest[n]) * inverse[n], mass_exponent);
+            };
+            // Nearly always: all queries of the pack see the key, and lie in one block.
+            if (owner.masses == nullptr && key <= first &&
+                first / block_tokens == (first + width - 1) / block_tokens) {
+              go_to(first);
+              std::int64_t of_pack = 0;
+              for (int n = 0; n < width; ++n) of_pack += mass(n);
+              of_key += of_pack;
+              of_slash += of_pack;
+              continue;
+            }
             for (int n = 0; n < width; ++n) {
-              const std::int64_t position = window.first + begin + n, place = head * queries + begin + n;
-              if (position < key) continue;
-              const std::int64_t here = position / block_tokens - key / block_tokens;
-              if (here != distance && of_slash > 0)
-                Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
-              if (here != distance) of_slash = 0;
-              distance = here;
-              const auto units = static_cast<double>(units_of(some[n], maxima(place), exponent));
-              const auto mass = static_cast<std::int64_t>(units * unit_masses(place));
-              if (owner.is_key(key, distance)) of_key += mass;
-              if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += mass;
+              if (first + n < key) continue;
+              go_to(first + n);
+              const std::int64_t of_pair = mass(n);
+              if (owner.is_key(key, distance)) of_key += of_pair;
+              if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += of_pair;
             }
           }
           if (of_slash > 0) Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
@@ -168,7 +184,7 @@ void add_masses(const Exec& exec, const Window& window, const Array3<float, Exec
 
 /// The masses of the softmax of the last `queries` queries, (batch · lists, MassPlaces::all()), the same on
 /// all ranks: of each key (vertical mass), and behind them of each block distance (slash mass), in units of
-/// one_mass and summed over the query heads of a list. With `once` each pair counts for one of the two alone,
+/// 2⁻⁴⁴ and summed over the query heads of a list. With `once` each pair counts for one of the two alone,
 /// the one that is worth more by the masses of all pairs (worth_of_mass). Collective.
 template <class Exec, class T>
 Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communicator& communicator,
@@ -206,16 +222,16 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
       exec, workspace, "annulus::sparsity::window_sums", window.heads * queries);
   add_exponentials<Exec>(exec, window, *scores, *maxima, exponent, *sums);
   communicator.all_reduce(queue, *sums);
-  const auto unit_masses = Owned<Array1<double, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::unit_masses", window.heads * queries);
-  divide<Exec>(exec, *sums, *unit_masses);
+  const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::inverse_sums", window.heads * queries);
+  invert<Exec>(exec, *sums, exponent, *inverse_sums);
 
   const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
     auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
                                                             batch * lists, places.all());
     with_pack_width<Exec, float>(in_packs<Exec, float>(queries, *scores), [&](auto width) {
-      add_masses<width(), Exec>(exec, window, *scores, *maxima, *unit_masses, exponent, places.first_slash(),
-                                before, *masses);
+      add_masses<width(), Exec>(exec, window, *scores, *maxima, *inverse_sums, places.first_slash(), before,
+                                *masses);
     });
     communicator.all_reduce(queue, *masses);
     return masses;

@@ -111,6 +111,24 @@ class Bench(support.InFolder):
         other, _ = self.case("other", [*arguments, "--seed", 2], 1)
         self.assertFalse((one["q"] == other["q"]).all(axis=-1).any())
 
+    def test_inputs_with_lines_hold_their_mass_on_few_pairs(self):
+        arguments = ["--tokens", 1024, "--heads", 4, "--kv-heads", 2, "--head-dim", 64, "--mask", "causal"]
+        shares = {}
+        for inputs in ("random", "vertical-slash"):
+            lines = ["--inputs", inputs, "--sparsity", "vertical-slash:verticals=16,slashes=4,select=heads"]
+            dump, report = self.case(inputs, [*arguments, *lines, "--layout", "block-striped:64"], 2)
+            self.assertEqual(report["config"]["inputs"], inputs)
+            allowed, probabilities = dump["allowed"][0].astype(bool), []
+            for head in range(4):
+                scores = dump["q"][0, head].astype(np.float64) @ dump["k"][0, head // 2].T * dump["attributes"]["scale"]
+                weights = np.where(causal(1024), np.exp(scores - scores.max(axis=1, keepdims=True)), 0)
+                probabilities.append((weights / weights.sum(axis=1, keepdims=True))[allowed[head]].sum() / 1024)
+            shares[inputs] = min(probabilities)
+        self.assertGreater(shares["vertical-slash"], shares["random"] + 0.1)
+        one, _ = self.case("one", [*arguments, "--inputs", "vertical-slash", "--layout", "contiguous"], 1)
+        for name in ("q", "k"):
+            np.testing.assert_array_equal(one[name], dump[name])
+
     def test_runs_without_mpirun(self):
         result = run(["--tokens", 40, "--head-dim", 16, "--heads", 2, "--check"], ranks=0)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -216,6 +234,8 @@ class Bench(support.InFolder):
             (["--local", "--pause", -1], "--pause", "0 to 60"),
             (["--local", "--sustained", 0], "--sustained", "above 0"),
             (["--kernel", "magic"], "--kernel", "portable"),
+            (["--inputs", "diagonal"], "--inputs", "vertical-slash"),
+            (["--inputs", "vertical-slash", "--local"], "--inputs", "--local"),
             (["--tokens", 0], "--tokens", "at least 1"),
             (["--tokens", "many"], "--tokens", "many"),
             (["--batch", -1], "--batch", "at least 1"),

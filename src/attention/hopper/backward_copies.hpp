@@ -48,13 +48,15 @@ __device__ __forceinline__ void copy_backward(const BackwardParameters& p,
                                    (!Tile::alternates && first ? Memory::kv_bytes : 0));
 #pragma unroll
         for (int panel = 0; first && panel < Tile::panels; ++panel) {
-          keys.load((of_q ? memory.k() : memory.v()) + panel * Memory::kv_panel, keys_full,
-                    panel * panel_columns, residue, work.tile * Tile::kv_rows, kv_head, batch);
+          keys.of_class(residue).load((of_q ? memory.k() : memory.v()) + panel * Memory::kv_panel, keys_full,
+                                      panel * panel_columns, work.tile * Tile::kv_rows, kv_head, batch);
         }
 #pragma unroll
         for (int panel = 0; panel < Tile::panels; ++panel) {
-          queries.load((of_q ? memory.q(at.stage) : memory.d_out(at.stage)) + panel * Memory::q_panel, full,
-                       panel * panel_columns, q_residue, cursor.tile() * Tile::q_rows, head, batch);
+          queries.with_class(q_residue, [&](const ClassMap& map) {
+            map.load((of_q ? memory.q(at.stage) : memory.d_out(at.stage)) + panel * Memory::q_panel, full,
+                     panel * panel_columns, cursor.tile() * Tile::q_rows, head, batch);
+          });
         }
         const int tile = ((batch * p.heads + head) * p.classes.count + q_residue) * p.q_tiles + cursor.tile();
         load_bytes(of_q ? memory.lse2(at.stage) : memory.d(at.stage),

@@ -106,9 +106,9 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
       for (int panel = 0; panel < Tile::panels; ++panel) {
 #pragma unroll
         for (int group = 0; group < Tile::consumers; ++group) {
-          map.load(to + panel * Memory::q_panel + group * 64 * panel_row_bytes, full, panel * panel_columns,
-                   residue, work.tile * Tile::q_rows + Tile::first_row(group), head + Tile::head_of(group),
-                   batch);
+          map.of_class(residue).load(to + panel * Memory::q_panel + group * 64 * panel_row_bytes, full,
+                                     panel * panel_columns, work.tile * Tile::q_rows + Tile::first_row(group),
+                                     head + Tile::head_of(group), batch);
         }
       }
     };
@@ -116,8 +116,9 @@ __device__ __forceinline__ void copy_for_queries(const QueryGradientParameters& 
       arrive_expecting(full, Memory::kv_bytes);
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel) {
-        map.load(to + panel * Memory::kv_panel, full, panel * panel_columns, kv_residue, tile * Tile::kv_rows,
-                 kv_head, batch);
+        map.of_class(kv_residue)
+            .load(to + panel * Memory::kv_panel, full, panel * panel_columns, tile * Tile::kv_rows, kv_head,
+                  batch);
       }
     };
     bool first = true;

@@ -99,11 +99,12 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     const auto [batch, heads, residue] = HeadAndClass::of(work.head, p.heads / Tile::heads, p.classes.count);
     const int head = heads * Tile::heads;
     const int kv_head = head / (p.heads / p.kv_heads), kv_residue = p.classes.keys_of(residue);
-    const auto load = [&](const RowMaps& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
+    const ClassMap q = p.q.of_class(residue), k = p.k.of_class(kv_residue), v = p.v.of_class(kv_residue);
+    const auto load = [&](const ClassMap& map, std::uint32_t to, std::uint32_t full, std::uint32_t empty,
                           RingPosition<Tile::stages>& at, const Tiles& tiles) {
       wait(empty, at.parity ^ 1);
       if constexpr (Tile::kv_boxes > 1) {
-        if (&map == &p.k) tiles.put(memory.tiles(at.stage));
+        if (&map == &k) tiles.put(memory.tiles(at.stage));
       }
       arrive_expecting(full, Memory::kv_bytes);
 #pragma unroll
@@ -113,16 +114,16 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
           // In the place of an absent tile stands the first one: any finite numbers will do.
           const int tile = tiles.tile[box] == Tiles::absent ? tiles.tile[0] : tiles.tile[box];
           map.load(to + panel * Memory::kv_panel + box * Tile::box_rows * panel_row_bytes, full,
-                   panel * panel_columns, kv_residue, tile * Tile::box_rows, kv_head, batch);
+                   panel * panel_columns, tile * Tile::box_rows, kv_head, batch);
         }
       }
       at.advance();
     };
     const auto load_k = [&](const Tiles& tiles) {
-      load(p.k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at, tiles);
+      load(k, memory.k(k_at.stage), memory.k_full(k_at.stage), memory.k_empty(k_at.stage), k_at, tiles);
     };
     const auto load_v = [&](const Tiles& tiles) {
-      load(p.v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tiles);
+      load(v, memory.v(v_at.stage), memory.v_full(v_at.stage), memory.v_empty(v_at.stage), v_at, tiles);
     };
 
     wait(memory.q_empty(), (n & 1) ^ 1);
@@ -142,9 +143,9 @@ __device__ __forceinline__ void copy_forward(const ForwardParameters& p, const F
     for (int panel = 0; panel < Tile::panels; ++panel) {
 #pragma unroll
       for (int group = 0; group < Tile::consumers; ++group) {
-        p.q.load(memory.start + panel * Memory::q_panel + group * 64 * panel_row_bytes, memory.q_full(),
-                 panel * panel_columns, residue, work.tile * Tile::q_rows + Tile::first_row(group),
-                 head + Tile::head_of(group), batch);
+        q.load(memory.start + panel * Memory::q_panel + group * 64 * panel_row_bytes, memory.q_full(),
+               panel * panel_columns, work.tile * Tile::q_rows + Tile::first_row(group),
+               head + Tile::head_of(group), batch);
       }
     }
     Tiles before = tiles;

@@ -126,10 +126,11 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
           const int column = Share::column_of_box(box), row = cursor.tile() * Tile::q_rows;
           if (column >= Tile::head_dim) continue;
           const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
+          const ClassMap dq = p.dq_maps.of_class(q_residue);
           if (TileRun::first(cursor.how())) {
-            p.dq_maps.store(from, column, q_residue, row, head, batch);
+            dq.store(from, column, row, head, batch);
           } else {
-            p.dq_maps.add(from, column, q_residue, row, head, batch);
+            dq.add(from, column, row, head, batch);
           }
         }
         stores_commit();

@@ -11,9 +11,10 @@
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
 //     other, the sustained rate). MASK: full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT (random
 //     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head),
-//     shared:SIZE:PERCENT (other blocks for each kv head) or slashes:COUNT (causal, blocks of 64 at so many
-//     random block distances for each kv head). FLOPs: 4 · head_dim for each pair that the mask
-//     allows, 2.5 times that backward.
+//     shared:SIZE:PERCENT (other blocks for each kv head), slashes:COUNT:RUN (causal, blocks of 64 at so many
+//     random block distances for each kv head, in runs of RUN neighbours, 1 by default) or
+//     head-slashes:COUNT:RUN (others for each head). FLOPs: 4 · head_dim for each pair that the mask allows,
+//     2.5 times that backward.
 #include <cstdlib>
 #include <string>
 

@@ -47,8 +47,8 @@ struct MaskCase {
     }
   }
   /// Vertical-slash sparsity without its verticals: blocks of 64 at `count` random block distances, 0 among
-  /// them, others for each list.
-  void list_slashes(std::int64_t count, std::mt19937& random, std::int64_t lists,
+  /// them, others for each list, in runs of `run` neighbours.
+  void list_slashes(std::int64_t count, std::int64_t run, std::mt19937& random, std::int64_t lists,
                     std::int64_t heads_of_list) {
     rule.block_size = 64;
     rule.block_lists = lists;
@@ -58,9 +58,12 @@ struct MaskCase {
       std::vector<bool> distances(static_cast<std::size_t>(blocks), false);
       distances[0] = true;
       for (std::int64_t chosen = 1; chosen < std::min(count, blocks);) {
-        const std::size_t distance = random() % distances.size();
-        if (!distances[distance]) ++chosen;
-        distances[distance] = true;
+        const std::size_t first = random() % distances.size(),
+                          end = std::min(first + static_cast<std::size_t>(run), distances.size());
+        for (std::size_t distance = first; distance < end && chosen < count; ++distance) {
+          if (!distances[distance]) ++chosen;
+          distances[distance] = true;
+        }
       }
       for (std::int64_t r = 0; r < blocks; ++r) {
         block_rows.push_back(static_cast<std::int64_t>(block_columns.size()));
@@ -116,9 +119,12 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
     return mask;
   }
   mask.rule.right = 0;
-  if (std::sscanf(text.c_str(), "slashes:%lld", &a) == 1) {
-    std::mt19937 random(1);
-    mask.list_slashes(a, random, kv_heads, heads / kv_heads);
+  long long run = 1;
+  std::mt19937 random(1);
+  if (std::sscanf(text.c_str(), "slashes:%lld:%lld", &a, &run) >= 1) {
+    mask.list_slashes(a, run, random, kv_heads, heads / kv_heads);
+  } else if (std::sscanf(text.c_str(), "head-slashes:%lld:%lld", &a, &run) >= 1) {
+    mask.list_slashes(a, run, random, heads, 1);
   } else if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
     mask.rule.left = a;
   } else if (std::sscanf(text.c_str(), "dilation:%lld", &a) == 1) {
@@ -126,7 +132,7 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
   } else if (text != "causal") {
     std::fprintf(stderr,
                  "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
-                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT or slashes:COUNT\n",
+                 "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN or head-slashes:COUNT:RUN\n",
                  text.c_str());
     std::exit(2);
   }

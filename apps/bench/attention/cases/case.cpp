@@ -81,6 +81,7 @@ Inputs inputs_of(const Case& c, int rank) {
   Inputs inputs;
   inputs.gradient = {.seed = o.seed, .positions = rows, .tokens = {}};
   inputs.values = inputs.gradient;
+  inputs.values.vertical_slash = o.inputs == "vertical-slash";
   if (o.data.empty()) return inputs;
   const data::TokenDataset dataset(o.data, o.tokens);
   inputs.values.seed = o.embedding_seed.value_or(o.seed);

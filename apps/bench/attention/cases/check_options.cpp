@@ -71,6 +71,13 @@ void check_spin(const SweepOptions& o) {
           "--spin computes nothing: leave --check, --dump and --local out");
 }
 
+void check_inputs(const SweepOptions& o) {
+  require(o.common.inputs == "random" || o.common.inputs == "vertical-slash",
+          "--inputs {}: there are random and vertical-slash", o.common.inputs);
+  require(o.common.inputs == "random" || (o.common.data.empty() && !o.common.local && o.common.spin.empty()),
+          "--inputs {} makes Q and K: leave --data, --local and --spin out", o.common.inputs);
+}
+
 void check_sparsity(const SweepOptions& o) {
   if (o.common.sparsity.empty()) return;
   sparsity::Options::parse(o.common.sparsity, "--sparsity");
@@ -112,6 +119,7 @@ void check_options(const SweepOptions& o, int ranks) {
   attention::parse_kernel(o.common.kernel, "--kernel");
   o.common.transport.check();
   check_spin(o);
+  check_inputs(o);
   check_sparsity(o);
   check_steps(o.common);
   options::check_ranks_per_node(o.ranks_per_node, ranks);

@@ -49,6 +49,10 @@ void add_common(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
       "vertical-slash:recall=0.9,window=64 (docs/sparsity.md)");
   shared.add(Shared::seed, o.common.seed,
              ": values of Q, K, V and dO depend on it and on their position in the sequence only");
+  command.add_option(
+      "--inputs", o.common.inputs,
+      "Values of Q and K: random, or vertical-slash, whose scores have lines as those of trained "
+      "models do (docs/sparsity.md)");
   command.add_option("--warm-up", o.common.warm_up, "Runs before those that are timed");
   shared.add(Shared::repetitions, o.common.repetitions);
   command.add_option(

@@ -28,6 +28,7 @@ struct AttentionOptions : options::ProblemOptions {
   std::string schedule = "ring", layout = "zigzag", kernel = "automatic";
   int ranks = 0;  ///< the first of the job; 0: all
   std::uint64_t seed = 1;
+  std::string inputs = "random";                ///< or "vertical-slash": VerticalSlashValues
   std::optional<std::uint64_t> embedding_seed;  ///< like `seed` when not given
   int warm_up = 1, repetitions = 5;
   bool backward = true;  ///< false: the forward pass alone

@@ -10,39 +10,17 @@
 #include <annulus/core/tensor.hpp>
 #include <annulus/plan/plan.hpp>
 
+#include "bench/attention/local/vertical_slash_values.hpp"
+
 namespace annulus::bench {
-
-/// The finalizer of splitmix64 (Steele, Lea, Flood 2014).
-KOKKOS_INLINE_FUNCTION std::uint64_t mix_bits(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-/// About normally distributed (mean 0, variance 1), a pure function of its arguments: every number of ranks,
-/// every layout and every device has the same problem. `place` is a global position, or a token id for
-/// embeddings.
-KOKKOS_INLINE_FUNCTION float seeded_value(std::uint64_t seed, plan::Tensor tensor, std::int64_t batch,
-                                          std::int64_t head, std::int64_t place, int dim) {
-  constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
-  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(tensor), static_cast<std::uint64_t>(batch),
-                                   static_cast<std::uint64_t>(head), static_cast<std::uint64_t>(place),
-                                   static_cast<std::uint64_t>(dim)};
-  std::uint64_t bits = mix_bits(seed + golden);
-  for (const std::uint64_t number : numbers) bits = mix_bits(bits + golden * (number + 1));
-  // The sum of four uniform 16-bit numbers, brought to mean 0 and variance 1.
-  std::int32_t sum = 0;
-  for (int part = 0; part < 4; ++part) sum += static_cast<std::int32_t>((bits >> (16 * part)) & 0xffffu);
-  constexpr float scale = 2.6429e-5f;  // 1 / √(4 · (2^32 − 1) / 12)
-  return (static_cast<float>(sum) - 131070.0f) * scale;
-}
 
 /// Values of one tensor for the rows of one rank.
 struct InputSource {
   std::uint64_t seed = 0;
   PositionMap positions;  ///< of the rows
   std::vector<std::vector<std::int32_t>>
-      tokens;  ///< (batch, rows); empty: values by position instead of embeddings
+      tokens;                   ///< (batch, rows); empty: values by position instead of embeddings
+  bool vertical_slash = false;  ///< q and k: VerticalSlashValues; without tokens
 };
 
 /// The token ids of `source`, (batch, rows), in the memory of `exec`; without any where it has none.
@@ -74,6 +52,8 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
   const std::uint64_t seed = source.seed;
   const std::int64_t rows = positions.count;
   const int head_dim = problem.head_dim;
+  const bool structured = source.vertical_slash && (tensor == plan::Tensor::q || tensor == plan::Tensor::k);
+  const VerticalSlashValues structure(seed, problem.mask.tokens(), head_dim);
   Kokkos::parallel_for(
       "annulus::bench::make_input", ElementRange<Exec>(exec, 0, std::int64_t{problem.batch} * heads * rows),
       KOKKOS_LAMBDA(const std::int64_t n) {
@@ -81,8 +61,10 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
         const bool embedded = tokens.data() != nullptr;
         const std::int64_t place = embedded ? tokens(b, row) : positions(row);
         // One token has one embedding, in whatever sequence of the batch it stands.
-        for (int i = 0; i < head_dim; ++i)
-          values(b, h, row, i) = T(seeded_value(seed, tensor, embedded ? 0 : b, h, place, i));
+        for (int i = 0; i < head_dim; ++i) {
+          values(b, h, row, i) = T(structured ? structure(tensor, b, h, place, i)
+                                              : seeded_value(seed, tensor, embedded ? 0 : b, h, place, i));
+        }
       });
   exec.fence("annulus::bench::make_input: the tokens go away");
   return input;

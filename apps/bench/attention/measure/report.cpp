@@ -126,6 +126,7 @@ json config_json(const Case& c, const Machinery& on) {
                  {"dtype", o.dtype},
                  {"kernel", o.kernel},
                  {"seed", o.seed},
+                 {"inputs", o.inputs},
                  {"pass", o.backward ? "both" : "forward"},
                  {"overlap", o.overlap},
                  {"transport", o.transport.name},
