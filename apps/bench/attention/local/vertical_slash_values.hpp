@@ -42,8 +42,8 @@ class VerticalSlashValues {
  private:
   static constexpr int distances = 4;
   static constexpr float slash_score = 8, vertical_score = 6, query_constant = 8;
-  static constexpr int keys_of_vertical = 128;  ///< one key in so many is a vertical
-  static constexpr double theta = 500000;       ///< of the rotary embeddings, as Llama 3 has it
+  static constexpr int keys_of_vertical = 1024;  ///< one key in so many is a vertical
+  static constexpr double theta = 500000;        ///< of the rotary embeddings, as Llama 3 has it
 
   KOKKOS_INLINE_FUNCTION float uniform(std::int64_t a, std::int64_t b) const {
     const std::uint64_t bits =
