@@ -101,29 +101,28 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
   mask.text = text;
   mask.rule.tokens = tokens;
   if (text == "full") return mask;
-  long long a = 0;
+  long long a = 0, run = 1;
   int b = 0;
+  std::mt19937 random(1);
   if (std::sscanf(text.c_str(), "blocks:%lld:%d", &a, &b) == 2) {
-    std::mt19937 random(1);
     mask.list_blocks(a, b, random);
     return mask;
   }
   if (std::sscanf(text.c_str(), "lists:%lld:%d", &a, &b) == 2) {
-    std::mt19937 random(1);
     mask.list_blocks(a, b, random, heads, 1);
     return mask;
   }
   if (std::sscanf(text.c_str(), "shared:%lld:%d", &a, &b) == 2) {
-    std::mt19937 random(1);
     mask.list_blocks(a, b, random, kv_heads, heads / kv_heads);
     return mask;
   }
   mask.rule.right = 0;
-  long long run = 1;
-  std::mt19937 random(1);
-  if (std::sscanf(text.c_str(), "slashes:%lld:%lld", &a, &run) >= 1) {
+  const auto are = [&](const char* format) {
+    return std::sscanf(text.c_str(), format, &a, &run) >= 1 && run >= 1;
+  };
+  if (are("slashes:%lld:%lld")) {
     mask.list_slashes(a, run, random, kv_heads, heads / kv_heads);
-  } else if (std::sscanf(text.c_str(), "head-slashes:%lld:%lld", &a, &run) >= 1) {
+  } else if (are("head-slashes:%lld:%lld")) {
     mask.list_slashes(a, run, random, heads, 1);
   } else if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
     mask.rule.left = a;

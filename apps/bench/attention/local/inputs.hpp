@@ -52,8 +52,8 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
   const std::uint64_t seed = source.seed;
   const std::int64_t rows = positions.count;
   const int head_dim = problem.head_dim;
-  const bool structured = source.vertical_slash && (tensor == plan::Tensor::q || tensor == plan::Tensor::k);
-  const VerticalSlashValues structure(seed, problem.mask.tokens(), head_dim);
+  const bool has_lines = source.vertical_slash && (tensor == plan::Tensor::q || tensor == plan::Tensor::k);
+  const VerticalSlashValues with_lines(seed, problem.mask.tokens(), head_dim);
   Kokkos::parallel_for(
       "annulus::bench::make_input", ElementRange<Exec>(exec, 0, std::int64_t{problem.batch} * heads * rows),
       KOKKOS_LAMBDA(const std::int64_t n) {
@@ -62,8 +62,8 @@ Owned<Array4<T, Exec>> make_input(const Exec& exec, const plan::Problem& problem
         const std::int64_t place = embedded ? tokens(b, row) : positions(row);
         // One token has one embedding, in whatever sequence of the batch it stands.
         for (int i = 0; i < head_dim; ++i) {
-          values(b, h, row, i) = T(structured ? structure(tensor, b, h, place, i)
-                                              : seeded_value(seed, tensor, embedded ? 0 : b, h, place, i));
+          values(b, h, row, i) = T(has_lines ? with_lines(tensor, b, h, place, i)
+                                             : seeded_value(seed, tensor, embedded ? 0 : b, h, place, i));
         }
       });
   exec.fence("annulus::bench::make_input: the tokens go away");

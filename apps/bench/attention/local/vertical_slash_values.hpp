@@ -10,10 +10,11 @@
 namespace annulus::bench {
 
 /// Queries and keys whose scores have vertical and slash lines, as those of trained models do (MTraining,
-/// Theorem 3.1). Half of the head dimensions are rotary position embeddings of one constant vector, so that a
-/// score depends on the distance from query to key: a query is rotated as if it stood `distances` times
-/// elsewhere, which makes a slash at each of these distances, other ones for each head. One dimension is a
-/// constant of the queries that some keys answer to: verticals, others for each kv head. The rest is random.
+/// Theorem 3.1). Half of the head dimensions hold one constant vector behind rotary position embeddings: a
+/// key at its own position, a query summed over `distances` positions, its own and earlier ones. A score is
+/// high where the key stands at one of these distances, which are others for each head: a slash. One
+/// dimension is a constant of the queries that few keys answer to, others for each kv head: verticals. The
+/// rest is random.
 class VerticalSlashValues {
  public:
   VerticalSlashValues(std::uint64_t seed, std::int64_t tokens, int head_dim)
@@ -32,13 +33,6 @@ class VerticalSlashValues {
     return seeded_value(seed_, tensor, batch, head, position, dim);
   }
 
-  /// The slashes of a query head: 0, and others of which near ones are the likelier.
-  KOKKOS_INLINE_FUNCTION std::int64_t distance(std::int64_t head, int number) const {
-    if (number == 0) return 0;
-    const float share = uniform(head, number);
-    return static_cast<std::int64_t>(share * share * static_cast<float>(tokens_));
-  }
-
  private:
   static constexpr int distances = 4;
   static constexpr float slash_score = 8, vertical_score = 6, query_constant = 8;
@@ -49,6 +43,12 @@ class VerticalSlashValues {
     const std::uint64_t bits =
         mix_bits(mix_bits(seed_ + static_cast<std::uint64_t>(a)) + static_cast<std::uint64_t>(b));
     return static_cast<float>(bits >> 40) / static_cast<float>(1 << 24);
+  }
+  /// The slashes of a query head: 0, and others of which near ones are the likelier.
+  KOKKOS_INLINE_FUNCTION std::int64_t distance(std::int64_t head, int number) const {
+    if (number == 0) return 0;
+    const float share = uniform(head, number);
+    return static_cast<std::int64_t>(share * share * static_cast<float>(tokens_));
   }
   KOKKOS_INLINE_FUNCTION bool is_vertical(std::int64_t batch, std::int64_t kv_head,
                                           std::int64_t position) const {
