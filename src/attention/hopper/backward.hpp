@@ -40,7 +40,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   const Descriptor q = Descriptor::of(memory.q(0), Memory::q_panel),
                    d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
   const Descriptor ds_for_dq = Descriptor::of(memory.ds(0), Memory::ds_panel) +
-                               (Gradient::splits_columns ? 0 : group * Memory::ds_panel);
+                               (Gradient::splits_columns || Tile::takes_turns ? 0 : group * Memory::ds_panel);
   const int ds_place = static_cast<int>(
       swizzled(memory.ds(0), first_key + thread() % warpgroup / 32 * 16 + lane % 16, lane / 16));
   const int statistics_place = static_cast<int>(memory.lse2(0)) + own_column() * 4;
@@ -50,6 +50,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
+  RingPosition<2> gradient_at;  // where consumers take turns
   Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
@@ -69,7 +70,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       wait(memory.q_full(at.stage), at.parity);
       // Loads from shared memory take long while products read it, so the first ones of a tile are under way
       // before. With few queries LSE and D of all of them fit into registers.
-      constexpr bool ahead = M == 64;
+      constexpr bool ahead = M == 64 && !Tile::takes_turns;
       const int flags = Visit::flags(memory.visit(at.stage));
       const int lse2_place = statistics_place + at.stage * (M * 4);
       const int d_place = lse2_place + (Memory::d_offset - Memory::lse2_offset);
@@ -102,8 +103,11 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         }
       }
       std::uint32_t probabilities[M / 4];
+      const auto pack_probabilities = [&] {
 #pragma unroll
-      for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
+        for (int i = 0; i < M / 4; ++i) probabilities[i] = gpu::pack<T>(s[2 * i], s[2 * i + 1]);
+      };
+      if constexpr (!Tile::takes_turns) pack_probabilities();
 
       float2 d[M / 8];
       if constexpr (ahead) {
@@ -117,6 +121,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         if constexpr (!ahead) d[j] = load_shared_pair(d_place + 32 * j);
         return d[j];
       });
+      if constexpr (Tile::takes_turns) pack_probabilities();
 
       products_begin();
       issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
@@ -125,12 +130,52 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       // stages: whoever has passed the barrier of one iteration has finished reading what the iteration
       // before wrote.
       const int ds_start = anew(ds_place);
+      if constexpr (Tile::takes_turns) wait(memory.ds_empty(at.stage), at.parity ^ 1);
 #pragma unroll
       for (int j = 0; j < M / 16; ++j) {
         store_matrices((ds_start ^ j % 4 * 32) + at.stage * Memory::ds_bytes + j / 4 * Memory::ds_panel,
                        ds + 4 * j);
       }
       fence_shared_for_engines();
+      if constexpr (Tile::takes_turns) {
+        products_begin();
+        issue_gradient<T, M, D>(dk, ds, q_stage);
+        products_commit();
+        constexpr int threads = Tile::consumers * warpgroup;
+        if (at.stage == group) {
+          named_sync(1 + at.stage, threads);
+          float dq[32];
+          const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
+          products_begin();
+#pragma unroll
+          for (int i = 0; i < Tile::kv_rows / 16; ++i) {
+            Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
+                                                        k_for_dq + i * 16 * panel_row_bytes, i > 0);
+          }
+          products_commit();
+          products_wait<0>();
+          pin(dq);
+          pin(dk);
+          pin(dv);
+          release(memory.ds_empty(at.stage));
+          release(memory.d_out_empty(at.stage));
+          release(memory.q_empty(at.stage));
+          gradient.put(dq, gradient_at);
+        } else {
+          named_arrive(1 + at.stage, threads);
+          products_wait<1>();
+          pin(dv);
+          release(memory.d_out_empty(at.stage));
+          products_wait<0>();
+          pin(dk);
+          release(memory.q_empty(at.stage));
+        }
+        pin(probabilities);
+        pin(ds);
+        at.advance();
+        gradient_at.advance();
+        return (uniform(flags) & Visit::last) == 0;
+      }
       named_sync(1, 2 * warpgroup);
 
       float dq[32];  // leaves while dK is computed

@@ -38,8 +38,11 @@ auto with_query_tile(const MaskRule& mask, FineLists fine, const Action& action)
 
 /// Calls action(the tile shape of the kernel of dK and dV).
 template <int head_dim, class Action>
-auto with_key_tile(FineLists fine, const Action& action) {
+auto with_key_tile(const MaskRule& mask, FineLists fine, const Action& action) {
   using Fine = BackwardTile<head_dim, false>;
+  if constexpr (head_dim <= 64) {
+    if (mask.block_row_starts == nullptr) return action(BackwardTile<head_dim, true, 3>{});
+  }
   return fine != FineLists::none ? action(Fine{}) : action(BackwardTile<head_dim>{});
 }
 
@@ -54,7 +57,7 @@ template <int head_dim>
 std::size_t backward_workspace(const MaskRule& mask, const PositionMap& queries, const PositionMap& keys,
                                const ListedKeys& listed, const ResidueClasses& classes, int heads,
                                const LaunchOptions& options, FineLists fine) {
-  return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) {
+  return with_key_tile<head_dim>(mask, fine, [&]<class Tile>(Tile) {
     const WalkSides sides = backward_sides<Tile>(queries, keys, listed, classes);
     const int heads_with_turns = Tile::has_dq && options.deterministic ? heads : 0;
     const WalkSize size = sides.size(mask, heads_with_turns);
@@ -138,7 +141,11 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   const auto query_tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
   prepare_query_tiles<Tile><<<query_tiles, 128, 0, stream>>>(p, cleared);
   ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
-  if constexpr (Tile::has_dq) {
+  if constexpr (Tile::takes_turns) {
+    return launch(backward_kernel<T, Tile, false>, backward_kernel<T, Tile, false>);
+  } else if constexpr (Tile::has_dq && Tile::head_dim <= 64) {
+    return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, true>);
+  } else if constexpr (Tile::has_dq) {
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, false>);
   } else if constexpr (Tile::head_dim <= 128) {  // of fine lists
     return launch(key_gradient_kernel<T, Tile, true>, key_gradient_kernel<T, Tile, true>);
@@ -169,7 +176,7 @@ template <int head_dim, class T>
 cudaError_t launch_backward(const gpu::BackwardProblem<T>& problem, const ResidueClasses& classes,
                             const LaunchOptions& options, void* memory, cudaStream_t stream) {
   const FineLists fine = fine_lists(problem.in);
-  return with_key_tile<head_dim>(fine, [&]<class Tile>(Tile) -> cudaError_t {
+  return with_key_tile<head_dim>(problem.in.mask, fine, [&]<class Tile>(Tile) -> cudaError_t {
     ANNULUS_RETURN_ON_ERROR((launch_keys<Tile>(problem, classes, options, memory, stream)));
     if constexpr (Tile::has_dq) {
       return cudaSuccess;

@@ -17,7 +17,7 @@ namespace annulus::attention::hopper {
 /// of all columns.
 template <class Tile>
 struct QueryGradientShare {
-  static constexpr bool splits_columns = Tile::q_rows == 64;
+  static constexpr bool splits_columns = Tile::q_rows == 64 && !Tile::takes_turns;
   /// Boxes in the buffer: 32 columns of fp32, with the 128-byte swizzle.
   static constexpr int boxes_of_group = 64 / gradient_box_columns;
   static constexpr int boxes = (splits_columns ? Tile::consumers : 1) * boxes_of_group;
@@ -36,18 +36,19 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
  public:
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const Memory& memory, int group)
-      : p_(p), memory_(memory), group_(group) {
+      : p_(p), memory_(memory), group_(Tile::takes_turns ? 0 : group) {
     const int thread = static_cast<int>(threadIdx.x) % warpgroup, lane = thread % 32;
-    const int row = Share::first_row(group) + thread / 32 * 16 + lane / 4;
+    const int row = Share::first_row(group_) + thread / 32 * 16 + lane / 4;
     // Odd rows have groups of eight columns in another order (put): so the rows that a store serves at once
     // lie in different banks.
     const int chunk = (lane % 4 / 2) ^ (row % 8) ^ (row % 2 * 4);
-    address_ = memory.gradient(0) + (Share::splits_columns ? group * Share::boxes_of_group : 0) * box_bytes +
+    address_ = memory.gradient(0) + (Share::splits_columns ? group_ * Share::boxes_of_group : 0) * box_bytes +
                row * 128 + chunk * 16 + lane % 2 * 8;
   }
 
   /// Hands over 64 rows × 64 columns of a warpgroup to the warp of this stage.
-  __device__ __forceinline__ void put(float (&r)[32], const RingPosition<Tile::stages>& at) {
+  template <int stages>
+  __device__ __forceinline__ void put(float (&r)[32], const RingPosition<stages>& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool odd_row = lane / 4 % 2 != 0;
     if constexpr (!scaled_probabilities<T>) {

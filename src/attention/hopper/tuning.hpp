@@ -79,19 +79,26 @@ struct ForwardTile {
 ///
 /// Block lists of 64 × 64 have that form as well: seven products for whole tiles, where 64 × 128 are half
 /// empty.
-template <int head_dim_, bool has_dq_ = head_dim_ <= 128>
+template <int head_dim_, bool has_dq_ = head_dim_ <= 128, int consumers_ = 2>
 struct BackwardTile {
   static constexpr int head_dim = head_dim_;
   static constexpr bool has_dq = has_dq_;
   static constexpr int blocks_of_sm = 1;
-  static constexpr int consumers = 2, stages = !has_dq && head_dim <= 128 ? 4 : 2;
-  static constexpr int q_rows = has_dq && head_dim <= 64 ? 128 : 64, kv_rows = has_dq ? 128 : 64;
+  static constexpr int consumers = consumers_;
+  /// Consumers take turns at dQ: each computes that of every third visit.
+  static constexpr bool takes_turns = has_dq && consumers == 3;
+  static constexpr int stages = takes_turns ? 3 : !has_dq && head_dim <= 128 ? 4 : 2;
+  static constexpr int q_rows = has_dq && head_dim <= 64 && !takes_turns ? 128 : 64,
+                       kv_rows = has_dq ? 64 * consumers : 64;
   /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
   static constexpr bool alternates = !has_dq && head_dim <= 128;
-  static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 ? 2 : 1;  ///< buffers of dQ
+  static constexpr int gradient_stages = !has_dq                        ? 0
+                                         : head_dim > 64 || takes_turns ? 2
+                                                                        : 1;  ///< buffers of dQ
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
-  static constexpr int consumer_registers = 232, producer_registers = 40;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : 232,
+                       producer_registers = consumers == 3 ? 32 : 40;
   static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
   /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
   /// more heads at once they wait less and read more. Measured with 2 to 16 (132 SMs, 8192 to
