@@ -50,7 +50,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  RingPosition<2> gradient_at;  // where consumers take turns
+  RingPosition<2> gradient_at;  // the buffer of dQ, where consumers take turns at it
   Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
@@ -69,8 +69,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                        d_out_stage = d_out + at.stage * Memory::q_bytes;
       wait(memory.q_full(at.stage), at.parity);
       // Loads from shared memory take long while products read it, so the first ones of a tile are under way
-      // before. With few queries LSE and D of all of them fit into registers.
-      constexpr bool ahead = M == 64 && !Tile::takes_turns;
+      // before. With few queries and two consumers LSE and D of all of them fit into registers.
+      constexpr bool ahead = M == 64 && Tile::consumers == 2;
       const int flags = Visit::flags(memory.visit(at.stage));
       const int lse2_place = statistics_place + at.stage * (M * 4);
       const int d_place = lse2_place + (Memory::d_offset - Memory::lse2_offset);
@@ -126,9 +126,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       products_begin();
       issue_gradient<T, M, D>(dv, probabilities, d_out_stage);
       products_commit();
-      // dSᵀ as it stands: rows are keys. The product reads it transposed as the left factor of dQ. Two
-      // stages: whoever has passed the barrier of one iteration has finished reading what the iteration
-      // before wrote.
+      // dSᵀ as it stands: rows are keys. The product reads it transposed as the left factor of dQ. With two
+      // stages whoever has passed the barrier of one iteration has finished reading what the iteration
+      // before wrote; where consumers take turns, they say when.
       const int ds_start = anew(ds_place);
       if constexpr (Tile::takes_turns) wait(memory.ds_empty(at.stage), at.parity ^ 1);
 #pragma unroll
@@ -137,22 +137,30 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                        ds + 4 * j);
       }
       fence_shared_for_engines();
-      if constexpr (Tile::takes_turns) {
+      float dq[32];
+      const auto issue_query_gradient = [&] {  // dQ = dS · K, all keys of the tile
+        const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < Tile::kv_rows / 16; ++i) {
+          Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
+                                                      k_for_dq + i * 16 * panel_row_bytes, i > 0);
+        }
+        products_commit();
+      };
+      const auto issue_key_gradient = [&] {
         products_begin();
         issue_gradient<T, M, D>(dk, ds, q_stage);
         products_commit();
+      };
+      if constexpr (Tile::takes_turns) {
+        // One warpgroup waits for the dS of all and computes dQ. The others only say that theirs is there and
+        // go on to the next visit: while this one waits, the tensor cores have work from them.
         constexpr int threads = Tile::consumers * warpgroup;
+        issue_key_gradient();
         if (at.stage == group) {
           named_sync(1 + at.stage, threads);
-          float dq[32];
-          const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
-          products_begin();
-#pragma unroll
-          for (int i = 0; i < Tile::kv_rows / 16; ++i) {
-            Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
-                                                        k_for_dq + i * 16 * panel_row_bytes, i > 0);
-          }
-          products_commit();
+          issue_query_gradient();
           products_wait<0>();
           pin(dq);
           pin(dk);
@@ -171,37 +179,23 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           release(memory.q_empty(at.stage));
         }
         pin(probabilities);
-        pin(ds);
-        at.advance();
         gradient_at.advance();
-        return (uniform(flags) & Visit::last) == 0;
+      } else {
+        named_sync(1, 2 * warpgroup);
+        issue_query_gradient();
+        products_wait<1>();
+        pin(dv);
+        pin(probabilities);
+        release(memory.d_out_empty(at.stage));
+        issue_key_gradient();  // while dQ leaves
+        products_wait<1>();
+        pin(dq);
+        gradient.put(dq, at);
+        products_wait<0>();
+        pin(dk);
+        release(memory.q_empty(at.stage));
       }
-      named_sync(1, 2 * warpgroup);
-
-      float dq[32];  // leaves while dK is computed
-      const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
-      products_begin();
-#pragma unroll
-      for (int i = 0; i < Tile::kv_rows / 16; ++i) {
-        Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
-                                                    k_for_dq + i * 16 * panel_row_bytes, i > 0);
-      }
-      products_commit();
-      products_wait<1>();
-      pin(dv);
-      pin(probabilities);
-      release(memory.d_out_empty(at.stage));
-
-      products_begin();
-      issue_gradient<T, M, D>(dk, ds, q_stage);
-      products_commit();
-      products_wait<1>();
-      pin(dq);
-      gradient.put(dq, at);
-      products_wait<0>();
-      pin(dk);
       pin(ds);
-      release(memory.q_empty(at.stage));
       at.advance();
       return (uniform(flags) & Visit::last) == 0;
     };

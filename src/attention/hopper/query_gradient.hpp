@@ -13,8 +13,8 @@
 /// after the other.
 namespace annulus::attention::hopper {
 
-/// How the computing warpgroups share dQ of a query tile: 64 columns each of the same rows, or 64 rows each
-/// of all columns.
+/// How the computing warpgroups share dQ of a query tile: 64 columns each of the same rows, 64 rows each of
+/// all columns, or the whole by turns.
 template <class Tile>
 struct QueryGradientShare {
   static constexpr bool splits_columns = Tile::q_rows == 64 && !Tile::takes_turns;
@@ -23,7 +23,9 @@ struct QueryGradientShare {
   static constexpr int boxes = (splits_columns ? Tile::consumers : 1) * boxes_of_group;
 
   ANNULUS_FUNCTION static constexpr int first_column(int group) { return splits_columns ? group * 64 : 0; }
-  ANNULUS_FUNCTION static constexpr int first_row(int group) { return splits_columns ? 0 : group * 64; }
+  ANNULUS_FUNCTION static constexpr int first_row(int group) {
+    return splits_columns || Tile::takes_turns ? 0 : group * 64;
+  }
   /// Where box `box` lies in dQ. At head_dim 96 the last one lies behind it.
   ANNULUS_FUNCTION static constexpr int column_of_box(int box) { return box * gradient_box_columns; }
 };
@@ -36,13 +38,13 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
  public:
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const Memory& memory, int group)
-      : p_(p), memory_(memory), group_(Tile::takes_turns ? 0 : group) {
+      : p_(p), memory_(memory), group_(group) {
     const int thread = static_cast<int>(threadIdx.x) % warpgroup, lane = thread % 32;
-    const int row = Share::first_row(group_) + thread / 32 * 16 + lane / 4;
+    const int row = Share::first_row(group) + thread / 32 * 16 + lane / 4;
     // Odd rows have groups of eight columns in another order (put): so the rows that a store serves at once
     // lie in different banks.
     const int chunk = (lane % 4 / 2) ^ (row % 8) ^ (row % 2 * 4);
-    address_ = memory.gradient(0) + (Share::splits_columns ? group_ * Share::boxes_of_group : 0) * box_bytes +
+    address_ = memory.gradient(0) + (Share::splits_columns ? group * Share::boxes_of_group : 0) * box_bytes +
                row * 128 + chunk * 16 + lane % 2 * 8;
   }
 

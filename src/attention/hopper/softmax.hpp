@@ -16,10 +16,16 @@ struct FinishedRows {
 /// `columns` keys, O, and of each row its maximum and the sum over the columns of this lane. A thread holds
 /// rows `row` and `row` + 8.
 ///
-/// A running result is the state of such a softmax: maximum = LSE / scale, sum = 1, O as it is. Merging is
-/// therefore nothing but starting from there.
+/// A running result is the state of such a softmax: a maximum and sum with exp(scale · maximum) · sum =
+/// exp(LSE), O times that sum. Merging is therefore nothing but starting from there. The sum is `start_sum`,
+/// so that the maximum is low, and the largest score of what follows takes its place as it does in the first
+/// step: exp(0) = 1 is exact in 16 bits. Below a maximum of LSE / scale nothing is, and in fp16
+/// probabilities of many keys would have few bits.
 template <int columns, int head_dim>
 struct Softmax {
+  static constexpr float start_sum = 1 << 20,
+                         log_start_sum = 13.8629436f;  ///< a power of two: O keeps its bits
+
   float scores[columns / 2], out[head_dim / 2];
   float maximum[2], sum[2], correction[2];
 
@@ -32,8 +38,8 @@ struct Softmax {
       before[i] = row + 8 * i < rows ? *lse.at(batch, head, row + 8 * i) : -infinity();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      maximum[i] = before[i] * inverse_scale;
-      sum[i] = before[i] != -infinity() && threadIdx.x % 4 == 0 ? 1.0f : 0.0f;
+      maximum[i] = (before[i] - log_start_sum) * inverse_scale;
+      sum[i] = before[i] != -infinity() && threadIdx.x % 4 == 0 ? start_sum : 0.0f;
     }
   }
   /// Then O of those that have one.
@@ -45,8 +51,8 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < head_dim / 8; ++j) {
         const float2 pair = some ? *reinterpret_cast<const float2*>(from + 8 * j) : make_float2(0.0f, 0.0f);
-        out[4 * j + 2 * i] = pair.x;
-        out[4 * j + 2 * i + 1] = pair.y;
+        out[4 * j + 2 * i] = pair.x * start_sum;
+        out[4 * j + 2 * i + 1] = pair.y * start_sum;
       }
     }
   }
