@@ -36,11 +36,10 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   const Descriptor k = Descriptor::of(memory.k(), Memory::kv_panel),
                    v = Descriptor::of(memory.v(), Memory::kv_panel);
   const Descriptor k_rows = k + first_key * panel_row_bytes, v_rows = v + first_key * panel_row_bytes;
-  const Descriptor k_for_dq = k + Gradient::first_column(group) / panel_columns * Memory::kv_panel;
   const Descriptor q = Descriptor::of(memory.q(0), Memory::q_panel),
                    d_out = Descriptor::of(memory.d_out(0), Memory::q_panel);
-  const Descriptor ds_for_dq = Descriptor::of(memory.ds(0), Memory::ds_panel) +
-                               (Gradient::splits_columns || Tile::takes_turns ? 0 : group * Memory::ds_panel);
+  const Descriptor ds_for_dq =
+      Descriptor::of(memory.ds(0), Memory::ds_panel) + Gradient::first_row(group) / 64 * Memory::ds_panel;
   const int ds_place = static_cast<int>(
       swizzled(memory.ds(0), first_key + thread() % warpgroup / 32 * 16 + lane % 16, lane / 16));
   const int statistics_place = static_cast<int>(memory.lse2(0)) + own_column() * 4;
@@ -50,7 +49,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  RingPosition<2> gradient_at;  // the buffer of dQ, where consumers take turns at it
+  RingPosition<2> gradient_at, turn;  // the buffer of dQ of a visit, and of the one whose dQ is owed
+  int turn_parity = 0;
   Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
@@ -62,6 +62,31 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     float dk[D / 2], dv[D / 2];
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
+
+    // Where consumers take turns, one of them computes dQ of a visit from the dS of all.
+    bool owes_dq = false;
+    const auto issue_query_gradient = [&](float(&dq)[D / 2],
+                                          int stage) {  // dQ = dS · K, all keys of the tile
+      const Descriptor ds_factor = ds_for_dq + stage * Memory::ds_bytes;
+      products_begin();
+#pragma unroll
+      for (int i = 0; i < Tile::kv_rows / 16; ++i) {
+        Product<T, D>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
+                                                   k + i * 16 * panel_row_bytes, i > 0);
+      }
+      products_commit();
+    };
+    const auto pay_dq = [&](const auto& when_products_are_done) {
+      float dq[D / 2];
+      wait(memory.ds_full(group), turn_parity);
+      turn_parity ^= 1;
+      issue_query_gradient(dq, group);
+      products_wait<0>();
+      pin(dq);
+      when_products_are_done();
+      release(memory.ds_empty(group));
+      gradient.put(dq, turn);
+    };
 
     const auto step = [&] {
       float s[M / 2], dp[M / 2];
@@ -137,40 +162,37 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
                        ds + 4 * j);
       }
       fence_shared_for_engines();
-      float dq[32];
-      const auto issue_query_gradient = [&] {  // dQ = dS · K, all keys of the tile
-        const Descriptor ds_factor = ds_for_dq + at.stage * Memory::ds_bytes;
-        products_begin();
-#pragma unroll
-        for (int i = 0; i < Tile::kv_rows / 16; ++i) {
-          Product<T, 64>::template shared<true, true>(dq, ds_factor + i * 16 * panel_row_bytes,
-                                                      k_for_dq + i * 16 * panel_row_bytes, i > 0);
-        }
-        products_commit();
-      };
       const auto issue_key_gradient = [&] {
         products_begin();
         issue_gradient<T, M, D>(dk, ds, q_stage);
         products_commit();
       };
       if constexpr (Tile::takes_turns) {
-        // One warpgroup waits for the dS of all and computes dQ. The others only say that theirs is there and
-        // go on to the next visit: while this one waits, the tensor cores have work from them.
-        constexpr int threads = Tile::consumers * warpgroup;
+        __syncwarp();
+        release(memory.ds_full(at.stage));
         issue_key_gradient();
-        if (at.stage == group) {
-          named_sync(1 + at.stage, threads);
-          issue_query_gradient();
-          products_wait<0>();
-          pin(dq);
-          pin(dk);
-          pin(dv);
-          release(memory.ds_empty(at.stage));
-          release(memory.d_out_empty(at.stage));
-          release(memory.q_empty(at.stage));
-          gradient.put(dq, gradient_at);
+        const bool has_turn = at.stage == group;
+        const bool pays = Tile::pays_later ? owes_dq : has_turn;
+        if (!Tile::pays_later && has_turn) turn = gradient_at;
+        if (pays) {
+          const auto key_gradients_done = [&] {
+            pin(dv);
+            pin(dk);
+            pin(probabilities);
+            pin(ds);
+            release(memory.d_out_empty(at.stage));
+            release(memory.q_empty(at.stage));
+          };
+          // Up to head_dim 64 dQ has registers of its own, else it takes those of P and dS.
+          constexpr bool beside = D <= 64;
+          if constexpr (!beside) {
+            products_wait<0>();
+            key_gradients_done();
+          }
+          pay_dq([&] {
+            if constexpr (beside) key_gradients_done();
+          });
         } else {
-          named_arrive(1 + at.stage, threads);
           products_wait<1>();
           pin(dv);
           release(memory.d_out_empty(at.stage));
@@ -179,10 +201,13 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           release(memory.q_empty(at.stage));
         }
         pin(probabilities);
+        if (Tile::pays_later && has_turn) turn = gradient_at;
+        owes_dq = Tile::pays_later && has_turn;
         gradient_at.advance();
       } else {
+        float dq[D / 2];
         named_sync(1, 2 * warpgroup);
-        issue_query_gradient();
+        issue_query_gradient(dq, at.stage);
         products_wait<1>();
         pin(dv);
         pin(probabilities);
@@ -203,6 +228,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
     if (work.runs > 0) {
       while (step()) {
       }
+    }
+    if constexpr (Tile::takes_turns && Tile::pays_later) {
+      if (owes_dq) pay_dq([] {});
     }
     release(memory.kv_empty());
 

@@ -141,7 +141,7 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   const auto query_tiles = static_cast<unsigned>(size.other_tiles * in.batch * in.heads * classes.count);
   prepare_query_tiles<Tile><<<query_tiles, 128, 0, stream>>>(p, cleared);
   ANNULUS_RETURN_ON_ERROR(cudaGetLastError());
-  if constexpr (Tile::takes_turns) {  // never of block lists
+  if constexpr (Tile::has_dq && Tile::head_dim <= 64 && Tile::consumers == 3) {  // never of block lists
     return launch(backward_kernel<T, Tile, false>, backward_kernel<T, Tile, false>);
   } else if constexpr (Tile::has_dq && Tile::head_dim <= 64) {  // of block lists alone
     return launch(backward_kernel<T, Tile, true>, backward_kernel<T, Tile, true>);

@@ -102,17 +102,17 @@ struct BackwardMemory {
   static constexpr int p_offset = ds_offset + Tile::stages * ds_bytes;
   static constexpr int sums_offset = p_offset + p_bytes;
   static constexpr int gradient_offset = sums_offset + 2 * sums_bytes;
-  /// A box of dQ, and all of them: of both consumers, or of the rows of both.
+  /// A box of dQ, and all of them.
   static constexpr int gradient_box = Tile::q_rows * 128,
-                       gradient_bytes = gradient_box * (64 / gradient_box_columns) *
-                                        (Tile::q_rows == 64 && !Tile::takes_turns ? Tile::consumers : 1);
+                       gradient_bytes = gradient_box *
+                                        ((Tile::head_dim + gradient_box_columns - 1) / gradient_box_columns);
   static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int statistics_bytes = Tile::q_rows * 4;  // LSE or D of a tile
   static constexpr int visit_offset = d_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int work_offset = (visit_offset + Tile::stages * 8 + 15) / 16 * 16;
   static constexpr int barrier_offset = work_offset + WorkPlaces::bytes;
-  static constexpr int bytes = barrier_offset + 8 * (1 + 7 * Tile::stages);
+  static constexpr int bytes = barrier_offset + 8 * (1 + 8 * Tile::stages);
   static_assert(bytes <= 227 * 1024);
 
   std::uint32_t start;
@@ -164,8 +164,11 @@ struct BackwardMemory {
     return barrier(1 + 5 * Tile::stages + (Tile::gradient_stages > 1 ? stage : 0));
   }
   /// Stages of dS, where consumers take turns at dQ.
-  __device__ __forceinline__ std::uint32_t ds_empty(int stage) const {
+  __device__ __forceinline__ std::uint32_t ds_full(int stage) const {
     return barrier(1 + 6 * Tile::stages + stage);
+  }
+  __device__ __forceinline__ std::uint32_t ds_empty(int stage) const {
+    return barrier(1 + 7 * Tile::stages + stage);
   }
   /// K and V, where consumers alternate: only one of them waits for the first visit.
   __device__ __forceinline__ std::uint32_t k_full() const { return barrier(1 + 4 * Tile::stages); }
@@ -185,7 +188,10 @@ struct BackwardMemory {
       barrier_init(d_out_empty(stage), readers);
       if (!Tile::has_dq) continue;
       barrier_init(gradient_full(stage), Tile::takes_turns ? 4 : computing);
-      if (Tile::takes_turns) barrier_init(ds_empty(stage), 4);
+      if (Tile::takes_turns) {
+        barrier_init(ds_full(stage), computing);
+        barrier_init(ds_empty(stage), 4);
+      }
       if (stage < Tile::gradient_stages) barrier_init(gradient_empty(stage), 1);
     }
     if (Tile::alternates) {

@@ -187,7 +187,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
   const Descriptor k = Descriptor::of(memory.k(0), Memory::kv_panel),
                    v = Descriptor::of(memory.v(0), Memory::kv_panel);
 
-  Softmax<N, D> state;
+  Softmax<T, N, D> state;
   float(&s)[N / 2] = state.scores;
   float(&o)[D / 2] = state.out;
   std::uint32_t probabilities[N / 4];
@@ -280,7 +280,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
       with_rows([&](const auto& of_class, int batch, int head, int row, int rows) {
         const gpu::Rows<float> lse = with_lse ? of_class(p.lse) : gpu::Rows<float>{};
         const FinishedRows to{of_class(p.out), lse, of_class(p.finished)};
-        state.template finish<T>(to, batch, head, row, rows, p.scale);
+        state.finish(to, batch, head, row, rows, p.scale);
       });
     };
     const auto start_out = [&] {
@@ -307,6 +307,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (work.runs == 0) {
       release(memory.q_empty());
       start_out();
+      state.keep();
       finish(p.fresh);  // a running LSE to which nothing is added keeps its bits
       continue;
     }
@@ -327,7 +328,7 @@ __device__ __forceinline__ void compute_forward(const ForwardParameters& p,
     if (starts_partial()) mask_tiles();
     state.exponentiate(p.factor);
     pack_probabilities();
-    state.rescale();
+    state.rescale(1.0f);
 
     // P·V lags one tile behind, so that a turn at the tensor cores is two products long: longer than a
     // softmax, which the other warpgroups' turns hide.

@@ -13,21 +13,15 @@
 /// after the other.
 namespace annulus::attention::hopper {
 
-/// How the computing warpgroups share dQ of a query tile: 64 columns each of the same rows, 64 rows each of
-/// all columns, or the whole by turns.
+/// How the computing warpgroups share dQ of a query tile: each has 64 rows, or they take turns and whose turn
+/// it is has all.
 template <class Tile>
 struct QueryGradientShare {
-  static constexpr bool splits_columns = Tile::q_rows == 64 && !Tile::takes_turns;
   /// Boxes in the buffer: 32 columns of fp32, with the 128-byte swizzle.
-  static constexpr int boxes_of_group = 64 / gradient_box_columns;
-  static constexpr int boxes = (splits_columns ? Tile::consumers : 1) * boxes_of_group;
+  static constexpr int boxes = (Tile::head_dim + gradient_box_columns - 1) / gradient_box_columns;
+  static_assert(Tile::takes_turns ? Tile::q_rows == 64 : Tile::q_rows == 64 * Tile::consumers);
 
-  ANNULUS_FUNCTION static constexpr int first_column(int group) { return splits_columns ? group * 64 : 0; }
-  ANNULUS_FUNCTION static constexpr int first_row(int group) {
-    return splits_columns || Tile::takes_turns ? 0 : group * 64;
-  }
-  /// Where box `box` lies in dQ. At head_dim 96 the last one lies behind it.
-  ANNULUS_FUNCTION static constexpr int column_of_box(int box) { return box * gradient_box_columns; }
+  ANNULUS_FUNCTION static constexpr int first_row(int group) { return Tile::takes_turns ? 0 : group * 64; }
 };
 
 /// A computing warp's side: 16 rows of its warpgroup's share.
@@ -38,24 +32,23 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
  public:
   __device__ __forceinline__ QueryGradient(const BackwardParameters& p, const Memory& memory, int group)
-      : p_(p), memory_(memory), group_(group) {
+      : p_(p), memory_(memory) {
     const int thread = static_cast<int>(threadIdx.x) % warpgroup, lane = thread % 32;
     const int row = Share::first_row(group) + thread / 32 * 16 + lane / 4;
     // Odd rows have groups of eight columns in another order (put): so the rows that a store serves at once
     // lie in different banks.
     const int chunk = (lane % 4 / 2) ^ (row % 8) ^ (row % 2 * 4);
-    address_ = memory.gradient(0) + (Share::splits_columns ? group * Share::boxes_of_group : 0) * box_bytes +
-               row * 128 + chunk * 16 + lane % 2 * 8;
+    address_ = memory.gradient(0) + row * 128 + chunk * 16 + lane % 2 * 8;
   }
 
-  /// Hands over 64 rows × 64 columns of a warpgroup to the warp of this stage.
+  /// Hands over 64 rows of a warpgroup to the warp of this stage.
   template <int stages>
-  __device__ __forceinline__ void put(float (&r)[32], const RingPosition<stages>& at) {
+  __device__ __forceinline__ void put(float (&r)[Tile::head_dim / 2], const RingPosition<stages>& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool odd_row = lane / 4 % 2 != 0;
     if constexpr (!scaled_probabilities<T>) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) r[i] *= p_.dq_factor;
+      for (int i = 0; i < Tile::head_dim / 2; ++i) r[i] *= p_.dq_factor;
     }
     if constexpr (Tile::gradient_stages > 1) {
       wait(memory_.gradient_empty(at.stage), at.parity ^ 1);
@@ -65,8 +58,7 @@ class QueryGradient : public QueryGradientShare<Tile> {
     }
     const auto start = static_cast<std::uint32_t>(anew(address_));
 #pragma unroll
-    for (int box = 0; box < Share::boxes_of_group; ++box) {
-      if (Tile::head_dim % 64 != 0 && Share::first_column(group_) + box * 32 >= Tile::head_dim) break;
+    for (int box = 0; box < Share::boxes; ++box) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -91,7 +83,6 @@ class QueryGradient : public QueryGradientShare<Tile> {
 
   const BackwardParameters& p_;
   const Memory& memory_;
-  int group_;
   int address_;  ///< of this lane's first pair
   int parity_ = 0;
 };
@@ -126,8 +117,7 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
       if (lane == 0) {
 #pragma unroll
         for (int box = 0; box < Share::boxes; ++box) {
-          const int column = Share::column_of_box(box), row = cursor.tile() * Tile::q_rows;
-          if (column >= Tile::head_dim) continue;
+          const int column = box * gradient_box_columns, row = cursor.tile() * Tile::q_rows;
           const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
           const ClassMap dq = p.dq_maps.of_class(q_residue);
           if (TileRun::first(cursor.how())) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <annulus/base/float16.hpp>
+#include <type_traits>
+
 #include "attention/gpu/problem.hpp"
 #include "attention/hopper/wgmma.hpp"
 
@@ -16,16 +19,15 @@ struct FinishedRows {
 /// `columns` keys, O, and of each row its maximum and the sum over the columns of this lane. A thread holds
 /// rows `row` and `row` + 8.
 ///
-/// A running result is the state of such a softmax: a maximum and sum with exp(scale · maximum) · sum =
-/// exp(LSE), O times that sum. Merging is therefore nothing but starting from there. The sum is `start_sum`,
-/// so that the maximum is low, and the largest score of what follows takes its place as it does in the first
-/// step: exp(0) = 1 is exact in 16 bits. Below a maximum of LSE / scale nothing is, and in fp16
-/// probabilities of many keys would have few bits.
-template <int columns, int head_dim>
+/// A running result is the state of such a softmax: maximum = LSE / scale, sum = 1, O as it is. Merging is
+/// therefore nothing but starting from there.
+///
+/// Below a maximum that is the LSE of n keys, probabilities are as small as 1 / n. In fp16 they would lose
+/// bits from 16384 keys on (below 2⁻¹⁴), so they are multiplied by 2¹⁵, and with them O and the sum.
+template <class T, int columns, int head_dim>
 struct Softmax {
-  static constexpr float start_sum = 1 << 20,
-                         log_start_sum = 13.8629436f;  ///< a power of two: O keeps its bits
-
+  static constexpr int log2_unit = std::is_same_v<T, float16> ? 15 : 0;
+  static constexpr float unit = 1 << log2_unit;  ///< what a probability of 1 is
   float scores[columns / 2], out[head_dim / 2];
   float maximum[2], sum[2], correction[2];
 
@@ -38,11 +40,11 @@ struct Softmax {
       before[i] = row + 8 * i < rows ? *lse.at(batch, head, row + 8 * i) : -infinity();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      maximum[i] = (before[i] - log_start_sum) * inverse_scale;
-      sum[i] = before[i] != -infinity() && threadIdx.x % 4 == 0 ? start_sum : 0.0f;
+      maximum[i] = before[i] * inverse_scale;
+      sum[i] = before[i] != -infinity() && threadIdx.x % 4 == 0 ? unit : 0.0f;
     }
   }
-  /// Then O of those that have one.
+  /// Then O of those that have one. The first rescale() brings it to the unit.
   __device__ __forceinline__ void start_out(const gpu::Rows<float>& running, int batch, int head, int row) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -51,14 +53,14 @@ struct Softmax {
 #pragma unroll
       for (int j = 0; j < head_dim / 8; ++j) {
         const float2 pair = some ? *reinterpret_cast<const float2*>(from + 8 * j) : make_float2(0.0f, 0.0f);
-        out[4 * j + 2 * i] = pair.x * start_sum;
-        out[4 * j + 2 * i + 1] = pair.y * start_sum;
+        out[4 * j + 2 * i] = pair.x;
+        out[4 * j + 2 * i + 1] = pair.y;
       }
     }
   }
 
-  /// scores = exp(scale · scores − maximum). `factor` is scale · log2(e) > 0. What was summed before shrinks
-  /// by `correction`: the sums at once, O by rescale().
+  /// scores = unit · exp(scale · (scores − maximum)). `factor` is scale · log2(e) > 0. What was summed before
+  /// shrinks by `correction`: the sums at once, O by rescale().
   __device__ __forceinline__ void exponentiate(float factor) {
     float high[2];
 #pragma unroll
@@ -80,13 +82,14 @@ struct Softmax {
       // multiply-add leaves the residual of one rounding, and the factors of all tiles multiply.
       correction[i] = gpu::power_of_two(__fsub_rn(__fmul_rn(maximum[i], factor), subtract));
       maximum[i] = high[i];
+      const float shift = log2_unit == 0 ? -subtract : log2_unit - subtract;
       float total[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int j = 0; j < columns / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = scores[4 * j + 2 * i + e];
-          x = gpu::power_of_two(fmaf(x, factor, -subtract));
+          x = gpu::power_of_two(fmaf(x, factor, shift));
           total[e] += x;
         }
       }
@@ -94,16 +97,22 @@ struct Softmax {
     }
   }
 
-  __device__ __forceinline__ void rescale() {
+  /// `before`: the unit of O.
+  __device__ __forceinline__ void rescale(float before = unit) {
+    const float factor[2] = {correction[0] * (unit / before), correction[1] * (unit / before)};
 #pragma unroll
     for (int j = 0; j < head_dim / 8; ++j) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) out[4 * j + e] *= correction[e / 2];
+      for (int e = 0; e < 4; ++e) out[4 * j + e] *= factor[e / 2];
     }
+  }
+  /// O stays as it has been read.
+  __device__ __forceinline__ void keep() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] /= unit;
   }
 
   /// Writes O and LSE. A row that has seen no key keeps 0 and −∞.
-  template <class T>
   __device__ __forceinline__ void finish(const FinishedRows& to, int batch, int head, int row, int rows,
                                          float scale) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -125,7 +134,7 @@ struct Softmax {
       }
       if (lane % 4 == 0 && to.lse.data != nullptr) {
         *to.lse.at(batch, head, row + 8 * i) =
-            total == 0.0f ? -infinity() : fmaf(maximum[i], scale, logf(total));
+            total == 0.0f ? -infinity() : fmaf(maximum[i], scale, logf(total / unit));
       }
     }
   }

@@ -88,9 +88,11 @@ struct BackwardTile {
   static constexpr bool has_dq = has_dq_;
   static constexpr int blocks_of_sm = 1;
   static constexpr int consumers = consumers_;
-  /// Each consumer computes dQ of every third visit.
-  static constexpr bool takes_turns = has_dq && consumers == 3;
-  static constexpr int stages = takes_turns ? 3 : !has_dq && head_dim <= 128 ? 4 : 2;
+  /// Each consumer computes dQ of every second or third visit.
+  static constexpr bool takes_turns = has_dq && (consumers == 3 || head_dim > 64);
+  /// It does so a visit later, when the dS of all are there: nobody waits for another's exponentials.
+  static constexpr bool pays_later = takes_turns && consumers == 2;
+  static constexpr int stages = takes_turns ? consumers : !has_dq && head_dim <= 128 ? 4 : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 && !takes_turns ? 128 : 64,
                        kv_rows = has_dq ? 64 * consumers : 64;
   /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
