@@ -7,11 +7,15 @@
 /// The backward pass (BurstEngine, Algorithm 2): P = exp(S − LSE), dV += Pᵀ·dO, dS = P∘(dO·Vᵀ − D), dQ +=
 /// scale·dS·K, dK += scale·dSᵀ·Q.
 ///
-/// A block owns 128 keys of a kv head and walks over the queries of all heads that read it, so that dK and dV
-/// stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ then
-/// feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. The copy engine
-/// adds dQ to device memory (query_gradient.hpp). Head dimension 256 has a form of its own
+/// A block owns 128 or 192 keys of a kv head and walks over the queries of all heads that read it, so that dK
+/// and dV stay in registers and are added once. Scores are computed transposed (keys × queries): Pᵀ and dSᵀ
+/// then feed dV and dK straight from registers, and only dS passes through shared memory, for dQ. The copy
+/// engine adds dQ to device memory (query_gradient.hpp). Head dimension 256 has a form of its own
 /// (backward_keys.hpp).
+///
+/// dQ of a tile of queries (a visit) takes the dS of all warpgroups. They take turns at it: the others say
+/// that their dS is there and go on to the next visit, so that the tensor cores have work while one of them
+/// takes exponentials or writes dQ. With block lists at head dimension 64 all meet at every visit instead.
 namespace annulus::attention::hopper {
 
 /// A warpgroup that computes 64 keys. `lists`: of a block list. Its code for bits, even where it is passed
@@ -63,10 +67,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
 
-    // Where consumers take turns, one of them computes dQ of a visit from the dS of all.
-    bool owes_dq = false;
-    const auto issue_query_gradient = [&](float(&dq)[D / 2],
-                                          int stage) {  // dQ = dS · K, all keys of the tile
+    // dQ = dS · K, all keys of the tile.
+    const auto issue_query_gradient = [&](float(&dq)[D / 2], int stage) {
       const Descriptor ds_factor = ds_for_dq + stage * Memory::ds_bytes;
       products_begin();
 #pragma unroll
@@ -76,14 +78,16 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       }
       products_commit();
     };
-    const auto pay_dq = [&](const auto& when_products_are_done) {
+    // That of the visit of this warpgroup's last turn. `meanwhile`: what is done while the product runs.
+    bool dq_is_due = false;
+    const auto compute_dq = [&](const auto& meanwhile) {
       float dq[D / 2];
       wait(memory.ds_full(group), turn_parity);
       turn_parity ^= 1;
       issue_query_gradient(dq, group);
+      meanwhile();
       products_wait<0>();
       pin(dq);
-      when_products_are_done();
       release(memory.ds_empty(group));
       gradient.put(dq, turn);
     };
@@ -172,9 +176,9 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         release(memory.ds_full(at.stage));
         issue_key_gradient();
         const bool has_turn = at.stage == group;
-        const bool pays = Tile::pays_later ? owes_dq : has_turn;
-        if (!Tile::pays_later && has_turn) turn = gradient_at;
-        if (pays) {
+        const bool computes_dq = Tile::dq_a_visit_later ? dq_is_due : has_turn;
+        if (!Tile::dq_a_visit_later && has_turn) turn = gradient_at;
+        if (computes_dq) {
           const auto key_gradients_done = [&] {
             pin(dv);
             pin(dk);
@@ -183,15 +187,16 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
             release(memory.d_out_empty(at.stage));
             release(memory.q_empty(at.stage));
           };
-          // Up to head_dim 64 dQ has registers of its own, else it takes those of P and dS.
-          constexpr bool beside = D <= 64;
-          if constexpr (!beside) {
+          if constexpr (D <= 96) {
+            compute_dq([&] {
+              products_wait<1>();
+              key_gradients_done();
+            });
+          } else {  // dQ takes the registers of P and dS
             products_wait<0>();
             key_gradients_done();
+            compute_dq([] {});
           }
-          pay_dq([&] {
-            if constexpr (beside) key_gradients_done();
-          });
         } else {
           products_wait<1>();
           pin(dv);
@@ -201,8 +206,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           release(memory.q_empty(at.stage));
         }
         pin(probabilities);
-        if (Tile::pays_later && has_turn) turn = gradient_at;
-        owes_dq = Tile::pays_later && has_turn;
+        if (Tile::dq_a_visit_later && has_turn) turn = gradient_at;
+        dq_is_due = Tile::dq_a_visit_later && has_turn;
         gradient_at.advance();
       } else {
         float dq[D / 2];
@@ -229,8 +234,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       while (step()) {
       }
     }
-    if constexpr (Tile::takes_turns && Tile::pays_later) {
-      if (owes_dq) pay_dq([] {});
+    if constexpr (Tile::takes_turns && Tile::dq_a_visit_later) {
+      if (dq_is_due) compute_dq([] {});
     }
     release(memory.kv_empty());
 
