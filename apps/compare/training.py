@@ -17,7 +17,7 @@ Writes <out>.md and <out>.json after every program; the table goes to stdout, to
   MFU           against --peak-tflops: operations of the model, without what is computed again
   exposed       seconds of a step in which attention, and in which sharding, waited for other ranks
   arrays        the largest sum of all arrays on one GPU (PyTorch: max_memory_allocated)
-  GPU           the most that nvidia-smi showed on one GPU, everything included
+  GPU           the most that nvidia-smi showed on one of the visible GPUs, everything included
   host          pinned and other arrays on the host, of one rank
   attention     how often attention's forward pass was computed, by unmasked pairs
 The exit status is 1 when a program failed or did not run for want of time (--budget); the table then has what the others gave.
@@ -122,8 +122,10 @@ def parse():
 
 
 def used_memory():
-    """Bytes of the GPU that has most in use; 0 where there is none."""
+    """Bytes of the GPU that has most in use, of those that CUDA_VISIBLE_DEVICES names; 0 where there is none."""
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    query += ["--id", visible] if visible else []
     try:
         listed = subprocess.run(query, capture_output=True, text=True)
     except FileNotFoundError:
@@ -222,7 +224,7 @@ def pytorch(options, tokens, case, folder):
     """The same of PyTorch; the name of the case is its recompute."""
     recompute, _ = case
     out = folder.with_suffix(".json")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", options.gpus, HERE / "training_peer.py",
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.gpus, HERE / "training_peer.py",
                options.config, "--tokens", tokens, "--recompute", recompute, "--steps", options.steps, "--out", out]
     _, used = watch(command, folder.with_suffix(".log"), options.time.limit(), out.exists)
     row = {"tokens": tokens, "program": "PyTorch", "case": recompute, "gpu": used, "tokens_per_step": tokens}

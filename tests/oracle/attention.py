@@ -10,7 +10,8 @@ scaled_dot_product_attention in the dump's dtype: flash, cuDNN and what else the
 
 An error is ‖x − exact‖ / ‖exact‖ over a whole tensor. The exit status is 1 when an error of ours is more than `limit`
 times the smallest of PyTorch's, or when an error grows by more than a tenth from the first dump of a kernel to another
-of more ranks. lse, which PyTorch does not give, must be within 1e-5.
+of more ranks and beyond what one rounding of every probability brings. lse, which PyTorch does not give, must be within
+1e-5.
 """
 
 import argparse
@@ -27,6 +28,9 @@ sys.dont_write_bytecode = True  # nothing is left in the sources
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 INPUTS = ("q", "k", "v", "do")
 RESULTS = ("out", "dq", "dk", "dv")
+# The error of out where every probability is rounded once: √⅓ of half a unit in the last place, over numbers whose
+# logarithms are spread evenly. One rank has less, because the largest probability of a row is exactly 1 there.
+ROUNDED_ONCE = {"f32": 0.0, "bf16": 0.425 * 2**-8, "f16": 0.425 * 2**-11}
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
@@ -148,7 +152,7 @@ def main():
         one = few.setdefault(dump.attributes.get("kernel"), (int(dump.attributes["ranks"]), ours))
         if int(dump.attributes["ranks"]) > one[0]:
             for result in RESULTS:
-                if not ours[result] <= 1.1 * one[1][result]:
+                if not ours[result] <= max(1.1 * one[1][result], ROUNDED_ONCE[first.attributes["dtype"]]):
                     failures.append(f"{dump.path}: {result} grows from {one[1][result]:.2e} to {ours[result]:.2e} with the ranks")
     for failure in failures:
         print(f"FAILED {failure}")
