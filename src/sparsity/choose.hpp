@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include <annulus/base/division.hpp>
 #include <annulus/core/memory.hpp>
@@ -22,11 +23,12 @@ struct Budget {
   std::int64_t forced_wide = 0;  ///< likewise, the first of the wide items
 };
 
-/// The masses of all lists: `items` of them, list by list `stride` apart, each at most 2⁶². The items from
-/// `first_wide` on are slashes among keys: they cost as many pairs as block_tokens keys.
+/// The masses of all lists: `items` of them, list by list `stride` apart, each below 2^`bits`, at most 2⁶².
+/// The items from `first_wide` on are slashes among keys: they cost as many pairs as block_tokens keys.
 struct Masses {
   const std::int64_t* first;
   std::int64_t stride, items;
+  int bits = 63;
   std::int64_t first_wide = items;
 
   KOKKOS_FUNCTION bool is_wide(std::int64_t item) const { return item >= first_wide; }
@@ -36,6 +38,15 @@ struct Masses {
 KOKKOS_INLINE_FUNCTION std::int64_t worth_of_mass(std::int64_t mass, bool wide) {
   return wide ? (mass + block_tokens - 1) / block_tokens : mass;
 }
+
+/// What is to be chosen of the items of all lists, and where: bit i of list l's words, (lists, words), is set
+/// where item i is chosen, and clear else.
+template <class Exec>
+struct Wanted {
+  Masses masses;
+  Budget budget;
+  Array2<std::uint32_t, Exec> chosen;
+};
 
 namespace choose_detail {  // named: device compilers want lambdas and their captures to have linkage
 
@@ -80,11 +91,11 @@ struct Reached {
   }
 };
 
-inline constexpr int worth_passes = 16;  // worths have 63 bits
-
-inline int place_passes(std::int64_t items) {
-  const auto bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(items)));
+inline int passes_of_bits(int bits) {
   return std::max(1, ceil_divide(bits, digit_bits));
+}
+inline int place_passes(std::int64_t items) {
+  return passes_of_bits(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(items))));
 }
 
 /// Radix selection of all lists, a pass over the items for each digit of the worth at which the budget is
@@ -94,14 +105,19 @@ template <class Exec>
 struct Choice {
   Masses masses;
   Budget budget;
+  Array2<std::uint32_t, Exec> chosen;
+  int worth_passes, passes;  ///< all, those of places behind those of worths
   /// A list before a pass: what is known so far of the worth, or of the place among the items that have it.
   struct State {
     Reached reached;
     std::int64_t threshold;  // the worth, when places are looked for
   };
-  Array2<std::int64_t, Exec> totals;   // (lists, 2): parts of all items, and of the forced ones
-  Array3<std::int64_t, Exec> sums;     // (passes, lists, digits), 0 before the passes
-  Kokkos::View<State**, Exec> states;  // (passes, lists)
+  // Views of a part of the lists have strides.
+  Kokkos::View<std::int64_t**, Kokkos::LayoutStride, Exec>
+      totals;  // (lists, 2): parts of all items, and of the forced ones
+  Kokkos::View<std::int64_t***, Kokkos::LayoutStride, Exec>
+      sums;                                                  // (passes, lists, digits), 0 before the passes
+  Kokkos::View<State**, Kokkos::LayoutStride, Exec> states;  // (passes, lists)
 
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
   static constexpr std::int64_t items_of_team = 4096;
@@ -163,9 +179,9 @@ struct Choice {
         [&](std::int64_t sum) { Kokkos::atomic_add(&totals(list, 1), sum); });
   }
 
-  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass,
-                                  int shift) const {
+  KOKKOS_FUNCTION void add_digits(const Member& team, std::int64_t list, std::int64_t first, int pass) const {
     const State state = before(pass, list);
+    const int shift = digits_left(pass) * digit_bits;
     const bool of_places = pass >= worth_passes;
     if (first == 0) Kokkos::single(Kokkos::PerTeam(team), [&] { states(pass, list) = state; });
     if (wanted(list) <= 0) return;
@@ -186,8 +202,13 @@ struct Choice {
         });
   }
 
+  KOKKOS_FUNCTION int digits_left(int pass) const {
+    return (pass < worth_passes ? worth_passes : passes) - 1 - pass;
+  }
+  KOKKOS_FUNCTION std::int64_t teams() const { return (masses.items + items_of_team - 1) / items_of_team; }
+
   /// 32 items as a word of bits: all above the threshold are chosen, and the first of those that equal it.
-  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w, int passes) const {
+  KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {
     const bool none = wanted(list) <= 0;  // but for the forced ones
     const State end = before(passes, list);
     std::uint32_t bits = 0;
@@ -201,49 +222,99 @@ struct Choice {
   }
 };
 
+/// Several such choices, whose passes run in the same kernels: a kernel of few items takes as long as one of
+/// many.
+template <class Exec, std::size_t count>
+struct Choices {
+  Kokkos::Array<Choice<Exec>, count> all;
+
+  KOKKOS_FUNCTION std::int64_t teams_of_list() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < count; ++i) sum += all[i].teams();
+    return sum;
+  }
+  /// Calls action(choice, list, first item) for a team, of teams_of_list() for each list.
+  template <class Action>
+  KOKKOS_FUNCTION void of_team(const typename Choice<Exec>::Member& team, const Action& action) const {
+    const std::int64_t teams = teams_of_list(), list = team.league_rank() / teams;
+    std::int64_t rest = team.league_rank() % teams;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t its = all[i].teams();
+      if (rest >= 0 && rest < its) action(all[i], list, rest * Choice<Exec>::items_of_team);
+      rest -= its;
+    }
+  }
+};
+
 }  // namespace choose_detail
 
 /// Chooses the items of each list that are worth most (worth_of_mass); of equal ones those with the lower
-/// number. Sets bit i of list l's words, (lists, words), where item i is chosen, and clears all others. Works
-/// with sums of integers alone, so that the result does not depend on who adds what.
-template <class Exec>
-void choose_largest(const Exec& exec, const Masses& masses, const Budget& budget,
-                    const Array2<std::uint32_t, Exec>& chosen) {
+/// number. All of `wanted` have as many lists. Works with sums of integers alone, so that the result does not
+/// depend on who adds what.
+template <class Exec, std::size_t count>
+void choose_largest(const Exec& exec, const Wanted<Exec> (&wanted)[count]) {
   using namespace choose_detail;  // NOLINT(google-build-using-namespace): helpers of this function
-  const auto lists = static_cast<std::int64_t>(chosen.extent(0)),
-             words = static_cast<std::int64_t>(chosen.extent(1));
-  const int places = place_passes(masses.items), passes = worth_passes + places;
+  const std::size_t lists = wanted[0].chosen.extent(0);
+  int worth_passes = 0, places = 0;
+  for (const Wanted<Exec>& of : wanted) {
+    worth_passes = std::max(worth_passes, passes_of_bits(of.masses.bits));
+    places = std::max(places, place_passes(of.masses.items));
+  }
+  const int passes = worth_passes + places;
   constexpr auto workspace = MemoryCategory::workspace;
   using Choosing = Choice<Exec>;
-  const auto totals =
-      Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals", lists, 2);
+  const auto totals = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::totals",
+                                                                count * lists, 2);
   const auto sums = Owned<Array3<std::int64_t, Exec>>::zeroed(
-      exec, workspace, "annulus::sparsity::digit_sums", passes, lists, digits);
+      exec, workspace, "annulus::sparsity::digit_sums", passes, count * lists, digits);
   const auto states = Owned<Kokkos::View<typename Choosing::State**, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::choice", passes, lists);
-  const Choosing choice{masses, budget, *totals, *sums, *states};
+      exec, workspace, "annulus::sparsity::choice", passes, count * lists);
+  const auto choice_of = [&](std::size_t i) -> Choosing {
+    const Kokkos::pair<std::size_t, std::size_t> own(i * lists, (i + 1) * lists);
+    return {wanted[i].masses,
+            wanted[i].budget,
+            wanted[i].chosen,
+            worth_passes,
+            passes,
+            Kokkos::subview(totals.view(), own, Kokkos::ALL),
+            Kokkos::subview(sums.view(), Kokkos::ALL, own, Kokkos::ALL),
+            Kokkos::subview(states.view(), Kokkos::ALL, own)};
+  };
+  const Choices<Exec, count> choices = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return Choices<Exec, count>{{choice_of(i)...}};
+  }
+  (std::make_index_sequence<count>());
 
-  const std::int64_t teams = ceil_divide(masses.items, Choosing::items_of_team);
   using Member = typename Choosing::Member;
-  const Kokkos::TeamPolicy<Exec> policy(exec, static_cast<int>(lists * teams), Kokkos::AUTO);
+  const Kokkos::TeamPolicy<Exec> policy(
+      exec, static_cast<int>(lists) * static_cast<int>(choices.teams_of_list()), Kokkos::AUTO);
   Kokkos::parallel_for(
       "annulus::sparsity::total_masses", policy, KOKKOS_LAMBDA(const Member& team) {
-        choice.add_totals(team, team.league_rank() / teams,
-                          team.league_rank() % teams * Choosing::items_of_team);
+        choices.of_team(team, [&](const Choosing& choice, std::int64_t list, std::int64_t first) {
+          choice.add_totals(team, list, first);
+        });
       });
   for (int pass = 0; pass < passes; ++pass) {
-    const int digits_left = (pass < worth_passes ? worth_passes : passes) - 1 - pass;
     Kokkos::parallel_for(
         "annulus::sparsity::digit_sums", policy, KOKKOS_LAMBDA(const Member& team) {
-          choice.add_digits(team, team.league_rank() / teams,
-                            team.league_rank() % teams * Choosing::items_of_team, pass,
-                            digits_left * digit_bits);
+          choices.of_team(team, [&](const Choosing& choice, std::int64_t list, std::int64_t first) {
+            choice.add_digits(team, list, first, pass);
+          });
         });
   }
+  std::int64_t words = 0;
+  for (const Wanted<Exec>& of : wanted) words += static_cast<std::int64_t>(of.chosen.size());
   Kokkos::parallel_for(
-      "annulus::sparsity::choose_largest", Kokkos::RangePolicy<Exec>(exec, 0, lists * words),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        chosen(i / words, i % words) = choice.word(i / words, i % words, passes);
+      "annulus::sparsity::choose_largest", Kokkos::RangePolicy<Exec>(exec, 0, words),
+      KOKKOS_LAMBDA(std::int64_t i) {
+        for (std::size_t c = 0; c < count; ++c) {
+          const auto& chosen = choices.all[c].chosen;
+          const auto size = static_cast<std::int64_t>(chosen.size()),
+                     of_list = static_cast<std::int64_t>(chosen.extent(1));
+          if (i >= 0 && i < size)
+            chosen(i / of_list, i % of_list) = choices.all[c].word(i / of_list, i % of_list);
+          i -= size;
+        }
       });
 }
 

@@ -121,8 +121,8 @@ class VerticalSlash final : public Pattern<Exec, T> {
     const auto verticals = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists, words_of(in.tokens));
     choose(exec, window_masses<Exec, T>(exec, communicator, in, options_.window, made.lists, options_.joint),
-           {in.tokens}, Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words_of(blocks)),
-           *verticals);
+           {in.tokens}, bits_of_mass(made.batch * heads / lists * options_.window),
+           Array2<std::uint32_t, Exec>(made.blocks.view().data(), lists, words_of(blocks)), *verticals);
     drop_covered<Exec>(exec, *made.blocks, blocks, *verticals);
     std::int64_t most = options_.verticals;
     if (options_.fixed()) {  // known beforehand: the host need not wait for the selection
@@ -138,25 +138,28 @@ class VerticalSlash final : public Pattern<Exec, T> {
   }
 
  private:
-  /// The bits of the slashes and of the verticals, (lists, words) each.
+  /// The bits of the slashes and of the verticals, (lists, words) each. Masses are below 2^`bits`.
   void choose(const Exec& exec, const Owned<Array2<std::int64_t, Exec>>& masses, const MassPlaces& places,
-              const Array2<std::uint32_t, Exec>& slashes,
+              int bits, const Array2<std::uint32_t, Exec>& slashes,
               const Array2<std::uint32_t, Exec>& verticals) const {
     const std::int64_t* const first = masses.view().data();
     if (!options_.joint) {
-      choose_largest<Exec>(exec, {first + places.first_slash(), places.all(), places.blocks()},
-                           {options_.recall, options_.slashes, options_.local_slashes()}, slashes);
-      choose_largest<Exec>(exec, {first, places.all(), places.tokens},
-                           {options_.recall, options_.verticals, options_.sinks}, verticals);
+      choose_largest<Exec>(exec, {{{first + places.first_slash(), places.all(), places.blocks(), bits},
+                                   {options_.recall, options_.slashes, options_.local_slashes()},
+                                   slashes},
+                                  {{first, places.all(), places.tokens, bits},
+                                   {options_.recall, options_.verticals, options_.sinks},
+                                   verticals}});
       return;
     }
     const auto both = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
         exec, MemoryCategory::workspace, "annulus::sparsity::chosen", slashes.extent(0),
         words_of(places.all()));
     choose_largest<Exec>(
-        exec, {first, places.all(), places.all(), places.first_slash()},
-        {.recall = options_.recall, .forced = options_.sinks, .forced_wide = options_.local_slashes()},
-        *both);
+        exec,
+        {{{first, places.all(), places.all(), bits, places.first_slash()},
+          {.recall = options_.recall, .forced = options_.sinks, .forced_wide = options_.local_slashes()},
+          *both}});
     using Words = Kokkos::pair<std::size_t, std::size_t>;
     const Words of_keys(0, verticals.extent(1)), of_slashes(of_keys.second, both.view().extent(1));
     Kokkos::deep_copy(exec, verticals, Kokkos::subview(both.view(), Kokkos::ALL, of_keys));

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -21,6 +23,12 @@ namespace annulus::sparsity {
 
 /// A probability of 1 is a mass of 2⁴⁴: those of a window of 2¹⁴ queries of a group of heads stay below 2⁶².
 inline constexpr int mass_exponent = 44;
+
+/// No mass of so many queries of the window has more bits: their probabilities sum to 1, but for rounding.
+inline int bits_of_mass(std::int64_t queries) {
+  return std::min(63,
+                  mass_exponent + 1 + static_cast<int>(std::bit_width(static_cast<std::uint64_t>(queries))));
+}
 
 /// The largest e ≤ 44 such that `tokens` exponentials of at most 1 sum to less than 2⁶² in units of 2⁻ᵉ.
 inline int unit_exponent(std::int64_t tokens) {

@@ -17,21 +17,48 @@
 namespace annulus::test {
 namespace {
 
+using Items = std::vector<std::int64_t>;
+
+/// The masses of one list on the device, and what choose_largest is to set.
+struct OneList {
+  Array1<std::int64_t, TestExec> masses;
+  Array2<std::uint32_t, TestExec> bits;
+
+  explicit OneList(const Items& of) : masses("masses", of.size()), bits("bits", 1, (of.size() + 31) / 32) {
+    Kokkos::deep_copy(masses, Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                                  of.data(), of.size()));
+  }
+  sparsity::Wanted<TestExec> wanted(const sparsity::Budget& budget, int mass_bits) const {
+    const auto items = static_cast<std::int64_t>(masses.extent(0));
+    return {{masses.data(), items, items, mass_bits}, budget, bits};
+  }
+  Items chosen() const {
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bits);
+    Items found;
+    for (std::int64_t i = 0; i < 32 * static_cast<std::int64_t>(host.extent(1)); ++i)
+      if (sparsity::bit_of(host.data(), i)) found.push_back(i);
+    return found;
+  }
+};
+
 /// What choose_largest chooses of the masses of one list.
-std::vector<std::int64_t> chosen(const std::vector<std::int64_t>& masses, const sparsity::Budget& budget) {
+Items chosen(const Items& masses, const sparsity::Budget& budget) {
   const TestExec exec;
-  const auto items = std::ssize(masses);
-  const Array1<std::int64_t, TestExec> on_device("masses", items);
-  Kokkos::deep_copy(on_device, Kokkos::View<const std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                                   masses.data(), items));
-  const Array2<std::uint32_t, TestExec> bits("bits", 1, (items + 31) / 32);
-  sparsity::choose_largest<TestExec>(exec, {on_device.data(), items, items}, budget, bits);
+  const OneList list(masses);
+  sparsity::choose_largest<TestExec>(exec, {list.wanted(budget, 63)});
   exec.fence("annulus::test: chosen");
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), bits);
-  std::vector<std::int64_t> found;
-  for (std::int64_t i = 0; i < 32 * static_cast<std::int64_t>(host.extent(1)); ++i)
-    if (sparsity::bit_of(host.data(), i)) found.push_back(i);
-  return found;
+  return list.chosen();
+}
+
+/// The same of two lists of other lengths at once, whose masses are below 2^`mass_bits`.
+std::pair<Items, Items> chosen(const Items& masses, const sparsity::Budget& budget, const Items& others,
+                               const sparsity::Budget& their_budget, int mass_bits) {
+  const TestExec exec;
+  const OneList list(masses), other(others);
+  sparsity::choose_largest<TestExec>(exec,
+                                     {list.wanted(budget, mass_bits), other.wanted(their_budget, mass_bits)});
+  exec.fence("annulus::test: chosen");
+  return {list.chosen(), other.chosen()};
 }
 
 /// The same by sorting.
@@ -56,6 +83,18 @@ std::vector<std::int64_t> literally_chosen(const std::vector<std::int64_t>& mass
   return found;
 }
 
+/// A budget of a recall or a count, for `sample`.
+sparsity::Budget random_budget(const Items& masses, int sample, std::mt19937& generator) {
+  sparsity::Budget budget{.forced = static_cast<std::int64_t>(generator() % 4)};
+  if (sample % 2 == 0) {
+    budget.recall = 0.01 + 0.98 * static_cast<double>(generator() % 1000) / 1000;
+  } else {
+    budget.count = static_cast<std::int64_t>(generator() % (masses.size() + 1));
+  }
+  budget.forced = std::min<std::int64_t>(budget.forced, std::ssize(masses));
+  return budget;
+}
+
 TEST(Selection, TakesTheFewestAndOfEqualOnesTheFirst) {
   EXPECT_EQ(chosen({5, 7, 7, 7, 1}, {.count = 2}), (std::vector<std::int64_t>{1, 2}));
   EXPECT_EQ(chosen({5, 7, 7, 7, 1}, {.count = 3, .forced = 1}), (std::vector<std::int64_t>{0, 1, 2}));
@@ -70,15 +109,27 @@ TEST(Selection, TakesTheFewestAndOfEqualOnesTheFirst) {
     std::vector<std::int64_t> masses(1 + generator() % (sample % 30 < 2 ? 20000 : 150));
     const unsigned spread = sample % 3 == 0 ? 4 : 1u << 20;  // many ties in every third
     for (auto& mass : masses) mass = generator() % spread;
-    sparsity::Budget budget{.forced = static_cast<std::int64_t>(generator() % 4)};
-    if (sample % 2 == 0) {
-      budget.recall = 0.01 + 0.98 * static_cast<double>(generator() % 1000) / 1000;
-    } else {
-      budget.count = generator() % (masses.size() + 1);
-    }
-    budget.forced = std::min<std::int64_t>(budget.forced, std::ssize(masses));
+    const auto budget = random_budget(masses, sample, generator);
     EXPECT_EQ(chosen(masses, budget), literally_chosen(masses, budget))
         << "sample " << sample << ", recall " << budget.recall << ", count " << budget.count;
+  }
+}
+
+TEST(Selection, OfTwoSetsAtOnceIsThatOfEach) {
+  std::mt19937 generator(4);
+  for (int sample = 0; sample < 100; ++sample) {
+    const int mass_bits = 1 + static_cast<int>(generator() % 30);
+    const auto random_masses = [&](std::size_t most) {
+      Items masses(1 + generator() % most);
+      for (auto& mass : masses) mass = static_cast<std::int64_t>(generator() >> (32 - mass_bits));
+      return masses;
+    };
+    const Items masses = random_masses(sample % 10 == 0 ? 20000 : 150), others = random_masses(100);
+    const auto budget = random_budget(masses, sample, generator),
+               their_budget = random_budget(others, sample / 2, generator);
+    const auto [first, second] = chosen(masses, budget, others, their_budget, mass_bits);
+    EXPECT_EQ(first, literally_chosen(masses, budget)) << "sample " << sample;
+    EXPECT_EQ(second, literally_chosen(others, their_budget)) << "sample " << sample;
   }
 }
 
