@@ -53,7 +53,7 @@ TRAIN = """\
 RUN = """\
     import json, os, sys
     arguments = sys.argv[1:]
-    assert arguments[:2] == ["--nproc-per-node", "2"], arguments
+    assert arguments[:3] == ["--standalone", "--nproc-per-node", "2"], arguments
     report = {"seconds": [9.0, 2.0, 2.0], "losses": [10.0] * 3, "arrays": 72 * 2**30, "flops": 989.4e12, "torch": "2.11"}
     out = arguments[arguments.index("--out") + 1]
     with open(out + ".part", "w") as file:  # as the program does: who sees `out` reads all of it

@@ -91,7 +91,7 @@ struct BackwardTile {
   /// Each consumer computes dQ of every second or third visit.
   static constexpr bool takes_turns = has_dq && (consumers == 3 || head_dim > 64);
   /// A visit later the dS of all are there, and nobody waits for another's exponentials. Three consumers
-  /// hardly wait, and at once is 1 to 3 % faster for them.
+  /// hardly wait, and at once is 1 to 2 % faster for them.
   static constexpr bool dq_a_visit_later = takes_turns && consumers == 2;
   static constexpr int stages = takes_turns ? consumers : !has_dq && head_dim <= 128 ? 4 : 2;
   static constexpr int q_rows = has_dq && head_dim <= 64 && !takes_turns ? 128 : 64,
