@@ -80,7 +80,9 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
 }  // namespace annulus::app
 
 int main(int argc, char** argv) {
-  // From the first line to the last, so that a signal while MPI starts or ends is one that asks to save, too.
-  const annulus::train::StopSignal stop;
+  // From the first line on, so that a signal while MPI starts or ends is one that asks to save, too. It is
+  // never destroyed: srun and mpirun send SIGTERM to a rank that is about to end as soon as another one has
+  // ended with an error, and that must not replace the exit status.
+  [[maybe_unused]] static const auto* const stop = new annulus::train::StopSignal;
   return annulus::app::run_main(argc, argv, annulus::app::body);
 }
