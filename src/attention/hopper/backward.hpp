@@ -53,7 +53,7 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  RingPosition<2> gradient_at, turn;  // the buffer of dQ of a visit, and of the one whose dQ is owed
+  RingPosition<2> gradient_at, turn;  // the buffer of dQ of this visit, and of this warpgroup's last turn
   int turn_parity = 0;
   Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {

@@ -104,8 +104,7 @@ struct BackwardMemory {
   static constexpr int gradient_offset = sums_offset + 2 * sums_bytes;
   /// A box of dQ, and all of them.
   static constexpr int gradient_box = Tile::q_rows * 128,
-                       gradient_bytes = gradient_box *
-                                        ((Tile::head_dim + gradient_box_columns - 1) / gradient_box_columns);
+                       gradient_bytes = gradient_box * Tile::gradient_boxes;
   static constexpr int lse2_offset = gradient_offset + Tile::gradient_stages * gradient_bytes,
                        d_offset = lse2_offset + Tile::stages * Tile::q_rows * 4;
   static constexpr int statistics_bytes = Tile::q_rows * 4;  // LSE or D of a tile

@@ -13,12 +13,10 @@
 /// after the other.
 namespace annulus::attention::hopper {
 
-/// How the computing warpgroups share dQ of a query tile: each has 64 rows, or they take turns and whose turn
-/// it is has all.
+/// How the computing warpgroups share dQ of a query tile: each has 64 rows, or each has all rows of every
+/// second or third tile.
 template <class Tile>
 struct QueryGradientShare {
-  /// Boxes in the buffer: 32 columns of fp32, with the 128-byte swizzle.
-  static constexpr int boxes = (Tile::head_dim + gradient_box_columns - 1) / gradient_box_columns;
   static_assert(Tile::takes_turns ? Tile::q_rows == 64 : Tile::q_rows == 64 * Tile::consumers);
 
   ANNULUS_FUNCTION static constexpr int first_row(int group) { return Tile::takes_turns ? 0 : group * 64; }
@@ -58,7 +56,7 @@ class QueryGradient : public QueryGradientShare<Tile> {
     }
     const auto start = static_cast<std::uint32_t>(anew(address_));
 #pragma unroll
-    for (int box = 0; box < Share::boxes; ++box) {
+    for (int box = 0; box < Tile::gradient_boxes; ++box) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -116,7 +114,7 @@ __device__ __forceinline__ void add_query_gradients(const BackwardParameters& p,
       parity ^= 1;
       if (lane == 0) {
 #pragma unroll
-        for (int box = 0; box < Share::boxes; ++box) {
+        for (int box = 0; box < Tile::gradient_boxes; ++box) {
           const int column = box * gradient_box_columns, row = cursor.tile() * Tile::q_rows;
           const std::uint32_t from = memory.gradient(stage) + box * BackwardMemory<Tile>::gradient_box;
           const ClassMap dq = p.dq_maps.of_class(q_residue);

@@ -98,7 +98,8 @@ struct BackwardTile {
                        kv_rows = has_dq ? 64 * consumers : 64;
   /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
   static constexpr bool alternates = !has_dq && head_dim <= 128;
-  /// Buffers of dQ.
+  /// dQ leaves in boxes (gradient_box_columns), from so many buffers.
+  static constexpr int gradient_boxes = (head_dim + gradient_box_columns - 1) / gradient_box_columns;
   static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 || takes_turns ? 2 : 1;
   static constexpr int panels = (head_dim + panel_columns - 1) / panel_columns;
   static constexpr int threads = warpgroup * (consumers + 1);
