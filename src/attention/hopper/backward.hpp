@@ -53,8 +53,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  RingPosition<2> gradient_at, turn;  // the buffer of dQ of this visit, and of this warpgroup's last turn
-  int turn_parity = 0;
+  int visits = 0;       // where three consumers take turns: two buffers of dQ, three stages
+  int turn_parity = 0;  // of the own turns, where two do: their stage, and buffer, is the same each time
   Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);
@@ -78,18 +78,21 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       }
       products_commit();
     };
-    // That of the visit of this warpgroup's last turn. `meanwhile`: what is done while the product runs.
-    bool dq_is_due = false;
-    const auto compute_dq = [&](const auto& meanwhile) {
+    // That of a visit that was this warpgroup's turn. `meanwhile`: what is done while the product runs.
+    const auto compute_dq = [&](int parity, const RingPosition<2>& buffer, const auto& meanwhile) {
       float dq[D / 2];
-      wait(memory.ds_full(group), turn_parity);
-      turn_parity ^= 1;
+      wait(memory.ds_full(group), parity);
       issue_query_gradient(dq, group);
       meanwhile();
       products_wait<0>();
       pin(dq);
       release(memory.ds_empty(group));
-      gradient.put(dq, turn);
+      gradient.put(dq, buffer);
+    };
+    bool dq_is_due = false;
+    const auto compute_due_dq = [&](const auto& meanwhile) {
+      compute_dq(turn_parity, {group, turn_parity}, meanwhile);
+      turn_parity ^= 1;
     };
 
     const auto step = [&] {
@@ -176,26 +179,27 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
         release(memory.ds_full(at.stage));
         issue_key_gradient();
         const bool has_turn = at.stage == group;
-        const bool computes_dq = Tile::dq_a_visit_later ? dq_is_due : has_turn;
-        if (!Tile::dq_a_visit_later && has_turn) turn = gradient_at;
-        if (computes_dq) {
-          const auto key_gradients_done = [&] {
-            pin(dv);
-            pin(dk);
-            pin(probabilities);
-            pin(ds);
-            release(memory.d_out_empty(at.stage));
-            release(memory.q_empty(at.stage));
+        const auto key_gradients_done = [&] {
+          pin(dv);
+          pin(dk);
+          pin(probabilities);
+          pin(ds);
+          release(memory.d_out_empty(at.stage));
+          release(memory.q_empty(at.stage));
+        };
+        if (Tile::dq_a_visit_later ? dq_is_due : has_turn) {
+          const auto wait_for_key_gradients = [&] {
+            products_wait<1>();
+            key_gradients_done();
           };
-          if constexpr (D <= 96) {
-            compute_dq([&] {
-              products_wait<1>();
-              key_gradients_done();
-            });
+          if constexpr (!Tile::dq_a_visit_later) {
+            compute_dq(at.parity, {visits & 1, visits >> 1 & 1}, wait_for_key_gradients);
+          } else if constexpr (D <= 96) {
+            compute_due_dq(wait_for_key_gradients);
           } else {  // dQ takes the registers of P and dS
             products_wait<0>();
             key_gradients_done();
-            compute_dq([] {});
+            compute_due_dq([] {});
           }
         } else {
           products_wait<1>();
@@ -203,12 +207,14 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
           release(memory.d_out_empty(at.stage));
           products_wait<0>();
           pin(dk);
+          pin(probabilities);
           release(memory.q_empty(at.stage));
         }
-        pin(probabilities);
-        if (Tile::dq_a_visit_later && has_turn) turn = gradient_at;
-        dq_is_due = Tile::dq_a_visit_later && has_turn;
-        gradient_at.advance();
+        if constexpr (Tile::dq_a_visit_later) {
+          dq_is_due = has_turn;
+        } else {
+          ++visits;
+        }
       } else {
         float dq[D / 2];
         named_sync(1, 2 * warpgroup);
@@ -234,8 +240,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
       while (step()) {
       }
     }
-    if constexpr (Tile::takes_turns && Tile::dq_a_visit_later) {
-      if (dq_is_due) compute_dq([] {});
+    if constexpr (Tile::dq_a_visit_later) {
+      if (dq_is_due) compute_due_dq([] {});
     }
     release(memory.kv_empty());
 

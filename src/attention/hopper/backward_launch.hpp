@@ -17,9 +17,12 @@ WalkSides backward_sides(const PositionMap& queries, const PositionMap& keys, co
 }
 
 /// Whether about as many queries see one key as another. Documents and block lists are taken for uneven.
-inline bool walks_are_even(const MaskRule& mask) {
+template <class T>
+bool walks_are_even(const gpu::Input<T>& in) {
+  const MaskRule& mask = in.mask;
+  if (mask.documents > 0 || mask.block_row_starts != nullptr) return false;
   const bool has_end = mask.left != MaskRule::unbounded, has_begin = mask.right != MaskRule::unbounded;
-  return has_end == has_begin && mask.documents == 0 && mask.block_row_starts == nullptr;
+  return has_end == has_begin || mask.classify(in.q_positions, in.kv_positions) == Coverage::full;
 }
 
 /// Where dQ has a kernel of its own, its tables take the place of those of dK and dV when these are done.
@@ -111,17 +114,18 @@ cudaError_t launch_keys(const gpu::BackwardProblem<T>& problem, const ResidueCla
   p.statistics = reinterpret_cast<float*>(static_cast<std::byte*>(memory) + workspace.bytes);
   p.classes = classes;
   const int group = in.heads / in.kv_heads, heads_and_classes = in.batch * in.kv_heads * classes.count;
+  const bool even = walks_are_even(in);
   // Listed keys are few: the tiles of all heads fill the GPU twice or so, and the longest ones come first.
-  const std::int64_t heads_in_section = size.listed_keys ? heads_and_classes
-                                        : size.lists()
-                                            ? 1
-                                            : Tile::kv_heads_in_section(size.own_tiles, in_order, group);
+  const std::int64_t heads_in_section =
+      size.listed_keys ? heads_and_classes
+      : size.lists()   ? 1
+                       : Tile::kv_heads_in_section(classes.most_rows(q_rows), in_order && !even, group);
   p.order = work_order(heads_and_classes, size.own_tiles, heads_in_section, false);
   p.tickets = workspace.tickets;
   p.turns = workspace.turns;
   p.q_tiles = static_cast<int>(size.other_tiles);
   p.lists_of_heads = size.heads_of_list > 0;
-  p.head_by_head = !in_order || walks_are_even(in.mask);
+  p.head_by_head = !in_order || even;
   p.heads = in.heads;
   p.group = group;
   p.kv_heads = in.kv_heads;

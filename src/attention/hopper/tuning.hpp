@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <annulus/base/macros.hpp>
 #include <cstdint>
 
@@ -106,13 +107,26 @@ struct BackwardTile {
   static constexpr int consumer_registers = consumers == 3 ? 160 : 232,
                        producer_registers = consumers == 3 ? 32 : 40;
   static_assert(registers_suffice(consumers, consumer_registers, producer_registers));
-  /// Blocks of one head start one after the other where they keep an order, and read the same queries. With
-  /// more heads at once they wait less and read more. Measured with 2 to 16 (132 SMs, 8192 to
-  /// 65536 rows; head_dim 64 and 128): waiting for the start weighs more where walks are short.
-  /// A kv head that several heads read (`group`) brings the queries of all of them: half as many at once.
-  static constexpr std::int64_t kv_heads_in_section(std::int64_t key_tiles, bool ordered, int group) {
-    const std::int64_t heads = head_dim <= 64 || (ordered && key_tiles <= 64) ? 8 : 4;
-    return group > 1 ? heads / 2 : heads;
+
+  /// Heads run in sections whose Q, dO and dQ stay in the L2 cache. The blocks of a head read the same
+  /// queries, but drift apart over a long walk; where rows leave the cache before the last block has read
+  /// them, memory sets the speed. TFLOP/s of an H100 with 1, 2, 4 and 8 heads at once, without a mask: 641,
+  /// 628, 379, 324 (65536 rows of 128) and 571, 576, 568, 551 (of 64, whose tiles read less for their work).
+  ///
+  /// `staggered`: blocks keep an order and their walks are uneven, as under a causal mask. Then the blocks of
+  /// a head start one after the other, and with more heads they wait less. That weighs more than the cache:
+  /// 379, 431, 540, 575 (8192 rows of 128), 602, 638, 645, 641 (65536), 615, 633, 637, 398 (131072).
+  ///
+  /// `group`: heads that read a kv head. They come together where staggered, otherwise one after the other.
+  /// Half as many kv heads are best: 681, 677, 610, 535 in any order, 645, 660, 644, 635 staggered (16384
+  /// rows of 128, causal, four heads for each kv head).
+  static constexpr std::int64_t kv_heads_in_section(std::int64_t q_rows, bool staggered, int group) {
+    constexpr std::int64_t cached = std::int64_t{head_dim <= 64 ? 64 : 32} << 20;
+    constexpr std::int64_t bytes_of_row = head_dim * (has_dq ? 2 + 2 + 4 : 2 + 2);
+    const std::int64_t bytes_of_head =
+        std::max<std::int64_t>(q_rows, 1) * bytes_of_row * (staggered ? group : 1);
+    const std::int64_t heads = (staggered ? 8 : 1) * cached / bytes_of_head / (group > 1 ? 2 : 1);
+    return std::clamp<std::int64_t>(heads, 1, 8);
   }
 };
 
