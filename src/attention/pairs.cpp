@@ -28,14 +28,20 @@ struct QueryRows {
 
 /// What queries of one block row see of its listed blocks: places in block_columns.
 struct ListedBlocks {
-  std::int64_t begin, end;              ///< of all that any query sees something of
-  std::int64_t whole_begin, whole_end;  ///< of those that every query sees whole
+  std::int64_t begin = 0, end = 0;              ///< of all that any query sees something of
+  std::int64_t whole_begin = 0, whole_end = 0;  ///< of those that every query sees whole
 
   KOKKOS_FUNCTION static ListedBlocks of(const MaskRule& mask, std::int64_t row, const QueryRows& queries) {
     // Both ends of what a query sees never decrease.
     const KeyRange first = mask.keys(queries.positions(queries.begin)),
                    last = mask.keys(queries.positions(queries.end - 1));
-    const auto at = [&](std::int64_t column) { return mask.first_block(row, column); };
+    const std::int64_t begin = mask.block_row_starts[row], end = mask.block_row_starts[row + 1];
+    if (begin == end) return {begin, end, begin, end};
+    // Mostly all blocks lie on one side, which needs no search.
+    const std::int64_t first_column = mask.block_columns[begin], last_column = mask.block_columns[end - 1];
+    const auto at = [&](std::int64_t column) {
+      return column <= first_column ? begin : column > last_column ? end : mask.first_block(row, column);
+    };
     ListedBlocks of{at(first.begin / mask.block_size), at(ceil_divide(last.end, mask.block_size)),
                     at(ceil_divide(last.begin, mask.block_size)),
                     at(first.end == mask.tokens ? mask.block_rows() : first.end / mask.block_size)};
@@ -49,45 +55,37 @@ KOKKOS_INLINE_FUNCTION KeyRange keys_of_block(const MaskRule& mask, std::int64_t
   return {begin, end < mask.tokens ? end : mask.tokens};
 }
 
-template <class Member, class Value>
-KOKKOS_FUNCTION std::int64_t sum(const Member& team, std::int64_t begin, std::int64_t end,
-                                 const Value& value) {
-  std::int64_t total = 0;
-  Kokkos::parallel_reduce(
-      Kokkos::TeamThreadRange(team, begin, end),
-      [&](const std::int64_t i, std::int64_t& part) { part += value(i); }, total);
-  return total;
-}
-
-/// Pairs of `queries`, which lie in one block row where there is a block list; by the whole team.
+/// Pairs of `queries`, which lie in one block row where there is a block list; by the whole team, in one sum.
 template <class Member>
 KOKKOS_FUNCTION std::int64_t pairs_of(const Member& team, const MaskRule& mask, const QueryRows& queries,
                                       const KeyPositions& keys) {
-  const bool lists = mask.block_row_starts != nullptr;
-  std::int64_t all = 0, listed = 0;
-  if (!lists || mask.blocks_excluded) {
-    all = sum(team, queries.begin, queries.end,
-              [&](std::int64_t row) { return keys_in(keys, mask.keys(queries.positions(row))); });
-  }
-  if (lists) {
-    const std::int64_t row = queries.positions(queries.begin) / mask.block_size;
-    const ListedBlocks blocks = ListedBlocks::of(mask, row, queries);
-    listed = queries.count() * sum(team, blocks.whole_begin, blocks.whole_end, [&](std::int64_t place) {
-               return keys_in(keys, keys_of_block(mask, place));
-             });
-    listed += sum(team, queries.begin, queries.end, [&](std::int64_t query) {
-      const KeyRange seen = mask.keys(queries.positions(query));
-      std::int64_t pairs = 0;
-      const auto add = [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t place = begin; place < end; ++place)
-          pairs += keys_in(keys, both(seen, keys_of_block(mask, place)));
-      };
-      add(blocks.begin, blocks.whole_begin);
-      add(blocks.whole_end, blocks.end);
-      return pairs;
-    });
-  }
-  return !lists ? all : mask.blocks_excluded ? all - listed : listed;
+  const bool lists = mask.block_row_starts != nullptr, all = !lists || mask.blocks_excluded;
+  const ListedBlocks blocks =
+      lists ? ListedBlocks::of(mask, queries.positions(queries.begin) / mask.block_size, queries)
+            : ListedBlocks{};
+  // Places 0 … queries − 1 are queries, those behind them blocks that all queries see whole.
+  const std::int64_t places = queries.count() + blocks.whole_end - blocks.whole_begin;
+  const std::int64_t sign_of_listed = mask.blocks_excluded ? -1 : 1;
+  std::int64_t total = 0;
+  Kokkos::parallel_reduce(
+      Kokkos::TeamThreadRange(team, places),
+      [&](const std::int64_t i, std::int64_t& sum) {
+        const std::int64_t whole = blocks.whole_begin + i - queries.count();
+        if (i >= queries.count()) {
+          sum += sign_of_listed * queries.count() * keys_in(keys, keys_of_block(mask, whole));
+          return;
+        }
+        const KeyRange seen = mask.keys(queries.positions(queries.begin + i));
+        if (all) sum += keys_in(keys, seen);
+        const auto add = [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t place = begin; place < end; ++place)
+            sum += sign_of_listed * keys_in(keys, both(seen, keys_of_block(mask, place)));
+        };
+        add(blocks.begin, blocks.whole_begin);
+        add(blocks.whole_end, blocks.end);
+      },
+      total);
+  return total;
 }
 
 }  // namespace pairs_detail

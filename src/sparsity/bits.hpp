@@ -21,6 +21,16 @@ KOKKOS_INLINE_FUNCTION std::int64_t bits_below(const std::uint32_t* words, std::
   return count;
 }
 
+/// Calls f(bit) for the bits 0 … end − 1 that are set, from the lowest one on.
+template <class F>
+KOKKOS_INLINE_FUNCTION void for_each_bit_below(const std::uint32_t* words, std::int64_t end, const F& f) {
+  for (std::int64_t first = 0; first < end; first += word_bits) {
+    std::uint32_t word = words[first / word_bits];
+    if (end - first < word_bits) word &= (1u << (end - first)) - 1u;
+    for (; word != 0; word &= word - 1) f(first + Kokkos::countr_zero(word));
+  }
+}
+
 /// Bits set from bit 0 on before the first gap, at most `end`.
 KOKKOS_INLINE_FUNCTION std::int64_t leading_bits(const std::uint32_t* words, std::int64_t end) {
   std::int64_t i = 0;

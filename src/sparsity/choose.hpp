@@ -120,7 +120,7 @@ struct Choice {
   Kokkos::View<State**, Kokkos::LayoutStride, Exec> states;  // (passes, lists)
 
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
-  static constexpr std::int64_t items_of_team = 4096;
+  static constexpr std::int64_t items_of_team = 1024;
 
   KOKKOS_FUNCTION bool by_mass() const { return budget.recall > 0; }
   KOKKOS_FUNCTION std::int64_t mass(std::int64_t list, std::int64_t item) const {

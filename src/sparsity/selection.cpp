@@ -60,9 +60,12 @@ void fill_columns(const Exec& exec, const BlocksOfLists<Exec>& blocks, std::int6
       KOKKOS_LAMBDA(const std::int64_t i) {
         const Blocks of_list = blocks(i / rows);
         const std::int64_t row = i % rows;
-        std::int64_t at = starts(i);
-        for (std::int64_t column = 0; column <= row; ++column)
-          if (of_list.holds(row, column)) columns(at++) = column;
+        // The first bit of a row is its first block column, or its last one where bits are distances.
+        std::int64_t at = of_list.by_distance ? starts(i + 1) - 1 : starts(i);
+        for_each_bit_below(of_list.of_row(row), row + 1, [&](std::int64_t bit) {
+          columns(at) = of_list.column(row, bit);
+          at += of_list.by_distance ? -1 : 1;
+        });
       });
 }
 
@@ -97,16 +100,19 @@ KOKKOS_INLINE_FUNCTION std::int64_t block_pairs(const Blocks& blocks, std::int64
   return before * queries * block_tokens + (blocks.holds(row, row) ? queries * (queries + 1) / 2 : 0);
 }
 
-/// Queries that see the column and do not have its block.
+/// Queries before `end` that see the column, which lies before it, and do not have its block.
 KOKKOS_INLINE_FUNCTION std::int64_t column_pairs(const Blocks& blocks, std::int64_t column,
                                                  std::int64_t end) {
-  const std::int64_t own = column / block_tokens;
-  std::int64_t pairs = 0;
-  for (std::int64_t row = own; row * block_tokens < end; ++row) {
-    if (blocks.holds(row, own)) continue;
-    const std::int64_t queries = rows_of(row, end) - (row == own ? column % block_tokens : 0);
-    if (queries > 0) pairs += queries;
+  const std::int64_t own = column / block_tokens, last = (end - 1) / block_tokens;
+  std::int64_t without = 0;  // block rows from its own one on that do not have its block
+  if (blocks.by_distance) {
+    without = last - own + 1 - bits_below(blocks.words, last - own + 1);
+  } else {
+    for (std::int64_t row = own; row <= last; ++row) without += blocks.holds(row, own) ? 0 : 1;
   }
+  std::int64_t pairs = without * block_tokens;
+  if (!blocks.holds(own, own)) pairs -= column % block_tokens;
+  if (!blocks.holds(last, own)) pairs -= block_tokens - rows_of(last, end);
   return pairs;
 }
 

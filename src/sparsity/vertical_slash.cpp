@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 
+#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/region.hpp>
 
@@ -62,20 +63,27 @@ void list_positions(const Exec& exec, const Array2<std::uint32_t, Exec>& bits, s
   using Policy = Kokkos::TeamPolicy<Exec>;
   const auto words = static_cast<std::int64_t>(bits.extent(1)),
              most = static_cast<std::int64_t>(positions.extent(1));
+  constexpr std::int64_t words_of_part = 8;
   Kokkos::parallel_for(
       "annulus::sparsity::list_positions", Policy(exec, static_cast<int>(bits.extent(0)), Kokkos::AUTO),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const std::int64_t list = team.league_rank();
-        Kokkos::parallel_scan(Kokkos::TeamThreadRange(team, words),
-                              [&](const std::int64_t w, std::int64_t& before, const bool last) {
-                                const std::uint32_t word = bits(list, w);
-                                std::int64_t at = before;
-                                for (std::int64_t b = 0; last && b < word_bits; ++b)
-                                  if ((word >> b & 1u) != 0)
-                                    positions(list, at++) = static_cast<std::int32_t>(w * word_bits + b);
-                                before += Kokkos::popcount(word);
-                              });
-        const std::int64_t count = bits_below(&bits(list, 0), words * word_bits);
+        std::int64_t count = 0;
+        Kokkos::parallel_scan(
+            Kokkos::TeamThreadRange(team, ceil_divide(words, words_of_part)),
+            [&](const std::int64_t part, std::int64_t& before, const bool last) {
+              const std::int64_t first = part * words_of_part,
+                                 here = words - first < words_of_part ? words - first : words_of_part;
+              const std::uint32_t* const of_part = &bits(list, first);
+              if (last) {
+                std::int64_t at = before;
+                for_each_bit_below(of_part, here * word_bits, [&](std::int64_t bit) {
+                  positions(list, at++) = static_cast<std::int32_t>(first * word_bits + bit);
+                });
+              }
+              before += bits_below(of_part, here * word_bits);
+            },
+            count);
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count, most), [&](const std::int64_t j) {
           positions(list, j) = static_cast<std::int32_t>(tokens);
         });

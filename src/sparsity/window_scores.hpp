@@ -73,20 +73,6 @@ void for_parts(const Exec& exec, const char* label, const Window& window, const 
       });
 }
 
-template <class Exec>
-void raise_maxima(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
-                  const Array1<float, Exec>& maxima) {
-  for_parts(
-      exec, "annulus::sparsity::window_maxima", window,
-      KOKKOS_LAMBDA(std::int64_t i, std::int64_t head, std::int64_t query, std::int64_t first,
-                    std::int64_t end) {
-        float highest = -Kokkos::Experimental::infinity_v<float>;
-        for (std::int64_t row = first; row < end; ++row)
-          highest = Kokkos::fmax(highest, scores(head, row, query));
-        Kokkos::atomic_max(&maxima(i), highest);
-      });
-}
-
 /// Adds the scores' exponentials, in units, to `sums`.
 template <class Exec>
 void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
@@ -211,6 +197,9 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   communicator.all_reduce(queue, *rows);
   const auto scores = Owned<Array3<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::window_scores", window.heads, window.rows(), queries);
+  const auto maxima = Owned<Array1<float, Exec>>::uninitialized(
+      exec, workspace, "annulus::sparsity::window_maxima", window.heads * queries);
+  Kokkos::deep_copy(exec, *maxima, -Kokkos::Experimental::infinity_v<float>);
   const Array4<const T, Exec> window_rows = *rows;
   attention::causal_scores<Exec, T>(exec,
                                     {.q = window_rows,
@@ -218,12 +207,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
                                      .k = in.k,
                                      .k_positions = in.positions,
                                      .scale = in.scale},
-                                    *scores);
-
-  const auto maxima = Owned<Array1<float, Exec>>::uninitialized(
-      exec, workspace, "annulus::sparsity::window_maxima", window.heads * queries);
-  Kokkos::deep_copy(exec, *maxima, -Kokkos::Experimental::infinity_v<float>);
-  raise_maxima<Exec>(exec, window, *scores, *maxima);
+                                    *scores, *maxima);
   communicator.all_reduce(queue, *maxima, comm::ReduceOp::max);
   const int exponent = unit_exponent(in.tokens);
   const auto sums = Owned<Array1<std::int64_t, Exec>>::zeroed(

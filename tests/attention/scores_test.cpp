@@ -51,8 +51,9 @@ struct Scores {
            ((head / heads * kv_heads + head % heads / (heads / kv_heads)) * tokens + position) * head_dim;
   }
 
-  /// Of one of so many ranks, (batch · heads, its keys, queries).
-  std::vector<float> of_rank(const PositionMap& positions) const {
+  /// Of one of so many ranks, (batch · heads, its keys, queries). `maxima` (batch · heads · queries) are
+  /// raised.
+  std::vector<float> of_rank(const PositionMap& positions, std::vector<float>& maxima) const {
     const TestExec exec;
     std::vector<T> rows;
     for (std::int64_t head = 0; head < std::int64_t{batch} * heads; head += heads / kv_heads)
@@ -60,13 +61,16 @@ struct Scores {
         rows.insert(rows.end(), key(head, positions(row)), key(head, positions(row)) + head_dim);
     const auto keys = on_device(exec, rows, kv_heads, positions.count, head_dim);
     const Array3<float, TestExec> scores("scores", batch * heads, positions.count, queries);
+    const Array1<float, TestExec> raised("maxima", maxima.size());
+    Kokkos::deep_copy(exec, raised, Array1<const float, HostExec>(maxima.data(), maxima.size()));
     attention::causal_scores<TestExec, T>(exec,
                                           {.q = on_device(exec, q, heads, queries, head_dim),
                                            .first_query = tokens - queries,
                                            .k = keys,
                                            .k_positions = positions,
                                            .scale = scale},
-                                          scores);
+                                          scores, raised);
+    Kokkos::deep_copy(exec, Array1<float, HostExec>(maxima.data(), maxima.size()), raised);
     std::vector<float> found(scores.size());
     Kokkos::deep_copy(exec, Array1<float, HostExec>(found.data(), found.size()),
                       Array1<const float, TestExec>(scores.data(), scores.size()));
@@ -76,7 +80,15 @@ struct Scores {
 
   void check() const {
     SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << ", " << queries << " queries");
-    const std::vector<float> all = of_rank(Layout().shard(tokens, 1, 0));
+    std::vector<float> maxima = lowest();
+    const std::vector<float> all = of_rank(Layout().shard(tokens, 1, 0), maxima);
+    std::vector<float> expected = lowest();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t query = i % queries, head = i / queries / tokens;
+      float& highest = expected[head * queries + query];
+      highest = std::max(highest, all[i]);
+    }
+    EXPECT_EQ(maxima, expected);
     double worst = 0;
     for (std::int64_t head = 0; head < std::int64_t{batch} * heads; ++head) {
       for (std::int64_t position = 0; position < tokens; ++position) {
@@ -101,9 +113,10 @@ struct Scores {
     }
     EXPECT_LT(worst, on_host ? 1e-6 : 2e-6);  // tensor cores cut off bits where others round
     for (const auto kind : {Layout::Kind::zigzag, Layout::Kind::striped}) {
+      std::vector<float> raised = lowest();
       for (int rank = 0; rank < 3; ++rank) {
         const PositionMap positions = Layout(kind).shard(tokens, 3, rank);
-        const std::vector<float> mine = of_rank(positions);
+        const std::vector<float> mine = of_rank(positions, raised);
         for (std::int64_t i = 0; i < static_cast<std::int64_t>(mine.size()); ++i) {
           const std::int64_t row = i / queries % positions.count, head = i / queries / positions.count;
           ASSERT_EQ(mine[static_cast<std::size_t>(i)],
@@ -111,7 +124,12 @@ struct Scores {
               << "rank " << rank << ", row " << row;
         }
       }
+      EXPECT_EQ(raised, expected);
     }
+  }
+
+  std::vector<float> lowest() const {
+    return std::vector<float>(static_cast<std::size_t>(batch * heads * queries), -INFINITY);
   }
 };
 
@@ -130,9 +148,10 @@ TEST(CausalScoresError, NamesArraysThatDoNotFit) {
   const TestExec exec;
   const Array4<float, TestExec> q("q", 1, 4, 8, 16), k("k", 1, 3, 10, 16);
   const Array3<float, TestExec> scores("scores", 4, 10, 8);
+  const Array1<float, TestExec> maxima("maxima", 32);
   const auto message = error_text([&] {
     attention::causal_scores<TestExec, float>(exec, {.q = q, .k = k, .k_positions = Layout().shard(10, 1, 0)},
-                                              scores);
+                                              scores, maxima);
   });
   EXPECT_NE(message.find("the kv heads must divide the heads"), std::string::npos) << message;
 }

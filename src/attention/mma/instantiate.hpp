@@ -40,7 +40,8 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
 }
 
 template <class Exec, class T>
-void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores) {
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
+                   const Array1<float, Exec>& maxima) {
   const Region region("annulus::attention::mma::causal_scores");
   const ScoreProblem<T> problem{.q = rows_of(in.q),
                                 .k = rows_of(in.k),
@@ -51,7 +52,8 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
                                 .heads = in.q.extent_int(1),
                                 .kv_heads = in.k.extent_int(1),
                                 .queries = in.q.extent_int(2),
-                                .scores = scores.data()};
+                                .scores = scores.data(),
+                                .maxima = maxima.data()};
   check(in.q.extent(3) == 64 ? launch_scores<64>(problem, exec.cuda_stream())
                              : launch_scores<128>(problem, exec.cuda_stream()),
         "scores");
@@ -60,10 +62,10 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
 }  // namespace annulus::attention::mma
 
 /// Compiles both passes and the scores for an element type.
-#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                  \
-  template void annulus::attention::mma::forward<Exec, T>(                                                  \
-      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&);   \
-  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,           \
-                                                           const BackwardArrays<T, Exec>&);                 \
-  template void annulus::attention::mma::causal_scores<Exec, T>(const Exec&, const ScoreOperands<T, Exec>&, \
-                                                                const Array3<float, Exec>&);
+#define ANNULUS_ATTENTION_MMA_FOR(Exec, T)                                                                \
+  template void annulus::attention::mma::forward<Exec, T>(                                                \
+      const Exec&, const Operands<T, Exec>&, const Strided4<float, Exec>&, const Strided3<float, Exec>&); \
+  template void annulus::attention::mma::backward<Exec, T>(const Exec&, const Operands<T, Exec>&,         \
+                                                           const BackwardArrays<T, Exec>&);               \
+  template void annulus::attention::mma::causal_scores<Exec, T>(                                          \
+      const Exec&, const ScoreOperands<T, Exec>&, const Array3<float, Exec>&, const Array1<float, Exec>&);

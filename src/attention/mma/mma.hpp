@@ -53,6 +53,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
 
 /// Where shapes_apply.
 template <class Exec, class T>
-void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores);
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
+                   const Array1<float, Exec>& maxima);
 
 }  // namespace annulus::attention::mma

@@ -77,11 +77,31 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
       });
 }
 
+template <class Exec>
+void raise_maxima(const Exec& exec, const Array3<float, Exec>& scores, const Array1<float, Exec>& maxima) {
+  constexpr std::int64_t keys = 128;  // of a thread
+  const auto rows = static_cast<std::int64_t>(scores.extent(1)),
+             queries = static_cast<std::int64_t>(scores.extent(2)),
+             all_queries = static_cast<std::int64_t>(maxima.extent(0));
+  Kokkos::parallel_for(
+      "annulus::attention::score_maxima",
+      Kokkos::RangePolicy<Exec>(exec, 0, ceil_divide(rows, keys) * all_queries),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i % all_queries / queries, query = i % queries;
+        const std::int64_t first = i / all_queries * keys, end = first + keys < rows ? first + keys : rows;
+        float highest = -Kokkos::Experimental::infinity_v<float>;
+        for (std::int64_t row = first; row < end; ++row)
+          highest = Kokkos::fmax(highest, scores(head, row, query));
+        Kokkos::atomic_max(&maxima(i % all_queries), highest);
+      });
+}
+
 }  // namespace scores_detail
 
 /// causal_scores on any execution space: fp32 products, scaled queries.
 template <class Exec, class T>
-void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores) {
+void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
+                   const Array1<float, Exec>& maxima) {
   using namespace scores_detail;  // NOLINT(google-build-using-namespace): helpers of this function
   const auto head_dim = static_cast<std::int64_t>(in.q.extent(3));
   const auto transposed = Owned<Array3<float, Exec>>::uninitialized(
@@ -90,6 +110,7 @@ void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Arr
   transpose<Exec, T>(exec, in.q, in.scale, *transposed);
   with_pack_width<Exec, T>(in_packs<Exec, T>(head_dim, in.k),
                            [&](auto width) { score<width(), Exec, T>(exec, in, *transposed, scores); });
+  raise_maxima<Exec>(exec, scores, maxima);
 }
 
 }  // namespace annulus::attention::portable
