@@ -205,7 +205,7 @@ struct Choice {
   KOKKOS_FUNCTION int digits_left(int pass) const {
     return (pass < worth_passes ? worth_passes : passes) - 1 - pass;
   }
-  KOKKOS_FUNCTION std::int64_t teams() const { return (masses.items + items_of_team - 1) / items_of_team; }
+  KOKKOS_FUNCTION std::int64_t teams() const { return ceil_divide(masses.items, items_of_team); }
 
   /// 32 items as a word of bits: all above the threshold are chosen, and the first of those that equal it.
   KOKKOS_FUNCTION std::uint32_t word(std::int64_t list, std::int64_t w) const {

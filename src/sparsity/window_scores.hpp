@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <annulus/attention/scores.hpp>
+#include <annulus/base/division.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/exponential.hpp>
 #include <annulus/core/memory.hpp>
@@ -57,35 +58,24 @@ struct Window {
   std::int64_t rows() const { return keys.count; }
 };
 
-/// Keys of a thread's sum: few, so that a GPU has threads enough to wait for memory.
-inline constexpr std::int64_t rows_of_sum = 128;
-
-/// Calls f(index of head and query, head, query, first row, end row) for parts of this rank's keys.
-template <class Exec, class F>
-void for_parts(const Exec& exec, const char* label, const Window& window, const F& f) {
-  const std::int64_t rows = window.rows(), parts = (rows + rows_of_sum - 1) / rows_of_sum;
-  const std::int64_t each = window.heads * window.queries;
-  Kokkos::parallel_for(
-      label, Kokkos::RangePolicy<Exec>(exec, 0, parts * each), KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t first = i / each * rows_of_sum;
-        const std::int64_t end = first + rows_of_sum < rows ? first + rows_of_sum : rows;
-        f(i % each, i % each / window.queries, i % window.queries, first, end);
-      });
-}
-
 /// Adds the scores' exponentials, in units, to `sums`.
 template <class Exec>
 void add_exponentials(const Exec& exec, const Window& window, const Array3<float, Exec>& scores,
                       const Array1<float, Exec>& maxima, int exponent,
                       const Array1<std::int64_t, Exec>& sums) {
-  for_parts(
-      exec, "annulus::sparsity::window_sums", window,
-      KOKKOS_LAMBDA(std::int64_t i, std::int64_t head, std::int64_t query, std::int64_t first,
-                    std::int64_t end) {
+  constexpr std::int64_t keys = 128;  // of a thread: few, so that a GPU has threads enough to wait for memory
+  const std::int64_t rows = window.rows(), all_queries = window.heads * window.queries;
+  Kokkos::parallel_for(
+      "annulus::sparsity::window_sums",
+      Kokkos::RangePolicy<Exec>(exec, 0, ceil_divide(rows, keys) * all_queries),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t place = i % all_queries, head = place / window.queries,
+                           query = place % window.queries;
+        const std::int64_t first = i / all_queries * keys, end = first + keys < rows ? first + keys : rows;
         std::int64_t sum = 0;
         for (std::int64_t row = first; row < end; ++row)
-          sum += scaled_floor(exponential(scores(head, row, query) - maxima(i)), exponent);
-        Kokkos::atomic_add(&sums(i), sum);
+          sum += scaled_floor(exponential(scores(head, row, query) - maxima(place)), exponent);
+        Kokkos::atomic_add(&sums(place), sum);
       });
 }
 

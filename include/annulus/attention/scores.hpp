@@ -16,12 +16,12 @@ struct ScoreOperands {
   float scale = 1.0f;
 };
 
-/// scores (batch · heads, keys, queries) = scale · k · qᵀ in fp32, −∞ for keys behind the query, and maxima
-/// (batch · heads · queries), where the largest score of each query takes the place of a smaller number. All
-/// scores are summed in the same order wherever their rows lie, unlike a matrix library's products, so that a
-/// pair's has the same bits on any number of ranks. On the tensor cores of NVIDIA GPUs from compute
-/// capability 8.0 on for 16-bit types, head_dim 64 and 128 and rows that start at multiples of 16 bytes,
-/// elsewhere by a portable kernel. Throws Error where shapes do not fit.
+/// scores (batch · heads, keys, queries) = scale · k · qᵀ in fp32, −∞ for keys behind the query. Raises
+/// maxima (batch · heads · queries) to the largest score of each query. All scores are summed in the same
+/// order wherever their rows lie, unlike a matrix library's products, so that a pair's has the same bits on
+/// any number of ranks. On the tensor cores of NVIDIA GPUs from compute capability 8.0 on for 16-bit types,
+/// head_dim 64 and 128 and rows that start at multiples of 16 bytes, elsewhere by a portable kernel. Throws
+/// Error where shapes do not fit.
 template <class Exec, class T>
 void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
                    const Array1<float, Exec>& maxima);

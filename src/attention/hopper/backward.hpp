@@ -53,8 +53,8 @@ __device__ __forceinline__ void compute_backward(const BackwardParameters& p,
   };
 
   RingPosition<Tile::stages> at;
-  int visits = 0;       // where three consumers take turns: two buffers of dQ, three stages
-  int turn_parity = 0;  // of the own turns, where two do: their stage, and buffer, is the same each time
+  int visits = 0;       // of three consumers, whose visits use the two buffers of dQ in turn
+  int turn_parity = 0;  // of two consumers, each of which has a stage and a buffer of dQ for all its turns
   Gradient gradient(p, memory, group);
   for (int n = 0;; ++n) {
     const Work work = memory.work().get(n);

@@ -16,7 +16,8 @@ WalkSides backward_sides(const PositionMap& queries, const PositionMap& keys, co
   return {keys, queries, Tile::kv_rows, Tile::q_rows, false, classes, listed};
 }
 
-/// Whether about as many queries see one key as another. Documents and block lists are taken for uneven.
+/// Whether about as many queries see one key as another: masks with both ends or none, and blocks that a mask
+/// leaves whole. Documents and block lists are taken for uneven.
 template <class T>
 bool walks_are_even(const gpu::Input<T>& in) {
   const MaskRule& mask = in.mask;

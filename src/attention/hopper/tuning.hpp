@@ -110,12 +110,14 @@ struct BackwardTile {
 
   /// Heads run in sections whose Q, dO and dQ stay in the L2 cache. The blocks of a head read the same
   /// queries, but drift apart over a long walk; where rows leave the cache before the last block has read
-  /// them, memory sets the speed. TFLOP/s of an H100 with 1, 2, 4 and 8 heads at once, without a mask: 641,
-  /// 628, 379, 324 (65536 rows of 128) and 571, 576, 568, 551 (of 64, whose tiles read less for their work).
+  /// them, memory sets the speed. TFLOP/s of an H100 with 1, 2, 4 and 8 heads at once, without a mask in the
+  /// fixed order: 641, 628, 379, 324 (65536 rows of 128) and 571, 576, 568, 551 (of 64, whose tiles read less
+  /// for their work).
   ///
   /// `staggered`: blocks keep an order and their walks are uneven, as under a causal mask. Then the blocks of
   /// a head start one after the other, and with more heads they wait less. That weighs more than the cache:
-  /// 379, 431, 540, 575 (8192 rows of 128), 602, 638, 645, 641 (65536), 615, 633, 637, 398 (131072).
+  /// 379, 431, 540, 575 (8192 rows of 128), 602, 638, 645, 641 (65536), 615, 633, 637, 398 (131072). So eight
+  /// times as many run at once.
   ///
   /// `group`: heads that read a kv head. They come together where staggered, otherwise one after the other.
   /// Half as many kv heads are best: 681, 677, 610, 535 in any order, 645, 660, 644, 635 staggered (16384

@@ -77,6 +77,7 @@ void score(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<floa
       });
 }
 
+/// Raises maxima (heads · queries) to the largest of scores (heads, keys, queries).
 template <class Exec>
 void raise_maxima(const Exec& exec, const Array3<float, Exec>& scores, const Array1<float, Exec>& maxima) {
   constexpr std::int64_t keys = 128;  // of a thread
