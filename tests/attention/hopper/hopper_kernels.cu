@@ -15,10 +15,17 @@
 //     random block distances for each kv head, in runs of RUN neighbours, 1 by default) or
 //     head-slashes:COUNT:RUN (others for each head). FLOPs: 4 · head_dim for each pair that the mask allows,
 //     2.5 times that backward.
+//   hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]
+//     Milliseconds of the backward pass of each block that a rank in the middle of a ring computes under the
+//     causal mask, in any order and in the fixed one, in turns, medians of 9 rounds without pauses. LAYOUT:
+//     contiguous, zigzag or striped. TRAFFIC beside: none, device:BLOCKS (so many blocks of another kernel
+//     copy in the GPU's memory) or host:BLOCKS (which also poll the host's memory). Exit status 1 if dQ in
+//     the fixed order had other bits in one of the calls.
 #include <cstdlib>
 #include <string>
 
 #include "check.hpp"
+#include "ring.hpp"
 #include "time.hpp"
 
 int main(int count, char** arguments) {
@@ -40,8 +47,22 @@ int main(int count, char** arguments) {
     if (head_dim == 128) return time_case<128>(rows, heads, kv_heads, mask, pause), 0;
     if (head_dim == 256) return time_case<256>(rows, heads, kv_heads, mask, pause), 0;
   }
+  if (command == "ring" && count > 7) {
+    const std::string name = arguments[7], traffic = count > 8 ? arguments[8] : "none";
+    const int layout = name == "striped" ? 2 : name == "zigzag" ? 1 : 0;
+    const auto tokens = static_cast<std::int64_t>(number(3, 0));
+    const int head_dim = static_cast<int>(number(2, 0)), ranks = static_cast<int>(number(4, 1)),
+              heads = static_cast<int>(number(5, 0)), kv_heads = static_cast<int>(number(6, 0)),
+              free_sms = static_cast<int>(number(9, 0)), rounds = static_cast<int>(number(10, 9));
+    const auto run = [&]<int d>() {
+      return time_ring<d>(tokens, ranks, heads, kv_heads, layout, free_sms, traffic, rounds) ? 0 : 1;
+    };
+    if (head_dim == 64) return run.operator()<64>();
+    if (head_dim == 128) return run.operator()<128>();
+  }
   std::fprintf(stderr,
                "usage: hopper_kernels check CASES [SEED]\n"
-               "       hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS]\n");
+               "       hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS]\n"
+               "       hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]\n");
   return 2;
 }
