@@ -157,8 +157,8 @@ TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
   config.model.layers = 32;
   constexpr std::int64_t gpu = 150'000'000'000;
   EXPECT_EQ(spare_gpu_bytes(config, gpu), gpu / 100);
-  config.parallel.zero =
-      3;  // a layer's gradient comes and goes: 4 · 4096 · 4096 and 3 · 4096 · 11008 weights, 2 gains
+  // A layer's gradient comes and goes: 4 · 4096 · 4096 and 3 · 4096 · 11008 weights, 2 gains.
+  config.parallel.zero = 3;
   const std::int64_t layer = 4 * (4 * 4096 * 4096 + 3 * 4096 * 11008 + 2 * 4096);
   EXPECT_EQ(spare_gpu_bytes(config, gpu), gpu / 100 + layer);
   EXPECT_EQ(spare_gpu_bytes(config, gpu / 10), gpu / 10 * 3 / 100);
@@ -168,16 +168,17 @@ TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
 // depends on it.
 TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
   struct Case {
-    int zero, shard;
+    int ranks, zero, shard;
     const char *schedule, *layout, *mask;
   };
   for (const Case& of :
-       {Case{0, 0, "ring", "zigzag", "causal"}, Case{1, 0, "ulysses", "contiguous", "documents"},
-        Case{2, 0, "burst", "striped", "window:20,0"}, Case{3, 1, "auto", "auto", "causal"},
-        Case{3, 0, "all-gather", "block-striped:16", "documents+window:30,0"}}) {
+       {Case{2, 0, 0, "ring", "zigzag", "causal"}, Case{2, 1, 0, "ulysses", "contiguous", "documents"},
+        Case{2, 2, 0, "burst", "striped", "window:20,0"}, Case{4, 3, 2, "auto", "auto", "causal"},
+        Case{3, 3, 0, "all-gather", "block-striped:16", "documents+window:30,0"}}) {
     SCOPED_TRACE(of.schedule);
     Config config = tiny_.config(std::string("plain ") + of.schedule);
     config.model.layers = 2;
+    config.model.kv_heads = 2;
     config.train.steps = 3;
     config.parallel.zero = of.zero;
     config.parallel.shard = of.shard;
@@ -185,15 +186,15 @@ TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
     config.attention.layout = of.layout;
     config.attention.mask = of.mask;
     config.memory.recompute = {"auto"};
-    annulus::train::test::run(2, config);
+    annulus::train::test::run(of.ranks, config);
     const Config rehearsed = annulus::train::test::copy(config, "rehearsed");
     Hooks hooks;
     hooks.rehearse_on_cpu = true;
-    annulus::train::test::run(2, rehearsed, {}, hooks);
+    annulus::train::test::run(of.ranks, rehearsed, {}, hooks);
     annulus::train::test::expect_same_bits(config, rehearsed);
 
     const AttentionInputs inputs = read_attention_inputs(config);
-    comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
+    comm::run_loopback(Topology::uniform(of.ranks, of.ranks), [&](comm::Communicator& world) {
       const auto context = world.split(0, world.rank());
       const SequencePlans plans(world.topology(), world.rank(), config, inputs);
       const auto held = [&] {
