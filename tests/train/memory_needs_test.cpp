@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <annulus/comm/loopback.hpp>
@@ -164,6 +167,8 @@ TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
   EXPECT_EQ(spare_gpu_bytes(config, gpu / 10), gpu / 10 * 3 / 100);
 }
 
+std::atomic<int> rehearsals = 0;  // of the ranks of a run
+
 // A step of one layer before the run lets libraries take what they will: nothing of it stays, and no bit
 // depends on it.
 TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
@@ -190,7 +195,12 @@ TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
     const Config rehearsed = annulus::train::test::copy(config, "rehearsed");
     Hooks hooks;
     hooks.rehearse_on_cpu = true;
+    rehearsals = 0;
+    Kokkos::Tools::Experimental::set_push_region_callback(
+        [](const char* name) { rehearsals += std::string_view(name) == "annulus::train::rehearse"; });
     annulus::train::test::run(of.ranks, rehearsed, {}, hooks);
+    Kokkos::Tools::Experimental::set_push_region_callback(nullptr);
+    EXPECT_EQ(rehearsals, of.ranks);
     annulus::train::test::expect_same_bits(config, rehearsed);
 
     const AttentionInputs inputs = read_attention_inputs(config);
