@@ -91,8 +91,11 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
       double(model::ParameterMap(config.model).size()) / 1e6, config.data.sequence_length,
       machine.topology.to_string(), plan.schedule, plan.layout, config.attention.mask, config.parallel.zero);
   if (machine.on_gpu)
-    fmt::print("of a GPU, {} GiB are taken as those of CUDA, NCCL and cuBLAS beside the arrays below\n",
-               gib(double(train::gpu_libraries_bytes)));
+    fmt::print("of a GPU, {} GiB are taken as those of CUDA, NCCL and cuBLAS beside the arrays below{}\n",
+               gib(double(plan.libraries)),
+               plan.spare > 0 ? fmt::format(", and {} GiB ({:.1f} %) stay free", gib(double(plan.spare)),
+                                            100 * double(plan.spare) / double(machine.gpu_memory))
+                              : "");
   const PlannedPolicy& now = plan.configured;
   fmt::print("\n{}: {}{}\n", config.chooses_recompute() ? "memory.recompute = 'auto' takes" : "as configured",
              plan.reason.empty() ? now.outline : plan.reason,
@@ -167,7 +170,8 @@ nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
                          {"flops", plan.step_flops},
                          {"gpu_memory", machine.gpu_memory},
                          {"host_memory", machine.host_memory},
-                         {"gpu_libraries_bytes", machine.on_gpu ? train::gpu_libraries_bytes : 0},
+                         {"gpu_libraries_bytes", plan.libraries},
+                         {"gpu_spare_bytes", plan.spare},
                          {"config", plan.config.to_toml()},
                          {"configured", policy_json(plan.configured, machine.on_gpu)}};
   if (!plan.reason.empty()) json["reason"] = plan.reason;

@@ -1,5 +1,6 @@
 #include <annulus/core/device_pool.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
@@ -86,9 +87,7 @@ bool takes_from_pool() {
 void* allocate(const DeviceExec& exec, const std::string& label, std::size_t bytes, bool pooled) {
   void* data = try_allocate(exec, bytes, pooled);
   if (data == nullptr && the_pool() != nullptr) {
-    // What other streams gave back may still wait for their work, and be cut too small.
-    check(cudaDeviceSynchronize(), "waiting for memory");
-    check(cudaMemPoolTrimTo(the_pool(), 0), "trimming the memory pool");
+    trim_device_pool();  // what other streams gave back may still wait for their work, and be cut too small
     data = try_allocate(exec, bytes, pooled);
   }
   if (data != nullptr) tell_tools(Kokkos::Profiling::allocateData, label, data, bytes);
@@ -146,6 +145,21 @@ DeviceMemory device_memory() {
   }
 #endif
   return memory;
+}
+
+std::int64_t library_memory() {
+  const DeviceMemory memory = device_memory();
+  // Without a pool the arrays are taken from the device one by one.
+  return memory.total - memory.free - std::max(memory.pooled, memory_use(MemoryKind::device).total_current);
+}
+
+void trim_device_pool() {
+#ifdef KOKKOS_ENABLE_CUDA
+  check(cudaSetDevice(DeviceExec().cuda_device()), "choosing the device");
+  if (the_pool() == nullptr) return;
+  check(cudaDeviceSynchronize(), "waiting for memory");
+  check(cudaMemPoolTrimTo(the_pool(), 0), "trimming the memory pool");
+#endif
 }
 
 void share_device_memory() {

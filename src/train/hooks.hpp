@@ -21,6 +21,8 @@ struct Hooks {
   bool offload_on_cpu = false;
   /// Bytes that are free, in the place of what the machine says.
   std::optional<std::int64_t> host_memory, device_memory;
+  /// A CPU run rehearses, too (rehearse).
+  bool rehearse_on_cpu = false;
   /// Called after each optimizer step, before anything looks at its result, with what this rank itself holds
   /// (ModelState::held_buffers).
   std::function<void(std::int64_t step, const Buffers&)> updated;

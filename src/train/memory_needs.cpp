@@ -16,6 +16,7 @@
 #include <annulus/core/device_pool.hpp>
 #include <annulus/core/memory_use.hpp>
 #include <annulus/train/device.hpp>
+#include <annulus/train/plan_memory.hpp>
 
 #include "train/memory_planner.hpp"
 #include "train/saver.hpp"
@@ -26,16 +27,6 @@ namespace {
 
 using annulus::detail::bytes_text;
 
-/// That auto leaves free on a GPU: libraries take some more after the start, and the pool cannot use every
-/// gap.
-constexpr std::int64_t spare_device_memory = std::int64_t{3} << 29;
-
-/// What there is for a rank; the host's for all `ranks` of its machine.
-struct Available {
-  std::int64_t device = 0, host = 0;
-  int ranks = 1;
-};
-
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
   Fingerprint name;
@@ -44,13 +35,6 @@ int ranks_here(comm::Communicator& world) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
   world.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
   return static_cast<int>(std::ranges::count(all, mine));
-}
-
-/// What the device has, and this process' pool.
-std::int64_t free_device_memory() {
-  const DeviceMemory memory = device_memory();
-  return memory.free +
-         std::max<std::int64_t>(0, memory.pooled - memory_use(MemoryKind::device).total_current);
 }
 
 std::int64_t total(const MemoryBytes& bytes) {
@@ -91,11 +75,17 @@ std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, con
                        const std::string& remedy) {
   return fmt::format(
       "the run does not fit: an optimizer step takes {} of {} memory on each rank ({}){}, and {} are free on "
-      "the machine {}: {}{}",
+      "the machine {}{}: {}{}",
       bytes_text(total(bytes)), name_of(kind), bytes_text(bytes),
       ranks > 1 ? fmt::format(", {} for the {} ranks of the machine", bytes_text(ranks * total(bytes)), ranks)
                 : "",
-      bytes_text(kind == MemoryKind::device ? available.device : available.host), comm::machine_name(),
+      bytes_text(kind == MemoryKind::device ? available.device() : available.host), comm::machine_name(),
+      kind == MemoryKind::device && available.gpu > available.device()
+          ? fmt::format(
+                " (of the {} of a GPU, CUDA, NCCL and cuBLAS take {}{})", bytes_text(available.gpu),
+                bytes_text(available.libraries),
+                available.spare > 0 ? fmt::format(", and {} stay free", bytes_text(available.spare)) : "")
+          : "",
       remedy, annulus::detail::memory_remedy(kind, bytes));
 }
 
@@ -105,11 +95,11 @@ class Needs {
   Needs(MemoryPlanner& planner, int rank, const Available& available)
       : planner_(planner), rank_(rank), available_(available) {}
 
-  /// Bytes that are missing; 0 or less where everything fits. `spare`: of a GPU, that stay free.
-  std::int64_t missing(const Config::Memory& memory, std::int64_t spare) {
+  /// Bytes that are missing; 0 or less where everything fits.
+  std::int64_t missing(const Config::Memory& memory) {
     const forecast::UpdateMemory needed = planner_.memory(memory, rank_);
     std::int64_t missing = available_.ranks * needed.host.total - available_.host;
-    if (planner_.on_gpu()) missing = std::max(missing, needed.device.total + spare - available_.device);
+    if (planner_.on_gpu()) missing = std::max(missing, needed.device.total - available_.device());
     return missing;
   }
 
@@ -120,7 +110,7 @@ class Needs {
     MemoryBytes host = needed.host.at_once;
     host[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
     std::string text;
-    if (planner_.on_gpu() && needed.device.total > available_.device)
+    if (planner_.on_gpu() && needed.device.total > available_.device())
       return problem_of(MemoryKind::device, needed.device.at_once, 1, available_, remedy(config));
     text = offload_problem(needed.offloaded, available_.ranks, available_.host);
     if (text.empty() && available_.ranks * total(host) > available_.host)
@@ -139,7 +129,7 @@ class Needs {
     open.layers_without_recompute = 0;
     for (const Config::Memory& choice : planner_.choices(open)) {
       const std::string keys = differences(choice, config.memory);
-      if (!keys.empty() && missing(choice, 0) <= 0)
+      if (!keys.empty() && missing(choice) <= 0)
         return fmt::format("{} would take {}, which fit; or ", keys,
                            bytes_text(planner_.on_gpu() ? planner_.memory(choice, rank_).device.total
                                                         : planner_.memory(choice, rank_).host.total));
@@ -152,13 +142,26 @@ class Needs {
   Available available_;
 };
 
-Available available_to(comm::Communicator& world, bool on_gpu, const Hooks& hooks) {
-  return {.device = on_gpu ? hooks.device_memory.value_or(free_device_memory()) : 0,
-          .host = hooks.host_memory.value_or(available_host_memory()),
-          .ranks = ranks_here(world)};
+}  // namespace
+
+Available available_to(comm::Communicator& world, const Config& config, const Hooks& hooks,
+                       std::optional<std::int64_t> libraries) {
+  Available available{.host = hooks.host_memory.value_or(available_host_memory()),
+                      .ranks = ranks_here(world)};
+  if (device_of(config) == Device::cpu) return available;
+  available.gpu = hooks.device_memory.value_or(device_memory().total);
+  available.libraries = libraries.value_or(hooks.device_memory ? 0 : library_memory());
+  if (config.chooses_recompute()) available.spare = spare_gpu_bytes(config, available.gpu);
+  return available;
 }
 
-}  // namespace
+std::string Available::text(std::int64_t arrays) const {
+  return fmt::format(
+      "memory of the GPU: {} in all, of which CUDA, NCCL and cuBLAS take {} (measured) and arrays {} "
+      "(predicted); {} ({:.1f} %) stay free, at least {} of them for gaps in the pool of arrays",
+      bytes_text(gpu), bytes_text(libraries), bytes_text(arrays), bytes_text(gpu - libraries - arrays),
+      100 * double(gpu - libraries - arrays) / double(gpu), bytes_text(spare));
+}
 
 void check_offload(const Config& config, const Hooks& hooks) {
   if (hooks.offload_on_cpu || device_of(config) == Device::gpu) return;
@@ -175,21 +178,20 @@ void check_offload(const Config& config, const Hooks& hooks) {
 }
 
 void require_memory(comm::Communicator& world, MemoryPlanner& planner, const Config& config,
-                    const Hooks& hooks) {
+                    const Available& available) {
   // Ranks that share a GPU share its memory, but none of them knows of the others.
-  Needs needs(planner, world.rank() % planner.context(), available_to(world, planner.on_gpu(), hooks));
+  Needs needs(planner, world.rank() % planner.context(), available);
   comm::throw_together(world, needs.problem(config));
 }
 
 MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
-                           const simulate::Cluster& cluster, const Hooks& hooks) {
+                           const simulate::Cluster& cluster, const Available& available) {
   const Config::Memory open = planner.config().memory;
-  Needs needs(planner, world.rank() % planner.context(), available_to(world, planner.on_gpu(), hooks));
+  Needs needs(planner, world.rank() % planner.context(), available);
   std::vector<Config::Memory> choices = planner.choices(open);
   const MemoryPlanner::Missing missing_of = [&](const std::vector<Config::Memory>& tried) {
     std::vector<std::int64_t> bytes;
-    for (const Config::Memory& choice : tried)
-      bytes.push_back(needs.missing(choice, planner.on_gpu() ? spare_device_memory : 0));
+    for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
     world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
     return bytes;
   };

@@ -30,7 +30,9 @@ std::vector<int> looked_at(int ranks) {
 
 class Planning {
  public:
-  Planning(MemoryPlanner& planner, const PlannedMachine& machine) : planner_(planner), machine_(machine) {}
+  /// `taken`: bytes of a GPU beside arrays.
+  Planning(MemoryPlanner& planner, const PlannedMachine& machine, std::int64_t taken)
+      : planner_(planner), machine_(machine), taken_(taken) {}
 
   PlannedPolicy policy(const Config::Memory& memory) {
     PlannedPolicy made{.memory = memory, .outline = outline(memory), .bytes = {}, .time = {}};
@@ -44,7 +46,7 @@ class Planning {
       made.rank = rank;
     }
     if (machine_.on_gpu && machine_.gpu_memory > 0)
-      made.missing_device = made.bytes.device.total + gpu_libraries_bytes - machine_.gpu_memory;
+      made.missing_device = made.bytes.device.total + taken_ - machine_.gpu_memory;
     if (machine_.host_memory > 0)
       made.missing_host = made.bytes.host.total * machine_.topology.ranks_on(0) - machine_.host_memory;
     made.time = planner_.time(memory, machine_.cluster);
@@ -54,6 +56,7 @@ class Planning {
  private:
   MemoryPlanner& planner_;
   const PlannedMachine& machine_;
+  std::int64_t taken_;
 };
 
 int context_of(const Config& config, int ranks) {
@@ -94,10 +97,12 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   inputs.cluster = machine.cluster;
   const SequencePlans plans(first_ranks(machine.topology, context), 0, config, inputs);
   MemoryPlanner planner(config, machine.topology, plans, machine.on_gpu);
-  Planning planning(planner, machine);
 
   MemoryPlan plan;
   plan.config = config;
+  if (machine.on_gpu) plan.libraries = estimated_library_bytes(machine.topology);
+  if (machine.on_gpu && config.chooses_recompute()) plan.spare = spare_gpu_bytes(config, machine.gpu_memory);
+  Planning planning(planner, machine, plan.libraries + plan.spare);
   plan.schedule = plans.schedule();
   plan.layout = plans.layout().to_string();
   plan.step_tokens =
@@ -144,6 +149,21 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   std::ranges::stable_sort(plan.policies, {},
                            [](const PlannedPolicy& policy) { return policy.time.total(); });
   return plan;
+}
+
+std::int64_t estimated_library_bytes(const Topology& topology) {
+  constexpr std::int64_t mib = std::int64_t{1} << 20, of_two = 4864 * mib, of_a_rank = 512 * mib;
+  const int connected = topology.ranks_on(0) - 1 + topology.nodes() - 1;
+  return of_two + of_a_rank * std::max(0, connected - 1);
+}
+
+std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total) {
+  std::int64_t passing = 0;
+  const model::ParameterMap map(config.model);
+  for (const model::ParameterUnit& unit : map.units())
+    if (config.parallel.zero > 0)
+      passing = std::max(passing, static_cast<std::int64_t>(sizeof(float)) * unit.size());
+  return std::min(passing + total / 100, total * 3 / 100);
 }
 
 std::int64_t parse_bytes(const std::string& text, const std::string& field) {

@@ -58,11 +58,8 @@ std::string curve_text(const optim::LearningRateSchedule& schedule) {
 }  // namespace
 
 void MemoryWatch::observe() {
-  const DeviceMemory device = device_memory();
-  // Without a pool the arrays are taken from the GPU one by one.
-  const std::int64_t ours = std::max(device.pooled, memory_use(MemoryKind::device).total_current);
-  pool_ = std::max(pool_, ours);
-  libraries_ = std::max(libraries_, device.total - device.free - ours);
+  pool_ = std::max({pool_, device_memory().pooled, memory_use(MemoryKind::device).total_current});
+  libraries_ = std::max(libraries_, library_memory());
 }
 
 PeakMemory MemoryWatch::peaks() const {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
@@ -21,6 +22,7 @@
 #include "train/memory_needs.hpp"
 #include "train/memory_planner.hpp"
 #include "train/predicted_peaks.hpp"
+#include "train/rehearsal.hpp"
 #include "train/replicas.hpp"
 #include "train/report.hpp"
 #include "train/restore.hpp"
@@ -104,15 +106,22 @@ class Run {
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
     const comm::Communicator& context = *groups_.context;
     const SequencePlans plans(context.topology(), context.rank(), config_, inputs);
-    MemoryPlanner planner(config_, world_.topology(), plans, device_of(config_) == Device::gpu);
-    if (config_.chooses_recompute()) {
+    const bool on_gpu = device_of(config_) == Device::gpu, chooses = config_.chooses_recompute();
+    MemoryPlanner planner(config_, world_.topology(), plans, on_gpu);
+    std::optional<std::int64_t> libraries;
+    if (chooses && (hooks_.rehearse_on_cpu || (on_gpu && !hooks_.device_memory)))
+      libraries = world_.all_reduce_value(
+          rehearse(world_, *groups_.context, config_, plans, inputs.make_plan), comm::ReduceOp::max);
+    const Available available = available_to(world_, config_, hooks_, libraries);
+    if (chooses) {
       const MemoryChoice choice = choose_memory(
-          world_, planner, inputs.cluster ? *inputs.cluster : simulate::default_cluster(), hooks_);
+          world_, planner, inputs.cluster ? *inputs.cluster : simulate::default_cluster(), available);
       config_.memory = choice.memory;
       memory_reason_ = choice.reason;
     }
-    require_memory(world_, planner, config_, hooks_);
+    require_memory(world_, planner, config_, available);
     predicted_ = predicted_peaks(world_, planner, config_);
+    if (on_gpu && chooses) available_ = available.text(predicted_.device.total_peak);
     return train::make_learner(world_, *groups_.context, config_, plans);
   }
 
@@ -313,6 +322,7 @@ class Run {
           "shares it evenly (docs/memory.md)",
           plans.layout().to_string(), imbalance);
     if (!memory_reason_.empty()) spdlog::info("memory.recompute = 'auto' took {}", memory_reason_);
+    if (!available_.empty()) spdlog::info("{}", available_);
     spdlog::info("{}", predicted_.text());
     if (plans.chosen())
       spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
@@ -334,6 +344,7 @@ class Run {
   Config config_;
   Groups groups_;
   std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
+  std::string available_;      // of the GPU, where that was measured for it
   PredictedPeaks predicted_;
   std::unique_ptr<Learner> learner_;
   std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on

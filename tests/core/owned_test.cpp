@@ -157,6 +157,25 @@ TEST(DevicePool, GrowsOnce) {
   EXPECT_EQ(device_memory().pooled, after_one);
   EXPECT_GT(device_memory().total, after_one);
 }
+
+TEST(DevicePool, ArraysAndWhatTheyLeaveAreNotOfLibraries) {
+  const TestExec exec = rank_instance();
+  const auto first = Numbers::zeroed(exec, MemoryCategory::data, "first", 1);
+  if (device_memory().pooled == 0) GTEST_SKIP() << "no pool: switched off, or the device has none";
+  const double libraries = double(library_memory()), little = double(std::int64_t{64} << 20);
+  EXPECT_GT(libraries, 0);
+  {
+    const auto array = Numbers::zeroed(exec, MemoryCategory::data, "array", 100'000'000);
+    exec.fence("annulus::test: the array is there");
+    EXPECT_NEAR(double(library_memory()), libraries, little);
+  }
+  exec.fence("annulus::test: the array is gone");
+  const std::int64_t pooled = device_memory().pooled;
+  EXPECT_NEAR(double(library_memory()), libraries, little);
+  trim_device_pool();
+  EXPECT_LE(device_memory().pooled, pooled - 100'000'000);
+  EXPECT_NEAR(double(library_memory()), libraries, little);
+}
 #endif
 
 using Pool = BufferPool<Kokkos::HostSpace>;

@@ -60,6 +60,11 @@ class PlanMemory(unittest.TestCase):
             self.assertLess(len(fitting), len(report["policies"]))
             self.assertLessEqual(report["configured"]["seconds"], 1.001 * fitting[0]["seconds"])
             self.assertTrue(report["configured"]["fits"])
+            # Beside arrays there is room for libraries and for what stays free.
+            total = report["configured"]["predicted_peak_bytes"]["device"]["total"]
+            self.assertGreater(report["gpu_spare_bytes"], 0)
+            self.assertLessEqual(report["gpu_spare_bytes"], 0.03 * report["gpu_memory"])
+            self.assertLessEqual(total + report["gpu_libraries_bytes"] + report["gpu_spare_bytes"], report["gpu_memory"])
 
     def test_what_does_not_fit_says_what_is_missing(self):
         text, report, _ = self.served("--ranks", 2, "--gpu-memory", "24GiB", status=3)
@@ -69,11 +74,14 @@ class PlanMemory(unittest.TestCase):
         self.assertEqual(configured["missing_bytes"], configured["predicted_peak_bytes"]["device"]["total"] +
                          report["gpu_libraries_bytes"] - report["gpu_memory"])
 
-    def test_more_ranks_hold_less_each(self):
-        totals = [self.served("--ranks", ranks)[1]["configured"]["predicted_peak_bytes"]["device"]["total"]
-                  for ranks in (2, 4, 8)]
+    def test_more_ranks_hold_less_each_and_their_libraries_more(self):
+        reports = [self.served("--ranks", ranks)[1] for ranks in (2, 4, 8)]
+        totals = [report["configured"]["predicted_peak_bytes"]["device"]["total"] for report in reports]
         self.assertGreater(totals[0], 1.5 * totals[1])
         self.assertGreater(totals[1], 1.5 * totals[2])
+        libraries = [report["gpu_libraries_bytes"] for report in reports]
+        self.assertLess(libraries[0], libraries[1])
+        self.assertLess(libraries[1], libraries[2])
 
     def test_without_overlap_transfers_are_exposed(self):
         with_overlap, without = (self.served("--ranks", 8, *sets(attention__overlap=overlap))[1]["configured"]

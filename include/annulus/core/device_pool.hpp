@@ -17,6 +17,12 @@ struct DeviceMemory {
   std::int64_t pooled = 0;
 };
 DeviceMemory device_memory();
+/// What of the device is taken by others than arrays of Annulus and the pool they lie in, in bytes: by CUDA,
+/// NCCL and cuBLAS for this process, and by other processes.
+std::int64_t library_memory();
+
+/// Gives what no array uses back to the device, once all work that is under way has ended.
+void trim_device_pool();
 
 /// From now on device memory is allocated directly, and so can be mapped by other processes of this machine:
 /// an MPI that takes pointers to device memory does that, and memory of a pool does not allow it (CUDA's

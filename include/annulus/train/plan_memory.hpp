@@ -38,7 +38,10 @@ struct PlannedPolicy {
 };
 
 struct MemoryPlan {
-  Config config;                 ///< with its vocabulary
+  Config config;  ///< with its vocabulary
+  /// Bytes of a GPU beside arrays: of libraries (estimated_library_bytes), and what auto leaves free
+  /// (spare_gpu_bytes); 0 where the configuration says what is taken.
+  std::int64_t libraries = 0, spare = 0;
   std::string schedule, layout;  ///< chosen where the configuration says auto
   PlannedPolicy configured;      ///< of the configuration; where it says auto, what that takes
   std::string reason;            ///< why, where it says auto
@@ -48,9 +51,16 @@ struct MemoryPlan {
   double step_flops = 0;   ///< of the model in it (docs/formats/metrics.md)
 };
 
-/// Bytes of a GPU that CUDA, cuBLAS and NCCL take beside arrays of Annulus: measured on one H200
-/// (docs/benchmarks/gpu-recompute.md, 4.5 to 4.7 GiB), rounded up.
-inline constexpr std::int64_t gpu_libraries_bytes = std::int64_t{4864} << 20;
+/// Bytes of a GPU that CUDA, cuBLAS and NCCL take beside arrays of Annulus, estimated for a rank on node 0:
+/// 4.75 GiB for up to two ranks, and 0.5 GiB for each further one that it exchanges with, those of its node
+/// and one of every other node (docs/memory-planning.md tells where the numbers come from). A run with
+/// memory.recompute = 'auto' measures them.
+std::int64_t estimated_library_bytes(const Topology& topology);
+
+/// Bytes of a GPU of `total` bytes that memory.recompute = 'auto' leaves free beside libraries and predicted
+/// arrays: for gaps in the pool, the largest gradient that comes and goes inside of a step (of one unit, with
+/// parallel.zero), and 1 % for the rest; 3 % at most.
+std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total);
 
 /// Predicts every policy of the configuration on `machine`. Reads no data; where the mask follows documents
 /// a sequence is taken as one document, which costs most. Throws Error naming the key, also where the
