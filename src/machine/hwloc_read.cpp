@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -278,14 +279,25 @@ std::optional<Machine> take_apart(const std::string& xml, const std::string& pat
   return Reader(topology.get()).read();
 }
 
+/// Some seconds and some memory, which suffice for any machine: an index of 2³² takes hwloc 512 MiB a set.
+void limit_process() {
+  constexpr rlimit seconds{10, 10};
+  ::setrlimit(RLIMIT_CPU, &seconds);
+#ifndef __SANITIZE_ADDRESS__  // reserves terabytes
+  constexpr rlim_t room = rlim_t{256} << 20;
+  const rlim_t pages = std::strtoull(read_text("/proc/self/statm").c_str(), nullptr, 10);
+  const rlimit memory{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + room, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_AS, &memory);
+#endif
+}
+
 /// What `body` says in a copy of this process, whose output nobody sees; false where that ends otherwise.
 template <class Body>
 bool survives(const Body& body) {
   const pid_t copy = ::fork();
   require(copy >= 0, "cannot start a process: {}", std::strerror(errno));
   if (copy == 0) {
-    constexpr unsigned longest = 60;  // seconds
-    ::alarm(longest);
+    limit_process();
     if (const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
       ::dup2(nothing, STDOUT_FILENO);
       ::dup2(nothing, STDERR_FILENO);
@@ -327,7 +339,7 @@ Description describe_this_machine() {
 Machine read_machine(const std::string& path, const std::string& host) {
   const std::string xml = read_text(path, kinds::hwloc);
   std::optional<Machine> read;
-  // hwloc 2.9 crashes on some files: they crash a copy of this process.
+  // hwloc 2.9 crashes on some files and takes gigabytes for others: a copy of this process goes first.
   if (survives([&] { return take_apart(xml, path).has_value(); })) read = take_apart(xml, path);
   require(read.has_value(),
           "{}: hwloc {}.{} cannot read it; write one with 'annulus-topology --save' or 'lstopo FILE.xml'",
