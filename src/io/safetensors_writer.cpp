@@ -109,7 +109,8 @@ class SafetensorsWriter::Impl {
       require(added, "cannot write '{}': two tensors have the name {}: rename one", path_,
               safetensors::shown(there->first));
     }
-    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+    constexpr int flags =
+        O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
     file_ = Descriptor(::open(path.c_str(), flags, 0666));
     require_system(file_.get() >= 0, "write", path_);
     require_system(write_all(file_.get(), text), "write", path_);
