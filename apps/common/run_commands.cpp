@@ -1,5 +1,6 @@
 #include "common/run_commands.hpp"
 
+#include <annulus/base/printable.hpp>
 #include <annulus/base/version.hpp>
 #include <csignal>
 #include <cstdio>
@@ -21,7 +22,7 @@ int run_commands(CLI::App& app, const Command& command, int argc, char** argv) {
   try {
     return command();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
+    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable_message(error.what()).c_str());
     return 1;
   }
 }

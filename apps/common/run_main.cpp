@@ -1,31 +1,30 @@
 #include "common/run_main.hpp"
 
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <Kokkos_Core.hpp>
 #include <csignal>
 #include <exception>
-#include <memory>
 #include <string>
 
+#include <annulus/base/printable.hpp>
 #include <annulus/config/renamed.hpp>
 #include <annulus/core/device.hpp>
 #include <annulus/core/profile.hpp>
 #include <annulus/core/threads.hpp>
 
+#include "common/log.hpp"
+
 namespace annulus::app {
 
 namespace {
 
-void start_log(int rank, int ranks) {
-  const auto logger =
-      std::make_shared<spdlog::logger>("annulus", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+void start_log_of_rank(int rank, int ranks) {
+  const auto logger = start_log();
   logger->set_pattern(ranks > 1 ? "%H:%M:%S %^%l%$ [rank " + std::to_string(rank) + "] %v"
                                 : "%H:%M:%S %^%l%$ %v");
   logger->set_level(rank == 0 ? spdlog::level::info : spdlog::level::warn);
-  spdlog::set_default_logger(logger);
   config::set_old_name_warnings([rank](const std::string& text) {
     if (rank == 0) spdlog::warn("{}", text);
   });
@@ -37,12 +36,12 @@ int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment
   // A limit on file sizes is then an error of the write, as a full disk is, and not the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
   comm::MpiEnvironment mpi(argc, argv);
-  start_log(mpi.rank(), mpi.size());
+  start_log_of_rank(mpi.rank(), mpi.size());
   // With others to end, the process ends inside the catch: leaving Kokkos' scope may wait for work that never
   // ends.
   const auto failed = [&](const std::exception& error) {
     if (mpi.size() > 1) mpi.abort(error.what());
-    fmt::print(stderr, "annulus: rank 0: {}\n", error.what());
+    fmt::print(stderr, "annulus: rank 0: {}\n", printable_message(error.what()));
     return 1;
   };
   try {

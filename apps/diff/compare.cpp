@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
+#include <unordered_map>
 
 #include <annulus/io/slabs.hpp>
 
@@ -96,18 +98,26 @@ double default_tolerance(DType dtype) {
 }
 
 std::vector<Difference> compare(const TensorFile& a, const TensorFile& b, std::optional<double> tolerance) {
-  std::vector<Difference> all;
-  for (const Tensor& tensor : a.tensors())
-    all.push_back({.name = tensor.name, .a = &tensor, .b = b.find(tensor.name)});
-  auto after = all.begin();
+  // Tensors of B alone come behind the one of A that they follow in B: those of place 0 before all of A.
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (const Tensor& tensor : a.tensors()) places.emplace(tensor.name, places.size() + 1);
+  std::vector<std::vector<const Tensor*>> only_in_b(a.tensors().size() + 1);
+  std::vector<const Tensor*> in_b(a.tensors().size() + 1);
+  std::size_t after = 0;
   for (const Tensor& tensor : b.tensors()) {
-    const auto known =
-        std::find_if(all.begin(), all.end(), [&](const Difference& d) { return d.name == tensor.name; });
-    if (known != all.end()) {
-      after = known + 1;
-    } else {
-      after = all.insert(after, {.name = tensor.name, .b = &tensor}) + 1;
+    const auto known = places.find(tensor.name);
+    if (known == places.end())
+      only_in_b[after].push_back(&tensor);
+    else
+      in_b[after = known->second] = &tensor;
+  }
+  std::vector<Difference> all;
+  for (std::size_t place = 0; place < in_b.size(); ++place) {
+    if (place > 0) {
+      const Tensor& tensor = a.tensors()[place - 1];
+      all.push_back({.name = tensor.name, .a = &tensor, .b = in_b[place]});
     }
+    for (const Tensor* tensor : only_in_b[place]) all.push_back({.name = tensor->name, .b = tensor});
   }
   for (Difference& difference : all) {
     if (!difference.has_values()) continue;

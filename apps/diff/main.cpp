@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include <annulus/base/printable.hpp>
 #include <annulus/base/version.hpp>
 
 #include "compare.hpp"
@@ -24,7 +25,8 @@ struct Options {
 
 int run(const Options& options) {
   const TensorFile a(options.a), b(options.b);
-  fmt::print("A: {} ({})\nB: {} ({})\n", a.path(), a.description(), b.path(), b.description());
+  fmt::print("A: {} ({})\nB: {} ({})\n", printable(a.path()), printable(a.description()), printable(b.path()),
+             printable(b.description()));
   const auto differences = compare(a, b, options.tolerance);
   if (options.table) fmt::print("{}", table(differences));
   fmt::print("{}", verdict(differences));

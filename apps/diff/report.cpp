@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include <annulus/base/printable.hpp>
+
 namespace annulus::diff {
 
 namespace {
@@ -17,7 +19,7 @@ std::string shape_of(const Tensor& tensor) {
 std::string place_of(const Difference& d) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < d.worst.size(); ++i)
-    parts.push_back(fmt::format("{} {}", d.a->dimensions[i], d.worst[i]));
+    parts.push_back(fmt::format("{} {}", printable(d.a->dimensions[i]), d.worst[i]));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -34,10 +36,10 @@ std::string unlike(const Difference& d) {
 }
 
 std::string describe(const Difference& d) {
-  if (!d.has_values()) return fmt::format("'{}' is {}", d.name, unlike(d));
-  std::string text =
-      fmt::format("'{}' differs: {} {}, {} of {} elements beyond the tolerance {:g}\n", d.name, types_of(d),
-                  shape_of(*d.a), d.beyond, io::Hyperslab{{}, d.a->extents}.elements(), d.tolerance);
+  if (!d.has_values()) return fmt::format("'{}' is {}", printable(d.name), unlike(d));
+  std::string text = fmt::format("'{}' differs: {} {}, {} of {} elements beyond the tolerance {:g}\n",
+                                 printable(d.name), types_of(d), shape_of(*d.a), d.beyond,
+                                 io::Hyperslab{{}, d.a->extents}.elements(), d.tolerance);
   text += fmt::format("  largest error {:.3g}, max |a − b| {:.3g}, ‖a − b‖ / max(‖a‖, ‖b‖) {:.3g}\n",
                       d.largest_error, d.largest_distance, d.norm_error);
   if (d.norm_error > d.norm_tolerance())
@@ -62,21 +64,21 @@ std::string verdict(const std::vector<Difference>& differences) {
   const auto more = std::count_if(first + 1, differences.end(), failed);
   if (more > 0) text += fmt::format("{} more differ\n", more);
   for (auto d = first + 1; d != differences.end(); ++d)
-    if (!d->has_values()) text += fmt::format("  '{}' is {}\n", d->name, unlike(*d));
+    if (!d->has_values()) text += fmt::format("  '{}' is {}\n", printable(d->name), unlike(*d));
   return text;
 }
 
 std::string table(const std::vector<Difference>& differences) {
   std::size_t width = 6;
-  for (const Difference& d : differences) width = std::max(width, d.name.size());
+  for (const Difference& d : differences) width = std::max(width, printable(d.name).size());
   std::string text = fmt::format("{:{}}  {:>10}  {:>10}  {:>10}  {:>9}  {}\n", "tensor", width, "max |a−b|",
                                  "error", "of norm", "tolerance", "worst at");
   for (const Difference& d : differences) {
     if (!d.has_values()) {
-      text += fmt::format("{:{}}  {}  DIFFERS\n", d.name, width, unlike(d));
+      text += fmt::format("{:{}}  {}  DIFFERS\n", printable(d.name), width, unlike(d));
       continue;
     }
-    text += fmt::format("{:{}}  {:>10.3g}  {:>10.3g}  {:>10.3g}  {:>9.3g}  {}{}\n", d.name, width,
+    text += fmt::format("{:{}}  {:>10.3g}  {:>10.3g}  {:>10.3g}  {:>9.3g}  {}{}\n", printable(d.name), width,
                         d.largest_distance, d.largest_error, d.norm_error, d.tolerance,
                         d.unequal == 0 ? "equal" : place_of(d), d.passed() ? "" : "  DIFFERS");
   }

@@ -67,12 +67,6 @@ void TensorFile::list(const io::Group& group, const std::string& prefix) {
   }
 }
 
-const Tensor* TensorFile::find(const std::string& name) const {
-  const auto found =
-      std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.name == name; });
-  return found == tensors_.end() ? nullptr : &*found;
-}
-
 std::string TensorFile::description() const {
   std::vector<std::string> parts;
   const auto add = [&](const char* name, const char* text) {

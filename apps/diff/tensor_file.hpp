@@ -29,7 +29,6 @@ class TensorFile {
 
   /// All tensors in the order in which they were computed.
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  const Tensor* find(const std::string& name) const;
 
   /// The storage type of the run; nothing where the file does not say.
   std::optional<DType> dtype() const { return dtype_; }

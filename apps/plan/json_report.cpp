@@ -9,6 +9,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/config/old_keys.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 
 #include "common/cluster_json.hpp"
 
@@ -127,7 +128,7 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
   config::add_old_keys(head, "plan");
   io::write_atomically(path, [&](const std::filesystem::path& temporary) {
     std::ofstream out(temporary, std::ios::binary);
-    std::string text = head.dump();
+    std::string text = io::json_text(head, -1);
     text.back() = ',';  // the plan goes on where the object ended: it is not held in memory as a whole
     out << text << "\n\"plan\":[";
     for (int rank = 0; rank < plan.problem.ranks(); ++rank) {

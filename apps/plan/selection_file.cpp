@@ -32,6 +32,10 @@ Marks read_marks(const std::string& text, const std::string& what, std::string_v
   dataset.require_type(DType::u8);
   dataset.require_rank(3);
   Marks read{dataset.extents()[1], dataset.extents()[2], {}};
+  constexpr std::uint64_t most_marks = std::uint64_t{1} << 29;  // in memory at once
+  require(read.tokens > 0 && read.lists <= most_marks / read.tokens,
+          "{} {}: {} selections of {} tokens, more than {} marks in all: give a shorter sequence", field,
+          text, read.lists, read.tokens, most_marks);
   read.marks.resize(read.lists * read.tokens);
   dataset.read({.start = {0, 0, 0}, .count = {1, read.lists, read.tokens}}, std::span(read.marks));
   return read;

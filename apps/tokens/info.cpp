@@ -8,7 +8,9 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/printable.hpp>
 #include <annulus/data/verify.hpp>
+#include <annulus/io/json.hpp>
 
 #include "commands.hpp"
 
@@ -66,13 +68,13 @@ nlohmann::json to_json(const Report& report) {
 
 void print_table(const Report& report) {
   std::size_t width = 4;
-  for (const data::ShardHeader& shard : report.shards) width = std::max(width, shard.path.size());
+  for (const data::ShardHeader& shard : report.shards) width = std::max(width, printable(shard.path).size());
   fmt::print("{:{}}  {:>12}  {:>10}  {:>13}  {:>10}  {:>4}  {:>8}\n", "file", width, "tokens", "documents",
              "tokenizer", "vocabulary", "type", "checksum");
   for (const data::ShardHeader& shard : report.shards) {
-    fmt::print("{:{}}  {:>12}  {:>10}  {:>13}  {:>10}  {:>4}  {:08x}\n", shard.path, width, shard.tokens,
-               shard.documents, shard.tokenizer.name, shard.tokenizer.vocabulary, name_of(shard.type),
-               shard.checksum);
+    fmt::print("{:{}}  {:>12}  {:>10}  {:>13}  {:>10}  {:>4}  {:08x}\n", printable(shard.path), width,
+               shard.tokens, shard.documents, printable(shard.tokenizer.name), shard.tokenizer.vocabulary,
+               name_of(shard.type), shard.checksum);
   }
   fmt::print("{:{}}  {:>12}  {:>10}\n", "in all", width, report.tokens, report.documents);
   if (report.has_entropy) fmt::print("unigram entropy: {:.4f} nats/token\n", report.entropy);
@@ -81,7 +83,7 @@ void print_table(const Report& report) {
 int run(const InfoArguments& arguments) {
   const Report report = collect(arguments);
   if (arguments.json) {
-    fmt::print("{}\n", to_json(report).dump(2));
+    fmt::print("{}\n", io::json_text(to_json(report)));
   } else {
     print_table(report);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <annulus/base/error.hpp>
 
@@ -28,7 +29,8 @@ std::vector<Machine> read_files(const std::vector<std::string>& files) {
   std::vector<Machine> machines;
   for (const std::string& file : files) {
     const std::size_t equals = file.find('=');
-    const bool named = equals != file.npos && !fs::exists(file);
+    std::error_code error;
+    const bool named = equals != file.npos && !fs::exists(file, error);
     machines.push_back(named ? machine::read_machine(file.substr(equals + 1), file.substr(0, equals))
                              : machine::read_machine(file));
   }
@@ -37,15 +39,20 @@ std::vector<Machine> read_files(const std::vector<std::string>& files) {
 
 std::vector<Machine> read_folder(const std::string& name) {
   const fs::path folder(name);
-  require(fs::is_directory(folder),
+  std::error_code error;
+  require(fs::is_directory(folder, error),
           "--from {}: there is no such folder: let every node write into it first ({} {})", folder.string(),
           save_command, folder.string());
   std::vector<Machine> machines;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const fs::directory_entry& entry = *entries;
     // Slurm's name of the node is the file's; it need not be the system's.
     if (entry.path().extension() == ".xml")
       machines.push_back(machine::read_machine(entry.path().string(), entry.path().stem().string()));
   }
+  require(!error, "--from {}: the folder cannot be read ({}): check its permissions", folder.string(),
+          error.message());
   std::sort(machines.begin(), machines.end(), [](const auto& a, const auto& b) { return a.host < b.host; });
   require(!machines.empty(), "--from {}: no HOST.xml there: let every node write one ({} {})",
           folder.string(), save_command, folder.string());

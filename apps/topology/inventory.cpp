@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
-#include <iterator>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
+#include <annulus/base/file.hpp>
+#include <annulus/base/printable.hpp>
 
 #include "topology/described.hpp"
 
@@ -20,10 +19,6 @@ namespace {
 using machine::Machine;
 using machine::NodeResources;
 using machine::Profile;
-
-std::string read_stdin() {
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
 
 /// What `scontrol show topology` prints; empty without scontrol, or where the cluster has no switches.
 std::string ask_slurm_for_switches() {
@@ -143,22 +138,23 @@ Profile profile_of(const Options& options) {
 }
 
 std::string this_host(const Machine& machine, const Variables& variables) {
-  return variables("SLURMD_NODENAME").value_or(machine.host);
+  return printable(variables("SLURMD_NODENAME").value_or(machine.host));
 }
 
 std::optional<Job> find_job(const Options& options, const Variables& variables) {
   std::optional<Job> job;
   if (!options.ranks_file.empty()) {
     const bool piped = options.ranks_file == "-";
-    job = job_of_ranks(piped ? read_stdin() : io::read_text(options.ranks_file),
-                       piped ? "stdin" : options.ranks_file);
+    job =
+        job_of_ranks(piped ? read_standard_input(kinds::hosts) : read_text(options.ranks_file, kinds::hosts),
+                     piped ? "stdin" : options.ranks_file);
   } else {
     job = slurm_job(variables);
   }
   if (!job) return job;
   std::string switches;
   if (!options.switches.empty()) {
-    switches = io::read_text(options.switches);
+    switches = read_text(options.switches, kinds::hosts);
     require(!parse_switches(switches).empty(),
             "--switches {}: no line 'SwitchName=… Nodes=…', which 'scontrol show topology' "
             "prints",

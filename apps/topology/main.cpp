@@ -10,6 +10,7 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
@@ -41,7 +42,11 @@ int save(const Options& options, const Variables& variables) {
   std::filesystem::create_directories(options.save, error);
   require(!error, "--save {}: the folder cannot be made: {}", options.save, error.message());
   const std::string host = this_host(description.machine, variables);
-  io::write_text_atomically(std::filesystem::path(options.save) / (host + ".xml"), description.xml);
+  require(is_plain_name(host),
+          "--save {}: the node's name '{}' is no name of a file: correct SLURMD_NODENAME or the host name",
+          options.save, host);
+  io::write_text_atomically(std::filesystem::path(options.save) / (host + ".xml"), description.xml,
+                            Links::refuse);
   // A node of the wrong type says so itself, before all are compared.
   machine::Machine machine = description.machine;
   machine.host = host;

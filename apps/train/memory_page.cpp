@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <numeric>
+#include <system_error>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 
 #include "html/element.hpp"
 #include "html/page.hpp"
@@ -39,17 +39,16 @@ MemoryBytes bytes_of(const nlohmann::json& json) {
 
 std::vector<MomentMemory> measured_moments(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "memory.json";
-  require(std::filesystem::exists(file),
+  std::error_code error;
+  require(std::filesystem::exists(file, error) || error,
           "{}: there is no such file: a run writes it after its second optimizer step", file.string());
-  std::vector<MomentMemory> moments;
-  try {
-    const nlohmann::json json = nlohmann::json::parse(io::read_text(file));
+  const nlohmann::json json = io::read_json(file);
+  return io::take_json_apart(file.string(), [&] {
+    std::vector<MomentMemory> moments;
     for (const nlohmann::json& moment : json.at("measured"))
       moments.push_back({moment.at("moment"), bytes_of(moment.at("device")), bytes_of(moment.at("host"))});
-  } catch (const nlohmann::json::exception& error) {
-    fail("{}: this is no memory.json of a run: {}", file.string(), error.what());
-  }
-  return moments;
+    return moments;
+  });
 }
 
 const MemoryBytes& of(const MomentMemory& moment, bool on_gpu) {

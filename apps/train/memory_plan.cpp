@@ -10,6 +10,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 
 #include "memory_page.hpp"
 
@@ -216,7 +217,8 @@ int plan_memory(const train::Config& config, const MemoryPlanOptions& options) {
   const PlannedMachine machine = machine_of(config, options);
   const MemoryPlan plan = train::plan_memory(config, machine);
   print(plan, machine, options);
-  if (!options.json.empty()) io::write_text_atomically(options.json, to_json(plan, machine).dump(2) + "\n");
+  if (!options.json.empty())
+    io::write_text_atomically(options.json, io::json_text(to_json(plan, machine)) + "\n");
   if (!options.html.empty())
     io::write_text_atomically(options.html, memory_page(plan, machine, options.measured));
   std::fflush(stdout);

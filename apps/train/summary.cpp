@@ -11,6 +11,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 
 #include "next_steps.hpp"
 
@@ -86,7 +87,7 @@ void Summary::save() const {
   }
   try {
     io::write_text_atomically(std::filesystem::path(config_.run.folder) / "summary.json",
-                              summary.dump(2) + "\n");
+                              io::json_text(summary) + "\n", Links::refuse);
   } catch (const Error& error) {
     spdlog::error("the summary was not saved: {}", error.what());
   }

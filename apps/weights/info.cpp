@@ -7,8 +7,10 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/printable.hpp>
 #include <annulus/checkpoint/manifest.hpp>
 #include <annulus/checkpoint/reader.hpp>
+#include <annulus/io/json.hpp>
 #include <annulus/io/progress_line.hpp>
 #include <annulus/train/weight_source.hpp>
 
@@ -119,13 +121,13 @@ Json checkpoint_info(const fs::path& path, bool verify) {
 }
 
 std::string text_of(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
+  if (value.is_string()) return printable(value.get<std::string>());
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_null()) return "nothing";
   if (!value.is_object()) return value.dump();
   std::string text;
   for (const auto& [key, field] : value.items())
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, text_of(field));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", printable(key), text_of(field));
   return text;
 }
 
@@ -133,7 +135,7 @@ int run(const InfoArguments& arguments) {
   const bool hf = train::weights_format(arguments.folder) == train::WeightsFormat::hugging_face;
   const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder, arguments.verify);
   if (arguments.json) {
-    fmt::print("{}\n", info.dump(2));
+    fmt::print("{}\n", io::json_text(info));
     return 0;
   }
   for (const auto& [key, value] : info.items()) fmt::print("{:13} {}\n", key, text_of(value));

@@ -1,12 +1,11 @@
 // annulus-weights: describes models and takes them in from Hugging Face's format and out to it.
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "commands.hpp"
+#include "common/log.hpp"
 
 int main(int argc, char** argv) {
-  // Standard output is the commands'.
-  spdlog::set_default_logger(spdlog::stderr_color_mt("annulus-weights"));
+  annulus::app::start_log();  // standard output is the commands'
   spdlog::set_pattern("annulus-weights: %l: %v");
   CLI::App app(
       "Describes models, and takes them in from Hugging Face's format and out to it (docs/models.md).",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/checkpoint/manifest.hpp>
 #include <annulus/io/atomic.hpp>
 
@@ -41,7 +42,9 @@ void remove_or_warn(const fs::path& path) {
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(fs::path folder, const Retention& retention)
-    : folder_(std::move(folder)), retention_(retention) {}
+    : folder_(std::move(folder)), retention_(retention) {
+  require_no_link(folder_, "the checkpoint folder");
+}
 
 std::string CheckpointFolder::name_of(std::int64_t step) {
   return fmt::format("{}{:08}", prefix, step);
@@ -74,11 +77,14 @@ void CheckpointFolder::remove_leftovers() const {
 
 fs::path CheckpointFolder::begin(std::int64_t step) const {
   std::error_code error;
+  require_no_link(folder_, "the checkpoint folder");
   fs::create_directories(folder_, error);
   require(!error, "the checkpoint folder {} cannot be made ({}): check its permissions or set run.folder",
           folder_.string(), error.message());
   const fs::path made = fs::absolute(io::temporary_name(folder_of(step)));
-  require(fs::create_directory(made, error) && !error,
+  // Before the message is made, which a call among its arguments need not be.
+  const bool is_new = fs::create_directory(made, error);
+  require(is_new && !error,
           "the checkpoint folder {} cannot be made ({}): check its permissions, and the room on the disk",
           made.string(), error ? error.message() : "it exists");
   return made;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/crc32.hpp>
+#include <annulus/io/json.hpp>
 
 namespace annulus::checkpoint {
 
@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 64;  // elements; their bytes fit
+constexpr std::int64_t most_block = std::int64_t{1} << 26;  // elements, which are in memory at once
 
 // What a manifest says, which is believed after it was checked.
 class Reader {
@@ -30,11 +31,7 @@ class Reader {
          bad_checkpoint_advice);
   }
 
-  json parse(std::string_view text) const {
-    json value = json::parse(text, nullptr, false);
-    if (value.is_discarded()) refuse("this is no JSON");
-    return value;
-  }
+  json parse(std::string_view text) const { return io::parse_json(text, origin_); }
 
   const json& member(const json& of, const char* key) const {
     if (!of.is_object() || !of.contains(key)) refuse("'{}' is missing", key);
@@ -82,9 +79,8 @@ class Reader {
     Part part;
     part.file = text(from, "file");
     // It is opened: nothing but a name, or it might be any file of the machine.
-    const bool plain = part.file.starts_with("part-") && part.file.find('/') == std::string::npos &&
-                       part.file.find('\0') == std::string::npos;
-    if (!plain) refuse("the part '{}' is not the name of a part in this folder", part.file);
+    if (!part.file.starts_with("part-") || !is_plain_name(part.file))
+      refuse("the part '{}' is not the name of a part in this folder", part.file);
     part.bytes = static_cast<std::uint64_t>(number(from, "bytes", 1));
     for (const json& piece : array(from, "pieces")) {
       Piece& read = part.pieces.emplace_back();
@@ -215,7 +211,7 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
                        .data_fingerprint = static_cast<std::uint32_t>(reader.number(
                            all, "data_fingerprint", 0, std::numeric_limits<std::uint32_t>::max())),
                        .config = reader.text(all, "config")};
-  manifest.block = reader.number(all, "block", 1);
+  manifest.block = reader.number(all, "block", 1, most_block);
   for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));
   for (const json& part : reader.array(all, "parts")) manifest.parts.push_back(reader.part(part));
   reader.check(manifest);

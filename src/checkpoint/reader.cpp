@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include <annulus/io/atomic.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/safetensors.hpp>
 
@@ -85,17 +85,16 @@ class Checkpoint::Folder final : public Source {
   static std::string text_of(const fs::path& folder) {
     const fs::path file = manifest_path(folder);
     std::error_code error;
-    require(fs::exists(file, error),
+    require(fs::exists(fs::symlink_status(file, error)),
             "{} is no checkpoint of Annulus (there is no {} in it: it was never finished): {}",
             folder.string(), manifest_file, bad_checkpoint_advice);
-    return io::read_text(file);
+    return read_text(file, kinds::manifest, Links::refuse);
   }
 
   void require_size(const Part& part) const {
     std::error_code error;
     const fs::path file = path / part.file;
-    require(!fs::is_symlink(file, error), "{} is a link, which checkpoints do not have: {}", file.string(),
-            bad_checkpoint_advice);
+    require_no_link(file, "a part of a checkpoint");
     const auto size = fs::file_size(file, error);
     require(!error, "{}: a part of the checkpoint cannot be read ({}): {}", file.string(), error.message(),
             bad_checkpoint_advice);
@@ -111,7 +110,7 @@ class Checkpoint::Folder final : public Source {
     if (file) return *file;
     const Part& part = manifest_.parts[number];
     require_size(part);
-    auto found = std::make_unique<io::SafetensorsFile>(path / part.file);
+    auto found = std::make_unique<io::SafetensorsFile>(path / part.file, Links::refuse);
     for (const Buffer buffer : buffers)
       for (const Piece& piece : part.pieces) {
         const Tensor& tensor = tensors[piece.tensor];

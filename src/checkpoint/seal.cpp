@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/checkpoint/state.hpp>
 #include <annulus/io/crc32.hpp>
 
@@ -23,56 +25,44 @@ std::string seal_text(std::uint32_t crc) {
 }
 
 // CRC-32 of the first `size` bytes, in parts that threads read side by side.
-std::uint32_t crc_of_file(const std::filesystem::path& path, std::uintmax_t size) {
+std::uint32_t crc_of_file(const InputFile& file, std::uint64_t size) {
   return io::crc32_in_parts(size, [&](std::uint64_t begin, std::uint64_t end) {
-    std::ifstream file(path, std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(begin));
-    std::vector<char> chunk(std::size_t{1} << 20);
+    std::vector<std::byte> chunk(std::size_t{1} << 20);
     std::uint32_t crc = 0;
     while (begin < end) {
-      const auto count = std::min<std::uint64_t>(end - begin, chunk.size());
-      file.read(chunk.data(), static_cast<std::streamsize>(count));
-      require(file.good(), "checkpoint {} cannot be read ({}): {}", path.string(), std::strerror(errno),
-              bad_checkpoint_advice);
-      crc = io::crc32_of(std::span<const char>(chunk.data(), count), crc);
-      begin += count;
+      const std::span<std::byte> part(chunk.data(), std::min<std::uint64_t>(end - begin, chunk.size()));
+      require(file.read_at(begin, part) == part.size(), "checkpoint {} became shorter while it was read: {}",
+              file.path(), bad_checkpoint_advice);
+      crc = io::crc32(part, crc);
+      begin += part.size();
     }
     return crc;
   });
 }
 
-std::uintmax_t size_of(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  require(!error, "checkpoint {} cannot be read ({}): check the path", path.string(), error.message());
-  return size;
-}
-
 }  // namespace
 
 void seal_checkpoint(const std::filesystem::path& path) {
-  const std::string seal = seal_text(crc_of_file(path, size_of(path)));
-  std::ofstream file(path, std::ios::binary | std::ios::app);
-  file << seal << std::flush;
-  require(file.good(), "checkpoint {} cannot be written ({})", path.string(), std::strerror(errno));
+  const InputFile file(path, kinds::hdf5);
+  const std::string seal = seal_text(crc_of_file(file, file.size()));
+  std::ofstream stream(path, std::ios::binary | std::ios::app);
+  stream << seal << std::flush;
+  require(stream.good(), "checkpoint {} cannot be written ({})", path.string(), std::strerror(errno));
 }
 
 void require_sealed(const std::filesystem::path& path) {
-  const std::uintmax_t size = size_of(path), length = seal_text(0).size();
-  std::ifstream file(path, std::ios::binary);
+  const InputFile file(path, kinds::hdf5);
+  const std::uint64_t length = seal_text(0).size();
   std::string signature(8, '\0'), end(length, '\0');
-  file.read(signature.data(), 8);
-  require(file.good() && signature == "\x89HDF\r\n\x1a\n",
+  file.read_at(0, std::as_writable_bytes(std::span(signature)));
+  require(signature == "\x89HDF\r\n\x1a\n",
           "{} is no checkpoint of Annulus (not even HDF5): give the right file, or {}", path.string(),
           bad_checkpoint_advice);
-  if (size >= 8 + length) {
-    file.seekg(static_cast<std::streamoff>(size - length));
-    file.read(end.data(), static_cast<std::streamsize>(length));
-  }
+  if (file.size() >= 8 + length) file.read_at(file.size() - length, std::as_writable_bytes(std::span(end)));
   require(end.starts_with(seal_text(0).substr(0, 26)),
           "{} is truncated, or no checkpoint of Annulus (its last line, the checksum, is missing): {}",
           path.string(), bad_checkpoint_advice);
-  require(end == seal_text(crc_of_file(path, size - length)),
+  require(end == seal_text(crc_of_file(file, file.size() - length)),
           "{} is damaged (its CRC-32 is not the one in its last line): {}", path.string(),
           bad_checkpoint_advice);
 }

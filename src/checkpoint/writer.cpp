@@ -131,7 +131,7 @@ void write_part(const PartToWrite& part, std::span<const Tensor> tensors, const 
   });
   for (Placed& placed : pieces) written.pieces.push_back(std::move(placed.piece));
   file.finish();
-  io::write_text_atomically(entry_of(part.folder, part.part, part.parts), to_text(written));
+  io::write_text_atomically(entry_of(part.folder, part.part, part.parts), to_text(written), Links::refuse);
 }
 
 bool all_parts_written(const fs::path& folder, int parts) {
@@ -150,7 +150,7 @@ void write_manifest(const fs::path& folder, const Progress& progress, std::vecto
                     .parts = {}};
   for (int part = 0; part < parts; ++part) {
     const fs::path entry = entry_of(folder, part, parts);
-    manifest.parts.push_back(parse_part(io::read_text(entry), entry.string()));
+    manifest.parts.push_back(parse_part(read_text(entry, kinds::manifest, Links::refuse), entry.string()));
     std::error_code error;
     fs::remove(entry, error);
     require(!error, "{} cannot be removed ({}): check the permissions of the folder", entry.string(),
@@ -159,7 +159,7 @@ void write_manifest(const fs::path& folder, const Progress& progress, std::vecto
   // A rank that holds nothing of the model has written a file all the same.
   const std::string text = manifest.to_text();
   Manifest::parse(text, (folder / manifest_file).string());
-  io::write_text_atomically(folder / manifest_file, text);
+  io::write_text_atomically(folder / manifest_file, text, Links::refuse);
 }
 
 }  // namespace annulus::checkpoint

@@ -1,30 +1,66 @@
 #include "config/parse.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <system_error>
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 
 namespace annulus::config {
 
+namespace {
+
+/// Takes the TOML text between quotes off `rest`, which begins with one; a text without end up to the end of
+/// its line, behind which toml++ does not read on.
+void skip_quoted(std::string_view& rest) {
+  const char quote = rest.front();
+  const std::string_view three = quote == '"' ? "\"\"\"" : "'''";
+  const bool many_lines = rest.starts_with(three);
+  std::size_t at = many_lines ? 3 : 1;
+  for (; at < rest.size(); ++at) {
+    if (rest[at] == '\\' && quote == '"')
+      ++at;
+    else if (many_lines ? rest.substr(at).starts_with(three) : rest[at] == quote || rest[at] == '\n')
+      break;
+  }
+  rest.remove_prefix(std::min(rest.size(), at + (many_lines ? 3 : 1)));
+  while (many_lines && rest.starts_with(quote))
+    rest.remove_prefix(1);  // a text may end with quotes of its own
+}
+
+}  // namespace
+
 void require_flat(std::string_view text, std::string_view origin) {
-  // Arrays inside of one another, of which toml++ takes 256, may each have as many.
-  constexpr int most_dots = 100;
-  int line = 1, dots = 0;
-  bool blank = true, comment = false;  // the line so far
-  for (const char c : text) {
-    if (c == '\n') {
-      ++line;
-      dots = 0, blank = true, comment = false;
+  const std::string_view all = text;
+  std::vector<int> dots_around;  // of the keys whose values the open brackets are in
+  int dots = 0, depth = 0;       // of the key or number here; of all
+  const auto end_key = [&] { depth -= std::exchange(dots, 0); };
+  while (!text.empty()) {
+    const char c = text.front();
+    if (c == '"' || c == '\'') {
+      skip_quoted(text);
       continue;
     }
-    if (blank && c == '#') comment = true;
-    blank = blank && (c == ' ' || c == '\t');
-    if (c == ',') dots = 0;
-    if (c == '.' && !comment && ++dots > most_dots)
-      fail("{}:{}: a key or value has more than {} dots: is this the right file?", origin, line, most_dots);
+    if (c == '#') {
+      text.remove_prefix(std::min(text.find('\n'), text.size()));
+      continue;
+    }
+    if (c == '\n' || c == ',') end_key();
+    if (c == '[' || c == '{') dots_around.push_back(std::exchange(dots, 0));
+    if ((c == ']' || c == '}') && !dots_around.empty()) {
+      end_key();
+      dots = dots_around.back();
+      dots_around.pop_back();
+      --depth;
+    }
+    if (c == '.') ++dots;
+    if (c == '.' || c == '[' || c == '{') ++depth;
+    if (depth > deepest_nesting)
+      fail("{}:{}: keys and values are nested more than {} deep: is this the right file?", origin,
+           1 + std::count(all.begin(), all.end() - std::ssize(text), '\n'), deepest_nesting);
+    text.remove_prefix(1);
   }
 }
 
@@ -39,25 +75,7 @@ toml::table parse(std::string_view text, std::string_view origin, std::string_vi
 }
 
 toml::table parse_file(const std::filesystem::path& file, std::string_view advice) {
-  return parse(read_text(file), file.string(), advice);
-}
-
-std::string read_text(const std::filesystem::path& file) {
-  constexpr std::size_t most = std::size_t{1} << 24;
-  std::error_code ignored;
-  require(!std::filesystem::is_directory(file, ignored), "'{}' is a folder: give a TOML file", file.string());
-  errno = 0;
-  std::ifstream stream(file, std::ios::binary);
-  require(stream.is_open(), "cannot open '{}': {}: check the path", file.string(), std::strerror(errno));
-  std::string text, piece(std::size_t{1} << 16, '\0');
-  while (text.size() <= most &&
-         (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())), stream.gcount() > 0))
-    text.append(piece, 0, static_cast<std::size_t>(stream.gcount()));
-  require(!stream.bad(), "cannot read '{}': check the disk", file.string());
-  require(text.size() <= most,
-          "'{}' has more than {} MiB, which no TOML file of Annulus has: give the right file", file.string(),
-          most >> 20);
-  return text;
+  return parse(read_text(file, kinds::toml), file.string(), advice);
 }
 
 }  // namespace annulus::config

@@ -3,7 +3,6 @@
 #include <toml++/toml.h>
 
 #include <filesystem>
-#include <string>
 #include <string_view>
 
 namespace annulus::config {
@@ -15,12 +14,9 @@ toml::table parse(std::string_view text, std::string_view origin, std::string_vi
 /// The same of a file.
 toml::table parse_file(const std::filesystem::path& file, std::string_view advice = {});
 
-/// The text of a file that should be TOML. Throws Error that names it when it cannot be read, is a folder, or
-/// so large that it must be something else.
-std::string read_text(const std::filesystem::path& file);
-
-/// Throws Error that names the line where toml++ would overflow the stack: a key of 10⁵ dots is as many
-/// tables inside of one another. Done by parse.
+/// Throws Error that names the line where tables and arrays are nested deeper than deepest_nesting
+/// (base/file.hpp), which would overflow the stack: a key of 10⁵ dots is as many tables inside of one
+/// another. Done by parse.
 void require_flat(std::string_view text, std::string_view origin);
 
 }  // namespace annulus::config

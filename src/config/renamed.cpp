@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include <annulus/base/printable.hpp>
+
 namespace annulus::config {
 namespace {
 
@@ -64,7 +66,7 @@ void warn_old_name(std::string_view where, std::string_view before, std::string_
   if (all.write)
     all.write(text);
   else
-    std::fprintf(stderr, "warning: %s\n", text.c_str());
+    std::fprintf(stderr, "warning: %s\n", printable(text).c_str());
 }
 
 void set_old_name_warnings(std::function<void(const std::string& text)> write) {

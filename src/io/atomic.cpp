@@ -13,21 +13,21 @@
 
 #include <annulus/base/error.hpp>
 
-#include "descriptor.hpp"
-#include "system_error.hpp"
+#include "base/system_error.hpp"
 
 namespace annulus::io {
 
 namespace {
 
-void sync(const detail::Descriptor& descriptor, const std::filesystem::path& path) {
+void sync(const Descriptor& descriptor, const std::filesystem::path& path) {
   // File systems without fsync for folders say EINVAL; there is nothing more to be done on those.
   const bool synced = descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
-  detail::require_system(synced, "bring to the disk", path);
+  require_system(synced, "bring to the disk", path);
 }
 
 /// The file that a rename is to replace: behind symbolic links, which stay, and never a device or a pipe.
-std::filesystem::path target_of(const std::filesystem::path& path) {
+std::filesystem::path target_of(const std::filesystem::path& path, Links links) {
+  if (links == Links::refuse) require_no_link(path, "a file of Annulus");
   std::error_code error;
   const std::filesystem::path target =
       std::filesystem::is_symlink(path, error) ? std::filesystem::weakly_canonical(path, error) : path;
@@ -43,8 +43,8 @@ class Temporary {
  public:
   explicit Temporary(const std::filesystem::path& path) : name_(temporary_name(path)) {
     constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    file_ = detail::Descriptor(::open(name_.c_str(), flags, 0666));
-    detail::require_system(file_.get() >= 0, "write", path);
+    file_ = Descriptor(::open(name_.c_str(), flags, 0666));
+    require_system(file_.get() >= 0, "write", path);
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
@@ -53,24 +53,24 @@ class Temporary {
   }
 
   const std::filesystem::path& name() const { return name_; }
-  const detail::Descriptor& file() const { return file_; }
+  const Descriptor& file() const { return file_; }
 
   void rename_to(const std::filesystem::path& path) {
     struct stat made {
     }, there{};
     const bool found = ::fstat(file_.get(), &made) == 0 && ::lstat(name_.c_str(), &there) == 0;
-    detail::require_system(found, "replace", path);
+    require_system(found, "replace", path);
     require(made.st_dev == there.st_dev && made.st_ino == there.st_ino,
             "cannot replace '{}': somebody has put another file in place of '{}': see who can write to the "
             "folder",
             path.string(), name_.string());
-    detail::require_system(::rename(name_.c_str(), path.c_str()) == 0, "replace", path);
+    require_system(::rename(name_.c_str(), path.c_str()) == 0, "replace", path);
     renamed_ = true;
   }
 
  private:
   std::filesystem::path name_;
-  detail::Descriptor file_{-1};
+  Descriptor file_{-1};
   bool renamed_ = false;
 };
 
@@ -79,59 +79,43 @@ class Temporary {
 std::filesystem::path temporary_name(const std::filesystem::path& path) {
   std::array<std::uint64_t, 2> random{};
   const bool drawn = ::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random};
-  detail::require_system(drawn, "draw a random name beside", path);
+  require_system(drawn, "draw a random name beside", path);
   std::filesystem::path name = path;
   return name += fmt::format(".tmp-{:016x}{:016x}", random[0], random[1]);
 }
 
 void require_writable(const std::filesystem::path& name) {
-  const Temporary temporary(target_of(name));
+  const Temporary temporary(target_of(name, Links::follow));
 }
 
 void write_atomically(const std::filesystem::path& name,
-                      const std::function<void(const std::filesystem::path&)>& write) {
-  const std::filesystem::path path = target_of(name);
+                      const std::function<void(const std::filesystem::path&)>& write, Links links) {
+  const std::filesystem::path path = target_of(name, links);
   Temporary temporary(path);
   write(temporary.name());
   sync(temporary.file(), temporary.name());
   temporary.rename_to(path);
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  sync(detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
+  sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
 }
 
-void write_text_atomically(const std::filesystem::path& path, std::string_view text) {
-  write_atomically(path, [&](const std::filesystem::path& temporary) {
-    const detail::Descriptor file(::open(temporary.c_str(), O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC));
-    detail::require_system(file.get() >= 0, "write", path);
-    detail::require_system(detail::write_all(file.get(), text), "write", path);
-  });
+void write_text_atomically(const std::filesystem::path& path, std::string_view text, Links links) {
+  write_atomically(
+      path,
+      [&](const std::filesystem::path& temporary) {
+        const Descriptor file = open_own_file(temporary, true);
+        require_system(write_all(file.get(), text), "write", path);
+      },
+      links);
 }
 
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
   const auto sync_folder = [](const std::filesystem::path& folder) {
-    sync(detail::Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
+    sync(Descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), folder);
   };
   sync_folder(from);
-  detail::require_system(::rename(from.c_str(), to.c_str()) == 0, "make", to);
+  require_system(::rename(from.c_str(), to.c_str()) == 0, "make", to);
   sync_folder(to.has_parent_path() ? to.parent_path() : ".");
-}
-
-std::string read_text(const std::filesystem::path& path) {
-  const detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  detail::require_system(file.get() >= 0, "open", path);
-  std::string text;
-  constexpr std::size_t piece = std::size_t{1} << 20;
-  for (;;) {
-    const std::size_t size = text.size();
-    text.resize(size + piece);
-    ssize_t count;
-    do {
-      count = ::read(file.get(), text.data() + size, piece);
-    } while (count < 0 && errno == EINTR);
-    detail::require_system(count >= 0, "read", path);
-    text.resize(size + static_cast<std::size_t>(count));
-    if (count == 0) return text;
-  }
 }
 
 }  // namespace annulus::io

@@ -3,9 +3,9 @@
 
 #include <annulus/io/crc32.hpp>
 
+#include "base/system_error.hpp"
 #include "hdf5/strings_attribute.hpp"
 #include "hdf5_detail.hpp"
-#include "system_error.hpp"
 
 namespace annulus::io {
 
@@ -20,7 +20,7 @@ ObjectWriter::ObjectWriter(Handle handle, std::shared_ptr<detail::FileState> sta
 void ObjectWriter::require_written() const {
   if (state_->write_error == 0) return;
   const std::string what = name_ == "/" ? file() : fmt::format("{}' in '{}", name_, file());
-  fail("cannot write '{}': {}", what, detail::explain(state_->write_error));
+  fail("cannot write '{}': {}", what, system_error_text(state_->write_error));
 }
 
 std::string ObjectWriter::child_name(const std::string& name) const {

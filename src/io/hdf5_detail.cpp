@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "system_error.hpp"
+#include "base/system_error.hpp"
 
 namespace annulus::io {
 
@@ -51,7 +51,7 @@ std::string hdf5_failure() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &message);
   // What the operating system said stands as "errno = 28" among much else.
   if (const auto at = message.find("errno = "); at != std::string::npos) {
-    return explain(std::atoi(message.c_str() + at + 8));
+    return system_error_text(std::atoi(message.c_str() + at + 8));
   }
   return "HDF5 says '" + (message.empty() ? "no reason" : message) + "'";
 }

@@ -4,9 +4,9 @@
 
 #include <annulus/io/atomic.hpp>
 
+#include "base/system_error.hpp"
 #include "hdf5_detail.hpp"
 #include "hdf5_driver.hpp"
-#include "system_error.hpp"
 
 namespace annulus::io {
 
@@ -89,7 +89,7 @@ FileWriter FileWriter::create(const std::filesystem::path& path) {
   step(H5Pset_obj_track_times(creation.get(), false));  // of the root group
   const hid_t id = H5Fcreate(state->path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   require(id >= 0, "cannot write '{}': {}", state->path,
-          state->write_error != 0 ? detail::explain(state->write_error) : detail::hdf5_failure());
+          state->write_error != 0 ? system_error_text(state->write_error) : detail::hdf5_failure());
   Handle file(id);
   Handle root = hdf5_own(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path);
   return FileWriter(std::move(file), std::move(root), state);

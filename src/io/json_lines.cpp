@@ -1,20 +1,17 @@
 #include <annulus/io/json_lines.hpp>
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include <cerrno>
-#include <fstream>
-#include <utility>
+#include <system_error>
 
-#include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 
-#include "descriptor.hpp"
-#include "system_error.hpp"
+#include <annulus/base/descriptor.hpp>
+#include "base/system_error.hpp"
 
 namespace annulus::io {
 
@@ -37,76 +34,63 @@ off_t cut_torn_line(int descriptor, off_t size) {
 
 }  // namespace
 
-JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& path, Mode mode) : path_(path.string()) {
-  const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::create ? O_TRUNC : 0);
-  descriptor_ = ::open(path.c_str(), flags, 0666);
-  detail::require_system(descriptor_ >= 0, "write", path);
+JsonLinesWriter::JsonLinesWriter(const std::filesystem::path& path, Mode mode)
+    : path_(path.string()), file_(open_own_file(path, mode == Mode::create)) {
   if (mode == Mode::create) return;
   struct stat status {};
-  if (::fstat(descriptor_, &status) != 0 || cut_torn_line(descriptor_, status.st_size) < 0) {
-    const int error = errno;
-    close();
-    fail("cannot continue '{}': {}", path_, detail::explain(error));
-  }
-}
-
-JsonLinesWriter::JsonLinesWriter(JsonLinesWriter&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-JsonLinesWriter& JsonLinesWriter::operator=(JsonLinesWriter&& other) noexcept {
-  if (this != &other) {
-    close();
-    path_ = std::move(other.path_);
-    descriptor_ = std::exchange(other.descriptor_, -1);
-  }
-  return *this;
-}
-
-JsonLinesWriter::~JsonLinesWriter() {
-  close();
-}
-
-void JsonLinesWriter::close() noexcept {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
+  if (::fstat(file_.get(), &status) != 0 || cut_torn_line(file_.get(), status.st_size) < 0)
+    fail("cannot continue '{}': {}", path_, system_error_text(errno));
 }
 
 void JsonLinesWriter::write(const nlohmann::json& record) {
-  require(descriptor_ >= 0, "cannot write a record to '{}': the file is not open; open it first", path_);
+  require(file_.get() >= 0, "cannot write a record to '{}': the file is not open; open it first", path_);
   const std::string line = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  const off_t end = ::lseek(descriptor_, 0, SEEK_END);
-  if (!detail::write_all(descriptor_, line)) {
+  const off_t end = ::lseek(file_.get(), 0, SEEK_END);
+  if (!write_all(file_.get(), line)) {
     const int error = errno;
-    if (end >= 0 && ::ftruncate(descriptor_, end) != 0) errno = error;  // the first error is the one to tell
-    fail("cannot write a record to '{}': {}", path_, detail::explain(error));
+    if (end >= 0 && ::ftruncate(file_.get(), end) != 0) errno = error;  // the first error is the one to tell
+    fail("cannot write a record to '{}': {}", path_, system_error_text(error));
   }
 }
 
+namespace {
+
+/// Calls `use` with each record, its line and the line's number.
+template <class Use>
+void for_each_record(const std::filesystem::path& path, Links links, const Use& use) {
+  LineReader lines(path, kinds::json_lines, links);
+  for (std::string line; lines.next(line);) {
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (!lines.complete() && !nlohmann::json::accept(line)) return;  // torn by a crash while it was written
+    const std::string origin = fmt::format("{}, line {}", path.string(), lines.number());
+    const nlohmann::json record = parse_json(line, origin);
+    take_json_apart(origin, [&] { use(record, line, lines.number()); });
+  }
+}
+
+}  // namespace
+
 void read_json_lines(const std::filesystem::path& path,
                      const std::function<void(const nlohmann::json&, std::int64_t)>& use) {
-  std::ifstream file(path);
-  detail::require_system(file.is_open(), "open", path);
-  std::string line;
-  for (std::int64_t number = 1; std::getline(file, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
-    if (record.is_discarded()) {
-      if (file.eof()) return;  // torn by a crash while it was written
-      fail("'{}', line {}: no JSON: correct or delete the line", path.string(), number);
-    }
-    use(record, number);
-  }
-  detail::require_system(!file.bad(), "read", path);
+  for_each_record(
+      path, Links::follow,
+      [&](const nlohmann::json& record, const std::string&, std::int64_t number) { use(record, number); });
 }
 
 void filter_json_lines(const std::filesystem::path& path,
                        const std::function<bool(const nlohmann::json&)>& keep) {
-  if (!std::filesystem::exists(path)) return;
-  std::string kept;
-  read_json_lines(path, [&](const nlohmann::json& record, std::int64_t) {
-    if (keep(record)) kept += record.dump() + "\n";
-  });
-  write_text_atomically(path, kept);
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return;
+  write_atomically(
+      path,
+      [&](const std::filesystem::path& temporary) {
+        const Descriptor kept = open_own_file(temporary, true);
+        for_each_record(path, Links::refuse,
+                        [&](const nlohmann::json& record, const std::string& line, std::int64_t) {
+                          if (keep(record)) require_system(write_all(kept.get(), line + "\n"), "write", path);
+                        });
+      },
+      Links::refuse);
 }
 
 }  // namespace annulus::io

@@ -16,9 +16,9 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
 
-#include "descriptor.hpp"
+#include <annulus/base/descriptor.hpp>
+#include "base/system_error.hpp"
 #include "safetensors_header.hpp"
-#include "system_error.hpp"
 
 namespace annulus::io {
 
@@ -109,10 +109,11 @@ class SafetensorsWriter::Impl {
       require(added, "cannot write '{}': two tensors have the name {}: rename one", path_,
               safetensors::shown(there->first));
     }
-    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
-    file_ = detail::Descriptor(::open(path.c_str(), flags, 0666));
-    detail::require_system(file_.get() >= 0, "write", path_);
-    detail::require_system(detail::write_all(file_.get(), text), "write", path_);
+    constexpr int flags =
+        O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
+    file_ = Descriptor(::open(path.c_str(), flags, 0666));
+    require_system(file_.get() >= 0, "write", path_);
+    require_system(write_all(file_.get(), text), "write", path_);
     header_crc_ = checksum_ ? crc32_of(std::span<const char>(text)) : 0;
   }
 
@@ -148,8 +149,8 @@ class SafetensorsWriter::Impl {
               safetensors::shown(name), missing - tensor.begin, tensor.bytes());
     }
     // File systems without fsync say EINVAL; there is nothing more to be done on those.
-    detail::require_system(::fsync(file_.get()) == 0 || errno == EINVAL, "bring to the disk", path_);
-    detail::require_system(::close(file_.release()) == 0, "write", path_);
+    require_system(::fsync(file_.get()) == 0 || errno == EINVAL, "bring to the disk", path_);
+    require_system(::close(file_.release()) == 0, "write", path_);
     if (!checksum_) return std::nullopt;
     return static_cast<std::uint32_t>(
         ::crc32_combine(header_crc_, written_.crc(), static_cast<z_off_t>(data_bytes_)));
@@ -168,14 +169,14 @@ class SafetensorsWriter::Impl {
       const ssize_t count = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) failed_ = true;
-      detail::require_system(count >= 0, "write", path_);
+      require_system(count >= 0, "write", path_);
       at += static_cast<std::uint64_t>(count);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
 
   std::string path_;
-  detail::Descriptor file_{-1};
+  Descriptor file_{-1};
   std::map<std::string, SafetensorsTensor, std::less<>> tensors_;
   std::uint64_t data_ = 0, data_bytes_ = 0;  // where the first tensor begins, bytes of all
   bool checksum_;

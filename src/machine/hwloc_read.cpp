@@ -1,12 +1,20 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/machine/machine.hpp>
 
 #include "machine/hwloc_topology.hpp"
@@ -77,9 +85,9 @@ class Reader {
 
   void read_software(hwloc_obj_t root) {
     for (unsigned i = 0; i < root->infos_count; ++i) {
-      const std::string_view name = root->infos[i].name;
+      const std::string name = text_of(root->infos[i].name);
       if (name.starts_with(attribute::software))
-        machine_.software.emplace(name.substr(attribute::software.size()), root->infos[i].value);
+        machine_.software.emplace(name.substr(attribute::software.size()), text_of(root->infos[i].value));
     }
     machine_.clock = std::atof(info(root, attribute::clock).c_str());
   }
@@ -174,7 +182,7 @@ class Reader {
   static void read_os_device(hwloc_obj_t device, Nic& nic) {
     const bool rdma = device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
     if (!rdma && device->attr->osdev.type != HWLOC_OBJ_OSDEV_NETWORK) return;
-    (rdma ? nic.device : nic.interface) = device->name;
+    (rdma ? nic.device : nic.interface) = text_of(device->name);
     const std::string rate = info(device, attribute::rate);
     if (rdma || nic.rate == 0) nic.rate = rate.empty() ? nic.rate : std::atof(rate.c_str());
     if (!rdma) nic.address = info(device, attribute::address);
@@ -216,7 +224,7 @@ class Reader {
     for (hwloc_obj_t misc = root->misc_first_child; misc != nullptr; misc = misc->next_sibling) {
       if (info(misc, attribute::state).empty()) continue;
       Nic nic;
-      nic.interface = misc->name;
+      nic.interface = text_of(misc->name);
       nic.rate = std::atof(info(misc, attribute::rate).c_str());
       nic.up = info(misc, attribute::state) != "down";
       nic.address = info(misc, attribute::address);
@@ -262,6 +270,50 @@ class Reader {
   std::vector<hwloc_const_cpuset_t> core_sets_;
 };
 
+/// What an XML text says; nothing where hwloc cannot read it.
+std::optional<Machine> take_apart(const std::string& xml, const std::string& path) {
+  const Hwloc topology = make_hwloc(path);
+  if (hwloc_topology_set_xmlbuffer(topology.get(), xml.c_str(), static_cast<int>(xml.size()) + 1) != 0 ||
+      hwloc_topology_load(topology.get()) != 0)
+    return std::nullopt;
+  return Reader(topology.get()).read();
+}
+
+/// Some seconds and some memory, which suffice for any machine: an index of 2³² takes hwloc 512 MiB a set.
+void limit_process() {
+  constexpr rlimit seconds{10, 10};
+  ::setrlimit(RLIMIT_CPU, &seconds);
+#ifndef __SANITIZE_ADDRESS__  // reserves terabytes
+  constexpr rlim_t room = rlim_t{256} << 20;
+  const rlim_t pages = std::strtoull(read_text("/proc/self/statm").c_str(), nullptr, 10);
+  const rlimit memory{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + room, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_AS, &memory);
+#endif
+}
+
+/// What `body` says in a copy of this process, whose output nobody sees; false where that ends otherwise.
+template <class Body>
+bool survives(const Body& body) {
+  const pid_t copy = ::fork();
+  require(copy >= 0, "cannot start a process: {}", std::strerror(errno));
+  if (copy == 0) {
+    limit_process();
+    if (const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
+      ::dup2(nothing, STDOUT_FILENO);
+      ::dup2(nothing, STDERR_FILENO);
+    }
+    try {
+      std::_Exit(body() ? 0 : 1);
+    } catch (...) {
+      std::_Exit(1);
+    }
+  }
+  int status = 0;
+  while (::waitpid(copy, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 }  // namespace
 
 std::string bus_of(hwloc_obj_t pci) {
@@ -285,14 +337,14 @@ Description describe_this_machine() {
 }
 
 Machine read_machine(const std::string& path, const std::string& host) {
-  require(std::filesystem::is_regular_file(path), "{}: there is no such hwloc XML file", path);
-  const Hwloc topology = make_hwloc(path);
-  const bool read =
-      hwloc_topology_set_xml(topology.get(), path.c_str()) == 0 && hwloc_topology_load(topology.get()) == 0;
-  require(read,
+  const std::string xml = read_text(path, kinds::hwloc);
+  std::optional<Machine> read;
+  // hwloc 2.9 crashes on some files and takes gigabytes for others: a copy of this process goes first.
+  if (survives([&] { return take_apart(xml, path).has_value(); })) read = take_apart(xml, path);
+  require(read.has_value(),
           "{}: hwloc {}.{} cannot read it; write one with 'annulus-topology --save' or 'lstopo FILE.xml'",
           path, HWLOC_API_VERSION >> 16, (HWLOC_API_VERSION >> 8) & 0xff);
-  Machine machine = Reader(topology.get()).read();
+  Machine machine = *std::move(read);
   if (!host.empty()) machine.host = host;
   if (machine.host.empty()) machine.host = std::filesystem::path(path).stem().string();
   return machine;

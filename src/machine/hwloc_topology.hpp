@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/printable.hpp>
 
 namespace annulus::machine {
 
@@ -30,10 +31,14 @@ inline Hwloc make_hwloc(const std::string& what) {
   return topology;
 }
 
+/// A text of hwloc, which may be null, and comes from files of anybody.
+inline std::string text_of(const char* text) {
+  return text == nullptr ? "" : printable(text);
+}
+
 /// The value of an info attribute; empty without one.
 inline std::string info(hwloc_obj_t object, const char* name) {
-  const char* const value = hwloc_obj_get_info_by_name(object, name);
-  return value == nullptr ? "" : value;
+  return text_of(hwloc_obj_get_info_by_name(object, name));
 }
 
 /// Adds an info attribute, unless it is empty.

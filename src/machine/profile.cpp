@@ -141,7 +141,8 @@ Profile parse_profile(std::string_view text, std::string_view origin) {
 }
 
 Profile read_profile(const std::filesystem::path& path) {
-  require(std::filesystem::is_regular_file(path),
+  std::error_code error;
+  require(std::filesystem::exists(path, error) || error,
           "{}: there is no such site profile; those that come with Annulus lie in slurm/profiles (installed: "
           "share/annulus/slurm/profiles)",
           path.string());

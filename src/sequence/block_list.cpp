@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 
 #include "numbers.hpp"
 
@@ -35,10 +31,9 @@ std::string_view take_word(std::string_view& line) {
 class Reader {
  public:
   Reader(const std::string& file, std::int64_t blocks, std::string_view context)
-      : file_(file), blocks_(blocks), context_(context) {}
+      : file_(file), blocks_(blocks), context_(context), lines_(open(file, context)) {}
 
   BlockList read() {
-    open();
     read_header();
     BlockList list;
     list.row_starts.push_back(0);
@@ -53,17 +48,12 @@ class Reader {
   }
 
  private:
-  void open() {
-    std::error_code ignored;
-    require(!std::filesystem::is_directory(file_, ignored), "{}: {} is a folder: give the block list itself",
-            context_, file_);
-    // A device has no end, and a pipe has one reader, while every rank reads the list.
-    require(!std::filesystem::is_other(file_, ignored),
-            "{}: {} is a device or a pipe: give the block list as a file", context_, file_);
-    errno = 0;
-    stream_.open(file_);
-    require(stream_.is_open(), "{}: cannot open {} ({}): check the name; {}", context_, file_,
-            std::strerror(errno), described);
+  static LineReader open(const std::string& file, std::string_view context) {
+    try {
+      return LineReader(file, kinds::block_list);
+    } catch (const Error& error) {
+      fail("{}: {}; {}", context, error.what(), described);
+    }
   }
 
   void read_header() {
@@ -118,8 +108,7 @@ class Reader {
 
   /// Moves on to the next line that is neither blank nor a comment.
   void next(std::string_view expected) {
-    while (std::getline(stream_, text_)) {
-      ++number_;
+    while (lines_.next(text_)) {
       line_ = text_;
       if (line_.ends_with('\r')) line_.remove_suffix(1);
       if (const std::size_t begin = line_.find_first_not_of(" \t");
@@ -127,22 +116,20 @@ class Reader {
         continue;
       return;
     }
-    require(!stream_.bad(), "{}: cannot read {} behind line {}: check the disk", context_, file_, number_);
     fail("{}: {} ends behind line {}, before {}: the file is truncated, write it anew; {}", context_, file_,
-         number_, expected, described);
+         lines_.number(), expected, described);
   }
 
   [[noreturn]] void reject(const std::string& why) const {
-    fail("{}: {}:{}: {}", context_, file_, number_, why);
+    fail("{}: {}:{}: {}", context_, file_, lines_.number(), why);
   }
 
   const std::string& file_;
   std::int64_t blocks_;
   std::string_view context_;
-  std::ifstream stream_;
+  LineReader lines_;
   std::string text_;
   std::string_view line_;  // what is left of text_
-  std::int64_t number_ = 0;
 };
 
 }  // namespace

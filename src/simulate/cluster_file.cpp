@@ -237,7 +237,6 @@ Cluster parse_cluster(std::string_view text, std::string_view origin) {
 }
 
 Cluster read_cluster(const std::filesystem::path& path) {
-  require(std::filesystem::exists(path), "{}: there is no such cluster file", path.string());
   return read(config::parse_file(path, keys_advice), path.string());
 }
 

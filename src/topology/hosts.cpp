@@ -5,6 +5,7 @@
 #include <map>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/printable.hpp>
 #include <annulus/topology/job.hpp>
 
 namespace annulus {
@@ -87,7 +88,8 @@ std::string_view value_of(std::string_view line, std::string_view key) {
 
 }  // namespace
 
-std::vector<std::string> expand_hosts(std::string_view list) {
+std::vector<std::string> expand_hosts(std::string_view text) {
+  const std::string list = printable(text);
   std::vector<std::string> hosts;
   for (const std::string_view item : split(list)) expand(item, "", list, hosts);
   return hosts;
@@ -122,7 +124,7 @@ std::vector<LeafSwitch> parse_switches(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const std::string name(value_of(line, "SwitchName"));
+    const std::string name = printable(value_of(line, "SwitchName"));
     if (name.empty()) continue;
     if (const std::string_view below = value_of(line, "Switches"); !below.empty()) {
       for (const std::string& child : expand_hosts(below)) parent[child] = name;

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <sstream>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
+#include <annulus/base/printable.hpp>
 
 namespace annulus {
 namespace {
@@ -54,10 +55,9 @@ std::vector<int> arbitrary(const Variables& variables, const std::vector<std::st
   if (const auto list = variables("SLURM_ARBITRARY_NODELIST")) {
     listed = expand_hosts(*list);
   } else if (const auto file = variables("SLURM_HOSTFILE")) {
-    std::ifstream in(*file);
-    require(in.is_open(), "SLURM_HOSTFILE={}: the file cannot be read", *file);
-    for (std::string line; in >> line;) {
-      for (std::string& host : expand_hosts(line)) listed.push_back(std::move(host));
+    std::istringstream in(read_text(*file, kinds::hosts));
+    for (std::string word; in >> word;) {
+      for (std::string& host : expand_hosts(word)) listed.push_back(std::move(host));
     }
   }
   require(listed.size() >= ranks,
@@ -137,7 +137,10 @@ std::optional<Job> slurm_job(const Variables& variables) {
   const auto list = step ? variables("SLURM_STEP_NODELIST") : variables("SLURM_JOB_NODELIST");
   require(list.has_value(), "SLURM_JOB_ID is {}, but SLURM_JOB_NODELIST is not set: run inside of the job",
           *id);
-  Job job{.source = "Slurm job " + *id, .hosts = expand_hosts(*list), .node_of_rank = {}, .leaves = {}};
+  Job job{.source = "Slurm job " + printable(*id),
+          .hosts = expand_hosts(*list),
+          .node_of_rank = {},
+          .leaves = {}};
   const char* const name = step ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
   if (const auto text = variables(name)) {
     const std::vector<int> counts = expand_counts(*text, name);
@@ -162,7 +165,7 @@ Job job_of_ranks(std::string_view text, std::string_view origin) {
     const std::size_t host = rest.find_first_not_of(": \t");
     require(rank && *rank >= 0 && host != rest.npos && host > 0, "{}:{}: '{}' is not 'RANK HOST'", origin,
             number, line);
-    const std::string name(rest.substr(host, rest.find_first_of(" \t\r", host) - host));
+    const std::string name = printable(rest.substr(host, rest.find_first_of(" \t\r", host) - host));
     require(host_of.emplace(*rank, name).second, "{}:{}: rank {} is there twice", origin, number, *rank);
   }
   require(!host_of.empty(), "{}: no line 'RANK HOST'", origin);

@@ -3,10 +3,9 @@
 #include <array>
 #include <span>
 
+#include <annulus/base/file.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/plan/schedules.hpp>
-
-#include "config/parse.hpp"
 
 namespace annulus::train {
 
@@ -28,7 +27,7 @@ AttentionInputs read_attention_inputs(const Config& config) {
                     ? Mask::with_documents(text, tokens, one_document, "attention.mask")
                     : Mask::parse(text, tokens, "attention.mask");
   if (const std::string& file = config.attention.cluster; !file.empty()) {
-    const std::string content = config::read_text(file);
+    const std::string content = read_text(file, kinds::toml);
     inputs.cluster = simulate::parse_cluster(content, file);
     inputs.cluster_checksum = io::crc32_of(std::span<const char>(content));
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 
 #include "config/parse.hpp"
 #include "config/rename_keys.hpp"
@@ -221,7 +222,7 @@ void drop_unknown(toml::table& table, std::string_view origin) {
 }  // namespace
 
 Config Config::load(const std::filesystem::path& file, std::span<const std::string> overrides) {
-  return parse(config::read_text(file), file.string(), overrides);
+  return parse(read_text(file, kinds::toml), file.string(), overrides);
 }
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {

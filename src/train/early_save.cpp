@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include <annulus/base/file.hpp>
+
 namespace annulus::train {
 
 namespace fs = std::filesystem;
@@ -84,6 +86,7 @@ void EarlySave::save(std::unique_lock<std::mutex>& lock) {
     if (folder.empty()) {
       folder = work_.folder(progress_.step);
       std::error_code error;
+      require_no_link(folder, "the folder of a checkpoint");
       if (rank_zero_) fs::create_directories(folder, error);
       if (!fs::exists(folder, error)) {
         tried_ = rank_zero_;  // the others look again

@@ -1,16 +1,18 @@
 #include "train/run_folder.hpp"
 
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/io/atomic.hpp>
 
 namespace annulus::train {
@@ -20,7 +22,8 @@ namespace fs = std::filesystem;
 ResumePolicy ResumePolicy::parse(const std::string& text) {
   if (text == "auto") return {};
   if (text == "never") return {Kind::never, {}};
-  require(fs::exists(text),
+  std::error_code error;
+  require(fs::exists(text, error),
           "--resume {}: give auto, never or a checkpoint, a folder or a file; there is none of that name",
           text);
   return {Kind::file, text};
@@ -38,18 +41,29 @@ const fs::path& made(const fs::path& folder) {
   return folder;
 }
 
+/// Appends to a file that no link leads away from the run folder; spdlog's own would follow one, and wait for
+/// the other end of a pipe.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit FileSink(const fs::path& file) : file_(open_own_file(file)) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    if (!write_all(file_.get(), {line.data(), line.size()}))
+      throw spdlog::spdlog_ex("train.log cannot be written", errno);
+  }
+  void flush_() override {}
+
+  Descriptor file_;
+};
+
 }  // namespace
 
-RunLog::RunLog(const fs::path& folder) {
-  const fs::path file = folder / "train.log";
-  try {
-    sink_ = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
-    sink_->set_pattern("%Y-%m-%d %H:%M:%S %l %v");
-    spdlog::default_logger()->sinks().push_back(sink_);
-    spdlog::default_logger()->flush_on(spdlog::level::info);
-  } catch (const spdlog::spdlog_ex& error) {
-    fail("{} cannot be written ({}): check the permissions of run.folder", file.string(), error.what());
-  }
+RunLog::RunLog(const fs::path& folder) : sink_(std::make_shared<FileSink>(folder / "train.log")) {
+  sink_->set_pattern("%Y-%m-%d %H:%M:%S %l %v");
+  spdlog::default_logger()->sinks().push_back(sink_);
 }
 
 RunLog::~RunLog() {
@@ -91,7 +105,7 @@ void RunFolder::adopt() {
                                      : (schedule_steps_ > 0 ? schedule_steps_ : config_.train.steps);
   config_.check();
   // A folder without checkpoints has no past to be true to: its configuration is replaced.
-  io::write_text_atomically(folder_ / "config.toml", config_.to_toml());
+  io::write_text_atomically(folder_ / "config.toml", config_.to_toml(), Links::refuse);
 }
 
 void RunFolder::pass_over(const std::string& problem) {
@@ -143,6 +157,15 @@ void RunFolder::start_metrics(std::int64_t step) {
 }
 
 void RunFolder::write_metrics(const nlohmann::json& record) {
+  const bool in_place = lock_.in_place();
+  if (!in_place && !moved_)
+    spdlog::error(
+        "run.folder = '{}' was deleted, renamed or replaced while the run goes on: log and metrics go to the "
+        "files that are open (deleted ones are lost), checkpoints to a new folder of that name: put it back, "
+        "or "
+        "stop the run and start it again",
+        folder_.string());
+  moved_ = !in_place;
   try {
     metrics_.write(record);
     metrics_failed_ = false;

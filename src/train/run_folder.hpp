@@ -21,7 +21,7 @@ namespace annulus::train {
 /// While it lives, log messages go to train.log of a run folder too.
 class RunLog {
  public:
-  /// Throws Error naming the file when it cannot be written.
+  /// Throws Error naming the file when it cannot be written, or is a link, a pipe or a device.
   explicit RunLog(const std::filesystem::path& folder);
   ~RunLog();
   RunLog(const RunLog&) = delete;
@@ -50,7 +50,8 @@ class RunFolder {
 
   /// Opens metrics.jsonl and drops the records after `step`, which the run is about to write again.
   void start_metrics(std::int64_t step);
-  /// Appends a record. A full disk is reported once and does not end the run.
+  /// Appends a record. A full disk, and a folder that is not under its name any more, are reported once and
+  /// do not end the run.
   void write_metrics(const nlohmann::json& record);
 
   checkpoint::CheckpointFolder& checkpoints() { return checkpoints_; }
@@ -70,7 +71,7 @@ class RunFolder {
   std::optional<checkpoint::Checkpoint> resume_from_;
   std::optional<Config> before_;
   io::JsonLinesWriter metrics_;
-  bool metrics_failed_ = false;
+  bool metrics_failed_ = false, moved_ = false;
 };
 
 }  // namespace annulus::train

@@ -260,7 +260,7 @@ class Run {
                                    {"measured", moments_json(learner_->take_traced_memory())}};
     try {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
-                                memory.dump(2) + "\n");
+                                memory.dump(2) + "\n", Links::refuse);
     } catch (const Error& error) {
       spdlog::warn("memory over an optimizer step was not saved: {}", error.what());
     }

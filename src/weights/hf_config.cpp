@@ -189,7 +189,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
 
 HfConfig read_hf_config(const std::filesystem::path& folder) {
   const std::string path = (folder / "config.json").string();
-  return parse_hf_config(io::read_text(path), path);
+  return parse_hf_config(read_text(path, kinds::model_config), path);
 }
 
 std::string to_hf_config(const HfConfig& config, DType dtype) {

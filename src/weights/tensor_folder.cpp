@@ -4,7 +4,7 @@
 #include <set>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
+#include <annulus/base/file.hpp>
 
 #include "weights/json.hpp"
 #include "weights/weight_map.hpp"
@@ -61,11 +61,7 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
           "'{}' holds neither {} nor {}: give a folder of weights; other formats (pytorch_model.bin) are "
           "converted by transformers' save_pretrained",
           folder.string(), single_file, index_file);
-  std::error_code error;
-  const fs::file_status status = fs::status(index, error);
-  require(!fs::exists(status) || fs::is_regular_file(status),
-          "'{}' is no regular file: copy or write it again", index);  // a pipe would be waited for
-  const WeightMap listed = parse_weight_map(io::read_text(index), index);
+  const WeightMap listed = parse_weight_map(read_text(index, kinds::weights_index), index);
   std::set<std::string> names;
   for (const auto& [tensor, file] : listed) names.insert(file);
   WeightMap held;

@@ -56,7 +56,16 @@ class Report(support.InFolder):
         self.refused("other.json was written by the build 0123456789ab", one, self.path("other.json"), "--csv", self.path("x.csv"))
         with open(self.path("torn.json"), "w") as file:
             file.write('{"program": "annulus-bench att')
-        self.refused("torn.json is no result of annulus-bench attention", self.path("torn.json"), "--csv", self.path("x.csv"))
+        for number, change in enumerate((lambda case: case.pop("config"), lambda case: case["config"].update(overlap="yes"), lambda case: case["topology"].update(ranks=0), lambda case: case["forward"].update(seconds="long"))):
+            case, name = self.read_json("one.json"), f"case{number}.json"
+            change(case)
+            with open(self.path(name), "w") as file:
+                json.dump(case, file)
+            self.refused(f"{name}' holds ", self.path(name), "--csv", self.path("x.csv"))
+        with open(self.path("deep.json"), "w") as file:
+            file.write('{"a":' * 100000)
+        self.refused("deep.json' is nested more than", self.path("deep.json"), "--csv", self.path("x.csv"))
+        self.refused("torn.json' is no JSON from byte", self.path("torn.json"), "--csv", self.path("x.csv"))
 
 
 if __name__ == "__main__":

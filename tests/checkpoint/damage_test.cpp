@@ -79,9 +79,12 @@ TEST_F(Damage, MissingAndLinkedPartsAndManifestsAreNamed) {
   fs::rename(part, aside);
   EXPECT_THAT(found(), AllOf(HasSubstr(part.string()), HasSubstr("cannot be read")));
   fs::create_symlink(aside, part);
-  EXPECT_THAT(found(), AllOf(HasSubstr(part.string()), HasSubstr("is a link")));
-  fs::remove(path_ / manifest_file);
+  EXPECT_THAT(found(), AllOf(HasSubstr(part.string()), HasSubstr("is a symbolic link")));
+  const fs::path manifest = path_ / manifest_file, elsewhere = folder_.path() / "manifest";
+  fs::rename(manifest, elsewhere);
   EXPECT_THAT(found(), AllOf(HasSubstr(path_.string()), HasSubstr("never finished")));
+  fs::create_symlink(elsewhere, manifest);
+  EXPECT_THAT(found(), AllOf(HasSubstr(manifest.string()), HasSubstr("is a symbolic link")));
   EXPECT_THAT(error_text([&] { Checkpoint{folder_.path() / "none"}; }), HasSubstr("none"));
 }
 

@@ -165,5 +165,22 @@ TEST_F(Folder, AFileInItsPlaceIsNamed) {
   EXPECT_THAT(error_text([&] { checkpoints_.begin(3); }), HasSubstr(path_.string()));
 }
 
+TEST_F(Folder, ALinkInItsPlaceIsRefused) {
+  const fs::path elsewhere = folder_.path() / "elsewhere";
+  fs::create_directory(elsewhere);
+  fs::create_directory_symlink(elsewhere, path_);
+  EXPECT_THAT(error_text([&] { checkpoints_.begin(3); }),
+              AllOf(HasSubstr(path_.string()), HasSubstr("is a symbolic link")));
+  EXPECT_THAT(error_text([&] { CheckpointFolder(path_, {}); }), HasSubstr("is a symbolic link"));
+  EXPECT_TRUE(fs::is_empty(elsewhere));
+}
+
+TEST(FolderOfCheckpoints, ThatCannotTakeAFolderSaysWhy) {
+  // The system has folders in which nobody makes any.
+  const std::string said = error_text([] { CheckpointFolder("/proc/self/task", {}).begin(3); });
+  EXPECT_THAT(said, AllOf(HasSubstr("/proc/self/task/step-00000003"), HasSubstr("cannot be made")));
+  EXPECT_THAT(said, testing::Not(HasSubstr("exists")));
+}
+
 }  // namespace
 }  // namespace annulus::checkpoint

@@ -101,5 +101,15 @@ TEST(Manifest, ThatDoesNotHaveEveryElementOnceIsRefused) {
   EXPECT_THAT(said_of(manifest), HasSubstr("two tensors are named a"));
 }
 
+TEST(Manifest, BlocksFitIntoMemory) {
+  EXPECT_THAT(said_of(sound().to_text(), "\"block\":4", "\"block\":1099511627776"),
+              AllOf(HasSubstr("manifest.json"), HasSubstr("'block'")));
+}
+
+TEST(Manifest, NestedWithoutEndIsNamed) {
+  EXPECT_THAT(said_of(sound().to_text(), "\"block\":4", "\"block\":" + std::string(100000, '[')),
+              AllOf(HasSubstr("manifest.json"), HasSubstr("nested more than")));
+}
+
 }  // namespace
 }  // namespace annulus::checkpoint

@@ -67,5 +67,29 @@ TEST(Parse, ErrorsNameFileAndLine) {
   EXPECT_EQ(parse_file(folder.write("z.toml", "a = 1\n"))["a"].value<int>(), 1);
 }
 
+TEST(Parse, DepthHasALimitWhateverStandsInQuotes) {
+  const auto said_of = [](const std::string& text) {
+    return error_text([&] { parse("x = 1\n" + text + "\n", "x.toml"); });
+  };
+  std::string commas, keys = "a", tables;
+  for (int i = 0; i < 100000; ++i) commas += "\",\".";
+  for (int i = 0; i < 60; ++i) keys += ".a", tables += "{a.b = ";
+  for (const std::string& text :
+       {commas + "a = 1", "y = {" + commas + "a = 1}", "[" + commas + "a]", "y = " + tables,
+        keys + " = {" + keys + " = 1}", "y = " + std::string(100000, '['), "'\"'." + commas + "a = 1"})
+    EXPECT_THAT(said_of(text),
+                testing::AllOf(HasSubstr("x.toml:2: "), HasSubstr("nested more than 100 deep")));
+  // Dots that are none of keys.
+  const std::string dots(1000, '.'), one = "\"\"\"", other = "'''";
+  std::string numbers = "y = [";
+  for (int i = 0; i < 1000; ++i) numbers += "1.5, {a.b = 2.5}, ";
+  for (const std::string& text :
+       {numbers + "]", "y = '" + dots + "'", "y = \"" + dots + "\\\"" + dots + "\"", "# " + dots,
+        "y = 1 # " + dots, "y = " + one + "\n" + dots + "\"\"\n" + dots + one,
+        "y = " + other + "\n" + dots + "''\n" + dots + other, "y = '\"' # " + dots,
+        "y = [" + one + "'" + one + ", '" + dots + "']"})
+    EXPECT_EQ(said_of(text), "no error") << text.substr(0, 20);
+}
+
 }  // namespace
 }  // namespace annulus::config

@@ -49,5 +49,23 @@ TEST(FolderLock, LeavesAFolderThatCannotBeWrittenAsItIs) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+TEST(FolderLock, TellsWhenItsFolderIsNotInPlaceAnyMore) {
+  const annulus::test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "run";
+  fs::create_directory(path);
+  const FolderLock lock(path, {"run.lock", "in use"});
+  EXPECT_TRUE(lock.in_place());
+  fs::rename(path, folder.path() / "moved");
+  EXPECT_FALSE(lock.in_place());
+  fs::create_directory(path);
+  folder.write("run/run.lock", "");
+  EXPECT_FALSE(lock.in_place());
+  fs::remove_all(path);
+  fs::rename(folder.path() / "moved", path);
+  EXPECT_TRUE(lock.in_place());
+  fs::remove_all(path);
+  EXPECT_FALSE(lock.in_place());
+}
+
 }  // namespace
 }  // namespace annulus::io

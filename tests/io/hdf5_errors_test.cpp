@@ -48,7 +48,7 @@ TEST(Hdf5Errors, MissingFile) {
 
 TEST(Hdf5Errors, Folder) {
   const test::TemporaryFolder folder;
-  EXPECT_THAT(open_error(folder.path()), AllOf(HasSubstr("Is a directory"), HasSubstr("path of a file")));
+  EXPECT_THAT(open_error(folder.path()), HasSubstr("is a folder: give an HDF5 file"));
 }
 
 TEST(Hdf5Errors, EmptyAndForeignFiles) {

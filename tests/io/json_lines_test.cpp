@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -83,7 +84,7 @@ TEST(JsonLines, FilterKeepsWhatIsWanted) {
   const test::TemporaryFolder folder;
   const std::string file = folder.write("m.jsonl", "{\"step\": 1}\n{\"step\": 2}\n{\"step\": 3}\n{\"st");
   filter_json_lines(file, [](const json& record) { return record.at("step") <= 2; });
-  EXPECT_EQ(read_text(file), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(read_text(file), "{\"step\": 1}\n{\"step\": 2}\n");  // as they were
   filter_json_lines(folder.file("missing.jsonl"), [](const json&) { return true; });
 }
 
@@ -107,6 +108,45 @@ TEST(JsonLines, FullDiskLeavesTheLastCompleteRecord) {
 TEST(JsonLines, UnwritablePathIsNamed) {
   EXPECT_THAT(test::error_text([] { JsonLinesWriter("/no/such/folder/m.jsonl"); }),
               AllOf(HasSubstr("'/no/such/folder/m.jsonl'"), HasSubstr("check the path")));
+}
+
+TEST(JsonLines, ALineThatIsNestedWithoutEndIsNamed) {
+  const test::TemporaryFolder folder;
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
+  deep += "1" + std::string(100000, '}');
+  const std::string file = folder.write("m.jsonl", "{\"step\": 1}\n" + deep + "\n");
+  const auto all = [](const json&) { return true; };
+  EXPECT_THAT(test::error_text([&] { filter_json_lines(file, all); }),
+              AllOf(HasSubstr(file), HasSubstr("line 2"), HasSubstr("nested more than")));
+  EXPECT_EQ(read_text(file), "{\"step\": 1}\n" + deep + "\n");
+}
+
+TEST(JsonLines, ARecordOfAnotherFormIsNamed) {
+  const test::TemporaryFolder folder;
+  const auto early = [](const json& record) { return record.value("step", 0) <= 2; };
+  for (const char* record : {"[1]", "7", "{\"step\": \"two\"}"}) {
+    const std::string file = folder.write("m.jsonl", "{\"step\": 1}\n" + std::string(record) + "\n");
+    EXPECT_THAT(test::error_text([&] { filter_json_lines(file, early); }),
+                AllOf(HasSubstr(file), HasSubstr("line 2"), HasSubstr("other JSON")));
+  }
+}
+
+TEST(JsonLines, LinksAndPipesAreRefused) {
+  const test::TemporaryFolder folder;
+  const std::string target = folder.write("target", "{\"step\": 1}\n"), link = folder.file("link");
+  std::filesystem::create_symlink(target, link);
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& name : {link, pipe}) {
+    const char* why = name == link ? "is a symbolic link" : "no regular file";
+    for (const auto mode : {JsonLinesWriter::Mode::append, JsonLinesWriter::Mode::create})
+      EXPECT_THAT(test::error_text([&] { JsonLinesWriter(name, mode); }),
+                  AllOf(HasSubstr(name), HasSubstr(why)));
+    EXPECT_THAT(test::error_text([&] { filter_json_lines(name, [](const json&) { return false; }); }),
+                AllOf(HasSubstr(name), HasSubstr(why)));
+  }
+  EXPECT_EQ(read_text(target), "{\"step\": 1}\n");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // annulus-topology as its users run it: several nodes from files, jobs from Slurm's variables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 
@@ -281,8 +282,36 @@ TEST(AnnulusTopology, OptionsThatDoNotGoTogetherAreRefused) {
   EXPECT_THAT(failure("--exec"), HasSubstr("lacks the command"));
   EXPECT_THAT(failure("hello"), HasSubstr("'hello' belongs to nothing"));
   EXPECT_THAT(failure("--hostfile f"), HasSubstr("goes with --launch"));
-  EXPECT_THAT(failure("--xml /nowhere.xml"), HasSubstr("/nowhere.xml: there is no such hwloc XML file"));
+  EXPECT_THAT(failure("--xml /nowhere.xml"), HasSubstr("'/nowhere.xml': No such file"));
   EXPECT_THAT(failure("", "SLURM_JOB_ID=3 SLURM_HET_SIZE=2"), HasSubstr("Slurm job 3 is heterogeneous"));
+}
+
+TEST(AnnulusTopology, SavesIntoItsFolderAlone) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "nodes");
+  const std::string save = "--save " + folder.file("nodes");
+  for (const std::string name : {"../outside", "..", "a/b"})
+    EXPECT_THAT(failure(save, "SLURMD_NODENAME=" + name), HasSubstr("'" + name + "' is no name of a file"));
+  std::filesystem::create_symlink(folder.file("outside"), folder.path() / "nodes" / "n1.xml");
+  EXPECT_THAT(failure(save, "SLURMD_NODENAME=n1"), HasSubstr("is a symbolic link"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("outside")));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("outside.xml")));
+  output(save, "SLURMD_NODENAME=n2");
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "nodes" / "n2.xml"));
+}
+
+TEST(AnnulusTopology, FilesThatCrashHwlocAreNamed) {
+  std::string text = io::read_text(nodes + "/cpu.xml");
+  const std::size_t at = text.find("<!DOCTYPE"), end = text.find('>', at);
+  ASSERT_NE(at, text.npos);
+  text.replace(at, end - at + 1, "<!DOCTYPE topology [<!ENTITY a \"b\">]>");
+  const TemporaryFolder folder;
+  const std::string file = folder.write("entity.xml", text);
+  EXPECT_THAT(failure("--xml " + file), AllOf(HasSubstr(file), HasSubstr("cannot read it")));
+  ASSERT_EQ(::mkfifo(folder.file("pipe.xml").c_str(), 0600), 0);
+  EXPECT_THAT(failure("--xml " + folder.file("pipe.xml")), HasSubstr("no regular file"));
+  EXPECT_THAT(failure("--ranks /dev/zero"), HasSubstr("no regular file"));
+  EXPECT_THAT(failure("--ranks - </dev/zero"), HasSubstr("standard input"));
 }
 
 }  // namespace

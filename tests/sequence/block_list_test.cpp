@@ -110,12 +110,12 @@ TEST(BlockList, TruncatedFiles) {
 TEST(BlockList, MissingFileAndFolder) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_text([&] { read_block_list(folder.file("none.txt"), 2, "mask"); }),
-              AllOf(HasSubstr("cannot open " + folder.file("none.txt")), HasSubstr("No such file"),
-                    HasSubstr("check the name")));
+              AllOf(HasSubstr("cannot open '" + folder.file("none.txt")), HasSubstr("No such file"),
+                    HasSubstr("check the path")));
   EXPECT_THAT(error_text([&] { read_block_list(folder.path().string(), 2, "mask"); }),
               HasSubstr("is a folder"));
   EXPECT_THAT(error_text([] { read_block_list("/dev/zero", 2, "mask"); }),
-              HasSubstr("/dev/zero is a device or a pipe"));
+              HasSubstr("'/dev/zero' is no regular file"));
 }
 
 TEST(BlockList, ReadsWhatTheDocumentedPythonWriterWrites) {

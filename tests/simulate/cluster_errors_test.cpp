@@ -105,12 +105,12 @@ TEST(ClusterErrors, FoldersAndKeysWithoutEnd) {
   EXPECT_THAT(annulus::test::error_text([&] { read_cluster(path); }),
               testing::HasSubstr("'" + path + "' is a folder"));
   EXPECT_THAT(annulus::test::error_text([] { read_cluster("/dev/zero"); }),
-              testing::HasSubstr("'/dev/zero' has more than 16 MiB"));
+              testing::HasSubstr("'/dev/zero' is no regular file"));
   // As many tables inside of one another as dots.
   std::string key = "# " + std::string(1000, '.') + "\na";
   for (int i = 0; i < 400000; ++i) key += ".a";
   EXPECT_THAT(annulus::test::error_text([&] { parse_cluster(key + " = 1\n", "c.toml"); }),
-              testing::StartsWith("c.toml:2: a key or value has more than 100 dots"));
+              testing::StartsWith("c.toml:2: keys and values are nested more than 100 deep"));
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 
 #include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace annulus {
 namespace {
@@ -155,6 +157,28 @@ TEST(LaunchedRank, MpirunInsideOfSlurmGoesFirst) {
   EXPECT_EQ(launched_rank(from(both))->local_ranks, 4);
   // A batch script has a rank by Slurm's variables, but no step.
   EXPECT_FALSE(launched_rank(from({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}})));
+}
+
+TEST(Slurm, HostFilesAreFiles) {
+  std::map<std::string, std::string> job = {{"SLURM_JOB_ID", "7"},
+                                            {"SLURM_JOB_NODELIST", "n[1-2]"},
+                                            {"SLURM_TASKS_PER_NODE", "1(x2)"},
+                                            {"SLURM_DISTRIBUTION", "arbitrary"}};
+  const test::TemporaryFolder folder;
+  job["SLURM_HOSTFILE"] = folder.write("hosts", "n2\nn1\n");
+  EXPECT_THAT(slurm_job(from(job))->node_of_rank, ElementsAre(1, 0));
+  job["SLURM_HOSTFILE"] = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_text([&] { slurm_job(from(job)); }),
+              AllOf(HasSubstr("/pipe'"), HasSubstr("no regular file")));
+}
+
+TEST(Names, OfJobsAndHostsGiveTerminalsNoCommands) {
+  const Job job =
+      slurm_job(from({{"SLURM_JOB_ID", "7\x1b[2J"}, {"SLURM_JOB_NODELIST", "n\x1b[1-2]"}})).value();
+  EXPECT_EQ(job.source, "Slurm job 7\\x1b[2J");
+  EXPECT_THAT(job.hosts, ElementsAre("n\\x1b1", "n\\x1b2"));
+  EXPECT_THAT(job_of_ranks("0 a\x1b\n", "ranks").hosts, ElementsAre("a\\x1b"));
 }
 
 }  // namespace

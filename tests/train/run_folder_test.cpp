@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <annulus/io/atomic.hpp>
@@ -279,6 +280,50 @@ TEST(RunFolder, AFileInTheWayIsNamed) {
     config.run.folder = folder;
     EXPECT_THAT(run_error(config), HasSubstr("run.folder = '" + folder + "'"));
   }
+}
+
+TEST_F(RunFolderTest, LinksAndPipesInThePlaceOfItsFilesAreNamed) {
+  Config longer = config_;
+  longer.train.steps = 7;
+  const fs::path folder = config_.run.folder, elsewhere = tiny_.folder().path() / "elsewhere";
+  const auto said_with = [&](const char* name, const auto& put) {
+    fs::rename(folder / name, elsewhere);
+    put(folder / name);
+    const std::string said = run_error(longer);
+    fs::remove(folder / name);
+    fs::rename(elsewhere, folder / name);
+    return said;
+  };
+  for (const char* name : {"checkpoints", "config.toml", "metrics.jsonl", "run.lock", "train.log"})
+    EXPECT_THAT(said_with(name, [&](const fs::path& path) { fs::create_symlink(elsewhere, path); }),
+                AllOf(HasSubstr((folder / name).string()), HasSubstr("is a symbolic link")));
+  for (const char* name : {"config.toml", "metrics.jsonl", "train.log"})
+    EXPECT_THAT(said_with(name, [&](const fs::path& path) { ::mkfifo(path.c_str(), 0600); }),
+                AllOf(HasSubstr((folder / name).string()), HasSubstr("no regular file")));
+  EXPECT_EQ(run(1, longer).last_step, 7);
+}
+
+TEST_F(RunFolderTest, MetricsOfAnotherFormAreNamed) {
+  Config longer = config_;
+  longer.train.steps = 7;
+  const fs::path file = fs::path(config_.run.folder) / "metrics.jsonl";
+  io::write_text_atomically(file, "{\"step\": \"one\"}\n");
+  EXPECT_THAT(run_error(longer), AllOf(HasSubstr(file.string()), HasSubstr("line 1")));
+}
+
+TEST(RunFolder, SaysThatItWasMoved) {
+  const TinyRun tiny;
+  const Config config = tiny.config("run");
+  const fs::path folder = config.run.folder, moved = tiny.folder().path() / "moved";
+  Hooks hooks;
+  hooks.updated = [&](std::int64_t step, const Buffers&) {
+    if (step == 2) fs::rename(folder, moved);
+  };
+  run(1, config, {}, hooks);
+  EXPECT_THAT(
+      io::read_text(moved / "train.log"),
+      AllOf(HasSubstr("error"), HasSubstr("run.folder = '" + folder.string() + "' was deleted, renamed")));
+  EXPECT_TRUE(fs::exists(checkpoint_of(config, 6)));  // the state is not lost
 }
 
 }  // namespace

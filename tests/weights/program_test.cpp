@@ -58,6 +58,13 @@ class Program : public testing::Test {
   HfConfig config_ = test::small_hf_config();
 };
 
+TEST_F(Program, NamesGiveTerminalsNoCommandsAndForgeNoLines) {
+  const ShellResult result = weights("info \"$(printf 'no\\033[2J\\nannulus-weights: all is well')\"");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("no\\x1b[2J"), testing::Not(HasSubstr("\x1b")),
+                                   testing::Not(HasSubstr("\nannulus-weights:"))));
+}
+
 TEST_F(Program, ImportAndExportKeepEveryBit) {
   config_.shape.rope = {.name = "llama3", .factor = 8, .original_length = 16};
   for (const DType type : {DType::bf16, DType::f16, DType::f32})

@@ -10,6 +10,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/core/processor.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 #include <annulus/linalg/host_blas.hpp>
 #include <annulus/linalg/matmul.hpp>
 
@@ -199,7 +200,7 @@ int run_local_attention(const AttentionOptions& options, const std::string& json
              options.mask, options.dtype, report["attention_kernel"].get<std::string>(),
              device.empty() ? fmt::format("{} threads", report["threads"].get<int>()) : device);
   report.contains("steps") ? print_steps(report) : print_beside_sgemm(report);
-  if (!json_file.empty()) io::write_text_atomically(json_file, report.dump(2) + "\n");
+  if (!json_file.empty()) io::write_text_atomically(json_file, io::json_text(report) + "\n");
   return 0;
 }
 

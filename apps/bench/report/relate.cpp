@@ -47,15 +47,16 @@ void relate(std::vector<json>& cases) {
       json& here = of[pass];
       if (here.is_null()) continue;
       const double seconds = number(here, "/seconds");
+      const json ring_pass = ring != nullptr ? (*ring)[pass] : json();
       here["striped_attention"]["measured_speedup"] =
-          ring != nullptr && seconds > 0 ? json(number((*ring)[pass], "/seconds") / seconds) : json();
-      const json ring_efficiency = ring != nullptr ? (*ring)[pass]["efficiency"] : json();
+          ring_pass.is_object() && seconds > 0 ? json(number(ring_pass, "/seconds") / seconds) : json();
+      const json ring_efficiency = ring_pass.is_object() ? ring_pass.value("efficiency", json()) : json();
       here["striped_attention"]["speedup_at_equal_rate"] =
           here["efficiency"].is_number() && ring_efficiency.is_number()
               ? json(here["efficiency"].get<double>() / ring_efficiency.get<double>())
               : json();
       here["exposed_communication"]["overlapped_share"] = nullptr;
-      if (without == nullptr) continue;
+      if (without == nullptr || !(*without)[pass].is_object()) continue;
       const double exposed = number((*without)[pass], "/exposed_communication/seconds");
       if (exposed > 0) {
         here["exposed_communication"]["overlapped_share"] =

@@ -25,7 +25,12 @@ class FolderLock {
   /// Why nothing is held (a file system without locks, a folder that cannot be written); else empty.
   const std::string& missing() const { return missing_; }
 
+  /// Whether the folder still stands under its name: not deleted, renamed or replaced since it was locked.
+  /// True where nothing is held.
+  bool in_place() const;
+
  private:
+  std::filesystem::path file_;
   int descriptor_ = -1;
   std::string missing_;
 };

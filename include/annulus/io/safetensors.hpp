@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include <annulus/base/dtype.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/io/hdf5.hpp>
 
 /// Reading files in safetensors layout: eight bytes with the length of a JSON header, the header, and the
@@ -21,10 +21,6 @@
 /// while it is read is an Error, not a signal. Every Error is one line that names the file, the tensor and
 /// what is wrong.
 namespace annulus::io {
-
-namespace detail {
-class Descriptor;
-}
 
 /// Headers beyond this many bytes are refused, here and by other readers of the format.
 inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
@@ -47,13 +43,10 @@ class SafetensorsFile {
   /// Reads and checks the header. Throws Error when the file is missing, truncated or no safetensors file,
   /// when the header is no JSON object of tensors or says anything twice, when type, shape and length of a
   /// tensor disagree, and when tensors overlap, leave gaps or lead out of the file.
-  explicit SafetensorsFile(const std::filesystem::path& path);
-  SafetensorsFile(SafetensorsFile&&) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-  ~SafetensorsFile();
+  explicit SafetensorsFile(const std::filesystem::path& path, Links links = Links::follow);
 
   /// As it was given.
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
   /// In the order of their data.
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
@@ -93,9 +86,8 @@ class SafetensorsFile {
   void require_room(const SafetensorsTensor& tensor, std::uint64_t bytes) const;
   void read_at(std::uint64_t at, std::span<std::byte> out) const;
 
-  std::string path_;
-  std::unique_ptr<detail::Descriptor> file_;
-  std::uint64_t size_ = 0, data_ = 0;  // bytes of the file, and where the first tensor begins
+  InputFile file_;
+  std::uint64_t data_ = 0;  // where the first tensor begins
   std::vector<SafetensorsTensor> tensors_;
   std::vector<std::uint32_t> by_name_;  // indices of tensors_
   std::map<std::string, std::string> metadata_;

@@ -1,15 +1,12 @@
 #include "source.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 
-#include "../system_error.hpp"
+#include "base/system_error.hpp"
 
 namespace annulus::io::hdf5 {
 
@@ -23,24 +20,12 @@ constexpr std::uint64_t most_metadata = std::uint64_t{256} << 20;
 /// Some structures are read in two steps, and names and indices count a second time when they are decoded.
 constexpr std::uint64_t metadata_factor = 4;
 
-detail::Descriptor open_locked(const std::string& path) {
-  detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // never waits for a pipe
-  detail::require_system(file.get() >= 0, "open", path);
-  struct stat status {};
-  detail::require_system(::fstat(file.get(), &status) == 0, "open", path);
-  if (S_ISDIR(status.st_mode)) errno = EISDIR;
-  detail::require_system(!S_ISDIR(status.st_mode), "read", path);
-  require(S_ISREG(status.st_mode), "'{}' is no regular file: give the path of one", path);
+InputFile open_locked(const std::filesystem::path& path) {
+  InputFile file(path, kinds::hdf5);
   // What HDF5 does to a file that it reads. On file systems that have no locks reading must go on.
-  const bool locked = ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  detail::require_system(locked, "open", path);
+  const bool locked = ::flock(file.descriptor(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  require_system(locked, "open", path);
   return file;
-}
-
-std::uint64_t size_of_file(int file, const std::string& path) {
-  struct stat status {};
-  detail::require_system(::fstat(file, &status) == 0, "read", path);
-  return static_cast<std::uint64_t>(status.st_size);
 }
 
 [[noreturn]] void fail_truncated(const std::string& path) {
@@ -49,9 +34,8 @@ std::uint64_t size_of_file(int file, const std::string& path) {
 
 }  // namespace
 
-Source::Source(const std::filesystem::path& path) : path_(path.string()), file_(open_locked(path_)) {
-  size_ = size_of_file(file_.get(), path_);
-  require(size_ > 0, "'{}' is empty: copy or write it again", path_);
+Source::Source(const std::filesystem::path& path) : file_(open_locked(path)), size_(file_.size()) {
+  require(size_ > 0, "'{}' is empty: copy or write it again", file_.path());
   budget_ = std::min(most_metadata, metadata_factor * size_ + 4096);
   find_superblock();
 }
@@ -68,19 +52,19 @@ void Source::find_superblock() {
     size_ -= at;
     return read_superblock(start);
   }
-  fail("'{}' is not an HDF5 file: check the path, or write it again", path_);
+  fail("'{}' is not an HDF5 file: check the path, or write it again", path());
 }
 
 void Source::read_superblock(View start) {
   const Walk walk(*this, "superblock");
-  if (start.size() < 48) fail_truncated(path_);
+  if (start.size() < 48) fail_truncated(path());
   Cursor fields(walk, start, "the superblock");
   fields.skip(file_signature.size());
   const std::uint8_t version = fields.u8();
   require(version <= 3,
           "'{}' has a superblock of version {}, Annulus reads 0 to 3: write it with HDF5 1.14 or "
           "older bounds (h5repack --high=4)",
-          path_, version);
+          path(), version);
   const bool old = version <= 1;
   if (old) fields.skip(4);  // versions of parts, one reserved byte
   const std::uint8_t offset_bytes = fields.u8(), length_bytes = fields.u8();
@@ -103,19 +87,11 @@ void Source::read_superblock(View start) {
     root_ = fields.u64();
     require_checksum(walk, start.first(48), "the superblock");
   }
-  if (end > base_ + size_) fail_truncated(path_);
+  if (end > base_ + size_) fail_truncated(path());
 }
 
 void Source::read(std::uint64_t address, std::span<std::uint8_t> out) const {
-  std::uint64_t at = base_ + address;
-  while (!out.empty()) {
-    const ssize_t count = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(at));
-    if (count < 0 && errno == EINTR) continue;
-    detail::require_system(count >= 0, "read", path_);
-    if (count == 0) fail_truncated(path_);
-    at += static_cast<std::uint64_t>(count);
-    out = out.subspan(static_cast<std::size_t>(count));
-  }
+  if (file_.read_at(base_ + address, std::as_writable_bytes(out)) < out.size()) fail_truncated(path());
 }
 
 bool Source::spend(std::uint64_t bytes) const {

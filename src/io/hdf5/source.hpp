@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include "../descriptor.hpp"
+#include <annulus/base/file.hpp>
 
 namespace annulus::io::hdf5 {
 
@@ -31,7 +31,7 @@ class Source {
   /// empty one, one that is not HDF5, a truncated one and one that another program writes apart.
   explicit Source(const std::filesystem::path& path);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
   /// Address of the root group's object header.
   std::uint64_t root() const { return root_; }
@@ -53,9 +53,8 @@ class Source {
   void find_superblock();
   void read_superblock(View start);
 
-  std::string path_;
-  detail::Descriptor file_;
-  std::uint64_t base_ = 0, size_ = 0, root_ = 0;
+  InputFile file_;
+  std::uint64_t base_ = 0, size_, root_ = 0;
   mutable std::atomic<std::uint64_t> budget_{0};
 };
 

@@ -1,11 +1,11 @@
-#include "system_error.hpp"
+#include "base/system_error.hpp"
 
 #include <cerrno>
 #include <system_error>
 
 #include <annulus/base/error.hpp>
 
-namespace annulus::io::detail {
+namespace annulus {
 
 namespace {
 
@@ -39,14 +39,14 @@ const char* advice(int error) {
 
 }  // namespace
 
-std::string explain(int error) {
+std::string system_error_text(int error) {
   return std::generic_category().message(error) + ": " + advice(error);
 }
 
 void require_system(bool succeeded, std::string_view action, const std::filesystem::path& path) {
   if (succeeded) return;
   const int error = errno;
-  fail("cannot {} '{}': {}", action, path.string(), explain(error));
+  fail("cannot {} '{}': {}", action, path.string(), system_error_text(error));
 }
 
-}  // namespace annulus::io::detail
+}  // namespace annulus

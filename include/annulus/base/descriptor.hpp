@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace annulus::io::detail {
+namespace annulus {
 
 /// Owns a file descriptor.
 class Descriptor {
@@ -39,4 +39,4 @@ inline bool write_all(int descriptor, std::string_view text) {
   return true;
 }
 
-}  // namespace annulus::io::detail
+}  // namespace annulus
