@@ -26,7 +26,8 @@ plan_ranks() {
 place() {
   local plan
   plan=$("$topology_program" "${placing[@]}" --nodes "$1") || refuse "nothing was started: see above"
-  eval "$plan"
+  eval "$plan"  # annulus-topology quotes what it has from others
+  [[ $ANNULUS_NODELIST =~ ^[A-Za-z0-9._,-]+$ ]] || refuse "Slurm names nodes of this job as $(printf %q "$ANNULUS_NODELIST"): letters, digits, '.', '_' and '-' make a host's name"
 }
 
 # srun where Slurm and the programs' MPI meet in PMIx, else mpirun inside the allocation.
