@@ -46,7 +46,7 @@ all_of() { sed -n "s/^\([^ ]*\) $1 /\1: /p" <<<"$facts" | sort -V | paste -sd';'
 same() {
   local most odd
   most=$(sed -n "s/^[^ ]* $1 //p" <<<"$facts" | sort | uniq -c | sort -rn | sed -n '1s/^ *[0-9]* //p')
-  odd=$(awk -v key="$1" -v most="$most" '$2 == key { name = $1; sub(/^[^ ]* [^ ]* /, ""); if ($0 != most) { print name; exit } }' <<<"$facts")
+  odd=$(most=$most awk -v key="$1" '$2 == key { name = $1; sub(/^[^ ]* [^ ]* /, ""); if ($0 != ENVIRON["most"]) { print name; exit } }' <<<"$facts")
   [ -n "$odd" ] || return 0
   refuse_node "$odd" "$2 than the others: $(sed -n "s/^$odd $1 //p" <<<"$facts"), not $most. $3"
 }

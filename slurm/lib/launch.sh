@@ -39,7 +39,7 @@ choose_launcher() {
           else refuse "this Slurm offers no PMIx (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)) and there is no mpirun in PATH on $(hostname): load the MPI that Annulus was built with in prepare() of $slurm/site.conf, or set mpi there to one of that list which your MPI knows"; fi ;;
     mpirun) command -v mpirun >/dev/null || refuse "mpi = mpirun, and there is no mpirun in PATH on $(hostname): load MPI in prepare() of $slurm/site.conf"
             launcher=mpirun ;;
-    *) grep -qw "$mpi" <<<"$offered" || refuse "mpi = $mpi is not what this Slurm offers (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)): take one of these, or mpi = mpirun"
+    *) grep -qwF -- "$mpi" <<<"$offered" || refuse "mpi = $mpi is not what this Slurm offers (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)): take one of these, or mpi = mpirun"
        launcher=$mpi ;;
   esac
 }
