@@ -70,7 +70,8 @@ void add_pack(CLI::App& app, Command& command) {
       ->capture_default_str();
   pack->add_option("--extensions", arguments->options.extensions,
                    "Take only files with these extensions from folders, like .hpp,.cpp")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);  // what follows is an input
   pack->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
 }
 

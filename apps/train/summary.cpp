@@ -136,6 +136,14 @@ void Summary::print() const {
   std::fflush(stdout);
 }
 
+// The learning rate has to come off its minimum: a run keeps the curve that it began with.
+void Summary::print_longer(const std::string& config) const {
+  const std::int64_t steps = 2 * config_.train.steps;
+  fmt::print(
+      "  train on, twice as long\n    {} {} --set train.steps={} --set train.schedule_steps={} --summary\n",
+      launch_command(ranks_, "annulus-train"), config, steps, std::max(steps, config_.train.schedule_steps));
+}
+
 void Summary::print_next_steps() const {
   const std::filesystem::path folder = config_.run.folder;
   const std::string config = shell_word((folder / "config.toml").string());
@@ -143,8 +151,7 @@ void Summary::print_next_steps() const {
   if (outcome_.last_step < config_.train.steps)
     fmt::print("  go on from here\n    {} {} --summary\n", launch_command(ranks_, "annulus-train"), config);
   else
-    fmt::print("  train on, twice as long\n    {} {} --set train.steps={} --summary\n",
-               launch_command(ranks_, "annulus-train"), config, 2 * config_.train.steps);
+    print_longer(config);
   fmt::print(
       "  the same on four ranks in stripes, into another folder\n"
       "    {} {} --set {} --set parallel.context=4 --set attention.schedule=ring --set "

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <annulus/train/config.hpp>
 #include <annulus/train/trainer.hpp>
 
@@ -19,6 +21,7 @@ class Summary {
 
  private:
   void print_next_steps() const;
+  void print_longer(const std::string& config) const;  // `config`: the run's, as a word of a shell
 
   const train::Config& config_;
   const train::Outcome& outcome_;

@@ -6,18 +6,22 @@
 check_nodes() {
   local program=$1 folder=$2 token
   check_switches
-  mkdir -p "$folder" 2>/dev/null || refuse "run.folder '$folder' cannot be made on $(hostname): $(mkdir -p "$folder" 2>&1 | sed 's/.*: //'). Give a folder of a file system that all nodes share"
+  mkdir -p -- "$folder" 2>/dev/null || refuse "run.folder '$folder' cannot be made on $(hostname): $(mkdir -p -- "$folder" 2>&1 | sed 's/.*: //'). Give a folder of a file system that all nodes share"
   token=$(mktemp "$folder/.annulus-XXXXXXXXXXXX") || refuse "nothing can be written to '$folder' on $(hostname): no space, or no permission (df -h, ls -ld); free some or give another run.folder"
   token=${token##*/}
   asked=$(date +%s)
-  facts=$(timeout "${ANNULUS_CHECK_SECONDS:-120}" \
+  answer=$(timeout "${ANNULUS_CHECK_SECONDS:-120}" \
     srun --mpi=none --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1 --cpus-per-task=1 --overlap \
     "$slurm/lib/facts.sh" "$program" "$folder" "$token" "$topology_program" "$profile_file" 2>&1) || true
   answered=$(date +%s)
   rm -f "${folder:?}/$token"
+  # Lines of these nodes with a fact; what Slurm and other programs say stands between them.
+  facts=$(awk -v nodes="${nodes[*]%%.*}" '
+    BEGIN { count = split(nodes, names, " "); for (i = 1; i <= count; ++i) known[names[i]] = 1 }
+    ($1 in known) && $2 ~ /^(clock|processor|binary|build|libnccl|libmpi|driver|outdated|gpus|folder|free|profile|end)$/' <<<"$answer")
   local node
   for node in "${nodes[@]}"; do
-    grep -q "^${node%%.*} end" <<<"$facts" || refuse_node "$node" "does not answer within ${ANNULUS_CHECK_SECONDS:-120} s: $(grep -v "^[^ ]* \(clock\|processor\|binary\|build\|lib[a-z]*\|driver\|outdated\|gpus\|folder\|free\|end\)" <<<"$facts" | grep -F "${node%%.*}" | head -n 1). Leave it out (sbatch --exclude=$node) and tell the site"
+    grep -q "^${node%%.*} end" <<<"$facts" || refuse_node "$node" "does not answer within ${ANNULUS_CHECK_SECONDS:-120} s: $(grep -vxF -- "$facts" <<<"$answer" | grep -F -- "${node%%.*}" | tr -d '[:cntrl:]' | head -n 1). Leave it out (sbatch --exclude=$node) and tell the site"
   done
   same binary "is another build of $(basename "$program")" "$(all_of build). Build once, in a folder that all nodes share, or install the same version on all"
   same libnccl "loads another NCCL" "Load the same module on all nodes, in prepare() of site.conf"
@@ -42,7 +46,7 @@ all_of() { sed -n "s/^\([^ ]*\) $1 /\1: /p" <<<"$facts" | sort -V | paste -sd';'
 same() {
   local most odd
   most=$(sed -n "s/^[^ ]* $1 //p" <<<"$facts" | sort | uniq -c | sort -rn | sed -n '1s/^ *[0-9]* //p')
-  odd=$(awk -v key="$1" -v most="$most" '$2 == key { name = $1; sub(/^[^ ]* [^ ]* /, ""); if ($0 != most) { print name; exit } }' <<<"$facts")
+  odd=$(most=$most awk -v key="$1" '$2 == key { name = $1; sub(/^[^ ]* [^ ]* /, ""); if ($0 != ENVIRON["most"]) { print name; exit } }' <<<"$facts")
   [ -n "$odd" ] || return 0
   refuse_node "$odd" "$2 than the others: $(sed -n "s/^$odd $1 //p" <<<"$facts"), not $most. $3"
 }
@@ -61,11 +65,12 @@ check_clocks() {
 # Room for the next checkpoint beside those that are there.
 check_space() {
   local free need newest
-  free=$(sed -n "s/^${nodes[0]%%.*} free //p" <<<"$facts")
+  free=$(sed -n "s/^${nodes[0]%%.*} free //p" <<<"$facts" | head -n 1)
+  is_number "$free" || free=""  # not known
   newest=$(find "$1/checkpoints" -maxdepth 1 -name 'step-*' ! -name '*.tmp-*' -printf '%T@ %p\n' 2>/dev/null | sort -rn | sed -n '1s/[^ ]* //p') || true
   need=0
-  [ -z "$newest" ] || need=$(du -sk -- "$newest" | cut -f1)
-  [ "$need" -gt 0 ] || need=16384
+  [ -z "$newest" ] || need=$(du -sk -- "$newest" | head -n 1 | cut -f1)
+  is_positive "$need" || need=16384
   [ "${free:-$need}" -ge "$need" ] ||
     refuse_node "${nodes[0]}" "has $((free / 1024)) MiB left in '$1', and a checkpoint takes $(((need + 1023) / 1024)): make room, lower checkpoint.keep, or give another run.folder"
 }

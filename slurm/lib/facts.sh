@@ -26,7 +26,7 @@ if command -v nvidia-smi >/dev/null; then
   fact gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | xargs)"
 fi
 if [ -e "$folder/$token" ]; then fact folder seen; else fact folder "not seen"; fi
-fact free "$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 {print $4}')"
+fact free "$(df -k --output=avail -- "$folder" 2>/dev/null | tail -n 1 | tr -d ' ')"  # this column alone: names of mounts hold blanks
 if [ -n "$profile" ]; then
   said=$("$topology" --profile "$profile" 2>&1 >/dev/null) || fact profile "${said//$'\n'/; }"
 fi

@@ -36,13 +36,57 @@ find_profile() {
   [[ $1 == *.toml ]] || profile_file=$slurm/profiles/$1.toml
   [ -f "$profile_file" ] || refuse "profile '$1': there is no $profile_file; known are: $(cd "$slurm/profiles" && printf '%s ' ./*.toml | sed 's|\./||g; s|\.toml||g')(docs/formats/site-profile.md shows how to write one)"
 }
-# profile_value TABLE KEY: a value of the profile; empty when it is left out. annulus-topology reads and checks all of it.
-profile_value() {
-  [ -n "$profile_file" ] || return 0
-  awk -v table="[$1]" -v key="$2" '
-    /^\[/ { here = $1 == table }
-    here && $1 == key { sub(/^[^=]*= */, ""); sub(/[ \t]*#.*$/, ""); gsub(/"/, ""); print; exit }' "$profile_file"
+# toml_value TABLE KEY: a value of the TOML on stdin, strings without their quotes and escapes; empty when it is left out.
+toml_value() {
+  LC_ALL=C awk -v wanted="$1.$2" '
+    function bare(text) { gsub(/[] \t\r"\047[]/, "", text); return text }
+    function byte(code) { return sprintf("%c", code) }
+    function utf8(code) {
+      if (code < 128) return byte(code)
+      if (code < 2048) return byte(192 + int(code / 64)) byte(128 + code % 64)
+      if (code < 65536) return byte(224 + int(code / 4096)) byte(128 + int(code / 64) % 64) byte(128 + code % 64)
+      return byte(240 + int(code / 262144)) byte(128 + int(code / 4096) % 64) byte(128 + int(code / 64) % 64) byte(128 + code % 64)
+    }
+    function number(digits,  i, sum) {
+      for (i = 1; i <= length(digits); ++i) sum = 16 * sum + index("0123456789abcdef", tolower(substr(digits, i, 1))) - 1
+      return sum
+    }
+    function unescaped(text,  i, c, out, digits) {
+      for (i = 1; i <= length(text); ++i) {
+        c = substr(text, i, 1)
+        if (c == "\"") return out
+        if (c != "\\") { out = out c; continue }
+        c = substr(text, ++i, 1)
+        digits = c == "u" ? 4 : c == "U" ? 8 : 0
+        if (digits) { out = out utf8(number(substr(text, i + 1, digits))); i += digits }
+        else if (index("btnfr", c)) out = out substr("\b\t\n\f\r", index("btnfr", c), 1)
+        else out = out c
+      }
+      return out
+    }
+    function value(text) {
+      sub(/^[ \t]+/, "", text)
+      if (text ~ /^\047/) return substr(text, 2, index(substr(text, 2), "\047") - 1)
+      if (text ~ /^"/) return unescaped(substr(text, 2))
+      sub(/[ \t\r]*(#.*)?$/, "", text)
+      return text
+    }
+    /^[ \t]*\[/ { table = $0; sub(/#.*/, "", table); table = bare(table) "."; next }
+    /^[^#=]+=/ && table bare(substr($0, 1, index($0, "=") - 1)) == wanted { print value(substr($0, index($0, "=") + 1)); exit }'
 }
+# profile_value TABLE KEY: a value of the profile; empty when it is left out. annulus-topology reads and checks all of it.
+profile_value() { [ -z "$profile_file" ] || toml_value "$1" "$2" <"$profile_file"; }
+# profile_number TABLE KEY: the same, a whole number.
+profile_number() {
+  local text; text=$(profile_value "$1" "$2")
+  [ -z "$text" ] || is_number "$text" || refuse "$profile_file: [$1] $2 = $text: give a whole number, without a sign or digit separators"
+  echo "$text"
+}
+
+# What others have written is text until it is known to be a number: bash evaluates expressions, and commands in them, wherever it
+# computes.
+is_number() { [[ $1 =~ ^(0|[1-9][0-9]{0,17})$ ]]; }
+is_positive() { [[ $1 =~ ^[1-9][0-9]{0,17}$ ]]; }
 
 # A program by name, from the folder that the site names, else from PATH.
 program() {
@@ -79,7 +123,16 @@ check_switches() {
 }
 
 # config_value TABLE KEY: of the configuration in $config, as annulus-train --print-config prints it.
-config_value() {
-  awk -v table="[$1]" -v key="$2" '/^\[/ { here = $1 == table } here && $1 == key { sub(/^[^=]*= /, ""); sub(/  # .*$/, ""); print; exit }' <<<"$config" |
-    sed "s/^['\"]\(.*\)['\"]\$/\1/"
+config_value() { toml_value "$1" "$2" <<<"$config"; }
+config_number() {
+  local text; text=$(config_value "$1" "$2")
+  is_number "$text" || refuse "$1.$2 = $text: this script computes with at most 18 digits: take a smaller number"
+  echo "$text"
+}
+# Sets $folder to run.folder. Control characters in it would forge lines of the log and of the record.
+read_folder() {
+  folder=$(config_value run folder && echo .)
+  folder=${folder%$'\n'.}
+  [[ $folder != *[[:cntrl:]]* ]] || refuse "run.folder = $(printf %q "$folder") holds control characters: give another folder"
+  [[ $folder != -* ]] || folder=./$folder  # commands would take it for an option
 }

@@ -26,7 +26,8 @@ plan_ranks() {
 place() {
   local plan
   plan=$("$topology_program" "${placing[@]}" --nodes "$1") || refuse "nothing was started: see above"
-  eval "$plan"
+  eval "$plan"  # annulus-topology quotes what it has from others
+  [[ $ANNULUS_NODELIST =~ ^[A-Za-z0-9._,-]+$ ]] || refuse "Slurm names nodes of this job as $(printf %q "$ANNULUS_NODELIST"): letters, digits, '.', '_' and '-' make a host's name"
 }
 
 # srun where Slurm and the programs' MPI meet in PMIx, else mpirun inside the allocation.
@@ -38,7 +39,7 @@ choose_launcher() {
           else refuse "this Slurm offers no PMIx (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)) and there is no mpirun in PATH on $(hostname): load the MPI that Annulus was built with in prepare() of $slurm/site.conf, or set mpi there to one of that list which your MPI knows"; fi ;;
     mpirun) command -v mpirun >/dev/null || refuse "mpi = mpirun, and there is no mpirun in PATH on $(hostname): load MPI in prepare() of $slurm/site.conf"
             launcher=mpirun ;;
-    *) grep -qw "$mpi" <<<"$offered" || refuse "mpi = $mpi is not what this Slurm offers (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)): take one of these, or mpi = mpirun"
+    *) grep -qwF -- "$mpi" <<<"$offered" || refuse "mpi = $mpi is not what this Slurm offers (srun --mpi=list: $(tail -n +2 <<<"$offered" | xargs)): take one of these, or mpi = mpirun"
        launcher=$mpi ;;
   esac
 }

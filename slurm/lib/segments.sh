@@ -16,13 +16,26 @@ adopt_old_record() {
   fi
 }
 
+# A string of JSON, of one line.
+json_text() {
+  local text=${1//[[:cntrl:]]/ }
+  text=${text//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
 record() { # EVENT [,"KEY":VALUE…]
   [ -z "$(tail -c 1 "$folder/segments.jsonl" 2>/dev/null)" ] || echo >>"$folder/segments.jsonl" || true  # a full disk has torn the last line
   echo "{\"event\":\"$1\",\"time\":\"$(date -u +%FT%TZ)\",\"job\":$SLURM_JOB_ID,\"restart\":${SLURM_RESTART_COUNT:-0},\"step\":$(last_step)${2:-}}" >>"$folder/segments.jsonl" ||
     say "note: $folder/segments.jsonl cannot be written (disk full?)"
   [ -e "$folder/pieces.jsonl" ] || ln -s segments.jsonl "$folder/pieces.jsonl" 2>/dev/null || true  # its old name
 }
-field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" <<<"$2"; }
+# field KEY RECORD: its value, strings without their quotes; empty where the record is damaged.
+field() {
+  local pattern="\"$1\":(\"(([^\"\\]|\\\\.)*)\"|([0-9]+))[],}]" text
+  [[ $2 =~ $pattern ]] || return 0
+  text=${BASH_REMATCH[2]}${BASH_REMATCH[4]}
+  text=${text//\\\"/\"}
+  printf '%s\n' "${text//\\\\/\\}"
+}
 
 # How the segment before ended, as this one finds it. What takes the first node leaves no word of its own.
 reason_of_restart() {
@@ -50,7 +63,7 @@ failures_in_a_row() {
 }
 stop_for_good() {
   local count; count=$(failures_in_a_row)
-  record stop ",\"reason\":\"failed $count times at one step\""
+  record stop ",\"reason\":$(json_text "failed $count times at one step")"
   refuse "stopped: the run has failed $count times at optimizer step $(last_step), so going on would fail again. The first line above that begins with 'annulus: rank' says why; mend it and submit the same again"
 }
 
@@ -58,13 +71,13 @@ begin_segment() {
   local names; names=$(printf '"%s",' "${nodes[@]}")
   restarted=$(reason_of_restart)
   [ -z "$restarted" ] || say "the segment before ended at optimizer step $(last_step): $restarted"
-  record start ",\"nodes\":[${names%,}],\"ranks\":$((${#nodes[@]} * per_node)),\"sequences\":$sequences,\"reason\":\"$restarted\""
+  record start ",\"nodes\":[${names%,}],\"ranks\":$((${#nodes[@]} * per_node)),\"sequences\":$sequences,\"reason\":$(json_text "$restarted")"
   ended=""
 }
 end_segment() { # REASON STATUS: once
   [ -z "$ended" ] || return 0
   ended=yes
-  record end ",\"reason\":\"$1\",\"status\":$2"
+  record end ",\"reason\":$(json_text "$1"),\"status\":$2"
 }
 
 # Why Slurm has told this job to end.

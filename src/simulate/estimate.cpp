@@ -201,30 +201,39 @@ Estimator::Estimate Estimator::rings(Pass pass, bool queries, int group, bool su
   return {seconds, steps(work, rounds * (sums_alone ? 2 : 1), std::max(group, node_size()))};
 }
 
+double Estimator::scatter(const WorkByDistance& work, double bytes) const {
+  const int node = problem_.topology.nodes() == 1 ? ranks() : node_size();
+  double near = 0, far = 0;
+  for (int hop = 1; hop < ranks(); ++hop) {
+    const std::int64_t pairs = work.pairs[static_cast<std::size_t>(hop)];
+    if (pairs == 0) continue;
+    const double share = work.share(pairs);
+    const double leaving = std::min(std::min(hop, ranks() - hop), node) / static_cast<double>(node);
+    const double out = node == ranks() ? 0 : leaving;  // share of the ranks whose message leaves the node
+    near += (1 - out) * share * bytes;
+    far += out * share * bytes;
+  }
+  return std::max(intra_node().seconds(near), inter_node(node_size()).seconds(far));
+}
+
 /// Everything that is needed comes at once; in a backward, gradients go back shard by shard.
 Estimator::Estimate Estimator::all_gather(Pass pass) {
   const WorkByDistance& work = work_by_distance(ranks());
   const Bytes shard =
       circulated(pass, false, static_cast<double>(work.rows), problem_.heads, problem_.kv_heads);
-  const int node = problem_.topology.nodes() == 1 ? ranks() : node_size();
-  double near = 0, far = 0, computes = 0;
+  double computes = 0;
   int rounds = 1;
   for (int hop = 1; hop < ranks(); ++hop) {
     const std::int64_t pairs = work.pairs[static_cast<std::size_t>(hop)];
     if (pairs == 0) continue;
     ++rounds;
-    const double share = work.share(pairs);
-    const double leaving = std::min(std::min(hop, ranks() - hop), node) / static_cast<double>(node);
-    const double out = node == ranks() ? 0 : leaving;  // share of the ranks whose message leaves the node
-    near += (1 - out) * share * shard.inputs;
-    far += out * share * shard.inputs;
-    computes += std::max(compute(work, pass, hop, problem_.heads), way(hop).seconds(share * shard.sums));
+    computes +=
+        std::max(compute(work, pass, hop, problem_.heads), way(hop).seconds(work.share(pairs) * shard.sums));
   }
   const double own = compute(work, pass, 0, problem_.heads);
-  const double gather = std::max(intra_node().seconds(near), inter_node(node_size()).seconds(far));
   if (pass == Pass::forward) computes = kernel(work, pass, problem_.heads * work.most) - own;
   const double tail = rounds > 1 ? way(rounds - 1).seconds(shard.sums) : 0;
-  return {std::max(own, gather) + computes + tail, steps(work, 2 * rounds, node_size())};
+  return {std::max(own, scatter(work, shard.inputs)) + computes + tail, steps(work, 2 * rounds, node_size())};
 }
 
 /// Rounds of whole shard pairs, for half the hops; what the pass sends goes straight from rank to rank.

@@ -69,6 +69,10 @@ class Estimator {
   /// Of a message to the rank `distance` places on, which all ranks send at the same time.
   Way way(int distance) const;
 
+  /// Seconds in which every rank sends `bytes`, less where contiguous shards meet in part, to each rank that
+  /// needs its shard.
+  double scatter(const WorkByDistance& work, double bytes) const;
+
   Estimate ring(plan::Pass pass, bool queries);
   Estimate rings(plan::Pass pass, bool queries, int group, bool sums_alone);
   Estimate all_gather(plan::Pass pass);

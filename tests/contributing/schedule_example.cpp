@@ -1,82 +1,106 @@
 // How to add a schedule (docs/contributing.md): keys stay where they are, and queries go to all of them.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include <annulus/comm/loopback.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "plan/builders/parts.hpp"
+#include "plan/needs/shard_pairs.hpp"
 
-namespace annulus::test {
+namespace annulus::plan {
 namespace {
 
-using plan::local_slot;
-using plan::OnReceive;
-using plan::Pass;
-using plan::Problem;
-using plan::Slot;
-using plan::Step;
-using plan::Tensor;
+constexpr Tensor results[] = {Tensor::o, Tensor::lse};
 
-/// "pass-q": every rank sends its queries to all others, which attend to their own keys and send partial
-/// results (O, LSE) back, to be merged. Cheaper than sending keys where queries are few.
+/// "pass-q": every rank sends its queries to the ranks whose keys they attend to; these attend to their own
+/// keys and send partial results (O, LSE) back, to be merged. Cheaper than sending keys where queries are
+/// few.
 ///
 ///   step 0: queries leave; each rank computes its own block
 ///   step 1: each rank computes the blocks of the queries that came
 ///   step 2: partial results leave
 ///   step 3: they are merged
-plan::Plan make_pass_q(const Problem& problem) {
-  plan::Plan plan;
-  plan.schedule = "pass-q";
-  plan.pass = Pass::forward;
-  plan.problem = problem;
-  plan.steps = 4;
-  plan.step = [problem](int rank, int step) {
-    const int others = problem.ranks() - 1;
-    const auto compute = [&](int q_shard, Slot q_slot, Slot out_slot) {
-      return plan::Compute{.q_shard = q_shard,
-                           .kv_shard = rank,
-                           .q_rows = {0, problem.shard(q_shard).count},
-                           .kv_rows = {0, problem.shard(rank).count},
-                           .heads = {0, problem.heads},
-                           .q_slot = q_slot,
-                           .out_slot = out_slot};
-    };
-    const auto transfer = [&](Tensor tensor, int owner, int peer, Slot slot) {
-      return plan::Transfer{.slice = problem.whole(tensor, owner),
-                            .wire = problem.wire(tensor),
-                            .peer = peer,
-                            .slot = slot,
-                            .post = step,
-                            .wait = step + 1};
-    };
-    Step result;
-    if (step == 0) result.computes.push_back(compute(rank, local_slot, local_slot));
-    // Slots 1 to `others` hold what came from the ranks before this one, and what is computed for them; the
-    // next `others` hold partial results that land here.
-    for (int i = 1; i <= others; ++i) {
-      const int from = (rank - i + problem.ranks()) % problem.ranks(), to = (rank + i) % problem.ranks();
-      if (step == 0) {
-        result.sends.push_back(transfer(Tensor::q, rank, to, local_slot));
-        result.receives.push_back(transfer(Tensor::q, from, from, i));
-      } else if (step == 1) {
-        for (const Tensor tensor : {Tensor::o, Tensor::lse})
-          result.clears.push_back({problem.whole(tensor, from), i});
-        result.computes.push_back(compute(from, i, i));
-      } else if (step == 2) {
-        for (const Tensor tensor : {Tensor::o, Tensor::lse}) {
-          result.sends.push_back(transfer(tensor, from, from, i));
-          plan::Transfer back = transfer(tensor, rank, to, others + i);
-          back.on_receive = OnReceive::merge;
-          back.target = local_slot;
-          result.receives.push_back(back);
-        }
+class PassQ {
+ public:
+  explicit PassQ(const Problem& problem) : shard_pairs_(problem) {
+    const std::vector<bool> meets = shard_pairs_.hops();
+    for (int hop = 1; hop < problem.ranks(); ++hop) {
+      if (meets[static_cast<std::size_t>(hop)]) hops_.push_back(hop);
+    }
+    steps_ = !hops_.empty() ? 4 : meets[0] ? 1 : 0;
+  }
+
+  int steps() const { return steps_; }
+  int period() const { return 0; }  // ranks are proved and simulated one by one
+
+  Step step(int rank, int t) const {
+    Step step;
+    if (t == 0 && shard_pairs_.any(rank, rank))
+      step.computes.push_back(compute(problem(), rank, rank, shard_pairs_.of(rank, rank)));
+    // Slots 1 to `hops` hold what came from the rank so many hops on, and what is computed for it; the next
+    // `hops` hold partial results that land here.
+    const Slot hops = static_cast<Slot>(hops_.size());
+    for (Slot i = 1; i <= hops; ++i) {
+      const int hop = hops_[static_cast<std::size_t>(i - 1)];
+      const int asking = shard_pairs_.turned(rank, hop), answering = shard_pairs_.turned(rank, -hop);
+      const ActiveRows theirs = shard_pairs_.of(asking, rank), ours = shard_pairs_.of(rank, answering);
+      if (t == 0 && !ours.empty())
+        step.sends.push_back(message(Tensor::q, rank, ours.q, answering, local_slot, t));
+      if (t == 0 && !theirs.empty())
+        step.receives.push_back(message(Tensor::q, asking, theirs.q, asking, i, t));
+      if (t == 1 && !theirs.empty()) {
+        for (const Tensor tensor : results)
+          step.clears.push_back({part(problem(), tensor, asking, theirs.q), i});
+        step.computes.push_back(compute(problem(), asking, rank, theirs));
+        step.computes.back().q_slot = step.computes.back().out_slot = i;
+      }
+      for (const Tensor tensor : results) {
+        if (t == 2 && !theirs.empty()) step.sends.push_back(message(tensor, asking, theirs.q, asking, i, t));
+        if (t == 2 && !ours.empty())
+          step.receives.push_back(
+              return_to_owner(message(tensor, rank, ours.q, answering, hops + i, t), OnReceive::merge));
       }
     }
-    return result;
-  };
+    return step;
+  }
+
+ private:
+  const Problem& problem() const { return shard_pairs_.problem(); }
+  Transfer message(Tensor tensor, int owner, RowRange rows, int peer, Slot slot, int post) const {
+    return transfer(problem(), part(problem(), tensor, owner, rows), Channel::activations, peer, slot, post);
+  }
+
+  ShardPairs shard_pairs_;
+  std::vector<int> hops_;  // distances at which some queries meet keys of another rank
+  int steps_ = 0;
+};
+
+}  // namespace
+
+/// The backward is that of `burst`, in which queries travel, too.
+Plan make_pass_q(const Problem& problem, Pass pass) {
+  problem.check();
+  if (pass == Pass::forward)
+    return lazy_plan("pass-q", problem, pass, std::make_shared<const PassQ>(problem));
+  Plan plan = make_burst(problem, pass);
+  plan.schedule = "pass-q";
   return plan;
 }
+
+}  // namespace annulus::plan
+
+namespace annulus::test {
+namespace {
+
+using plan::OnReceive;
+using plan::Pass;
+using plan::Problem;
+using plan::Step;
 
 TEST(ScheduleExample, IsProvedAndExact) {
   for (const char* mask : {"full", "causal", "documents:0,30,31"}) {
@@ -84,11 +108,12 @@ TEST(ScheduleExample, IsProvedAndExact) {
       SCOPED_TRACE(testing::Message() << mask << " on " << ranks << " ranks");
       const auto sample = make_sample(mask, {.tokens = 61});
       const Problem problem = sample->problem(Topology::uniform(ranks, 2), Layout::parse("zigzag"));
-      const plan::Plan forward = make_pass_q(problem);
+      const plan::Plan forward = plan::make_pass_q(problem, Pass::forward);
+      const plan::Plan backward = plan::make_pass_q(problem, Pass::backward);
       plan::validate(forward);
+      plan::validate(backward);
       comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
-        expect_correct(run(communicator, *sample, forward, plan::make_plan("burst", problem, Pass::backward)),
-                       mask);
+        expect_correct(run(communicator, *sample, forward, backward), mask);
       });
     }
   }
@@ -97,7 +122,8 @@ TEST(ScheduleExample, IsProvedAndExact) {
 // The validator finds what a builder forgets.
 TEST(ScheduleExample, APlanWithoutItsMergeIsRefused) {
   const auto sample = make_sample("full", {.tokens = 61});
-  plan::Plan plan = make_pass_q(sample->problem(Topology::uniform(2, 2), Layout::parse("zigzag")));
+  plan::Plan plan =
+      plan::make_pass_q(sample->problem(Topology::uniform(2, 2), Layout::parse("zigzag")), Pass::forward);
   plan.step = [right = plan.step](int rank, int step) {
     Step result = right(rank, step);
     for (plan::Transfer& receive : result.receives) receive.on_receive = OnReceive::store;

@@ -117,10 +117,17 @@ TEST(Tokens, ExtensionsSelectFiles) {
   const TemporaryFolder folder;
   fs::create_directories(folder.path() / "in");
   for (const char* name : {"in/a.hpp", "in/b.cpp", "in/c.txt"}) folder.write(name, name);
-  const Result result =
-      tokens("pack --extensions .hpp,.cpp --out " + folder.file("o") + " " + folder.file("in"));
-  EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, HasSubstr("documents         2"));
+  fs::create_directories(folder.path() / "more");
+  folder.write("more/d.hpp", "d");
+  // Inputs before and behind the option.
+  const std::string in = folder.file("in"), more = folder.file("more"), out = folder.file("o");
+  for (const std::string& arguments : {"--extensions .hpp,.cpp " + in + " " + more + " --out " + out,
+                                       in + " " + more + " --extensions .hpp,.cpp --out " + out}) {
+    fs::remove_all(out);
+    const Result result = tokens("pack " + arguments);
+    EXPECT_EQ(result.status, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("documents         3")) << arguments;
+  }
 }
 
 /// Starts a pack, kills it once a shard is there; true when it was killed in the middle.

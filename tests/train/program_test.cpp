@@ -192,6 +192,22 @@ TEST_F(Program, TrainsOnMoreRanksThanCoresAndSumsUp) {
   EXPECT_EQ(records("run"), 12);
 }
 
+// A run keeps the curve of the learning rate that it began with, which has ended by then.
+TEST_F(Program, TheTipToTrainOnTakesTheLearningRateOffItsMinimum) {
+  ASSERT_EQ(run(command(2, "run", "--summary")), 0) << output();
+  const std::string text = output(), title = "train on, twice as long\n";
+  const std::size_t at = text.find(title);
+  ASSERT_NE(at, text.npos) << text;
+  const std::size_t begin = at + title.size();
+  ASSERT_EQ(run(text.substr(begin, text.find('\n', begin) - begin)), 0) << output();
+  std::vector<double> rates;
+  io::read_json_lines(path("run") / "metrics.jsonl",
+                      [&](const nlohmann::json& record, std::int64_t) { rates.push_back(record.at("lr")); });
+  ASSERT_EQ(rates.size(), 24U);
+  EXPECT_DOUBLE_EQ(rates[11], rates[23]);  // train.min_lr, at the end of both
+  EXPECT_GT(rates[12], 2 * rates[11]);
+}
+
 TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
   EXPECT_EQ(
       run(command(2, "run", "--set run.device=cpu --set train.dtype=bf16 --set run.peak_tflops=1 --summary")),

@@ -27,9 +27,9 @@ using testing::HasSubstr;
 
 const std::string source = ANNULUS_SOURCE_FOLDER;
 
-/// The blocks of a language in docs/models.md, one behind the other.
-std::string blocks(const std::string& language) {
-  const std::string text = io::read_text(source + "/docs/models.md"), open = "```" + language + "\n";
+/// The blocks of docs/models.md whose fence says so, one behind the other.
+std::string blocks(const std::string& info) {
+  const std::string text = io::read_text(source + "/docs/models.md"), open = "```" + info + "\n";
   std::string all;
   for (std::size_t at = text.find(open); at != text.npos; at = text.find(open, at)) {
     at += open.size();
@@ -54,7 +54,7 @@ class Guide : public testing::Test {
     if (run_shell("/usr/bin/python3 -c 'import tokenizers'").status != 0)
       fs::copy(tokenizer, folder_.path() / "stand_in" / "tokenizers.py");
     // The ranks that the machine has, and Debian's Python.
-    program("mpirun", "shift 2; exec " ANNULUS_MPIRUN " 2 \"$@\"");
+    program("../annulus", "shift 2; exec " ANNULUS_MPIRUN " 2 \"$@\"");
     program("python3", "exec env PYTHONPATH=stand_in /usr/bin/python3 -B \"$@\"");
     for (const std::string file : {ANNULUS_TRAIN_PROGRAM, ANNULUS_TOKENS_PROGRAM, ANNULUS_WEIGHTS_PROGRAM})
       fs::create_symlink(file, folder_.path() / "bin" / fs::path(file).filename());
@@ -83,7 +83,7 @@ class Guide : public testing::Test {
 };
 
 TEST_F(Guide, EveryCommandRuns) {
-  std::string toml = blocks("toml"), commands = blocks("sh");
+  std::string toml = blocks("toml longer.toml"), commands = blocks("sh run");
   replace(toml, "= 131072", "= 64");
   replace(toml, "= 32768", "= 16");
   replace(toml, "[run]\n", "[run]\ndevice = \"cpu\"\n");
@@ -115,7 +115,8 @@ TEST_F(Guide, EveryCommandRuns) {
   EXPECT_NE(before, after);
   // As the page says of a folder that is gone.
   shell(
-      "rm -r model; mpirun -n 8 annulus-train runs/longer/config.toml --set model.from= --set train.steps=5");
+      "rm -r model; ./annulus run 8 annulus-train runs/longer/config.toml --set model.from= --set "
+      "train.steps=5");
 }
 
 struct Known {

@@ -27,10 +27,12 @@ refused() {
   asked=()
 }
 
-submit_refuses "ask for: compare with sinfo" --nodes=2 --gpus-per-node=8 train "$work/run.toml"
+submit_refuses "ask for: compare with sinfo" --nodes=2 --cpus-per-task=1 --gpus-per-node=8 train "$work/run.toml"
 submit_refuses "1 leaf switches of this cluster have at most 2 nodes, and 4 are asked for" --nodes=4 --switches=1 train "$work/run.toml"
 submit_refuses "Partitions here: batch urgent" --nodes=2 --partition=none train "$work/run.toml"
 submit_refuses "the partition of default has 4 nodes" --nodes=9 train "$work/run.toml"
+# What Slurm would queue for ever (PartitionConfig): the template's CPUs are more than these nodes have.
+ANNULUS_SITE_PROFILE=cpu submit_refuses "take 32 CPUs of a node, and the nodes of the partition of default have at most 8" --nodes=2 train "$work/run.toml"
 submit_refuses "there is no such file" --nodes=2 train "$work/none.toml"
 submit_refuses "there is no template 'trein'" --nodes=2 trein "$work/run.toml"
 ANNULUS_SITE_PROFILE=h200 submit_refuses "known are: a100-8 cpu generic gpu-4 h100-8" --nodes=2 train "$work/run.toml"

@@ -1,0 +1,361 @@
+#!/usr/bin/env python3
+"""commands.py check|run|faults PROGRAM-FOLDER [PAGE…]: do the command blocks of README.md and docs/ work?
+
+A fence's info string says what its block is: ```sh MARK for commands, any other language (text for output) for the rest.
+Marks: run   executed here, page by page, in a copy of the tree; what .ci/run itself executes (clone, set-up, demo, tests) counts
+       gpu   needs GPUs
+       site  needs a cluster, a model, the network, or hours
+`check` goes through the gpu and site blocks with stand-ins in the place of all programs, and has each call's options parsed by the
+program itself: programs and Python scripts get an option more that they do not know, and that alone must be what they refuse.
+Folders and files of the repository that a call names must be there, and a configuration that a reader writes is written by the page.
+`faults` is for a page whose every block is wrong: each has to be found.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+root = pathlib.Path(__file__).resolve().parents[2]
+programs = ["annulus-" + name for name in ("bench", "diff", "plan", "tokens", "topology", "train", "weights")]
+launchers = {"mpirun", "srun", "torchrun", "nsys", "gdb", "compute-sanitizer", "bash", "python3"}
+outside = launchers | {"cat", "cmake", "cp", "ctest", "git", "grep", "mkdir", "module", "ninja", "sbatch", "spack"}
+unknown = "--no-such-option"
+# Pages whose `run` blocks a test of their own executes, with a model that it makes.
+executed_by = {"docs/models.md": "tests/weights/guide_test.cpp"}
+by_ci = re.compile(r"git clone |\./annulus (setup|demo|test|build|check|fuzz)\b")
+
+
+class Block:
+    def __init__(self, page, line, info, text):
+        self.page, self.line, self.text = page, line, text
+        self.language, *self.words = info.split() or [""]
+
+    @property
+    def where(self):
+        return f"{self.page}:{self.line}"
+
+    def marked(self, *marks):
+        return self.language == "sh" and self.words[:1] and self.words[0] in marks
+
+
+def blocks_of(page):
+    found, begin, info, lines = [], 0, "", []
+    for number, line in enumerate((root / page).read_text().splitlines(), 1):
+        fence = re.match(r"\s*```(.*)", line)
+        if fence and not begin:
+            begin, info, lines = number, fence[1].strip(), []
+        elif fence:
+            found.append(Block(page, begin, info, "\n".join(lines) + "\n"))
+            begin = 0
+        else:
+            lines.append(line)
+    return found
+
+
+def files_of_repository():
+    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True)
+    if listed.returncode == 0:
+        return listed.stdout.split("\n")
+    return [str(f.relative_to(root)) for f in root.rglob("*") if f.is_file() and "build" not in f.parts]  # an archive without git
+
+
+def wrong_marks(block):
+    if not block.language:
+        return "has no language: ```sh with a mark for commands, ```text for output"
+    if block.language == "sh":
+        return None if block.marked("run", "gpu", "site") else "has no mark: ```sh run, gpu or site (tests/docs/commands.py explains them)"
+    if block.language == "text":
+        for line in block.text.splitlines():
+            if re.match(r"\s*(\S+=\S* )*((\./|build/\S+/)?annulus(-(bench|diff|plan|tokens|topology|train|weights))?|mpirun|srun|python3|slurm/\S+) ", line):
+                return f"is marked as output, and has a command: {line.strip()}"
+    return None
+
+
+# --- check: stand-ins in the place of programs ------------------------------------------------------------------
+
+record_call = '{ printf "%s\\0" "$BLOCK" $(($# + 1)) "$name" "$@"; } >>"$RECORD"'
+prelude = f"""
+set -eu
+PATH=/nowhere
+command_not_found_handle() {{ local name=$1; shift; {record_call}; }}
+cd() {{ :; }}
+"""
+
+
+def stand_ins(folder, files):
+    """A tree of the files that commands start, each of which only says how it was started."""
+    tests = {"test_" + name.replace(".", "_") for file in files if file.startswith("tests/") and file.endswith("CMakeLists.txt")
+             for name in re.findall(r"annulus_add_test\(([a-z0-9_.]+)", (root / file).read_text())}
+    started = [f for f in files if (root / f).is_file() and (os.access(root / f, os.X_OK) or f.endswith((".py", ".sh")))]
+    started += [f"build/{preset}/bin/{name}" for preset in ("cpu", "cpu-debug", "cuda") for name in programs]
+    started += [f"build/cuda/bin/{name}" for name in tests]
+    for file in started:
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\nname=$0\n{record_call}\n")
+        path.chmod(0o755)
+
+
+def recorded_calls(page, blocks, files, folder):
+    """(where, argv) of each program that the commands of a page start; errors of the shell as text."""
+    stand_ins(folder, files)
+    script, record = prelude, folder / "record"
+    for block in blocks:
+        if block.marked("gpu", "site", "run"):
+            script += f"export BLOCK={block.where}\nblock_begins\n{block.text}"
+        elif block.words:
+            (folder / block.words[0]).write_text(block.text)
+    done = subprocess.run(["/bin/bash", "-c", script], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          env={"HOME": str(folder), "RECORD": str(record), "BLOCK": page, "LC_ALL": "C.UTF-8", "SLURM_JOB_NUM_NODES": "2"})
+    words, calls = record.read_text().split("\0")[:-1] if record.exists() else [], []
+    while words:
+        where, count = words[0], int(words[1])
+        calls.append((where, words[2:2 + count]))
+        words = words[2 + count:]
+    last = calls[-1][0] if calls else page
+    errors = [] if done.returncode == 0 else [f"{last}: {done.stderr.strip()}"]
+    return [call for call in calls if call[1] != ["block_begins"]], errors
+
+
+class Checker:
+    def __init__(self, bin, files):
+        self.bin, self.files = bin, set(files)
+        self.folders = {str(parent) for file in files for parent in pathlib.PurePath(file).parents}
+        self.help = subprocess.run([root / "annulus", "help"], capture_output=True, text=True).stdout
+        self.presets = [preset["name"] for preset in json.loads((root / "CMakePresets.json").read_text())["configurePresets"]]
+        config = self.start([bin / "annulus-train", "--print-config"], root).stdout
+        self.keys = {f"{table}.{key}" for table, keys in re.findall(r"^\[(.*)\]\n((?:.+\n)*)", config, re.M)
+                     for key in re.findall(r"^(\w+) = ", keys, re.M)}
+
+    def start(self, argv, folder, **environment):
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "COLUMNS": "200", **environment}
+        return subprocess.run(argv, cwd=folder, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, timeout=120)
+
+    def call(self, argv, folder):
+        """What is wrong with a call; nothing when all is well."""
+        name, arguments = argv[0].removeprefix("./"), [a for a in argv[1:] if a != "…"]
+        read = arguments[:-1] if name == "cp" else arguments
+        return self.files_are_there(read) or self.command(name, arguments, folder)
+
+    def files_are_there(self, arguments):
+        for argument in arguments:
+            for word in re.split(r"[\s=,:]", argument):
+                top = word.split("/")[0]
+                if "/" in word and top in self.folders and top not in ("build", ".") and "/checkpoints" not in word:
+                    if word.rstrip("/") not in self.files | self.folders and not (root / word).exists():
+                        return f"there is no {word}"
+            for key in re.findall(r"(?:^|\s)([a-z]+\.[a-z_0-9]+)=", argument):
+                if key not in self.keys:
+                    return f"no configuration has a key {key}"
+        return None
+
+    def command(self, name, arguments, folder):
+        base = name.split("/")[-1]
+        if base in programs:
+            return self.program(name, base, arguments, folder)
+        if name == "annulus":
+            return self.driver(arguments, folder)
+        if name == "slurm/submit":
+            return self.submit(arguments, folder)
+        if name.endswith(".py"):
+            return self.script(name, arguments, folder)
+        if name == "cp" and len(arguments) == 2:  # what a reader writes next is a file of the page
+            (folder / arguments[1]).is_dir() or (folder / arguments[1]).touch()
+        if name in launchers:
+            for at, word in enumerate(arguments):
+                if word.split("/")[-1] in programs or word.endswith(".py"):
+                    return self.command(word, arguments[at + 1:], folder)
+        for option, preset in re.findall(r"(--preset)[ =](\S+)", " ".join(arguments)):
+            if preset not in self.presets:
+                return f"there is no preset {preset}"
+        known = name in outside or name in self.files or base.startswith("test_")
+        return None if known else f"{name} is no program of Annulus, nor one that this test knows (`outside` in tests/docs/commands.py)"
+
+    def driver(self, arguments, folder):
+        command, *rest = arguments
+        if not re.search(rf"^  {re.escape(command)}\b", self.help, re.M):
+            return f"./annulus help knows no command {command}"
+        own = rest[:rest.index("--")] if "--" in rest else rest
+        if command == "run":
+            if own[:1] == ["--preset"]:
+                own = own[2:]
+            ranks, program, *more = own
+            if not re.fullmatch(r"[1-9][0-9]*|[A-Z]+", ranks):
+                return f"./annulus run {ranks}: no number of ranks"
+            if program in programs:
+                program = "build/cpu/bin/" + program
+            return self.command(program, more, folder)
+        if command == "build" and own and own[0] not in self.presets:
+            return f"there is no preset {own[0]}"
+        return next((f"./annulus help knows no option {word}" for word in own if word.startswith("--") and word not in self.help), None)
+
+    def program(self, name, base, arguments, folder):
+        if "/" not in name:
+            return f"{base} is not in PATH: write build/cpu/bin/{base}, or ./annulus run N {base}"
+        after = []
+        if base == "annulus-topology" and "--" in arguments:  # what its --exec becomes
+            at = arguments.index("--")
+            arguments, after = arguments[:at], arguments[at + 1:]
+        wrong = self.configuration(arguments, folder) if base == "annulus-train" and arguments else None
+        return wrong or self.refuses_only_the_unknown([self.bin / base, *arguments, unknown], folder, base) or \
+            (self.command(after[0], after[1:], folder) if after else None)
+
+    def configuration(self, arguments, folder):
+        """annulus-train reads all of a configuration before it ends."""
+        file = arguments[0]
+        if not ((root / file).is_file() or (folder / file).is_file() or re.fullmatch(r"[A-Z]+(\.toml)?|-.*|runs/.*", file)):
+            return f"there is no {file}: name a file of the repository, or one that the page has the reader write"
+        sets = [word for option, word in zip(arguments, arguments[1:]) if option == "--set"]
+        sets = [word for word in sets if not word.startswith("model.from=") and not re.search(r"=[A-Z]+$", word)]
+        read = [file] if (root / file).is_file() else []
+        said = self.start([self.bin / "annulus-train", *read, *(word for s in sets for word in ("--set", s)), "--print-config"], root)
+        return None if said.returncode == 0 else f"annulus-train refuses: {said.stderr.strip()}"
+
+    def refuses_only_the_unknown(self, argv, folder, name, **environment):
+        said = self.start(argv, folder, **environment)
+        wrong = said.stderr + said.stdout
+        others = {word for word in argv[1:] if str(word).startswith("-")} - {unknown, "--help"}
+        if said.returncode != 0 and unknown in wrong and not others & set(re.split(r"[\s'\",:]+", wrong.split("\nRun with")[0].split("error:")[-1])):
+            return None
+        return f"{name} refuses: {wrong.strip()[-600:]}"
+
+    def script(self, name, arguments, folder):
+        if name not in self.files:
+            return f"there is no {name}"
+        if "argparse" not in (root / name).read_text():
+            return None
+        # Modules that this machine lacks are replaced: options are read before any of them is used.
+        start = """import importlib.abc, importlib.machinery, runpy, sys, unittest.mock
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None): return importlib.machinery.ModuleSpec(name, self, is_package=True)
+    def create_module(self, spec): return unittest.mock.MagicMock(name=spec.name, __path__=[], __spec__=spec)
+    def exec_module(self, module): pass
+sys.meta_path.append(Finder())
+sys.dont_write_bytecode = True
+sys.argv = sys.argv[1:]
+sys.path[0] = sys.argv[0].rpartition("/")[0]
+runpy.run_path(sys.argv[0], run_name="__main__")"""
+        return self.refuses_only_the_unknown([sys.executable, "-c", start, str(root / name), *arguments, unknown], folder, name)
+
+    def submit(self, arguments, folder):
+        said = self.start([root / "slurm/submit", "--dry-run", *arguments], folder, SLURM_CONF="/dev/null",
+                          ANNULUS_SITE=str(root / "slurm/site.conf.example"))
+        if said.returncode != 0:
+            return f"slurm/submit refuses: {said.stderr.strip()}"
+        words = shlex.split(next(line for line in said.stderr.splitlines() if line.startswith("sbatch ")))
+        at = next(i for i, word in enumerate(words) if word.endswith(".sbatch"))
+        template, rest = pathlib.PurePath(words[at]).stem, words[at + 1:]
+        if template in ("train", "cpu-debug"):
+            return self.program("x/annulus-train", "annulus-train", rest[2:] if rest[0] == "--tokens" else rest, folder)
+        rest = rest[1:]  # the file or folder
+        while rest[:1] in (["--strong"], ["--weak"]):
+            rest = rest[2:]
+        command = {"links": "links", "bench-attention": "attention"}[template]
+        return self.program("x/annulus-bench", "annulus-bench", [command, *rest], folder)
+
+
+def faults_of(bin, pages):
+    """What is wrong, "PAGE:LINE: …", and the number of calls."""
+    files, wrong, work = files_of_repository(), [], []
+    checker = Checker(bin, files)
+    ci = (root / ".ci/run").read_text()
+    with tempfile.TemporaryDirectory() as scratch:
+        for page in pages:
+            blocks = blocks_of(page)
+            wrong += [f"{block.where}: {said}" for block in blocks if (said := wrong_marks(block))]
+            executed = {block.where for block in blocks if block.marked("run")}
+            for block in blocks:
+                for line in block.text.splitlines() if block.where in executed else []:
+                    if (told := by_ci.match(line)) and told[1] and not re.search(rf"^\s*(\w+=\S* )*{re.escape(told[0])}", ci, re.M):
+                        wrong.append(f"{block.where}: .ci/run does not execute {told[0]}, so this is no block to be marked run")
+            if page in executed_by and page not in (root / executed_by[page]).read_text():
+                wrong.append(f"{page}: {executed_by[page]} no longer executes its blocks")
+            folder = pathlib.Path(scratch) / page.replace("/", "-")
+            folder.mkdir()
+            calls, errors = recorded_calls(page, blocks, files, folder)
+            wrong += errors
+            # Calls of `run` blocks are made by `run`; here they only tell which files the page writes.
+            work += [(where, argv, folder) for where, argv in calls if where not in executed or argv[0] == "cp"]
+        with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+            copies = [item for item in work if item[1][0] == "cp"]
+            for where, argv, folder in copies:
+                checker.call(argv, folder)
+            said = pool.map(lambda item: checker.call(item[1], item[2]), work)
+            wrong += [f"{where}: {shlex.join(argv)}\n    {text}" for (where, argv, _), text in zip(work, said) if text]
+    return wrong, len(work)
+
+
+def check(bin, pages):
+    wrong, calls = faults_of(bin, pages)
+    print("\n".join(wrong) or f"{calls} calls of {len(pages)} pages are understood by their programs")
+    return 1 if wrong else 0
+
+
+def find_faults(bin, pages):
+    wrong, _ = faults_of(bin, pages)
+    passed = [block.where for page in pages for block in blocks_of(page) if not any(said.startswith(f"{block.where}: ") for said in wrong)]
+    print("\n".join(wrong + [f"{where} is wrong, and passes" for where in passed]))
+    return 1 if passed else 0
+
+
+# --- run ----------------------------------------------------------------------------------------------------------
+
+def reader(folder, bin):
+    """The tree, and what a reader has: texts, and the corpus of the demo. The build is that of `bin`, under the name cpu."""
+    for entry in root.iterdir():
+        if entry.name not in ("build", ".git", "runs", "README.md"):
+            (folder / entry.name).symlink_to(entry)
+    (folder / "build/corpus").mkdir(parents=True)
+    (folder / "build/cpu").symlink_to(bin.parent)
+    if (root / "build/deps").exists():
+        (folder / "build/deps").symlink_to(root / "build/deps")
+    (folder / "home").mkdir()
+    (folder / "home/texts").symlink_to(root / "data/fixture/text")
+    subprocess.run([bin / "annulus-tokens", "pack", "--out", folder / "build/corpus/kokkos", "--extensions", ".md", root / "docs"], check=True,
+                   capture_output=True)
+
+
+def run(bin, pages):
+    failed = False
+    for page in pages:
+        blocks = [block for block in blocks_of(page) if block.marked("run") or block.language != "sh" and block.words]
+        if page in executed_by or not any(block.marked("run") for block in blocks):
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            folder, script = pathlib.Path(scratch), "set -e\n"
+            reader(folder, bin)
+            for block in blocks:
+                if block.language == "sh":
+                    lines = [line for line in block.text.splitlines() if not by_ci.match(line)]
+                    script += f"echo '##### {block.where}'\n" + "\n".join(lines) + "\n"
+                else:
+                    (folder / block.words[0]).write_text(block.text)
+            began = time.monotonic()
+            environment = {**os.environ, "HOME": str(folder / "home"), "ANNULUS_BUILD": "cpu", "OMP_PROC_BIND": "false", "OMP_WAIT_POLICY": "passive",
+                           "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+            done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, errors="replace")
+        print(f"{page}: {'passed' if done.returncode == 0 else 'FAILED'} in {time.monotonic() - began:.0f} s", flush=True)
+        if done.returncode != 0:
+            print("    " + done.stdout[-6000:].replace("\n", "\n    "))
+            failed = True
+    return 1 if failed else 0
+
+
+def main():
+    modes = {"check": check, "run": run, "faults": find_faults}
+    if len(sys.argv) < 3 or sys.argv[1] not in modes:
+        sys.exit(__doc__)
+    pages = sys.argv[3:] or ["README.md"] + sorted(str(page.relative_to(root)) for page in (root / "docs").rglob("*.md"))
+    return modes[sys.argv[1]](pathlib.Path(sys.argv[2]).resolve(), pages)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
