@@ -44,8 +44,10 @@ void add_export(CLI::App& app, Command& command) {
                    "Of the weights: f32, bf16 or f16; without it train.dtype of the checkpoint's run")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   write
-      ->add_option("--positions", arguments->choices.positions,
-                   "max_position_embeddings; without it data.sequence_length of the checkpoint's run")
+      ->add_option(
+          "--positions", arguments->choices.positions,
+          "max_position_embeddings; without it the larger of model.positions and data.sequence_length of "
+          "the checkpoint's run")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{2147483647}));
   write->callback([arguments, &command] { command = [arguments] { return run(*arguments); }; });
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/printable.hpp>
@@ -67,6 +68,12 @@ void add_shape(const model::LlamaConfig& shape, Json& json) {
   json["rope"] = rope_json(shape);
 }
 
+Json names_of(const weights::ModelFiles& files) {
+  Json names = Json::array();
+  for (const auto& [name, contents] : files) names.push_back(name);
+  return names;
+}
+
 Json hf_info(const fs::path& folder) {
   const weights::HfWeights model(folder);
   const weights::HfConfig& config = model.config();
@@ -75,6 +82,8 @@ Json hf_info(const fs::path& folder) {
   add_shape(config.shape, json);
   json["positions"] = config.positions;
   json["mask"] = config.mask();
+  std::vector<std::string> left_out;
+  json["files"] = names_of(weights::read_model_files(folder, left_out));
   return json;
 }
 
@@ -117,6 +126,8 @@ Json checkpoint_info(const fs::path& path, bool verify) {
     json["why_not"] = error.what();
   }
   add_files(checkpoint::Checkpoint(path), verify, json);
+  std::vector<std::string> notes;
+  if (verify) json["files"] = names_of(source.files(notes));
   return json;
 }
 

@@ -8,8 +8,9 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/crc32.hpp>
 #include <annulus/io/json.hpp>
+
+#include "checkpoint/checksum_line.hpp"
 
 namespace annulus::checkpoint {
 
@@ -148,11 +149,6 @@ json to_json(const Part& part) {
   return {{"file", part.file}, {"bytes", part.bytes}, {"pieces", std::move(pieces)}};
 }
 
-// The first line, which is the beginning of the JSON object: the CRC-32 of what follows it.
-std::string first_line(std::string_view rest) {
-  return fmt::format("{{\"crc32\":{:10},\n", io::crc32_of(std::span<const char>(rest)));
-}
-
 }  // namespace
 
 std::string to_text(const Part& part) {
@@ -186,14 +182,12 @@ std::string Manifest::to_text() const {
                  {"tensors", std::move(tensors_json)},
                  {"parts", std::move(parts_json)}};
   // What a text editor shows of it need not be pretty, but the first kilobytes are what people look for.
-  const std::string rest = all.dump(-1, ' ', false, json::error_handler_t::replace).substr(1) + "\n";
-  return first_line(rest) + rest;
+  return with_checksum_line(all.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 Manifest Manifest::parse(std::string_view text, const std::string& origin) {
   const Reader reader(origin);
-  const auto line = text.find('\n');
-  if (line == std::string_view::npos || text.substr(0, line + 1) != first_line(text.substr(line + 1)))
+  if (!has_checksum_line(text))
     reader.refuse("it is damaged or truncated (its CRC-32 is not the one in its first line)");
   const json all = reader.parse(text);
   Manifest manifest;

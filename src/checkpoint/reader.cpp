@@ -138,6 +138,7 @@ Checkpoint::Checkpoint(fs::path path, Check check) {
     source_ = std::make_unique<Folder>(std::move(path), check);
   else
     source_ = std::make_unique<File>(std::move(path), check);
+  for (const Tensor& tensor : tensors()) source_->by_name.emplace(tensor.name, source_->by_name.size());
 }
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
@@ -181,13 +182,13 @@ void Checkpoint::require_tensors(std::span<const Tensor> tensors) const {
 
 void Checkpoint::read(Buffer buffer, const std::string& tensor, std::int64_t first, std::int64_t count,
                       const Use& use) const {
-  const auto& all = tensors();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Tensor& t) { return t.name == tensor; });
-  require(found != all.end(), "{}: there is no tensor {}", path().string(), tensor);
-  require(first >= 0 && count >= 0 && count <= found->elements() && first <= found->elements() - count,
+  const auto found = source_->by_name.find(tensor);
+  require(found != source_->by_name.end(), "{}: there is no tensor {}", path().string(), tensor);
+  const std::int64_t elements = tensors()[found->second].elements();
+  require(first >= 0 && count >= 0 && count <= elements && first <= elements - count,
           "{}: elements [{}, {} + {}) of tensor {} were asked for, which has {}", path().string(), first,
-          first, count, tensor, found->elements());
-  if (count > 0) source_->read(buffer, static_cast<std::size_t>(found - all.begin()), first, count, use);
+          first, count, tensor, elements);
+  if (count > 0) source_->read(buffer, found->second, first, count, use);
 }
 
 void Checkpoint::verify(const std::function<void(std::uint64_t)>& seen) const {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <annulus/base/error.hpp>
@@ -27,6 +29,7 @@ class Checkpoint::Source {
   Progress progress;
   std::string creator;
   std::vector<Tensor> tensors;
+  std::map<std::string_view, std::size_t> by_name;  // indices of tensors
 };
 
 /// Versions 1 and 2: an HDF5 file with a last line.

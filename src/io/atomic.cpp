@@ -84,6 +84,13 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
   return name += fmt::format(".tmp-{:016x}{:016x}", random[0], random[1]);
 }
 
+bool is_temporary_name(std::string_view name, std::string_view of) {
+  constexpr std::string_view mark = ".tmp-", digits = "0123456789abcdef";
+  if (!name.starts_with(of) || !name.substr(of.size()).starts_with(mark)) return false;
+  const std::string_view random = name.substr(of.size() + mark.size());
+  return random.size() == 32 && random.find_first_not_of(digits) == random.npos;
+}
+
 void require_writable(const std::filesystem::path& name) {
   const Temporary temporary(target_of(name, Links::follow));
 }

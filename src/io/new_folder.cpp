@@ -3,26 +3,72 @@
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
 #include <system_error>
+#include <vector>
+
+#include "descriptor.hpp"
 
 namespace annulus::io {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// The folder, locked; without a descriptor where that is not possible.
+detail::Descriptor locked(const fs::path& folder) {
+  detail::Descriptor descriptor(
+      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (descriptor.get() >= 0 && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0) return descriptor;
+  return detail::Descriptor(-1);
+}
+
+/// Removes what killed processes have left of `path`. Where the file system has no locks nobody can tell
+/// whether a folder is still being filled: it stays.
+void remove_leftovers(const fs::path& path) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  const fs::path around = path.has_parent_path() ? path.parent_path() : ".";
+  for (fs::directory_iterator entry(around, error), end; !error && entry != end; entry.increment(error))
+    if (is_temporary_name(entry->path().filename().string(), path.filename().string()))
+      found.push_back(entry->path());
+  for (const fs::path& leftover : found)
+    if (const detail::Descriptor lock = locked(leftover); lock.get() >= 0) fs::remove_all(leftover, error);
+}
+
+}  // namespace
+
 NewFolder::NewFolder(const fs::path& path) : path_(path.lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "folder/"
   require_free();
-  temporary_ = temporary_name(path_);
-  std::error_code error;
-  const bool made = fs::create_directory(temporary_, error);
-  require(made && !error,
-          "the folder '{}' cannot be made ({}): make the folder around it, or check its permissions",
-          path_.string(), error ? error.message() : "it exists");
+  remove_leftovers(path_);
+  // Another process may take the folder for a leftover before it is locked, and remove it.
+  constexpr int tries = 10;
+  for (int i = 0; i < tries; ++i) {
+    temporary_ = temporary_name(path_);
+    std::error_code error;
+    const bool made = fs::create_directory(temporary_, error);
+    require(made && !error,
+            "the folder '{}' cannot be made ({}): make the folder around it, or check its permissions",
+            path_.string(), error ? error.message() : "it exists");
+    errno = 0;
+    held_ = locked(temporary_).release();
+    const bool taken = held_ < 0 && (errno == EWOULDBLOCK || errno == ENOENT);
+    if (!taken && fs::exists(temporary_, error)) return;
+    if (held_ >= 0) ::close(held_);
+  }
+  fail(
+      "the folder '{}' cannot be made (another process removes '{}'): see who writes to the folder around it",
+      path_.string(), temporary_.string());
 }
 
 NewFolder::~NewFolder() {
   std::error_code ignored;
   if (!committed_) fs::remove_all(temporary_, ignored);
+  if (held_ >= 0) ::close(held_);
 }
 
 void NewFolder::commit() {

@@ -86,7 +86,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool null() override { unexpected("null"); }
+  bool null() override {  // no metadata, to the library of the format, too
+    if (place_ != Place::header || name_ != metadata_name) unexpected("null");
+    return true;
+  }
   bool boolean(bool) override { unexpected("true or false"); }
   bool number_integer(number_integer_t) override { unexpected("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {

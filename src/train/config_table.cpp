@@ -74,6 +74,10 @@ const std::vector<Key>& table() {
        in_lineage},
       {"model.qk_norm", "an RMSNorm of every head of q and k before the rotary positions (Qwen3)",
        ANNULUS_MEMBER(model.qk_norm), in_lineage},
+      {"model.positions",
+       "tokens of the longest sequence that the model is meant for; exports name it where "
+       "data.sequence_length is shorter",
+       ANNULUS_MEMBER(model_positions), never, 0},
 
       {"data.shards", "token shard files, or folders of them (annulus-tokens pack)",
        ANNULUS_MEMBER(data.shards), never},

@@ -1,5 +1,6 @@
 #include <annulus/train/model_description.hpp>
 
+#include <algorithm>
 #include <system_error>
 #include <vector>
 
@@ -63,7 +64,7 @@ ModelDescription describe_checkpoint(const fs::path& path) {
   return {.format = WeightsFormat::checkpoint,
           .shape = config.model,
           .mask = config.attention.mask,
-          .positions = config.data.sequence_length,
+          .positions = std::max(config.model_positions, config.data.sequence_length),
           .dtype = config.train.dtype};
 }
 

@@ -10,6 +10,12 @@
 
 namespace annulus::train {
 
+/// What helps where the data have more tokens than the model of model.from.
+inline constexpr const char* larger_vocabulary =
+    "for a larger vocabulary, add rows to the model first (transformers: resize_token_embeddings, "
+    "save_pretrained) and start from that folder, or pack the data with the model's own tokenizer "
+    "(docs/models.md)";
+
 /// Where keys were given, by their names: "run.toml:3", "--set model.layers=3".
 using GivenKeys = std::map<std::string, std::string, std::less<>>;
 

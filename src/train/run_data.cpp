@@ -13,6 +13,7 @@
 #include <annulus/sequence/layout.hpp>
 
 #include "train/agreement.hpp"
+#include "train/model_from.hpp"
 #include "train/sequence_plans.hpp"
 
 namespace annulus::train {
@@ -78,6 +79,11 @@ std::shared_ptr<const data::TokenDataset> open_data(comm::Communicator& world, c
 
 Config complete(Config config, const data::TokenDataset& dataset) {
   if (config.model.vocabulary == 0) config.model.vocabulary = dataset.vocabulary();
+  require(config.model_from.empty() || config.model.vocabulary >= dataset.vocabulary(),
+          "the tokenizer of data.shards ({}) has {} entries, more than model.vocabulary = {} of model.from = "
+          "'{}', which no key changes: {}",
+          dataset.tokenizer().name, dataset.vocabulary(), config.model.vocabulary, config.model_from,
+          larger_vocabulary);
   require(config.model.vocabulary >= dataset.vocabulary(),
           "model.vocabulary = {} is smaller than the vocabulary of the data ({}): set it to {} or to 0, "
           "which takes the data's",

@@ -13,6 +13,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/checkpoint/kept_files.hpp>
 #include <annulus/io/atomic.hpp>
 
 namespace annulus::train {
@@ -98,6 +99,11 @@ void RunFolder::adopt() {
     // A checkpoint in a folder that has none yet begins a run of its own, whose recipe may be another.
     const bool branch = resume_.kind == ResumePolicy::Kind::file && checkpoints_.steps().empty();
     require_compatible(branch ? Continuation::branch : Continuation::same_run);
+    if (branch) {
+      const fs::path kept = checkpoint::kept_files_of(resume_.checkpoint);
+      checkpoint::write_kept_files(
+          folder_, kept.empty() ? checkpoint::KeptFiles() : checkpoint::read_kept_files(kept));
+    }
   }
   // The learning rate stays on its curve, however many optimizer steps train.steps asks for.
   config_.train.schedule_steps = schedule_steps_ == 0 && before_

@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/checkpoint/kept_files.hpp>
 #include <annulus/comm/agreement.hpp>
+#include <annulus/io/crc32.hpp>
 #include <annulus/io/progress_line.hpp>
 #include <annulus/train/weight_source.hpp>
 
@@ -36,6 +42,38 @@ void read_weights(const WeightSource& from, bool shows, Learner& learner) {
     });
 }
 
+/// Whether a run's data were packed with the tokenizer of a model, as far as the model has one.
+bool has_tokenizer_of(const data::TokenizerIdentity& data, const weights::ModelFiles& files) {
+  for (const std::string_view name : weights::tokenizer_models) {
+    const auto found = files.find(name);
+    if (found == files.end()) continue;
+    const std::uint32_t crc = io::crc32_of(std::span<const char>(found->second));
+    if (data.fingerprint == fmt::format("crc32:{:08x}", crc)) return true;
+  }
+  return std::ranges::all_of(files, [](const auto& file) {
+    return file.first == weights::token_ids_file || file.first == weights::generation_file;
+  });
+}
+
+/// Keeps what exports need of the model in the folder of the run, where its data go with it.
+void keep_files(const WeightSource& from, const Config& config, const data::TokenizerIdentity& data) {
+  std::vector<std::string> notes;
+  weights::ModelFiles files = from.files(notes);
+  if (!has_tokenizer_of(data, files)) {
+    files.clear();
+    notes.push_back(
+        fmt::format("data.shards were packed with another tokenizer ({}, {} entries) than that of model.from "
+                    "= '{}': exports "
+                    "go without tokenizer, ids of special tokens and generation_config.json; pack with the "
+                    "model's tokenizer "
+                    "(docs/models.md), or copy by hand what fits",
+                    data.name, data.vocabulary, config.model_from));
+  }
+  for (const std::string& note : notes) spdlog::warn("{}", note);
+  checkpoint::write_kept_files(config.run.folder,
+                               {.vocabulary = from.model().shape.vocabulary, .contents = std::move(files)});
+}
+
 void announce_start(const WeightSource& from, const Config& config) {
   const bool saved = from.model().format == WeightsFormat::checkpoint;
   spdlog::info(
@@ -49,7 +87,8 @@ void announce_start(const WeightSource& from, const Config& config) {
 
 }  // namespace
 
-void start_from_weights(comm::Communicator& world, Learner& learner, const Config& config) {
+void start_from_weights(comm::Communicator& world, Learner& learner, const Config& config,
+                        const data::TokenizerIdentity& tokenizer) {
   const bool first = world.rank() == 0;
   std::optional<WeightSource> from;
   std::string problem;
@@ -63,8 +102,11 @@ void start_from_weights(comm::Communicator& world, Learner& learner, const Confi
   }
   comm::throw_together(world, problem);
   comm::require_agreement(world, facts);
-  if (first) announce_start(*from, config);
   try {
+    if (first) {
+      announce_start(*from, config);
+      keep_files(*from, config, tokenizer);
+    }
     read_weights(*from, first, learner);
   } catch (const Error& error) {
     problem = fmt::format("model.from: {}", error.what());

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <annulus/base/error.hpp>
+#include <annulus/checkpoint/kept_files.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 #include <annulus/data/loader.hpp>
@@ -175,8 +176,9 @@ class Run {
       require_same_batch();
       resumed_ = true;
     } else if (!config_.model_from.empty()) {
-      start_from_weights(world_, *learner_, config_);
+      start_from_weights(world_, *learner_, config_, dataset_->tokenizer());
     } else {
+      if (folder_) checkpoint::write_kept_files(config_.run.folder, {});  // of a start that came to nothing
       learner_->initialize();
     }
     share_schedule();

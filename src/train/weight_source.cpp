@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <annulus/base/fingerprint.hpp>
+#include <annulus/checkpoint/kept_files.hpp>
 #include <annulus/checkpoint/manifest.hpp>
 
 #include "train/checkpoint_parts.hpp"
@@ -39,13 +40,30 @@ WeightSource::Reader WeightSource::open(const std::filesystem::path& path, Weigh
 }
 
 WeightSource::WeightSource(const std::filesystem::path& path, Checkpoint::Check check)
-    : model_(describe_model(path)), map_(model_.shape), reader_(open(path, model_.format, check)) {
+    : path_(path),
+      model_(describe_model(path)),
+      map_(model_.shape),
+      reader_(open(path, model_.format, check)) {
   if (const auto* saved = std::get_if<Checkpoint>(&reader_)) saved->require_tensors(tensors_of(map_));
 }
 
 std::int64_t WeightSource::step() const {
   const auto* saved = std::get_if<Checkpoint>(&reader_);
   return saved == nullptr ? 0 : saved->progress().step;
+}
+
+weights::ModelFiles WeightSource::files(std::vector<std::string>& notes) const {
+  if (std::holds_alternative<HfWeights>(reader_)) return weights::read_model_files(path_, notes);
+  const std::filesystem::path folder = checkpoint::kept_files_of(path_);
+  if (folder.empty()) return {};
+  checkpoint::KeptFiles kept = checkpoint::read_kept_files(folder);
+  if (kept.vocabulary != model_.shape.vocabulary) {
+    notes.push_back(fmt::format("'{}' is of a vocabulary of {}, the model's has {}: it does not go along",
+                                folder.string(), kept.vocabulary, model_.shape.vocabulary));
+    return {};
+  }
+  std::erase_if(kept.contents, [](const auto& file) { return !weights::is_model_file(file.first); });
+  return std::move(kept.contents);
 }
 
 std::uint64_t WeightSource::fingerprint() const {

@@ -6,7 +6,7 @@
 
 namespace annulus::weights {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 const Json* ConfigReader::take(const char* key) {
   taken_.insert(key);

@@ -15,11 +15,11 @@ namespace annulus::weights {
 class ConfigReader {
  public:
   /// `prefix` stands before keys in errors: "rope_scaling.". Refers to its arguments.
-  ConfigReader(const nlohmann::ordered_json& object, const std::string& origin, std::string prefix = "")
+  ConfigReader(const nlohmann::json& object, const std::string& origin, std::string prefix = "")
       : object_(object), origin_(origin), prefix_(std::move(prefix)) {}
 
   /// The value of a key, which counts as taken; null where it is missing.
-  const nlohmann::ordered_json* take(const char* key);
+  const nlohmann::json* take(const char* key);
 
   /// The same of one type. Throw Error when it is of another one, and when a whole number is not in
   /// [1, 2³¹).
@@ -41,7 +41,7 @@ class ConfigReader {
  private:
   [[noreturn]] void wrong_type(const char* key, const char* wanted) const;
 
-  const nlohmann::ordered_json& object_;
+  const nlohmann::json& object_;
   const std::string& origin_;
   std::string prefix_;
   std::set<std::string, std::less<>> taken_;

@@ -14,7 +14,7 @@
 
 namespace annulus::weights {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 namespace {
 
@@ -35,15 +35,31 @@ constexpr std::array families{llama, mistral, qwen2, qwen3};
 
 // Keys that say nothing about what the model computes for given tokens.
 constexpr std::array harmless{
-    "_name_or_path", "_attn_implementation_autoset", "bos_token_id", "eos_token_id", "pad_token_id",
-    "unk_token_id", "initializer_range", "use_cache", "pretraining_tp", "transformers_version", "torch_dtype",
-    "dtype", "architectures", "model_type", "auto_map", "id2label", "label2id", "task_specific_params",
-    "return_dict", "output_attentions", "output_hidden_states", "tokenizer_class",
+    "_name_or_path", "_attn_implementation_autoset", "unk_token_id", "initializer_range", "use_cache",
+    "pretraining_tp", "transformers_version", "torch_dtype", "dtype", "architectures", "model_type",
+    "auto_map", "id2label", "label2id", "task_specific_params", "return_dict", "output_attentions",
+    "output_hidden_states", "tokenizer_class",
     // How text is generated, which old versions say here.
     "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
     "repetition_penalty",
     // Of LLaMA 1, SmolLM2 and copies of models by unsloth.
     "max_sequence_length", "is_llama_config", "transformers.js_config", "unsloth_fixed", "unsloth_version"};
+
+/// Takes the ids of special tokens.
+TokenIds token_ids_of(ConfigReader& reader, const Json& json) {
+  const auto is_id = [](const Json& value) { return value.is_number_integer(); };
+  TokenIds ids;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto found = json.find(key);
+    if (found == json.end()) continue;
+    reader.take(key);
+    if (!found->is_null() && !is_id(*found) &&
+        !(found->is_array() && std::all_of(found->begin(), found->end(), is_id)))
+      reader.refuse(key, "give the id of a token, or a list of ids");
+    ids[key] = found->dump();
+  }
+  return ids;
+}
 
 const Family& family_of(ConfigReader& reader) {
   const auto name = reader.text("model_type");
@@ -177,6 +193,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   if (reader.take("is_encoder_decoder") != nullptr && json["is_encoder_decoder"] != Json(false))
     reader.refuse("is_encoder_decoder", "models that predict tokens from those before alone are supported");
   read_rope(reader, origin, config);
+  config.token_ids = token_ids_of(reader, json);
   for (const char* key : harmless) reader.take(key);
   reader.require_all_taken();
   try {
@@ -192,16 +209,45 @@ HfConfig read_hf_config(const std::filesystem::path& folder) {
   return parse_hf_config(read_text(path, kinds::model_config), path);
 }
 
+TokenIds parse_token_ids(std::string_view text, const std::string& origin) {
+  const Json json = parse_json_object(text, origin);
+  ConfigReader reader(json, origin);
+  TokenIds ids = token_ids_of(reader, json);
+  reader.require_all_taken();
+  return ids;
+}
+
+std::string to_text(const TokenIds& ids) {
+  Json json = Json::object();
+  for (const auto& [key, text] : ids) json[key] = Json::parse(text);
+  return json.dump() + "\n";
+}
+
+std::string older_yarn(const model::RopeScaling& rope, std::int64_t positions) {
+  if (rope.scale() != model::RopeScale::yarn || positions == 0) return {};
+  const double length = rope.factor * static_cast<double>(rope.original_length);
+  if (std::abs(length - static_cast<double>(positions)) < 1) return {};
+  return fmt::format(
+      "model.rope_factor · model.rope_original_length = {} · {} = {} tokens, but max_position_embeddings of "
+      "an "
+      "export is {}, over which transformers before 4.56 computes another factor, {}: set the one or the "
+      "other "
+      "(annulus-weights export --positions)",
+      rope.factor, rope.original_length, length, positions,
+      static_cast<double>(positions) / static_cast<double>(rope.original_length));
+}
+
 std::string to_hf_config(const HfConfig& config, DType dtype) {
   const model::LlamaConfig& shape = config.shape;
   const Family& family = family_of(config);
   const bool window = config.sliding_window != 0;
-  Json json;
+  nlohmann::ordered_json json;
   json["architectures"] = {family.architecture};
   json["model_type"] = family.name;
   json["attention_dropout"] = 0.0;
   if (&family == &llama || &family == &qwen3) json["attention_bias"] = false;
   if (&family == &llama) json["mlp_bias"] = false;
+  for (const auto& [key, text] : config.token_ids) json[key] = Json::parse(text);
   json["head_dim"] = shape.head_dim;
   json["hidden_act"] = "silu";
   json["hidden_size"] = shape.hidden;

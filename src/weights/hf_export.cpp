@@ -95,7 +95,7 @@ void write_hf_folder(const fs::path& folder, const HfExport& what) {
           error.message());
   require_free(folder);
   const std::vector<Parameters> files = divide(map, what);
-  nlohmann::ordered_json index;
+  nlohmann::json index;
   index["metadata"]["total_size"] = static_cast<std::uint64_t>(map.size()) * size_of(what.type);
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::string name = files.size() == 1
@@ -106,7 +106,13 @@ void write_hf_folder(const fs::path& folder, const HfExport& what) {
   }
   if (files.size() > 1)
     io::write_text_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
-  io::write_text_atomically(folder / "config.json", to_hf_config(what.config, what.type));
+  HfConfig config = what.config;
+  for (const auto& [name, contents] : what.files)
+    if (name == token_ids_file)
+      config.token_ids = parse_token_ids(contents, name);
+    else if (is_model_file(name))
+      io::write_text_atomically(folder / name, contents);
+  io::write_text_atomically(folder / "config.json", to_hf_config(config, what.type));
 }
 
 }  // namespace annulus::weights

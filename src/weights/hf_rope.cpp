@@ -6,7 +6,7 @@
 
 namespace annulus::weights {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 namespace {
 
@@ -24,19 +24,21 @@ double yarn_mscale(double factor, double scale) {
 }
 
 void read_yarn(ConfigReader& reader, model::RopeScaling& rope) {
-  rope.beta_fast = reader.number("beta_fast").value_or(32);
-  rope.beta_slow = reader.number("beta_slow").value_or(1);
+  // As in transformers, 0 is what is not said.
+  const auto number_or = [&](const char* key, double without) {
+    const double stated = reader.number(key).value_or(0);
+    return stated == 0 ? without : stated;
+  };
+  rope.beta_fast = number_or("beta_fast", 32);
+  rope.beta_slow = number_or("beta_slow", 1);
   if (!reader.truth("truncate").value_or(true))
     reader.refuse("truncate", "the ramp between dimensions that are not whole is not supported");
-  const auto mscale = reader.number("mscale"), all = reader.number("mscale_all_dim");
-  if (mscale.has_value() != all.has_value())
-    reader.refuse(mscale ? "mscale" : "mscale_all_dim",
-                  "mscale and mscale_all_dim have an effect together alone");
+  const double mscale = number_or("mscale", 0), all = number_or("mscale_all_dim", 0);
   if (const auto stated = reader.number("attention_factor")) {
     if (!(*stated > 0)) reader.refuse("attention_factor", "give a positive number");
     rope.attention_factor = *stated;
-  } else if (mscale) {
-    rope.attention_factor = yarn_mscale(rope.factor, *mscale) / yarn_mscale(rope.factor, *all);
+  } else if (mscale != 0 && all != 0) {  // together alone
+    rope.attention_factor = yarn_mscale(rope.factor, mscale) / yarn_mscale(rope.factor, all);
   }
 }
 
@@ -90,10 +92,10 @@ void read_rope(ConfigReader& reader, const std::string& origin, HfConfig& config
   config.shape.rope_theta = static_cast<float>(theta.value_or(10000.0));
 }
 
-void write_rope(const HfConfig& config, double theta, Json& json) {
+void write_rope(const HfConfig& config, double theta, nlohmann::ordered_json& json) {
   json["rope_theta"] = theta;
   const model::RopeScaling& rope = config.shape.rope;
-  Json& scaling = json["rope_scaling"];  // null: none
+  nlohmann::ordered_json& scaling = json["rope_scaling"];  // null: none
   const model::RopeScale scale = rope.scale();
   if (scale == model::RopeScale::none) return;
   scaling["rope_type"] = rope.name;

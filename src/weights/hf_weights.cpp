@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;  // read at a time
 
 std::string text_of(const std::string& name) {
-  return shown(nlohmann::ordered_json(name));
+  return shown(name);
 }
 
 io::Extents extents_of(const model::Parameter& parameter) {

@@ -25,13 +25,13 @@ bool is_there(const fs::path& path) {
 }
 
 std::string text(const std::string& name) {
-  return shown(nlohmann::ordered_json(name));
+  return shown(name);
 }
 
 }  // namespace
 
 WeightMap parse_weight_map(std::string_view text, const std::string& origin) {
-  const nlohmann::ordered_json json = parse_json_object(text, origin);
+  const nlohmann::json json = parse_json_object(text, origin);
   const auto found = json.find("weight_map");
   require(found != json.end() && found->is_object() && !found->empty(),
           "'{}' has no weight_map, an object of files by tensor: copy or write it again", origin);

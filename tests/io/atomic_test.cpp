@@ -32,6 +32,16 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
+TEST(TemporaryName, IsKnownByItsForm) {
+  const std::string name = temporary_name("folder/a").filename();
+  EXPECT_TRUE(is_temporary_name(name, "a"));
+  EXPECT_FALSE(is_temporary_name(name, "b"));
+  EXPECT_FALSE(is_temporary_name(name + "0", "a"));
+  EXPECT_FALSE(is_temporary_name(name.substr(0, name.size() - 1), "a"));
+  EXPECT_FALSE(is_temporary_name(name.substr(0, name.size() - 1) + "g", "a"));
+  EXPECT_FALSE(is_temporary_name("a.tmp-", "a"));
+}
+
 TEST(WriteAtomically, ReplacesTheFileAndLeavesNothingElse) {
   const test::TemporaryFolder folder;
   write_text_atomically(folder.file("a"), "first");

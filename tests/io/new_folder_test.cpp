@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include <annulus/io/new_folder.hpp>
 
 #include "support/error_text.hpp"
@@ -45,6 +48,31 @@ TEST_F(NewFolderTest, TakesNoNameThatIsTaken) {
   NewFolder folder(folder_.path() / "a");
   fs::create_directory(folder_.path() / "a");
   EXPECT_THAT(error_text([&] { folder.commit(); }), HasSubstr("exists"));
+}
+
+/// What a process leaves that is killed, and names that only look like it.
+TEST_F(NewFolderTest, RemovesWhatKilledProcessesHaveLeftAndNothingElse) {
+  const std::string digits(32, 'a'), name = "a.tmp-" + digits;
+  const std::vector<std::string> others = {
+      "a.tmp-1",         "a.tmp-" + digits + "0", "a.tmp-" + std::string(32, 'A'),
+      "b.tmp-" + digits, "aa.tmp-" + digits,      "notes.tmp-" + digits};
+  for (const std::string& other : others) fs::create_directory(folder_.path() / other);
+  folder_.write("a.tmp-" + std::string(32, 'f'), "a file of somebody");
+  fs::create_directory_symlink("b.tmp-" + digits, folder_.path() / ("a.tmp-" + std::string(32, 'e')));
+  fs::create_directories(folder_.path() / name / "inside");
+  folder_.write(name + "/file", "text");
+  const std::size_t before = entries();
+  { const NewFolder next(folder_.path() / "a"); }
+  EXPECT_FALSE(fs::exists(folder_.path() / name));
+  EXPECT_EQ(entries(), before - 1);
+}
+
+TEST_F(NewFolderTest, LeavesAFolderThatIsBeingFilled) {
+  NewFolder first(folder_.path() / "a");
+  std::ofstream(first.temporary() / "file") << "text";
+  { const NewFolder second(folder_.path() / "a"); }
+  first.commit();
+  EXPECT_TRUE(fs::exists(folder_.path() / "a" / "file"));
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ TEST(SafetensorsRefused, WhatIsNoObjectOfTensors) {
   EXPECT_THAT(refusal_of(std::string_view("{}\0", 3)), HasSubstr("no JSON from byte"));
   EXPECT_THAT(refusal_of("{\"\xff\":{}}"), HasSubstr("no JSON from byte"));
   EXPECT_THAT(refusal_of(R"({"w":1})"), HasSubstr("tensor \"w\" is a number"));
+  EXPECT_THAT(refusal_of(R"({"w":null})"), HasSubstr("tensor \"w\" is null"));
+  EXPECT_THAT(refusal_of(R"({"__metadata__":null,"__metadata__":null})"), HasSubstr("twice"));
+  EXPECT_THAT(refusal_of(R"({"__metadata__":{"a":null}})"), HasSubstr("\"a\" of __metadata__ is null"));
   EXPECT_THAT(refusal_of(R"({"w":[{}]})"), HasSubstr("tensor \"w\" is an array"));
   EXPECT_THAT(refusal_of(R"({"__metadata__":{"a":1}})"), HasSubstr("\"a\" of __metadata__ is a number"));
   EXPECT_THAT(refusal_of(R"({"__metadata__":{"a":{"b":"c"}}})"), HasSubstr("is an object"));

@@ -66,6 +66,16 @@ TEST(Safetensors, AreReadAsTheFormatSays) {
   EXPECT_EQ(file.crc32(), crc32_of(std::span<const char>(bytes)));
 }
 
+/// As the library of the format reads it.
+TEST(Safetensors, MetadataMayBeNull) {
+  const test::TemporaryFolder folder;
+  const SafetensorsFile file(folder.write(
+      "a", safetensors_bytes(R"({"__metadata__":null,"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+                             "ab")));
+  EXPECT_TRUE(file.metadata().empty());
+  EXPECT_THAT(read<std::uint8_t>(file, "w"), ElementsAre('a', 'b'));
+}
+
 TEST(Safetensors, OfAnotherTypeOrLengthAreRefused) {
   const test::TemporaryFolder folder;
   const SafetensorsFile file(folder.write(

@@ -6,12 +6,17 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <annulus/checkpoint/kept_files.hpp>
+#include <annulus/data/shard.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/crc32.hpp>
 #include <annulus/train/convert_weights.hpp>
 
 #include "support/error_text.hpp"
@@ -37,6 +42,9 @@ class ModelFrom : public testing::Test {
     hf_.shape.rope = {.name = "llama3", .factor = 8, .original_length = 32};
     hf_.sliding_window = 40;
     weights::test::write_small_model(path("model"), hf_, DType::bf16, 5000);
+    weights::HfConfig plain = hf_;
+    plain.shape.rope = {};
+    weights::test::write_small_model(path("plain"), plain, DType::bf16);
   }
 
   std::string path(const std::string& name) const { return tiny_.file(name).string(); }
@@ -234,10 +242,161 @@ TEST_F(ModelFrom, ContradictionsNameBothValues) {
                 Config::parse("[model]\nfrom = '" + path("model") + "'\nhidden = 64\n", "run.toml");
               }),
               AllOf(HasSubstr("run.toml:3: model.hidden = 64 contradicts"), HasSubstr("has 32")));
+  // A vocabulary that no key enlarges: what works.
+  EXPECT_THAT(refused({"model.vocabulary=300"}), HasSubstr("resize_token_embeddings"));
   // Settings of rotary positions that make no sense together.
   EXPECT_THAT(refused({"model.rope_scaling=yarn", "model.rope_factor=4.0"}),
               HasSubstr("model.rope_original_length = 0"));
   EXPECT_THAT(refused({"model.rope_beta_fast=3.0"}), HasSubstr("model.rope_beta_fast = 3 has no effect"));
+}
+
+/// Without it nothing would change but the warning that sequences are longer than the model's.
+TEST_F(ModelFrom, AScalingNeedsItsFactor) {
+  for (const std::string name : {"linear", "yarn"}) {
+    const std::vector<std::string> given = {"model.rope_scaling=" + name};
+    EXPECT_THAT(refused(given),
+                AllOf(HasSubstr("--set model.rope_scaling=" + name), HasSubstr("model.rope_factor")));
+    // Also where nothing is started from.
+    EXPECT_THAT(error_text([&] { Config::parse("[model]\nrope_scaling = '" + name + "'\n", "run.toml"); }),
+                AllOf(HasSubstr("run.toml:2: "), HasSubstr("model.rope_factor")));
+  }
+  EXPECT_EQ(config("run", {"model.rope_scaling=llama3"}).model.rope.factor, 8) << "the model's own";
+  // A factor of 1 is said, and changes nothing.
+  const Config run =
+      config("run",
+             {"train.lr=0.0", "train.min_lr=0.0", "data.sequence_length=100", "model.rope_scaling=yarn",
+              "model.rope_factor=1.0", "model.rope_original_length=64"},
+             "plain");
+  test::run(1, run);
+  EXPECT_THAT(test::log_of(run), HasSubstr("data.sequence_length = 100 exceeds the 64 tokens"));
+}
+
+TEST_F(ModelFrom, ItsPositionsStay) {
+  const Config run = config("run", {"data.sequence_length=37"});
+  EXPECT_EQ(run.model_positions, 64);
+  test::run(1, run);
+  const fs::path saved = test::checkpoint_of(run, 4);
+  EXPECT_EQ(describe_model(saved).positions, 64);
+  write_as_hf(WeightSource(saved), {}, path("exported"));
+  EXPECT_EQ(weights::read_hf_config(path("exported")).positions, 64);
+  EXPECT_EQ(config("next", {"data.sequence_length=70"}, "run/checkpoints/step-00000004").model_positions, 64);
+  EXPECT_EQ(config("next", {"model.positions=128"}).model_positions, 128);
+}
+
+TEST_F(ModelFrom, ALargerVocabularyOfTheDataIsToldWhatWorks) {
+  hf_.shape.vocabulary = 61;
+  weights::test::write_small_model(path("few"), hf_, DType::bf16);
+  for (const std::string& text :
+       test::messages(2, [&](int) { return std::pair(config("run", {}, "few"), Hooks()); }))
+    EXPECT_THAT(text, AllOf(HasSubstr("257"), HasSubstr("61"), HasSubstr("resize_token_embeddings"),
+                            Not(HasSubstr("set it to"))));
+}
+
+/// A tokenizer.json of bytes, as pack_tokenizer_json.py names it in shards.
+class Words : public data::Tokenizer {
+ public:
+  explicit Words(const std::string& model)
+      : model_(model.begin(), model.end()),
+        identity_{"tokenizer.json", 257, 256, fmt::format("crc32:{:08x}", io::crc32_of(std::span(model)))} {}
+  const data::TokenizerIdentity& identity() const override { return identity_; }
+  std::span<const std::uint8_t> model() const override { return model_; }
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
+    ids.insert(ids.end(), text.begin(), text.end());
+  }
+  std::string decode(std::span<const std::int32_t>) const override { return {}; }
+
+ private:
+  std::vector<std::uint8_t> model_;
+  data::TokenizerIdentity identity_;
+};
+
+/// Files of the model beside its weights.
+class ModelFiles : public ModelFrom {
+ protected:
+  ModelFiles() {
+    hf_.token_ids = {{"eos_token_id", "[4,5]"}};
+    weights::test::write_small_model(path("words"), hf_, DType::bf16);
+    for (const auto& [name, contents] : files_)
+      io::write_text_atomically(path("words") + "/" + name, contents);
+    std::vector<std::int32_t> tokens;
+    for (int i = 0; i < 50 * 8 + 1; ++i) tokens.push_back('a' + i % 20);
+    const std::int64_t documents[] = {0};
+    data::write_shard(path("words.h5"), Words(files_.at("tokenizer.json")), tokens, documents);
+  }
+
+  /// A run on data that were packed with the model's tokenizer.
+  Config run_of(const std::string& name, const std::string& from = "words") const {
+    const Config run = config(name, {"data.shards=" + path("words.h5")}, from);
+    test::run(2, run);
+    return run;
+  }
+  /// Names and contents of an export, but config.json and weights.
+  std::map<std::string, std::string> exported(const Config& run) const {
+    fs::remove_all(path("exported"));
+    write_as_hf(WeightSource(test::checkpoint_of(run, 4)), {}, path("exported"));
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::directory_iterator(path("exported")))
+      if (entry.path().filename() != "config.json" && entry.path().extension() != ".safetensors")
+        all[entry.path().filename().string()] = io::read_text(entry.path());
+    return all;
+  }
+  std::string end_of_export() const {
+    return weights::read_hf_config(path("exported")).token_ids.at("eos_token_id");
+  }
+
+  const std::map<std::string, std::string> files_ = {
+      {"generation_config.json", R"({"eos_token_id": [4, 5]})"},
+      {"tokenizer.json", R"({"version": "1.0"})"},
+      {"tokenizer_config.json", R"({"eos_token": "</s>"})"},
+      {"chat_template.jinja", "{{ messages }}"}};
+};
+
+TEST_F(ModelFiles, TravelThroughARunAndFromRunToRun) {
+  const Config run = run_of("run");
+  EXPECT_EQ(exported(run), files_);
+  EXPECT_EQ(end_of_export(), "[4,5]");
+  // Stored once, and resumed without the model.
+  fs::remove_all(path("words"));
+  const Config second = run_of("second", "run/checkpoints/step-00000004");
+  EXPECT_EQ(exported(second), files_);
+  Config branch = second;
+  branch.run.folder = path("branch");
+  branch.model_from.clear();
+  branch.train.steps = 5;
+  test::run(1, branch, {ResumePolicy::Kind::file, test::checkpoint_of(second, 4)});
+  fs::rename(test::checkpoint_of(branch, 5), test::checkpoint_of(branch, 4));
+  EXPECT_EQ(exported(branch), files_);
+  // Of another model nothing is kept, also where a start came to nothing.
+  fs::remove_all(path("branch/checkpoints"));
+  branch.train.steps = 4;
+  test::run(1, branch);
+  EXPECT_FALSE(fs::exists(path("branch/model_files")));
+  EXPECT_TRUE(exported(branch).empty());
+  EXPECT_EQ(end_of_export(), "null");
+}
+
+TEST_F(ModelFiles, DoNotTravelWhereTheDataAreOfAnotherTokenizer) {
+  const Config bytes = config("bytes", {}, "words");
+  test::run(2, bytes);
+  EXPECT_THAT(test::log_of(bytes),
+              HasSubstr("data.shards were packed with another tokenizer (byte, 257 entries)"));
+  EXPECT_TRUE(exported(bytes).empty());
+  EXPECT_EQ(end_of_export(), "null");
+}
+
+TEST_F(ModelFiles, OfAnotherVocabularyDoNotGoOut) {
+  const Config run = run_of("run");
+  checkpoint::KeptFiles kept = checkpoint::read_kept_files(path("run/model_files"));
+  kept.vocabulary += 1;
+  checkpoint::write_kept_files(path("run"), kept);
+  EXPECT_TRUE(exported(run).empty());
+}
+
+TEST_F(ModelFiles, ThatCannotBeReadEndTheStartOnAllRanks) {
+  io::write_text_atomically(path("words/tokenizer_config.json"), "{");
+  const Config run = config("run", {"data.shards=" + path("words.h5")}, "words");
+  for (const std::string& text : test::messages(2, [&](int) { return std::pair(run, Hooks()); }))
+    EXPECT_THAT(text, AllOf(HasSubstr("model.from: "), HasSubstr("tokenizer_config.json")));
 }
 
 TEST_F(ModelFrom, FoldersOfOtherKindsAreRefused) {

@@ -48,6 +48,7 @@ class Guide : public testing::Test {
     test::write_small_model(path("model"), config, DType::bf16);
     const std::string tokenizer = source + "/tests/weights/byte_tokenizer.py";
     shell("/usr/bin/python3 " + tokenizer + " > model/tokenizer.json");
+    folder_.write("model/generation_config.json", R"({"eos_token_id": 256})");
     for (const char* folder : {"bin", "runs", "stand_in"}) fs::create_directory(folder_.path() / folder);
     fs::create_symlink(source + "/apps", folder_.path() / "apps");
     fs::create_symlink(source + "/data/fixture/text", folder_.path() / "texts");
@@ -104,6 +105,8 @@ TEST_F(Guide, EveryCommandRuns) {
   EXPECT_EQ(file.dataset("tokenizer_model").elements(), fs::file_size(path("model/tokenizer.json")));
 
   const HfConfig longer = read_hf_config(path("longer"));
+  for (const char* name : {"/tokenizer.json", "/generation_config.json"})
+    EXPECT_EQ(io::read_text(path("longer") + name), io::read_text(path("model") + name));
   EXPECT_EQ(longer.shape.rope.name, "yarn");
   EXPECT_EQ(longer.shape.rope.factor, 4);
   EXPECT_EQ(longer.positions, 64);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include <string>
@@ -149,6 +151,18 @@ TEST(HfConfig, OldFormsOfRopeSettings) {
   const json pair = {{"type", "yarn"}, {"factor", 40.0}, {"mscale", 1.0}, {"mscale_all_dim", 0.5}};
   EXPECT_DOUBLE_EQ(parse(with(llama(), "rope_scaling", pair)).shape.rope.attention_factor,
                    (0.1 * std::log(40.0) + 1) / (0.05 * std::log(40.0) + 1));
+  // A factor of 0, or one without the other, is none, as in transformers.
+  for (const json& numbers :
+       {json{{"mscale", 0.0}, {"mscale_all_dim", 1.0}}, json{{"mscale", 1.0}, {"mscale_all_dim", 0}},
+        json{{"mscale", 0}, {"mscale_all_dim", 0}}, json{{"mscale", 0.707}}, json{{"mscale_all_dim", 1.0}},
+        json{{"beta_fast", 0}, {"beta_slow", 0.0}}}) {
+    json scaling = {{"type", "yarn"}, {"factor", 40.0}};
+    scaling.update(numbers);
+    const model::LlamaConfig shape = parse(with(llama(), "rope_scaling", scaling)).shape;
+    EXPECT_DOUBLE_EQ(shape.frequencies().attention_factor, 0.1 * std::log(40.0) + 1) << numbers;
+    EXPECT_EQ(shape.rope.beta_fast, 32) << numbers;
+    EXPECT_EQ(shape.rope.beta_slow, 1) << numbers;
+  }
   for (const char* type : {"dynamic", "longrope", "mrope", "su"})
     EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
                 AllOf(HasSubstr(type), HasSubstr("known are default, linear, llama3 and yarn")));
@@ -253,6 +267,46 @@ TEST(HfConfig, MustBeOneJsonObject) {
   EXPECT_THAT(refused(R"({"a": 1, "a": 2})"), HasSubstr("names \"a\" twice"));
   EXPECT_THAT(refused(R"({"a": {"b": 1, "b": 2}})"), HasSubstr("names \"b\" twice"));
   EXPECT_THAT(refused("{\"a\":" + std::string(100, '[')), HasSubstr("nested"));
+}
+
+/// Quadratic readers took minutes.
+TEST(HfConfig, ManyKeysAreRefusedInNoTime) {
+  std::string names, objects;
+  for (int i = 0; i < 200'000; ++i) {
+    names += (i == 0 ? "" : ",") + std::string("\"key.") + std::to_string(i) + "\":1";
+    objects += (i == 0 ? "" : ",") + std::string("\"key.") + std::to_string(i) + "\":{}";
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (const std::string& keys : {names, objects})
+    EXPECT_THAT(test::error_text([&] {
+                  parse_hf_config(R"({"model_type":"llama","vocab_size":-1,)" + keys + "}", "config.json");
+                }),
+                HasSubstr("vocab_size"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(HfConfig, KeepsIdsOfSpecialTokens) {
+  const json given = with(with(without(llama(), {"pad_token_id"}), "eos_token_id", {128001, 128008, 128009}),
+                          "bos_token_id", nullptr);
+  const HfConfig config = parse(given);
+  EXPECT_EQ(config.token_ids,
+            (TokenIds{{"bos_token_id", "null"}, {"eos_token_id", "[128001,128008,128009]"}}));
+  EXPECT_EQ(parse_token_ids(to_text(config.token_ids), "ids"), config.token_ids);
+  const json written = json::parse(to_hf_config(config, DType::bf16));
+  EXPECT_EQ(written.at("eos_token_id"), given.at("eos_token_id"));
+  EXPECT_EQ(written.at("bos_token_id"), nullptr);
+  EXPECT_FALSE(written.contains("pad_token_id"));
+  EXPECT_EQ(parse(with(llama(), "pad_token_id", -1)).token_ids.at("pad_token_id"), "-1");
+  EXPECT_THAT(config_refusal(with(llama(), "eos_token_id", "</s>")), HasSubstr("eos_token_id = \"</s>\""));
+  EXPECT_THAT(config_refusal(with(llama(), "eos_token_id", {1, 2.5})), HasSubstr("eos_token_id"));
+}
+
+/// By positions over the original length.
+TEST(HfConfig, OlderVersionsTakeAnotherFactorOfYarn) {
+  const model::RopeScaling yarn{.name = "yarn", .factor = 4, .original_length = 32768};
+  EXPECT_EQ(older_yarn(yarn, 131072), "");
+  EXPECT_THAT(older_yarn(yarn, 1024), AllOf(HasSubstr("0.03125"), HasSubstr("131072"), Not(HasSubstr("\n"))));
+  EXPECT_EQ(older_yarn({.name = "llama3", .factor = 8, .original_length = 8192}, 131072), "");
 }
 
 TEST(HfConfig, IsWrittenAsItIsRead) {

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -91,7 +94,8 @@ TEST_F(Program, TheImportedCheckpointIsWhole) {
   test::write_small_model(path("model"), config_, DType::f32, 5000);
   EXPECT_GT(files("model").size(), 3u);
   output("import model/ imported/");
-  EXPECT_THAT(files("imported"), ElementsAre("manifest.json", "part-00000-of-00001.safetensors"));
+  EXPECT_THAT(files("imported"),
+              ElementsAre("manifest.json", "model_files", "part-00000-of-00001.safetensors"));
   const checkpoint::Checkpoint checkpoint(path("imported"));
   checkpoint.verify();
   EXPECT_EQ(checkpoint.progress().step, 0);
@@ -183,6 +187,124 @@ TEST_F(Program, DamageIsFoundAndNothingIsLeft) {
   test::edit(path("model/config.json"), "\"LlamaForCausalLM\"", "\"GPT2LMHeadModel\"");
   EXPECT_THAT(failure("info model"), HasSubstr("architectures"));
   EXPECT_THAT(files(), ElementsAre("imported", "model"));
+}
+
+/// Files beside the weights, and what must stay behind.
+class ProgramFiles : public Program {
+ protected:
+  ProgramFiles() {
+    config_.token_ids = {{"bos_token_id", "3"}, {"eos_token_id", "[4,5]"}};
+    test::write_small_model(path("model"), config_, DType::bf16);
+    for (const auto& [name, contents] : plain_) folder_.write("model/" + name, contents);
+  }
+
+  const std::map<std::string, std::string> plain_ = {
+      {"generation_config.json", R"({"eos_token_id": [4, 5], "temperature": 0.6})"},
+      {"tokenizer.json", R"({"version": "1.0"})"},
+      {"tokenizer.model", std::string("\n\0\xff model", 9)},
+      {"tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})"},
+      {"special_tokens_map.json", R"({"bos_token": "<s>"})"},
+      {"chat_template.jinja", "{{ messages }}"},
+      {"chat_template.json", R"({"chat_template": "{{ messages }}"})"}};
+};
+
+TEST_F(ProgramFiles, TravelToTheExport) {
+  folder_.write("model/modeling.py", "import os");
+  folder_.write("model/README.md", "a card");
+  output("import model imported");
+  fs::rename(path("imported"), path("elsewhere"));
+  EXPECT_THAT(output("info elsewhere"), HasSubstr("\"tokenizer.json\""));
+  EXPECT_EQ(output("export elsewhere exported").find("warning"), std::string::npos);
+  std::vector<std::string> expected = {"config.json", "model.safetensors"};
+  for (const auto& [name, contents] : plain_) {
+    expected.push_back(name);
+    EXPECT_EQ(io::read_text(path("exported/" + name)), contents) << name;
+  }
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(files("exported"), expected);
+  EXPECT_EQ(read_hf_config(path("exported")).token_ids, config_.token_ids);
+}
+
+TEST_F(ProgramFiles, CodeStaysBehind) {
+  folder_.write("model/tokenizer_config.json",
+                R"({"auto_map": {"AutoTokenizer": ["t.T", null]}, "bos_token": "<s>"})");
+  folder_.write("model/generation_config.json",
+                R"({"custom_generate": "somebody/code", "quantization_config": {"bits": 4}, "top_k": 3})");
+  test::edit(path("model/config.json"), "{", R"({"auto_map": {"AutoModel": "m.M"},)");
+  EXPECT_THAT(output("import model imported"),
+              AllOf(HasSubstr("tokenizer_config.json': auto_map does not go along"),
+                    HasSubstr("quantization_config"), HasSubstr("custom_generate")));
+  output("export imported exported");
+  const auto settings = [&](const std::string& name) {
+    return nlohmann::json::parse(io::read_text(path("exported/" + name)));
+  };
+  EXPECT_EQ(settings("tokenizer_config.json"), nlohmann::json({{"bos_token", "<s>"}}));
+  EXPECT_EQ(settings("generation_config.json"), nlohmann::json({{"top_k", 3}}));
+  EXPECT_FALSE(settings("config.json").contains("auto_map"));
+}
+
+TEST_F(ProgramFiles, ThatAreMissingAreAWarningAndDamagedOnesAnError) {
+  output("import model imported");
+  const std::string kept = path("imported/model_files/"), whole = io::read_text(kept + "tokenizer.json");
+  for (const std::string& damage : {std::string("{}"), std::string(whole.size(), ' ')}) {
+    io::write_text_atomically(kept + "tokenizer.json", damage);
+    EXPECT_THAT(failure("export imported exported"),
+                AllOf(HasSubstr("model_files/tokenizer.json'"), HasSubstr("damaged")));
+    EXPECT_THAT(failure("info imported"), HasSubstr("model_files/tokenizer.json'"));
+    output("info imported --no-verify");
+  }
+  io::write_text_atomically(kept + "tokenizer.json", whole);
+  const std::string manifest = io::read_text(kept + "files.json");
+  io::write_text_atomically(kept + "files.json", manifest.substr(0, manifest.size() / 2));
+  EXPECT_THAT(failure("export imported exported"), HasSubstr("model_files/files.json'"));
+  io::write_text_atomically(kept + "files.json", manifest);
+  fs::remove(kept + "tokenizer.json");
+  EXPECT_THAT(failure("export imported exported"), HasSubstr("model_files/tokenizer.json'"));
+  fs::create_symlink("/etc/passwd", kept + "tokenizer.json");
+  EXPECT_THAT(failure("export imported exported"), HasSubstr("model_files/tokenizer.json'"));
+  fs::remove_all(kept);
+  EXPECT_THAT(output("export imported exported"), AllOf(HasSubstr("warning"), HasSubstr("tokenizer")));
+  EXPECT_THAT(files("exported"), ElementsAre("config.json", "model.safetensors"));
+  // LLaMA 2's ids are what transformers would take.
+  EXPECT_EQ(read_hf_config(path("exported")).token_ids.at("eos_token_id"), "null");
+}
+
+TEST_F(ProgramFiles, ThatAreNoFilesOrNoSettingsAreNamed) {
+  const std::string name = path("model/tokenizer_config.json");
+  folder_.write("model/tokenizer_config.json", "{\"bos_token\": ");
+  EXPECT_THAT(failure("import model imported"), HasSubstr("tokenizer_config.json' is no JSON from byte"));
+  fs::remove(name);
+  fs::create_symlink("blobs/0123", name);
+  EXPECT_THAT(failure("import model imported"), HasSubstr("tokenizer_config.json' is no regular file"));
+  fs::remove(name);
+  ASSERT_EQ(::mkfifo(name.c_str(), 0600), 0);  // which would be waited for
+  EXPECT_THAT(failure("import model imported"), HasSubstr("tokenizer_config.json' is no regular file"));
+  fs::remove(name);
+  folder_.write("model/tokenizer.json", "");
+  fs::resize_file(path("model/tokenizer.json"), std::uintmax_t{257} << 20);
+  EXPECT_THAT(failure("import model imported"), HasSubstr("tokenizer.json' has more than 256 MiB"));
+  EXPECT_THAT(files(), ElementsAre("model"));
+}
+
+TEST_F(ProgramFiles, WhatAKilledExportLeavesGoesWithTheNextOne) {
+  output("import model imported");
+  const std::string left = "exported.tmp-" + std::string(32, '0'), mine = "exported.tmp-mine";
+  for (const std::string& name : {left, mine}) {
+    fs::create_directory(path(name));
+    folder_.write(name + "/config.json", "{}");
+  }
+  output("export imported exported");
+  EXPECT_THAT(files(), ElementsAre("exported", mine, "imported", "model"));
+}
+
+TEST_F(Program, TheLargerOfBothLengthsIsWritten) {
+  config_.positions = 1024;
+  config_.shape.rope = {.name = "yarn", .factor = 4, .original_length = 256};
+  test::write_small_model(path("model"), config_, DType::f32);
+  output("import model imported");
+  EXPECT_EQ(output("export imported exported").find("transformers before 4.56"), std::string::npos);
+  EXPECT_EQ(read_hf_config(path("exported")).positions, 1024);
+  EXPECT_THAT(output("export imported other --positions 37"), HasSubstr("transformers before 4.56"));
 }
 
 TEST_F(Program, ATypeThatIsTooSmallIsRefused) {

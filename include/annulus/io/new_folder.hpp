@@ -5,7 +5,9 @@
 namespace annulus::io {
 
 /// A folder that is there with all of its files or not at all. It is filled under another name beside its
-/// own, and goes with this object unless commit was called.
+/// own (temporary_name), and goes with this object unless commit was called. What a killed process has left
+/// under such a name goes when a NewFolder of the same path is made; a folder that another process still
+/// fills stays.
 class NewFolder {
  public:
   /// Throws Error that names `path` when something stands there, and when the folder around it is missing or
@@ -26,6 +28,7 @@ class NewFolder {
 
   std::filesystem::path path_, temporary_;
   bool committed_ = false;
+  int held_ = -1;  // descriptor of the folder, whose lock says that it is being filled
 };
 
 }  // namespace annulus::io

@@ -37,6 +37,7 @@ struct Config {
 
   std::string model_from;    ///< model.from: a folder of weights to start from (WeightSource); empty: none
   model::LlamaConfig model;  ///< vocabulary 0: that of the data
+  std::int64_t model_positions = 0;  ///< model.positions: see ModelDescription::positions
 
   struct Data {
     std::vector<std::string> shards;  ///< files or folders of token shards

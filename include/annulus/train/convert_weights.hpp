@@ -15,7 +15,8 @@ namespace annulus::train {
 using Seen = std::function<void(std::int64_t elements)>;
 
 /// A checkpoint of step 0, without moments yet (zeros). Its configuration has the keys of the model,
-/// attention.mask, train.dtype, and data.sequence_length where the model says its positions.
+/// attention.mask, train.dtype, and data.sequence_length where the model says its positions. The model's
+/// other files (weights::ModelFiles) are kept in it.
 void write_as_checkpoint(const WeightSource& from, const std::filesystem::path& folder,
                          const Seen& seen = {});
 
@@ -27,7 +28,9 @@ struct HfChoices {
 /// The type that they stand for.
 DType export_type(const HfChoices& choices, const ModelDescription& model);
 
-/// A model in Hugging Face's format. Throws Error for masks that it has no words for.
+/// A model in Hugging Face's format, with the files that are kept with the checkpoint. A warning in the log
+/// says where there are none, and where older versions of transformers would compute other rotary positions.
+/// Throws Error for masks that it has no words for, and for kept files that are damaged.
 void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::filesystem::path& folder,
                  const Seen& seen = {});
 

@@ -5,12 +5,15 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include <annulus/checkpoint/reader.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/train/model_description.hpp>
 #include <annulus/weights/hf_weights.hpp>
+#include <annulus/weights/model_files.hpp>
 
 namespace annulus::train {
 
@@ -28,6 +31,11 @@ class WeightSource {
 
   /// Optimizer steps that a checkpoint's run has made; 0 of a model in Hugging Face's format.
   std::int64_t step() const;
+
+  /// What belongs to the model beside its weights; nothing where a checkpoint has none. `notes` gets lines
+  /// for a log about what is there and does not go along. Throws Error that names the file when one is
+  /// damaged.
+  weights::ModelFiles files(std::vector<std::string>& notes) const;
 
   /// Tells two folders apart whose models have one shape (Fingerprint). Of a checkpoint's folder all contents
   /// count, by their checksums; of others names, types and shapes, and the first and last elements of every
@@ -48,6 +56,7 @@ class WeightSource {
   static Reader open(const std::filesystem::path& path, WeightsFormat format,
                      checkpoint::Checkpoint::Check check);
 
+  std::filesystem::path path_;
   ModelDescription model_;
   model::ParameterMap map_;
   Reader reader_;

@@ -11,6 +11,7 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/weights/hf_config.hpp>
+#include <annulus/weights/model_files.hpp>
 #include <annulus/weights/tensor_folder.hpp>
 
 /// Weights of a model in Hugging Face's format, by the parameters of the engine. Both rotate elements i and i
@@ -54,13 +55,14 @@ class HfWeights {
 struct HfExport {
   HfConfig config;
   DType type = DType::bf16;                            ///< of the tensors: f32, bf16 or f16
+  ModelFiles files{};                                  ///< their token ids are those of config.json
   std::uint64_t shard_bytes = std::uint64_t{5} << 30;  ///< of a file, unless one tensor has more
   /// Gives elements of the flat buffer from `begin` on.
   std::function<void(std::int64_t begin, std::span<float> values)> read;
 };
-/// Writes config.json and safetensors into `folder`, which is made; config.json comes last. Tensors have the
-/// shapes of the engine's parameters; values are rounded to nearest. Throws Error when the folder holds
-/// weights already, and when a value is no finite number of the type.
+/// Writes config.json, safetensors and files into `folder`, which is made; config.json comes last. Tensors
+/// have the shapes of the engine's parameters; values are rounded to nearest. Throws Error when the folder
+/// holds weights already, and when a value is no finite number of the type.
 void write_hf_folder(const std::filesystem::path& folder, const HfExport& what);
 
 }  // namespace annulus::weights

@@ -1,0 +1,82 @@
+#include <annulus/weights/model_files.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <system_error>
+
+#include <annulus/base/error.hpp>
+#include <annulus/io/atomic.hpp>
+#include <annulus/weights/hf_config.hpp>
+
+#include "weights/json.hpp"
+
+namespace annulus::weights {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct ModelFile {
+  std::string_view name;
+  bool settings;  // a JSON object that may name code
+};
+constexpr std::array named{ModelFile{generation_file, true},
+                           ModelFile{"tokenizer.json", false},
+                           ModelFile{"tokenizer.model", false},
+                           ModelFile{"tokenizer_config.json", true},
+                           ModelFile{"special_tokens_map.json", true},
+                           ModelFile{"added_tokens.json", true},
+                           ModelFile{"vocab.json", false},
+                           ModelFile{"merges.txt", false},
+                           ModelFile{"chat_template.jinja", false},
+                           ModelFile{"chat_template.json", true}};
+
+// Keys of settings that stay behind: each would have a reader of the folder fetch or run code, or take the
+// weights for quantized ones.
+constexpr std::array unwanted{"auto_map", "custom_generate", "quantization_config"};
+
+/// What the file holds; nothing where there is none. Links are followed, as Hugging Face's cache has them.
+std::optional<std::string> contents_of(const fs::path& path) {
+  constexpr std::uintmax_t largest = std::uintmax_t{256} << 20;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status) && !fs::exists(fs::symlink_status(path, error))) return std::nullopt;
+  require(fs::is_regular_file(status),
+          "'{}' is no regular file, or a link to nothing: copy or download the folder again, or remove it",
+          path.string());
+  const std::uintmax_t size = fs::file_size(path, error);
+  require(!error && size <= largest, "'{}' has more than {} MiB: give the right file, or remove it",
+          path.string(), largest >> 20);
+  return io::read_text(path);
+}
+
+}  // namespace
+
+bool is_model_file(std::string_view name) {
+  return name == token_ids_file ||
+         std::any_of(named.begin(), named.end(), [&](const ModelFile& file) { return file.name == name; });
+}
+
+ModelFiles read_model_files(const fs::path& folder, std::vector<std::string>& left_out) {
+  ModelFiles files;
+  for (const auto& [name, settings] : named) {
+    const fs::path path = folder / name;
+    std::optional<std::string> contents = contents_of(path);
+    if (!contents) continue;
+    if (settings) {
+      nlohmann::json json = parse_json_object(*contents, path.string());
+      for (const char* key : unwanted) {
+        if (json.erase(key) == 0) continue;
+        left_out.push_back(fmt::format("'{}': {} does not go along", path.string(), key));
+        *contents = json.dump(2) + "\n";
+      }
+    }
+    files.emplace(name, *std::move(contents));
+  }
+  files.emplace(token_ids_file, to_text(read_hf_config(folder).token_ids));
+  return files;
+}
+
+}  // namespace annulus::weights
