@@ -1,7 +1,4 @@
-#include <fmt/format.h>
-
 #include <annulus/base/error.hpp>
-#include <annulus/base/version.hpp>
 
 #include "bench/attention/cases/options.hpp"
 #include "bench/attention/sweep.hpp"
@@ -12,14 +9,14 @@
 #include "bench/links/links.hpp"
 #include "bench/report/join.hpp"
 #include "common/command_line.hpp"
+#include "common/conventions.hpp"
 #include "common/run_main.hpp"
 
 int main(int argc, char** argv) {
   return annulus::app::run_main(
       argc, argv, [](annulus::comm::MpiEnvironment& mpi, int count, char** arguments) {
         CLI::App app("Benchmarks of distributed attention.");
-        app.set_version_flag("--version",
-                             fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
+        annulus::app::add_conventions(app, "annulus-bench");
         app.require_subcommand(1);
         annulus::bench::SweepOptions options;
         const CLI::App* const attention_command = annulus::bench::add_attention_command(app, options);
@@ -35,6 +32,11 @@ int main(int argc, char** argv) {
         const CLI::App* const matmul_command = annulus::bench::add_matmul_command(app, matmul);
         annulus::bench::JoinOptions join;
         const CLI::App* const join_command = annulus::bench::add_join_command(app, join);
+        app.footer(
+            "Examples:\n"
+            "  mpirun -n 4 annulus-bench attention --schedule ring burst --tokens 4k --check\n"
+            "  mpirun -n 4 annulus-bench links --output cluster.toml\n"
+            "annulus-bench COMMAND --help explains a command.");
         if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
         if (join_command->parsed()) {

@@ -1,18 +1,19 @@
 #include "common/run_commands.hpp"
 
 #include <annulus/base/printable.hpp>
-#include <annulus/base/version.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
+
+#include "common/conventions.hpp"
 
 namespace annulus::app {
 
 int run_commands(CLI::App& app, const Command& command, int argc, char** argv) {
   // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
   std::signal(SIGXFSZ, SIG_IGN);
-  app.set_version_flag("--version", std::string(version()));
+  add_conventions(app, app.get_name());
   app.require_subcommand(1);
   try {
     app.parse(argc, argv);

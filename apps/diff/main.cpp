@@ -9,8 +9,8 @@
 #include <string>
 
 #include <annulus/base/printable.hpp>
-#include <annulus/base/version.hpp>
 
+#include "common/conventions.hpp"
 #include "compare.hpp"
 #include "report.hpp"
 
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
       "differs (docs/debugging.md).",
       "annulus-diff");
   annulus::diff::Options options;
-  app.set_version_flag("--version", fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
+  annulus::app::add_conventions(app, "annulus-diff");
   app.add_option("A", options.a, "Tensor dump")->required();
   app.add_option("B", options.b, "Tensor dump that A is compared with")->required();
   app.add_option(
@@ -57,7 +57,9 @@ int main(int argc, char** argv) {
          "0.1 for f16, 0.5 for bf16; 0 for integers")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--table", options.table, "Print a line for every tensor");
-  app.footer("Exit status: 0 when nothing differs, 1 when something does, 2 after an error.");
+  app.footer(
+      "Example: annulus-diff cpu.h5 gpu.h5 --table\n"
+      "Exit status: 0 when nothing differs, 1 when something does, 2 after an error.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

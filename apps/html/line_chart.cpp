@@ -70,8 +70,12 @@ class ChartDrawing {
     for (const auto& [x, y] : line.points)
       fmt::format_to(std::back_inserter(points), "{:.1f},{:.1f} ", x_(x), y_(y));
     put("<g class=\"{}\">\n<polyline class=\"line{}\" points=\"{}\"/>\n", class_of(line.colour),
-        line.dashed ? " dashed" : "", points);
+        line.dotted   ? " dotted"
+        : line.dashed ? " dashed"
+                      : "",
+        points);
     for (const auto& [x, y] : line.points) {
+      if (line.dotted) break;
       put("<circle class=\"point{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.4\"><title>{}, {:.0f} {}: {:.4g} "
           "{}</title></circle>\n",
           line.dashed ? " hollow" : "", x_(x), y_(y), escaped(line.name), x, escaped(chart_.x_unit), y,

@@ -13,6 +13,7 @@ struct Line {
   std::string name;
   Colour colour = Colour::blue;
   bool dashed = false;
+  bool dotted = false;                            ///< without points: what would be ideal
   std::vector<std::pair<double, double>> points;  ///< (x, y), x ascending
 };
 

@@ -38,6 +38,7 @@ svg .label { font-size: 10.5px; fill: var(--soft); text-anchor: end; }
 svg .tick { font-size: 11px; fill: var(--soft); text-anchor: middle; }
 svg .line { fill: none; stroke: currentColor; stroke-width: 1.8; }
 svg .dashed { stroke-dasharray: 5 4; }
+svg .dotted { stroke-dasharray: 1 4; }
 svg .point { fill: currentColor; stroke: currentColor; }
 svg .hollow { fill: var(--page); }
 svg line.group { stroke: var(--soft); }

@@ -7,6 +7,17 @@ namespace annulus::options {
 
 void require_positive(std::string_view option, std::int64_t value) {
   require(value >= 1, "{} is {}: it must be at least 1", option, value);
+  require(value <= most_of_option, "{} is {}: give at most {}", option, value, most_of_option);
+}
+
+void check_matrix(std::string_view options, std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 1;  // BLAS' int
+  constexpr double most_elements = 0x1p40;
+  require(rows >= 1 && rows <= most && columns >= 1 && columns <= most,
+          "{} ask for an array of {} x {} elements: give numbers from 1 to {}", options, rows, columns, most);
+  require(static_cast<double>(rows) * static_cast<double>(columns) <= most_elements,
+          "{} ask for an array of {} x {} elements: at most 2^40 are possible, take fewer", options, rows,
+          columns);
 }
 
 int checked_kv_heads(int heads, int kv_heads) {

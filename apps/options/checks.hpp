@@ -9,7 +9,15 @@
 /// Checks of options that several programs have. They throw Error naming the option.
 namespace annulus::options {
 
+/// The largest number of tokens, rows, heads and the like; more would overflow when multiplied.
+inline constexpr std::int64_t most_of_option = std::int64_t{1} << 31;
+
+/// From 1 to most_of_option.
 void require_positive(std::string_view option, std::int64_t value);
+
+/// An array of `rows` × `columns` elements, which `options` ("--tokens and --hidden") ask for: its bytes are
+/// counted in 64 bits, its sizes by BLAS in 32.
+void check_matrix(std::string_view options, std::int64_t rows, std::int64_t columns);
 
 /// --heads and --kv-heads, which may be 0 for as many as --heads. Returns the number of kv heads.
 int checked_kv_heads(int heads, int kv_heads);

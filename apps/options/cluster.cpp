@@ -1,5 +1,7 @@
 #include "options/cluster.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include <annulus/base/error.hpp>
@@ -14,6 +16,11 @@ void add_cluster(SharedOptions& options, ClusterOptions& cluster) {
 
 simulate::Cluster cluster_of(const ClusterOptions& o) {
   return o.file.empty() ? simulate::default_cluster() : simulate::read_cluster(o.file);
+}
+
+std::string rates_text(const ClusterOptions& o) {
+  return o.file.empty() ? fmt::format("{} (--cluster FILE names another)", simulate::default_cluster_text)
+                        : o.file.string();
 }
 
 Topology topology_of(const ClusterOptions& o, const simulate::Cluster& cluster) {

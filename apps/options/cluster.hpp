@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include <annulus/simulate/cluster.hpp>
 #include <annulus/topology/topology.hpp>
@@ -21,6 +22,9 @@ void add_cluster(SharedOptions& options, ClusterOptions& cluster);
 
 /// Throws Error as simulate::read_cluster does.
 simulate::Cluster cluster_of(const ClusterOptions& options);
+
+/// Whose rates of links and kernels cluster_of returns: for those who read predictions.
+std::string rates_text(const ClusterOptions& options);
 
 /// Where the ranks sit on `cluster`, which cluster_of has returned. Throws Error naming the option.
 Topology topology_of(const ClusterOptions& options, const simulate::Cluster& cluster);

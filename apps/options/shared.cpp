@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <map>
 
 #include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <annulus/simulate/choose.hpp>
+#include <annulus/topology/topology.hpp>
 
 #include "options/checks.hpp"
 
@@ -33,6 +35,7 @@ void not_negative_kv_heads(std::string_view name, std::int64_t value) {
 }
 void not_negative_of_cluster(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: it must be positive, or 0 for those of the cluster file", name, value);
+  require(value <= Topology::max_ranks, "{} is {}: at most {} are possible", name, value, Topology::max_ranks);
 }
 void not_negative_ctas(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: give 1 or more, or 0 for NCCL's choice", name, value);
@@ -74,7 +77,8 @@ std::vector<Row> make_table() {
        "Placement of hybrid:HxC, instead of its last word: head-first keeps the exchange of heads inside a "
        "node "
        "where it fits, context-first the ring"},
-      {Shared::tokens, "--tokens", "Tokens of the whole sequence", require_positive},
+      {Shared::tokens, "--tokens", "Tokens of the whole sequence; 128k is 131072, 1M is 1048576",
+       require_positive},
       {Shared::heads, "--heads", "Query heads", require_positive},
       {Shared::kv_heads, "--kv-heads", "Key and value heads; 0: as many as query heads",
        not_negative_kv_heads},
@@ -91,8 +95,9 @@ std::vector<Row> make_table() {
       {Shared::ranks_per_node_of_cluster, "--ranks-per-node",
        "Ranks per node; 0: from the cluster file, else 8", not_negative_of_cluster},
       {Shared::cluster, "--cluster",
-       "Cluster file with links and kernels (docs/formats/cluster.md); default: 8-GPU nodes of the H100's "
-       "class"},
+       "Cluster file with links and kernels (docs/formats/cluster.md; annulus-topology --output guesses "
+       "one); "
+       "default: 8-GPU nodes of the H100's class"},
       {Shared::ranks_per_node_of_job, "--ranks-per-node",
        "Ranks per node, pretended: so many consecutive ranks share one; 0: as the machine says"},
       {Shared::transport, "--transport",
@@ -143,6 +148,15 @@ void SharedOptions::check_number(Shared option, std::int64_t value) {
 void SharedOptions::check_text(Shared option, const std::string& value) {
   const Row& row = row_of(option);
   if (row.text != nullptr) row.text(row.name, value);
+}
+
+CLI::Validator in_units() {
+  constexpr std::int64_t kibi = 1024;
+  return CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"k", kibi},
+                                                                   {"m", kibi * kibi},
+                                                                   {"g", kibi * kibi * kibi},
+                                                                   {"t", kibi * kibi * kibi * kibi}})
+      .description("");
 }
 
 std::string without_sign(const std::string& text) {

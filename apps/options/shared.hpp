@@ -45,6 +45,9 @@ enum class Shared : std::uint8_t {
 /// For options without sign: the library would read "-1" as the largest number. A validator of CLI11.
 std::string without_sign(const std::string& text);
 
+/// For options that count tokens, rows or bytes: 128k is 131072; k, M, G and T stand for powers of 1024.
+CLI::Validator in_units();
+
 template <class T>
 constexpr bool is_list = false;
 template <class T>
@@ -70,6 +73,8 @@ class SharedOptions {
     }
     if constexpr (is_list<T>) made->expected(1, -1);
     if constexpr (std::is_same_v<T, std::uint64_t>) made->check(without_sign);
+    if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::vector<std::int64_t>>)
+      made->transform(in_units());
     if constexpr (is_list<T>) {
       checks_->push_back([option, &value] {
         for (const auto& one : value) check(option, one);

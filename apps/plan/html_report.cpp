@@ -46,13 +46,14 @@ std::string rank_table(const plan::Plan& plan, const simulate::Simulation& simul
   return table.to_html();
 }
 
-std::string page(const plan::Plan& plan, const simulate::Simulation& simulation) {
+std::string page(const plan::Plan& plan, const simulate::Simulation& simulation, const std::string& rates) {
   const std::string title = fmt::format("{}, {}", plan.schedule, plan.pass_text());
   const std::string body = html::facts(facts(summarize(simulation))) + legend(simulation.timeline) +
                            html::figure(svg_timeline(plan, simulation)) + rank_table(plan, simulation);
   return html::to_text({.title = title,
                         .heading = fmt::format("{} on {}", title, plan.problem.topology.to_string()),
-                        .subtitle = fmt::format("{}; {} plan steps", describe(plan), plan.steps),
+                        .subtitle = fmt::format("{}; {} plan steps; predicted by rates of {}", describe(plan),
+                                                plan.steps, rates),
                         .body = body,
                         .footer = fmt::format("annulus-plan {} ({}), simulated", version(), git_hash())});
 }
@@ -78,11 +79,11 @@ void check_html_size(const plan::Plan& plan) {
 }
 
 void write_html(const std::filesystem::path& path, const plan::Plan& plan,
-                const simulate::Simulation& simulation) {
+                const simulate::Simulation& simulation, const std::string& rates) {
   const simulate::Timeline& timeline = simulation.timeline;
   const std::size_t spans = timeline.computes.size() + timeline.transfers.size() + timeline.waits.size();
   check_size(spans);
-  io::write_text_atomically(path, page(plan, simulation));
+  io::write_text_atomically(path, page(plan, simulation, rates));
 }
 
 }  // namespace annulus::planner

@@ -36,7 +36,8 @@ json config_json(const plan::Plan& plan, const Case& c) {
                  {"dtype", name_of(p.activation)},
                  {"layout", p.layout.to_string()},
                  {"mask", p.mask.to_string()},
-                 {"cluster", app::to_json(c.cluster)}};
+                 {"cluster", app::to_json(c.cluster)},
+                 {"cluster_source", c.rates}};
   if (p.positions > 0) config["positions"] = p.positions;
   if (!c.selected.all()) config["density"] = c.selected.density;
   return config;

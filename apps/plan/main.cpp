@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include <annulus/base/version.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
 #include <annulus/simulate/simulate.hpp>
 
+#include "common/conventions.hpp"
 #include "common/renamed_options.hpp"
 #include "common/text.hpp"
 #include "plan/comparison.hpp"
@@ -30,6 +30,7 @@ void print_summary(const plan::Plan& plan, const Case& c, const simulate::Simula
              plan.problem.topology.to_string(), plan.steps, describe(plan));
   if (!c.selected.all()) fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * c.selected.density);
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
+  fmt::print("predicted by rates of {}\n", c.rates);
   if (c.blocks != nullptr)
     fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns",
                app::bytes_text(c.column_bytes));
@@ -43,7 +44,7 @@ void choose(Case& c) {
                                                     .selected = c.selected,
                                                     .schedule_field = "--schedule",
                                                     .layout_field = "--layout"});
-  fmt::print("{}\n", table(choice));
+  fmt::print("{}predicted by rates of {}\n\n", table(choice), c.rates);
   c.schedule = choice.schedule;
   c.problem.layout = choice.layout;
 }
@@ -53,7 +54,7 @@ int run(const Options& options) {
   std::vector<Row> comparison;
   if (options.compare) {
     comparison = compare(c);
-    fmt::print("{}", table(comparison));
+    fmt::print("{}predicted by rates of {}\n", table(comparison), c.rates);
   }
   const bool files = !options.json.empty() || !options.html.empty();
   if (options.compare && !files && !options.print && !options.validate) return 0;
@@ -70,7 +71,7 @@ int run(const Options& options) {
   const simulate::Simulation simulation =
       simulate::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
   if (!options.json.empty()) write_json(options.json, plan, c, simulation, comparison);
-  if (!options.html.empty()) write_html(options.html, plan, simulation);
+  if (!options.html.empty()) write_html(options.html, plan, simulation, c.rates);
   if (!options.compare && !options.print) print_summary(plan, c, simulation);
   return 0;
 }
@@ -83,7 +84,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Shows, proves, simulates and compares schedules of distributed attention (docs/planning.md).",
                "annulus-plan");
-  app.set_version_flag("--version", std::string(annulus::version()));
+  annulus::app::add_conventions(app, "annulus-plan");
   annulus::planner::Options options;
   annulus::planner::add_options(app, options);
   try {

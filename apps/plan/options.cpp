@@ -58,11 +58,11 @@ void set_selected(const std::string& sparsity, Case& c) {
 
 void add_options(CLI::App& app, Options& o) {
   SharedOptions shared(app);
+  const auto group = [&app](const char* name) { app.option_defaults()->group(name); };
+  group("The cluster");
   options::add_cluster(shared, o.cluster);
+  group("The problem");
   options::add_problem(shared, o.problem);
-  shared.add(Shared::layout_or_auto, o.layout);
-  shared.add(Shared::schedule_or_auto, o.schedule);
-  shared.add(Shared::placement, o.placement);
   app.add_option("--pass", o.pass, "Pass: forward or backward");
   app.add_option(
       "--sparsity", o.sparsity,
@@ -70,8 +70,16 @@ void add_options(CLI::App& app, Options& o) {
       "recorded selection, as dump.h5, or dump.h5:layers.3 of annulus-train (docs/sparsity.md)");
   app.add_option("--positions", o.positions,
                  "Only the first so many positions of the sequence take part, as where attention is computed "
-                 "again for earlier queries; default: all");
-  app.add_option("--memory-limit", o.memory_limit, "Bytes that a rank's exchange buffers may have with auto");
+                 "again for earlier queries; default: all")
+      ->transform(options::in_units());
+  group("The schedule");
+  shared.add(Shared::schedule_or_auto, o.schedule);
+  shared.add(Shared::layout_or_auto, o.layout);
+  shared.add(Shared::placement, o.placement);
+  app.add_option("--memory-limit", o.memory_limit,
+                 "Bytes that a rank's exchange buffers may have with auto, as in 512M")
+      ->transform(options::in_units());
+  group("What is shown");
   app.add_flag("--compare", o.compare,
                "A table of all schedules, the fastest first; with --layout auto each on its best layout");
   shared.add(Shared::json, o.json, ": plan and totals (docs/planning.md)");
@@ -79,11 +87,17 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--validate", o.validate, "Prove the plan first");
   app.add_flag("--print", o.print, "Print the plan steps");
   app.add_option("--rank", o.rank, "Rank whose steps --print shows; default: all");
+  app.footer(
+      "Examples:\n"
+      "  annulus-plan --ranks 64 --tokens 1M --heads 64 --kv-heads 8 --pass backward --compare\n"
+      "  annulus-plan --ranks 16 --schedule auto --layout auto --cluster cluster.toml\n"
+      "  annulus-plan --ranks 8 --ranks-per-node 4 --schedule topology-burst --html timeline.html");
 }
 
 Case make_case(const Options& o) {
   Case c;
   c.cluster = options::cluster_of(o.cluster);
+  c.rates = options::rates_text(o.cluster);
   require(o.placement.empty() || options::has_placement(o.schedule),
           "--placement has an effect only with --schedule hybrid:HxC, not with {}", o.schedule);
   c.schedule = options::with_placement(o.schedule, o.placement);

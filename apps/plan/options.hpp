@@ -38,6 +38,7 @@ struct Case {
   bool is_open() const { return schedule == simulate::automatic || layout == simulate::automatic; }
 
   simulate::Cluster cluster;
+  std::string rates;     ///< whose they are (options::rates_text)
   std::string schedule;  ///< with what --placement says, or "auto"
   std::string layout;    ///< the problem's, or "auto"
   std::optional<std::int64_t> memory_limit;

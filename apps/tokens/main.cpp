@@ -7,5 +7,10 @@ int main(int argc, char** argv) {
   annulus::tokens::add_pack(app, command);
   annulus::tokens::add_info(app, command);
   annulus::tokens::add_verify(app, command);
+  app.footer(
+      "Examples:\n"
+      "  annulus-tokens pack --out shards --extensions .md,.txt ~/texts\n"
+      "  annulus-tokens info shards\n"
+      "annulus-tokens COMMAND --help explains a command.");
   return annulus::app::run_commands(app, command, argc, argv);
 }

@@ -241,7 +241,7 @@ RankInventory take_rank_inventory(const Options& options, const Variables& varia
   // mpirun binds ranks to sockets by default, where several of them would share the cores: then they are
   // bound anew.
   const bool by_mpirun = here && variables("OMPI_MCA_orte_bound_at_launch").has_value();
-  const bool own = by_mpirun && static_cast<int>(bound.size()) * local_ranks <= described.hardware_threads();
+  const bool own = by_mpirun && std::ssize(bound) * local_ranks <= described.hardware_threads();
 
   RankInventory inventory{.profile = profile_of(options), .node = {}, .binding = {}, .diagnostics = {}};
   const bool launcher = by_slurm || by_mpirun;

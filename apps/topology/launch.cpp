@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 
@@ -71,7 +72,7 @@ Launch plan_launch(const Options& options, const JobInventory& inventory, const 
   launch.ranks_per_node = static_cast<int>(inventory.nodes.front().ranks.size());
   const int cpus = cpus_on_node(inventory, variables);
   launch.cpus_per_rank = cpus_of_rank(options, variables, cpus, launch.ranks_per_node);
-  require(launch.cpus_per_rank > 0 && launch.cpus_per_rank * launch.ranks_per_node <= cpus,
+  require(launch.cpus_per_rank > 0 && std::int64_t{launch.cpus_per_rank} * launch.ranks_per_node <= cpus,
           "{}: the job has {} logical CPUs there, and {} ranks are to have {} each: ask for more "
           "(--cpus-per-task, --exclusive), or start fewer ranks (--ntasks-per-node)",
           inventory.job.hosts.front(), cpus, launch.ranks_per_node, std::max(1, launch.cpus_per_rank));

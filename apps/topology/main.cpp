@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include <annulus/base/error.hpp>
@@ -14,6 +16,7 @@
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "common/conventions.hpp"
 #include "common/output_json.hpp"
 #include "topology/environment_text.hpp"
 #include "topology/inventory.hpp"
@@ -76,10 +79,17 @@ int rank(const Options& options, const Variables& variables) {
   return 0;
 }
 
-machine::Guess guess_of(const JobInventory& inventory) {
+/// Of this machine's cores; 0 where other nodes are looked at.
+double core_flops(const Options& options) {
+  if (!options.xml.empty() || !options.from.empty()) return 0;
+  std::ifstream file("/proc/cpuinfo");
+  return machine::processor_flops(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+machine::Guess guess_of(const Options& options, const JobInventory& inventory) {
   const Node& node = inventory.nodes.front();
-  machine::Guess guess =
-      machine::guess_cluster(node.machine, node.resources, node.ranks, topology_of(inventory.job));
+  machine::Guess guess = machine::guess_cluster(node.machine, node.resources, node.ranks,
+                                                topology_of(inventory.job), core_flops(options));
   guess.comments.file = fmt::format(
       "Written by annulus-topology {} ({}) for {}.\nEvery rate is a guess from the class of the device: "
       "measure with "
@@ -96,7 +106,7 @@ int run(const Options& options) {
   if (options.env || options.execute) return rank(options, variables);
 
   const JobInventory inventory = take_inventory(options, variables);
-  const machine::Guess guess = guess_of(inventory);
+  const machine::Guess guess = guess_of(options, inventory);
   const bool printed = write_json(options, to_json(inventory, guess));
   if (!options.launch && !printed) fmt::print("{}", tree_text(inventory, guess));
   std::fflush(stdout);
@@ -115,7 +125,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Finds nodes, GPUs, NICs and switches, and says where ranks are to be (docs/topology.md).",
                "annulus-topology");
-  app.set_version_flag("--version", std::string(annulus::version()));
+  annulus::app::add_conventions(app, "annulus-topology");
   annulus::topology_app::Options options;
   annulus::topology_app::add_options(app, options);
   try {

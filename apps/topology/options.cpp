@@ -45,6 +45,11 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--where", o.where, "print the rank and the host of this process, for --ranks")->group(print);
   app.add_flag("--strict", o.strict, "take warnings for errors")->group(print);
   app.add_option("command", o.command, "the program of --exec and its arguments")->group(print);
+  app.footer(
+      "Examples:\n"
+      "  annulus-topology                                 what this machine is made of\n"
+      "  annulus-topology --output guess.toml             a cluster file for annulus-plan --cluster\n"
+      "  srun annulus-topology --exec -- ./program        each rank bound to its GPU, NICs and cores");
 }
 
 void check(const Options& o) {

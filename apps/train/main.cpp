@@ -6,12 +6,12 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
-#include <annulus/base/version.hpp>
 #include <annulus/train/device.hpp>
 #include <annulus/train/stop_signal.hpp>
 #include <annulus/train/trainer.hpp>
 
 #include "common/command_line.hpp"
+#include "common/conventions.hpp"
 #include "common/run_main.hpp"
 #include "memory_plan.hpp"
 #include "summary.hpp"
@@ -28,7 +28,8 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   CLI::App app(
       "Trains a LLaMA on token shards. MPI ranks share sequences and, with parallel.zero, weights, gradients "
       "and optimizer state; memory.offload_optimizer keeps the latter in the host's memory.");
-  app.set_version_flag("--version", fmt::format("annulus {} ({})", version(), git_hash()));
+  add_conventions(app, "annulus-train");
+  app.option_defaults()->group("The run");
   app.add_option("config", file, "TOML file; docs/formats/configuration.md explains its keys");
   app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")
       ->allow_extra_args(false);
@@ -40,6 +41,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
                "print the effective configuration with the meaning of each key, and end");
   app.add_flag("--summary", summary,
                "print a summary at the end (run.folder/summary.json is written in any case)");
+  app.option_defaults()->group("Comparing runs");
   auto* const dump_file = app.add_option(
       "--dump", dump.file,
       "write the tensors of one optimizer step, in global token order, to this HDF5 file: annulus-diff "
@@ -47,8 +49,13 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   app.add_option("--dump-step", dump.step, "number of that step, from 1; without it the first of this run")
       ->needs(dump_file)
       ->check(CLI::PositiveNumber);
+  app.option_defaults()->group("Planning memory and time");
   add_memory_plan(app, memory_plan);
   app.footer(
+      "Examples:\n"
+      "  mpirun -n 2 annulus-train data/demo.toml --set data.shards=shards --set run.folder=runs/mine\n"
+      "  annulus-train data/llama-7b.toml --plan-memory --ranks 8 --gpu-memory 80GiB\n"
+      "  annulus-train --print-config\n"
       "Exit status: 0 when all optimizer steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run\n"
       "after saving (run the same command again to resume it; summary.json says \"finished\"); 1 after an "
       "error; 2 when the last checkpoint "

@@ -20,8 +20,6 @@ using forecast::MomentMemory;
 
 namespace {
 
-constexpr double gib_bytes = double(std::int64_t{1} << 30);
-
 std::string category_name(int category) {
   return std::string(name_of(static_cast<MemoryCategory>(category)));
 }
@@ -57,37 +55,47 @@ const MemoryBytes& of(const MomentMemory& moment, bool on_gpu) {
 
 /// `line`: the moments whose totals are drawn over the columns; may be empty.
 std::string chart(const std::string& title, const std::vector<MomentMemory>& moments, bool on_gpu,
-                  const std::string& line_name, const std::vector<MomentMemory>& line) {
-  html::StackedChart chart{
-      .title = title, .unit = "GiB", .columns = {}, .layers = {}, .line_name = line_name, .line = {}};
+                  const BinaryUnit& unit, const std::string& line_name,
+                  const std::vector<MomentMemory>& line) {
+  html::StackedChart chart{.title = title,
+                           .unit = std::string(unit.name),
+                           .columns = {},
+                           .layers = {},
+                           .line_name = line_name,
+                           .line = {}};
   for (const MomentMemory& moment : moments) chart.columns.push_back(moment.moment);
   for (int i = 0; i < memory_category_count; ++i) {
     html::Layer layer{
         .name = category_name(i), .colour = html::series_colour(static_cast<std::size_t>(i)), .values = {}};
     for (const MomentMemory& moment : moments)
-      layer.values.push_back(double(of(moment, on_gpu)[static_cast<std::size_t>(i)]) / gib_bytes);
+      layer.values.push_back(double(of(moment, on_gpu)[static_cast<std::size_t>(i)]) / unit.bytes);
     chart.layers.push_back(std::move(layer));
   }
-  for (const MomentMemory& moment : line) chart.line.push_back(total(of(moment, on_gpu)) / gib_bytes);
+  for (const MomentMemory& moment : line) chart.line.push_back(total(of(moment, on_gpu)) / unit.bytes);
   return html::figure(to_svg(chart));
 }
 
-std::string policy_table(const train::MemoryPlan& plan, bool on_gpu) {
+std::string policy_table(const train::MemoryPlan& plan, bool on_gpu, const BinaryUnit& unit) {
   html::Table table({{"policy", html::Table::Align::text},
-                     {on_gpu ? "GPU GiB" : "GiB"},
-                     {"host GiB"},
+                     {fmt::format("{}{}", on_gpu ? "GPU " : "", unit.name)},
+                     {fmt::format("host {}", unit.name)},
                      {"s a step"},
                      {"fits", html::Table::Align::text}});
   for (const train::PlannedPolicy& policy : plan.policies)
     table.add({policy.outline,
                fmt::format("{:.2f}",
-                           double(on_gpu ? policy.bytes.device.total : policy.bytes.host.total) / gib_bytes),
-               on_gpu ? fmt::format("{:.2f}", double(policy.bytes.host.total) / gib_bytes) : "–",
+                           double(on_gpu ? policy.bytes.device.total : policy.bytes.host.total) / unit.bytes),
+               on_gpu ? fmt::format("{:.2f}", double(policy.bytes.host.total) / unit.bytes) : "–",
                fmt::format("{:.4g}", policy.time.total()), policy.fits() ? "yes" : "no"});
   return table.to_html();
 }
 
 }  // namespace
+
+BinaryUnit unit_of(const train::MemoryPlan& plan, bool on_gpu) {
+  const forecast::UpdateMemory& bytes = plan.configured.bytes;
+  return binary_unit((on_gpu ? bytes.device : bytes.host).total);
+}
 
 std::string memory_page(const train::MemoryPlan& plan, const train::PlannedMachine& machine,
                         const std::filesystem::path& measured) {
@@ -105,16 +113,17 @@ std::string memory_page(const train::MemoryPlan& plan, const train::PlannedMachi
   for (int i = 0; i < memory_category_count; ++i)
     keys.push_back({html::series_colour(static_cast<std::size_t>(i)), category_name(i)});
   std::string body = html::legend(keys, seen.empty() ? "" : "The line is the total of the other drawing.");
-  body += chart("predicted", predicted, on_gpu, "measured, in all", seen);
-  if (!seen.empty()) body += chart("measured", seen, on_gpu, "predicted, in all", predicted);
-  body += policy_table(plan, on_gpu);
+  const BinaryUnit unit = unit_of(plan, on_gpu);
+  body += chart("predicted", predicted, on_gpu, unit, "measured, in all", seen);
+  if (!seen.empty()) body += chart("measured", seen, on_gpu, unit, "predicted, in all", predicted);
+  body += policy_table(plan, on_gpu, unit);
   return html::to_text(
       {.title = "memory of an optimizer step",
        .heading = fmt::format("Memory of {} over an optimizer step", on_gpu ? "a GPU" : "a rank"),
-       .subtitle =
-           fmt::format("{}; {} tokens a sequence on {}; attention {} / {}; parallel.zero = {}",
-                       plan.configured.outline, plan.config.data.sequence_length,
-                       machine.topology.to_string(), plan.schedule, plan.layout, plan.config.parallel.zero),
+       .subtitle = fmt::format(
+           "{}; {} tokens a sequence on {}; attention {} / {}; parallel.zero = {}; times by rates of {}",
+           plan.configured.outline, plan.config.data.sequence_length, machine.topology.to_string(),
+           plan.schedule, plan.layout, plan.config.parallel.zero, machine.rates),
        .body = body,
        .footer = fmt::format("annulus-train --plan-memory, {} ({})", version(), git_hash())});
 }

@@ -5,7 +5,12 @@
 
 #include <annulus/train/plan_memory.hpp>
 
+#include "common/text.hpp"
+
 namespace annulus::app {
+
+/// One unit for all numbers of a table or drawing: that of the configured policy.
+BinaryUnit unit_of(const train::MemoryPlan& plan, bool on_gpu);
 
 /// A page with the memory of a rank over an optimizer step by category, as predicted, and as measured where
 /// `measured`, the folder of a run, is not empty. Throws Error where that has no memory.json, or one of

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
@@ -12,6 +13,8 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 
+#include "common/text.hpp"
+#include "host_rates.hpp"
 #include "memory_page.hpp"
 
 namespace annulus::app {
@@ -22,15 +25,12 @@ using train::PlannedPolicy;
 
 namespace {
 
-std::string gib(double bytes) {
-  return fmt::format("{:.2f}", bytes / double(std::int64_t{1} << 30));
-}
-
 PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& options) {
   PlannedMachine machine;
   const std::filesystem::path file =
       options.cluster.empty() ? std::filesystem::path(config.attention.cluster) : options.cluster;
   machine.cluster = file.empty() ? simulate::default_cluster() : simulate::read_cluster(file);
+  machine.rates = file.empty() ? std::string(simulate::default_cluster_text) : file.string();
   const std::optional<Topology>& known = machine.cluster.topology;
   const int ranks = options.ranks > 0 ? options.ranks : known ? known->ranks() : 8;
   const int per_node = options.ranks_per_node > 0           ? options.ranks_per_node
@@ -42,6 +42,11 @@ PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& 
                    (config.run.device == "auto" && (has_device || !options.gpu_memory.empty()));
   require(machine.on_gpu || options.gpu_memory.empty(),
           "--gpu-memory is of no use with run.device = 'cpu': take --host-memory, or --set run.device=gpu");
+  if (file.empty() && !machine.on_gpu) {
+    HostRates measured = measure_host(config, machine.topology);
+    machine.cluster = std::move(measured.cluster);
+    machine.rates = std::move(measured.source);
+  }
   if (!options.gpu_memory.empty())
     machine.gpu_memory = train::parse_bytes(options.gpu_memory, "--gpu-memory");
   if (!options.host_memory.empty())
@@ -51,19 +56,22 @@ PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& 
 
 std::string fit_text(const PlannedPolicy& policy) {
   if (policy.fits()) return "fits";
-  if (policy.missing_device > 0) return fmt::format("lacks {} GiB", gib(double(policy.missing_device)));
-  return fmt::format("lacks {} GiB of the host", gib(double(policy.missing_host)));
+  if (policy.missing_device > 0) return fmt::format("lacks {}", binary_text(policy.missing_device));
+  return fmt::format("lacks {} of the host", binary_text(policy.missing_host));
 }
 
 const forecast::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
   return on_gpu ? policy.bytes.device : policy.bytes.host;
 }
 
-void print_policy(const PlannedPolicy& policy, const MemoryPlan& plan, const PlannedMachine& machine) {
+/// A column is in one unit.
+void print_policy(const PlannedPolicy& policy, const MemoryPlan& plan, const PlannedMachine& machine,
+                  const BinaryUnit& unit) {
   const double seconds = policy.time.total();
-  fmt::print("  {:<62} {:>9} {:>9} {:>9.3f} {:>9.0f} {:>6.1f}  {}\n", policy.outline,
-             gib(double(peak(policy, machine.on_gpu).total)),
-             machine.on_gpu ? gib(double(policy.bytes.host.total)) : "-", seconds,
+  const auto in_unit = [&](std::int64_t bytes) { return fmt::format("{:.2f}", double(bytes) / unit.bytes); };
+  fmt::print("  {:<62} {:>9} {:>9} {:>9.4g} {:>9.0f} {:>9.4g}  {}\n", policy.outline,
+             in_unit(peak(policy, machine.on_gpu).total),
+             machine.on_gpu ? in_unit(policy.bytes.host.total) : "-", seconds,
              plan.step_tokens / seconds / machine.topology.ranks(),
              plan.step_flops / seconds / machine.topology.ranks() / 1e12, fit_text(policy));
 }
@@ -92,33 +100,39 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
       double(model::ParameterMap(config.model).size()) / 1e6, config.data.sequence_length,
       machine.topology.to_string(), plan.schedule, plan.layout, config.attention.mask, config.parallel.zero);
   if (machine.on_gpu)
-    fmt::print("of a GPU, {} GiB are taken as those of CUDA, NCCL and cuBLAS beside the arrays below{}\n",
-               gib(double(plan.libraries)),
-               plan.spare > 0 ? fmt::format(", and {} GiB ({:.1f} %) stay free", gib(double(plan.spare)),
+    fmt::print("of a GPU, {} are taken as those of CUDA, NCCL and cuBLAS beside the arrays below{}\n",
+               binary_text(plan.libraries),
+               plan.spare > 0 ? fmt::format(", and {} ({:.1f} %) stay free", binary_text(plan.spare),
                                             100 * double(plan.spare) / double(machine.gpu_memory))
                               : "");
+  fmt::print("times by rates of {}{}\n", machine.rates,
+             options.cluster.empty() && config.attention.cluster.empty()
+                 ? "; --cluster FILE names another machine (annulus-bench links measures one)"
+                 : "");
   const PlannedPolicy& now = plan.configured;
   fmt::print("\n{}: {}{}\n", config.chooses_recompute() ? "memory.recompute = 'auto' takes" : "as configured",
              plan.reason.empty() ? now.outline : plan.reason,
              options.gpu_memory.empty() && options.host_memory.empty() ? "" : ", " + fit_text(now));
   const forecast::PeakBytes& most = peak(now, machine.on_gpu);
-  fmt::print("  predicted_peak_bytes of rank {}, in the part '{}': {} GiB\n", now.rank, most.moment,
-             gib(double(most.total)));
+  fmt::print("  predicted_peak_bytes of rank {}, in the part '{}': {}\n", now.rank, most.moment,
+             binary_text(most.total));
   for (int i = 0; i < memory_category_count; ++i) {
     const std::int64_t bytes = most.at_once[static_cast<std::size_t>(i)];
     const std::int64_t host = machine.on_gpu ? now.bytes.host.categories[static_cast<std::size_t>(i)] : 0;
     if (bytes + host == 0) continue;
-    fmt::print("    {:<14} {:>9} GiB", name_of(static_cast<MemoryCategory>(i)), gib(double(bytes)));
-    if (host > 0) fmt::print("   and {} GiB of the host", gib(double(host)));
+    fmt::print("    {:<14} {:>13}", name_of(static_cast<MemoryCategory>(i)), binary_text(bytes));
+    if (host > 0) fmt::print("   and {} of the host", binary_text(host));
     fmt::print("\n");
   }
   fmt::print("  seconds of an optimizer step: {:.4g}\n", now.time.total());
   for (const auto& [name, seconds] : now.time.parts())
     if (seconds > 0) fmt::print("    {:<24} {:>10.4g}\n", name, seconds);
-  fmt::print("\n  {:<62} {:>9} {:>9} {:>9} {:>9} {:>6}\n", "policy, the fastest first",
-             machine.on_gpu ? "GPU GiB" : "GiB", "host GiB", "s/step", "tok/s/rank", "TF/s");
   const std::vector<const PlannedPolicy*> shown = shown_policies(plan);
-  for (const PlannedPolicy* policy : shown) print_policy(*policy, plan, machine);
+  const BinaryUnit unit = unit_of(plan, machine.on_gpu);
+  fmt::print("\n  {:<62} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "policy, the fastest first",
+             fmt::format("{}{}", machine.on_gpu ? "GPU " : "", unit.name), fmt::format("host {}", unit.name),
+             "s/step", "tok/s/rank", "TF/s");
+  for (const PlannedPolicy* policy : shown) print_policy(*policy, plan, machine, unit);
   if (shown.size() < plan.policies.size())
     fmt::print("  {} more, with other shares of offloaded layers or the optimizer offloaded: --json FILE\n",
                plan.policies.size() - shown.size());
@@ -169,6 +183,7 @@ nlohmann::json to_json(const MemoryPlan& plan, const PlannedMachine& machine) {
                          {"layout", plan.layout},
                          {"tokens", plan.step_tokens},
                          {"flops", plan.step_flops},
+                         {"rates", machine.rates},
                          {"gpu_memory", machine.gpu_memory},
                          {"host_memory", machine.host_memory},
                          {"gpu_libraries_bytes", plan.libraries},
@@ -202,8 +217,8 @@ void add_memory_plan(CLI::App& app, MemoryPlanOptions& options) {
       ->check(CLI::PositiveNumber);
   app.add_option(
          "--cluster", options.cluster,
-         "file of links, kernels and rates (docs/formats/cluster.md); else attention.cluster, else the "
-         "default cluster")
+         "file of links, kernels and rates (docs/formats/cluster.md); else attention.cluster; else CPUs are "
+         "measured, and for GPUs the default cluster is taken, which is 8-GPU nodes of the H100's class")
       ->needs(plan);
   app.add_option("--json", options.json, "write the plan to this file")->needs(plan);
   app.add_option("--html", options.html, "write a page with memory over an optimizer step to this file")

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <string_view>
+
+#include "common/text.hpp"
 
 namespace annulus::app {
 
@@ -25,16 +24,6 @@ std::string driver() {
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("/._-+=:,@%").find(char(c)) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string quoted = "'";
-  for (const char c : text) c == '\'' ? quoted += "'\\''" : quoted += c;
-  return quoted + "'";
-}
 
 std::string launch_command(int ranks, const std::string& program) {
   if (const std::string name = driver(); !name.empty())

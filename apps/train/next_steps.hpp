@@ -15,7 +15,4 @@ bool has_program(const std::string& program);
 /// How a corpus of one's own is trained on.
 std::string own_text_command();
 
-/// `text` as a word of a shell.
-std::string shell_word(const std::string& text);
-
 }  // namespace annulus::app

@@ -13,6 +13,7 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 
+#include "common/text.hpp"
 #include "next_steps.hpp"
 
 namespace annulus::app {
@@ -33,17 +34,13 @@ double unigram_entropy(const train::Config& config) {
   return histogram.entropy();
 }
 
-std::string mebibytes(std::int64_t bytes) {
-  return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
-}
-
 std::string categories(const MemoryUse& use) {
   std::string text;
   for (int i = 0; i < memory_category_count; ++i) {
     const std::int64_t bytes = use.peak[static_cast<std::size_t>(i)];
     if (bytes > 0)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(i)),
-                          mebibytes(bytes));
+                          binary_text(bytes));
   }
   return text;
 }
@@ -111,19 +108,19 @@ void Summary::print() const {
       fmt::print("  speed         {:.0f} tokens/s, {:.3g} TFLOP/s per rank\n", outcome_.tokens_per_second,
                  outcome_.tflops);
     fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
-               mebibytes(outcome_.memory.resident), categories(outcome_.memory.host));
+               binary_text(outcome_.memory.resident), categories(outcome_.memory.host));
     const bool gpu = outcome_.memory.device.total_peak > 0;
     const auto arrays = [gpu](const train::PeakMemory& memory) {
       return (gpu ? memory.device : memory.host).total_peak;
     };
     fmt::print("  predicted     {} of arrays{}, {} measured: {:.3f} times\n",
-               mebibytes(arrays(outcome_.predicted_memory)), gpu ? " on the GPU" : "",
-               mebibytes(arrays(outcome_.memory)),
+               binary_text(arrays(outcome_.predicted_memory)), gpu ? " on the GPU" : "",
+               binary_text(arrays(outcome_.memory)),
                double(arrays(outcome_.predicted_memory)) /
                    double(std::max<std::int64_t>(1, arrays(outcome_.memory))));
     if (gpu)
       fmt::print("                {} on the GPU of the largest rank; of these {}\n",
-                 mebibytes(outcome_.memory.device.total_peak), categories(outcome_.memory.device));
+                 binary_text(outcome_.memory.device.total_peak), categories(outcome_.memory.device));
   }
   if (outcome_.failed_saves > 0)
     fmt::print("  saves         {} checkpoints could not be written: see the log\n", outcome_.failed_saves);

@@ -14,5 +14,10 @@ int main(int argc, char** argv) {
   annulus::weights_program::add_info(app, command);
   annulus::weights_program::add_import(app, command);
   annulus::weights_program::add_export(app, command);
+  app.footer(
+      "Examples:\n"
+      "  annulus-weights info MODEL\n"
+      "  annulus-weights export runs/mine/checkpoints/step-00000400 EXPORTED\n"
+      "annulus-weights COMMAND --help explains a command.");
   return annulus::app::run_commands(app, command, argc, argv);
 }

@@ -3,7 +3,7 @@
 #
 # Programs lie in libexec/annulus/cpu or libexec/annulus/cuda, so that both builds fit into one prefix; in bin are the
 # launcher `annulus`, which picks the one that a machine can run, and links to it by the names of the programs. The component
-# `programs` is these alone.
+# `programs` is these, with documentation and examples.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -15,9 +15,16 @@ install(EXPORT AnnulusTargets NAMESPACE annulus:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/annulus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/slurm/ DESTINATION ${CMAKE_INSTALL_DATADIR}/annulus/slurm USE_SOURCE_PERMISSIONS)
 
+# What the documentation and the help texts name, under the same paths as here: docs/, data/ and an outside project.
+set(documentation ${CMAKE_INSTALL_DATADIR}/doc/annulus)
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${documentation} COMPONENT programs)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/data DESTINATION ${documentation} COMPONENT programs)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/package DESTINATION ${documentation}/tests COMPONENT programs)
+
 get_property(programs GLOBAL PROPERTY ANNULUS_PROGRAMS)
 if(programs)
   set(libexec ${CMAKE_INSTALL_LIBEXECDIR}/annulus)
+  file(RELATIVE_PATH ANNULUS_DOC_FROM_LIBEXEC /prefix/${libexec} /prefix/${documentation})
   if(ANNULUS_CUDA)
     install(TARGETS ${programs} RUNTIME DESTINATION ${libexec}/cuda COMPONENT programs)
   else()

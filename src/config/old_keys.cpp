@@ -19,6 +19,7 @@ constexpr std::array all_output_keys = {
     OutputKey{"attention", "", "sent_bytes_between_nodes", "sent_bytes_inter_node"},
     OutputKey{"attention", "", "predicted_on", "prediction_source"},
     OutputKey{"attention", "", "refused", "unsupported"},
+    OutputKey{"attention", "", "efficiency", "local_kernel_share"},
     OutputKey{"attention", "config", "nccl_blocks", "max_ctas"},
     OutputKey{"attention", "spin", "free_multiprocessors", "free_sms"},
 
@@ -28,6 +29,7 @@ constexpr std::array all_output_keys = {
     OutputKey{"attention.csv", "", "exposed_seconds_max", "exposed_communication_seconds_max"},
     OutputKey{"attention.csv", "", "exposed_share", "exposed_communication_share"},
     OutputKey{"attention.csv", "", "hidden_share", "overlapped_share"},
+    OutputKey{"attention.csv", "", "efficiency", "local_kernel_share"},
     OutputKey{"attention.csv", "", "beyond_compute_share", "communication_overhead_share"},
     OutputKey{"attention.csv", "", "predicted_exposed_seconds", "predicted_exposed_communication_seconds"},
 

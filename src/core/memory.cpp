@@ -111,7 +111,11 @@ void memory_moved(MemoryKind kind, MemoryCategory from, MemoryCategory to, std::
 }
 
 std::string bytes_text(std::int64_t bytes) {
-  return bytes < 10'000'000 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+  constexpr std::int64_t kilo = 1000, mega = kilo * kilo, giga = kilo * mega;
+  if (bytes < 10 * kilo) return fmt::format("{} bytes", bytes);
+  if (bytes < mega) return fmt::format("{:.2f} kB", double(bytes) / double(kilo));
+  if (bytes < giga) return fmt::format("{:.2f} MB", double(bytes) / double(mega));
+  return fmt::format("{:.2f} GB", double(bytes) / double(giga));
 }
 
 std::string bytes_text(const MemoryBytes& bytes) {

@@ -68,7 +68,8 @@ Spin parse_spin(const std::string& text, const std::string& field) {
   char comma = 0;
   const bool read = static_cast<bool>(stream >> forward >> comma >> backward) && comma == ',' &&
                     stream.peek() == std::istringstream::traits_type::eof();
-  require(read && forward > 0 && backward > 0,
+  constexpr double least = 1e-6, most = 1e6;  // beyond them a clock does not count the time
+  require(read && forward >= least && backward >= least && forward <= most && backward <= most,
           "{} '{}': give the TFLOP/s of the forward and of the backward pass, as in 600,530", field, text);
   return {1e12 * forward, 1e12 * backward, 0};
 }

@@ -52,8 +52,10 @@ void ProgressLine::hide() {
 std::string ProgressLine::text(const std::string& what, std::int64_t bytes, std::int64_t total,
                                double seconds) {
   const double rate = seconds > 0 ? double(bytes) / seconds : 0;
-  return fmt::format("{}: {:.2f} of {:.2f} GB, {:.2f} GB/s, {} left", what, double(bytes) * 1e-9,
-                     double(total) * 1e-9, rate * 1e-9,
+  const bool large = total >= 1'000'000'000;
+  const double unit = large ? 1e9 : 1e6;
+  return fmt::format("{}: {:.2f} of {:.2f} {}, {:.2f} {}/s, {} left", what, double(bytes) / unit,
+                     double(total) / unit, large ? "GB" : "MB", rate / unit, large ? "GB" : "MB",
                      rate > 0 ? duration_text(double(total - bytes) / rate) : std::string("unknown time"));
 }
 

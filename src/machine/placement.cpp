@@ -139,6 +139,8 @@ void share_nics(const Machine& machine, const NodeResources& resources, std::vec
 std::vector<RankBinding> assign_ranks(const Machine& machine, const NodeResources& resources, int local_ranks,
                                       const std::vector<int>& bound) {
   require(local_ranks >= 1, "{}: {} ranks on a node: give at least one", machine.host, local_ranks);
+  constexpr int most = 4096;  // more is a slip of the hand, told before memory runs out
+  require(local_ranks <= most, "{}: {} ranks on a node: give at most {}", machine.host, local_ranks, most);
   std::vector<RankBinding> ranks(static_cast<std::size_t>(local_ranks));
   for (int i = 0; i < local_ranks; ++i) {
     RankBinding& rank = ranks[static_cast<std::size_t>(i)];

@@ -10,6 +10,34 @@
 
 namespace annulus::plan {
 
+namespace {
+
+// Products of two of them fit an int.
+constexpr int max_heads = 1 << 16, max_head_dim = 1 << 14, max_batch = 1 << 20;
+
+/// Pairs and bytes of all ranks together are counted in 64 bits.
+void check_counts(const Problem& problem) {
+  constexpr double most = 0x1p62;
+  const auto tokens = static_cast<double>(problem.mask.tokens());
+  const MaskRule rule = problem.mask.rule();
+  const double rows = tokens * problem.heads * problem.batch,
+               keys = std::min(tokens, static_cast<double>(rule.left) + static_cast<double>(rule.right) + 1);
+  require(
+      rows * keys < most,
+      "{} tokens, {} heads and batch {} under mask {} make up to {:.1e} pairs of query and key, more than "
+      "are counted ({:.1e}): take fewer",
+      problem.mask.tokens(), problem.heads, problem.batch, problem.mask.to_string(), rows * keys, most);
+  // Of a row and a head no rank passes on more than q, k, v, o and their gradients in fp32.
+  const double bytes = rows * problem.head_dim * problem.ranks() * 32;
+  require(
+      bytes < most,
+      "{} tokens, {} heads of {} and batch {} on {} ranks make up to {:.1e} bytes of transfers, more than "
+      "are counted ({:.1e}): take fewer",
+      problem.mask.tokens(), problem.heads, problem.head_dim, problem.batch, problem.ranks(), bytes, most);
+}
+
+}  // namespace
+
 std::string_view name_of(Pass pass) {
   return pass == Pass::forward ? "forward" : "backward";
 }
@@ -78,13 +106,14 @@ std::int64_t Problem::elements(const TensorSlice& slice) const {
 }
 
 void Problem::check() const {
-  require(heads >= 1, "heads is {}: attention needs at least one query head", heads);
+  require(heads >= 1 && heads <= max_heads, "heads is {}: attention takes 1 to {} query heads", heads,
+          max_heads);
   require(kv_heads >= 1, "kv_heads is {}: attention needs at least one key/value head", kv_heads);
   require(heads % kv_heads == 0,
           "heads ({}) is not a multiple of kv_heads ({}): every kv head serves equally many query heads",
           heads, kv_heads);
-  require(head_dim >= 1, "head_dim is {}: it must be positive", head_dim);
-  require(batch >= 1, "batch is {}: it must be positive", batch);
+  require(head_dim >= 1 && head_dim <= max_head_dim, "head_dim is {}: give 1 to {}", head_dim, max_head_dim);
+  require(batch >= 1 && batch <= max_batch, "batch is {}: give 1 to {}", batch, max_batch);
   require(grid.ulysses_degree >= 1 && ranks() % grid.ulysses_degree == 0,
           "{} ranks do not form Ulysses groups of {} ranks: that number must divide them", ranks(),
           grid.ulysses_degree);
@@ -98,6 +127,7 @@ void Problem::check() const {
           "positions is {}, but under mask {} queries attend to later keys, which would take no part: join "
           "causal to the mask",
           positions, mask.to_string());
+  check_counts(*this);
 }
 
 std::vector<Step> Plan::rank_steps(int rank) const {

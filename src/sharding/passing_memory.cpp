@@ -27,12 +27,7 @@ class Rehearsal {
         gradients_(map.units().size()) {}
 
   /// Bytes of the gradients that are held.
-  std::int64_t held_bytes() const {
-    std::int64_t elements = 0;
-    for (std::size_t i = 0; i < holds_.size(); ++i)
-      if (holds_[i]) elements += held_gradients_[i].elements;
-    return fp32_bytes * elements;
-  }
+  std::int64_t held_bytes() const { return fp32_bytes * held_elements_; }
 
   /// The most that is held during the call.
   MemoryBytes call(const model::UnitCall& call) {
@@ -45,17 +40,17 @@ class Rehearsal {
         if (call.next >= 0) gather(call.next);
         break;
       case Kind::release_weights:
-        if (--gathered_[index(call.unit)].users == 0) gathered_[index(call.unit)].there = false;
+        if (--gathered_[index(call.unit)].users == 0) set_gathered(call.unit, false);
         break;
       case Kind::gradients:
-        gradients_[index(call.unit)] = holds_units();
+        set_gradient(call.unit, holds_units());
         if (!holds_units()) hold(call.unit);
         break;
       case Kind::finish_gradients:
         if (!holds_units()) break;
         complete();
         if (layout_.native_sums) hold(call.unit);
-        gradients_[index(call.unit)] = false;
+        set_gradient(call.unit, false);
         reduced_ = call.unit;
         break;
     }
@@ -85,8 +80,22 @@ class Rehearsal {
     if (reduced_ >= 0) hold(reduced_);
     reduced_ = -1;
   }
-  void hold(int unit) { holds_[index(held_gradient(layout_, unit))] = true; }
-  void gather(int unit) { gathered_[index(unit)].there = stage() == Stage::parameters; }
+  void hold(int unit) {
+    const std::size_t i = index(held_gradient(layout_, unit));
+    if (!holds_[i]) held_elements_ += held_gradients_[i].elements;
+    holds_[i] = true;
+  }
+  void gather(int unit) { set_gathered(unit, stage() == Stage::parameters); }
+  // Sums are kept up to date: to make them anew in each call takes minutes for thousands of layers.
+  void set_gathered(int unit, bool there) {
+    Gathered& gathered = gathered_[index(unit)];
+    padded_weights_ += (int{there} - int{gathered.there}) * partition_.padded_size(unit);
+    gathered.there = there;
+  }
+  void set_gradient(int unit, bool there) {
+    padded_gradients_ += (int{there} - int{gradients_[index(unit)]}) * partition_.padded_size(unit);
+    gradients_[index(unit)] = there;
+  }
   std::int64_t contributed(int unit) const {
     const std::int64_t part = fp32_bytes * partition_.part_size(unit);
     if (!layout_.native_sums)
@@ -95,13 +104,9 @@ class Rehearsal {
   }
   MemoryBytes held() const {
     MemoryBytes bytes{};
-    for (int unit = 0; unit < partition_.units(); ++unit) {
-      if (gathered_[index(unit)].there)
-        at(bytes, MemoryCategory::parameters) +=
-            static_cast<std::int64_t>(size_of(layout_.weights)) * partition_.padded_size(unit);
-      if (gradients_[index(unit)])
-        at(bytes, MemoryCategory::gradients) += fp32_bytes * partition_.padded_size(unit);
-    }
+    at(bytes, MemoryCategory::parameters) =
+        static_cast<std::int64_t>(size_of(layout_.weights)) * padded_weights_;
+    at(bytes, MemoryCategory::gradients) = fp32_bytes * padded_gradients_;
     if (reduced_ >= 0) {
       at(bytes, MemoryCategory::gradients) += fp32_bytes * partition_.padded_size(reduced_);
       at(bytes, MemoryCategory::workspace) += contributed(reduced_);
@@ -120,6 +125,7 @@ class Rehearsal {
   std::vector<bool> holds_;
   std::vector<Gathered> gathered_;
   std::vector<bool> gradients_;
+  std::int64_t held_elements_ = 0, padded_weights_ = 0, padded_gradients_ = 0;
   int reduced_ = -1;  // unit whose gradient is on its way
   MemoryBytes most_{};
 };

@@ -105,6 +105,22 @@ Cluster default_cluster() {
   return cluster;
 }
 
+Cluster host_cluster(double cores, double core_flops) {
+  // What of a core's peak is reached; measured on AVX-512 (docs/benchmarks/cpu-local-attention.md), where
+  // products in bf16 are made in fp32.
+  constexpr double of_attention = 0.8, of_products = 0.85, of_narrow_products = 0.6;
+  constexpr double core_memory = 8e9, core_adamw = 6e9;  // bytes per second
+  const double peak = cores * core_flops;
+  Cluster cluster = default_cluster();
+  cluster.intra_node = {.bandwidth = 10e9, .latency = 2e-6};
+  cluster.kernels = {{.pass = Pass::forward, .head_dim = 64, .rate = of_attention * peak},
+                     {.pass = Pass::backward, .head_dim = 64, .rate = of_attention * peak}};
+  cluster.gemms = {{.width = 0, .rate = of_products * peak, .dtype = DType::f32},
+                   {.width = 0, .rate = of_narrow_products * peak, .dtype = DType::bf16}};
+  cluster.memory = {.device = cores * core_memory, .host_copy = 10e9, .host = cores * core_adamw};
+  return cluster;
+}
+
 double flops(const plan::Problem& problem, Pass pass, std::int64_t pairs) {
   const double of_pair = (pass == Pass::forward ? 4.0 : 10.0) * problem.head_dim;
   return of_pair * problem.batch * static_cast<double>(pairs);

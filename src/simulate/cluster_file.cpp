@@ -20,7 +20,7 @@ using config::Section;
 
 constexpr const char* keys_advice = "the keys of a cluster file are those of docs/formats/cluster.md";
 
-constexpr int most_ranks = 1 << 20;  // a slip of the hand is told before memory runs out
+constexpr int most_ranks = Topology::max_ranks;
 
 void read_link(const Section& section, Link& link) {
   if (const toml::node* node = section.find("bandwidth"))

@@ -95,7 +95,9 @@ class Reader {
 
   std::int64_t whole(std::int64_t least) const {
     const auto value = number<std::int64_t>(value_);
-    if (!value || *value < least) reject(fmt::format("needs a whole number of at least {}", least));
+    constexpr std::int64_t most = std::int64_t{1} << 31;  // tokens of a sequence
+    if (!value || *value < least || *value > most)
+      reject(fmt::format("needs a whole number from {} to {}", least, most));
     return *value;
   }
 

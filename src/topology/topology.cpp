@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include <annulus/base/error.hpp>
 
@@ -11,6 +12,7 @@ namespace annulus {
 
 Topology Topology::uniform(int ranks, int ranks_per_node) {
   require(ranks >= 1, "topology: {} ranks: at least one rank is needed", ranks);
+  require(ranks <= max_ranks, "topology: {} ranks: at most {} are possible", ranks, max_ranks);
   require(ranks_per_node >= 1, "topology: {} ranks per node: give at least one", ranks_per_node);
   std::vector<int> ranks_on_node(static_cast<std::size_t>(ranks / ranks_per_node), ranks_per_node);
   if (const int rest = ranks % ranks_per_node; rest > 0) ranks_on_node.push_back(rest);
@@ -20,6 +22,9 @@ Topology Topology::uniform(int ranks, int ranks_per_node) {
 Topology::Topology(std::vector<int> ranks_on_node) {
   require(!ranks_on_node.empty(),
           "topology: the list of nodes is empty: give the number of ranks of each node");
+  std::int64_t ranks = 0;
+  for (const int of_node : ranks_on_node) ranks += of_node;
+  require(ranks <= max_ranks, "topology: {} ranks: at most {} are possible", ranks, max_ranks);
   node_of_.clear();
   first_rank_.clear();
   for (std::size_t node = 0; node < ranks_on_node.size(); ++node) {

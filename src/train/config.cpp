@@ -97,18 +97,19 @@ void set(Reading& into, const std::string& name, const toml::node& node, const s
   require(key != nullptr || !is_section(name),
           "{}: {} is a section, not a key: write [{}] and its keys below", where, name, name);
   if (key == nullptr)
-    fail("{}: unknown key '{}'; did you mean '{}'? (annulus-train --print-config lists all)", where, name,
-         nearest_key(name).name);
+    fail("{}: unknown key '{}'; {}annulus-train --print-config lists all", where, name, suggested_key(name));
   std::visit(
       [&](auto* target) {
         using T = std::remove_pointer_t<decltype(target)>;
         require(assign(*target, node, name, where), "{}: {} must be {}", where, name, expected_type<T>());
         if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
-          require(std::isfinite(static_cast<double>(*target)) && static_cast<double>(*target) >= key->minimum,
-                  "{}: {} = {} is out of range: {}", where, name, *target,
-                  std::isfinite(key->minimum) && std::isfinite(static_cast<double>(*target))
-                      ? fmt::format("give at least {}", key->minimum)
-                      : "give a finite number");
+          const auto value = static_cast<double>(*target);
+          require(std::isfinite(value), "{}: {} = {} is out of range: give a finite number", where, name,
+                  *target);
+          require(value >= key->minimum, "{}: {} = {} is out of range: give at least {}", where, name,
+                  *target, key->minimum);
+          require(value <= key->maximum, "{}: {} = {} is out of range: give at most {:.0f}", where, name,
+                  *target, key->maximum);
         }
       },
       key->reference(into.config));
@@ -121,8 +122,8 @@ void read_table(Reading& into, const toml::table& table, const std::string& pref
         prefix.empty() ? std::string(key.str()) : fmt::format("{}.{}", prefix, key.str());
     if (node.is_table() && find_key(name) == nullptr) {
       if (!is_section(name))
-        fail("{}: unknown section [{}]; did you mean [{}]?", place(origin, node), name,
-             nearest_section(name));
+        fail("{}: unknown section [{}]; {}annulus-train --print-config lists all", place(origin, node), name,
+             suggested_section(name));
       read_table(into, *node.as_table(), name, origin);
     } else {
       set(into, name, node, place(origin, node));
@@ -183,6 +184,24 @@ void override_key(Reading& into, const std::string& text) {
   set(into, name, *table["value"].node(), where);
 }
 
+/// Where an error is to be mended that names keys: the --set that gave one of them, else the file.
+std::string source_of(const GivenKeys& given, std::string_view origin, std::string_view error) {
+  const auto is_named = [&](std::string_view key) {
+    constexpr std::string_view word = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    for (std::size_t at = 0; (at = error.find(key, at)) != error.npos; at += key.size()) {
+      const std::size_t end = at + key.size();
+      if ((at == 0 || word.find(error[at - 1]) == word.npos) &&
+          (end == error.size() || word.find(error[end]) == word.npos))
+        return true;
+    }
+    return false;
+  };
+  std::string overrides;
+  for (const auto& [key, where] : given)
+    if (where.starts_with("--set ") && is_named(key)) overrides += (overrides.empty() ? "" : ", ") + where;
+  return overrides.empty() ? std::string(origin) : overrides;
+}
+
 Config defaults() {
   Config config;
   config.model.vocabulary = 0;
@@ -237,7 +256,7 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
   try {
     config.check();
   } catch (const Error& error) {
-    fail("{}: {}", origin, error.what());
+    fail("{}: {}", source_of(reading.given, origin, error.what()), error.what());
   }
   return config;
 }

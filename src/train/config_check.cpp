@@ -35,6 +35,26 @@ std::string divisors_of(std::int64_t number) {
                           : fmt::format("{} or {}", fmt::join(divisors, ", "), last);
 }
 
+// Tokens and bytes of an optimizer step are counted in 64 bits, on as many ranks as a run may have.
+void check_counts(const Config& config) {
+  constexpr double most_tokens = 0x1p44, most_bytes = 0x1p62;
+  const model::LlamaConfig& model = config.model;
+  const auto length = static_cast<double>(config.data.sequence_length);
+  const double tokens = static_cast<double>(config.train.micro_batches) * length;
+  require(tokens <= most_tokens,
+          "train.micro_batches = {} sequences of data.sequence_length = {} tokens make {:.1e} tokens an "
+          "optimizer step, of which at most {:.1e} are counted: take fewer",
+          config.train.micro_batches, config.data.sequence_length, tokens, most_tokens);
+  // More than any layer or the LM head keeps of a row.
+  const double of_layer = 8.0 * model.hidden + 4.0 * static_cast<double>(model.qkv_width()) + 6.0 * model.ffn,
+               of_row = 4 * (of_layer * model.layers + static_cast<double>(model.vocabulary)),
+               bytes = static_cast<double>(config.train.sequences_per_pass) * length * of_row;
+  require(bytes < most_bytes,
+          "train.sequences_per_pass = {} sequences of data.sequence_length = {} tokens make {:.1e} bytes of "
+          "activations in this model, more than are counted ({:.1e}): take fewer",
+          config.train.sequences_per_pass, config.data.sequence_length, bytes, most_bytes);
+}
+
 }  // namespace
 
 void Config::check() const {
@@ -81,6 +101,7 @@ void Config::check() const {
   require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
   adamw().validate();
   learning_rate().validate();
+  check_counts(*this);
   check_sparsity();
   const bool any_schedule = attention.schedule == simulate::automatic,
              any_layout = attention.layout == simulate::automatic;

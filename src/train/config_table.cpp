@@ -1,8 +1,14 @@
 #include "train/config_table.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
+#include <array>
 #include <string_view>
+
+#include <annulus/config/nearest.hpp>
+#include <annulus/sequence/mask.hpp>
+#include <annulus/topology/topology.hpp>
 
 namespace annulus::train {
 
@@ -13,6 +19,10 @@ namespace {
 
 using enum Fixed;
 
+constexpr double most_seconds = 1e9;  // 30 years, which nanoseconds in 64 bits count
+constexpr double most_steps = 1e12;
+constexpr double most_sequences = double(1 << 24);  // of an optimizer step
+
 const std::vector<Key>& table() {
   static const std::vector<Key> keys = {
       {"run.folder", "where configuration, metrics, log and checkpoints of the run go",
@@ -22,12 +32,12 @@ const std::vector<Key>& table() {
       {"run.seed", "from which the initial parameters are drawn", ANNULUS_MEMBER(run.seed), in_run, 0},
       {"run.stall_timeout",
        "seconds a rank may wait for others before the run ends with a report; 0: for ever",
-       ANNULUS_MEMBER(run.stall_timeout), never, 0},
+       ANNULUS_MEMBER(run.stall_timeout), never, 0, most_seconds},
       {"run.stop_within",
        "seconds after a signal in which the run has to end: the state before an optimizer step that would "
        "take "
        "longer is saved; 0: any number",
-       ANNULUS_MEMBER(run.stop_within), never, 0},
+       ANNULUS_MEMBER(run.stop_within), never, 0, most_seconds},
       {"run.peak_tflops",
        "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: not stated",
        ANNULUS_MEMBER(run.peak_tflops), never, 0},
@@ -82,7 +92,7 @@ const std::vector<Key>& table() {
       {"data.shards", "token shard files, or folders of them (annulus-tokens pack)",
        ANNULUS_MEMBER(data.shards), never},
       {"data.sequence_length", "tokens of one sequence, spread over the ranks of a context-parallel group",
-       ANNULUS_MEMBER(data.sequence_length), in_lineage, 1},
+       ANNULUS_MEMBER(data.sequence_length), in_lineage, 1, double(Mask::max_tokens)},
       {"data.seed", "from which the order of the sequences is drawn", ANNULUS_MEMBER(data.seed), in_lineage,
        0},
       {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
@@ -120,30 +130,30 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(attention.sparsity), in_run},
 
       {"sparsity.dense_updates", "optimizer steps, the first ones, in which all layers take all pairs",
-       ANNULUS_MEMBER(sparsity.dense_updates), in_run, 0},
+       ANNULUS_MEMBER(sparsity.dense_updates), in_run, 0, most_steps},
       {"sparsity.dense_layers",
        "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]",
        ANNULUS_MEMBER(sparsity.dense_layers), in_run},
       {"sparsity.audit_every",
        "optimizer steps from one audit of recall to the next: one head of each layer over all pairs, in one "
        "pass; 0 is never",
-       ANNULUS_MEMBER(sparsity.audit_every), never, 0},
+       ANNULUS_MEMBER(sparsity.audit_every), never, 0, most_steps},
 
       {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
-       ANNULUS_MEMBER(parallel.context), never, 0},
+       ANNULUS_MEMBER(parallel.context), never, 0, Topology::max_ranks},
       {"parallel.zero",
        "what lies in shards over the ranks (ZeRO): 0 nothing, 1 the optimizer, 2 gradients too, 3 parameters "
        "too",
        ANNULUS_MEMBER(parallel.zero), never, 0},
       {"parallel.shard",
        "ranks that share one copy of what parallel.zero shards, consecutive ones; 0 is all ranks",
-       ANNULUS_MEMBER(parallel.shard), never, 0},
+       ANNULUS_MEMBER(parallel.shard), never, 0, Topology::max_ranks},
       {"parallel.sums",
        "of gradients over ranks: rank-order, or native: as NCCL or MPI likes best, faster, other last bits",
        ANNULUS_MEMBER(parallel.sums), never},
       {"parallel.ranks_per_node",
        "0 asks the machine; else overrides it, so that one machine can stand for several nodes",
-       ANNULUS_MEMBER(parallel.ranks_per_node), never, 0},
+       ANNULUS_MEMBER(parallel.ranks_per_node), never, 0, Topology::max_ranks},
       {"parallel.transport",
        "of GPU memory: nccl, mpi, or automatic: nccl where each rank has a GPU of its own",
        ANNULUS_MEMBER(parallel.transport), never},
@@ -175,72 +185,148 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(memory.offload_activations), never, 0},
       {"memory.chunk_rows",
        "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
-       ANNULUS_MEMBER(memory.chunk_rows), never, 0},
+       ANNULUS_MEMBER(memory.chunk_rows), never, 0, double(Mask::max_tokens)},
       {"memory.lm_head_rows",
        "rows whose logits the LM head and its loss hold at once; 0: as many as make fast products",
-       ANNULUS_MEMBER(memory.lm_head_rows), never, 0},
+       ANNULUS_MEMBER(memory.lm_head_rows), never, 0, double(Mask::max_tokens)},
       {"memory.offload_optimizer",
        "true keeps master weights and AdamW's moments in pinned memory of the host, which updates them there",
        ANNULUS_MEMBER(memory.offload_optimizer), never},
 
-      {"train.steps", "optimizer steps", ANNULUS_MEMBER(train.steps), never, 1},
+      {"train.steps", "optimizer steps", ANNULUS_MEMBER(train.steps), never, 1, most_steps},
       {"train.micro_batches",
        "sequences of a data-parallel group in one optimizer step (gradient accumulation)",
-       ANNULUS_MEMBER(train.micro_batches), never, 1},
+       ANNULUS_MEMBER(train.micro_batches), never, 1, most_sequences},
       {"train.sequences_per_pass",
        "of these, sequences that one forward and backward works on at once; divides train.micro_batches",
-       ANNULUS_MEMBER(train.sequences_per_pass), never, 1},
+       ANNULUS_MEMBER(train.sequences_per_pass), never, 1, most_sequences},
       {"train.dtype", "of weights and activations in compute, f32 or bf16; master weights stay f32",
        ANNULUS_MEMBER(train.dtype), in_run},
       {"train.lr", "peak learning rate", ANNULUS_MEMBER(train.lr), in_run, 0},
       {"train.min_lr", "learning rate at the end of the cosine", ANNULUS_MEMBER(train.min_lr), in_run, 0},
       {"train.warmup_steps", "optimizer steps of linear warm-up", ANNULUS_MEMBER(train.warmup_steps), in_run,
-       0},
+       0, most_steps},
       {"train.schedule_steps",
        "optimizer steps until the learning rate is at train.min_lr and stays there; 0: train.steps of the "
        "first start",
-       ANNULUS_MEMBER(train.schedule_steps), never, 0},
-      {"train.weight_decay", "of AdamW, on matrices alone", ANNULUS_MEMBER(train.weight_decay), in_run, 0},
+       ANNULUS_MEMBER(train.schedule_steps), never, 0, most_steps},
+      {"train.weight_decay",
+       "of AdamW, on the matrices of layers and an LM head of its own; embedding, norms and biases do not "
+       "decay",
+       ANNULUS_MEMBER(train.weight_decay), in_run, 0},
       {"train.beta1", "decay of AdamW's mean of gradients", ANNULUS_MEMBER(train.beta1), in_run, 0},
       {"train.beta2", "decay of AdamW's mean of squared gradients", ANNULUS_MEMBER(train.beta2), in_run, 0},
       {"train.epsilon", "added to the root of AdamW's mean square", ANNULUS_MEMBER(train.epsilon), in_run, 0},
       {"train.clip_norm", "bound of the global gradient norm", ANNULUS_MEMBER(train.clip_norm), in_run, 0},
-      {"train.log_every", "optimizer steps between progress lines", ANNULUS_MEMBER(train.log_every), never,
-       1},
+      {"train.log_every", "optimizer steps between progress lines", ANNULUS_MEMBER(train.log_every), never, 1,
+       most_steps},
       {"train.check_replicas",
        "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when the run "
        "starts and saves",
-       ANNULUS_MEMBER(train.check_replicas), never, 0},
+       ANNULUS_MEMBER(train.check_replicas), never, 0, most_steps},
 
       {"checkpoint.every", "optimizer steps between checkpoints; 0 saves at the end and on signals alone",
-       ANNULUS_MEMBER(checkpoint.every), never, 0},
+       ANNULUS_MEMBER(checkpoint.every), never, 0, most_steps},
       {"checkpoint.keep", "checkpoints that stay; older ones are removed", ANNULUS_MEMBER(checkpoint.keep),
-       never, 1},
+       never, 1, most_steps},
       {"checkpoint.keep_every",
        "beside these, checkpoints of optimizer steps that this divides are never removed; 0: none",
-       ANNULUS_MEMBER(checkpoint.keep_every), never, 0},
+       ANNULUS_MEMBER(checkpoint.keep_every), never, 0, most_steps},
   };
   return keys;
 }
 
 #undef ANNULUS_MEMBER
 
-// Levenshtein's distance of the first hundred characters: no key has as many.
-std::size_t distance(std::string_view a, std::string_view b) {
-  a = a.substr(0, 100);
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
+/// What other programs call a key of ours; without sections.
+struct Alias {
+  std::string_view name, key;
+};
+
+constexpr auto aliases = std::to_array<Alias>({
+    {"learning_rate", "train.lr"},
+    {"max_lr", "train.lr"},
+    {"peak_lr", "train.lr"},
+    {"min_learning_rate", "train.min_lr"},
+    {"batch_size", "train.micro_batches"},
+    {"global_batch_size", "train.micro_batches"},
+    {"per_device_train_batch_size", "train.micro_batches"},
+    {"gradient_accumulation_steps", "train.micro_batches"},
+    {"micro_batch_size", "train.sequences_per_pass"},
+    {"lr_scheduler", "train.schedule_steps"},
+    {"lr_scheduler_type", "train.schedule_steps"},
+    {"lr_decay_iters", "train.schedule_steps"},
+    {"decay_steps", "train.schedule_steps"},
+    {"num_warmup_steps", "train.warmup_steps"},
+    {"lr_warmup_iters", "train.warmup_steps"},
+    {"warmup_ratio", "train.warmup_steps"},
+    {"max_steps", "train.steps"},
+    {"total_steps", "train.steps"},
+    {"max_iters", "train.steps"},
+    {"train_iters", "train.steps"},
+    {"epochs", "train.steps"},
+    {"num_train_epochs", "train.steps"},
+    {"precision", "train.dtype"},
+    {"mixed_precision", "train.dtype"},
+    {"torch_dtype", "train.dtype"},
+    {"bf16", "train.dtype"},
+    {"grad_clip", "train.clip_norm"},
+    {"clip_grad", "train.clip_norm"},
+    {"max_grad_norm", "train.clip_norm"},
+    {"gradient_clip_val", "train.clip_norm"},
+    {"adam_beta1", "train.beta1"},
+    {"adam_beta2", "train.beta2"},
+    {"adam_epsilon", "train.epsilon"},
+    {"eps", "train.epsilon"},
+    {"wd", "train.weight_decay"},
+    {"logging_steps", "train.log_every"},
+    {"log_interval", "train.log_every"},
+    {"seq_len", "data.sequence_length"},
+    {"seq_length", "data.sequence_length"},
+    {"max_seq_len", "data.sequence_length"},
+    {"max_length", "data.sequence_length"},
+    {"block_size", "data.sequence_length"},
+    {"context_length", "data.sequence_length"},
+    {"max_position_embeddings", "data.sequence_length"},
+    {"data_path", "data.shards"},
+    {"dataset", "data.shards"},
+    {"train_data", "data.shards"},
+    {"num_layers", "model.layers"},
+    {"num_hidden_layers", "model.layers"},
+    {"n_layer", "model.layers"},
+    {"hidden_size", "model.hidden"},
+    {"d_model", "model.hidden"},
+    {"n_embd", "model.hidden"},
+    {"dim", "model.hidden"},
+    {"num_attention_heads", "model.heads"},
+    {"n_head", "model.heads"},
+    {"num_key_value_heads", "model.kv_heads"},
+    {"num_query_groups", "model.kv_heads"},
+    {"n_kv_heads", "model.kv_heads"},
+    {"intermediate_size", "model.ffn"},
+    {"ffn_hidden_size", "model.ffn"},
+    {"d_ff", "model.ffn"},
+    {"vocab_size", "model.vocabulary"},
+    {"rms_norm_eps", "model.norm_epsilon"},
+    {"tie_word_embeddings", "model.tied"},
+    {"attention_bias", "model.qkv_bias"},
+    {"model_name_or_path", "model.from"},
+    {"rotary_base", "model.rope_theta"},
+    {"sliding_window", "attention.mask"},
+    {"attn_implementation", "attention.kernel"},
+    {"context_parallel_size", "parallel.context"},
+    {"cp_size", "parallel.context"},
+    {"zero_stage", "parallel.zero"},
+    {"gradient_checkpointing", "memory.recompute"},
+    {"activation_checkpointing", "memory.recompute"},
+    {"output_dir", "run.folder"},
+    {"out_dir", "run.folder"},
+    {"save", "run.folder"},
+    {"device_type", "run.device"},
+    {"save_steps", "checkpoint.every"},
+    {"save_interval", "checkpoint.every"},
+    {"save_total_limit", "checkpoint.keep"},
+});
 
 std::string_view section_of(const Key& key) {
   const std::string_view name = key.name;
@@ -257,20 +343,34 @@ const std::vector<Key>& config_table() {
   return table();
 }
 
-const Key& nearest_key(const std::string& name) {
+std::string suggested_key(std::string_view name) {
+  const std::string_view last = last_part(name);
+  const Key* best = nullptr;
+  std::size_t least = 0;
+  bool is_alias = false;
   // A key written into the wrong section is nearer than a similar key of the section that was named.
-  const auto score = [&](const Key& key) {
-    return std::min(distance(name, key.name), distance(last_part(name), last_part(key.name)) + 1);
+  const auto compare = [&](const Key& key, std::string_view known, bool alias) {
+    const std::size_t edits = config::edit_distance(last, known);
+    if (!config::is_near(edits, last)) return;
+    const std::size_t score = 2 * edits + (name.starts_with(section_of(key)) ? 0 : 1);
+    if (best != nullptr && score >= least) return;
+    best = &key, least = score, is_alias = alias;
   };
-  return *std::min_element(table().begin(), table().end(),
-                           [&](const Key& a, const Key& b) { return score(a) < score(b); });
+  for (const Key& key : table()) compare(key, last_part(key.name), false);
+  for (const Alias& alias : aliases)
+    for (const Key& key : table())
+      if (alias.key == key.name) compare(key, alias.name, true);
+  if (best == nullptr) return "";
+  return is_alias ? fmt::format("did you mean '{}' ({})? ", best->name, best->meaning)
+                  : fmt::format("did you mean '{}'? ", best->name);
 }
 
-std::string nearest_section(const std::string& name) {
-  return std::string(
-      section_of(*std::min_element(table().begin(), table().end(), [&](const Key& a, const Key& b) {
-        return distance(name, section_of(a)) < distance(name, section_of(b));
-      })));
+std::string suggested_section(std::string_view name) {
+  const Key& best = *std::ranges::min_element(
+      table(), {}, [&](const Key& key) { return config::edit_distance(name, section_of(key)); });
+  const std::string_view section = section_of(best);
+  if (!config::is_near(config::edit_distance(name, section), name)) return "";
+  return fmt::format("did you mean [{}]? ", section);
 }
 
 }  // namespace annulus::train

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Key {
   Reference (*reference)(Config&);
   Fixed fixed;
   double minimum = -std::numeric_limits<double>::infinity();
+  /// A larger value is a slip, which would end in no memory, in numbers that overflow or in a wait for ever.
+  double maximum = std::numeric_limits<double>::infinity();
 };
 
 /// All keys, section by section.
@@ -36,10 +39,11 @@ const std::vector<Key>& config_table();
 /// The value of a key as TOML.
 std::string value_text(const Key& key, const Config& config);
 
-/// The known key nearest to `name` by edit distance, sections counted.
-const Key& nearest_key(const std::string& name);
+/// "did you mean 'train.lr' (…)? ", of the known key that `name` may stand for, written wrong, in another
+/// section or as other programs call it; empty where none is near.
+std::string suggested_key(std::string_view name);
 
-/// The known section nearest to `name`.
-std::string nearest_section(const std::string& name);
+/// The same of a section.
+std::string suggested_section(std::string_view name);
 
 }  // namespace annulus::train

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -47,8 +48,11 @@ class Planning {
     }
     if (machine_.on_gpu && machine_.gpu_memory > 0)
       made.missing_device = made.bytes.device.total + taken_ - machine_.gpu_memory;
-    if (machine_.host_memory > 0)
-      made.missing_host = made.bytes.host.total * machine_.topology.ranks_on(0) - machine_.host_memory;
+    if (machine_.host_memory > 0) {
+      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+      const std::int64_t of_rank = made.bytes.host.total, ranks = machine_.topology.ranks_on(0);
+      made.missing_host = (of_rank > most / ranks ? most : of_rank * ranks) - machine_.host_memory;
+    }
     made.time = planner_.time(memory, machine_.cluster);
     return made;
   }
@@ -185,9 +189,11 @@ std::int64_t parse_bytes(const std::string& text, const std::string& field) {
   }
   std::string unit = text.substr(end);
   std::erase(unit, ' ');
+  constexpr double most = 1e18;
   for (const auto& [name, factor] : units)
-    if (unit == name && std::isfinite(number) && number > 0) return std::llround(number * factor);
-  fail("{} '{}': give bytes, with MB, MiB, GB, GiB, TB or TiB behind them, as in 141GB", field, text);
+    if (unit == name && number > 0 && number * factor <= most) return std::llround(number * factor);
+  fail("{} '{}': give bytes, at most 10^18, with MB, MiB, GB, GiB, TB or TiB behind them, as in 141GB", field,
+       text);
 }
 
 }  // namespace annulus::train

@@ -124,13 +124,7 @@ fs::path Saver::agree_on_folder(std::int64_t step) {
 }
 
 void Saver::save(const checkpoint::Progress& progress, bool last) {
-  if (under_way_ && world_.all_reduce_value<std::int32_t>(writing() ? 1 : 0, comm::ReduceOp::max) != 0 &&
-      folder_ != nullptr)
-    spdlog::warn(
-        "the disk does not keep up: the checkpoint of optimizer step {} waits for that of step {}, which "
-        "has been written for {:.1f} s (raise checkpoint.every)",
-        progress.step, under_way_->progress.step, seconds_since(under_way_->started));
-  finish();
+  finish_before(progress.step);
   under_way_ = std::make_unique<UnderWay>();
   under_way_->progress = progress;
   under_way_->in_place = last || saving_ == Saving::in_place;
@@ -145,6 +139,22 @@ void Saver::save(const checkpoint::Progress& progress, bool last) {
   // The copy of a device is under way; its writer starts when the copy is there (gate).
   if (buffers_.parameters.queue().is_host()) start_writer();
   under_way_->waited += seconds_since(begin);
+}
+
+void Saver::finish_before(std::int64_t step) {
+  if (!under_way_) return;
+  const std::int64_t before = under_way_->progress.step;
+  const Clock::time_point begin = Clock::now();
+  finish();
+  // A save that ends while the next one begins costs nothing worth a word.
+  constexpr double worth_a_word = 1;
+  kept_waiting_ += seconds_since(begin);
+  if (folder_ == nullptr || kept_waiting_ < told_waiting_ + worth_a_word) return;
+  spdlog::warn(
+      "the disk does not keep up: the checkpoint of optimizer step {} waited for that of step {}; such waits "
+      "have cost {:.1f} s so far (raise checkpoint.every)",
+      step, before, kept_waiting_);
+  told_waiting_ = kept_waiting_;
 }
 
 void Saver::start_writer() {

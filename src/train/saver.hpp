@@ -49,8 +49,8 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   /// Starts to save the state, which `progress` describes. Waits for the save under way first, and says in
-  /// the log when the disk did not keep up. `last`: nothing changes the state any more, and it is saved on
-  /// return.
+  /// the log when that took seconds: the disk does not keep up. `last`: nothing changes the state any more,
+  /// and it is saved on return.
   void save(const checkpoint::Progress& progress, bool last);
 
   /// Whether this rank still writes. Not collective.
@@ -81,6 +81,8 @@ class Saver {
 
   std::filesystem::path agree_on_folder(std::int64_t step);
   std::string first_problem(const std::string& mine) const;
+  /// Waits for the save under way as `step` is to be saved; warns when that took seconds.
+  void finish_before(std::int64_t step);
   void start_writer();
   void write(UnderWay& save) const;
   checkpoint::Elements from_buffers(std::mutex& device, const Queue& queue) const;
@@ -101,6 +103,8 @@ class Saver {
   std::optional<Snapshot> snapshot_;
   std::unique_ptr<UnderWay> under_way_;
   double last_seconds_ = 0;  // that a save took
+  double kept_waiting_ = 0;  // seconds for which saves waited for those before them
+  double told_waiting_ = 0;  // those that the last warning has told of
   int failed_ = 0;
   bool last_failed_ = false;
   std::string last_saved_;

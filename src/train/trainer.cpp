@@ -127,6 +127,9 @@ class Run {
   }
 
   void conclude(const Outcome& outcome, bool verified) const {
+    if (steps_without_targets_ > 0)
+      spdlog::warn("{} of {} optimizer steps had no targets: their losses of 0 say nothing",
+                   steps_without_targets_, outcome.last_step - outcome.first_step);
     if (!verified)
       spdlog::info(
           "the run ended before all shards were compared with their checksums: annulus-tokens verify does "
@@ -277,6 +280,12 @@ class Run {
 
   void report(const StepResult& result, bool first, double seconds_per_step) {
     if (!folder_) return;
+    if (result.targets == 0 && steps_without_targets_++ == 0)
+      spdlog::warn(
+          "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
+          "and "
+          "nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
+          progress_.step, result.tokens);
     const nlohmann::json predicted = to_json(predicted_);
     const ReportOptions options{world_.size(), config_.run.peak_tflops, &predicted};
     folder_->write_metrics(
@@ -323,12 +332,18 @@ class Run {
           "unevenly under attention.layout = '{}', the busiest computes {:.2f} times the mean again: striped "
           "shares it evenly (docs/memory.md)",
           plans.layout().to_string(), imbalance);
-    if (!memory_reason_.empty()) spdlog::info("memory.recompute = 'auto' took {}", memory_reason_);
+    // What was chosen for the rates of another machine may be slow here.
+    const std::string rates =
+        config_.attention.cluster.empty()
+            ? fmt::format("{} (attention.cluster names another)", simulate::default_cluster_text)
+            : config_.attention.cluster;
+    if (!memory_reason_.empty())
+      spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", memory_reason_, rates);
     if (!available_.empty()) spdlog::info("{}", available_);
     spdlog::info("{}", predicted_.text());
     if (plans.chosen())
-      spdlog::info("attention was chosen: schedule {}, layout {}", plans.schedule(),
-                   plans.layout().to_string());
+      spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.schedule(),
+                   plans.layout().to_string(), rates);
     if (resumed_)
       spdlog::info(
           "resumed after optimizer step {} from {}{}", progress_.step,
@@ -352,7 +367,8 @@ class Run {
   std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on
   checkpoint::Progress progress_;
   MemoryWatch memory_;
-  std::int64_t steps_here_ = 0;  // made or begun by this run
+  std::int64_t steps_here_ = 0;             // made or begun by this run
+  std::int64_t steps_without_targets_ = 0;  // that rank 0 has reported
   bool resumed_ = false;
   std::optional<RunFolder> folder_;  // rank 0's
   std::optional<data::Loader> loader_;

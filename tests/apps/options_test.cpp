@@ -73,6 +73,9 @@ TEST(SharedOptions, HelpShowsTheRowTheCommandsPartAndTheDefault) {
 
 TEST(SharedOptions, ErrorsNameTheOption) {
   EXPECT_THAT(Command().error("--tokens 0"), HasSubstr("--tokens is 0"));
+  EXPECT_THAT(Command().error("--tokens 3000000000"), HasSubstr("--tokens is 3000000000"));
+  EXPECT_THAT(Command().error("--ranks 1000000"), HasSubstr("--ranks is 1000000: at most "));
+  EXPECT_THAT(Command().error("--ranks-per-node 100000000"), HasSubstr("--ranks-per-node is 100000000"));
   EXPECT_THAT(Command().error("--batch -1"), HasSubstr("--batch is -1"));
   EXPECT_THAT(Command().error("--kv-heads -1"), HasSubstr("--kv-heads is -1"));
   EXPECT_THAT(Command().error("--ranks-per-node -1"), HasSubstr("--ranks-per-node is -1"));
@@ -81,6 +84,19 @@ TEST(SharedOptions, ErrorsNameTheOption) {
   EXPECT_THAT(Command().error("--dtype f64"), HasSubstr("f64"));
   Command c;
   EXPECT_THROW(c.app.parse("--seed=-1"), CLI::ValidationError);
+}
+
+TEST(SharedOptions, TokensMayHaveAUnit) {
+  Command c;
+  EXPECT_EQ(c.error("--tokens 128k"), "");
+  EXPECT_EQ(c.problem.tokens, 131072);
+  Command millions;
+  EXPECT_EQ(millions.error("--tokens 1M"), "");
+  EXPECT_EQ(millions.problem.tokens, 1048576);
+  for (const char* text : {"--tokens 12x", "--tokens 1.5k", "--tokens 9999999999G"}) {
+    Command wrong;
+    EXPECT_THROW(wrong.app.parse(text), CLI::ValidationError) << text;
+  }
 }
 
 TEST(SharedOptions, AreNotCheckedForHelp) {
@@ -110,6 +126,13 @@ TEST(ClusterOptions, TakeFromTheFileWhatIsLeftOpen) {
   cluster.topology = Topology({3, 2});
   EXPECT_EQ(topology_of({.ranks = 5}, cluster).ranks_on(1), 2);
   EXPECT_THROW(topology_of({.ranks = 4}, cluster), Error);
+}
+
+TEST(CheckMatrix, RefusesWhatBlasOr64BitsDoNotCount) {
+  EXPECT_NO_THROW(check_matrix("--a and --b", 1 << 20, 1 << 20));
+  EXPECT_THROW(check_matrix("--a and --b", 0, 1), Error);
+  EXPECT_THROW(check_matrix("--a and --b", 1, std::int64_t{1} << 31), Error);
+  EXPECT_THROW(check_matrix("--a and --b", 1 << 21, 1 << 20), Error);
 }
 
 TEST(WithPlacement, AddsTheWordToHybridsOnly) {

@@ -95,7 +95,8 @@ class Sweep(support.InFolder):
             self.assertLessEqual(p["seconds"], p["seconds_max"])
             self.assertEqual(len(p["seconds_each"]), 2)
             self.assertAlmostEqual(p["tflops_per_rank"], p["flops"] / p["seconds"] / ranks * 1e-12)
-            self.assertAlmostEqual(p["efficiency"], p["gflops_per_rank"] / p["local_kernel"]["gflops_per_rank"])
+            self.assertAlmostEqual(p["local_kernel_share"], p["gflops_per_rank"] / p["local_kernel"]["gflops_per_rank"])
+            self.check_scaling(case, cases, keys, name)
             self.assertAlmostEqual(p["striped_attention"]["theoretical_maximum_speedup"], maximum)
             self.assertEqual(p["sent_bytes"]["intra_node"], sum(r[name]["sent_bytes"] for r in case["ranks"]))
             self.assertEqual(p["sent_bytes"]["inter_node"], 0)
@@ -109,8 +110,16 @@ class Sweep(support.InFolder):
             self.check_old_names(case, name)
             ring = next(c for c in cases if keys(c) == ("ring", "contiguous", mask, ranks))
             self.assertAlmostEqual(p["striped_attention"]["measured_speedup"], ring[name]["seconds"] / p["seconds"])
-            self.assertAlmostEqual(p["striped_attention"]["speedup_at_equal_rate"], p["efficiency"] / ring[name]["efficiency"])
+            self.assertAlmostEqual(p["striped_attention"]["speedup_at_equal_rate"], p["local_kernel_share"] / ring[name]["local_kernel_share"])
         self.assertTrue(ranks > 1 or case["forward"]["exposed_communication"]["seconds"] == 0)
+
+    def check_scaling(self, case, cases, keys, name):
+        """T1 / (N TN), of the case on one rank with the same schedule and layout."""
+        scaling, ranks = case[name]["scaling"], case["topology"]["ranks"]
+        self.assertIsNone(scaling["weak_efficiency"] if ranks > 1 else None)  # nobody asked for half of the tokens
+        one = [c for c in cases if keys(c)[:3] == keys(case)[:3] and c["topology"]["ranks"] == 1]
+        if one:
+            self.assertAlmostEqual(scaling["strong_efficiency"], one[0][name]["seconds"] / (ranks * case[name]["seconds"]))
 
     def check_old_names(self, case, name):
         """What version 1 called them has the same values."""
@@ -118,6 +127,7 @@ class Sweep(support.InFolder):
         self.assertEqual(p["sent_bytes"]["inside_nodes"], p["sent_bytes"]["intra_node"])
         self.assertEqual(p["sent_bytes"]["between_nodes"], p["sent_bytes"]["inter_node"])
         self.assertEqual(p["predicted_on"], p["prediction_source"])
+        self.assertEqual(p["efficiency"], p["local_kernel_share"])
         self.assertEqual(p["exposed_communication"]["hidden_share"], p["exposed_communication"]["overlapped_share"])
         self.assertEqual(case["config"]["nccl_blocks"], case["config"]["max_ctas"])
         for rank in case["ranks"]:
@@ -132,7 +142,8 @@ class Sweep(support.InFolder):
             self.assertEqual((row["schedule"], row["mask"], row["pass"]), (case["config"]["schedule"], case["config"]["mask"], name))
             self.assertEqual(int(row["ranks"]), case["topology"]["ranks"])
             self.assertEqual(row["git_hash"], case["git_hash"])
-            for column, value in (("seconds", case[name]["seconds"]), ("efficiency", case[name]["efficiency"]),
+            for column, value in (("seconds", case[name]["seconds"]), ("local_kernel_share", case[name]["local_kernel_share"]),
+                                  ("strong_scaling_efficiency", case[name]["scaling"]["strong_efficiency"]),
                                   ("exposed_communication_share", case[name]["exposed_communication"]["share"]),
                                   ("imbalance_of_steps", case[name]["imbalance_degree"]["step"])):
                 self.assertAlmostEqual(float(row[column]), value, msg=column)
@@ -154,8 +165,15 @@ class Sweep(support.InFolder):
         self.assertIn(".scroll { overflow-x: auto;", text)
         self.assertEqual(len(tables[0].getElementsByTagName("tr")), 1 + 2 * len(report["cases"]))
         self.assertEqual(len(tables[1].getElementsByTagName("tr")), 1 + len(report["unsupported"]))
-        # Two masks, two passes, each time and efficiency; ring on two layouts everywhere, helper-worker on one.
-        self.assertEqual(len(page.getElementsByTagName("svg")), 8)
+        # Two masks, two passes, each time, efficiency and share of the kernel's rate; ring on two layouts everywhere,
+        # helper-worker on one.
+        self.assertEqual(len(page.getElementsByTagName("svg")), 12)
+        dotted = [line for line in page.getElementsByTagName("polyline") if "dotted" in line.getAttribute("class")]
+        self.assertGreaterEqual(len(dotted), 4)  # what would be ideal
+        run = report["cases"][0]["run"]
+        for fact in (run["date"], run["host"], "--schedule"):
+            self.assertIn(fact, text)
+        self.assertRegex(page.getElementsByTagName("h1")[0].firstChild.data, r" on 2 ranks, layout .* ms forward")
         lines = {tuple(line.getAttribute("points").split()) for line in page.getElementsByTagName("polyline")}
         self.assertGreaterEqual(len(lines), 10)
         self.assertTrue(all(len(points) >= 2 for points in lines))
@@ -169,6 +187,11 @@ class Sweep(support.InFolder):
             self.assertIsNone(case["backward"])
             self.assertEqual(set(case["check"]["errors"]), {"out", "lse"})
             self.assertEqual((case["config"]["pass"], case["config"]["warm_up"]), ("forward", 0))
+            one = next(c for c in report["cases"] if c["config"]["dtype"] == case["config"]["dtype"] and c["topology"]["ranks"] == 1)
+            scaling = case["forward"]["scaling"]
+            self.assertAlmostEqual(scaling["weak_efficiency"], case["forward"]["gflops_per_rank"] / one["forward"]["gflops_per_rank"])
+            # Of 48 tokens one rank alone was not measured.
+            self.assertEqual(scaling["strong_efficiency"], 1 if case is one else None)
         self.assertEqual([row["pass"] for row in self.rows()], ["forward"] * 4)
         with open(self.path("x.html")) as file:
             self.assertIn("24 tokens per rank", file.read())
@@ -200,6 +223,11 @@ class Sweep(support.InFolder):
             with self.subTest(topology=topology):
                 _, report = self.sweep([*SMALL, "--tokens", 64, "--schedule", "auto", "--layout", "auto", "zigzag", "--ranks", 2,
                                         "--cluster", topology, "--check"], 3)
+                asked = [case["asked"] for case in report["cases"]]
+                self.assertIn("auto, zigzag", "; ".join(asked).split("; "))
+                self.assertEqual([row["asked"] for row in self.rows() if row["pass"] == "forward"], asked)
+                with open(self.path("x.html")) as file:
+                    self.assertIn(asked[0], file.read())
                 for case in report["cases"]:
                     self.assertEqual(case["config"]["asked_schedule"], "auto")
                     self.assertNotEqual(case["config"]["schedule"], "auto")
@@ -213,6 +241,25 @@ class Sweep(support.InFolder):
                             busiest = max(r[name]["pairs"] for r in case["ranks"])
                             factor, rate = (4, 1e6) if name == "forward" else (10, 2e6)
                             self.assertAlmostEqual(p["predicted"]["seconds"] / (factor * 16 * busiest / rate), 1, delta=0.05)
+
+    def test_auto_marks_the_case_of_the_sweep_that_it_became(self):
+        with open(self.path("cluster.toml"), "w") as file:  # links so slow that all that counts is what travels
+            file.write("[intra_node]\nbandwidth = 1e6\nlatency = 1e-6\n")
+        _, report = self.sweep([*SMALL, "--tokens", 64, "--layout", "zigzag", "--cluster", self.path("cluster.toml"), "--pass", "forward",
+                                "--schedule", "ring", "burst", "all-gather", "ulysses", "auto"], 2)
+        asked = [case["config"]["schedule"] for case in report["cases"] if case.get("asked") == "auto, zigzag"]
+        self.assertEqual(len(asked), 1)
+        self.assertEqual([row["schedule"] for row in self.rows() if row["asked"]], asked)
+
+    def test_more_ranks_than_cores_are_told(self):
+        ranks = 1 + len(os.sched_getaffinity(0))
+        if ranks > 9:
+            self.skipTest("a large machine")
+        result, report = self.sweep([*SMALL, "--tokens", 64, "--pass", "forward", "--ranks", 1, ranks, "--cluster", "none"], ranks)
+        self.assertIn(f"{ranks} ranks of 1 threads share", result.stderr)
+        self.assertEqual([case["run"]["more_threads_than_cores"] for case in report["cases"]], [False, True])
+        with open(self.path("x.html")) as file:
+            self.assertIn("more threads than their machine has cores", file.read())
 
     def test_sampled_rows_pass_and_fail(self):
         cases = [["--tokens", 1], ["--tokens", 50, "--mask", "window:0,0"], ["--tokens", 200, "--mask", "documents:0,50,51,130"],

@@ -126,7 +126,7 @@ TEST(Owned, MemoryThatIsNotThereIsAnErrorThatSaysWhatIsInUse) {
   });
   EXPECT_THAT(text, AllOf(HasSubstr("out of " + std::string(name_of(here)) + " memory"),
                           HasSubstr("annulus::test::huge (activations)"), HasSubstr(" are free"),
-                          HasSubstr("optimizer 0.02 GB"), HasSubstr("spread the sequence")));
+                          HasSubstr("optimizer 16.00 MB"), HasSubstr("spread the sequence")));
   // What does not depend on the sequence has a remedy of its own.
   EXPECT_THAT(error_text([&] {
                 Numbers::uninitialized(exec, MemoryCategory::gradients, "annulus::test::huge",

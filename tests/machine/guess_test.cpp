@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <annulus/base/error.hpp>
 #include <annulus/machine/environment.hpp>
 
 #include "machine/nodes.hpp"
@@ -11,10 +12,10 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-Guess guess(const Machine& machine, int ranks, const Profile& profile = {}) {
+Guess guess(const Machine& machine, int ranks, const Profile& profile = {}, double core_flops = 0) {
   const NodeResources resources = node_resources(machine, profile);
   return guess_cluster(machine, resources, assign_ranks(machine, resources, ranks),
-                       Topology::uniform(2 * ranks, ranks));
+                       Topology::uniform(2 * ranks, ranks), core_flops);
 }
 
 TEST(Guess, FollowsNvlinksAndCards) {
@@ -49,6 +50,47 @@ TEST(Guess, FewerRailsThanRanks) {
   profile.devices = {"mlx5_0", "mlx5_2"};
   profile.nics = 2;
   EXPECT_EQ(guess(node("gpu-4"), 4, profile).cluster.nics_per_node, 2);
+}
+
+// A node of CPUs once had the products and the memory of an H100.
+TEST(Guess, OfCpusFollowsTheirCores) {
+  const Guess cpu = guess(node("cpu"), 2, {}, 80e9);
+  const double peak = 64 * 80e9;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    EXPECT_LE(cpu.cluster.gemm_rate(4096, type), peak);
+    EXPECT_GE(cpu.cluster.gemm_rate(4096, type), peak / 2);
+    EXPECT_LE(cpu.cluster.rate(plan::Pass::backward, 128, 4096, type), peak);
+    EXPECT_GE(cpu.cluster.rate(plan::Pass::backward, 128, 4096, type), peak / 2);
+  }
+  EXPECT_LT(cpu.cluster.memory.device, 1e12);
+  EXPECT_LT(cpu.cluster.memory.host, 1e12);
+  // Without a known processor every rate is one of a CPU still.
+  EXPECT_LT(guess(node("cpu"), 2).cluster.gemm_rate(4096, DType::bf16), 64 * 500e9);
+}
+
+TEST(Guess, OfGpusFollowsTheirClass) {
+  const Guess a100 = guess(node("a100-8"), 8);
+  EXPECT_DOUBLE_EQ(a100.cluster.gemm_rate(4096, DType::bf16), 0.6 * 312e12);
+  EXPECT_LE(a100.cluster.gemm_rate(4096, DType::f32), 19.5e12);
+  EXPECT_LE(a100.cluster.memory.device, 2.0e12);
+  EXPECT_THAT(a100.comments.gemms, HasSubstr("GUESS"));
+  EXPECT_THAT(a100.comments.memory, HasSubstr("GUESS"));
+}
+
+TEST(Guess, ReadsCoresFromCpuinfo) {
+  EXPECT_DOUBLE_EQ(
+      processor_flops("processor : 0\ncpu MHz\t\t: 2000.000\nflags\t\t: fpu fma avx avx2 avx512f\n"),
+      64 * 1.25 * 2e9);
+  EXPECT_DOUBLE_EQ(processor_flops("flags\t\t: fpu fma avx avx2\ncpu MHz\t\t: 3000.0\n"), 32 * 1.25 * 3e9);
+  EXPECT_DOUBLE_EQ(processor_flops("Features\t: fp asimd sve\n"), 24 * 3e9);  // no clock
+  EXPECT_EQ(processor_flops(""), 0);
+  EXPECT_EQ(processor_flops("nothing of the kind"), 0);
+}
+
+TEST(Placement, MoreRanksThanANodeHasAreRefused) {
+  const Machine machine = node("cpu");
+  const NodeResources resources = node_resources(machine, {});
+  EXPECT_THROW(assign_ranks(machine, resources, 100'000'000), Error);
 }
 
 TEST(Guess, IsAClusterFileThatSaysSo) {

@@ -11,6 +11,18 @@ file(REMOVE_RECURSE ${SCRATCH})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
 if(EXISTS ${SCRATCH}/prefix/bin/annulus-plan)
   run(${SCRATCH}/prefix/bin/annulus-plan --version)  # through the launcher
+  # What help texts and documentation name is there, and the launcher says where.
+  set(documentation ${SCRATCH}/prefix/share/doc/annulus)
+  foreach(file README.md docs/running.md docs/formats/configuration.md data/demo.toml data/clusters/h200.toml tests/package/main.cpp)
+    if(NOT EXISTS ${documentation}/${file})
+      message(FATAL_ERROR "the installation lacks ${documentation}/${file}")
+    endif()
+  endforeach()
+  execute_process(COMMAND ${SCRATCH}/prefix/bin/annulus help OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  file(REAL_PATH ${documentation} real)
+  if(NOT output MATCHES "${real}")
+    message(FATAL_ERROR "annulus help does not say where the documentation is: ${output}")
+  endif()
 endif()
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${SCRATCH}/build -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
   -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix ${OPTIONS})

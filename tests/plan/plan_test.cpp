@@ -56,6 +56,19 @@ TEST(Problem, NamesWhatMakesNoSense) {
   EXPECT_THAT(check_with([](Problem& p) { p.head_dim = 0; }), HasSubstr("head_dim is 0"));
   EXPECT_THAT(check_with([](Problem& p) { p.batch = -1; }), HasSubstr("batch is -1"));
   EXPECT_THAT(check_with([](Problem& p) { p.activation = DType::i32; }), HasSubstr("activation type i32"));
+  EXPECT_THAT(check_with([](Problem& p) { p.heads = p.kv_heads = 1 << 17; }), HasSubstr("heads is 131072"));
+  // 64 bits do not count these pairs, or these bytes.
+  EXPECT_THAT(check_with([](Problem& p) {
+                p.mask = Mask::parse("full", Mask::max_tokens, "mask");
+                p.batch = 1000;
+              }),
+              HasSubstr("pairs of query and key"));
+  EXPECT_THAT(check_with([](Problem& p) {
+                p.mask = Mask::parse("window:0,0", Mask::max_tokens, "mask");
+                p.head_dim = 1 << 14;
+                p.batch = 10000;
+              }),
+              HasSubstr("bytes of transfers"));
 }
 
 TEST(Plan, IsTheSameEveryTime) {

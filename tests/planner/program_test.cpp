@@ -298,6 +298,47 @@ TEST(AnnulusPlan, ErrorsNameTheOption) {
   EXPECT_THAT(failure("--print --rank 8"), HasSubstr("--rank 8: there are ranks 0 to 7"));
   EXPECT_THAT(failure("--schedule helper-worker"), HasSubstr("use layout contiguous"));
   EXPECT_THAT(failure("--unknown"), HasSubstr("--unknown"));
+  EXPECT_THAT(failure("--tokenz 5"), HasSubstr("did you mean --tokens?"));
+  EXPECT_THAT(failure("--seq-len=5"), HasSubstr("did you mean --tokens?"));  // as others call it
+  EXPECT_THAT(failure("--utterly-other"), Not(HasSubstr("did you mean")));
+}
+
+// Totals overflowed ("sent -15762598692126720 B"), or took minutes and all memory.
+TEST(AnnulusPlan, CountsBeyond64BitsAndTooManyRanksAreErrors) {
+  EXPECT_THAT(failure("--ranks 1000000"), HasSubstr("--ranks is 1000000"));
+  EXPECT_THAT(failure("--ranks 100000000 --ranks-per-node 100000000"), HasSubstr("--ranks is 100000000"));
+  EXPECT_THAT(failure("--tokens 2147483648 --heads 65536"), HasSubstr("2147483648 tokens, 65536 heads"));
+  EXPECT_THAT(failure("--tokens 1M --heads 4096 --batch 1000000 --mask window:0,0"),
+              HasSubstr("batch 1000000"));
+  EXPECT_THAT(failure("--heads 100000000"), HasSubstr("100000000"));
+  EXPECT_THAT(failure("--head-dim 2000000000"), HasSubstr("2000000000"));
+  const ShellResult large = program("--ranks 8192 --tokens 16M --heads 32 --head-dim 128");
+  EXPECT_EQ(large.status, 0) << large.output;
+  EXPECT_THAT(large.output, Not(ContainsRegex("sent [^\n]*-[0-9]")));
+}
+
+TEST(AnnulusPlan, NamesTheRatesThatItPredictsBy) {
+  TemporaryFolder folder;
+  const std::string file = (folder.path() / "slow.toml").string();
+  io::write_text_atomically(file, "[intra_node]\nbandwidth = 1e9\n");
+  for (const std::string how : {"", "--compare", "--schedule auto"}) {
+    EXPECT_THAT(program(small + how).output,
+                HasSubstr("predicted by rates of the default cluster, 8-GPU nodes"))
+        << how;
+    EXPECT_THAT(program(small + how + " --cluster " + file).output,
+                AllOf(HasSubstr("predicted by rates of " + file), Not(HasSubstr("H100"))))
+        << how;
+  }
+  const std::string plan = (folder.path() / "plan.json").string();
+  ASSERT_EQ(program(small + "--json " + plan).status, 0);
+  EXPECT_THAT(json::parse(io::read_text(plan))["config"]["cluster_source"], HasSubstr("default cluster"));
+}
+
+TEST(AnnulusPlan, HelpHasGroupsAndExamplesThatWork) {
+  const std::string help = program("--help").output;
+  for (const char* group : {"The cluster:", "The problem:", "The schedule:", "What is shown:", "Examples:"})
+    EXPECT_THAT(help, HasSubstr(group));
+  EXPECT_THAT(program("--version").output, StartsWith("annulus-plan "));
 }
 
 TEST(AnnulusPlan, ChoosesScheduleAndLayout) {

@@ -80,6 +80,11 @@ TEST(Topology, ErrorsNameNodeAndRemedy) {
   EXPECT_THAT(error_text([] { Topology(std::vector<int>{}); }), HasSubstr("list of nodes is empty"));
   EXPECT_THAT(error_text([] { Topology::uniform(0, 4); }), HasSubstr("0 ranks: at least one"));
   EXPECT_THAT(error_text([] { Topology::uniform(4, 0); }), HasSubstr("0 ranks per node: give at least one"));
+  EXPECT_THAT(error_text([] { Topology::uniform(1'000'000, 8); }), HasSubstr("1000000 ranks: at most"));
+  EXPECT_THAT(error_text([] {
+                Topology({2'000'000'000, 2'000'000'000});
+              }),
+              HasSubstr("4000000000 ranks: at most"));
 }
 
 }  // namespace

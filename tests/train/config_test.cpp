@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <annulus/io/atomic.hpp>
 #include <annulus/train/config.hpp>
 #include <array>
+#include <chrono>
 #include <set>
 #include <variant>
 
@@ -19,6 +22,8 @@ using annulus::test::error_text;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 std::string parse_error(const std::string& text, const std::vector<std::string>& overrides = {}) {
   return error_text([&] { Config::parse(text, "run.toml", overrides); });
@@ -133,7 +138,7 @@ TEST(Config, KeysOfTheTableHaveNamesAndMeaningsOfTheirOwn) {
     EXPECT_NE(std::string(key.meaning), "") << key.name;
     std::visit([&](auto* target) { EXPECT_TRUE(targets.insert(target).second) << key.name; },
                key.reference(config));
-    EXPECT_EQ(nearest_key(key.name).name, std::string(key.name));
+    EXPECT_EQ(suggested_key(key.name), fmt::format("did you mean '{}'? ", key.name));
   }
 }
 
@@ -147,6 +152,55 @@ TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
               AllOf(HasSubstr("run.toml:1: unknown section [trian]"), HasSubstr("did you mean [train]?")));
   EXPECT_THAT(parse_error("steps = 1\n"), HasSubstr("did you mean 'train.steps'"));
   EXPECT_THAT(parse_error("train = 1\n"), AllOf(HasSubstr("run.toml:1"), HasSubstr("train is a section")));
+}
+
+TEST(Config, SuggestionsKnowOtherProgramsAndStaySilentWhereNothingIsNear) {
+  for (const auto& [name, key] :
+       {std::pair("train.learning_rate", "train.lr"), std::pair("batch_size", "train.micro_batches"),
+        std::pair("optimizer.lr_scheduler", "train.schedule_steps"),
+        std::pair("model.seq_len", "data.sequence_length"),
+        std::pair("train.max_grad_norm", "train.clip_norm"),
+        std::pair("model.num_hidden_layers", "model.layers"), std::pair("train.step", "train.steps"),
+        std::pair("data.sed", "data.seed"), std::pair("train.warmup_stps", "train.warmup_steps")})
+    EXPECT_THAT(suggested_key(name), StartsWith(fmt::format("did you mean '{}'", key))) << name;
+  for (const char* name : {"train.colour", "train.x", "attention.something_else", ""})
+    EXPECT_EQ(suggested_key(name), "") << name;
+  EXPECT_EQ(suggested_section("trian"), "did you mean [train]? ");
+  EXPECT_EQ(suggested_section("wandb"), "");
+  EXPECT_THAT(parse_error("[wandb]\nproject = 'x'\n"),
+              AllOf(HasSubstr("run.toml:1: unknown section [wandb]"), Not(HasSubstr("did you mean"))));
+}
+
+TEST(Config, ValuesOfOverridesAreNotBlamedOnTheFile) {
+  EXPECT_THAT(parse_error("[model]\nheads = 4\n", {"model.kv_heads=3"}),
+              AllOf(StartsWith("--set model.kv_heads=3: "), Not(HasSubstr("run.toml"))));
+  EXPECT_THAT(parse_error("[train]\nmin_lr = 1.0\n", {"run.seed=3"}), StartsWith("run.toml: train.min_lr"));
+  EXPECT_THAT(parse_error("", {"train.warmup_steps=20", "train.steps=10"}),
+              StartsWith("--set train.steps=10, --set train.warmup_steps=20: "));
+}
+
+// Products of counts overflowed, a timeout ended the run at once, and some counted for ever.
+TEST(Config, CountsThatNoRunHasAreErrors) {
+  constexpr const char* huge = "9223372036854775807";
+  for (const char* key :
+       {"run.stall_timeout", "run.stop_within", "data.sequence_length", "train.steps", "train.micro_batches",
+        "train.sequences_per_pass", "train.warmup_steps", "train.schedule_steps", "train.log_every",
+        "train.check_replicas", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_every",
+        "memory.chunk_rows", "memory.lm_head_rows", "sparsity.dense_updates", "sparsity.audit_every"})
+    EXPECT_THAT(
+        parse_error("", {fmt::format("{}={}", key, huge)}),
+        AllOf(HasSubstr(fmt::format("{} = {} is out of range", key, huge)), HasSubstr("give at most")))
+        << key;
+  EXPECT_THAT(parse_error("[run]\nstall_timeout = 9300000000\n"),
+              HasSubstr("run.toml:2: run.stall_timeout = 9300000000 is out of range"));
+  EXPECT_THAT(parse_error("[parallel]\nranks_per_node = 100000000\n"),
+              HasSubstr("parallel.ranks_per_node = 100000000 is out of range"));
+  // The largest of both do not go together.
+  EXPECT_THAT(parse_error("", {"train.micro_batches=16777216", "data.sequence_length=2147483648"}),
+              AllOf(HasSubstr("train.micro_batches = 16777216"), HasSubstr("data.sequence_length")));
+  const Config large = with({"train.micro_batches=4194304", "run.stall_timeout=1000000000"});
+  EXPECT_EQ(large.train.passes(), 4194304);
+  EXPECT_EQ(large.stall_timeout(), std::chrono::seconds(1'000'000'000));
 }
 
 TEST(Config, KeysWithoutEndAreErrors) {

@@ -93,8 +93,32 @@ class PlanMemory(unittest.TestCase):
                 self.assertAlmostEqual(without["predicted_seconds"][part], seconds, 12, part)
         self.assertEqual(with_overlap["predicted_peak_bytes"], without["predicted_peak_bytes"])
 
+    def test_rates_are_named_and_those_of_a_cpu_measured(self):
+        _, report, page = self.served("--ranks", 8, "--gpu-memory", "139GiB")
+        self.assertIn("H100's class", report["rates"])
+        self.assertIn("times by rates of the default cluster", page)
+        result, report, _ = plan("demo.toml", "--ranks", 2, *sets(model__vocabulary=257, attention__mask="causal", run__device="cpu"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("times by rates of " + report["rates"], result.stdout)
+        self.assertRegex(report["rates"], "measured in|build for GPUs")
+        # No core does 10¹² operations a second; an H100 was said to make millions of tokens of this.
+        self.assertGreater(report["configured"]["seconds"], report["flops"] / (2 * 1e12))
+        # Units fit: of a small model nothing is 0.00 of them.
+        self.assertNotRegex(result.stdout, r"\b0\.00 [KMGT]iB")
+        _, report, _ = self.served("--ranks", 8, "--cluster", os.path.join(DATA, "clusters", "h200.toml"))
+        self.assertTrue(report["rates"].endswith("h200.toml"), report["rates"])
+
+    def test_thousands_of_layers_take_no_minutes(self):
+        result, report, _ = plan("demo.toml", "--ranks", 2, *sets(model__vocabulary=257, attention__mask="causal", model__layers=10000,
+                                                                   run__device="gpu"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(report["configured"]["predicted_peak_bytes"]["device"]["total"], 0)
+
     def test_refusals(self):
         cases = [("llama-7b.toml", ["--gpu-memory", "12potatoes"], "--gpu-memory '12potatoes'"),
+                 ("llama-7b.toml", ["--gpu-memory", "1e30TiB"], "--gpu-memory '1e30TiB'"),
+                 ("llama-7b.toml", ["--ranks", 1000000], "1000000 ranks: at most"),
+                 ("llama-7b.toml", sets(train__micro_batches=9223372036854775807), "train.micro_batches"),
                  ("llama-7b.toml", ["--cluster", "no-such.toml"], "no-such.toml"),
                  ("demo.toml", [], "model.vocabulary")]
         for config, options, message in cases:

@@ -42,8 +42,10 @@ using annulus::train::test::State;
 using annulus::train::test::state_of;
 using annulus::train::test::TinyRun;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::Each;
 using testing::HasSubstr;
+using testing::Not;
 
 void expect_same_state(const State& a, const State& b) {
   EXPECT_TRUE(a.parameters == b.parameters);
@@ -138,12 +140,12 @@ TEST_F(SavingTest, WaitsForASaveThatTheDiskHasNotFinishedAndSaysSo) {
   config.checkpoint.every = 1;
   Hooks hooks;
   hooks.writing = [](int rank) {
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(40));
   };
   run(2, config, {}, hooks);
-  EXPECT_THAT(
-      log_of(config),
-      HasSubstr("the disk does not keep up: the checkpoint of optimizer step 2 waits for that of step 1"));
+  EXPECT_THAT(log_of(config),
+              ContainsRegex(
+                  "the disk does not keep up: the checkpoint of optimizer step . waited for that of step ."));
   for (const int step : {1, 2, 3, 4})
     EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, step)).verify());
   const Config quick = copy(config, "quick");
@@ -151,6 +153,8 @@ TEST_F(SavingTest, WaitsForASaveThatTheDiskHasNotFinishedAndSaysSo) {
   for (const int step : {1, 2, 3, 4})
     expect_same_state(state_of(config, checkpoint_of(config, step)),
                       state_of(quick, checkpoint_of(quick, step)));
+  // A save that ends while the next one begins is not the disk's fault.
+  EXPECT_THAT(log_of(quick), Not(HasSubstr("keep up")));
 }
 
 TEST_F(SavingTest, ThatFailsInTheBackgroundOfAnyRankIsNamedAndCostsThatCheckpointAlone) {

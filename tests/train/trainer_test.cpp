@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <annulus/data/shard.hpp>
+#include <annulus/data/tokenizer.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
 #include <annulus/model/flops.hpp>
@@ -10,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "support/error_text.hpp"
@@ -414,6 +417,26 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
   EXPECT_EQ(test::contents(file), before);
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
   EXPECT_EQ(losses(config).size(), 3u);
+}
+
+// Every token is a document: none has a next one to predict.
+TEST_F(Trainer, StepsWithoutTargetsAreTold) {
+  Config config = tiny_.config("run");
+  std::vector<std::int32_t> tokens(400, 7);
+  std::vector<std::int64_t> documents(tokens.size());
+  std::iota(documents.begin(), documents.end(), 0);
+  data::write_shard(tiny_.file("single.h5"), *data::make_byte_tokenizer(), tokens, documents);
+  config.data.shards = {tiny_.file("single.h5").string()};
+  config.train.steps = 3;
+  run(2, config);
+  EXPECT_EQ(losses(config), std::vector<double>(3, 0.0));
+  EXPECT_EQ(metric(config, "targets"), std::vector<double>(3, 0.0));
+  EXPECT_THAT(log_of(config), AllOf(HasSubstr("optimizer step 1: none of its"), HasSubstr("has a target"),
+                                    HasSubstr("3 of 3 optimizer steps had no targets")));
+  Config usual = tiny_.config("usual");
+  usual.train.steps = 3;
+  run(2, usual);
+  EXPECT_THAT(log_of(usual), Not(HasSubstr("target")));
 }
 
 TEST_F(Trainer, WrongCombinationsNameTheKeys) {

@@ -69,6 +69,11 @@ void Results::add(json of_case) {
   write();
 }
 
+void Results::mark(std::size_t index, const std::string& asked) {
+  cases_[index]["asked"] = asked;
+  write();
+}
+
 void Results::refuse(const AttentionOptions& o, const std::string& reason) {
   unsupported_.push_back({{"schedule", o.schedule},
                           {"layout", o.layout},

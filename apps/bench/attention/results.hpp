@@ -25,6 +25,8 @@ class Results {
 
   /// Adds a case, or a combination that is refused, and writes all files, each atomically.
   void add(nlohmann::json of_case);
+  /// Says of the case at `index` what was asked with auto and became it.
+  void mark(std::size_t index, const std::string& asked);
   void refuse(const AttentionOptions& options, const std::string& reason);
 
   const std::vector<nlohmann::json>& cases() const { return cases_; }

@@ -1,11 +1,14 @@
 #include "bench/attention/sweep.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <ctime>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,7 +19,9 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/comm/agreement.hpp>
 #include <annulus/comm/communicator.hpp>
+#include <annulus/core/threads.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/simulate/choose.hpp>
 
@@ -25,6 +30,7 @@
 #include "bench/attention/results.hpp"
 #include "bench/report/columns.hpp"
 #include "common/command_line.hpp"
+#include "common/text.hpp"
 
 namespace annulus::bench {
 
@@ -47,6 +53,14 @@ std::string name_of(const AttentionOptions& o) {
                      o.spin.empty() ? "" : fmt::format(", kernels spin ({} TFLOP/s)", o.spin));
 }
 
+/// The arguments of this process, as a shell takes them.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text, word;
+  while (std::getline(file, word, '\0')) text += (text.empty() ? "" : " ") + app::shell_word(word);
+  return text;
+}
+
 constexpr std::string_view measured_source = "links and kernel rates of this run";
 
 bool is_planned(const AttentionOptions& o) {
@@ -56,8 +70,9 @@ bool is_planned(const AttentionOptions& o) {
 /// All cases, one after the other, on all ranks of the job.
 class Sweep {
  public:
-  Sweep(const SweepOptions& options, comm::Communicator& world)
-      : options_(options), world_(world), cases_(cases_of(options, world.size())) {
+  /// `sharing`: ranks that run on the cores of this one.
+  Sweep(const SweepOptions& options, comm::Communicator& world, int sharing)
+      : options_(options), world_(world), sharing_(sharing), cases_(cases_of(options, world.size())) {
     if (world.rank() == 0) results_.emplace(options, cases_.size() > 1);
   }
 
@@ -146,9 +161,11 @@ class Sweep {
 
   void run(std::size_t i, const Case& c) {
     const AttentionOptions& o = c.options;
-    if (is_repeated(cases_[i], o)) {
+    const bool repeated = is_repeated(cases_[i], o);
+    if (is_planned(cases_[i])) note_asked(cases_[i], o);
+    if (repeated) {
       if (world_.rank() == 0) {
-        tell(i, fmt::format("{} stands for {}, a case of its own", name_of(cases_[i]), name_of(o)));
+        tell(i, fmt::format("auto chose {}, a case of its own: {}", name_of(o), name_of(cases_[i])));
       }
       return;
     }
@@ -160,7 +177,7 @@ class Sweep {
         world_.all_reduce_value<std::int32_t>(earlier != nullptr ? 1 : 0, comm::ReduceOp::max);
     if (world_.rank() == 0) tell(i, fmt::format("{}{}", name_of(o), is_done ? ": done before" : ""));
     if (is_done) {
-      if (world_.rank() == 0) keep(nlohmann::json(*earlier));
+      if (world_.rank() == 0) keep(nlohmann::json(*earlier), o);
       return;
     }
     if (world_.rank() == 0) warn(c);
@@ -171,7 +188,9 @@ class Sweep {
       failed = report.check && !report.check->passed() ? 1 : 0;
       if (world_.rank() == 0) {
         if (cases_.size() == 1) fmt::print("{}", to_table(report));
-        keep(to_json(report));
+        nlohmann::json of_case = to_json(report);
+        of_case["run"] = run_json(o);
+        keep(std::move(of_case), o);
         if (failed != 0) spdlog::error("--check failed: a relative error is beyond the tolerance");
       }
     }
@@ -208,6 +227,12 @@ class Sweep {
     const std::string warning = kernel_warning(c);
     if (!warning.empty() && warned_.insert(warning).second)
       spdlog::warn("{} (--kernel tensor_cores makes an error of this)", warning);
+    const double cores = cores_per_rank(c.options);
+    if (threads() > cores && warned_.insert("cores").second)
+      spdlog::warn(
+          "{} ranks of {} threads share {} cores: times are those of ranks that wait for one another's cores "
+          "(start fewer ranks, or set OMP_NUM_THREADS)",
+          std::min(c.options.ranks, sharing_), threads(), available_cores().size());
   }
 
   void refuse(std::size_t i, const std::string& reason) {
@@ -215,7 +240,35 @@ class Sweep {
     results_->refuse(cases_[i], reason);
   }
 
-  void keep(nlohmann::json of_case) {
+  /// The case is what `asked`, with auto in it, became.
+  void note_asked(const AttentionOptions& asked, const AttentionOptions& chosen) {
+    if (world_.rank() != 0) return;
+    const std::string name = name_of(chosen);
+    std::string& all = asked_[name];
+    const std::string text = fmt::format("{}, {}", asked.schedule, asked.layout);
+    if (("; " + all + "; ").find("; " + text + "; ") != std::string::npos) return;
+    all += (all.empty() ? "" : "; ") + text;
+    if (const auto kept = kept_.find(name); kept != kept_.end()) results_->mark(kept->second, all);
+  }
+
+  /// Logical cores that a rank of a case has for itself.
+  double cores_per_rank(const AttentionOptions& o) const {
+    return static_cast<double>(available_cores().size()) / std::min(o.ranks, sharing_);
+  }
+  static int threads() { return Kokkos::DefaultHostExecutionSpace().concurrency(); }
+
+  nlohmann::json run_json(const AttentionOptions& o) const {
+    return {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+            {"host", comm::machine_name()},
+            {"command", command_line()},
+            {"cores_per_rank", cores_per_rank(o)},
+            {"more_threads_than_cores", threads() > cores_per_rank(o)}};
+  }
+
+  void keep(nlohmann::json of_case, const AttentionOptions& o) {
+    of_case.erase("asked");  // of an earlier run
+    if (const auto asked = asked_.find(name_of(o)); asked != asked_.end()) of_case["asked"] = asked->second;
+    kept_.emplace(name_of(o), results_->cases().size());
     results_->add(std::move(of_case));
     if (cases_.size() == 1) return;
     const std::vector<nlohmann::json> last{results_->cases().back()};
@@ -255,12 +308,15 @@ class Sweep {
 
   const SweepOptions& options_;
   comm::Communicator& world_;
+  int sharing_;
   std::vector<AttentionOptions> cases_;
   std::map<int, std::unique_ptr<comm::Communicator>> parts_;
   std::map<std::string, Machine> machines_;
-  std::set<std::string> chosen_;    // what `auto` has stood for
-  std::set<std::string> warned_;    // of slow kernels
-  std::optional<Results> results_;  // on rank 0
+  std::set<std::string> chosen_;              // what `auto` has stood for
+  std::set<std::string> warned_;              // of slow kernels and shared cores
+  std::map<std::string, std::string> asked_;  // by what auto has become, what was asked; on rank 0
+  std::map<std::string, std::size_t> kept_;   // by its name, a case's place in the results; on rank 0
+  std::optional<Results> results_;            // on rank 0
   bool failed_ = false;
 };
 
@@ -282,7 +338,7 @@ int run_attention(const CLI::App& command, const SweepOptions& options, const co
             "start every rank with the same arguments");
   comm::require_agreement(*mpi.world(1), facts);
   const auto world = options.common.transport.connect(mpi, options.ranks_per_node);
-  return Sweep(options, *world).run();
+  return Sweep(options, *world, mpi.ranks_sharing_cores()).run();
 }
 
 }  // namespace annulus::bench

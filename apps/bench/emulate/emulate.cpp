@@ -44,6 +44,9 @@ CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
   shared.add(Shared::kernel, o.kernel, " (with --real-kernels)");
   command->add_flag("--no-overlap", o.no_overlap, "Ranks wait for transfers before they compute");
   shared.add(Shared::json, o.json, ": the results");
+  command->footer(
+      "Example:\n"
+      "  annulus-bench emulate --ranks 8 --ranks-per-node 4 --schedule ring double-ring topology-burst");
   return command;
 }
 
@@ -96,11 +99,20 @@ std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationRepo
 double scale_of(const EmulateOptions& o, const EmulationReport& report) {
   require(std::isfinite(o.time_scale) && o.time_scale >= 0,
           "--time-scale is {}: it must be positive, or 0 to choose it", o.time_scale);
-  if (o.time_scale > 0) return o.time_scale;
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const EmulatedSchedule& s : report.schedules)
-    if (s.reason.empty()) shortest = std::min({shortest, s.forward.predicted, s.backward.predicted});
-  return std::isfinite(shortest) ? 0.5 / shortest : 1;
+  constexpr double most_seconds = 1e6;  // which is no slip of the hand any more, and fits the clock
+  double shortest = std::numeric_limits<double>::infinity(), longest = 0;
+  for (const EmulatedSchedule& s : report.schedules) {
+    if (!s.reason.empty()) continue;
+    shortest = std::min({shortest, s.forward.predicted, s.backward.predicted});
+    longest = std::max({longest, s.forward.predicted, s.backward.predicted});
+  }
+  const double scale = o.time_scale > 0 ? o.time_scale : longest > 0 ? 0.5 / shortest : 1;
+  require(
+      longest * scale <= most_seconds,
+      "the longest pass would take {:.3g} s, of {:.3g} s by the rates of {}: lower --time-scale, or correct "
+      "the rates",
+      longest * scale, longest, report.origin);
+  return scale;
 }
 
 void add(EmulatedPass& pass, const emulate::Measured& measured, double scale) {
@@ -119,7 +131,7 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
           "--ranks");
   if (!o.json.empty()) io::require_writable(o.json);
   EmulationReport report;
-  report.origin = o.cluster.file.empty() ? "default" : o.cluster.file.string();
+  report.origin = options::rates_text(o.cluster);
   report.cluster = options::cluster_of(o.cluster);
   report.problem = make_problem(o, report.cluster);
   report.synthetic_kernel = !o.real_kernels;

@@ -36,7 +36,7 @@ struct EmulationReport {
   simulate::Cluster cluster;  ///< not slowed down
   double time_scale = 1;
   bool synthetic_kernel = true, overlap = true;
-  std::string origin;  ///< of the cluster
+  std::string origin;  ///< of the cluster (options::rates_text)
   std::vector<EmulatedSchedule> schedules;
 };
 

@@ -17,6 +17,7 @@
 #include "bench/gemms/lm_head_check.hpp"
 #include "bench/gemms/random_matrix.hpp"
 #include "common/output_json.hpp"
+#include "options/checks.hpp"
 #include "options/shared.hpp"
 
 namespace annulus::bench {
@@ -213,11 +214,9 @@ void print(const LmHeadCommand& o, const json& report) {
 int run_lm_head(const LmHeadCommand& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "lm-head measures one rank, but there are {}: start it without mpirun",
           mpi.size());
-  for (const auto& [name, value] :
-       {std::pair("--tokens", o.tokens), std::pair("--vocabulary", o.vocabulary),
-        std::pair("--hidden", o.hidden), std::pair("--repetitions", std::int64_t{o.repetitions})})
-    require(value >= 1 && value < (std::int64_t{1} << 31), "{} is {}: give a number between 1 and 2^31 - 1",
-            name, value);
+  options::check_matrix("--tokens and --hidden", o.tokens, o.hidden);
+  options::check_matrix("--vocabulary and --hidden", o.vocabulary, o.hidden);
+  options::check_matrix("--tokens and --vocabulary", o.tokens, o.vocabulary);
   require(o.sequence_tile >= 0 && o.workspace_mib >= 0 && o.workspace_mib < (std::int64_t{1} << 30),
           "--sequence-tile {} and --workspace-mib {} must not be negative: 0 lets the library choose",
           o.sequence_tile, o.workspace_mib);

@@ -15,6 +15,7 @@
 
 #include "bench/gemms/products.hpp"
 #include "common/output_json.hpp"
+#include "options/checks.hpp"
 #include "options/shared.hpp"
 
 namespace annulus::bench {
@@ -78,6 +79,11 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
   std::vector<LinearShape> shapes;
   for (const std::string& text : o.shapes) shapes.push_back(parse_shape(text));
   if (shapes.empty()) shapes = llama_shapes(o.tokens);
+  for (const auto& [tokens, out, in] : shapes) {
+    options::check_matrix("TOKENS and OUT", tokens, out);
+    options::check_matrix("TOKENS and IN", tokens, in);
+    options::check_matrix("OUT and IN", out, in);
+  }
   if (!o.json.empty()) io::require_writable(o.json);
   json report = {{"dtype", o.dtype},
                  {"repetitions", o.repetitions},

@@ -40,21 +40,6 @@ CLI::App* add_kernels_command(CLI::App& app, KernelsOptions& o) {
   return command;
 }
 
-void KernelSizes::complete() {
-  const auto positive = [](const char* name, std::int64_t value) {
-    require(value >= 1 && value <= (std::int64_t{1} << 30), "{} is {}: give a number from 1 to 2^30", name,
-            value);
-  };
-  if (tokens == 0) tokens = has_device ? 32768 : 1024;
-  positive("--tokens", tokens);
-  positive("--hidden", hidden);
-  positive("--ffn", ffn);
-  positive("--heads", heads);
-  positive("--kv-heads", kv_heads);
-  positive("--head-dim", head_dim);
-  require(head_dim % 2 == 0, "--head-dim is {}: rotation takes pairs, give an even number", head_dim);
-}
-
 namespace {
 
 /// The kernels of one type, checked and timed.

@@ -26,19 +26,26 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
       "nodes, one rank alone and all at once, the local attention kernel, products with weights and memory "
       "(docs/formats/cluster.md).");
   SharedOptions shared(*command);
+  const auto group = [command](const char* name) { command->option_defaults()->group(name); };
+  group("Files");
   command->add_option("--output", o.output, "Cluster file to write");
   shared.add(Shared::json, o.json, ": all points with their spread");
   command->add_option("--base", o.base,
                       "Cluster file with what is not measured; default: 8-GPU nodes of the H100's class");
+  group("Messages");
   shared.add(Shared::ranks_per_node_of_job, o.ranks_per_node);
   o.transport.add_to(shared);
-  command->add_option("--min-bytes", o.links.min_bytes,
-                      "Bytes of the shortest message; the next are 4 times as long");
-  command->add_option("--max-bytes", o.links.max_bytes, "Bytes of the longest message, at most");
+  command
+      ->add_option("--min-bytes", o.links.min_bytes,
+                   "Bytes of the shortest message, as in 64k; the next are 4 times as long")
+      ->transform(options::in_units());
+  command->add_option("--max-bytes", o.links.max_bytes, "Bytes of the longest message, at most")
+      ->transform(options::in_units());
   shared.add(Shared::repetitions, o.links.sampling.repetitions, " of each point, after a warm-up");
   command->add_option("--seconds", o.links.sampling.seconds,
                       "Seconds per point: no further repetition after them; slower messages and kernels are "
                       "skipped");
+  group("Kernels, products and memory");
   command->add_flag("--no-kernels", o.no_kernels,
                     "Measure the links only: neither kernels nor products nor memory");
   shared.add(Shared::head_dim, o.kernels.head_dims, ", of the kernels: 16 to 256 in multiples of 8");
@@ -58,6 +65,9 @@ CLI::App* add_links_command(CLI::App& app, LinksOptions& o) {
       "--tokens", o.rates.tokens,
       "Rows of products and of the kernels that memory is timed by; 0: 8192 on a device, 1024 "
       "on the host");
+  command->footer(
+      "Example:\n"
+      "  mpirun -n 4 annulus-bench links --ranks-per-node 2 --seconds 0.2 --output cluster.toml");
   return command;
 }
 

@@ -11,7 +11,6 @@
 #include <annulus/core/tensor.hpp>
 
 #include "bench/gemms/products.hpp"
-#include "bench/kernels/case.hpp"
 
 namespace annulus::bench {
 
@@ -21,6 +20,7 @@ namespace {
 
 /// Arrays that no cache holds, and that every rank of a node has room for.
 KernelSizes sizes_of(const RateOptions& options) {
+  if (options.kernels) return *options.kernels;
   KernelSizes sizes;
   sizes.tokens = options.tokens;
   if (!has_device) {

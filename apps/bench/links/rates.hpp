@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/measure/rates.hpp>
+
+#include "bench/kernels/case.hpp"
 
 namespace annulus::bench {
 
@@ -12,6 +15,7 @@ struct RateOptions {
   std::vector<std::int64_t> widths = {512, 1024, 2048, 4096};  ///< of the square weights of products
   std::int64_t tokens = 0;    ///< rows of products and kernels; 0: 8192 on a device, 1024 on the host
   std::vector<DType> dtypes;  ///< of products; kernels are timed with the first. f16 has neither
+  std::optional<KernelSizes> kernels = {};  ///< nothing: arrays that no cache holds
   measure::Sampling sampling;
 
   /// Fills in what was left open. Throws Error naming the option whose value makes no sense.

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include <annulus/base/version.hpp>
 
@@ -34,8 +35,14 @@ std::string title_of(const json& c, const std::string& length, const std::string
                      o["dtype"].get<std::string>(), o["overlap"].get<bool>() ? "" : ", without overlap");
 }
 
-std::string name_of_line(const json& c) {
-  return c["config"]["schedule"].get<std::string>() + ", " + c["config"]["layout"].get<std::string>();
+/// Lines that a case is a point of: its schedule and layout, and what was asked with auto where it became
+/// them.
+std::vector<std::string> names_of_lines(const json& c) {
+  std::vector<std::string> names = {c["config"]["schedule"].get<std::string>() + ", " +
+                                    c["config"]["layout"].get<std::string>()};
+  std::istringstream asked(c.value("asked", ""));
+  for (std::string name; std::getline(asked >> std::ws, name, ';');) names.push_back(name);
+  return names;
 }
 
 /// Those that were run on several numbers of ranks.
@@ -48,7 +55,7 @@ Groups groups_of(const std::vector<json>& cases, const std::string& pass, bool w
     if (weak && tokens % ranks != 0) continue;
     const std::string length =
         weak ? fmt::format("{} tokens per rank", tokens / ranks) : fmt::format("{} tokens", tokens);
-    groups[title_of(c, length, pass)][name_of_line(c)].push_back(&c);
+    for (const std::string& name : names_of_lines(c)) groups[title_of(c, length, pass)][name].push_back(&c);
   }
   const auto ranks_of = [](const json* c) { return (*c)["topology"]["ranks"].get<int>(); };
   for (auto& [title, series] : groups) {
@@ -83,20 +90,39 @@ std::optional<html::Line> line_of(const Curve& curve, const std::vector<const js
   return line.points.empty() ? std::nullopt : std::optional(line);
 }
 
-std::string drawings(const Groups& groups, const std::string& pass) {
+/// The time in which every rank would do its work at the rate of one alone; nothing where that was not
+/// measured.
+std::optional<html::Line> ideal_of(const Curve& measured, const Curve& efficiency,
+                                   const std::vector<const json*>& cases) {
+  std::optional<html::Line> shares = line_of(efficiency, cases);
+  const std::optional<html::Line> times = line_of(measured, cases);
+  if (!shares || shares->points.size() != times->points.size()) return std::nullopt;
+  for (std::size_t i = 0; i < shares->points.size(); ++i) shares->points[i].second *= times->points[i].second;
+  return shares;
+}
+
+std::string drawings(const Groups& groups, const std::string& pass, bool weak) {
   const Curve measured{pass, "/seconds", 1e3}, predicted{pass, "/predicted/seconds", 1e3},
-      efficiency{pass, "/efficiency", 1};
+      efficiency{pass, weak ? "/scaling/weak_efficiency" : "/scaling/strong_efficiency", 1},
+      share{pass, "/local_kernel_share", 1};
   std::string text;
   for (const auto& [title, series] : groups) {
     html::LineChart times{
         .title = "time of the pass", .x_unit = "ranks", .y_unit = "ms", .logarithmic = true, .lines = {}};
-    html::LineChart efficiencies{.title = "efficiency against one rank",
-                                 .x_unit = "ranks",
-                                 .y_unit = "",
-                                 .logarithmic = false,
-                                 .lines = {}};
+    html::LineChart efficiencies{
+        .title = weak ? "weak-scaling efficiency: rate of a rank over that of one alone"
+                      : "strong-scaling efficiency: T1 / (N TN)",
+        .x_unit = "ranks",
+        .y_unit = "",
+        .logarithmic = false,
+        .lines = {}};
+    html::LineChart shares{.title = "share of the local kernel's rate, all ranks busy",
+                           .x_unit = "ranks",
+                           .y_unit = "",
+                           .logarithmic = false,
+                           .lines = {}};
     std::vector<html::Key> keys;
-    bool is_predicted = false;
+    bool is_predicted = false, is_ideal = false;
     for (const auto& [name, cases] : series) {
       const html::Colour colour = html::series_colour(keys.size());
       keys.push_back({colour, name});
@@ -113,17 +139,39 @@ std::string drawings(const Groups& groups, const std::string& pass) {
       add(times, measured, name, false);
       is_predicted = add(times, predicted, name + ", predicted", true) || is_predicted;
       add(efficiencies, efficiency, name, false);
+      add(shares, share, name, false);
+      if (std::optional<html::Line> ideal = ideal_of(measured, efficiency, cases)) {
+        ideal->name = name + ", ideal";
+        ideal->colour = colour;
+        ideal->dotted = true;
+        html::Line one = *ideal;
+        for (auto& [ranks, value] : one.points) value = 1;
+        times.lines.push_back(*std::move(ideal));
+        efficiencies.lines.push_back(std::move(one));
+        is_ideal = true;
+      }
     }
     text += html::element("h3", title);
-    text += html::legend(keys, is_predicted ? "solid: measured; dashed: predicted" : "");
-    text += html::figure_row(to_svg(times) + (efficiencies.lines.empty() ? "" : to_svg(efficiencies)));
+    text += html::legend(keys, std::string("solid: measured") + (is_predicted ? "; dashed: predicted" : "") +
+                                   (is_ideal ? "; dotted: ideal" : ""));
+    if (!is_ideal)
+      text +=
+          html::element("p", weak ? "No efficiency and no ideal: one rank with these tokens was not measured "
+                                    "in this run (--ranks 1 …)."
+                                  : "No efficiency and no ideal: T1 was not measured in this run (--ranks 1 "
+                                    "…).");
+    const auto drawn = [](const html::LineChart& chart) {
+      return chart.lines.empty() ? std::string() : to_svg(chart);
+    };
+    text += html::figure_row(to_svg(times) + drawn(efficiencies) + drawn(shares));
   }
   return text;
 }
 
 std::string scaling(const std::vector<json>& cases, bool weak) {
   std::string text;
-  for (const std::string pass : {"forward", "backward"}) text += drawings(groups_of(cases, pass, weak), pass);
+  for (const std::string pass : {"forward", "backward"})
+    text += drawings(groups_of(cases, pass, weak), pass, weak);
   if (text.empty()) {
     return html::element(
         "p", weak ? "No schedule ran with the same tokens on each of several numbers of ranks "
@@ -181,15 +229,81 @@ std::string machine_of(const std::vector<json>& cases) {
   return fmt::format("{}", fmt::join(machines, "; "));
 }
 
+/// All different values of what cases were run with, first and last where they are many.
+std::string all_of(const std::vector<json>& cases, const char* pointer) {
+  std::vector<std::string> values;
+  for (const json& c : cases) {
+    const std::string value = c.value(json::json_pointer(pointer), std::string());
+    if (!value.empty() && std::ranges::find(values, value) == values.end()) values.push_back(value);
+  }
+  constexpr std::size_t most = 4;
+  if (values.size() <= most) return fmt::format("{}", fmt::join(values, "; "));
+  return fmt::format("{} … {}", values.front(), values.back());
+}
+
+/// The fastest of the largest cases, and how fast.
+std::string headline(const std::vector<json>& cases) {
+  const auto size = [](const json& c) {
+    return std::pair(c["topology"]["ranks"].get<std::int64_t>(), c["config"]["tokens"].get<std::int64_t>());
+  };
+  const auto seconds = [](const json& c, const char* pass) {
+    return c[pass].is_null() ? 0.0 : c[pass]["seconds"].get<double>();
+  };
+  if (cases.empty()) return "Attention";
+  const json* best = &cases.front();
+  std::size_t others = 0;
+  for (const json& c : cases) {
+    const json &of = c["config"], &first = (*best)["config"];
+    if (size(c) < size(*best)) continue;
+    const bool larger = size(c) > size(*best);
+    // Other masks and shapes are other work.
+    if (!larger &&
+        (of["mask"] != first["mask"] || of["heads"] != first["heads"] || of["dtype"] != first["dtype"]))
+      continue;
+    others = larger ? 1 : others + 1;
+    if (larger || seconds(c, "forward") + seconds(c, "backward") <
+                      seconds(*best, "forward") + seconds(*best, "backward"))
+      best = &c;
+  }
+  const json& o = (*best)["config"];
+  const auto [ranks, tokens] = size(*best);
+  std::string text = fmt::format("{} on {} ranks, layout {}: ", o["schedule"].get<std::string>(), ranks,
+                                 o["layout"].get<std::string>());
+  if (!(*best)["forward"].is_null())
+    text += fmt::format("{:.3g} ms forward", 1e3 * seconds(*best, "forward"));
+  if (!(*best)["backward"].is_null())
+    text += fmt::format(", {:.3g} ms backward", 1e3 * seconds(*best, "backward"));
+  text += fmt::format(" ({}, {} tokens, {})", o["mask"].get<std::string>(), tokens,
+                      o["dtype"].get<std::string>());
+  return others > 1 ? text + fmt::format(", the fastest of {}", others) : text;
+}
+
+/// Where, when and how it was run, and a warning where ranks shared cores.
+std::string run_of(const std::vector<json>& cases) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto& [name, pointer] :
+       {std::pair("date", "/run/date"), std::pair("host of rank 0", "/run/host"),
+        std::pair("command", "/run/command")})
+    if (const std::string value = all_of(cases, pointer); !value.empty()) facts.emplace_back(name, value);
+  const bool shared = std::ranges::any_of(cases, [](const json& c) {
+    return c.value(json::json_pointer("/run/more_threads_than_cores"), false);
+  });
+  return html::facts(facts) +
+         (shared ? html::element("p",
+                                 "Warning: ranks had more threads than their machine has cores. Their times "
+                                 "are those of ranks that wait for one another's cores.")
+                 : "");
+}
+
 }  // namespace
 
 std::string to_html(const std::vector<json>& cases, const std::vector<json>& unsupported) {
-  const std::string body = html::element("h2", "Strong scaling") + scaling(cases, false) +
+  const std::string body = run_of(cases) + html::element("h2", "Strong scaling") + scaling(cases, false) +
                            html::element("h2", "Weak scaling") + scaling(cases, true) +
                            html::element("h2", "All cases") + case_table(cases) +
                            unsupported_table(unsupported);
   return html::to_text({.title = "annulus-bench attention",
-                        .heading = "Attention",
+                        .heading = headline(cases),
                         .subtitle = machine_of(cases),
                         .body = body,
                         .footer = fmt::format("annulus-bench {} ({}), measured", version(), git_hash())});

@@ -24,6 +24,44 @@ const json* counterpart(const std::vector<json>& cases, const json& of, const Ch
   return found == cases.end() ? nullptr : &*found;
 }
 
+/// The same work on one rank, with the same number of tokens or, `weak`, with as many as a rank of the case
+/// has; null without one. There all schedules and layouts do the same, but the case's own is the first
+/// choice.
+const json* on_one_rank(const std::vector<json>& cases, const json& of, bool weak) {
+  const auto stripped = [](json config) {
+    for (const char* key : {"schedule", "layout", "asked_schedule", "asked_layout", "effective_mask"})
+      config.erase(key);
+    return config;
+  };
+  const json& topology = of["topology"];
+  const auto ranks = topology["ranks"].get<std::int64_t>(),
+             tokens = of["config"]["tokens"].get<std::int64_t>();
+  if (weak && tokens % ranks != 0) return nullptr;
+  json wanted = stripped(of["config"]);
+  if (weak) wanted["tokens"] = tokens / ranks;
+  const json* found = nullptr;
+  for (const json& other : cases) {
+    const json& there = other["topology"];
+    if (there["ranks"] != 1 || stripped(other["config"]) != wanted) continue;
+    if (there["execution_space"] != topology["execution_space"] ||
+        there["attention_kernel"] != topology["attention_kernel"] ||
+        there["threads_per_rank"] != topology["threads_per_rank"])
+      continue;
+    const bool same = other["config"]["schedule"] == of["config"]["schedule"] &&
+                      other["config"]["layout"] == of["config"]["layout"];
+    if (found == nullptr || same) found = &other;
+  }
+  return found;
+}
+
+/// Rate of a rank over that of one rank alone: T₁ / (N · T_N) where both do the same work (strong scaling);
+/// null where `one` was not measured.
+json efficiency(const json& pass, const json* one, const char* name) {
+  if (one == nullptr || (*one)[name].is_null()) return nullptr;
+  const double alone = (*one)[name]["gflops_per_rank"].get<double>();
+  return alone > 0 ? json(pass["gflops_per_rank"].get<double>() / alone) : json();
+}
+
 double number(const json& pass, const char* pointer) {
   return pass.at(json::json_pointer(pointer)).get<double>();
 }
@@ -43,17 +81,21 @@ void relate(std::vector<json>& cases) {
     const json* const without = of["config"]["overlap"] == true
                                     ? counterpart(cases, of, [](json& config) { config["overlap"] = false; })
                                     : nullptr;
+    const json *const strong = on_one_rank(cases, of, false), *const weak = on_one_rank(cases, of, true);
     for (const char* pass : {"forward", "backward"}) {
       json& here = of[pass];
       if (here.is_null()) continue;
+      here["scaling"] = {{"strong_efficiency", efficiency(here, strong, pass)},
+                         {"weak_efficiency", efficiency(here, weak, pass)}};
       const double seconds = number(here, "/seconds");
       const json ring_pass = ring != nullptr ? (*ring)[pass] : json();
       here["striped_attention"]["measured_speedup"] =
           ring_pass.is_object() && seconds > 0 ? json(number(ring_pass, "/seconds") / seconds) : json();
-      const json ring_efficiency = ring_pass.is_object() ? ring_pass.value("efficiency", json()) : json();
+      const json share_of_ring =
+          ring_pass.is_object() ? ring_pass.value("local_kernel_share", json()) : json();
       here["striped_attention"]["speedup_at_equal_rate"] =
-          here["efficiency"].is_number() && ring_efficiency.is_number()
-              ? json(here["efficiency"].get<double>() / ring_efficiency.get<double>())
+          here["local_kernel_share"].is_number() && share_of_ring.is_number()
+              ? json(here["local_kernel_share"].get<double>() / share_of_ring.get<double>())
               : json();
       here["exposed_communication"]["overlapped_share"] = nullptr;
       if (without == nullptr || !(*without)[pass].is_object()) continue;

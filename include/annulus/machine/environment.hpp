@@ -38,8 +38,14 @@ struct Guess {
   simulate::ClusterComments comments;
 };
 
-/// Guesses links and kernels of nodes like `machine` with `ranks_per_node` ranks each.
+/// fp32 operations a second that one core can do, by instruction set and clock, from the text of
+/// /proc/cpuinfo; 0 where that tells neither.
+double processor_flops(std::string_view cpuinfo);
+
+/// Guesses links, kernels, products and memory of nodes like `machine`, whose ranks have the bindings
+/// `ranks`. `core_flops`: processor_flops of the nodes; 0: not known.
 Guess guess_cluster(const Machine& machine, const NodeResources& resources,
-                    const std::vector<RankBinding>& ranks, const std::optional<Topology>& topology);
+                    const std::vector<RankBinding>& ranks, const std::optional<Topology>& topology,
+                    double core_flops = 0);
 
 }  // namespace annulus::machine

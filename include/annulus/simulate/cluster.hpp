@@ -89,6 +89,14 @@ struct Cluster {
 /// Nodes of 8 GPUs of the H100's class: 300 GB/s inside a node, one NIC of 45 GB/s for each rank between
 /// nodes, 16-bit FlashAttention kernels.
 Cluster default_cluster();
+/// For messages, where predictions are by its rates.
+inline constexpr std::string_view default_cluster_text =
+    "the default cluster, 8-GPU nodes of the H100's class, of which nothing was measured here";
+
+/// Nodes whose ranks compute on `cores` cores each, which do `core_flops` fp32 operations a second at most:
+/// what attention, products and memory usually reach of them. Messages between nodes are those of
+/// default_cluster.
+Cluster host_cluster(double cores, double core_flops);
 
 /// Reads a cluster file. What it leaves out is as in default_cluster. Throws Error that names file, line, key
 /// and remedy.

@@ -8,12 +8,17 @@ namespace annulus {
 /// Where the ranks of a communicator sit: node by node, consecutive ranks on the same node.
 class Topology {
  public:
+  /// More ranks are a slip of the hand, told before plans of them take all memory.
+  static constexpr int max_ranks = 1 << 17;
+
   Topology() = default;
 
-  /// `ranks` ranks, `ranks_per_node` to a node; the last node may hold fewer.
+  /// `ranks` ranks, `ranks_per_node` to a node; the last node may hold fewer. Throws Error when there are
+  /// none, or more than max_ranks.
   static Topology uniform(int ranks, int ranks_per_node);
 
-  /// One entry a node, in rank order. Throws Error when an entry is not positive.
+  /// One entry a node, in rank order. Throws Error when an entry is not positive, or all are more than
+  /// max_ranks.
   explicit Topology(std::vector<int> ranks_on_node);
 
   int ranks() const { return static_cast<int>(node_of_.size()); }

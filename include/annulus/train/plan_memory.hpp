@@ -22,6 +22,7 @@ struct PlannedMachine {
   std::int64_t gpu_memory = 0;   ///< bytes of a GPU; 0: without bound
   std::int64_t host_memory = 0;  ///< bytes of a node; 0: without bound
   simulate::Cluster cluster;
+  std::string rates;  ///< whose they are, for those who read the plan
 };
 
 /// What an optimizer step takes with some values of memory.*, by the rank that needs most.

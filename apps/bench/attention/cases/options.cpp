@@ -22,7 +22,8 @@ void add_cases(CLI::App& command, SharedOptions& shared, SweepOptions& o) {
   command
       .add_option("--tokens-per-rank", o.tokens_per_rank,
                   "Tokens per rank, instead of --tokens: for weak scaling")
-      ->expected(1, -1);
+      ->expected(1, -1)
+      ->transform(options::in_units());
   command
       .add_option("--ranks", o.ranks,
                   "Ranks of a case, the first of the job while the others wait; default: all")
@@ -136,14 +137,28 @@ CLI::App* add_attention_command(CLI::App& app, SweepOptions& o) {
   CLI::App* command = app.add_subcommand(
       "attention",
       "Attention over MPI ranks: every combination of the values given, timed and, with --check, compared "
-      "with double precision first. Options in the plural take several values "
+      "with double precision first. Options marked ... take several values "
       "(docs/attention-benchmark.md).");
   SharedOptions shared(*command);
+  const auto group = [command](const char* name) { command->option_defaults()->group(name); };
+  group("Cases: every combination of these values");
   add_cases(*command, shared, o);
+  group("What all cases have in common");
   add_common(*command, shared, o);
+  group("What is measured");
   add_measurements(*command, o);
+  group("Files");
   add_files(*command, shared, o);
+  group("The local kernel alone");
   add_local(*command, o.common);
+  command->footer(
+      "Examples:\n"
+      "  mpirun -n 4 annulus-bench attention --schedule ring burst --layout zigzag striped --tokens 4k "
+      "--check\n"
+      "  mpirun -n 8 annulus-bench attention --schedule auto --tokens 64k --ranks 1 2 4 8 --html "
+      "strong.html\n"
+      "  mpirun -n 8 annulus-bench attention --tokens-per-rank 8k --ranks 1 2 4 8 --html weak.html\n"
+      "  annulus-bench attention --local --tokens 16k --heads 32 --kv-heads 8 --dtype bf16");
   return command;
 }
 

@@ -50,9 +50,9 @@ json pass_json(const Report& report, Pass pass) {
             {"seconds_min", p.kernel_seconds.least()},
             {"seconds_max", p.kernel_seconds.most()},
             {"gflops_per_rank", rates.kernel_gflops_per_rank}}},
-          {"efficiency", rates.kernel_gflops_per_rank > 0
-                             ? json(rates.gflops_per_rank / rates.kernel_gflops_per_rank)
-                             : json()},
+          {"local_kernel_share", rates.kernel_gflops_per_rank > 0
+                                     ? json(rates.gflops_per_rank / rates.kernel_gflops_per_rank)
+                                     : json()},
           {"sent_bytes", {{"intra_node", rates.intra_node_bytes}, {"inter_node", rates.inter_node_bytes}}},
           {"exposed_communication",
            {{"seconds", rates.exposed_communication_seconds},

@@ -59,10 +59,12 @@ std::string to_table(const Report& report) {
       "{} {} {}, {} tokens, {} heads ({} kv), head_dim {}, batch {}, {}, {} overlap, on {} with {} {} "
       "threads each, attention kernel {}\n"
       "{:>5} {:>8} {:>32} {:>9} {:>8} {:>12} {:>14} {:>12}\n",
-      o.schedule, p.layout.to_string(), o.mask, p.mask.tokens(), p.heads, p.kv_heads, p.head_dim, p.batch,
-      o.dtype, o.overlap ? "with" : "without", p.topology.to_string(), report.on.threads,
-      report.on.execution_space, report.on.kernel, "rank", "pass", "ms min / median / max", "GFLOP/s",
-      "waiting", "MiB sent", "Mpairs", "exchange MiB");
+      report.of.asked_schedule == o.schedule ? o.schedule : o.schedule + " (chosen by auto)",
+      report.of.asked_layout == o.layout ? p.layout.to_string() : p.layout.to_string() + " (chosen by auto)",
+      o.mask, p.mask.tokens(), p.heads, p.kv_heads, p.head_dim, p.batch, o.dtype,
+      o.overlap ? "with" : "without", p.topology.to_string(), report.on.threads, report.on.execution_space,
+      report.on.kernel, "rank", "pass", "ms min / median / max", "GFLOP/s", "waiting", "MiB sent", "Mpairs",
+      "exchange MiB");
   for (const Pass pass : passes_of(o)) text += pass_rows(report, pass);
   text += fmt::format("prediction: {}\n", report.prediction_source);
   text += fmt::format(

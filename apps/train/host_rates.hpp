@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include <annulus/simulate/cluster.hpp>
+#include <annulus/topology/topology.hpp>
+#include <annulus/train/config.hpp>
+
+namespace annulus::app {
+
+struct HostRates {
+  simulate::Cluster cluster;
+  std::string source;  ///< what was measured, for those who read predictions
+};
+
+/// Of nodes like this machine, whose cores `topology` shares among its ranks: attention, products and memory
+/// in the shapes of the configuration, on all threads of this process, in about a second. In a build for
+/// GPUs, whose kernels run there, the rates are a guess.
+HostRates measure_host(const train::Config& config, const Topology& topology);
+
+}  // namespace annulus::app

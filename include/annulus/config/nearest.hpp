@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+/// Which known name a user may have meant by an unknown one.
+namespace annulus::config {
+
+/// Levenshtein's distance. Of `given` the first hundred characters count: no known name has as many.
+std::size_t edit_distance(std::string_view given, std::string_view known);
+
+/// At so many edits a name is taken for a slip of the pen; beyond them a suggestion would mislead.
+constexpr bool is_near(std::size_t distance, std::string_view given) {
+  return distance <= (given.size() + 1) / 3;
+}
+
+}  // namespace annulus::config

@@ -1,0 +1,25 @@
+#include <annulus/config/nearest.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace annulus::config {
+
+std::size_t edit_distance(std::string_view given, std::string_view known) {
+  given = given.substr(0, 100);
+  std::vector<std::size_t> row(known.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= given.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= known.size(); ++j) {
+      const std::size_t replaced = diagonal + (given[i - 1] != known[j - 1] ? 1 : 0);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[known.size()];
+}
+
+}  // namespace annulus::config
