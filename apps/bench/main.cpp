@@ -1,3 +1,8 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+
 #include <annulus/base/error.hpp>
 
 #include "bench/attention/cases/options.hpp"
@@ -19,7 +24,7 @@ int main(int argc, char** argv) {
         annulus::app::add_conventions(app, "annulus-bench");
         app.require_subcommand(1);
         annulus::bench::SweepOptions options;
-        const CLI::App* const attention_command = annulus::bench::add_attention_command(app, options);
+        annulus::bench::add_attention_command(app, options);
         annulus::bench::LinksOptions links;
         const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
         annulus::bench::KernelsOptions kernels;
@@ -37,7 +42,9 @@ int main(int argc, char** argv) {
             "  mpirun -n 4 annulus-bench attention --schedule ring burst --tokens 4k --check\n"
             "  mpirun -n 4 annulus-bench links --output cluster.toml\n"
             "annulus-bench COMMAND --help explains a command.");
-        if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
+        constexpr std::array<std::string_view, 8> files{"--json", "--csv",     "--html",   "--dump",
+                                                        "--data", "--cluster", "--output", "--base"};
+        if (const auto code = annulus::app::parse(app, count, arguments, mpi, files)) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
         if (join_command->parsed()) {
           annulus::require(mpi.size() == 1,
@@ -49,6 +56,6 @@ int main(int argc, char** argv) {
         if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
         if (lm_head_command->parsed()) return annulus::bench::run_lm_head(lm_head, mpi);
         if (matmul_command->parsed()) return annulus::bench::run_matmul(matmul, mpi);
-        return annulus::bench::run_attention(*attention_command, options, mpi);
+        return annulus::bench::run_attention(options, mpi);
       });
 }

@@ -3,14 +3,13 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 
 #include <annulus/base/printable.hpp>
 
 #include "common/conventions.hpp"
+#include "common/run_commands.hpp"
 #include "compare.hpp"
 #include "report.hpp"
 
@@ -60,15 +59,6 @@ int main(int argc, char** argv) {
   app.footer(
       "Example: annulus-diff cpu.h5 gpu.h5 --table\n"
       "Exit status: 0 when nothing differs, 1 when something does, 2 after an error.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  try {
-    return annulus::diff::run(options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "annulus-diff: %s\n", error.what());
-    return 2;
-  }
+  return annulus::app::run_program(
+      app, [&] { return annulus::diff::run(options); }, argc, argv, 2);
 }
