@@ -81,7 +81,7 @@ void print_table(const Report& report) {
 int run(const InfoArguments& arguments) {
   const Report report = collect(arguments);
   if (arguments.json) {
-    fmt::print("{}\n", to_json(report).dump(2));
+    fmt::print("{}\n", to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     print_table(report);
   }

@@ -149,6 +149,17 @@ TEST(WriteAtomically, FullDiskKeepsTheOldFile) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
 }
 
+TEST(LeftoverOf, KnowsExactlyTheNamesOfTemporaryName) {
+  const std::string name = temporary_name("a/tokens.h5").filename(), digits = name.substr(name.size() - 32);
+  EXPECT_EQ(leftover_of(name), "tokens.h5");
+  EXPECT_EQ(leftover_of(name + ".tmp-" + digits), name);
+  for (const std::string& other :
+       {std::string("tokens.h5"), std::string("notes.tmp-1"), std::string("x.tmp-") + std::string(31, '0'),
+        std::string("x.tmp-") + std::string(31, '0') + "A", name + ".old", ".tmp-" + digits, "x.tmp" + digits,
+        "x.tmp-0" + digits})
+    EXPECT_EQ(leftover_of(other), "") << other;
+}
+
 TEST(RequireWritable, TellsBeforeAnythingIsWritten) {
   const test::TemporaryFolder folder;
   folder.write("a", "old");
