@@ -9,7 +9,7 @@ namespace annulus::app {
 std::string output_text(nlohmann::json output, std::string_view file) {
   config::add_old_keys(output, file);
   output["format_version"] = config::output_format_version;
-  return output.dump(2) + "\n";
+  return output.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace annulus::app

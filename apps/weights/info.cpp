@@ -133,7 +133,7 @@ int run(const InfoArguments& arguments) {
   const bool hf = train::weights_format(arguments.folder) == train::WeightsFormat::hugging_face;
   const Json info = hf ? hf_info(arguments.folder) : checkpoint_info(arguments.folder, arguments.verify);
   if (arguments.json) {
-    fmt::print("{}\n", info.dump(2));
+    fmt::print("{}\n", info.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
   }
   for (const auto& [key, value] : info.items()) fmt::print("{:13} {}\n", key, text_of(value));
