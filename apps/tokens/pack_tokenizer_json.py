@@ -1,39 +1,129 @@
 #!/usr/bin/env python3
-"""Packs text into token shards with any tokenizer.json (packages tokenizers, h5py, numpy): docs/models.md.
+"""Packs text into token shards with any tokenizer.json: annulus-tokens pack, for which this script encodes texts with the
+package tokenizers. Inputs, options, messages and shards are those of annulus-tokens pack (docs/formats/token-shards.md);
+run again, it goes on where it stopped. docs/models.md has an example."""
+import argparse, array, json, os, pathlib, shutil, socket, struct, subprocess, sys
 
-usage: pack_tokenizer_json.py TOKENIZER_JSON END_OF_DOCUMENT OUT FILE [FILE ...]
-A FILE is a document; each line of a *.jsonl is one, under "text". OUT is a folder, which is made."""
-import json, pathlib, sys, zlib
-import h5py, numpy as np
-from tokenizers import Tokenizer
 
-SHARD_TOKENS = 1 << 27  # a shard is closed before it grows beyond this; a document is never cut
-if len(sys.argv) < 5: sys.exit(__doc__)
-model, end, out = pathlib.Path(sys.argv[1]).read_bytes(), sys.argv[2], pathlib.Path(sys.argv[3])
-tokenizer = Tokenizer.from_str(model.decode())
-tokenizer.no_truncation(), tokenizer.no_padding()
-vocabulary, end_id = max(tokenizer.get_vocab().values()) + 1, tokenizer.token_to_id(end)
-if end_id is None: sys.exit(f"{sys.argv[1]} has no token {end}: name the one that ends documents")
-out.mkdir(parents=True)
+def fail(text):
+    sys.exit(f"pack_tokenizer_json.py: {text}")
 
-def texts():
-    for name in map(pathlib.Path, sys.argv[4:]):
-        if name.suffix != ".jsonl": yield name.read_text(encoding="utf-8")
-        else: yield from (json.loads(line)["text"] for line in name.open(encoding="utf-8"))
 
-def write(documents, number):
-    tokens = np.concatenate(documents).astype("<u2" if vocabulary <= 1 << 16 else "<u4")
-    starts = np.cumsum([0] + [len(d) for d in documents[:-1]]).astype("<u8")
-    temporary = out / f"tokens-{number:06}.h5.tmp"
-    with h5py.File(temporary, "w") as file:
-        file["tokens"], file["documents"], file["tokenizer_model"] = tokens, starts, np.frombuffer(model, "u1")
-        file.attrs.update(format="annulus-tokens", version=1, tokenizer="tokenizer.json", vocabulary=vocabulary,
-                          end_of_document=end_id, fingerprint=f"crc32:{zlib.crc32(model):08x}",
-                          creator="pack_tokenizer_json.py", checksum=zlib.crc32(starts.tobytes(), zlib.crc32(tokens.tobytes())))
-    temporary.rename(out / f"tokens-{number:06}.h5")
+def arguments():
+    parser = argparse.ArgumentParser(prog="pack_tokenizer_json.py", description=__doc__)
+    parser.add_argument("tokenizer", metavar="TOKENIZER_JSON", help="the tokenizer's file; shards carry it")
+    parser.add_argument("end", metavar="END_OF_DOCUMENT", help="the token that closes each document, like '<|endoftext|>'")
+    parser.add_argument("out", metavar="OUT", help="folder of the shards")
+    parser.add_argument("inputs", metavar="FILE", nargs="+", help="files, folders and JSON lines, as of annulus-tokens pack")
+    parser.add_argument("--bos", default="auto", metavar="auto|none|TOKEN",
+                        help="the token in front of each document (default: auto, what the tokenizer puts in front of a text; the "
+                             "script prints what that is)")
+    parser.add_argument("--special-tokens", choices=("text", "token"), default="text",
+                        help="text that spells a special token, like <|endoftext|>, is encoded as any other text, or becomes that "
+                             "token (default: text)")
+    for option in "--shard-tokens", "--extensions", "--bad-lines":
+        parser.add_argument(option, help="as of annulus-tokens pack")
+    parser.add_argument("--follow-links", action="store_true", help="as of annulus-tokens pack")
+    return parser.parse_intermixed_args()
 
-shard, held, shards = [], 0, 0
-for ids in (np.array(tokenizer.encode(t, add_special_tokens=False).ids + [end_id], "<u4") for t in texts()):
-    if shard and held + len(ids) > SHARD_TOKENS: write(shard, shards); shard, held, shards = [], 0, shards + 1
-    shard.append(ids); held += len(ids)
-if shard: write(shard, shards)
+
+def program():
+    """annulus-tokens of PATH, else the newest one that was built in this clone."""
+    built = pathlib.Path(__file__).resolve().parents[2].glob("build/*/bin/annulus-tokens")
+    return (shutil.which("annulus-tokens") or max(map(str, built), key=os.path.getmtime, default=None) or
+            fail("annulus-tokens is neither in PATH nor built: ./annulus build, or add the folder that has it to PATH"))
+
+
+class Encoder:
+    """Encodes the text of a document: what stands in front of it, and its ids."""
+
+    def __init__(self, options):
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            fail(f"the package tokenizers cannot be used ({error}): pip install tokenizers")
+        try:
+            text = pathlib.Path(options.tokenizer).read_bytes().decode()
+            settings, self.tokenizer = json.loads(text), Tokenizer.from_str(text)
+        except OSError as error:
+            fail(f"cannot read '{options.tokenizer}': {error.strerror}")
+        except Exception as error:  # the package raises no other type
+            fail(f"'{options.tokenizer}' is no tokenizer.json that the package tokenizers reads: {error}")
+        self.tokenizer.no_truncation(), self.tokenizer.no_padding()
+        self.vocabulary = max(self.tokenizer.get_vocab().values()) + 1
+        self.end = self.id_of(options.end, "END_OF_DOCUMENT")
+        self.control = {}
+        if options.special_tokens == "text":
+            if not hasattr(self.tokenizer, "encode_special_tokens"):
+                fail("this version of the package tokenizers takes text for special tokens: update it (0.19 or later), or choose "
+                     "--special-tokens token")
+            self.tokenizer.encode_special_tokens = True
+            model = settings.get("model") or {}
+            unknown = model.get("unk_token")  # text may have it
+            if model.get("unk_id") is not None: unknown = model["vocab"][model["unk_id"]][0]
+            self.control = {t["id"]: t["content"] for t in settings.get("added_tokens") or []
+                            if t.get("special") and t["content"] != unknown}
+        self.front = self.front_of(options.bos)
+        self.settings = f"bos {self.front}, special tokens as {options.special_tokens}"
+
+    def id_of(self, token, what):
+        number = self.tokenizer.token_to_id(token)
+        return number if number is not None else fail(f"the tokenizer has no token '{token}': name another {what}")
+
+    def front_of(self, bos):
+        if bos == "none": return []
+        if bos != "auto": return [self.id_of(bos, "--bos, or none")]
+        bare, full = self.ids("a"), self.tokenizer.encode("a").ids
+        front = next((full[:i] for i in range(len(full)) if full[i:i + len(bare)] == bare), [])
+        names = " ".join(f"'{self.tokenizer.id_to_token(i)}' ({i})" for i in front)
+        print(f"documents start with {names}, as the tokenizer has it: --bos none leaves that out" if front else
+              "documents start with their text, as the tokenizer has it: --bos TOKEN puts a token in front", file=sys.stderr)
+        return front
+
+    def ids(self, text):
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def __call__(self, text):
+        ids = self.ids(text)
+        if not self.control.keys().isdisjoint(ids):
+            name = next(self.control[i] for i in ids if i in self.control)
+            raise ValueError(f"the text spells '{name}', which this tokenizer cannot encode as text: take it out of the text, or "
+                             "choose --special-tokens token")
+        return array.array("I", self.front + ids)
+
+
+def serve(stream, encode):
+    """Answers with the ids of texts (include/annulus/data/tokenizer.hpp, make_piped_tokenizer) until the other end closes."""
+    while size := stream.read(8):
+        text = stream.read(*struct.unpack("<Q", size)).decode()
+        try:
+            failed, answer = 0, encode(text)
+        except Exception as error:
+            failed, answer = 1, str(error).encode()[:1000]
+        stream.write(struct.pack("<QQ", failed, len(answer)) + bytes(answer))
+        stream.flush()
+
+
+def main():
+    options = arguments()
+    encoder = Encoder(options)
+    ours, theirs = socket.socketpair()
+    served = {"socket": theirs.fileno(), "vocabulary": encoder.vocabulary, "end_of_document": encoder.end,
+              "settings": encoder.settings}
+    command = [program(), "pack", "--tokenizer", "tokenizer.json", "--model", options.tokenizer, "--served-tokenizer",
+               json.dumps(served), "--out", options.out]
+    for option in "shard_tokens", "extensions", "bad_lines":
+        if getattr(options, option) is not None: command += ["--" + option.replace("_", "-"), getattr(options, option)]
+    if options.follow_links: command.append("--follow-links")
+    with subprocess.Popen([*command, "--", *options.inputs], pass_fds=[theirs.fileno()]) as packing:
+        theirs.close()
+        with ours, ours.makefile("rwb") as stream:
+            try:
+                serve(stream, encoder)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it has ended, and says why
+    sys.exit(packing.returncode if packing.returncode >= 0 else 128 - packing.returncode)
+
+
+if __name__ == "__main__":
+    main()

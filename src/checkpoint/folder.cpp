@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view prefix = "step-", file_suffix = ".h5", temporary = ".tmp-";
+constexpr std::string_view prefix = "step-", file_suffix = ".h5";
 
 /// The step that a name of this form is of.
 std::optional<std::int64_t> step_of(std::string_view name, std::string_view suffix) {
@@ -67,9 +67,8 @@ void CheckpointFolder::remove_leftovers() const {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
-    const auto at = name.find(temporary);
-    const auto of = std::string_view(name).substr(0, at);
-    if (at != std::string::npos && (step_of(of, "") || step_of(of, file_suffix)))
+    const std::string_view of = io::leftover_of(name);
+    if (step_of(of, "") || step_of(of, file_suffix) || step_of(name, early_suffix))
       found.push_back(entry.path());
   }
   for (const fs::path& path : found) fs::remove_all(path, error);

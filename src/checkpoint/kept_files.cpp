@@ -1,11 +1,11 @@
 #include <annulus/checkpoint/kept_files.hpp>
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 #include <annulus/io/new_folder.hpp>
 
 #include "checkpoint/checksum_line.hpp"
@@ -57,7 +57,7 @@ KeptFiles read_kept_files(const fs::path& folder) {
           kept_advice);
   KeptFiles kept;
   try {
-    const json all = json::parse(text);
+    const json all = io::parse_json(text, manifest.string());
     require(all.at("format") == kept_format && all.at("version") == 1,
             "'{}' is of another version of Annulus: use the program that wrote it", manifest.string());
     kept.vocabulary = all.at("vocabulary").get<std::int64_t>();

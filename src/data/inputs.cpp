@@ -1,12 +1,18 @@
 #include "inputs.hpp"
 
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <map>
+#include <system_error>
+#include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
+
+#include "json_record.hpp"
+#include "text.hpp"
 
 namespace annulus::data {
 
@@ -14,32 +20,30 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+
+/// What the operating system answered, with the path that it was asked about.
+void require_input(const std::error_code& error, const fs::path& path) {
+  require(!error,
+          "cannot read the input '{}' ({}): check its permissions and those of its folder, or leave it out",
+          path.string(), error.message());
+}
+
 InputFile describe(const fs::path& path, std::string key) {
-  return {path, std::move(key), fs::file_size(path),
-          static_cast<std::int64_t>(fs::last_write_time(path).time_since_epoch().count())};
-}
-
-bool wanted(const fs::path& path, std::span<const std::string> extensions) {
-  return extensions.empty() ||
-         std::find(extensions.begin(), extensions.end(), path.extension().string()) != extensions.end();
-}
-
-std::vector<InputFile> walk(const fs::path& folder, std::span<const std::string> extensions) {
-  std::vector<InputFile> files;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator();
-       ++entry) {
-    if (entry->path().filename().string().front() == '.') {
-      if (entry->is_directory()) entry.disable_recursion_pending();
-    } else if (entry->is_regular_file() && wanted(entry->path(), extensions)) {
-      files.push_back(describe(entry->path(), entry->path().lexically_relative(folder).generic_string()));
-    }
-  }
-  std::sort(files.begin(), files.end(), [](const InputFile& a, const InputFile& b) { return a.key < b.key; });
-  return files;
+  std::error_code error;
+  InputFile file{path, std::move(key), fs::file_size(path, error), 0};
+  require_input(error, path);
+  file.modified = static_cast<std::int64_t>(fs::last_write_time(path, error).time_since_epoch().count());
+  require_input(error, path);
+  return file;
 }
 
 void require_outside(const fs::path& output, const fs::path& input) {
-  const fs::path inner = fs::weakly_canonical(fs::absolute(output)), outer = fs::canonical(input);
+  std::error_code error;
+  const fs::path outer = fs::canonical(input, error);
+  require_input(error, input);
+  const fs::path inner = fs::weakly_canonical(fs::absolute(output, error), error);
+  if (error) return;  // make_folder says what is wrong with it
   const auto parted = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   require(parted.first != outer.end(),
           "the output folder '{}' lies inside the input '{}', which would make the shards input: choose a "
@@ -47,26 +51,153 @@ void require_outside(const fs::path& output, const fs::path& input) {
           output.string(), input.string());
 }
 
-}  // namespace
+/// Collects the files of inputs, and what else there is.
+class Finder {
+ public:
+  explicit Finder(const PackOptions& options) : options_(options) {}
 
-std::vector<InputFile> find_inputs(std::span<const fs::path> inputs, std::span<const std::string> extensions,
-                                   const fs::path& output) {
-  require(!inputs.empty(), "nothing to pack: name files or folders");
-  std::vector<InputFile> files;
-  for (const fs::path& input : inputs) {
-    require(fs::exists(input), "the input '{}' does not exist: check the path", input.string());
-    if (fs::is_directory(input)) {
-      require_outside(output, input);
-      std::vector<InputFile> found = walk(input, extensions);
-      std::move(found.begin(), found.end(), std::back_inserter(files));
+  void add(const fs::path& input) {
+    std::error_code error;
+    const fs::file_status status = fs::status(input, error);
+    require(status.type() != fs::file_type::not_found, "the input '{}' does not exist: check the path",
+            input.string());
+    require_input(error, input);
+    if (!fs::is_directory(status)) {
+      require(fs::is_regular_file(status), "the input '{}' is neither a file nor a folder: leave it out",
+              input.string());
+      files_.push_back(describe(input, input.filename().string()));
+      return;
+    }
+    const auto first = std::ssize(files_);
+    enter(input, "");
+    std::sort(files_.begin() + first, files_.end(),
+              [](const InputFile& a, const InputFile& b) { return a.key < b.key; });
+  }
+
+  std::vector<InputFile> take() {
+    if (links_ > 0)
+      note(fmt::format(
+          "{} links inside of the inputs are passed over, '{}' the first: --follow-links reads what "
+          "they lead to",
+          links_, first_link_));
+    if (others_ > 0)
+      note(fmt::format("{} devices, pipes and the like inside of the inputs are passed over, '{}' the first",
+                       others_, first_other_));
+    require(
+        !files_.empty(), "the inputs hold no files{}: check the paths{}",
+        options_.extensions.empty() ? "" : found(),
+        links_ > 0 ? fmt::format(", or have the {} links in them followed (--follow-links)", links_) : "");
+    return std::move(files_);
+  }
+
+ private:
+  void note(const std::string& text) const {
+    if (options_.on_note) options_.on_note(text);
+  }
+
+  /// " with the extensions .txt; there are .md (3), no extension (1)"
+  std::string found() const {
+    std::string text = fmt::format(" with the extensions {}", fmt::join(options_.extensions, ","));
+    const char* before = "; there are ";
+    for (const auto& [extension, count] : passed_) {
+      text += fmt::format("{}{} ({})", std::exchange(before, ", "),
+                          extension.empty() ? "no extension" : extension, count);
+      if (text.size() > 200) return text + ", …";
+    }
+    return text;
+  }
+
+  void enter(const fs::path& folder, const std::string& key) {
+    std::error_code error;
+    if (key.empty() || options_.follow_links) {
+      require_outside(options_.output, folder);
+      const fs::path place = fs::canonical(folder, error);
+      require_input(error, folder);
+      if (std::ranges::count(around_, place) > 0) {
+        note(fmt::format("'{}' leads back to a folder around it, and is passed over", folder.string()));
+        return;
+      }
+      around_.push_back(place);
+    }
+    auto entry = fs::directory_iterator(folder, error);
+    require_input(error, folder);
+    for (; entry != fs::directory_iterator(); entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.front() != '.') take(entry->path(), key + name);
+    }
+    require_input(error, folder);
+    if (key.empty() || options_.follow_links) around_.pop_back();
+  }
+
+  void take(const fs::path& path, const std::string& key) {
+    std::error_code error;
+    fs::file_status status = fs::symlink_status(path, error);
+    require_input(error, path);
+    if (fs::is_symlink(status) && !options_.follow_links) {
+      if (links_++ == 0) first_link_ = path.string();
+      return;
+    }
+    if (fs::is_symlink(status)) {
+      status = fs::status(path, error);
+      require_input(error, path);
+    }
+    if (fs::is_directory(status)) {
+      enter(path, key + "/");
+    } else if (!fs::is_regular_file(status)) {
+      if (others_++ == 0) first_other_ = path.string();
+    } else if (const std::string extension = path.extension().string();
+               options_.extensions.empty() || std::ranges::count(options_.extensions, extension) > 0) {
+      files_.push_back(describe(path, key));
     } else {
-      require(fs::is_regular_file(input), "the input '{}' is neither a file nor a folder", input.string());
-      files.push_back(describe(input, input.filename().string()));
+      ++passed_[extension];
     }
   }
-  require(!files.empty(), "the inputs hold no files{}: check the paths and --extensions",
-          extensions.empty() ? "" : " with the given extensions");
-  return files;
+
+  const PackOptions& options_;
+  std::vector<InputFile> files_;
+  std::vector<fs::path> around_;  // the folders that are being listed, where links may lead back
+  std::map<std::string, std::int64_t> passed_;  // files of other extensions
+  std::int64_t links_ = 0, others_ = 0;
+  std::string first_link_, first_other_;
+};
+
+std::ifstream open_input(const fs::path& path) {
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  require(stream.is_open(), "cannot open '{}' ({}): check that it is still there and may be read",
+          path.string(), std::generic_category().message(errno));
+  return stream;
+}
+
+/// Appends what comes next of a stream, a piece at most; false at its end.
+bool append_piece(std::ifstream& stream, std::string& text, const fs::path& path) {
+  const std::size_t size = text.size();
+  text.resize(size + piece_bytes);
+  stream.read(text.data() + size, static_cast<std::streamsize>(piece_bytes));
+  require(!stream.bad(), "cannot read '{}': check the file system", path.string());
+  text.resize(size + static_cast<std::size_t>(stream.gcount()));
+  return text.size() > size;
+}
+
+std::string lower_extension(const InputFile& file) {
+  std::string extension = fs::path(file.key).extension().string();
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
+bool is_blank(std::string_view line) {
+  if (line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // a byte order mark
+  return line.find_first_not_of(" \t\r\n") == line.npos;
+}
+
+}  // namespace
+
+std::vector<InputFile> find_inputs(const PackOptions& options) {
+  require(!options.inputs.empty(), "nothing to pack: name files or folders");
+  Finder finder(options);
+  for (const fs::path& input : options.inputs) finder.add(input);
+  return finder.take();
 }
 
 void InputFingerprint::add(const InputFile& file) {
@@ -93,47 +224,145 @@ bool begins_as_before(std::span<const InputFile> files, const InputPosition& pos
   return crc == position.checksum;
 }
 
-DocumentReader::DocumentReader(std::span<const InputFile> files, InputPosition start)
-    : files_(files), position_(start) {}
+DocumentReader::DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
+                               std::function<void(const std::string&)> note)
+    : files_(files), position_(start), bad_lines_(bad_lines), note_(std::move(note)) {}
 
-std::optional<std::string> DocumentReader::next() {
+std::string DocumentReader::origin() const {
+  const std::string path = files_[static_cast<std::size_t>(origin_file_)].path.string();
+  return line_ == 0 ? fmt::format("'{}'", path) : fmt::format("'{}', line {}", path, line_);
+}
+
+std::optional<Document> DocumentReader::next() {
   while (position_.file < std::ssize(files_)) {
     const InputFile& file = files_[static_cast<std::size_t>(position_.file)];
-    if (file.path.extension() != ".jsonl") {
-      ++position_.file;
-      return io::read_text(file.path);
+    origin_file_ = position_.file;
+    if (!records_.is_open() && !is_json_lines(file)) {
+      line_ = 0;
+      position_ = {.file = position_.file + 1};
+      return read_whole(file);
     }
-    if (std::optional<std::string> text = next_record(file)) return text;
+    if (std::optional<Document> document = next_record()) return document;
     position_ = {.file = position_.file + 1};
   }
   return std::nullopt;
 }
 
-std::optional<std::string> DocumentReader::next_record(const InputFile& file) {
-  if (!records_.is_open()) {
-    records_.open(file.path, std::ios::binary);
-    records_.seekg(position_.offset);
-    require(records_.good(), "cannot open '{}': check that it is still there and may be read",
-            file.path.string());
+Document DocumentReader::read_whole(const InputFile& file) {
+  std::ifstream stream = open_input(file.path);
+  Document document;
+  std::string& text = document.text;
+  std::size_t good = 0;
+  for (bool more = true; more;) {
+    more = append_piece(stream, text, file.path);
+    good += text_prefix(std::string_view(text).substr(good));
+    // A character of up to four bytes may go on in the next piece.
+    if (text.size() - good > (more ? 3 : 0)) {
+      const char* what = text[good] == 0 ? "a NUL" : "not UTF-8";
+      return {.kind = Document::Kind::binary,
+              .text = {},
+              .problem = fmt::format("{} at byte {}", what, good + 1)};
+    }
+    const std::uint64_t bytes = std::max<std::uint64_t>(file.bytes, text.size());
+    require(bytes <= static_cast<std::uint64_t>(longest_document),
+            "'{}' has {} bytes, and a document has at most {}: cut it into files, or write it as JSON lines "
+            "with a "
+            "document in each",
+            file.path.string(), bytes, longest_document);
   }
+  return document;
+}
+
+bool DocumentReader::is_json_lines(const InputFile& file) {
+  const std::string extension = lower_extension(file);
+  if (extension == ".jsonl" || extension == ".ndjson") {
+    open_records(file);
+    return true;
+  }
+  if (extension != ".json") return false;
+  open_records(file);
+  if (position_.offset > 0) return true;  // it was before
   std::string line;
-  while (std::getline(records_, line)) {
-    const std::int64_t start = position_.offset;
-    if (!records_.eof()) line += '\n';
-    position_.offset += std::ssize(line);
-    position_.checksum = io::crc32_of(std::span<const char>(line), position_.checksum);
-    if (line.find_first_not_of(" \t\r\n") == std::string::npos) continue;
-    const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
-    require(
-        record.is_object() && record.contains("text") && record["text"].is_string(),
-        "'{}': the line at byte {} is no JSON object with a string \"text\": correct or delete it, and pack "
-        "again: that goes on behind the last shard",
-        file.path.string(), start);
-    return record["text"].get<std::string>();
-  }
-  require(!records_.bad(), "cannot read '{}': check the file system", file.path.string());
+  while (is_blank(line) && next_line(line)) continue;
+  const std::string front = line + piece_.substr(std::min(at_, piece_.size()));
+  const bool lines = parse_record(line).problem.empty();
+  if (lines && note_)
+    note_(fmt::format("'{}' is read as JSON lines: its first line is a record", file.path.string()));
+  if (!lines && note_ && begins_record_array(front))
+    note_(fmt::format(
+        "'{}' is an array of records and packed as one document: write one record a line (jq -c '.[]') to "
+        "have each a document of its own",
+        file.path.string()));
+  position_ = {.file = position_.file};
   records_.close();
+  if (lines) open_records(file);
+  return lines;
+}
+
+void DocumentReader::open_records(const InputFile& file) {
+  records_ = open_input(file.path);
+  piece_.clear();
+  at_ = 0;
+  line_ = 0;
+  std::string before;
+  for (std::int64_t left = position_.offset; left > 0 && append_piece(records_, before, file.path);
+       before.clear()) {
+    const auto part = std::string_view(before).substr(0, static_cast<std::size_t>(left));
+    line_ += std::ranges::count(part, '\n');
+    left -= std::ssize(part);
+  }
   records_.clear();
+  records_.seekg(position_.offset);
+  require(records_.good(), "cannot read '{}': check the file system", file.path.string());
+}
+
+/// Gives the line that comes next with its end, cut behind longest_line; false at the end of the file.
+bool DocumentReader::next_line(std::string& line) {
+  line.clear();
+  for (bool found = false;;) {
+    if (at_ == piece_.size()) {
+      piece_.clear();
+      at_ = 0;
+      if (!append_piece(records_, piece_, files_[static_cast<std::size_t>(position_.file)].path)) break;
+    }
+    const std::string_view rest = std::string_view(piece_).substr(at_);
+    const std::size_t end = rest.find('\n');
+    const std::string_view part = rest.substr(0, end == rest.npos ? rest.size() : end + 1);
+    found = end != rest.npos;
+    const std::size_t room = static_cast<std::size_t>(longest_line) + 1 - line.size();
+    line.append(part.substr(0, room));
+    at_ += part.size();
+    position_.offset += std::ssize(part);
+    position_.checksum = io::crc32_of(std::span<const char>(part), position_.checksum);
+    const bool ends = bad_lines_ == BadLines::error && std::ssize(line) > longest_line;
+    if (found || ends) break;
+  }
+  if (line.empty()) return false;
+  ++line_;
+  return true;
+}
+
+std::optional<Document> DocumentReader::next_record() {
+  std::string line;
+  while (next_line(line)) {
+    if (is_blank(line)) continue;
+    JsonRecord record;
+    if (std::ssize(line) > longest_line)
+      record.problem = fmt::format("it has more than {} bytes", longest_line);
+    else
+      record = parse_record(line);
+    require(bad_lines_ == BadLines::skip || record.problem.empty(),
+            "{}: {}: correct or delete the line, or have such lines passed over (--bad-lines skip); packing "
+            "again goes "
+            "on behind the last shard",
+            origin(), record.problem);
+    if (!record.problem.empty())
+      return Document{.kind = Document::Kind::bad_line, .text = {}, .problem = std::move(record.problem)};
+    if (!is_text(record.text))
+      return Document{.kind = Document::Kind::binary, .text = {}, .problem = "a NUL in its text"};
+    return Document{.kind = Document::Kind::text, .text = std::move(record.text), .problem = {}};
+  }
+  records_.close();
   return std::nullopt;
 }
 

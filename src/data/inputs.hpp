@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <annulus/data/packer.hpp>
 
 namespace annulus::data {
 
@@ -18,12 +21,12 @@ struct InputFile {
   std::int64_t modified = 0;  ///< time of the last change, in the file system's own units
 };
 
-/// The files of the inputs: files as they are, folders walked in sorted order (by the bytes of the path),
-/// without names that start with a dot, and only with one of `extensions` when there are any. Throws Error
-/// when an input is missing, nothing is found, or `output` lies inside an input.
-std::vector<InputFile> find_inputs(std::span<const std::filesystem::path> inputs,
-                                   std::span<const std::string> extensions,
-                                   const std::filesystem::path& output);
+/// The files of options.inputs: files as they are, folders walked in sorted order (by the bytes of the path),
+/// without names that start with a dot, and only with one of options.extensions when there are any. Links
+/// that are found in folders are passed over, and options.on_note is told so, unless options.follow_links.
+/// Throws Error when an input is missing or cannot be listed, nothing is found, or options.output lies inside
+/// an input.
+std::vector<InputFile> find_inputs(const PackOptions& options);
 
 /// Of the first files of a list: changes when one of them, its size or its time of change does.
 class InputFingerprint {
@@ -48,24 +51,50 @@ struct InputPosition {
 /// The file at the position is there and begins with the bytes that were read from it.
 bool begins_as_before(std::span<const InputFile> files, const InputPosition& position);
 
-/// Reads the documents of the files one by one.
+/// A document of the inputs, or what stands in the place of one.
+struct Document {
+  enum class Kind : std::uint8_t {
+    text,     ///< `text`, which may be empty
+    binary,   ///< it holds a NUL or is not UTF-8
+    bad_line  ///< a line of a JSON-lines file that is no record
+  };
+  Kind kind = Kind::text;
+  std::string text;
+  std::string problem;  ///< of the other kinds: "not UTF-8 at byte 3"
+};
+
+/// Reads the documents of the files one by one. Memory: one document.
 class DocumentReader {
  public:
-  /// `files` outlive the reader.
-  DocumentReader(std::span<const InputFile> files, InputPosition start);
+  /// `files` outlive the reader. `note` is told which files are taken for what their names do not say.
+  DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
+                 std::function<void(const std::string&)> note);
 
-  /// The next document, whatever it holds (it may be empty or binary); nothing at the end. Throws Error when
-  /// a file cannot be read or a record has no text.
-  std::optional<std::string> next();
+  /// The next document; nothing at the end. Throws Error that names the file when it cannot be read or a
+  /// document is longer than longest_document, and, with BadLines::error, file and line of one that is bad.
+  std::optional<Document> next();
 
   /// Where the document that next() gives next starts.
   InputPosition position() const { return position_; }
 
+  /// Where the document came from that next() gave last: "'a.jsonl', line 3".
+  std::string origin() const;
+
  private:
-  std::optional<std::string> next_record(const InputFile& file);
+  Document read_whole(const InputFile& file);
+  std::optional<Document> next_record();
+  bool is_json_lines(const InputFile& file);
+  void open_records(const InputFile& file);
+  bool next_line(std::string& line);
+
   std::span<const InputFile> files_;
   InputPosition position_;
-  std::ifstream records_;  // the JSON-lines file that is being read
+  BadLines bad_lines_;
+  std::function<void(const std::string&)> note_;
+  std::int64_t origin_file_ = 0, line_ = 0;  // of the last document; line 0: the file is the document
+  std::ifstream records_;                    // the JSON-lines file that is being read
+  std::string piece_;                        // of it, read but not given out from `at_`
+  std::size_t at_ = 0;
 };
 
 }  // namespace annulus::data

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <system_error>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 
 namespace annulus::data {
 
@@ -17,47 +19,106 @@ constexpr int manifest_version = 2;
 
 using nlohmann::json;
 
-PackManifest from_json(const json& all) {
-  PackManifest manifest;
-  const json& arguments = all.at("arguments");
-  const json& tokenizer = arguments.at("tokenizer");
-  manifest.tokenizer = {tokenizer.at("name"), tokenizer.at("vocabulary"), tokenizer.at("end_of_document"),
-                        tokenizer.at("fingerprint")};
-  manifest.shard_tokens = arguments.at("shard_tokens");
-  manifest.extensions = arguments.at("extensions").get<std::vector<std::string>>();
-  manifest.inputs = all.at("inputs");
-  for (const json& shard : all.at("shards")) {
-    manifest.shards.push_back(
-        {shard.at("file"), shard.at("tokens"), shard.at("documents"), shard.at("checksum")});
+/// Bytes of a manifest: some 150 a shard.
+constexpr std::uintmax_t largest_manifest = std::uintmax_t{1} << 28;
+
+/// Takes values out of a manifest; every Error names it, and the value.
+class ManifestReader {
+ public:
+  explicit ManifestReader(const std::string& origin) : origin_(origin) {}
+
+  [[noreturn]] void damaged(const std::string& what) const {
+    fail("'{}' is damaged ({}): delete the folder and pack again", origin_, what);
   }
-  const json& next = all.at("next");
-  manifest.next = {next.at("file"), next.at("offset"), next.at("checksum")};
-  manifest.skipped_binary = all.at("skipped").at("binary");
-  manifest.skipped_empty = all.at("skipped").at("empty");
-  manifest.complete = all.at("complete");
-  manifest.unigram_entropy = all.at("unigram_entropy");
+  const json& at(const json& object, const char* key, json::value_t type) const {
+    if (!object.is_object() || !object.contains(key)) damaged(fmt::format("{} is missing", key));
+    if (object[key].type() != type) damaged(fmt::format("{} is {}", key, object[key].type_name()));
+    return object[key];
+  }
+  std::string text(const json& object, const char* key) const {
+    return at(object, key, json::value_t::string).get<std::string>();
+  }
+  std::int64_t count(const json& object, const char* key, std::int64_t least = 0,
+                     std::int64_t most = std::numeric_limits<std::int64_t>::max()) const {
+    const json value = object.is_object() && object.contains(key) ? object[key] : json();
+    const bool whole =
+        value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+    if (!whole || value.get<std::int64_t>() < least)
+      damaged(fmt::format("{} is no number from {} to {}", key, least, most));
+    return value.get<std::int64_t>();
+  }
+  std::uint32_t checksum(const json& object) const {
+    return static_cast<std::uint32_t>(
+        count(object, "checksum", 0, std::numeric_limits<std::uint32_t>::max()));
+  }
+
+ private:
+  const std::string& origin_;
+};
+
+PackManifest from_json(const json& all, const ManifestReader& read) {
+  using Type = json::value_t;
+  PackManifest manifest;
+  const json& arguments = read.at(all, "arguments", Type::object);
+  const json& tokenizer = read.at(arguments, "tokenizer", Type::object);
+  manifest.tokenizer = {read.text(tokenizer, "name"), read.count(tokenizer, "vocabulary", 1),
+                        read.count(tokenizer, "end_of_document"), read.text(tokenizer, "fingerprint")};
+  if (arguments.contains("tokenizer_settings"))  // which earlier programs did not write
+    manifest.tokenizer_settings = read.text(arguments, "tokenizer_settings");
+  manifest.shard_tokens = read.count(arguments, "shard_tokens", 1);
+  for (const json& extension : read.at(arguments, "extensions", Type::array)) {
+    if (!extension.is_string()) read.damaged("extensions holds no strings");
+    manifest.extensions.push_back(extension.get<std::string>());
+  }
+  manifest.inputs = read.text(all, "inputs");
+  for (const json& shard : read.at(all, "shards", Type::array)) {
+    manifest.shards.push_back({read.text(shard, "file"), read.count(shard, "tokens", 1),
+                               read.count(shard, "documents", 1, max_documents), read.checksum(shard)});
+    if (manifest.shards.back().file != PackManifest::shard_name(std::ssize(manifest.shards) - 1))
+      read.damaged("shards are not called tokens-000000.h5 and so on");
+  }
+  const json& next = read.at(all, "next", Type::object);
+  manifest.next = {read.count(next, "file"), read.count(next, "offset"), read.checksum(next)};
+  const json& skipped = read.at(all, "skipped", Type::object);
+  manifest.skipped_binary = read.count(skipped, "binary");
+  manifest.skipped_empty = read.count(skipped, "empty");
+  if (skipped.contains("lines")) manifest.skipped_lines = read.count(skipped, "lines");
+  manifest.complete = read.at(all, "complete", Type::boolean).get<bool>();
+  const json entropy = all.contains("unigram_entropy") ? all["unigram_entropy"] : json();
+  if (!entropy.is_number()) read.damaged("unigram_entropy is no number");
+  manifest.unigram_entropy = entropy.get<double>();
   return manifest;
 }
 
 }  // namespace
 
-std::optional<PackManifest> PackManifest::read(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / file_name;
-  if (!std::filesystem::exists(path)) return std::nullopt;
-  const json all = json::parse(io::read_text(path), nullptr, false);
-  require(all.is_object() && all.value("format", "") == manifest_format,
-          "'{}' is no manifest of annulus-tokens pack: choose another output folder", path.string());
-  require(all.value("version", 0) == manifest_version,
-          "'{}' has version {}, this program writes version {}: choose another output folder", path.string(),
-          all.value("version", 0), manifest_version);
-  try {
-    return from_json(all);
-  } catch (const json::exception& error) {
-    fail("'{}' is damaged ({}): delete the folder and pack again", path.string(), error.what());
-  }
+std::string PackManifest::shard_name(std::int64_t number) {
+  return fmt::format("tokens-{:06}.h5", number);
 }
 
-void PackManifest::write(const std::filesystem::path& folder) const {
+PackManifest PackManifest::parse(std::string_view text, const std::string& origin) {
+  const json all = io::parse_json(text, origin);
+  require(all.is_object() && all.contains("format") && all["format"] == manifest_format,
+          "'{}' is no manifest of annulus-tokens pack: choose another output folder", origin);
+  const json version = all.contains("version") ? all["version"] : json();
+  require(version == manifest_version,
+          "'{}' has version {}, this program writes version {}: choose another output folder", origin,
+          version.is_number() ? version.dump() : "?", manifest_version);
+  return from_json(all, ManifestReader(origin));
+}
+
+std::optional<PackManifest> PackManifest::read(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / file_name;
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return std::nullopt;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  require(!error && bytes <= largest_manifest,
+          "'{}' is no manifest of annulus-tokens pack ({}): choose another output folder", path.string(),
+          error ? error.message() : fmt::format("it has {} bytes", bytes));
+  return parse(io::read_text(path), path.string());
+}
+
+std::string PackManifest::to_text() const {
   json list = json::array();
   for (const Shard& shard : shards) {
     list.push_back({{"file", shard.file},
@@ -65,23 +126,29 @@ void PackManifest::write(const std::filesystem::path& folder) const {
                     {"documents", shard.documents},
                     {"checksum", shard.checksum}});
   }
-  const json all = {{"format", manifest_format},
-                    {"version", manifest_version},
-                    {"arguments",
-                     {{"tokenizer",
-                       {{"name", tokenizer.name},
-                        {"vocabulary", tokenizer.vocabulary},
-                        {"end_of_document", tokenizer.end_of_document},
-                        {"fingerprint", tokenizer.fingerprint}}},
-                      {"shard_tokens", shard_tokens},
-                      {"extensions", extensions}}},
-                    {"inputs", inputs},
-                    {"shards", list},
-                    {"next", {{"file", next.file}, {"offset", next.offset}, {"checksum", next.checksum}}},
-                    {"skipped", {{"binary", skipped_binary}, {"empty", skipped_empty}}},
-                    {"complete", complete},
-                    {"unigram_entropy", unigram_entropy}};
-  io::write_text_atomically(folder / file_name, all.dump(2) + "\n");
+  const json all = {
+      {"format", manifest_format},
+      {"version", manifest_version},
+      {"arguments",
+       {{"tokenizer",
+         {{"name", tokenizer.name},
+          {"vocabulary", tokenizer.vocabulary},
+          {"end_of_document", tokenizer.end_of_document},
+          {"fingerprint", tokenizer.fingerprint}}},
+        {"tokenizer_settings", tokenizer_settings},
+        {"shard_tokens", shard_tokens},
+        {"extensions", extensions}}},
+      {"inputs", inputs},
+      {"shards", list},
+      {"next", {{"file", next.file}, {"offset", next.offset}, {"checksum", next.checksum}}},
+      {"skipped", {{"binary", skipped_binary}, {"empty", skipped_empty}, {"lines", skipped_lines}}},
+      {"complete", complete},
+      {"unigram_entropy", unigram_entropy}};
+  return all.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+void PackManifest::write(const std::filesystem::path& folder) const {
+  io::write_text_atomically(folder / file_name, to_text());
 }
 
 namespace {
@@ -104,6 +171,8 @@ void PackManifest::require_same_arguments(const PackManifest& other,
   compare(tokenizer, other.tokenizer, "tokenizer", [](const TokenizerIdentity& identity) {
     return fmt::format("{} {} of {} ids", identity.name, identity.fingerprint, identity.vocabulary);
   });
+  compare(tokenizer_settings, other.tokenizer_settings, "settings of the tokenizer",
+          [](const std::string& text) { return text.empty() ? "none" : text; });
   compare(shard_tokens, other.shard_tokens, "--shard-tokens",
           [](std::int64_t n) { return fmt::to_string(n); });
   compare(extensions, other.extensions, "--extensions",

@@ -1,12 +1,16 @@
 #include <annulus/data/packer.hpp>
 
+#include <charconv>
+#include <optional>
+#include <system_error>
+
 #include <annulus/base/error.hpp>
 #include <annulus/data/verify.hpp>
+#include <annulus/io/atomic.hpp>
 #include <annulus/io/folder_lock.hpp>
 
 #include "inputs.hpp"
 #include "manifest.hpp"
-#include "text.hpp"
 
 namespace annulus::data {
 
@@ -17,24 +21,54 @@ namespace {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  require(fs::is_directory(folder),
+  std::error_code ignored;
+  require(fs::is_directory(folder, ignored),
           "cannot make the output folder '{}': {}; choose a folder that can be written", folder.string(),
           error ? error.message() : "there is something else of that name");
 }
 
+/// Calls `use` with the names of the files in the output folder.
+void for_each_file(const fs::path& folder, const std::function<void(const std::string& name)>& use) {
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    std::error_code gone;
+    if (fs::is_regular_file(entry->symlink_status(gone))) use(entry->path().filename().string());
+  }
+  require(!error, "cannot list the output folder '{}': {}; check its permissions", folder.string(),
+          error.message());
+}
+
+/// The number of a shard in its name; nothing in other names.
+std::optional<std::int64_t> shard_number(std::string_view name) {
+  constexpr std::size_t before = std::string_view("tokens-").size();
+  std::int64_t number = -1;
+  if (name.size() > before) std::from_chars(name.data() + before, name.data() + name.size(), number);
+  if (number < 0 || name != PackManifest::shard_name(number)) return std::nullopt;
+  return number;
+}
+
 /// What a killed run left of a file that it was writing.
-void remove_temporaries(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().filename().string().find(".tmp-") != std::string::npos) fs::remove(entry.path());
+void remove_leftovers(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for_each_file(folder, [&](const std::string& name) {
+    const std::string_view of = io::leftover_of(name);
+    if (of == PackManifest::file_name || shard_number(of)) found.push_back(folder / name);
+  });
+  for (const fs::path& path : found) {
+    std::error_code error;
+    fs::remove(path, error);
+    require(!error, "cannot remove '{}', which a pack left that was killed: {}; check its permissions",
+            path.string(), error.message());
   }
 }
 
 void require_no_strangers(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    require(entry.path().extension() != ".h5",
+  for_each_file(folder, [&](const std::string& name) {
+    require(!name.ends_with(".h5") || name.starts_with('.'),
             "the output folder '{}' has '{}' in it, but no pack.json: choose an empty folder",
-            folder.string(), entry.path().filename().string());
-  }
+            folder.string(), name);
+  });
 }
 
 /// Makes sure that what the manifest counts as written is there, without reading tokens.
@@ -54,6 +88,7 @@ PackSummary summary_of(const PackManifest& manifest) {
   summary.documents = manifest.documents();
   summary.skipped_binary = manifest.skipped_binary;
   summary.skipped_empty = manifest.skipped_empty;
+  summary.skipped_lines = manifest.skipped_lines;
   summary.unigram_entropy = manifest.unigram_entropy;
   return summary;
 }
@@ -64,29 +99,40 @@ class ShardFiller {
   ShardFiller(const PackOptions& options, std::span<const InputFile> files, PackManifest& manifest)
       : options_(options), files_(files), manifest_(manifest) {}
 
-  /// Adds the document that starts at `position` in the inputs.
-  void add(std::string_view text, InputPosition position) {
-    if (text.empty()) {
+  /// Adds the document that starts at `position` in the inputs and came from `origin`.
+  void add(const Document& document, InputPosition position, const std::string& origin) {
+    if (document.kind != Document::Kind::text) {
+      const bool line = document.kind == Document::Kind::bad_line;
+      ++(line ? manifest_.skipped_lines : manifest_.skipped_binary);
+      if (options_.on_note) options_.on_note(fmt::format("{} is passed over: {}", origin, document.problem));
+      return;
+    }
+    if (document.text.empty()) {
       ++manifest_.skipped_empty;
       return;
     }
-    if (!is_text(text)) {
-      ++manifest_.skipped_binary;
-      return;
-    }
     document_.clear();
-    options_.tokenizer->encode(text, document_);
+    try {
+      options_.tokenizer->encode(document.text, document_);
+    } catch (const Error& error) {
+      fail("{}: {}", origin, error.what());
+    }
     document_.push_back(static_cast<std::int32_t>(manifest_.tokenizer.end_of_document));
-    if (std::ssize(tokens_) + std::ssize(document_) > options_.shard_tokens) flush(position);
+    const bool full = std::ssize(tokens_) + std::ssize(document_) > options_.shard_tokens ||
+                      std::ssize(documents_) == max_documents;
+    if (full) flush(position);
     documents_.push_back(std::ssize(tokens_));
-    tokens_.insert(tokens_.end(), document_.begin(), document_.end());
+    if (tokens_.empty())
+      tokens_.swap(document_);  // a long one is not held twice
+    else
+      tokens_.insert(tokens_.end(), document_.begin(), document_.end());
   }
 
   /// Writes what has been collected; `next` is where the first document behind it starts.
   void flush(InputPosition next) {
     if (documents_.empty()) return;
     const std::int64_t number = std::ssize(manifest_.shards);
-    const std::string name = fmt::format("tokens-{:06}.h5", number);
+    const std::string name = PackManifest::shard_name(number);
     const ShardHeader header = write_shard(options_.output / name, *options_.tokenizer, tokens_, documents_);
     manifest_.shards.push_back({name, header.tokens, header.documents, header.checksum});
     come_to(next);
@@ -147,11 +193,13 @@ double entropy_of(const PackManifest& manifest, const fs::path& folder) {
 
 }  // namespace
 
-PackSummary pack(const PackOptions& options) {
+PackSummary pack(PackOptions options) {
   require(options.tokenizer != nullptr, "pack needs a tokenizer");
   require(options.shard_tokens > 0, "--shard-tokens is {}: a shard has at least one token",
           options.shard_tokens);
-  const std::vector<InputFile> files = find_inputs(options.inputs, options.extensions, options.output);
+  for (std::string& extension : options.extensions)
+    if (!extension.empty() && extension.front() != '.') extension.insert(0, ".");
+  const std::vector<InputFile> files = find_inputs(options);
   make_folder(options.output);
   // Where the file system has no locks, packing goes on without.
   const io::FolderLock lock(
@@ -163,6 +211,7 @@ PackSummary pack(const PackOptions& options) {
 
   PackManifest manifest;
   manifest.tokenizer = options.tokenizer->identity();
+  manifest.tokenizer_settings = options.tokenizer_settings;
   manifest.shard_tokens = options.shard_tokens;
   manifest.extensions = options.extensions;
   manifest.inputs = InputFingerprint().text();
@@ -179,21 +228,24 @@ PackSummary pack(const PackOptions& options) {
   const std::int64_t resumed = std::ssize(manifest.shards);
   const bool was_complete = manifest.complete;
   if (!was_complete) {
-    remove_temporaries(options.output);
-    DocumentReader reader(files, manifest.next);
+    remove_leftovers(options.output);
+    DocumentReader reader(files, manifest.next, options.bad_lines, options.on_note);
     ShardFiller filler(options, files, manifest);
     BytesRead bytes(files, manifest.next);
-    for (InputPosition start = reader.position(); const auto text = reader.next();
+    for (InputPosition start = reader.position(); const auto document = reader.next();
          start = reader.position()) {
-      filler.add(*text, start);
+      filler.add(*document, start, reader.origin());
       if (options.on_read) options.on_read(bytes.before(reader.position()), bytes.total());
     }
     filler.flush(reader.position());
     filler.come_to(reader.position());
     if (manifest.shards.empty()) {
-      fs::remove(options.output / PackManifest::file_name);
-      fail("the inputs hold no text: {} are empty, {} hold a NUL or are not UTF-8; name other files",
-           manifest.skipped_empty, manifest.skipped_binary);
+      std::error_code error;
+      fs::remove(options.output / PackManifest::file_name, error);
+      fail(
+          "the inputs hold no text: {} are empty, {} hold a NUL or are not UTF-8, {} lines are bad; name "
+          "other files",
+          manifest.skipped_empty, manifest.skipped_binary, manifest.skipped_lines);
     }
     manifest.unigram_entropy = entropy_of(manifest, options.output);
     manifest.complete = true;

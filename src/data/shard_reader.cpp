@@ -15,9 +15,6 @@ static_assert(std::endian::native == std::endian::little, "checksums are over li
 
 namespace {
 
-// A model of a million pieces has some 20 MB.
-constexpr std::int64_t largest_model = std::int64_t{1} << 28;
-
 void require_format(const io::File& file) {
   require(file.has_attribute("format") && file.string_attribute("format") == shard_format,
           "'{}' is an HDF5 file, but no token shard: it has no attribute format = \"{}\"; make shards with "
@@ -194,16 +191,17 @@ std::unique_ptr<const Tokenizer> TokenShard::tokenizer() const {
           "'{}': the tokenizer '{}' is not known here: decode its ids with the program that wrote them",
           header_.path, identity.name);
   const io::Dataset model = file_.dataset("tokenizer_model");
-  require(length_of(model) <= largest_model,
+  require(length_of(model) <= largest_tokenizer_model,
           "'{}': the dataset tokenizer_model has {} bytes, more than {}: {}", header_.path, model.elements(),
-          largest_model, "write the shard again");
+          largest_tokenizer_model, "write the shard again");
   const auto bytes = file_.read<std::uint8_t>("tokenizer_model");
-  const std::string stored = fmt::format("crc32:{:08x}", io::crc32_of(std::span<const std::uint8_t>(bytes)));
+  std::string held(bytes.begin(), bytes.end());
+  const std::string stored = fingerprint_of_model(held);
   require(stored == identity.fingerprint,
           "'{}': the embedded SentencePiece model has the fingerprint {}, the header says {}: the shard is "
           "damaged; copy or write it again",
           header_.path, stored, identity.fingerprint);
-  auto tokenizer = make_sentencepiece_tokenizer(std::string(bytes.begin(), bytes.end()), header_.path);
+  auto tokenizer = make_sentencepiece_tokenizer(std::move(held), header_.path);
   require(tokenizer->identity() == identity,
           "'{}': the embedded SentencePiece model ({}, {} pieces) is not the one of the header ({}, {} "
           "pieces): write "

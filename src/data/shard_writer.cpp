@@ -85,14 +85,20 @@ std::vector<std::filesystem::path> find_shards(std::span<const std::filesystem::
   require(!paths.empty(),
           "no token shards were given: name files or folders that annulus-tokens pack has made");
   for (const auto& path : paths) {
-    if (!std::filesystem::is_directory(path)) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
       shards.push_back(path);  // opening it tells what is wrong with it
       continue;
     }
     std::vector<std::filesystem::path> found;
-    for (const auto& entry : std::filesystem::directory_iterator(path)) {
-      if (entry.path().extension() == ".h5" && entry.is_regular_file()) found.push_back(entry.path());
+    for (auto entry = std::filesystem::directory_iterator(path, error);
+         !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      const bool hidden = entry->path().filename().string().starts_with('.');
+      std::error_code gone;
+      if (!hidden && entry->path().extension() == ".h5" && entry->is_regular_file(gone))
+        found.push_back(entry->path());
     }
+    require(!error, "cannot list the folder '{}': {}; check its permissions", path.string(), error.message());
     require(!found.empty(), "the folder '{}' has no token shards (*.h5): make some with annulus-tokens pack",
             path.string());
     std::sort(found.begin(), found.end());

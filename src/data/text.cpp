@@ -31,18 +31,23 @@ Lead lead(unsigned char first) {
 
 }  // namespace
 
-bool is_text(std::string_view text) {
+std::size_t text_prefix(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 0; i < text.size();) {
+  std::size_t i = 0;
+  while (i < text.size()) {
     const Lead sequence = lead(byte(i));
-    if (sequence.length == 0 || i + sequence.length > text.size()) return false;
-    if (sequence.length > 1 && (byte(i + 1) < sequence.low || byte(i + 1) > sequence.high)) return false;
-    for (std::size_t k = 2; k < sequence.length; ++k) {
-      if ((byte(i + k) & 0xc0u) != 0x80u) return false;
-    }
+    if (sequence.length == 0 || i + sequence.length > text.size()) break;
+    if (sequence.length > 1 && (byte(i + 1) < sequence.low || byte(i + 1) > sequence.high)) break;
+    std::size_t k = 2;
+    while (k < sequence.length && (byte(i + k) & 0xc0u) == 0x80u) ++k;
+    if (k < sequence.length) break;
     i += sequence.length;
   }
-  return true;
+  return i;
+}
+
+bool is_text(std::string_view text) {
+  return text_prefix(text) == text.size();
 }
 
 }  // namespace annulus::data

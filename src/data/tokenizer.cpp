@@ -2,9 +2,14 @@
 
 #include <sentencepiece_processor.h>
 
+#include <exception>
+#include <system_error>
+
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
+
+#include "sentencepiece_model.hpp"
 
 namespace annulus::data {
 
@@ -37,15 +42,22 @@ class ByteTokenizer final : public Tokenizer {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string model, const std::string& source) : model_(std::move(model)) {
-    const auto status = processor_.LoadFromSerializedProto(model_);
-    require(status.ok(), "'{}' is not a SentencePiece model: give the .model file that spm_train wrote",
-            source);
+    require_sound_model(model_, source);
+    std::string problem;
+    try {
+      const auto status = processor_.LoadFromSerializedProto(model_);
+      if (!status.ok()) problem = status.ToString();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    require(problem.empty(),
+            "'{}' is not a SentencePiece model ({}): give the .model file that spm_train wrote", source,
+            problem);
     const int end = processor_.eos_id();
     require(end >= 0,
             "the SentencePiece model '{}' has no </s>, which closes documents: train it with an eos_id",
             source);
-    const std::uint32_t crc = io::crc32_of(this->model());
-    identity_ = {"sentencepiece", processor_.GetPieceSize(), end, fmt::format("crc32:{:08x}", crc)};
+    identity_ = {"sentencepiece", processor_.GetPieceSize(), end, fingerprint_of_model(model_)};
   }
 
   const TokenizerIdentity& identity() const override { return identity_; }
@@ -91,6 +103,19 @@ std::unique_ptr<const Tokenizer> make_sentencepiece_tokenizer(std::string model,
   return std::make_unique<SentencePieceTokenizer>(std::move(model), source);
 }
 
+std::string fingerprint_of_model(std::string_view model) {
+  return fmt::format("crc32:{:08x}", io::crc32_of(std::span<const char>(model)));
+}
+
+std::string read_tokenizer_model(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  require(error || bytes <= std::uintmax_t{largest_tokenizer_model},
+          "'{}' has {} bytes, and a tokenizer's model has at most {}: check the path", path.string(), bytes,
+          largest_tokenizer_model);
+  return io::read_text(path);
+}
+
 std::unique_ptr<const Tokenizer> make_tokenizer(std::string_view name, const std::filesystem::path& model) {
   if (name == "byte") {
     require(model.empty(),
@@ -101,7 +126,7 @@ std::unique_ptr<const Tokenizer> make_tokenizer(std::string_view name, const std
   require(name == "sentencepiece", "unknown tokenizer '{}': choose byte or sentencepiece", name);
   require(!model.empty(),
           "the sentencepiece tokenizer needs a model: give the .model file that spm_train wrote");
-  return make_sentencepiece_tokenizer(io::read_text(model), model.string());
+  return make_sentencepiece_tokenizer(read_tokenizer_model(model), model.string());
 }
 
 }  // namespace annulus::data

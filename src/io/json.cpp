@@ -1,33 +1,83 @@
 #include <annulus/io/json.hpp>
 
 #include <cstdint>
+#include <functional>
+#include <set>
+#include <vector>
 
 namespace annulus::io {
 
-nlohmann::json parse_json(std::string_view text, std::string_view origin) {
-  using nlohmann::json;
-  constexpr const char* advice = "give the right file, or write it again";
-  const std::size_t zero = text.find('\0');  // where nlohmann-json takes the text to end
-  require(zero == text.npos, "'{}' is no JSON from byte {} on: {}", origin, zero, advice);
-  std::int64_t values = 0;
-  const auto look = [&](int depth, json::parse_event_t event, const json&) {
-    require(depth <= deepest_nesting, "'{}' is nested more than {} deep: {}", origin, deepest_nesting,
+using json = nlohmann::json;
+
+namespace {
+
+constexpr const char* advice = "give the right file, or write it again";
+
+/// Refuses a text while nlohmann-json goes through it, before anything of it is kept. A callback of
+/// json::parse could do the same, but the library looks through all members of an object each time that one
+/// of them ends.
+class Checker final : public nlohmann::json_sax<json> {
+ public:
+  explicit Checker(std::string_view origin) : origin_(origin) {}
+
+  bool start_object(std::size_t) override {
+    names_.emplace_back();
+    return enter();
+  }
+  bool end_object() override {
+    names_.pop_back();
+    return leave();
+  }
+  bool start_array(std::size_t) override { return enter(); }
+  bool end_array() override { return leave(); }
+  bool key(string_t& name) override {
+    if (!names_.back().insert(name).second)
+      fail("'{}' names '{}' twice: remove one", origin_, name.substr(0, 120));
+    return count();
+  }
+  bool null() override { return count(); }
+  bool boolean(bool) override { return count(); }
+  bool number_integer(number_integer_t) override { return count(); }
+  bool number_unsigned(number_unsigned_t) override { return count(); }
+  bool number_float(number_float_t, const string_t&) override { return count(); }
+  bool string(string_t&) override { return count(); }
+  bool binary(binary_t&) override { return count(); }
+  bool parse_error(std::size_t position, const std::string&, const json::exception& error) override {
+    if (dynamic_cast<const json::out_of_range*>(&error) != nullptr)
+      fail("'{}' holds a number that is too large: {}", origin_, advice);
+    fail("'{}' is no JSON from byte {} on: {}", origin_, position, advice);
+  }
+
+ private:
+  bool enter() {
+    require(++depth_ <= deepest_nesting, "'{}' is nested more than {} deep: {}", origin_, deepest_nesting,
             advice);
-    if (event == json::parse_event_t::object_end || event == json::parse_event_t::array_end) return true;
-    require(++values <= most_json_values, "'{}' has more than {} values: {}", origin, most_json_values,
+    return count();
+  }
+  bool leave() { return --depth_, true; }
+  bool count() {
+    require(++values_ <= most_json_values, "'{}' has more than {} values: {}", origin_, most_json_values,
             advice);
     return true;
-  };
-  try {
-    return json::parse(text, look);
-  } catch (const json::parse_error& error) {
-    fail("'{}' is no JSON from byte {} on: {}", origin, error.byte, advice);
-  } catch (const json::out_of_range&) {
-    fail("'{}' holds a number that is too large: {}", origin, advice);
   }
+
+  std::string_view origin_;
+  int depth_ = 0;
+  std::int64_t values_ = 0;
+  std::vector<std::set<std::string, std::less<>>> names_;  // of the objects that are open
+};
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view origin) {
+  const std::size_t zero = text.find('\0');  // where nlohmann-json takes the text to end
+  require(zero == text.npos, "'{}' is no JSON from byte {} on: {}", origin, zero, advice);
+  Checker checker(origin);
+  json::sax_parse(text, &checker);
+  return json::parse(text);
 }
 
-nlohmann::json read_json(const std::filesystem::path& path, const FileKind& kind, Links links) {
+json read_json(const std::filesystem::path& path, const FileKind& kind, Links links) {
   return parse_json(read_text(path, kind, links), path.string());
 }
 

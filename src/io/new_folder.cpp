@@ -10,7 +10,7 @@
 #include <system_error>
 #include <vector>
 
-#include "descriptor.hpp"
+#include <annulus/base/descriptor.hpp>
 
 namespace annulus::io {
 
@@ -19,11 +19,10 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The folder, locked; without a descriptor where that is not possible.
-detail::Descriptor locked(const fs::path& folder) {
-  detail::Descriptor descriptor(
-      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+Descriptor locked(const fs::path& folder) {
+  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (descriptor.get() >= 0 && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0) return descriptor;
-  return detail::Descriptor(-1);
+  return Descriptor(-1);
 }
 
 /// Removes what killed processes have left of `path`. Where the file system has no locks nobody can tell
@@ -33,10 +32,10 @@ void remove_leftovers(const fs::path& path) {
   std::error_code error;
   const fs::path around = path.has_parent_path() ? path.parent_path() : ".";
   for (fs::directory_iterator entry(around, error), end; !error && entry != end; entry.increment(error))
-    if (is_temporary_name(entry->path().filename().string(), path.filename().string()))
+    if (leftover_of(entry->path().filename().string()) == path.filename().string())
       found.push_back(entry->path());
   for (const fs::path& leftover : found)
-    if (const detail::Descriptor lock = locked(leftover); lock.get() >= 0) fs::remove_all(leftover, error);
+    if (const Descriptor lock = locked(leftover); lock.get() >= 0) fs::remove_all(leftover, error);
 }
 
 }  // namespace

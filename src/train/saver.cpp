@@ -237,7 +237,8 @@ void Saver::save_early(std::chrono::seconds stop_within, std::function<int()> si
   };
   // A name that all ranks know; what is left of it goes when the run starts again.
   work.folder = [folder](std::int64_t step) {
-    return folder / (checkpoint::CheckpointFolder::name_of(step) + ".tmp-early");
+    return folder /
+           checkpoint::CheckpointFolder::name_of(step).append(checkpoint::CheckpointFolder::early_suffix);
   };
   work.write = [this, queue = buffers_.parameters.queue().new_stream()](const fs::path& into) {
     std::mutex device;

@@ -75,12 +75,16 @@ void write_file(const fs::path& path, const Parameters& parameters, const HfExpo
 }
 
 void require_free(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     require(name != "config.json" && !name.ends_with(".safetensors") &&
                 !name.ends_with(".safetensors.index.json"),
             "'{}' holds weights already ({}): choose another folder", folder.string(), name);
   }
+  require(!error, "cannot list the folder '{}' ({}): check its permissions", folder.string(),
+          error.message());
 }
 
 }  // namespace

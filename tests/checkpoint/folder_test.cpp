@@ -113,10 +113,20 @@ TEST_F(Folder, ASecondRunThatSavesTheSameStepIsNamed) {
 TEST_F(Folder, OnlyLeftoversAreRemoved) {
   save(3);
   checkpoints_.begin(6);
-  for (const char* name : {"step-00000006.h5.tmp-4711", "mine.h5", "step-x.h5", "notes.tmp-1"})
-    io::write_text_atomically(path_ / name, "text");
+  fs::create_directory(path_ / "step-00000006.tmp-early");
+  const std::string digits = "0123456789abcdef0123456789abcdef";
+  io::write_text_atomically(path_ / ("step-00000006.h5.tmp-" + digits), "text");
+  const std::vector<std::string> others = {"mine.h5",
+                                           "notes.tmp-" + digits,
+                                           "step-00000003",
+                                           "step-00000006.tmp-" + digits + ".old",
+                                           "step-00000006.tmp-4711",
+                                           "step-00000006.tmp-notes",
+                                           "step-x.h5"};
+  for (const std::string& name : others)
+    if (name != "step-00000003") io::write_text_atomically(path_ / name, "text");
   checkpoints_.remove_leftovers();
-  EXPECT_THAT(test::names_in(path_), ElementsAre("mine.h5", "notes.tmp-1", "step-00000003", "step-x.h5"));
+  EXPECT_THAT(test::names_in(path_), testing::ElementsAreArray(others));
   EXPECT_THAT(checkpoints_.steps(), ElementsAre(3));
 }
 

@@ -54,8 +54,9 @@ TEST(Tokens, PackInfoVerify) {
   const std::string out = folder.file("shards");
   const Result packed = tokens("pack --out " + out + " --shard-tokens 6000 " + fixture);
   EXPECT_EQ(packed.status, 0) << packed.output;
-  EXPECT_THAT(packed.output, AllOf(HasSubstr("documents         8"), HasSubstr("unigram entropy"),
-                                   HasSubstr("skipped           0 binary or not UTF-8, 0 empty")));
+  EXPECT_THAT(packed.output,
+              AllOf(HasSubstr("documents         8"), HasSubstr("unigram entropy"),
+                    HasSubstr("skipped           0 binary or not UTF-8, 0 empty, 0 bad lines")));
 
   const Result again = tokens("pack --out " + out + " --shard-tokens 6000 " + fixture);
   EXPECT_EQ(again.status, 0);
@@ -128,6 +129,31 @@ TEST(Tokens, ExtensionsSelectFiles) {
     EXPECT_EQ(result.status, 0) << result.output;
     EXPECT_THAT(result.output, HasSubstr("documents         3")) << arguments;
   }
+}
+
+TEST(Tokens, NotesAreToldOnceAndCounted) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder.path() / "in");
+  folder.write("in/a.txt", "text");
+  for (int i = 0; i < 30; ++i) folder.write("in/" + std::to_string(i) + ".bin", "\xff");
+  const Result result = tokens("pack --out " + folder.file("o") + " " + folder.file("in"));
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("is passed over: not UTF-8 at byte 1"), HasSubstr("and 10 more"),
+                                   HasSubstr("30 binary or not UTF-8, 0 empty, 0 bad lines")));
+  EXPECT_EQ(tokens("pack --bad-lines perhaps --out " + folder.file("p") + " " + folder.file("in")).status, 1);
+  const Result served = tokens("pack --served-tokenizer x --model " + folder.file("in/a.txt") + " --out " +
+                               folder.file("p") + " " + folder.file("in"));
+  EXPECT_EQ(served.status, 1);
+  EXPECT_THAT(served.output, HasSubstr("--served-tokenizer"));
+}
+
+TEST(Tokens, HiddenFilesAmongShardsArePassedOver) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(tokens("pack --out " + folder.file("o") + " " + fixture).status, 0);
+  folder.write("o/._tokens-000000.h5", "what another system keeps beside files");
+  folder.write("o/.tokens-000001.h5", "hidden");
+  EXPECT_EQ(tokens("verify " + folder.file("o")).status, 0);
+  EXPECT_EQ(tokens("info " + folder.file("o")).status, 0);
 }
 
 /// Starts a pack, kills it once a shard is there; true when it was killed in the middle.
@@ -345,6 +371,35 @@ TEST_F(SentencePiece, DamagedModelInAShardIsFound) {
   const Result result = tokens("verify " + folder_.write("bad.h5", bytes));
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.output, HasSubstr("SentencePiece"));
+}
+
+/// The table of replaced characters of a model is followed by the library without a bound.
+TEST_F(SentencePiece, ModelWithADamagedTableIsAnError) {
+  train("--normalization_rule_name=nmt_nfkc");
+  if (IsSkipped()) return;
+  const std::string arguments = "pack --tokenizer sentencepiece --model " + model_ + " --out ";
+  ASSERT_EQ(tokens(arguments + folder_.file("sound") + " " + fixture).status, 0);
+  std::string bytes = io::read_text(model_);
+  std::fill(bytes.end() - 200'000, bytes.end() - 100'000, '\xff');
+  folder_.write("tiny.model", bytes);
+  const Result result = tokens(arguments + folder_.file("o") + " " + fixture);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.output, AllOf(HasSubstr(model_), HasSubstr("damaged")));
+  // In a shard whose checksums fit.
+  const std::string shard = folder_.file("sound/tokens-000000.h5");
+  const std::string edit =
+      "import h5py, numpy, sys, zlib\n"
+      "with h5py.File(sys.argv[1], 'r+') as f:\n"
+      "    model = open(sys.argv[2], 'rb').read()\n"
+      "    f['tokenizer_model'][:] = numpy.frombuffer(model, 'u1')\n"
+      "    del f.attrs['strings_crc32']\n"
+      "    f.attrs['fingerprint'] = f'crc32:{zlib.crc32(model):08x}'\n";
+  if (run_shell("/usr/bin/python3 -c 'import h5py'").status != 0) return;
+  ASSERT_EQ(
+      run_shell("/usr/bin/python3 " + folder_.write("edit.py", edit) + " " + shard + " " + model_).status, 0);
+  const Result verified = tokens("verify " + shard);
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.output, AllOf(HasSubstr(shard), HasSubstr("damaged")));
 }
 
 TEST_F(SentencePiece, ModelWithoutEndIsAnError) {

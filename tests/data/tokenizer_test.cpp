@@ -45,6 +45,13 @@ TEST(MakeTokenizer, TellsWhatIsWrong) {
   EXPECT_THAT(error_text([&] { make_tokenizer("sentencepiece", empty); }), HasSubstr(empty));
 }
 
+TEST(TextPrefix, EndsBeforeWhatIsNoText) {
+  EXPECT_EQ(text_prefix("aü"), 3u);
+  EXPECT_EQ(text_prefix("aü\xff"), 3u);
+  EXPECT_EQ(text_prefix("a\xc3"), 1u);
+  EXPECT_EQ(text_prefix(std::string_view("a\0b", 3)), 1u);
+}
+
 TEST(IsText, AcceptsUtf8) {
   for (const char* text :
        {"", "plain\n\ttext\x7f", "ü", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",

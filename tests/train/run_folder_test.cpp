@@ -254,8 +254,9 @@ TEST_F(RunFolderTest, ADamagedNewestCheckpointCostsOnlyItsSteps) {
 }
 
 TEST_F(RunFolderTest, LeftoversOfAKilledSaveGo) {
-  const fs::path leftover = checkpoint_of(config_, 6).string() + ".tmp-99999",
-                 file = checkpoint_of(config_, 6).string() + ".h5.tmp-99999";  // of a program of before
+  const fs::path leftover = io::temporary_name(checkpoint_of(config_, 6)),
+                 file =
+                     io::temporary_name(checkpoint_of(config_, 6).concat(".h5"));  // of a program of before
   fs::create_directories(leftover);
   for (const fs::path& half : {leftover / "part-00000-of-00002.safetensors", file})
     io::write_text_atomically(half, "half");

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <annulus/checkpoint/reader.hpp>
@@ -25,11 +27,15 @@ class CheckpointFolder {
   const std::filesystem::path& path() const { return folder_; }
   /// "step-00000120".
   static std::string name_of(std::int64_t step);
+  /// What follows that in the name of a state that is saved early (train::EarlySave): all ranks know it.
+  static constexpr std::string_view early_suffix = ".tmp-early";
 
   /// Where the checkpoint of that step lies, or will: the file where there is one and no folder.
   std::filesystem::path path_of(std::int64_t step) const;
 
-  /// Removes what a run that was killed while it saved has left. Call it while no other run can save here.
+  /// Removes what a run that was killed while it saved has left: names of exactly the form that
+  /// io::temporary_name makes of a checkpoint's, or with early_suffix. Call it while no other run can save
+  /// here.
   void remove_leftovers() const;
 
   /// A new, empty folder that becomes the checkpoint of `step`. Its name cannot be guessed. Throws Error

@@ -76,8 +76,8 @@ class TokenShard {
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer,
                         std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents);
 
-/// The shards that `paths` stand for: files as they are, folders as their *.h5 files sorted by name. Throws
-/// Error when a path is missing or a folder has none.
+/// The shards that `paths` stand for: files as they are, folders as their *.h5 files sorted by name, without
+/// names that start with a dot. Throws Error when a folder has none or cannot be listed.
 std::vector<std::filesystem::path> find_shards(std::span<const std::filesystem::path> paths);
 
 }  // namespace annulus::data

@@ -40,8 +40,24 @@ class Tokenizer {
 std::unique_ptr<const Tokenizer> make_byte_tokenizer();
 
 /// A SentencePiece model, as spm_train writes it; its </s> closes documents. `source` names it in errors.
-/// Throws Error when it is none or has no </s>.
+/// Throws Error when it is none, is damaged or has no </s>.
 std::unique_ptr<const Tokenizer> make_sentencepiece_tokenizer(std::string model, const std::string& source);
+
+/// Bytes of the largest model. One of a million pieces has some 20 MB.
+inline constexpr std::int64_t largest_tokenizer_model = std::int64_t{1} << 28;
+
+/// A tokenizer that another process has (apps/tokens/pack_tokenizer_json.py), at the other end of the stream
+/// `socket`, which stays open: a text goes as its number of bytes (u64) and the bytes; the answer is a u64
+/// that is 0, a u64 n and n ids (u32), or a u64 that is 1, a u64 n and a message of n bytes, which encode
+/// throws as Error. For one thread; decode throws Error.
+std::unique_ptr<const Tokenizer> make_piped_tokenizer(TokenizerIdentity identity, std::string model,
+                                                      int socket);
+
+/// TokenizerIdentity::fingerprint of a model.
+std::string fingerprint_of_model(std::string_view model);
+
+/// The bytes of the file of a model, which has at most largest_tokenizer_model. Throws Error that names it.
+std::string read_tokenizer_model(const std::filesystem::path& path);
 
 /// The tokenizer `name` ("byte" or "sentencepiece"); `model` is the file of the SentencePiece model, empty
 /// for bytes.

@@ -15,8 +15,9 @@ namespace annulus::io {
 /// Values in one text beyond which it is refused: each takes some tens of bytes.
 inline constexpr std::int64_t most_json_values = std::int64_t{1} << 23;
 
-/// The value of a JSON text. Throws Error that names `origin` and the byte where the text is no JSON, is
-/// nested deeper than deepest_nesting, or has more than most_json_values values.
+/// The value of a JSON text. Throws Error that names `origin` where the text is no JSON (and from which byte
+/// on), is nested deeper than deepest_nesting, has more than most_json_values values, or an object names a
+/// member twice.
 nlohmann::json parse_json(std::string_view text, std::string_view origin);
 
 /// The same of a file.

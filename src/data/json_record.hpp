@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace annulus::data {
+
+/// Levels of objects and arrays that a record may have.
+inline constexpr int max_record_depth = 100;
+
+/// The document of a record: the string "text" of a JSON object.
+struct JsonRecord {
+  std::string text;
+  std::string problem;  ///< why there is none, to follow "line 3: "; empty when there is
+};
+
+/// Reads one record. Nothing but the text is kept of it, however large the record is.
+JsonRecord parse_record(std::string_view line);
+
+/// `front`, the beginning of a file, is that of a JSON array whose first element is such a record.
+bool begins_record_array(std::string_view front);
+
+}  // namespace annulus::data

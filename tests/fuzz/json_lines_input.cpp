@@ -1,0 +1,49 @@
+// JSON lines as annulus-tokens pack reads them (docs/formats/token-shards.md): in one go, and on from each
+// document.
+#include <annulus/data/packer.hpp>
+
+#include "data/inputs.hpp"
+#include "data/text.hpp"
+#include "memory_file.hpp"
+
+namespace {
+
+using namespace annulus;
+using data::Document;
+
+std::vector<Document> read(std::span<const data::InputFile> files, data::InputPosition start,
+                           data::BadLines bad_lines, std::vector<data::InputPosition>& positions) {
+  std::vector<Document> documents;
+  data::DocumentReader reader(files, start, bad_lines, {});
+  for (positions.assign(1, start); auto document = reader.next(); positions.push_back(reader.position()))
+    documents.push_back(std::move(*document));
+  return documents;
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const fuzz::MemoryFile file({data, size});
+  const data::InputFile files[] = {{.path = file.path(), .key = "a.jsonl", .bytes = size, .modified = 0}};
+  std::vector<data::InputPosition> positions, ignored;
+  std::vector<Document> documents;
+  bool bad = false;
+  const bool read_all =
+      fuzz::accepts(file.path(), [&] { documents = read(files, {}, data::BadLines::skip, positions); });
+  fuzz::expect(read_all, "bad lines are passed over");
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    const Document& document = documents[i];
+    bad = bad || document.kind == Document::Kind::bad_line;
+    fuzz::expect((document.kind == Document::Kind::text) == document.problem.empty(),
+                 "text, or why there is none");
+    fuzz::expect(data::is_text(document.text), "text", document.text);
+    fuzz::expect(data::begins_as_before(files, positions[i]), "the position of a document");
+    if (i > 8) continue;
+    const auto rest = read(files, positions[i], data::BadLines::skip, ignored);
+    fuzz::expect(rest.size() == documents.size() - i && rest[0].text == document.text,
+                 "the same from there on");
+  }
+  const bool strict = fuzz::accepts(file.path(), [&] { read(files, {}, data::BadLines::error, ignored); });
+  fuzz::expect(strict == !bad, "an error where a line is bad");
+  return 0;
+}
