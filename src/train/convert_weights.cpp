@@ -69,8 +69,8 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
       what.config.token_ids[key] = "null";
     notes.push_back(
         fmt::format("'{}' has no tokenizer, generation_config.json and ids of special tokens, since none are "
-                    "kept with the "
-                    "checkpoint: copy by hand what fits of the model that it comes from (docs/models.md)",
+                    "kept with the checkpoint: copy by hand what fits of the model that it comes from "
+                    "(docs/models.md)",
                     folder.string()));
   }
   io::NewFolder made(folder);

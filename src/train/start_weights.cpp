@@ -63,10 +63,8 @@ void keep_files(const WeightSource& from, const Config& config, const data::Toke
     files.clear();
     notes.push_back(
         fmt::format("data.shards were packed with another tokenizer ({}, {} entries) than that of model.from "
-                    "= '{}': exports "
-                    "go without tokenizer, ids of special tokens and generation_config.json; pack with the "
-                    "model's tokenizer "
-                    "(docs/models.md), or copy by hand what fits",
+                    "= '{}': exports go without tokenizer, ids of special tokens and generation_config.json; "
+                    "pack with the model's tokenizer (docs/models.md), or copy by hand what fits",
                     data.name, data.vocabulary, config.model_from));
   }
   for (const std::string& note : notes) spdlog::warn("{}", note);

@@ -81,6 +81,9 @@ TEST_F(KeptFilesTest, NothingOutsideOfTheirFolderIsRead) {
     io::write_text_atomically(kept / kept_files_manifest, with_checksum_line(object));
     EXPECT_THAT(error_text([&] { read_kept_files(kept); }), HasSubstr("files.json'")) << object;
   }
+  // Nothing is read that is too large to be what it should be.
+  fs::resize_file(kept / kept_files_manifest, std::uintmax_t{1} << 40);
+  EXPECT_THAT(error_text([&] { read_kept_files(kept); }), HasSubstr("files.json' has 1099511627776 bytes"));
 }
 
 }  // namespace
