@@ -18,23 +18,23 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEn
   constexpr std::string_view remedy = "start every rank with the same arguments";
   std::ostringstream out, err;
   std::optional<int> status;
-  comm::Facts facts = comm::program_facts();
+  comm::Facts facts = comm::program_facts(), options;
   try {
     Arguments arguments(app, argc, argv);
     app.parse(arguments.count(), arguments.values());
     facts.add("the arguments", "understood", remedy);
     for (const CLI::Option* const option : app.get_options())
       if (option->get_expected_max() == 0)
-        facts.add(option->get_name(), option->count() == 0 ? "not given" : "given", remedy);
+        options.add(option->get_name(), option->count() == 0 ? "not given" : "given", remedy);
     for (const CLI::App* const command : app.get_subcommands()) {
       facts.add("the subcommand", command->get_name(), remedy);
       for (const CLI::Option* const option : command->get_options()) {
         const bool is_file = std::ranges::find(files, option->get_name()) != files.end();
-        facts.add(option->get_name(),
-                  option->count() == 0 ? "not given"
-                  : is_file            ? "given"
-                                       : fmt::format("{}", fmt::join(option->results(), " ")),
-                  remedy);
+        options.add(option->get_name(),
+                    option->count() == 0 ? "not given"
+                    : is_file            ? "given"
+                                         : fmt::format("{}", fmt::join(option->results(), " ")),
+                    remedy);
       }
     }
   } catch (const CLI::ParseError& error) {
@@ -46,8 +46,12 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEn
                                                      : "--help",
               remedy);
   }
-  // A rank that ended here would leave the others waiting.
-  if (mpi.size() > 1) comm::require_agreement(*mpi.world(1), facts);
+  // A rank that ended here alone would leave the others waiting.
+  if (mpi.size() > 1) {
+    const auto world = mpi.world(1);
+    comm::require_agreement(*world, facts);
+    comm::require_agreement(*world, options);
+  }
   if (mpi.rank() == 0) {
     std::fputs(out.str().c_str(), stdout);
     std::fputs(err.str().c_str(), stderr);

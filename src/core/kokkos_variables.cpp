@@ -49,7 +49,7 @@ bool is_truth(std::string_view text) {
 void check_tool(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == '\0') return;
-  const std::string file(text, std::string_view(text).find(';'));
+  const std::string all(text), file = all.substr(0, all.find(';'));
   if (::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
     fail("{}='{}' cannot be loaded ({}): correct or unset it", name, text, ::dlerror());
 }

@@ -132,8 +132,8 @@ void agree_on_kernels(comm::Communicator& world, const Config& config, attention
 std::map<std::string, std::string> computed_with(comm::Communicator& world, const Config& config,
                                                  const Hooks& hooks, attention::Kernel kernel) {
   std::map<std::string, std::string> all;
-  for (const comm::Facts::Fact& fact : hardware_of(config, hooks, kernel).all())
-    all.emplace(fact.key, fact.value);
+  const comm::Facts hardware = hardware_of(config, hooks, kernel);
+  for (const comm::Facts::Fact& fact : hardware.all()) all.emplace(fact.key, fact.value);
   if (device_of(config) == Device::gpu) return all;
   const auto mine = static_cast<std::int64_t>(HostExec().concurrency());
   std::vector<std::int64_t> threads(static_cast<std::size_t>(world.size()));

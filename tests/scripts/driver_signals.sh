@@ -35,6 +35,11 @@ status=0
 [ "$status" -eq 1 ] || fail "an error gave status $status"
 grep -q "did you mean 'train.steps'" "$scratch/out" || fail "the error was not shown"
 
+# A reader of the log that goes away ends nothing.
+./annulus run 2 "$train" "${small[@]}" --set "run.folder=$scratch/read" --set train.steps=50 --set train.log_every=1 2>&1 |
+  head -n 1 >"$scratch/out" || fail "the run ended with its reader"
+grep -q '"finished": true' "$scratch/read/summary.json" || fail "the run ended with its reader"
+
 for where in /dev/full closed; do
   status=0
   if [ $where = closed ]; then

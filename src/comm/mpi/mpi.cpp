@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -70,9 +71,8 @@ std::string mpi_name() {
   return name.substr(0, name.find_first_of(",\n"));
 }
 
-/// MPI sees this process alone. Where its launcher has started several, each would do all of the work.
-void require_alone() {
-  const auto several = several_ranks(process_variables());
+/// MPI sees this process alone. Where its launcher has started `several`, each would do all of the work.
+void require_alone(const std::optional<SeveralRanks>& several) {
   const char* const wanted = std::getenv("ANNULUS_ALONE");
   if (!several || (wanted != nullptr && std::string_view(wanted) == "1")) return;
   if (several->rank > 0 && several->all_know) {  // rank 0 says it
@@ -93,6 +93,7 @@ void require_alone() {
 MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   int initialized = 0, provided = MPI_THREAD_SINGLE;
   const StartWatch watch;
+  const auto several = several_ranks(process_variables());  // Open MPI changes them when it starts by itself
   MPI_Initialized(&initialized);
   if (!initialized) {
     const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
@@ -104,7 +105,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &rank_);
   ANNULUS_MPI(MPI_Comm_size, MPI_COMM_WORLD, &size_);
-  if (finalize_ && size_ == 1) require_alone();
+  if (finalize_ && size_ == 1) require_alone(several);
   require(provided >= MPI_THREAD_FUNNELED,
           "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
           "support");
