@@ -61,28 +61,64 @@ pick_build() {
 # mpi_run RANKS PROGRAM ARGUMENTS: Open MPI refuses root and more ranks than cores unless told otherwise; both are normal
 # in containers and on laptops. Signals that ask to stop reach the ranks as SIGUSR1, which mpirun hands on at once and
 # annulus-train answers by saving; SIGTERM and SIGINT would make mpirun end its ranks on a clock of its own. So mpirun gets
-# a session of its own, out of reach of the terminal's Ctrl-C. A second signal ends all ranks without saving.
+# a session of its own, out of reach of the terminal's Ctrl-C. A second signal ends all ranks without saving. The file of
+# ANNULUS_STOP_CAUSE tells the ranks of this machine which signal it was.
 mpi_run() {
-  local ranks=$1 flags=() job status=0 stops=0; shift
+  local ranks=$1 flags=() job status=0 stops=0 name log logger="" output printer; shift
+  ANNULUS_STOP_CAUSE=$(mktemp "${TMPDIR:-/tmp}/annulus-stop.XXXXXX") || die "no file could be made in ${TMPDIR:-/tmp}: set TMPDIR to a folder with room"
+  export ANNULUS_STOP_CAUSE
   export ANNULUS_DRIVER=${ANNULUS_DRIVER:-$0}  # for commands that programs suggest
   if mpirun --version 2>/dev/null | grep -qi 'open mpi\|open-mpi'; then
     flags=(-q --oversubscribe --bind-to none)  # -q: what mpirun would say after a rank's own message is no help
     [ "$(id -u)" -eq 0 ] && flags+=(--allow-run-as-root)
   fi
-  setsid mpirun "${flags[@]}" -n "$ranks" "$@" </dev/null &
+  # mpirun does not tell whether what ranks print could be written, and ends where the reader of its log has gone away. So
+  # others write, who read on. On a terminal ranks look for mpirun's own log (io::ProgressLine).
+  if [ -t 2 ]; then
+    exec {log}>&2
+  else
+    exec {log}> >(trap '' INT TERM HUP USR1; cat >&2 || cat >/dev/null)
+    logger=$!
+  fi
+  exec {output}> >(trap '' INT TERM HUP USR1; cat || { cat >/dev/null; exit 1; })
+  printer=$!
+  setsid mpirun "${flags[@]}" -n "$ranks" "$@" </dev/null 1>&"$output" 2>&"$log" &
   job=$!
-  trap 'stops=$((stops + 1)); if [ $stops -eq 1 ]; then kill -USR1 $job; else kill -TERM $job; kill -TERM $job; fi 2>/dev/null || true' INT TERM HUP USR1
+  exec {output}>&- {log}>&-
+  trap : PIPE
+  for name in INT TERM HUP USR1; do
+    # shellcheck disable=SC2064  # the name is that of now
+    trap "stop_ranks SIG$name" "$name"
+  done
   while kill -0 $job 2>/dev/null; do
     status=0
     wait $job || status=$?
   done
-  trap - INT TERM HUP USR1
+  trap - INT TERM HUP USR1 PIPE
+  rm -f "$ANNULUS_STOP_CAUSE"
   if [ $status -gt 128 ] && [ $stops -gt 0 ]; then  # maybe the status of the wait that the trap ended
     local again=0
     wait $job 2>/dev/null || again=$?
     [ $again -eq 127 ] || status=$again
   fi
+  local printed=0
+  wait "$printer" || printed=$?
+  [ -z "$logger" ] || wait "$logger" || true
+  if [ $printed -eq 1 ]; then
+    printf 'annulus: standard output could not be written: what was printed is not all there\n' >&2 || true
+    [ $status -ne 0 ] || status=1
+  fi
   return $status
+}
+# What mpi_run does about a signal.
+stop_ranks() {
+  stops=$((stops + 1))
+  if [ $stops -eq 1 ]; then
+    echo "$1" >"$ANNULUS_STOP_CAUSE" || true
+    kill -USR1 "$job" 2>/dev/null || true
+  else
+    { kill -TERM "$job"; kill -TERM "$job"; } 2>/dev/null || true
+  fi
 }
 
 # Any program on N ranks; those of Annulus by name, from the build of a preset, or from the one that this machine can run.

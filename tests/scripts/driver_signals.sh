@@ -4,6 +4,8 @@
 set -euo pipefail
 train=$1 tokens=$2
 scratch=$(mktemp -d)
+export TMPDIR=$scratch/tmp  # of the drivers
+mkdir "$TMPDIR"
 trap 'rm -rf "$scratch"' EXIT
 fail() { echo "FAILED: $*"; cat "$scratch/out"; exit 1; }
 
@@ -13,7 +15,7 @@ small=(data/demo.toml --set "data.shards=$scratch/shards" --set "run.folder=$scr
 
 records() { if [ -f "$scratch/run/metrics.jsonl" ]; then wc -l <"$scratch/run/metrics.jsonl"; else echo 0; fi; }
 
-for signal in TERM USR1; do
+for signal in TERM USR1 HUP; do
   before=$(records)
   ./annulus run 2 "$train" "${small[@]}" >"$scratch/out" 2>&1 &
   driver=$!
@@ -22,7 +24,8 @@ for signal in TERM USR1; do
   kill -"$signal" "$driver"
   wait "$driver" || fail "SIG$signal: status $?"
   [ $((SECONDS - begin)) -le 10 ] || fail "SIG$signal: it took $((SECONDS - begin)) s"
-  grep -q "stopped by SIGUSR1" "$scratch/out" || fail "SIG$signal did not reach the ranks"
+  grep -q "stopped by SIG$signal" "$scratch/out" || fail "SIG$signal did not reach the ranks, or under another name"
+  grep -q "stopped by SIG$signal" "$scratch/run/train.log" || fail "SIG$signal: train.log"
   grep -q '"finished": false' "$scratch/run/summary.json" || fail "SIG$signal: summary.json"
   if pgrep -f "run.folder=$scratch/run" >/dev/null; then fail "SIG$signal: processes are left"; fi
 done
@@ -31,3 +34,22 @@ status=0
 ./annulus run 2 "$train" "${small[@]}" --set train.step=3 >"$scratch/out" 2>&1 || status=$?
 [ "$status" -eq 1 ] || fail "an error gave status $status"
 grep -q "did you mean 'train.steps'" "$scratch/out" || fail "the error was not shown"
+
+# A reader of the log that goes away ends nothing.
+./annulus run 2 "$train" "${small[@]}" --set "run.folder=$scratch/read" --set train.steps=50 --set train.log_every=1 2>&1 |
+  head -n 1 >"$scratch/out" || fail "the run ended with its reader"
+grep -q '"finished": true' "$scratch/read/summary.json" || fail "the run ended with its reader"
+
+for where in /dev/full closed; do
+  status=0
+  if [ $where = closed ]; then
+    ./annulus run 2 "$train" --version >&- 2>"$scratch/out" || status=$?
+  else
+    ./annulus run 2 "$train" --version >$where 2>"$scratch/out" || status=$?
+  fi
+  [ "$status" -eq 1 ] || fail "output to $where gave status $status"
+  grep -q "standard output could not be written" "$scratch/out" || fail "output to $where: nobody has said so"
+done
+./annulus run 2 "$train" --version >"$scratch/out" || fail "--version"
+grep -q "^annulus [0-9]" "$scratch/out" || fail "--version printed something else"
+for left in "$TMPDIR"/annulus-*; do [ ! -e "$left" ] || fail "left behind: $left"; done

@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include <annulus/base/signals.hpp>
+
 namespace annulus::comm {
 
 namespace {
@@ -29,14 +31,17 @@ std::atomic<MpiWatchdog*> active = nullptr;
 
 // The handler of SIGTERM touches nothing but these.
 volatile std::sig_atomic_t terminated = 0;
+SecondTermination second;
 struct sigaction before {};
 
 extern "C" void on_termination(int signal, siginfo_t* info, void* context) {
   terminated = 1;
   if ((before.sa_flags & SA_SIGINFO) != 0) {
     before.sa_sigaction(signal, info, context);
-  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+  } else if (before.sa_handler != SIG_DFL) {
     before.sa_handler(signal);
+  } else if (second.came()) {  // the thread that is to end the process may wait for MPI as all others do
+    end_by(signal);
   }
 }
 
@@ -46,7 +51,8 @@ void catch_termination() {
   action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   terminated = 0;
-  sigaction(SIGTERM, &action, &before);
+  second.reset();
+  handle_unless_ignored(SIGTERM, action, before);
 }
 
 /// Lets the transfers of devices end, which may take them longer than anybody wants to wait.
