@@ -25,6 +25,12 @@ std::optional<LaunchedRank> by_names(const Variables& variables, const char* ran
   return LaunchedRank{.rank = *a, .local_rank = *b, .local_ranks = *c};
 }
 
+/// A batch script and the shell of salloc are steps, too, with numbers at the end of the range.
+bool is_step_of_ranks(const Variables& variables) {
+  const auto step = variables("SLURM_STEP_ID");
+  return step && step->size() <= 9;
+}
+
 }  // namespace
 
 std::optional<LaunchedRank> launched_rank(const Variables& variables) {
@@ -44,6 +50,36 @@ std::optional<LaunchedRank> launched_rank(const Variables& variables) {
           *counts);
   return LaunchedRank{
       .rank = *rank, .local_rank = *local, .local_ranks = tasks[static_cast<std::size_t>(*node)]};
+}
+
+std::optional<SeveralRanks> several_ranks(const Variables& variables) {
+  struct Launcher {
+    const char* size;
+    const char* rank;
+    const char* name;
+    bool of_steps = false;
+  };
+  // The nearest one decides: mpirun's daemons are a step of Slurm's, whose variables their ranks see.
+  constexpr Launcher open_mpi{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun of Open MPI"};
+  constexpr Launcher hydra{"PMI_SIZE", "PMI_RANK", "mpiexec of MPICH or Intel MPI"};
+  constexpr Launcher pmi{"PMI_SIZE", "PMI_RANK", "srun --mpi=pmi2"};
+  constexpr Launcher slurm{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", true};
+  const bool by_hydra = variables("MPI_LOCALNRANKS").has_value();
+  for (const Launcher& launcher : {open_mpi, by_hydra ? hydra : pmi, slurm}) {
+    const auto size = number(variables, launcher.size);
+    if (!size || (launcher.of_steps && !is_step_of_ranks(variables))) continue;
+    if (*size <= 1) return std::nullopt;
+    return SeveralRanks{.rank = number(variables, launcher.rank).value_or(0),
+                        .launcher = launcher.name,
+                        .evidence = std::string(launcher.size) + "=" + std::to_string(*size),
+                        .all_know = true};
+  }
+  const auto rank = variables("PMIX_RANK");
+  if (!rank || *rank == "0") return std::nullopt;
+  return SeveralRanks{.rank = number(variables, "PMIX_RANK").value_or(0),
+                      .launcher = "a launcher by PMIx",
+                      .evidence = "PMIX_RANK=" + *rank,
+                      .all_know = false};
 }
 
 }  // namespace annulus

@@ -45,6 +45,10 @@ void run(Communicator& comm, const std::string& how, int who) {
 int main(int argc, char** argv) {
   const std::string how = argv[1];
   const int who = std::atoi(argv[2]);
+  // While the others wait for it in MPI_Init.
+  if (const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+      how == "stopped" && rank != nullptr && std::atoi(rank) == who)
+    std::raise(SIGSTOP);
   if (how == "uncaught") {  // the error leaves the life of the environment
     try {
       const annulus::comm::MpiEnvironment environment(argc, argv);

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -74,6 +75,24 @@ TEST(MpiFailure, UnwindingThroughTheEnvironmentDoesNotHang) {
   EXPECT_NE(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.status, 124) << "timed out";
   EXPECT_LT(outcome.seconds, 10);
+}
+
+TEST(MpiFailure, ARankThatIsStoppedWhileMpiStartsIsNamed) {
+  for (const int who : {0, 2}) {
+    ::setenv("ANNULUS_START_TIMEOUT", "2", 1);
+    const Outcome outcome = run_job("stopped", who, 3);
+    ::unsetenv("ANNULUS_START_TIMEOUT");
+    EXPECT_NE(outcome.status, 0) << outcome.output;
+    EXPECT_NE(outcome.status, 124) << "timed out";
+    EXPECT_LT(outcome.seconds, 15);
+    ASSERT_EQ(outcome.messages.size(), 1u) << outcome.output;
+    EXPECT_THAT(
+        outcome.messages[0],
+        testing::AllOf(testing::StartsWith("annulus: rank " + std::to_string(who == 0 ? 1 : 0) + ": "),
+                       testing::HasSubstr("MPI has not started"),
+                       testing::HasSubstr(": rank " + std::to_string(who) + " (process "),
+                       testing::HasSubstr("stopped")));
+  }
 }
 
 }  // namespace

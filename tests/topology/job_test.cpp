@@ -157,5 +157,44 @@ TEST(LaunchedRank, MpirunInsideOfSlurmGoesFirst) {
   EXPECT_FALSE(launched_rank(from({{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}})));
 }
 
+TEST(SeveralRanks, AreThoseOfTheNearestLauncher) {
+  const auto found = [](std::map<std::string, std::string> values) {
+    const auto several = several_ranks(from(std::move(values)));
+    return several
+               ? several->evidence + " of rank " + std::to_string(several->rank) + ", " + several->launcher
+               : std::string("one");
+  };
+  EXPECT_EQ(found({{"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}}),
+            "OMPI_COMM_WORLD_SIZE=3 of rank 2, mpirun of Open MPI");
+  EXPECT_EQ(found({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}, {"MPI_LOCALNRANKS", "2"}}),
+            "PMI_SIZE=2 of rank 1, mpiexec of MPICH or Intel MPI");
+  EXPECT_EQ(found({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}, {"SLURM_STEP_ID", "0"}}),
+            "PMI_SIZE=2 of rank 0, srun --mpi=pmi2");
+  const std::map<std::string, std::string> srun{
+      {"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}};
+  EXPECT_EQ(found(srun), "SLURM_STEP_NUM_TASKS=4 of rank 1, srun");
+  EXPECT_EQ(found({{"PMIX_RANK", "7"}}), "PMIX_RANK=7 of rank 7, a launcher by PMIx");
+  EXPECT_FALSE(several_ranks(from({{"PMIX_RANK", "7"}}))->all_know);
+
+  EXPECT_EQ(found({}), "one");
+  EXPECT_EQ(found({{"PMIX_RANK", "0"}}), "one");
+  // mpirun -n 1 whose daemons srun has started, and mpiexec -n 1 there.
+  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    auto single = srun;
+    single[size] = "1";
+    EXPECT_EQ(found(single), "one") << size;
+  }
+  // A batch script and the shell of salloc.
+  for (const char* step : {"4294967291", "4294967290"}) {
+    auto script = srun;
+    script["SLURM_STEP_ID"] = step;
+    EXPECT_EQ(found(script), "one") << step;
+  }
+  auto allocation = srun;
+  allocation.erase("SLURM_STEP_ID");
+  EXPECT_EQ(found(allocation), "one");
+  EXPECT_THAT(error_text([&] { found({{"PMI_SIZE", "two"}}); }), HasSubstr("PMI_SIZE='two' is not a number"));
+}
+
 }  // namespace
 }  // namespace annulus

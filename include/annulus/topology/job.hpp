@@ -54,6 +54,19 @@ struct LaunchedRank {
 /// What mpirun (Open MPI, MPICH's and Intel's) or srun say; nothing for a process that none of them started.
 std::optional<LaunchedRank> launched_rank(const Variables& variables);
 
+/// Several processes that one launcher has started as the ranks of one job.
+struct SeveralRanks {
+  int rank = 0;          ///< of this process
+  std::string launcher;  ///< "mpiexec of MPICH or Intel MPI"
+  std::string evidence;  ///< "PMI_SIZE=2"
+  bool all_know = true;  ///< rank 0 finds this out, too
+};
+
+/// Whether the launcher of this very process has started several. Nothing for a process that was started
+/// directly, also inside of an allocation, in its batch script or salloc's shell, or as a single rank. Throws
+/// Error that names the variable.
+std::optional<SeveralRanks> several_ranks(const Variables& variables);
+
 /// "n[1-3,08],login" as n1, n2, n3, n08, login: the lists of hosts that Slurm writes. Throws Error.
 std::vector<std::string> expand_hosts(std::string_view list);
 

@@ -119,6 +119,11 @@ void write_line(int rank, const std::string& message);
 /// Writes such a line and ends the job with exit status 1; see MpiEnvironment::abort.
 [[noreturn]] void mpi_abort(const std::string& message);
 
+/// How long a rank holds its line back before it ends the job. An abort takes mpirun some tenths of a second,
+/// on a busy machine a whole one: ranks other than 0 leave it that time, so that a failure that all ranks see
+/// is told once.
+std::chrono::milliseconds speaks_after(int rank);
+
 /// The calling thread will end the job: threads that want to later stay in here. (One that guards another and
 /// the one that it guards may fail of one cause.) Then mpi_abort without this call.
 void claim_end();

@@ -3,16 +3,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <string_view>
+#include <thread>
 
 #include <annulus/core/device_pool.hpp>
 #include <annulus/core/threads.hpp>
+#include <annulus/topology/job.hpp>
 
 #include "comm/machines.hpp"
 #include "comm/mpi/communicator.hpp"
+#include "comm/mpi/start_watch.hpp"
 #include "comm/mpi/watchdog.hpp"
 #include "comm/staged/staged.hpp"
 
@@ -55,10 +61,38 @@ std::vector<int> lowest_ranks(int size) {
   return all;
 }
 
+/// "Open MPI v4.1.4".
+std::string mpi_name() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string name(text.data());
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
+/// MPI sees this process alone. Where its launcher has started `several`, each would do all of the work.
+void require_alone(const std::optional<SeveralRanks>& several) {
+  const char* const wanted = std::getenv("ANNULUS_ALONE");
+  if (!several || (wanted != nullptr && std::string_view(wanted) == "1")) return;
+  if (several->rank > 0 && several->all_know) {  // rank 0 says it
+    std::this_thread::sleep_for(speaks_after(several->rank));
+    std::_Exit(1);
+  }
+  fail(
+      "{} has started several processes ({}), of which this program's MPI ({}) knows nothing, so that each "
+      "would be a "
+      "run of one rank: start them with the mpirun of that MPI, or by srun --mpi=pmix where srun --mpi=list "
+      "has it; "
+      "ANNULUS_ALONE=1 lets each run alone",
+      several->launcher, several->evidence, mpi_name());
+}
+
 }  // namespace
 
 MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   int initialized = 0, provided = MPI_THREAD_SINGLE;
+  const StartWatch watch;
+  const auto several = several_ranks(process_variables());  // Open MPI changes them when it starts by itself
   MPI_Initialized(&initialized);
   if (!initialized) {
     const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
@@ -70,6 +104,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &rank_);
   ANNULUS_MPI(MPI_Comm_size, MPI_COMM_WORLD, &size_);
+  if (finalize_ && size_ == 1) require_alone(several);
   require(provided >= MPI_THREAD_FUNNELED,
           "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
           "support");
@@ -136,6 +171,10 @@ void write_line(int rank, const std::string& message) {
   }
 }
 
+std::chrono::milliseconds speaks_after(int rank) {
+  return std::chrono::milliseconds(rank == 0 ? 0 : std::min(1000 + 25 * rank, 2500));
+}
+
 void claim_end() {
   static std::atomic<bool> ends = false;
   while (ends.exchange(true)) std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -153,9 +192,7 @@ void mpi_abort_claimed(const std::string& message) {
   // the job.
   std::signal(SIGTERM, SIG_DFL);
   MpiWatchdog::silence_others();
-  // Rank 0 speaks at once. An abort takes mpirun some tenths of a second, on a busy machine a whole one: the
-  // others leave it that time, so that a failure that all ranks see is told once.
-  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(1000 + 25 * rank, 2500)));
+  std::this_thread::sleep_for(speaks_after(rank));
   write_line(rank, message);
   MPI_Abort(MPI_COMM_WORLD, 1);
   std::_Exit(1);
