@@ -10,6 +10,14 @@
 
 namespace annulus {
 
+int device_count() {
+  int devices = 0;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
+#endif
+  return devices;
+}
+
 void require_device() {
 #ifdef KOKKOS_ENABLE_CUDA
   int devices = 0;

@@ -1,9 +1,9 @@
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <annulus/base/error.hpp>
 #include <annulus/core/threads.hpp>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -11,6 +11,12 @@
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "core/kokkos_variables.hpp"
+
+#ifdef KOKKOS_ENABLE_OPENMP
+#include <omp.h>
+#endif
 
 namespace annulus {
 
@@ -28,6 +34,17 @@ int quota_cores() {
   }
   if (quota <= 0 || period <= 0) return std::numeric_limits<int>::max();
   return std::max(1, static_cast<int>(std::ceil(quota / period)));
+}
+
+/// The threads that `name` asks for; 0 where it is unset or empty. "4,2": the outermost level counts.
+int threads_of(const char* name) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return 0;
+  const std::string_view all(text);
+  const auto threads = whole_number(all.substr(0, all.find(',')));
+  require(threads && *threads > 0, "{}='{}' is not a positive number of threads: correct or unset it", name,
+          all);
+  return *threads;
 }
 
 }  // namespace
@@ -53,23 +70,37 @@ std::vector<int> available_cores() {
 int host_threads(int ranks_sharing_cores) {
   require(ranks_sharing_cores > 0, "{} ranks share the cores of this rank: the count must be positive",
           ranks_sharing_cores);
-  if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr && *text != '\0') {
-    const std::string_view all(text);
-    const std::string_view first = all.substr(0, all.find(','));  // "4,2": the outermost level counts
-    int threads = 0;
-    const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
-    require(error == std::errc() && end == first.data() + first.size() && threads > 0,
-            "OMP_NUM_THREADS='{}' is not a positive number of threads: correct or unset it", all);
-    return threads;
-  }
+  for (const char* name : {"KOKKOS_NUM_THREADS", "OMP_NUM_THREADS"})
+    if (const int threads = threads_of(name); threads > 0) return threads;
   const int cores = std::min(static_cast<int>(available_cores().size()), quota_cores());
   return std::max(1, cores / ranks_sharing_cores);
 }
 
-Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores) {
+int granted_threads(int wanted) {
+#ifdef KOKKOS_ENABLE_OPENMP
+  omp_set_dynamic(0);
+  int granted = 1;
+#pragma omp parallel num_threads(wanted)
+#pragma omp single
+  granted = omp_get_num_threads();
+  return granted;
+#else
+  return wanted;
+#endif
+}
+
+Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores,
+                                               const std::function<void(const std::string&)>& warn) {
+  check_kokkos_variables();
+  const int wanted = host_threads(ranks_sharing_cores),
+            granted = granted_threads(std::min(wanted, most_host_threads));
+  if (granted < wanted && warn)
+    warn(fmt::format("each rank computes with {} of {} threads: {}", granted, wanted,
+                     granted == most_host_threads
+                         ? "Kokkos has room for no more; several ranks use all cores"
+                         : "OpenMP grants no more (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS)"));
   Kokkos::InitializationSettings settings;
-  if (std::getenv("KOKKOS_NUM_THREADS") == nullptr)
-    settings.set_num_threads(host_threads(ranks_sharing_cores));
+  settings.set_num_threads(granted);  // over KOKKOS_NUM_THREADS
   settings.set_disable_warnings(true);
   return settings;
 }

@@ -8,6 +8,12 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#ifdef KOKKOS_ENABLE_OPENMP
+#include <omp.h>
+#endif
 
 #include "support/error_text.hpp"
 
@@ -84,7 +90,62 @@ TEST(Threads, KokkosSettingsCarryTheThreads) {
     EXPECT_TRUE(settings.get_disable_warnings());
   }
   const Environment own("KOKKOS_NUM_THREADS", "2");
-  EXPECT_FALSE(kokkos_settings(1).has_num_threads());
+  EXPECT_EQ(kokkos_settings(1).get_num_threads(), 2);
+}
+
+TEST(Threads, AreNoMoreThanThereIsRoomFor) {
+  const Environment kokkos("KOKKOS_NUM_THREADS", nullptr), omp("OMP_NUM_THREADS", "100000");
+  std::string told;
+  EXPECT_EQ(kokkos_settings(1, [&](const std::string& text) { told = text; }).get_num_threads(),
+            most_host_threads);
+  EXPECT_THAT(told, testing::HasSubstr("512 of 100000 threads"));
+}
+
+#ifdef KOKKOS_ENABLE_OPENMP
+// What OMP_MAX_ACTIVE_LEVELS=0 and OMP_DYNAMIC=true do; program_test.cpp of train has the variables
+// themselves.
+TEST(Threads, AreThoseThatOpenMPGrants) {
+  const Environment kokkos("KOKKOS_NUM_THREADS", nullptr), omp("OMP_NUM_THREADS", "3");
+  const int levels = omp_get_max_active_levels();
+  omp_set_max_active_levels(0);
+  std::string told;
+  const int granted = kokkos_settings(1, [&](const std::string& text) { told = text; }).get_num_threads();
+  omp_set_max_active_levels(levels);
+  EXPECT_EQ(granted, 1);
+  EXPECT_THAT(told, testing::HasSubstr("1 of 3 threads"));
+
+  told.clear();
+  omp_set_dynamic(1);
+  EXPECT_EQ(kokkos_settings(1, [&](const std::string& text) { told = text; }).get_num_threads(), 3);
+  EXPECT_EQ(omp_get_dynamic(), 0);
+  EXPECT_EQ(told, "");
+}
+#endif
+
+TEST(Threads, WrongVariablesOfKokkosAreErrors) {
+  const auto told = [](const char* name, const char* value) {
+    const Environment variable(name, value);
+    return test::error_text([] { kokkos_settings(1); });
+  };
+  const std::vector<std::pair<const char*, std::vector<const char*>>> wrong{
+      {"KOKKOS_NUM_THREADS", {"0", "-1", "4x", "four", "", "99999999999"}},
+      {"KOKKOS_DEVICE_ID", {"-1", "first", "0,1", ""}},
+      {"KOKKOS_VISIBLE_DEVICES", {"0,-1", "0;1", "0,,1", ",", ""}},
+      {"KOKKOS_MAP_DEVICE_ID_BY", {"rank", ""}},
+      {"KOKKOS_DISABLE_WARNINGS", {"2", "on", ""}},
+      {"KOKKOS_PRINT_CONFIGURATION", {"maybe"}},
+      {"KOKKOS_TUNE_INTERNALS", {"01"}},
+      {"KOKKOS_TOOLS_LIBS", {"/none/such.so"}},
+      {"KOKKOS_PROFILE_LIBRARY", {"/none/such.so;/none/other.so"}}};
+  for (const auto& [name, values] : wrong)
+    for (const char* value : values)
+      EXPECT_THAT(told(name, value), testing::HasSubstr(std::string(name) + "='" + value + "'"));
+  for (const auto& [name, value] :
+       {std::pair("KOKKOS_DISABLE_WARNINGS", "Yes"), std::pair("KOKKOS_NUM_THREADS", "2"),
+        std::pair("KOKKOS_MAP_DEVICE_ID_BY", "random")})
+    EXPECT_EQ(told(name, value), "no error");
+  const Environment tool("KOKKOS_TOOLS_LIBS", "a.so");
+  EXPECT_THAT(told("KOKKOS_PROFILE_LIBRARY", "b.so"), testing::HasSubstr("differ"));
 }
 
 }  // namespace

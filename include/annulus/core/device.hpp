@@ -6,4 +6,7 @@ namespace annulus {
 /// its own way. Before Kokkos::initialize.
 void require_device();
 
+/// GPUs that this process may use; 0 in a build for CPUs.
+int device_count();
+
 }  // namespace annulus

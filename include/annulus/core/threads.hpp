@@ -1,6 +1,8 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace annulus {
@@ -8,16 +10,26 @@ namespace annulus {
 /// Logical cores on which this process may run (its affinity mask), ascending.
 std::vector<int> available_cores();
 
-/// Host threads that a rank should use: OMP_NUM_THREADS when it is set, otherwise its share of the cores on
-/// which it may run (affinity mask, limited by the CPU quota of the container), at least 1.
-/// `ranks_sharing_cores` counts the ranks that run on these cores, this one among them: 1 when the launcher
-/// bound each rank to cores of its own. Throws Error when OMP_NUM_THREADS is not a positive number or the
+/// The most host threads that Kokkos' arrays of threads have room for.
+inline constexpr int most_host_threads = 512;
+
+/// Host threads that a rank should use: KOKKOS_NUM_THREADS or OMP_NUM_THREADS where they are set, otherwise
+/// its share of the cores on which it may run (affinity mask, limited by the CPU quota of the container), at
+/// least 1. `ranks_sharing_cores` counts the ranks that run on these cores, this one among them: 1 when the
+/// launcher bound each rank to cores of its own. Throws Error when a variable is not a positive number or the
 /// count is not positive.
 int host_threads(int ranks_sharing_cores);
 
-/// Settings for Kokkos::initialize: host_threads threads (unless KOKKOS_NUM_THREADS says otherwise), and no
+/// As many of `wanted` threads as OpenMP grants a parallel region: OMP_THREAD_LIMIT and
+/// OMP_MAX_ACTIVE_LEVELS=0 bound them. From then on the calling thread gets neither more nor, whatever
+/// OMP_DYNAMIC says, fewer: BLAS waits for ever for threads that it is not given.
+int granted_threads(int wanted);
+
+/// Settings for Kokkos::initialize: as many of host_threads as OpenMP grants and Kokkos has room for, and no
 /// warning about OMP_PROC_BIND, which with several unbound ranks on a machine would pin all of them to the
-/// same cores.
-Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores);
+/// same cores. `warn` is told where these are fewer threads than were asked for. Throws Error that names the
+/// variable when a value of KOKKOS_* is one that Kokkos would end the process for, or read as something else.
+Kokkos::InitializationSettings kokkos_settings(int ranks_sharing_cores,
+                                               const std::function<void(const std::string&)>& warn = {});
 
 }  // namespace annulus
