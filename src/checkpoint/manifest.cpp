@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -44,6 +45,17 @@ class Reader {
     const json& value = member(of, key);
     if (!value.is_string()) refuse("'{}' is no text", key);
     return value.get<std::string>();
+  }
+  /// Texts by name; none where the key is missing, as in manifests of older programs.
+  std::map<std::string, std::string> texts(const json& of, const char* key) const {
+    std::map<std::string, std::string> texts;
+    if (!of.contains(key)) return texts;
+    if (!of.at(key).is_object()) refuse("'{}' is no object", key);
+    for (const auto& [name, value] : of.at(key).items()) {
+      if (!value.is_string()) refuse("'{}' of '{}' is no text", name, key);
+      texts.emplace(name, value.get<std::string>());
+    }
+    return texts;
   }
   std::int64_t integer(const json& value, const char* key, std::int64_t least,
                        std::int64_t largest = most) const {
@@ -186,6 +198,7 @@ std::string Manifest::to_text() const {
                  {"global_batch_size", progress.global_batch_size},
                  {"data_fingerprint", progress.data_fingerprint},
                  {"config", progress.config},
+                 {"computed_with", progress.computed_with},
                  {"block", block},
                  {"tensors", std::move(tensors_json)},
                  {"parts", std::move(parts_json)}};
@@ -214,7 +227,8 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
                        .global_batch_size = reader.number(all, "global_batch_size", 0),
                        .data_fingerprint = static_cast<std::uint32_t>(reader.number(
                            all, "data_fingerprint", 0, std::numeric_limits<std::uint32_t>::max())),
-                       .config = reader.text(all, "config")};
+                       .config = reader.text(all, "config"),
+                       .computed_with = reader.texts(all, "computed_with")};
   manifest.block = reader.number(all, "block", 1);
   for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));
   for (const json& part : reader.array(all, "parts")) manifest.parts.push_back(reader.part(part));

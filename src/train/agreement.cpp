@@ -129,4 +129,38 @@ void agree_on_kernels(comm::Communicator& world, const Config& config, attention
   comm::require_agreement(world, facts);
 }
 
+std::map<std::string, std::string> computed_with(comm::Communicator& world, const Config& config,
+                                                 const Hooks& hooks, attention::Kernel kernel) {
+  std::map<std::string, std::string> all;
+  const comm::Facts hardware = hardware_of(config, hooks, kernel);
+  for (const comm::Facts::Fact& fact : hardware.all()) all.emplace(fact.key, fact.value);
+  if (device_of(config) == Device::gpu) return all;
+  const auto mine = static_cast<std::int64_t>(HostExec().concurrency());
+  std::vector<std::int64_t> threads(static_cast<std::size_t>(world.size()));
+  world.all_gather(HostExec(), &mine, threads.data(), sizeof mine);
+  std::map<std::int64_t, std::vector<int>> ranks;
+  for (int rank = 0; rank < world.size(); ++rank)
+    ranks[threads[static_cast<std::size_t>(rank)]].push_back(rank);
+  std::string text;
+  for (const auto& [count, of] : ranks)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", count,
+                        ranks.size() == 1 ? "" : " on " + comm::ranks_text(of));
+  all.emplace("the threads of a rank", text);
+  return all;
+}
+
+std::vector<std::string> computed_with_notes(const std::map<std::string, std::string>& before,
+                                             const std::map<std::string, std::string>& now) {
+  std::vector<std::string> notes;
+  for (const auto& [name, value] : now) {
+    const auto found = before.find(name);
+    if (found != before.end() && found->second != value)
+      notes.push_back(
+          fmt::format("{}: '{}' when the checkpoint was written, '{}' now: the run goes on, and "
+                      "its results agree with those of an uninterrupted one to rounding, not bit for bit",
+                      name, found->second, value));
+  }
+  return notes;
+}
+
 }  // namespace annulus::train

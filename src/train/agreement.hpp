@@ -1,5 +1,9 @@
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/data/dataset.hpp>
@@ -36,5 +40,14 @@ comm::Facts data_facts(const data::TokenDataset& dataset);
 /// On what this rank computes, and with which kernel of local attention: replicas on other hardware need not
 /// be the same bits.
 comm::Facts hardware_of(const Config& config, const Hooks& hooks, attention::Kernel kernel);
+
+/// hardware_of and, of a run on CPUs, the threads of the ranks, over which BLAS divides its sums: what a
+/// checkpoint remembers (checkpoint::Progress::computed_with). Collective.
+std::map<std::string, std::string> computed_with(comm::Communicator& world, const Config& config,
+                                                 const Hooks& hooks, attention::Kernel kernel);
+
+/// What to tell of a run that goes on with other ones; a line for each difference.
+std::vector<std::string> computed_with_notes(const std::map<std::string, std::string>& before,
+                                             const std::map<std::string, std::string>& now);
 
 }  // namespace annulus::train

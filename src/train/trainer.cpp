@@ -3,7 +3,9 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/memory.hpp>
@@ -46,6 +48,7 @@ class Run {
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
     hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
+    computed_with_ = computed_with(world, config_, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
     saver_.emplace(world, *learner_, folder_ ? &folder_->checkpoints() : nullptr, saving_of(config_),
@@ -132,7 +135,7 @@ class Run {
           outcome.last_step, outcome.last_checkpoint.empty() ? "none" : outcome.last_checkpoint);
     else if (outcome.stop_signal != 0)
       spdlog::info("stopped by {} after optimizer step {}: the same command resumes there",
-                   signal_name(outcome.stop_signal), outcome.last_step);
+                   stop_cause(outcome.stop_signal), outcome.last_step);
   }
 
   std::int64_t global_batch_size() const { return groups_.data_groups * config_.train.micro_batches; }
@@ -165,6 +168,8 @@ class Run {
               "or start anew in another run.folder");
       require_same_batch();
       resumed_ = true;
+      for (const std::string& note : computed_with_notes(progress_.computed_with, computed_with_))
+        if (folder_) spdlog::warn("{}", note);
     } else if (!config_.model_from.empty()) {
       start_from_weights(world_, *learner_, config_);
     } else {
@@ -174,6 +179,7 @@ class Run {
     progress_.data_fingerprint = dataset_->fingerprint();
     progress_.global_batch_size = global_batch_size();
     progress_.config = config_.to_toml();
+    progress_.computed_with = computed_with_;
     data::LoaderOptions options;
     options.rows = learner_->plans().rows();
     options.groups = groups_.data_groups;
@@ -336,7 +342,8 @@ class Run {
   std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
   PredictedPeaks predicted_;
   std::unique_ptr<Learner> learner_;
-  std::uint64_t hardware_ = 0;  // fingerprint of what this rank computes on
+  std::uint64_t hardware_ = 0;                        // fingerprint of what this rank computes on
+  std::map<std::string, std::string> computed_with_;  // for checkpoints
   checkpoint::Progress progress_;
   MemoryWatch memory_;
   std::int64_t steps_here_ = 0;  // made or begun by this run

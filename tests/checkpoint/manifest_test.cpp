@@ -20,6 +20,7 @@ Manifest sound() {
   Manifest manifest;
   manifest.creator = "annulus";
   manifest.progress.step = 7;
+  manifest.progress.computed_with = {{"the threads of a rank", "2"}};
   manifest.block = 4;
   manifest.tensors = {{"a", {2, 3}}, {"b", {5}}};
   const auto piece = [](std::size_t tensor, std::int64_t first, std::int64_t count) {
@@ -50,6 +51,7 @@ TEST(Manifest, IsReadAsItWasWritten) {
   const Manifest read = Manifest::parse(text, "manifest.json");
   EXPECT_EQ(read.to_text(), text);
   EXPECT_EQ(read.progress.step, 7);
+  EXPECT_EQ(read.progress.computed_with, sound().progress.computed_with);
   EXPECT_EQ(read.tensors, sound().tensors);
   EXPECT_EQ(read.parts[1].pieces[0].first, 1);
 }
@@ -67,6 +69,11 @@ TEST(Manifest, ThatIsDamagedOrForeignIsRefused) {
   EXPECT_THAT(said_of(text, "\"step\":7", "\"step\":18446744073709551615"), HasSubstr("'step'"));
   EXPECT_THAT(said_of(text, "\"block\":4", "\"block\":0"), HasSubstr("'block'"));
   EXPECT_THAT(said_of(text, "F32", "F16"), HasSubstr("not F32"));
+  EXPECT_THAT(said_of(text, "\"the threads of a rank\":\"2\"", "\"the threads of a rank\":2"),
+              HasSubstr("'the threads of a rank' of 'computed_with' is no text"));
+  EXPECT_THAT(said_of(text, "{\"the threads of a rank\":\"2\"}", "[]"),
+              HasSubstr("'computed_with' is no object"));
+  EXPECT_EQ(said_of(text, "\"computed_with\"", "\"of_another_version\""), "no error");
   EXPECT_THAT(said_of(text, "[2,3]", "[4611686018427387904,3]"), HasSubstr("'shape'"));
   EXPECT_THAT(said_of(text, "[2,3]", "[2305843009213693,3000000]"), HasSubstr("too large"));
   EXPECT_THAT(said_of(text, "}", ""), HasSubstr("no JSON"));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,9 @@ struct Progress {
   std::int64_t global_batch_size = 0;  ///< sequences: data-parallel groups · micro-batches
   std::uint32_t data_fingerprint = 0;  ///< of the token stream (data::TokenDataset::fingerprint)
   std::string config;                  ///< the effective configuration, TOML
+  /// What decides about the last bits of results, in words, by name ("the kernels of BLAS"); empty where the
+  /// program that wrote it did not say.
+  std::map<std::string, std::string> computed_with{};
 
   bool operator==(const Progress&) const = default;
 };
