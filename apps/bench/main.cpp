@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
+
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 
@@ -22,7 +25,7 @@ int main(int argc, char** argv) {
                              fmt::format("annulus {} ({})", annulus::version(), annulus::git_hash()));
         app.require_subcommand(1);
         annulus::bench::SweepOptions options;
-        const CLI::App* const attention_command = annulus::bench::add_attention_command(app, options);
+        annulus::bench::add_attention_command(app, options);
         annulus::bench::LinksOptions links;
         const CLI::App* const links_command = annulus::bench::add_links_command(app, links);
         annulus::bench::KernelsOptions kernels;
@@ -35,7 +38,9 @@ int main(int argc, char** argv) {
         const CLI::App* const matmul_command = annulus::bench::add_matmul_command(app, matmul);
         annulus::bench::JoinOptions join;
         const CLI::App* const join_command = annulus::bench::add_join_command(app, join);
-        if (const auto code = annulus::app::parse(app, count, arguments, mpi.rank())) return *code;
+        constexpr std::array<std::string_view, 8> files{"--json", "--csv",     "--html",   "--dump",
+                                                        "--data", "--cluster", "--output", "--base"};
+        if (const auto code = annulus::app::parse(app, count, arguments, mpi, files)) return *code;
         if (links_command->parsed()) return annulus::bench::run_links(links, mpi);
         if (join_command->parsed()) {
           annulus::require(mpi.size() == 1,
@@ -47,6 +52,6 @@ int main(int argc, char** argv) {
         if (emulate_command->parsed()) return annulus::bench::run_emulate(emulate, mpi);
         if (lm_head_command->parsed()) return annulus::bench::run_lm_head(lm_head, mpi);
         if (matmul_command->parsed()) return annulus::bench::run_matmul(matmul, mpi);
-        return annulus::bench::run_attention(*attention_command, options, mpi);
+        return annulus::bench::run_attention(options, mpi);
       });
 }

@@ -5,17 +5,16 @@
 #include <span>
 #include <string_view>
 
-#include <annulus/comm/agreement.hpp>
+#include <annulus/comm/mpi.hpp>
 
 namespace annulus::app {
 
 /// Parses the command line. Returns nothing when the program is to go on, otherwise the exit code with which
-/// it is to end: 0 after --help, 1 for what is wrong with the arguments (told by rank 0 alone; all ranks find
-/// the same).
-std::optional<int> parse(CLI::App& app, int argc, char** argv, int rank);
-
-/// The program and the options of a parsed command, as ranks compare them before they do anything together.
-/// Of `files` only whether they are given counts: they may lie elsewhere on every machine.
-comm::Facts command_facts(const CLI::App& command, std::span<const std::string_view> files);
+/// it is to end: 0 after --help, 1 for what is wrong with the arguments (told by rank 0 alone). Collective.
+/// Throws Error on all ranks, naming option and ranks, where their programs, the program's flags, the
+/// subcommand or its options differ, or one rank alone has arguments that are wrong. Of `files`, which may
+/// lie elsewhere on every machine, only whether they are given counts.
+std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEnvironment& mpi,
+                         std::span<const std::string_view> files = {});
 
 }  // namespace annulus::app

@@ -1,29 +1,46 @@
 #include "common/run_commands.hpp"
 
 #include <annulus/base/version.hpp>
-#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
+
+#include "common/process.hpp"
+#include "common/renamed_options.hpp"
 
 namespace annulus::app {
 
+int run_program(CLI::App& app, const Command& command, int argc, char** argv, int error_status) {
+  prepare_process();
+  int status = 0;
+  const auto failed = [&](const std::string& problem) {
+    end_with_reader();
+    std::fflush(stdout);  // what was printed before stands before
+    say(app.get_name() + ": " + problem);
+    status = error_status;
+  };
+  try {
+    Arguments arguments(app, argc, argv);
+    app.parse(arguments.count(), arguments.values());
+    status = command();
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    status = app.exit(error, out, err) == 0 ? 0 : error_status;
+    std::fputs(out.str().c_str(), stdout);
+    std::fputs(err.str().c_str(), stderr);
+  } catch (const std::exception& error) {
+    failed(problem_of(error));
+    return status;
+  }
+  if (const std::string problem = output_problem(); !problem.empty()) failed(problem);
+  return status;
+}
+
 int run_commands(CLI::App& app, const Command& command, int argc, char** argv) {
-  // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
-  std::signal(SIGXFSZ, SIG_IGN);
   app.set_version_flag("--version", std::string(version()));
   app.require_subcommand(1);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
-  }
-  try {
-    return command();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
-    return 1;
-  }
+  return run_program(app, command, argc, argv);
 }
 
 }  // namespace annulus::app

@@ -1,19 +1,20 @@
 #include "common/run_main.hpp"
 
-#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <Kokkos_Core.hpp>
-#include <csignal>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <annulus/config/renamed.hpp>
 #include <annulus/core/device.hpp>
 #include <annulus/core/profile.hpp>
 #include <annulus/core/threads.hpp>
+
+#include "common/process.hpp"
 
 namespace annulus::app {
 
@@ -34,28 +35,33 @@ void start_log(int rank, int ranks) {
 }  // namespace
 
 int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment&, int, char**)>& body) {
-  // A limit on file sizes is then an error of the write, as a full disk is, and not the end of the process.
-  std::signal(SIGXFSZ, SIG_IGN);
-  comm::MpiEnvironment mpi(argc, argv);
-  start_log(mpi.rank(), mpi.size());
+  prepare_process();
+  std::optional<comm::MpiEnvironment> started;
   // With others to end, the process ends inside the catch: leaving Kokkos' scope may wait for work that never
   // ends.
-  const auto failed = [&](const std::exception& error) {
-    if (mpi.size() > 1) mpi.abort(error.what());
-    fmt::print(stderr, "annulus: rank 0: {}\n", error.what());
+  const auto failed = [&](const std::string& problem) {
+    if (started && started->size() > 1) started->abort(problem);
+    say("annulus: rank 0: " + problem);
     return 1;
   };
   try {
+    comm::MpiEnvironment& mpi = started.emplace(argc, argv);
+    start_log(mpi.rank(), mpi.size());
     require_device();
     start_profile();
-    const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores()));
+    const Kokkos::ScopeGuard kokkos(kokkos_settings(mpi.ranks_sharing_cores(), [&](const std::string& text) {
+      if (mpi.rank() == 0) spdlog::warn("{}", text);
+    }));
     try {
-      return body(mpi, argc, argv);
+      const int status = body(mpi, argc, argv);
+      if (const std::string problem = output_problem(); status == 0 && !problem.empty())
+        return failed(problem);
+      return status;
     } catch (const std::exception& error) {
-      return failed(error);
+      return failed(problem_of(error));
     }
   } catch (const std::exception& error) {
-    return failed(error);
+    return failed(error.what());
   }
 }
 

@@ -3,13 +3,12 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 
 #include <annulus/base/version.hpp>
 
+#include "common/run_commands.hpp"
 #include "compare.hpp"
 #include "report.hpp"
 
@@ -56,15 +55,6 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--table", options.table, "Print a line for every tensor");
   app.footer("Exit status: 0 when nothing differs, 1 when something does, 2 after an error.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  try {
-    return annulus::diff::run(options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "annulus-diff: %s\n", error.what());
-    return 2;
-  }
+  return annulus::app::run_program(
+      app, [&] { return annulus::diff::run(options); }, argc, argv, 2);
 }

@@ -3,9 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <csignal>
-#include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -14,7 +11,7 @@
 #include <annulus/plan/validate.hpp>
 #include <annulus/simulate/simulate.hpp>
 
-#include "common/renamed_options.hpp"
+#include "common/run_commands.hpp"
 #include "common/text.hpp"
 #include "plan/comparison.hpp"
 #include "plan/html_report.hpp"
@@ -79,21 +76,11 @@ int run(const Options& options) {
 }  // namespace annulus::planner
 
 int main(int argc, char** argv) {
-  // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
-  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Shows, proves, simulates and compares schedules of distributed attention (docs/planning.md).",
                "annulus-plan");
   app.set_version_flag("--version", std::string(annulus::version()));
   annulus::planner::Options options;
   annulus::planner::add_options(app, options);
-  try {
-    annulus::app::Arguments arguments(app, argc, argv);
-    app.parse(arguments.count(), arguments.values());
-    return annulus::planner::run(options);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "annulus-plan: %s\n", error.what());
-    return 1;
-  }
+  return annulus::app::run_program(
+      app, [&] { return annulus::planner::run(options); }, argc, argv);
 }

@@ -8,6 +8,7 @@
 #include <annulus/io/progress_line.hpp>
 
 #include "commands.hpp"
+#include "common/process.hpp"
 
 namespace annulus::tokens {
 
@@ -44,7 +45,7 @@ int run(PackArguments& arguments) {
   };
   arguments.options.on_shard = [&](const data::ShardHeader& shard, std::int64_t) {
     if (line) line->hide();
-    fmt::print(stderr, "{}: {} tokens, {} documents\n", shard.path, shard.tokens, shard.documents);
+    app::say(fmt::format("{}: {} tokens, {} documents", shard.path, shard.tokens, shard.documents));
   };
   const data::PackSummary summary = data::pack(arguments.options);
   line.reset();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "common/process.hpp"
 
 namespace annulus::tokens {
 
@@ -31,7 +32,7 @@ bool verify(const std::filesystem::path& path) {
 int run(const std::vector<std::filesystem::path>& paths) {
   int bad = 0;
   for (const auto& path : data::find_shards(paths)) bad += verify(path) ? 0 : 1;
-  if (bad > 0) fmt::print(stderr, "annulus-tokens: {} bad shards\n", bad);
+  if (bad > 0) app::say(fmt::format("annulus-tokens: {} bad shards", bad));
   return bad > 0 ? 1 : 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "common/process.hpp"
 #include "topology/environment_text.hpp"
 
 namespace annulus::topology_app {
@@ -18,7 +19,8 @@ void execute(const Options& options, const RankInventory& inventory,
   const bool log = inventory.speaks && std::getenv("ANNULUS_TOPOLOGY_QUIET") == nullptr;
   for (const machine::Setting& setting : settings) {
     if (log)
-      fmt::print(stderr, "annulus-topology: rank 0: {}={}  # {}\n", setting.name, setting.value, setting.why);
+      app::say(
+          fmt::format("annulus-topology: rank 0: {}={}  # {}", setting.name, setting.value, setting.why));
     if (!setting.kept) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
   }
   const machine::Machine& node = inventory.node.machine;
@@ -28,7 +30,7 @@ void execute(const Options& options, const RankInventory& inventory,
       numa.push_back(node.numa[static_cast<std::size_t>(index)].os_index);
     const std::string failed = machine::bind_this_process(machine::cpus_of(node, inventory.binding), numa);
     if (log && !failed.empty())
-      fmt::print(stderr, "annulus-topology: warning: {}: not bound to {}\n", node.host, failed);
+      app::say(fmt::format("annulus-topology: warning: {}: not bound to {}", node.host, failed));
   }
   std::fflush(nullptr);
   std::vector<char*> arguments;

@@ -12,6 +12,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "common/process.hpp"
 #include "topology/described.hpp"
 
 namespace annulus::topology_app {
@@ -270,7 +271,7 @@ RankInventory take_rank_inventory(const Options& options, const Variables& varia
 
 void report(const std::vector<Diagnostic>& diagnostics, bool strict) {
   for (const Diagnostic& diagnostic : diagnostics) {
-    if (!diagnostic.error && !strict) fmt::print(stderr, "annulus-topology: warning: {}\n", diagnostic.text);
+    if (!diagnostic.error && !strict) app::say("annulus-topology: warning: " + diagnostic.text);
   }
   std::vector<std::string> errors;
   for (const Diagnostic& diagnostic : diagnostics) {

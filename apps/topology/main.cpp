@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 
@@ -14,6 +12,7 @@
 #include <annulus/io/atomic.hpp>
 
 #include "common/output_json.hpp"
+#include "common/run_commands.hpp"
 #include "topology/environment_text.hpp"
 #include "topology/inventory.hpp"
 #include "topology/json_report.hpp"
@@ -106,23 +105,11 @@ int run(const Options& options) {
 }  // namespace annulus::topology_app
 
 int main(int argc, char** argv) {
-  // Beyond 'ulimit -f' a write is to fail with a message instead of ending the process.
-  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Finds nodes, GPUs, NICs and switches, and says where ranks are to be (docs/topology.md).",
                "annulus-topology");
   app.set_version_flag("--version", std::string(annulus::version()));
   annulus::topology_app::Options options;
   annulus::topology_app::add_options(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 1;
-  }
-  try {
-    return annulus::topology_app::run(options);
-  } catch (const std::exception& error) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "annulus-topology: %s\n", error.what());
-    return 1;
-  }
+  return annulus::app::run_program(
+      app, [&] { return annulus::topology_app::run(options); }, argc, argv);
 }

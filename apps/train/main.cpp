@@ -49,11 +49,12 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   add_memory_plan(app, memory_plan);
   app.footer(
-      "Exit status: 0 when all optimizer steps are done, or when SIGTERM, SIGUSR1 or SIGINT ended the run\n"
-      "after saving (run the same command again to resume it; summary.json says \"finished\"); 1 after an "
-      "error; 2 when the last checkpoint "
-      "could not be saved;\n3 where --plan-memory finds that the configuration does not fit.");
-  if (const auto status = parse(app, argc, argv, mpi.rank())) return *status;
+      "Exit status: 0 when all optimizer steps are done, or when a signal (SIGTERM, SIGUSR1, SIGINT, "
+      "SIGHUP,\n"
+      "SIGXCPU) ended the run after saving (run the same command again to resume it; summary.json says\n"
+      "\"finished\"); 1 after an error; 2 when the last checkpoint could not be saved;\n"
+      "3 where --plan-memory finds that the configuration does not fit.");
+  if (const auto status = parse(app, argc, argv, mpi)) return *status;
 
   if (print_config) {
     const train::Config config = file.empty() ? train::Config::parse("", "(defaults)", overrides)
@@ -65,6 +66,9 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
           "no configuration was given: annulus-train CONFIG.toml (data/demo.toml is an example, --help "
           "explains)");
   const train::Config config = train::Config::load(file, overrides);
+  if (const std::string warning = train::other_folder_warning(file, overrides, config);
+      mpi.rank() == 0 && !warning.empty())
+    spdlog::warn("{}", warning);
   if (memory_plan.plan) return mpi.rank() == 0 ? plan_memory(config, memory_plan) : 0;
   const auto world = train::connect(mpi, config);
   const train::Outcome outcome = train::train(*world, config, train::ResumePolicy::parse(resume), dump);

@@ -64,7 +64,8 @@ void ProgressLine::show(std::int64_t bytes) {
   last_ = now;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r\033[K{}", text(what_, bytes, total_, seconds));
+  std::fputs(("\r\033[K" + text(what_, bytes, total_, seconds)).c_str(),
+             stderr);  // may fail: nobody looks then
   std::fflush(stderr);
 }
 

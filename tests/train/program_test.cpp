@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -409,6 +410,148 @@ TEST_F(Program, NodesChangeNoBitAndNativeSumsAgreeUnderEveryStage) {
   }
   EXPECT_THAT(failure(command(2, "run", "--set parallel.sums=tree")),
               HasSubstr("parallel.sums = 'tree' is unknown; known are rank-order and native"));
+}
+
+TEST_F(Program, ATerminalThatIsGoneAndALimitOfProcessorTimeSave) {
+  for (const auto& [number, name] : {std::pair(SIGHUP, "SIGHUP"), std::pair(SIGXCPU, "SIGXCPU")}) {
+    const auto before = std::signal(number, SIG_DFL);  // whatever this test was started by
+    Job job = start(arguments_of(name, long_run));
+    std::signal(number, before);
+    ASSERT_TRUE(wait_until([&] { return records(name) > 1; })) << output();
+    job.signal(number);
+    EXPECT_EQ(job.wait(20), 0) << output();
+    EXPECT_THAT(output(), HasSubstr(fmt::format("stopped by {} after optimizer step", name)));
+    EXPECT_EQ(files(path(name) / "checkpoints").size(), 1u);
+  }
+}
+
+TEST_F(Program, WhatIsIgnoredAtTheStartStaysIgnored) {
+  Job job("trap '' HUP; exec " + arguments_of("run", long_run), folder_.file("output"));  // as nohup does
+  ASSERT_TRUE(wait_until([&] { return records("run") > 1; })) << output();
+  job.signal(SIGHUP);
+  const std::int64_t then = records("run");
+  EXPECT_TRUE(wait_until([&] { return records("run") > then + 3; })) << output();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(20), 0) << output();
+  EXPECT_THAT(output(), HasSubstr("stopped by SIGTERM"));
+}
+
+TEST_F(Program, AReaderOfTheLogThatGoesAwayEndsNothing) {
+  const std::string reader = " 2> >(head -n 1 >" + folder_.file("first") + ")";
+  EXPECT_EQ(run("bash -c '" + arguments_of("run", "") + reader + "'"), 0);
+  EXPECT_EQ(records("run"), 12);
+  EXPECT_EQ(summary("run").at("finished"), true);
+  const std::string first = io::read_text(folder_.file("first"));
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1);
+}
+
+TEST_F(Program, OutputThatCannotBeWrittenIsAnError) {
+  EXPECT_THAT(failure("bash -c '" + arguments_of("run", "--print-config") + " >/dev/full'"),
+              HasSubstr("standard output could not be written"));
+  // What a run prints comes after all that it saves. Closed streams give their numbers to no file of the run.
+  for (const auto& [name, where] : {std::pair("full", " >/dev/full"), std::pair("closed", " >&- <&-")}) {
+    EXPECT_THAT(failure("bash -c '" + arguments_of(name, "--summary") + where + "'"),
+                HasSubstr("standard output could not be written"));
+    EXPECT_EQ(summary(name).at("finished"), true);
+    EXPECT_EQ(records(name), 12);
+    EXPECT_EQ(arrays(checkpoint(name, 12)).size(), arrays(checkpoint(name, 10)).size());
+  }
+  EXPECT_EQ(run("bash -c '" + arguments_of("streams", "") + " <&- >&- 2>&-'"), 0);
+  EXPECT_EQ(records("streams"), 12);
+}
+
+TEST_F(Program, OneRankWithOtherArgumentsEndsAllWithItsMessage) {
+  const auto mixed = [&](const std::string& other) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string line = failure(command(1, "run") + " : -n 1 " + arguments_of("run", other));
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 20);
+    return line;
+  };
+  EXPECT_THAT(mixed("--nonsense"),
+              AllOf(HasSubstr("--nonsense on rank 1"), HasSubstr("on rank 0; start every rank")));
+  EXPECT_THAT(mixed("--version"), HasSubstr("the arguments: --version on rank 1"));
+  EXPECT_THAT(mixed("--print-config"), HasSubstr("--print-config: given on rank 1, not given on rank 0"));
+  EXPECT_FALSE(fs::exists(path("run")));
+  // The same on all ranks is told once, as without mpirun.
+  EXPECT_EQ(run(command(2, "run", "--nonsense")), 1);
+  EXPECT_THAT(output(), AllOf(HasSubstr("--nonsense"), Not(HasSubstr("ranks disagree"))));
+}
+
+TEST_F(Program, ProcessesOfALauncherThatMpiDoesNotKnowAreRefused) {
+  const auto by = [&](const std::string& variables) {
+    return "env " + variables + " " + arguments_of("run", "");
+  };
+  EXPECT_THAT(
+      failure(by("PMI_SIZE=2 PMI_RANK=0 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=0")),
+      AllOf(HasSubstr("rank 0: mpiexec of MPICH or Intel MPI has started several processes (PMI_SIZE=2)"),
+            HasSubstr("Open MPI"), HasSubstr("ANNULUS_ALONE=1")));
+  EXPECT_THAT(failure(by("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0")),
+              HasSubstr("SLURM_STEP_NUM_TASKS=3"));
+  EXPECT_THAT(failure(by("PMIX_RANK=1")), HasSubstr("PMIX_RANK=1"));
+  EXPECT_EQ(run(by("PMI_SIZE=2 PMI_RANK=1")), 1);  // rank 0 has said it
+  EXPECT_THAT(output(), Not(HasSubstr("annulus: ")));
+  EXPECT_FALSE(fs::exists(path("run")));
+  EXPECT_EQ(run(by("PMI_SIZE=2 PMI_RANK=0 ANNULUS_ALONE=1")), 0) << output();
+  EXPECT_EQ(run("env SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 " + command(1, "run")), 0)
+      << output();
+}
+
+TEST_F(Program, FewerThreadsThanWereAskedForAreTakenAndTold) {
+  int number = 0;
+  const auto with = [&](const std::string& variables) {
+    const std::string name = fmt::format("threads-{}", number++);
+    EXPECT_EQ(run("env OMP_NUM_THREADS=3 OMP_WAIT_POLICY=passive " + variables + " " +
+                  arguments_of(name, "--set train.steps=2")),
+              0)
+        << output();
+    return output();
+  };
+  EXPECT_THAT(with("OMP_THREAD_LIMIT=2"), HasSubstr("computes with 2 of 3 threads"));
+  EXPECT_THAT(with("OMP_MAX_ACTIVE_LEVELS=0"), HasSubstr("computes with 1 of 3 threads"));
+  EXPECT_THAT(with("OMP_DYNAMIC=true"), Not(HasSubstr("of 3 threads")));
+  EXPECT_THAT(with("KOKKOS_NUM_THREADS=4 OMP_THREAD_LIMIT=2"), HasSubstr("computes with 2 of 4 threads"));
+  EXPECT_THAT(failure("env KOKKOS_NUM_THREADS=2x " + arguments_of("run", "")),
+              HasSubstr("KOKKOS_NUM_THREADS='2x'"));
+}
+
+TEST_F(Program, OtherThreadsAndKernelsOfBlasAreToldWhenTheRunGoesOn) {
+  ASSERT_EQ(run("env OMP_NUM_THREADS=1 " + arguments_of("run", "--set train.steps=2")), 0) << output();
+  ASSERT_EQ(run("env OMP_NUM_THREADS=1 " + arguments_of("run", "--set train.steps=4")), 0) << output();
+  EXPECT_THAT(output(), Not(HasSubstr("to rounding")));
+  ASSERT_EQ(run("env OMP_NUM_THREADS=2 " + arguments_of("run", "--set train.steps=6")), 0) << output();
+  EXPECT_THAT(output(), HasSubstr("the threads of a rank: '1' when the checkpoint was written, '2' now"));
+  EXPECT_THAT(output(), Not(HasSubstr("BLAS")));
+  ASSERT_EQ(
+      run("env OMP_NUM_THREADS=2 OPENBLAS_CORETYPE=Nehalem " + arguments_of("run", "--set train.steps=8")), 0)
+      << output();
+  EXPECT_THAT(output(), Not(HasSubstr("the threads of a rank")));
+  // A BLAS other than OpenBLAS, and one for other processors, does not listen.
+  if (output().find("Nehalem") != std::string::npos) {
+    EXPECT_THAT(output(), HasSubstr("the kernels of BLAS: 'OpenBLAS "));
+  }
+}
+
+TEST_F(Program, TheConfigurationOfARunFromAnotherFolderIsWarnedOf) {
+  const auto in = [&](const std::string& folder, const std::string& arguments) {
+    return run("bash -c 'mkdir -p " + folder + " && cd " + folder + " && exec " ANNULUS_TRAIN_PROGRAM " " +
+               arguments + "'");
+  };
+  const std::string home = folder_.file("home"), elsewhere = folder_.file("elsewhere");
+  const std::string config = home + "/runs/a/config.toml";
+  ASSERT_EQ(in(home, folder_.file("run.toml") +
+                         " --set run.folder=runs/a --set data.shards=" + folder_.file("shards")),
+            0)
+      << output();
+  ASSERT_EQ(in(home, "runs/a/config.toml"), 0) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("nothing to do"), Not(HasSubstr("is the configuration of the run"))));
+  ASSERT_EQ(in(elsewhere, config), 0) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("is the configuration of the run"),
+                              HasSubstr("--set run.folder=" + home + "/runs/a"),
+                              HasSubstr("leads to " + elsewhere + "/runs/a")));
+  ASSERT_EQ(in(elsewhere, config + " --set run.folder=" + home + "/runs/a"), 0) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("nothing to do"), Not(HasSubstr("is the configuration of the run"))));
+  ASSERT_EQ(in(elsewhere, config + " --set run.folder=runs/b"), 0) << output();
+  EXPECT_THAT(output(), Not(HasSubstr("is the configuration of the run")));
 }
 
 TEST_F(Program, TwoRunsInOneFolderAreRefused) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/comm/agreement.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/simulate/choose.hpp>
@@ -24,7 +25,6 @@
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"
 #include "bench/report/columns.hpp"
-#include "common/command_line.hpp"
 
 namespace annulus::bench {
 
@@ -266,7 +266,7 @@ class Sweep {
 
 }  // namespace
 
-int run_attention(const CLI::App& command, const SweepOptions& options, const comm::MpiEnvironment& mpi) {
+int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi) {
   check_options(options, mpi.size());
   if (mpi.rank() == 0) {
     for (const std::string& file : {options.json, options.csv, options.html, options.common.dump})
@@ -274,9 +274,7 @@ int run_attention(const CLI::App& command, const SweepOptions& options, const co
   }
   if (options.common.local) return run_local_attention(cases_of(options, mpi.size()).front(), options.json);
   mpi.set_wait_timeout(std::chrono::seconds(options.common.stall_timeout));
-  constexpr std::array<std::string_view, 6> files = {"--json", "--csv",  "--html",
-                                                     "--dump", "--data", "--cluster"};
-  comm::Facts facts = app::command_facts(command, files);
+  comm::Facts facts;
   const bool is_file = options.topology != "measure" && options.topology != "none";
   facts.add("what --cluster stands for", is_file ? "a file" : options.topology,
             "start every rank with the same arguments");

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <annulus/comm/mpi.hpp>
 
 #include "bench/attention/cases/options.hpp"
@@ -9,7 +7,7 @@
 namespace annulus::bench {
 
 /// Runs `annulus-bench attention` on all ranks of the job. Returns the exit status: 1 when --check finds an
-/// error beyond the tolerance. `command` is the parsed command line, on which the ranks must agree.
-int run_attention(const CLI::App& command, const SweepOptions& options, const comm::MpiEnvironment& mpi);
+/// error beyond the tolerance.
+int run_attention(const SweepOptions& options, const comm::MpiEnvironment& mpi);
 
 }  // namespace annulus::bench
