@@ -108,8 +108,8 @@ private_folder() {
   trap 'rm -rf "$private"' EXIT
 }
 
-# A field of `scontrol show job`.
-job_field() { scontrol -o show job "$SLURM_JOB_ID" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
+# A field of `scontrol show job`. The first line holds the job's name, which may spell any field.
+job_field() { scontrol show job "$SLURM_JOB_ID" 2>/dev/null | tail -n +2 | tr ' ' '\n' | sed -n "s/^$1=//p" | head -n 1; }
 
 # Of these nodes those that Slurm has given up.
 down_nodes() { sinfo -h -N -n "$(IFS=,; echo "$*")" -t down,no_respond -o %n 2>/dev/null | sort -u | paste -sd' '; }

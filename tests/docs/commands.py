@@ -203,19 +203,26 @@ class Checker:
         if base == "annulus-topology" and "--" in arguments:  # what its --exec becomes
             at = arguments.index("--")
             arguments, after = arguments[:at], arguments[at + 1:]
-        wrong = self.configuration(arguments, folder) if base == "annulus-train" and arguments else None
-        return wrong or self.refuses_only_the_unknown([self.bin / base, *arguments, unknown], folder, base) or \
-            (self.command(after[0], after[1:], folder) if after else None)
+        if base == "annulus-train":
+            wrong = self.training(arguments, folder)
+        else:
+            wrong = self.refuses_only_the_unknown([self.bin / base, *arguments, unknown], folder, base)
+        return wrong or (self.command(after[0], after[1:], folder) if after else None)
 
-    def configuration(self, arguments, folder):
-        """annulus-train reads all of a configuration before it ends."""
+    def training(self, arguments, folder):
+        """annulus-train reads its options and all of a configuration before it prints it. What stands for a file of the reader is left out."""
         file = arguments[0]
         if not ((root / file).is_file() or (folder / file).is_file() or re.fullmatch(r"[A-Z]+(\.toml)?|-.*|runs/.*", file)):
             return f"there is no {file}: name a file of the repository, or one that the page has the reader write"
-        sets = [word for option, word in zip(arguments, arguments[1:]) if option == "--set"]
-        sets = [word for word in sets if not word.startswith("model.from=") and not re.search(r"=[A-Z]+$", word)]
+        rest, words = [], iter(arguments[0 if file.startswith("-") else 1:])
+        for word in words:
+            value = next(words, "") if word == "--set" else None
+            if value is None:
+                rest.append(word)
+            elif not value.startswith("model.from=") and not re.search(r"=[A-Z]+$", value):
+                rest += [word, value]
         read = [file] if (root / file).is_file() else []
-        said = self.start([self.bin / "annulus-train", *read, *(word for s in sets for word in ("--set", s)), "--print-config"], root)
+        said = self.start([self.bin / "annulus-train", *read, *rest, "--print-config"], root)
         return None if said.returncode == 0 else f"annulus-train refuses: {said.stderr.strip()}"
 
     def refuses_only_the_unknown(self, argv, folder, name, **environment):
