@@ -173,7 +173,7 @@ class Sweep(support.InFolder):
         run = report["cases"][0]["run"]
         for fact in (run["date"], run["host"], "--schedule"):
             self.assertIn(fact, text)
-        self.assertRegex(page.getElementsByTagName("h1")[0].firstChild.data, r" on 2 ranks, layout .* ms forward")
+        self.assertRegex(page.getElementsByTagName("h1")[0].firstChild.data, r" on 4 ranks, layout .* ms forward")
         lines = {tuple(line.getAttribute("points").split()) for line in page.getElementsByTagName("polyline")}
         self.assertGreaterEqual(len(lines), 10)
         self.assertTrue(all(len(points) >= 2 for points in lines))

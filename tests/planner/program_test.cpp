@@ -26,7 +26,6 @@ using annulus::test::TemporaryFolder;
 using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -258,9 +257,11 @@ TEST(AnnulusPlan, TakesOldNamesOfOptionsAndKeys) {
   const ShellResult before = program(problem + "--topology=" + old_file),
                     now = program(problem + "--cluster " + file);
   EXPECT_EQ(before.status, 0);
+  std::string numbers = now.output;  // by the rates of another file
+  numbers.resize(numbers.find("predicted by rates of"));
   EXPECT_THAT(before.output, AllOf(HasSubstr("annulus-plan: --topology is an old name: write --cluster"),
                                    HasSubstr(old_file + ":1: between is an old name: write inter_node"),
-                                   HasSubstr("write inter_node.nics_per_node"), EndsWith(now.output)));
+                                   HasSubstr("write inter_node.nics_per_node"), HasSubstr(numbers)));
   EXPECT_THAT(now.output, Not(HasSubstr("old name")));
   EXPECT_THAT(failure("--cluster " + file + " --topology " + old_file),
               HasSubstr("--topology is the old name of --cluster, and both are given: keep --cluster alone"));

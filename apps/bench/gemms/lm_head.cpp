@@ -214,6 +214,9 @@ void print(const LmHeadCommand& o, const json& report) {
 int run_lm_head(const LmHeadCommand& o, const comm::MpiEnvironment& mpi) {
   require(mpi.size() == 1, "lm-head measures one rank, but there are {}: start it without mpirun",
           mpi.size());
+  for (const auto& [name, value] : {std::pair("--tokens", o.tokens), std::pair("--vocabulary", o.vocabulary),
+                                    std::pair("--hidden", o.hidden)})
+    options::require_positive(name, value);
   options::check_matrix("--tokens and --hidden", o.tokens, o.hidden);
   options::check_matrix("--vocabulary and --hidden", o.vocabulary, o.hidden);
   options::check_matrix("--tokens and --vocabulary", o.tokens, o.vocabulary);

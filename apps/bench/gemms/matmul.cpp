@@ -80,9 +80,9 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
   for (const std::string& text : o.shapes) shapes.push_back(parse_shape(text));
   if (shapes.empty()) shapes = llama_shapes(o.tokens);
   for (const auto& [tokens, out, in] : shapes) {
-    options::check_matrix("TOKENS and OUT", tokens, out);
-    options::check_matrix("TOKENS and IN", tokens, in);
-    options::check_matrix("OUT and IN", out, in);
+    options::check_matrix("--shape: TOKENS and OUT", tokens, out);
+    options::check_matrix("--shape: TOKENS and IN", tokens, in);
+    options::check_matrix("--shape: OUT and IN", out, in);
   }
   if (!o.json.empty()) io::require_writable(o.json);
   json report = {{"dtype", o.dtype},

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include <annulus/base/version.hpp>
 
@@ -110,8 +111,7 @@ std::string drawings(const Groups& groups, const std::string& pass, bool weak) {
     html::LineChart times{
         .title = "time of the pass", .x_unit = "ranks", .y_unit = "ms", .logarithmic = true, .lines = {}};
     html::LineChart efficiencies{
-        .title = weak ? "weak-scaling efficiency: rate of a rank over that of one alone"
-                      : "strong-scaling efficiency: T1 / (N TN)",
+        .title = weak ? "weak-scaling efficiency of a rank" : "strong-scaling efficiency: T1 / (N TN)",
         .x_unit = "ranks",
         .y_unit = "",
         .logarithmic = false,
@@ -229,14 +229,13 @@ std::string machine_of(const std::vector<json>& cases) {
   return fmt::format("{}", fmt::join(machines, "; "));
 }
 
-/// All different values of what cases were run with, first and last where they are many.
-std::string all_of(const std::vector<json>& cases, const char* pointer) {
+/// All different values of what cases were run with, first and last where they are more than `most`.
+std::string all_of(const std::vector<json>& cases, const char* pointer, std::size_t most) {
   std::vector<std::string> values;
   for (const json& c : cases) {
     const std::string value = c.value(json::json_pointer(pointer), std::string());
     if (!value.empty() && std::ranges::find(values, value) == values.end()) values.push_back(value);
   }
-  constexpr std::size_t most = 4;
   if (values.size() <= most) return fmt::format("{}", fmt::join(values, "; "));
   return fmt::format("{} … {}", values.front(), values.back());
 }
@@ -284,7 +283,9 @@ std::string run_of(const std::vector<json>& cases) {
   for (const auto& [name, pointer] :
        {std::pair("date", "/run/date"), std::pair("host of rank 0", "/run/host"),
         std::pair("command", "/run/command")})
-    if (const std::string value = all_of(cases, pointer); !value.empty()) facts.emplace_back(name, value);
+    if (const std::string value = all_of(cases, pointer, std::string_view(name) == "date" ? 1 : 4);
+        !value.empty())
+      facts.emplace_back(name, value);
   const bool shared = std::ranges::any_of(cases, [](const json& c) {
     return c.value(json::json_pointer("/run/more_threads_than_cores"), false);
   });

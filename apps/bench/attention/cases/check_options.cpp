@@ -50,9 +50,7 @@ void check_mask(const std::string& mask, const std::vector<AttentionOptions>& ca
 }
 
 void check_values(const SweepOptions& o, int ranks) {
-  for (const std::int64_t tokens : o.tokens_per_rank)
-    require(tokens >= 1 && tokens <= Mask::max_tokens, "--tokens-per-rank is {}: give 1 to {}", tokens,
-            Mask::max_tokens);
+  for (const std::int64_t tokens : o.tokens_per_rank) options::require_positive("--tokens-per-rank", tokens);
   for (const int some : o.ranks) {
     require(some >= 1 && some <= ranks, "--ranks {}: this job has {}; start more or take fewer", some, ranks);
   }
