@@ -97,7 +97,14 @@ std::string PackManifest::shard_name(std::int64_t number) {
 }
 
 PackManifest PackManifest::parse(std::string_view text, const std::string& origin) {
-  const json all = json::parse(text, nullptr, false);
+  // Levels cost memory: no manifest has more than a few.
+  const auto shallow = [&](int depth, json::parse_event_t, const json&) {
+    require(depth < 10,
+            "'{}' is no manifest of annulus-tokens pack (it has ten levels): choose another output folder",
+            origin);
+    return true;
+  };
+  const json all = json::parse(text, shallow, false);
   require(all.is_object() && all.contains("format") && all["format"] == manifest_format,
           "'{}' is no manifest of annulus-tokens pack: choose another output folder", origin);
   const json version = all.contains("version") ? all["version"] : json();
