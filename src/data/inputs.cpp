@@ -123,13 +123,13 @@ class Finder {
     require_input(error, folder);
     for (; entry != fs::directory_iterator(); entry.increment(error)) {
       const std::string name = entry->path().filename().string();
-      if (name.front() != '.') take(entry->path(), key + name);
+      if (name.front() != '.') add_found(entry->path(), key + name);
     }
     require_input(error, folder);
     if (key.empty() || options_.follow_links) around_.pop_back();
   }
 
-  void take(const fs::path& path, const std::string& key) {
+  void add_found(const fs::path& path, const std::string& key) {
     std::error_code error;
     fs::file_status status = fs::symlink_status(path, error);
     require_input(error, path);
@@ -139,7 +139,10 @@ class Finder {
     }
     if (fs::is_symlink(status)) {
       status = fs::status(path, error);
-      require_input(error, path);
+      if (error) {
+        note(fmt::format("the link '{}' is passed over: {}", path.string(), error.message()));
+        return;
+      }
     }
     if (fs::is_directory(status)) {
       enter(path, key + "/");
@@ -316,10 +319,11 @@ void DocumentReader::open_records(const InputFile& file) {
   require(records_.good(), "cannot read '{}': check the file system", file.path.string());
 }
 
-/// Gives the line that comes next with its end, cut behind longest_line; false at the end of the file.
+/// Gives the line that comes next with its end; false at the end of the file. A line that can be no record,
+/// having a NUL or more than longest_line bytes, is cut behind the piece that shows it.
 bool DocumentReader::next_line(std::string& line) {
   line.clear();
-  for (bool found = false;;) {
+  for (bool bad = false;;) {
     if (at_ == piece_.size()) {
       piece_.clear();
       at_ = 0;
@@ -328,14 +332,12 @@ bool DocumentReader::next_line(std::string& line) {
     const std::string_view rest = std::string_view(piece_).substr(at_);
     const std::size_t end = rest.find('\n');
     const std::string_view part = rest.substr(0, end == rest.npos ? rest.size() : end + 1);
-    found = end != rest.npos;
-    const std::size_t room = static_cast<std::size_t>(longest_line) + 1 - line.size();
-    line.append(part.substr(0, room));
+    if (!bad) line.append(part);
+    bad = bad || part.find('\0') != part.npos || std::ssize(line) > longest_line;
     at_ += part.size();
     position_.offset += std::ssize(part);
     position_.checksum = io::crc32_of(std::span<const char>(part), position_.checksum);
-    const bool ends = bad_lines_ == BadLines::error && std::ssize(line) > longest_line;
-    if (found || ends) break;
+    if (end != rest.npos || (bad && bad_lines_ == BadLines::error)) break;
   }
   if (line.empty()) return false;
   ++line_;

@@ -29,8 +29,8 @@ class PipedTokenizer final : public Tokenizer {
     send(std::as_bytes(std::span(text)));
     std::array<std::uint64_t, 2> answer{};  // failed, and how many ids or bytes of a message follow
     receive(std::as_writable_bytes(std::span(answer)));
-    // Ids of a text are as many as its bytes, with some around them.
-    require(answer[1] <= 4 * size + 1024,
+    // Ids are seldom more than bytes; Unicode's compatibility forms make a text eleven times as long at most.
+    require(answer[1] <= 16 * size + 1024,
             "the process that has the tokenizer '{}' answers with {} ids for {} bytes", identity_.name,
             answer[1], size);
     if (answer[0] != 0) {

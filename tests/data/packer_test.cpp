@@ -435,9 +435,10 @@ TEST_F(PackerTest, DocumentsAreTheBytesOfTheirFiles) {
   add("bom.txt", "\xef\xbb\xbftext\n");
   add("crlf.txt", "one\r\ntwo\r\n");
   add("only_bom.jsonl", "\xef\xbb\xbf\n");
+  add("deep.jsonl", R"({"text":"deep","more":)" + std::string(99, '[') + std::string(99, ']') + "}");
   pack(options());
   EXPECT_THAT(documents_in(options().output),
-              ElementsAre("one\r\n", "two", "\xef\xbb\xbftext\n", "one\r\ntwo\r\n"));
+              ElementsAre("one\r\n", "two", "\xef\xbb\xbftext\n", "one\r\ntwo\r\n", "deep"));
 }
 
 TEST_F(PackerTest, NamesAndFirstLinesTellJsonLines) {
@@ -497,20 +498,23 @@ TEST_F(PackerTest, LinksInFoldersAreFollowedOnDemand) {
   folder_.write("elsewhere/below/b.txt", "elsewhere");
   fs::create_symlink(secret, folder_.path() / "in/link.txt");
   fs::create_symlink(folder_.path() / "elsewhere", folder_.path() / "in/more");
+  fs::create_symlink("nothing", folder_.path() / "in/dangling");
   fs::create_symlink(folder_.path() / "in", folder_.path() / "elsewhere/below/back");
   std::vector<std::string> notes;
   PackOptions with = options();
   with.on_note = [&](const std::string& text) { notes.push_back(text); };
   pack(with);
   EXPECT_THAT(documents_in(with.output), ElementsAre("text"));
-  EXPECT_THAT(notes, ElementsAre(AllOf(HasSubstr("2 links"), HasSubstr("--follow-links"))));
+  EXPECT_THAT(notes, ElementsAre(AllOf(HasSubstr("3 links"), HasSubstr("--follow-links"))));
 
   notes.clear();
   with.output = folder_.path() / "followed";
   with.follow_links = true;
   pack(with);
   EXPECT_THAT(documents_in(with.output), ElementsAre("text", "secret", "elsewhere"));
-  EXPECT_THAT(notes, ElementsAre(HasSubstr("in/more/below/back' leads back")));
+  EXPECT_THAT(notes, testing::UnorderedElementsAre(
+                         HasSubstr("in/more/below/back' leads back"),
+                         AllOf(HasSubstr("in/dangling' is passed over"), HasSubstr("No such file"))));
   with.output = folder_.path() / "elsewhere/below/out";
   EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("lies inside the input"));
 
@@ -584,6 +588,8 @@ TEST_F(PackerTest, LargeFilesAreNotReadWhole) {
   extend(add("c.txt", std::string(100, 'x') + "\xff"), std::uintmax_t{3} << 30);
   extend(add("d.json", "{\n"), std::uintmax_t{3} << 30);
   EXPECT_EQ(pack(options()).skipped_binary, 3);
+  extend(add("e.jsonl", ""), std::uintmax_t{3} << 30);
+  EXPECT_THAT(error_text([&] { pack(options("out2")); }), HasSubstr("e.jsonl', line 1: a NUL at byte 1"));
   EXPECT_LT(peak_memory() - before, std::int64_t{600} << 20);
 }
 
@@ -594,8 +600,12 @@ TEST_F(PackerTest, DocumentsAndLinesHaveALargestSize) {
               AllOf(HasSubstr(large), HasSubstr("1073741825 bytes"), HasSubstr("cut it into files")));
   fs::remove(large);
   const std::string lines = add("b.jsonl", "{\"text\": \"first\"}\n");
-  extend(lines, static_cast<std::uintmax_t>(longest_line) + 100);
-  std::ofstream(lines, std::ios::app) << "\n{\"text\": \"last\"}\n";
+  {
+    std::ofstream file(lines, std::ios::app);
+    const std::string part(std::size_t{1} << 20, 'x');
+    for (std::int64_t bytes = 0; bytes <= longest_line; bytes += std::ssize(part)) file << part;
+    file << "\n{\"text\": \"last\"}\n";
+  }
   PackOptions with = options();
   EXPECT_THAT(error_text([&] { pack(with); }),
               AllOf(HasSubstr("b.jsonl', line 2: "), HasSubstr("268435456 bytes")));

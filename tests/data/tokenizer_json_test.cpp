@@ -45,12 +45,16 @@ words.add_special_tokens(["<unk>", "</s>"])
 words.save("words.json")
 )";
 
+/// A Python that has the package; empty where there is none.
+std::string python_with_tokenizers() {
+  for (const std::string python : {"python3", "/usr/bin/python3"})
+    if (run_shell(python + " -c 'import tokenizers'").status == 0) return python;
+  return "";
+}
+
 class TokenizerJson : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* candidate : {"python3", "/usr/bin/python3"})
-      if (python_.empty() && run_shell(std::string(candidate) + " -c 'import tokenizers'").status == 0)
-        python_ = candidate;
     if (python_.empty())
       GTEST_SKIP()
           << "NOT TESTED: pack_tokenizer_json.py, as no Python here has the package tokenizers (pip install "
@@ -97,7 +101,7 @@ class TokenizerJson : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::string python_;
+  static inline const std::string python_ = python_with_tokenizers();
 };
 
 TEST_F(TokenizerJson, DocumentsAreThoseOfTheProgram) {

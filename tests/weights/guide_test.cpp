@@ -41,8 +41,7 @@ std::string blocks(const std::string& info) {
 class Guide : public testing::Test {
  protected:
   void SetUp() override {
-    if (run_shell("/usr/bin/python3 -c 'import h5py'").status != 0)
-      GTEST_SKIP() << "python3-h5py is not installed";
+    if (run_shell("/usr/bin/python3 --version").status != 0) GTEST_SKIP() << "python3 is not installed";
     HfConfig config = test::small_hf_config();
     config.shape.vocabulary = 300;  // more than the tokenizer's 257
     test::write_small_model(path("model"), config, DType::bf16);
