@@ -35,7 +35,8 @@ void not_negative_kv_heads(std::string_view name, std::int64_t value) {
 }
 void not_negative_of_cluster(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: it must be positive, or 0 for those of the cluster file", name, value);
-  require(value <= Topology::max_ranks, "{} is {}: at most {} are possible", name, value, Topology::max_ranks);
+  require(value <= Topology::max_ranks, "{} is {}: at most {} are possible", name, value,
+          Topology::max_ranks);
 }
 void not_negative_ctas(std::string_view name, std::int64_t value) {
   require(value >= 0, "{} is {}: give 1 or more, or 0 for NCCL's choice", name, value);

@@ -68,7 +68,7 @@ class Products(unittest.TestCase):
         self.refused([*SMALL, "--workspace-mib", -1], "--workspace-mib -1")
         self.refused([*SMALL, "--seed=-1"], "-1 is negative")
         self.refused(["lm-head", "--repetitions", 0], "--repetitions is 0")
-        self.refused(["lm-head", "--vocabulary", 2**31 - 1, "--hidden", 2**31 - 1], "--vocabulary and --hidden")
+        self.refused(["lm-head", "--vocabulary", 2**31 - 1, "--hidden", 2**20, "--tokens", 1], "--vocabulary and --hidden")
         self.refused(["matmul", "--shape", "1x2147483647x2147483647"], "--shape: OUT and IN")
         self.refused(["matmul", "--dtype", "f16"], "--dtype is f16")
         self.refused(["matmul", "--shape", "8x16"], "--shape 8x16")

@@ -53,8 +53,8 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
   EXPECT_THAT(message(config, needed - 1),
               AllOf(HasSubstr("the run does not fit: an optimizer step takes " +
                               annulus::detail::bytes_text(needed) + " of"),
-                    HasSubstr("parameters " + std::to_string(4 * map.size()) + " bytes, gradients "),
-                    HasSubstr("optimizer " + std::to_string(8 * map.size()) + " bytes"),
+                    HasSubstr("parameters " + annulus::detail::bytes_text(4 * map.size()) + ", gradients "),
+                    HasSubstr("optimizer " + annulus::detail::bytes_text(8 * map.size())),
                     HasSubstr("activations "), HasSubstr("workspace "), HasSubstr("communication "),
                     // On a GPU the workspace of cuBLAS is most of it.
                     HasSubstr(on_host ? "parallel.zero = 1, 2 or 3" : "spread the sequence over more GPUs"),
@@ -75,8 +75,7 @@ TEST_F(MemoryNeeds, ALongSequenceNamesMoreRanks) {
 TEST_F(MemoryNeeds, RanksOfAMachineShareItsMemory) {
   if (!on_host) GTEST_SKIP() << "of the host";
   Config config = tiny_.config("run");
-  EXPECT_THAT(message(config, 1000),
-              HasSubstr("bytes for the 2 ranks of the machine, and 2000 bytes are free"));
+  EXPECT_THAT(message(config, 1000), HasSubstr(" for the 2 ranks of the machine, and 2000 bytes are free"));
 }
 
 // The fastest of what fits: everything kept where there is room, and less where there is not.
