@@ -14,7 +14,8 @@ class MpiWatchdog;
 /// is initialized. Kokkos and MPI objects die before it. Where MPI is initialized already it is used as it is
 /// and left running. MPI_THREAD_MULTIPLE is asked for; an MPI that gives less serves as long as only the
 /// thread that made this object communicates (other threads get an Error), and one that gives less than
-/// MPI_THREAD_FUNNELED is refused.
+/// MPI_THREAD_FUNNELED is refused. Throws Error naming the launcher where that has started several processes
+/// and MPI sees one; ends the process, naming ranks, where MPI does not start (docs/running.md).
 ///
 /// Destruction while an exception unwinds the stack does not finalize MPI, which would wait for ranks that
 /// wait for this one: catch inside the life of the object and call abort.

@@ -81,10 +81,8 @@ void require_alone(const std::optional<SeveralRanks>& several) {
   }
   fail(
       "{} has started several processes ({}), of which this program's MPI ({}) knows nothing, so that each "
-      "would be a "
-      "run of one rank: start them with the mpirun of that MPI, or by srun --mpi=pmix where srun --mpi=list "
-      "has it; "
-      "ANNULUS_ALONE=1 lets each run alone",
+      "would be a run of one rank: start them with the mpirun of that MPI, or by srun --mpi=pmix where srun "
+      "--mpi=list has it; ANNULUS_ALONE=1 lets each run alone",
       several->launcher, several->evidence, mpi_name());
 }
 

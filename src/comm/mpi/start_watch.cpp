@@ -84,10 +84,18 @@ bool of_one_job(const Process& a, const Process& b) {
   return named || a.parent == b.parent;
 }
 
+/// This process among those of its launcher; nothing where variables that are none of this step's contradict
+/// each other.
+std::optional<LaunchedRank> launched_here() try {
+  return launched_rank(process_variables());
+} catch (const Error&) {
+  return {};
+}
+
 /// What holds up the start, as far as this machine shows it.
 std::string cause() try {
   const auto self = process_of("/proc/self");
-  const auto here = launched_rank(process_variables());
+  const auto here = launched_here();
   if (!self || !here) return "its processes cannot be looked at";
   std::map<int, int> ranks;  // a process of each
   std::vector<std::string> stopped;
@@ -121,7 +129,7 @@ std::string cause() try {
 
 StartWatch::StartWatch() {
   const int seconds = start_timeout();
-  const auto here = launched_rank(process_variables());
+  const auto here = launched_here();
   if (seconds == 0 || !here) return;
   sigset_t all, old;
   sigfillset(&all);
