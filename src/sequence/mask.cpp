@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include <annulus/base/division.hpp>
@@ -107,13 +108,11 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
   if (terms.blocks) {
     rule_.block_size = std::min(terms.blocks->size, std::max<std::int64_t>(tokens, 1));
     if (with_blocks != nullptr) {
-      block_row_starts_ = with_blocks->block_row_starts_;
-      block_columns_ = with_blocks->block_columns_;
+      blocks_ = with_blocks->blocks_;
     } else {
       const std::int64_t blocks = ceil_divide(tokens, rule_.block_size);
-      detail::BlockList list = detail::read_block_list(terms.blocks->file, blocks, context);
-      block_row_starts_ = std::move(list.row_starts);
-      block_columns_ = std::move(list.columns);
+      blocks_ = std::make_shared<const detail::BlockList>(
+          detail::read_block_list(terms.blocks->file, blocks, context));
     }
   }
   Fingerprint documents;
@@ -123,8 +122,8 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
     blocks_fingerprint_ = with_blocks->blocks_fingerprint_;
   } else {
     Fingerprint blocks;
-    blocks.add(block_row_starts_);
-    blocks.add(block_columns_);
+    blocks.add(block_row_starts());
+    blocks.add(block_columns());
     blocks_fingerprint_ = blocks.value();
   }
 }
@@ -132,11 +131,19 @@ Mask::Mask(const detail::MaskTerms& terms, std::string text, std::int64_t tokens
 MaskRule Mask::rule() const {
   MaskRule rule = rule_;
   if (!document_starts_.empty()) rule.document_starts = document_starts_.data();
-  if (!block_row_starts_.empty()) {
-    rule.block_row_starts = block_row_starts_.data();
-    rule.block_columns = block_columns_.data();
+  if (blocks_ != nullptr) {
+    rule.block_row_starts = blocks_->row_starts.data();
+    rule.block_columns = blocks_->columns.data();
   }
   return rule;
+}
+
+std::span<const std::int64_t> Mask::block_row_starts() const {
+  return blocks_ == nullptr ? std::span<const std::int64_t>() : blocks_->row_starts;
+}
+
+std::span<const std::int64_t> Mask::block_columns() const {
+  return blocks_ == nullptr ? std::span<const std::int64_t>() : blocks_->columns;
 }
 
 std::int64_t Mask::pairs(const PositionMap& q, const PositionMap& k) const {

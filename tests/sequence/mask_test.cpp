@@ -113,7 +113,7 @@ TEST(Mask, OtherDocumentsLeaveTheRestAsItIs) {
               HasSubstr("train.mask = 'full'"));
 }
 
-TEST(Mask, CopiesShareNothing) {
+TEST(Mask, CopiesOutliveTheOriginalAndShareItsBlockList) {
   const TemporaryFolder folder;
   const std::string text = "documents:0,2+blocks:2," +
                            folder.write("list.txt", "annulus-block-mask 1\nblocks 2\n0: 0\n1: 0-1\nend\n");
@@ -122,7 +122,7 @@ TEST(Mask, CopiesShareNothing) {
   Mask copy = *original, assigned = Mask::parse("full", 9);
   assigned = *original;
   EXPECT_NE(copy.rule().document_starts, original->rule().document_starts);
-  EXPECT_NE(copy.rule().block_columns, assigned.rule().block_columns);
+  EXPECT_EQ(copy.rule().block_columns, assigned.rule().block_columns);  // it may have half a GiB
   const Mask moved = std::move(*original);
   original.reset();
   for (const Mask* mask : {&std::as_const(copy), &std::as_const(assigned), &moved}) {
@@ -152,7 +152,7 @@ TEST(Mask, ErrorsNameFieldTermAndRemedy) {
   EXPECT_THAT(parse_error("causal", Mask::max_tokens + 1), HasSubstr("lengths from 0 to 2147483648"));
   EXPECT_THAT(parse_error("blocks:4,/nowhere/list.txt", 10),
               AllOf(HasSubstr("train.mask = 'blocks:4,/nowhere/list.txt'"),
-                    HasSubstr("cannot open /nowhere/list.txt")));
+                    HasSubstr("cannot open '/nowhere/list.txt'")));
 
   const auto join_error = [](const char* text, std::vector<std::int64_t> starts) {
     return error_text([&] { Mask::with_documents(text, 10, starts, "train.mask"); });

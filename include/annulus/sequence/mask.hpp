@@ -3,6 +3,7 @@
 #include <annulus/sequence/mask_rule.hpp>
 #include <annulus/sequence/position_map.hpp>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,8 +12,9 @@
 namespace annulus {
 
 namespace detail {
+struct BlockList;
 struct MaskTerms;
-}
+}  // namespace detail
 
 /// An attention mask over a sequence of known length; owns what its MaskRule borrows. Copies share nothing.
 ///
@@ -54,8 +56,8 @@ class Mask {
   MaskRule rule() const;
 
   std::span<const std::int64_t> document_starts() const { return document_starts_; }
-  std::span<const std::int64_t> block_row_starts() const { return block_row_starts_; }
-  std::span<const std::int64_t> block_columns() const { return block_columns_; }
+  std::span<const std::int64_t> block_row_starts() const;
+  std::span<const std::int64_t> block_columns() const;
 
   /// Exact number of unmasked (query, key) pairs of one head between two sets of rows.
   std::int64_t pairs(const PositionMap& q, const PositionMap& k) const;
@@ -71,7 +73,8 @@ class Mask {
   MaskRule rule_;  // its pointers stay null; rule() fills them in
   std::string text_ = "full", outline_ = "full";
   std::uint64_t documents_fingerprint_ = 0, blocks_fingerprint_ = 0;
-  std::vector<std::int64_t> document_starts_, block_row_starts_, block_columns_;
+  std::vector<std::int64_t> document_starts_;
+  std::shared_ptr<const detail::BlockList> blocks_;  // one for all copies: it may have half a GiB
 };
 
 }  // namespace annulus
