@@ -55,7 +55,7 @@ class Encoder:
         self.control = {}
         if options.special_tokens == "text":
             if not hasattr(self.tokenizer, "encode_special_tokens"):
-                fail("this version of the package tokenizers takes text for special tokens: update it (0.19 or later), or choose "
+                fail("this version of the package tokenizers takes text for special tokens: update it (0.15.2 or later), or choose "
                      "--special-tokens token")
             self.tokenizer.encode_special_tokens = True
             model = settings.get("model") or {}

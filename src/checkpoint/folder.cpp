@@ -67,8 +67,9 @@ void CheckpointFolder::remove_leftovers() const {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
-    const std::string_view of = io::leftover_of(name);
-    if (step_of(of, "") || step_of(of, file_suffix) || step_of(name, early_suffix))
+    const std::string_view of = std::string_view(name).substr(0, name.rfind(".tmp-"));
+    const bool ours = step_of(of, "") || step_of(of, file_suffix);
+    if ((ours && io::is_temporary_name(name, of)) || step_of(name, early_suffix))
       found.push_back(entry.path());
   }
   for (const fs::path& path : found) fs::remove_all(path, error);

@@ -52,8 +52,9 @@ std::optional<std::int64_t> shard_number(std::string_view name) {
 void remove_leftovers(const fs::path& folder) {
   std::vector<fs::path> found;
   for_each_file(folder, [&](const std::string& name) {
-    const std::string_view of = io::leftover_of(name);
-    if (of == PackManifest::file_name || shard_number(of)) found.push_back(folder / name);
+    const std::string_view of = std::string_view(name).substr(0, name.rfind(".tmp-"));
+    if (io::is_temporary_name(name, of) && (of == PackManifest::file_name || shard_number(of)))
+      found.push_back(folder / name);
   });
   for (const fs::path& path : found) {
     std::error_code error;

@@ -19,10 +19,6 @@ namespace annulus::io {
 
 namespace {
 
-/// What temporary_name puts between a name and its random digits, and how many of those there are.
-constexpr std::string_view temporary_mark = ".tmp-";
-constexpr std::size_t temporary_digits = 32;
-
 void sync(const Descriptor& descriptor, const std::filesystem::path& path) {
   // File systems without fsync for folders say EINVAL; there is nothing more to be done on those.
   const bool synced = descriptor.get() >= 0 && (::fsync(descriptor.get()) == 0 || errno == EINVAL);
@@ -85,16 +81,14 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
   const bool drawn = ::getrandom(random.data(), sizeof random, 0) == ssize_t{sizeof random};
   require_system(drawn, "draw a random name beside", path);
   std::filesystem::path name = path;
-  return name += fmt::format("{}{:016x}{:016x}", temporary_mark, random[0], random[1]);
+  return name += fmt::format(".tmp-{:016x}{:016x}", random[0], random[1]);
 }
 
-std::string_view leftover_of(std::string_view name) {
-  if (name.size() <= temporary_mark.size() + temporary_digits) return {};
-  const std::string_view digits = name.substr(name.size() - temporary_digits);
-  const std::string_view rest = name.substr(0, name.size() - temporary_digits);
-  const bool made = rest.ends_with(temporary_mark) &&
-                    digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  return made ? rest.substr(0, rest.size() - temporary_mark.size()) : std::string_view();
+bool is_temporary_name(std::string_view name, std::string_view of) {
+  constexpr std::string_view mark = ".tmp-", digits = "0123456789abcdef";
+  if (!name.starts_with(of) || !name.substr(of.size()).starts_with(mark)) return false;
+  const std::string_view random = name.substr(of.size() + mark.size());
+  return random.size() == 32 && random.find_first_not_of(digits) == random.npos;
 }
 
 void require_writable(const std::filesystem::path& name) {

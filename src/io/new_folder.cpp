@@ -32,7 +32,7 @@ void remove_leftovers(const fs::path& path) {
   std::error_code error;
   const fs::path around = path.has_parent_path() ? path.parent_path() : ".";
   for (fs::directory_iterator entry(around, error), end; !error && entry != end; entry.increment(error))
-    if (leftover_of(entry->path().filename().string()) == path.filename().string())
+    if (is_temporary_name(entry->path().filename().string(), path.filename().string()))
       found.push_back(entry->path());
   for (const fs::path& leftover : found)
     if (const Descriptor lock = locked(leftover); lock.get() >= 0) fs::remove_all(leftover, error);

@@ -32,6 +32,16 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
+TEST(TemporaryName, IsKnownByItsForm) {
+  const std::string name = temporary_name("folder/a").filename();
+  EXPECT_TRUE(is_temporary_name(name, "a"));
+  EXPECT_FALSE(is_temporary_name(name, "b"));
+  EXPECT_FALSE(is_temporary_name(name + "0", "a"));
+  EXPECT_FALSE(is_temporary_name(name.substr(0, name.size() - 1), "a"));
+  EXPECT_FALSE(is_temporary_name(name.substr(0, name.size() - 1) + "g", "a"));
+  EXPECT_FALSE(is_temporary_name("a.tmp-", "a"));
+}
+
 TEST(WriteAtomically, ReplacesTheFileAndLeavesNothingElse) {
   const test::TemporaryFolder folder;
   write_text_atomically(folder.file("a"), "first");
@@ -157,17 +167,6 @@ TEST(WriteAtomically, FullDiskKeepsTheOldFile) {
   }
   EXPECT_EQ(read_text(folder.file("a")), "old");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
-}
-
-TEST(LeftoverOf, KnowsExactlyTheNamesOfTemporaryName) {
-  const std::string name = temporary_name("a/tokens.h5").filename(), digits = name.substr(name.size() - 32);
-  EXPECT_EQ(leftover_of(name), "tokens.h5");
-  EXPECT_EQ(leftover_of(name + ".tmp-" + digits), name);
-  for (const std::string& other :
-       {std::string("tokens.h5"), std::string("notes.tmp-1"), std::string("x.tmp-") + std::string(31, '0'),
-        std::string("x.tmp-") + std::string(31, '0') + "A", name + ".old", ".tmp-" + digits, "x.tmp" + digits,
-        "x.tmp-0" + digits})
-    EXPECT_EQ(leftover_of(other), "") << other;
 }
 
 TEST(RequireWritable, TellsBeforeAnythingIsWritten) {

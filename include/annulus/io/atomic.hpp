@@ -31,10 +31,9 @@ void write_text_atomically(const std::filesystem::path& path, std::string_view t
 /// "path.tmp-" and 32 random digits, which cannot be guessed: what becomes `path` when it is complete.
 std::filesystem::path temporary_name(const std::filesystem::path& path);
 
-/// The name that a file or folder called `name` was to get, when `name` is exactly what temporary_name makes
-/// of one; else empty. What a killed program left has such a name, and nothing else is ever removed as a
-/// leftover.
-std::string_view leftover_of(std::string_view name);
+/// Whether `name` is of exactly the form that temporary_name gives the file or folder named `of`. What a
+/// killed process has left is known by it, and nothing else may be removed as such.
+bool is_temporary_name(std::string_view name, std::string_view of);
 
 /// Gives the folder `from` the name `to`, at which nothing stands, in one step: brings the list of its files
 /// to the disk before and that of the folder around it behind. Throws Error that names the path.
