@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -280,7 +281,11 @@ std::optional<Machine> take_apart(const std::string& xml, const std::string& pat
 }
 
 /// Some seconds and some memory, which suffice for any machine: an index of 2³² takes hwloc 512 MiB a set.
+/// And an end without a trace.
 void limit_process() {
+  for (const int crash : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) std::signal(crash, SIG_DFL);
+  constexpr rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
   constexpr rlimit seconds{10, 10};
   ::setrlimit(RLIMIT_CPU, &seconds);
 #ifndef __SANITIZE_ADDRESS__  // reserves terabytes
