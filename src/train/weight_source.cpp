@@ -1,5 +1,7 @@
 #include <annulus/train/weight_source.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <vector>
