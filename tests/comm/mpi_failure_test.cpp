@@ -85,13 +85,12 @@ TEST(MpiFailure, ARankThatIsStoppedWhileMpiStartsIsNamed) {
     EXPECT_NE(outcome.status, 0) << outcome.output;
     EXPECT_NE(outcome.status, 124) << "timed out";
     EXPECT_LT(outcome.seconds, 15);
-    ASSERT_EQ(outcome.messages.size(), 1u) << outcome.output;
-    EXPECT_THAT(
-        outcome.messages[0],
-        testing::AllOf(testing::StartsWith("annulus: rank " + std::to_string(who == 0 ? 1 : 0) + ": "),
-                       testing::HasSubstr("MPI has not started"),
-                       testing::HasSubstr(": rank " + std::to_string(who) + " (process "),
-                       testing::HasSubstr("stopped")));
+    ASSERT_FALSE(outcome.messages.empty()) << outcome.output;
+    for (const std::string& message : outcome.messages)  // of one rank, or of two at the same moment
+      EXPECT_THAT(message, testing::AllOf(testing::StartsWith("annulus: rank "),
+                                          testing::HasSubstr("MPI has not started"),
+                                          testing::HasSubstr(": rank " + std::to_string(who) + " (process "),
+                                          testing::HasSubstr("stopped")));
   }
 }
 

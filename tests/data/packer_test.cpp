@@ -651,10 +651,10 @@ TEST_F(PackerTest, DamagedManifestsAreRefused) {
   refused("/format", 5);
   refused("/version", "2");
   std::ofstream(path) << std::string(1'000'000, '[');
-  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("no manifest"));
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr(path.string()));
   std::ofstream(path) << "";
   extend(path, std::uintmax_t{3} << 30);
-  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr("no manifest"));
+  EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr(path.string()));
   std::ofstream(path) << sound;
   with.bad_lines = BadLines::skip;
   EXPECT_EQ(pack(with).resumed_shards, 1);

@@ -264,8 +264,8 @@ TEST(HfConfig, MustBeOneJsonObject) {
   EXPECT_THAT(refused(""), HasSubstr("'config.json' is no JSON from byte"));
   EXPECT_THAT(refused("[]"), HasSubstr("no JSON object"));
   EXPECT_THAT(refused(R"({"rms_norm_eps": 1e999})"), HasSubstr("a number that is too large"));
-  EXPECT_THAT(refused(R"({"a": 1, "a": 2})"), HasSubstr("names \"a\" twice"));
-  EXPECT_THAT(refused(R"({"a": {"b": 1, "b": 2}})"), HasSubstr("names \"b\" twice"));
+  EXPECT_THAT(refused(R"({"a": 1, "a": 2})"), HasSubstr("names 'a' twice"));
+  EXPECT_THAT(refused(R"({"a": {"b": 1, "b": 2}})"), HasSubstr("names 'b' twice"));
   EXPECT_THAT(refused("{\"a\":" + std::string(100, '[')), HasSubstr("nested"));
 }
 

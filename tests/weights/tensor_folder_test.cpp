@@ -86,7 +86,7 @@ TEST(TensorFolder, RefusesIndicesThatAreNotWhatTheFilesSay) {
   EXPECT_THAT(Sharded(R"({"a":"one.safetensors","b":"three.safetensors"})").refusal(),
               AllOf(HasSubstr("three.safetensors"), HasSubstr("No such file")));
   EXPECT_THAT(Sharded(R"({"a":"one.safetensors","a":"two.safetensors"})").refusal(),
-              HasSubstr("names \"a\" twice"));
+              HasSubstr("names 'a' twice"));
   EXPECT_THAT(Sharded(R"({"a":1})").refusal(), HasSubstr("no name of a file"));
   EXPECT_THAT(Sharded("[]").refusal(), HasSubstr("no weight_map"));
   EXPECT_THAT(Sharded("{}").refusal(), HasSubstr("no weight_map"));
