@@ -51,5 +51,5 @@ for where in /dev/full closed; do
   grep -q "standard output could not be written" "$scratch/out" || fail "output to $where: nobody has said so"
 done
 ./annulus run 2 "$train" --version >"$scratch/out" || fail "--version"
-grep -q "^annulus [0-9]" "$scratch/out" || fail "--version printed something else"
+grep -q "^annulus-train [0-9]" "$scratch/out" || fail "--version printed something else"
 for left in "$TMPDIR"/annulus-*; do [ ! -e "$left" ] || fail "left behind: $left"; done

@@ -52,7 +52,7 @@ TEST(SparsityOptions, SayWhatIsWrong) {
                                                   testing::HasSubstr("known is vertical-slash")));
   EXPECT_THAT(error("vertical-slash:recall=1.5"), testing::HasSubstr("'recall=1.5' needs a share"));
   EXPECT_THAT(error("vertical-slash:recall=0"), testing::HasSubstr("more than 0 and at most 1"));
-  EXPECT_THAT(error("vertical-slash:window=0"), testing::HasSubstr("at least 1"));
+  EXPECT_THAT(error("vertical-slash:window=0"), testing::HasSubstr("'window=0'"));
   EXPECT_THAT(error("vertical-slash:width=3"), testing::HasSubstr("'width=3' is unknown; known are recall"));
   EXPECT_THAT(error("vertical-slash:window=3,window=4"), testing::HasSubstr("stands twice"));
   EXPECT_THAT(error("vertical-slash:verticals=3"), testing::HasSubstr("but not the slashes"));

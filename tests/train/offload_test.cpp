@@ -155,7 +155,7 @@ TEST_F(Offload, HostMemoryThatCannotSufficeIsNamedAtTheStart) {
   };
   EXPECT_THAT(message(1'000'000),
               AllOf(HasSubstr("memory.offload_optimizer = true keeps "), HasSubstr("for the 2 ranks of"),
-                    HasSubstr("1000000 bytes are available"), HasSubstr("start fewer ranks on a machine"),
+                    HasSubstr("1.00 MB are available"), HasSubstr("start fewer ranks on a machine"),
                     HasSubstr("memory.offload_optimizer = false")));
   EXPECT_FALSE(fs::exists(config.run.folder));  // nothing was begun
   EXPECT_EQ(message(1'000'000'000), "no error");
