@@ -77,16 +77,16 @@ mpi_run() {
   if [ -t 2 ]; then
     exec {log}>&2
   else
-    exec {log}> >(trap '' INT TERM HUP USR1; cat >&2 || cat >/dev/null)
+    exec {log}> >(trap '' INT TERM HUP USR1 XCPU; cat >&2 || cat >/dev/null)
     logger=$!
   fi
-  exec {output}> >(trap '' INT TERM HUP USR1; cat || { cat >/dev/null; exit 1; })
+  exec {output}> >(trap '' INT TERM HUP USR1 XCPU; cat || { cat >/dev/null; exit 1; })
   printer=$!
   setsid mpirun "${flags[@]}" -n "$ranks" "$@" </dev/null 1>&"$output" 2>&"$log" &
   job=$!
   exec {output}>&- {log}>&-
   trap : PIPE
-  for name in INT TERM HUP USR1; do
+  for name in INT TERM HUP USR1 XCPU; do
     # shellcheck disable=SC2064  # the name is that of now
     trap "stop_ranks SIG$name" "$name"
   done
@@ -94,7 +94,7 @@ mpi_run() {
     status=0
     wait $job || status=$?
   done
-  trap - INT TERM HUP USR1 PIPE
+  trap - INT TERM HUP USR1 XCPU PIPE
   rm -f "$ANNULUS_STOP_CAUSE"
   if [ $status -gt 128 ] && [ $stops -gt 0 ]; then  # maybe the status of the wait that the trap ended
     local again=0

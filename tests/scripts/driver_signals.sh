@@ -15,7 +15,7 @@ small=(data/demo.toml --set "data.shards=$scratch/shards" --set "run.folder=$scr
 
 records() { if [ -f "$scratch/run/metrics.jsonl" ]; then wc -l <"$scratch/run/metrics.jsonl"; else echo 0; fi; }
 
-for signal in TERM USR1 HUP; do
+for signal in TERM USR1 HUP XCPU; do
   before=$(records)
   ./annulus run 2 "$train" "${small[@]}" >"$scratch/out" 2>&1 &
   driver=$!
