@@ -1,10 +1,14 @@
 #include <annulus/weights/model_files.hpp>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
@@ -52,6 +56,25 @@ std::optional<std::string> contents_of(const fs::path& path) {
   return io::read_text(path);
 }
 
+/// Code of the folder: it may compute another model than Annulus does by config.json.
+void note_code(const fs::path& folder, std::vector<std::string>& left_out) {
+  const fs::path config = folder / "config.json";
+  if (const auto contents = contents_of(config)) {
+    const nlohmann::json json = parse_json_object(*contents, config.string());
+    for (const char* key : unwanted)
+      if (json.contains(key))
+        left_out.push_back(fmt::format("'{}': {} does not go along", config.string(), key));
+  }
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().extension() == ".py") names.push_back(entry->path().filename().string());
+  std::ranges::sort(names);
+  if (!names.empty())
+    left_out.push_back(
+        fmt::format("'{}': code does not go along ({})", folder.string(), fmt::join(names, ", ")));
+}
+
 }  // namespace
 
 bool is_model_file(std::string_view name) {
@@ -76,6 +99,7 @@ ModelFiles read_model_files(const fs::path& folder, std::vector<std::string>& le
     files.emplace(name, *std::move(contents));
   }
   files.emplace(token_ids_file, to_text(read_hf_config(folder).token_ids));
+  note_code(folder, left_out);
   return files;
 }
 

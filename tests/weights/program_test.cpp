@@ -231,8 +231,10 @@ TEST_F(ProgramFiles, CodeStaysBehind) {
   folder_.write("model/generation_config.json",
                 R"({"custom_generate": "somebody/code", "quantization_config": {"bits": 4}, "top_k": 3})");
   test::edit(path("model/config.json"), "{", R"({"auto_map": {"AutoModel": "m.M"},)");
+  folder_.write("model/modeling_m.py", "import this");
   EXPECT_THAT(output("import model imported"),
               AllOf(HasSubstr("tokenizer_config.json': auto_map does not go along"),
+                    HasSubstr("/config.json': auto_map does not go along"), HasSubstr("modeling_m.py"),
                     HasSubstr("quantization_config"), HasSubstr("custom_generate")));
   output("export imported exported");
   const auto settings = [&](const std::string& name) {
