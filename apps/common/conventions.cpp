@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include <annulus/base/printable.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/config/nearest.hpp>
 
@@ -59,7 +60,7 @@ std::string suggested_option(const CLI::App& command, std::string_view text) {
 std::string failure_message(const CLI::App* app, const CLI::Error& error) {
   const auto commands = app->get_subcommands();
   const CLI::App& command = commands.empty() ? *app : *commands.back();
-  std::string text = fmt::format("{}\n", error.what());
+  std::string text = printable_message(error.what()) + "\n";
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
     for (const std::string& extra : app->remaining(true)) {
       const std::string suggestion = suggested_option(command, extra);

@@ -116,8 +116,8 @@ down_nodes() { sinfo -h -N -n "$(IFS=,; echo "$*")" -t down,no_respond -o %n 2>/
 
 check_switches() {
   local asked; asked=$(job_field ReqSwitch)
-  [[ $asked =~ ^([1-9][0-9]*) ]] || asked=$(job_field Switches)
-  [[ $asked =~ ^([1-9][0-9]*) ]] && [ ${#switches[@]} -gt 0 ] || return 0
+  [[ $asked =~ ^([1-9][0-9]{0,17})(@|$) ]] || asked=$(job_field Switches)
+  [[ $asked =~ ^([1-9][0-9]{0,17})(@|$) ]] && [ ${#switches[@]} -gt 0 ] || return 0
   [ ${#switches[@]} -le "${BASH_REMATCH[1]}" ] ||
     refuse "--switches=${BASH_REMATCH[1]} was asked for, and the ${#nodes[@]} nodes of this job lie below ${#switches[@]} (${switches[*]}): no ${BASH_REMATCH[1]} leaf switches have as many free nodes. Ask for fewer nodes, more switches, or a longer wait (--switches=${BASH_REMATCH[1]}@HOURS:00:00)"
 }

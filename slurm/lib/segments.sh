@@ -70,6 +70,7 @@ stop_for_good() {
 begin_segment() {
   local names; names=$(printf '"%s",' "${nodes[@]}")
   restarted=$(reason_of_restart)
+  restarted=${restarted//[[:cntrl:]]/ }  # it stands in a record, which others may have written
   [ -z "$restarted" ] || say "the segment before ended at optimizer step $(last_step): $restarted"
   record start ",\"nodes\":[${names%,}],\"ranks\":$((${#nodes[@]} * per_node)),\"sequences\":$sequences,\"reason\":$(json_text "$restarted")"
   ended=""

@@ -111,6 +111,7 @@ std::optional<PackManifest> PackManifest::read(const std::filesystem::path& fold
   const std::filesystem::path path = folder / file_name;
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return std::nullopt;
+  require_no_link(path, "the manifest of a pack");
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   require(!error && bytes <= largest_manifest,
           "'{}' is no manifest of annulus-tokens pack ({}): choose another output folder", path.string(),
@@ -148,7 +149,7 @@ std::string PackManifest::to_text() const {
 }
 
 void PackManifest::write(const std::filesystem::path& folder) const {
-  io::write_text_atomically(folder / file_name, to_text());
+  io::write_text_atomically(folder / file_name, to_text(), Links::refuse);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/data/shard.hpp>
 #include <annulus/io/crc32.hpp>
@@ -61,6 +62,7 @@ ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& toke
   header.tokens = static_cast<std::int64_t>(tokens.size());
   header.documents = static_cast<std::int64_t>(documents.size());
   header.creator = fmt::format("annulus {}", version());
+  require_no_link(path, "a token shard");
   io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
     const std::vector<std::uint64_t> starts(documents.begin(), documents.end());
     header.checksum = write_tokens(file, header.type, tokens);

@@ -164,7 +164,7 @@ Job job_of_ranks(std::string_view text, std::string_view origin) {
     const auto rank = leading_number(std::string_view(line).substr(begin), rest);
     const std::size_t host = rest.find_first_not_of(": \t");
     require(rank && *rank >= 0 && host != rest.npos && host > 0, "{}:{}: '{}' is not 'RANK HOST'", origin,
-            number, line);
+            number, line.substr(0, 100));
     const std::string name = printable(rest.substr(host, rest.find_first_of(" \t\r", host) - host));
     require(host_of.emplace(*rank, name).second, "{}:{}: rank {} is there twice", origin, number, *rank);
   }

@@ -660,6 +660,19 @@ TEST_F(PackerTest, DamagedManifestsAreRefused) {
   EXPECT_EQ(pack(with).resumed_shards, 1);
 }
 
+TEST_F(PackerTest, LinksInThePlaceOfItsFilesAreRefused) {
+  add("a.txt", "some text");
+  const std::string victim = folder_.write("victim", "precious");
+  for (const char* name : {"tokens-000000.h5", "pack.json"}) {
+    PackOptions with = options();
+    with.output = folder_.path() / fmt::format("out-{}", name);
+    std::filesystem::create_directory(with.output);
+    std::filesystem::create_symlink(victim, with.output / name);
+    EXPECT_THAT(error_text([&] { pack(with); }), HasSubstr(name));
+    EXPECT_EQ(io::read_text(victim), "precious");
+  }
+}
+
 TEST_F(PackerTest, SaysHowManyBytesItHasReadOfThoseThatAreLeft) {
   add("a.txt", "0123456789");
   add("b.txt", "01234");
