@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 #include <annulus/io/new_folder.hpp>
@@ -66,8 +67,8 @@ KeptFiles read_kept_files(const fs::path& folder) {
     kept.vocabulary = all.at("vocabulary").get<std::int64_t>();
     for (const json& file : all.at("files")) {
       const auto name = file.at("name").get<std::string>();
-      require(!name.empty() && name.find_first_of(std::string_view("/\0", 2)) == name.npos && name[0] != '.',
-              "'{}' names a file outside of its folder: {}", manifest.string(), kept_advice);
+      require(is_plain_name(name) && name[0] != '.', "'{}' names a file outside of its folder: {}",
+              manifest.string(), kept_advice);
       std::string contents = contents_of(folder / name, file.at("bytes").get<std::uintmax_t>(), largest_file);
       require(io::crc32_of(std::span<const char>(contents)) == file.at("crc32").get<std::uint32_t>(),
               "'{}' is damaged (its CRC-32 is not the one in {}): {}", (folder / name).string(),

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <annulus/base/file.hpp>
+
 namespace annulus::data {
 
 namespace {
@@ -79,8 +81,8 @@ class RecordReader final : public nlohmann::json_sax<json> {
   }
   bool enter(const char* type) {
     value(type);
-    if (++depth_ > max_record_depth)
-      problem_ = fmt::format("it has more than {} levels of objects and arrays", max_record_depth);
+    if (++depth_ > deepest_nesting)
+      problem_ = fmt::format("it has more than {} levels of objects and arrays", deepest_nesting);
     return problem_.empty() && (depth_ > around_ || type == std::string_view("an array"));
   }
   bool leave() {

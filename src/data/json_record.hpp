@@ -5,9 +5,6 @@
 
 namespace annulus::data {
 
-/// Levels of objects and arrays that a record may have.
-inline constexpr int max_record_depth = 100;
-
 /// The document of a record: the string "text" of a JSON object.
 struct JsonRecord {
   std::string text;

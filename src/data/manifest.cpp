@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 
@@ -19,8 +20,8 @@ constexpr int manifest_version = 2;
 
 using nlohmann::json;
 
-/// Bytes of a manifest: some 150 a shard.
-constexpr std::uintmax_t largest_manifest = std::uintmax_t{1} << 28;
+/// Some 150 bytes a shard.
+constexpr FileKind manifest_file{"the manifest of a pack", 256 * kinds::mib};
 
 /// Takes values out of a manifest; every Error names it, and the value.
 class ManifestReader {
@@ -111,12 +112,7 @@ std::optional<PackManifest> PackManifest::read(const std::filesystem::path& fold
   const std::filesystem::path path = folder / file_name;
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return std::nullopt;
-  require_no_link(path, "the manifest of a pack");
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  require(!error && bytes <= largest_manifest,
-          "'{}' is no manifest of annulus-tokens pack ({}): choose another output folder", path.string(),
-          error ? error.message() : fmt::format("it has {} bytes", bytes));
-  return parse(io::read_text(path), path.string());
+  return parse(read_text(path, manifest_file, Links::refuse), path.string());
 }
 
 std::string PackManifest::to_text() const {
@@ -145,7 +141,7 @@ std::string PackManifest::to_text() const {
       {"skipped", {{"binary", skipped_binary}, {"empty", skipped_empty}, {"lines", skipped_lines}}},
       {"complete", complete},
       {"unigram_entropy", unigram_entropy}};
-  return all.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return io::json_text(all) + "\n";
 }
 
 void PackManifest::write(const std::filesystem::path& folder) const {

@@ -19,6 +19,7 @@
 #include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "data/shards.hpp"
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
 #include "support/temporary_folder.hpp"
@@ -36,19 +37,10 @@ using testing::HasSubstr;
 /// The documents of all shards of a folder, decoded.
 std::vector<std::string> documents_in(const fs::path& folder) {
   std::vector<std::string> texts;
-  const fs::path paths[] = {folder};
-  for (const auto& path : find_shards(paths)) {
-    const TokenShard shard = TokenShard::open(path);
-    verify_shard(shard);
-    std::vector<std::int64_t> starts = shard.documents();
-    starts.push_back(shard.header().tokens);
-    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
-      std::vector<std::int32_t> ids(static_cast<std::size_t>(starts[d + 1] - starts[d]));
-      shard.read(starts[d], ids);
-      EXPECT_EQ(ids.back(), shard.header().tokenizer.end_of_document);
-      texts.push_back(shard.tokenizer()->decode(ids));
-    }
-  }
+  test::for_each_document(folder, [&](const TokenShard& shard, const std::vector<std::int32_t>& ids) {
+    EXPECT_EQ(ids.back(), shard.header().tokenizer.end_of_document);
+    texts.push_back(shard.tokenizer()->decode(ids));
+  });
   return texts;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <annulus/data/shard.hpp>
+#include <annulus/data/verify.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/hdf5_writer.hpp>
 
@@ -75,5 +76,21 @@ struct RandomStream {
     return stream;
   }
 };
+
+/// Calls use(shard, ids) for each document of the shards of a folder, which it verifies.
+template <class Use>
+void for_each_document(const std::filesystem::path& folder, const Use& use) {
+  for (const auto& path : find_shards(std::span(&folder, 1))) {
+    const TokenShard shard = TokenShard::open(path);
+    verify_shard(shard);
+    std::vector<std::int64_t> starts = shard.documents();
+    starts.push_back(shard.header().tokens);
+    for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
+      std::vector<std::int32_t> ids(static_cast<std::size_t>(starts[d + 1] - starts[d]));
+      shard.read(starts[d], ids);
+      use(shard, ids);
+    }
+  }
+}
 
 }  // namespace annulus::data::test

@@ -12,6 +12,7 @@
 #include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "data/shards.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -82,21 +83,13 @@ class TokenizerJson : public testing::Test {
     const auto table = nlohmann::json::parse(io::read_text(folder_.path() / "plain.json"))["model"]["vocab"];
     std::vector<std::string> texts, names(256);
     for (const auto& [name, id] : table.items()) names[id.get<std::size_t>()] = name;
-    const fs::path paths[] = {folder_.path() / out};
-    for (const auto& path : find_shards(paths)) {
-      const TokenShard shard = TokenShard::open(path);
-      verify_shard(shard);
-      std::vector<std::int64_t> starts = shard.documents();
-      starts.push_back(shard.header().tokens);
-      for (std::size_t d = 0; d + 1 < starts.size(); ++d) {
-        std::vector<std::int32_t> ids(static_cast<std::size_t>(starts[d + 1] - starts[d]));
-        shard.read(starts[d], ids);
-        std::string text;
-        for (const std::int32_t id : ids)
-          text += id < 256 ? names[static_cast<std::size_t>(id)] : "<" + std::to_string(id) + ">";
-        texts.push_back(text);
-      }
-    }
+    test::for_each_document(
+        folder_.path() / out, [&](const TokenShard&, const std::vector<std::int32_t>& ids) {
+          std::string text;
+          for (const std::int32_t id : ids)
+            text += id < 256 ? names[static_cast<std::size_t>(id)] : "<" + std::to_string(id) + ">";
+          texts.push_back(text);
+        });
     return texts;
   }
 
