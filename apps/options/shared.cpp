@@ -107,6 +107,8 @@ std::vector<Row> make_table() {
        "CTAs that an NCCL communicator may use, one communicator per channel, two on several nodes; 0: "
        "NCCL's choice",
        not_negative_ctas},
+      {Shared::no_copy_engines, "--no-copy-engines",
+       "Messages inside of a node over NCCL, too, and not by the copy engines of the GPUs"},
       {Shared::nccl_multicast, "--nccl-multicast",
        "NVLink multicast (NVLS) for NCCL; off unless NCCL_NVLS_ENABLE says otherwise"},
       {Shared::repetitions, "--repetitions", "Timed repetitions", require_positive},

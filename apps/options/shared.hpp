@@ -35,6 +35,7 @@ enum class Shared : std::uint8_t {
   ranks_per_node_of_job,      ///< of the ranks that mpirun started
   transport,
   max_ctas,
+  no_copy_engines,
   nccl_multicast,
   repetitions,
   json,

@@ -32,6 +32,7 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
     transport = comm::Transport::mpi;
   }
   const comm::NcclOptions nccl{.max_ctas = config.parallel.max_ctas,
+                               .copy_engines = config.parallel.copy_engines,
                                .multicast = config.parallel.nvlink_multicast};
   return comm::connect(mpi, transport, config.parallel.ranks_per_node, nccl);
 }

@@ -6,6 +6,7 @@ void TransportOptions::add_to(options::SharedOptions& options) {
   using options::Shared;
   options.add(Shared::transport, name);
   options.add(Shared::max_ctas, max_ctas);
+  options.add(Shared::no_copy_engines, no_copy_engines);
   options.add(Shared::nccl_multicast, nccl_multicast);
 }
 
@@ -16,7 +17,7 @@ void TransportOptions::check() const {
 std::unique_ptr<comm::Communicator> TransportOptions::connect(const comm::MpiEnvironment& mpi,
                                                               int ranks_per_node) const {
   return comm::connect(mpi, comm::parse_transport(name, "--transport"), ranks_per_node,
-                       {.max_ctas = max_ctas, .multicast = nccl_multicast});
+                       {.max_ctas = max_ctas, .copy_engines = !no_copy_engines, .multicast = nccl_multicast});
 }
 
 }  // namespace annulus::bench

@@ -15,6 +15,9 @@ struct NcclOptions {
   /// once more for messages inside the node; attention then leaves as many free while exchanges are under
   /// way. 0 leaves it to NCCL, and attention does not know.
   int max_ctas = 0;
+  /// Messages inside of a node go by the copy engines of the GPUs, where all of them can write into each
+  /// other's memory, and take no SM. Off, or where they cannot: by NCCL.
+  bool copy_engines = true;
   /// NVLink multicast (NVLS), which NCCL uses for reductions inside a node. An NCCL_NVLS_ENABLE in the
   /// environment goes before it.
   bool multicast = false;

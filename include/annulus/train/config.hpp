@@ -76,6 +76,7 @@ struct Config {
     std::string sums = "rank-order";      ///< of gradients over ranks: see comm::Sums
     int ranks_per_node = 0;               ///< 0: what the machine says
     std::string transport = "automatic";  ///< see comm::Transport
+    bool copy_engines = true;             ///< see comm::NcclOptions::copy_engines
     bool nvlink_multicast = false;
     int max_ctas = 0;             ///< see comm::NcclOptions::max_ctas
     bool mixed_hardware = false;  ///< GPU models, CPU instruction sets and kernels may differ between ranks

@@ -52,7 +52,6 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
     : rank_(control.rank()),
       device_(Kokkos::Cuda().cuda_device()),
       topology_(control.topology()),
-      has_intra_node_(topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1),
       watchdog_(control.watchdog()),
       in_flight_(
           std::max(options.channels, 0) + 1, [this] { return errors(); }, [this] { abort(); }) {
@@ -62,6 +61,10 @@ NcclLink::NcclLink(Communicator& control, const NcclOptions& options)
   if (!options.multicast) setenv("NCCL_NVLS_ENABLE", "0", 0);
   ANNULUS_CUDA_CALL(cudaSetDevice, device_);
   path_summary_ = nccl_paths(control, device_);
+  if (options.copy_engines && topology_.nodes() < topology_.ranks())
+    copies_ = PeerCopies::make(control, options.channels + 1);
+  has_intra_node_ =
+      copies_ == nullptr && topology_.nodes() > 1 && topology_.ranks_on(topology_.node(rank_)) > 1;
   connect(control, options);
   if (watchdog_ != nullptr) watchdog_->add(&in_flight_);
 }
@@ -94,7 +97,8 @@ void NcclLink::connect(Communicator& control, const NcclOptions& options) {
       ANNULUS_NCCL_CALL(ncclCommSplit, channels_[0].world.communicator, 0, rank_, &channel.world.communicator,
                         &config);
     }
-    if (topology_.nodes() > 1) {  // collective: ranks that are alone on their node take part, too
+    if (topology_.nodes() > 1 &&
+        copies_ == nullptr) {  // collective: ranks that are alone on their node take part, too
       const int color = has_intra_node_ ? topology_.node(rank_) : NCCL_SPLIT_NOCOLOR;
       ANNULUS_NCCL_CALL(ncclCommSplit, channels_[0].world.communicator, color, topology_.local_rank(rank_),
                         &channel.intra_node.communicator, &config);
@@ -110,6 +114,7 @@ NcclLink::~NcclLink() {
     const Watchdog::Waiting waiting(watchdog_);
     for (const CommStream* comm_stream : comm_streams())
       if (comm_stream->stream != nullptr && !aborted_) cudaStreamSynchronize(comm_stream->stream);
+    if (copies_ != nullptr && !aborted_) copies_->finish();
   }
   if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
   for (const CommStream* comm_stream : comm_streams()) {
@@ -156,6 +161,7 @@ void NcclLink::abort() noexcept {
   const std::lock_guard lock(mutex_);
   if (aborted_.exchange(true)) return;
   cudaSetDevice(device_);  // the thread that guards the waits has not chosen one
+  if (copies_ != nullptr) copies_->abort();
   for (CommStream* comm_stream : comm_streams()) {
     if (comm_stream->communicator != nullptr) ncclCommAbort(comm_stream->communicator);
     comm_stream->communicator = nullptr;

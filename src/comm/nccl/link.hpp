@@ -12,6 +12,7 @@
 #include <annulus/core/event.hpp>
 
 #include "comm/in_flight_exchanges.hpp"
+#include "comm/nccl/peer_copies.hpp"
 #include "core/cuda_call.hpp"
 
 namespace annulus::comm {
@@ -23,9 +24,10 @@ void nccl_check(ncclResult_t code, const char* call, ncclComm_t communicator = n
 /// The NCCL communicators of a rank, for each channel and for collectives, each with its stream. Shared by
 /// the Communicator and the requests under way. The rank's Watchdog looks at what is under way on them.
 ///
-/// Where there are several nodes, messages inside of one have communicators of their own: NCCL gives all
-/// peers of a communicator as many of its channels as the slowest of them can use, so that one peer behind a
-/// NIC would leave NVLink a fraction of its rate.
+/// Messages inside of a node are those of PeerCopies where GPUs can write into each other's memory.
+/// Elsewhere, with several nodes, they have NCCL communicators of their own: NCCL gives all peers of a
+/// communicator as many of its channels as the slowest of them can use, so that one peer behind a NIC would
+/// leave NVLink a fraction of its rate.
 class NcclLink {
  public:
   /// Collective over `control`.
@@ -49,17 +51,22 @@ class NcclLink {
   const Channel& channel(int index) const { return channels_[static_cast<std::size_t>(index)]; }
   const Channel& collectives() const { return channels_.back(); }
 
-  /// Communicators that an exchange may use at once.
-  int communicators_of_exchange() const { return has_intra_node_ ? 2 : 1; }
+  /// What carries messages inside of a node in place of NCCL; null where NCCL does.
+  PeerCopies* copies() const { return copies_.get(); }
+
+  /// NCCL communicators that an exchange may use at once.
+  int communicators_of_exchange() const {
+    return copies_ == nullptr ? (has_intra_node_ ? 2 : 1) : topology_.nodes() > 1 ? 1 : 0;
+  }
 
   /// The rank of `peer` in Channel::intra_node, or -1 where Channel::world leads to it.
   int intra_node_rank(int peer) const {
     return has_intra_node_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
   }
 
-  /// Lets `call` enqueue an exchange or a collective on the channel, after what `queue` holds; with
-  /// `intra_node` on both of its streams, which do not wait for each other. `pending` is what it waits for.
-  /// Returns the event that follows it.
+  /// Lets `call(begun)` enqueue an exchange or a collective on the channel, after what `queue` holds, which
+  /// is done with the event `begun`; with `intra_node` on both of its streams, which do not wait for each
+  /// other. `pending` is what it waits for. Returns the event that follows it.
   template <class Call>
   EventPool::Taken launch(const Queue& queue, const Channel& channel, bool intra_node,
                           std::vector<Pending> pending, const Call& call) {
@@ -71,7 +78,7 @@ class NcclLink {
     {
       // The first message between two ranks connects them, for which NCCL lets the host wait.
       const Watchdog::Waiting waiting(watchdog_, [&] { return pending; });
-      call();
+      call(*begun);
     }
     if (intra_node) follow(channel.world, channel.intra_node);
     done->record(channel.world.stream);
@@ -80,10 +87,13 @@ class NcclLink {
   }
 
   /// What `later` does from now on waits for what `earlier` holds.
-  void follow(const CommStream& later, const CommStream& earlier) {
+  void follow(const CommStream& later, const CommStream& earlier) { behind(earlier)->block(later.stream); }
+
+  /// An event behind what the stream holds.
+  EventPool::Taken behind(const CommStream& comm_stream) {
     const EventPool::Taken event = events_.take();
-    event->record(earlier.stream);
-    event->block(later.stream);
+    event->record(comm_stream.stream);
+    return event;
   }
 
   /// Throws what NCCL met since it was asked last, and after abort().
@@ -109,6 +119,7 @@ class NcclLink {
   bool has_intra_node_ = false;
   Watchdog* watchdog_;
   std::string path_summary_;
+  std::unique_ptr<PeerCopies> copies_;
   std::vector<Channel> channels_;
   EventPool events_;
   InFlightExchanges in_flight_;

@@ -86,8 +86,9 @@ class NcclCommunicator final : public PointToPointCommunicator {
     int version = 0;
     ANNULUS_NCCL_CALL(ncclGetVersion, &version);
     return fmt::format(
-        "nccl {}.{}.{}, {}, {} channels{}; {}", version / 10000, version / 100 % 100, version % 100,
-        link_->path_summary(), link_->channels(),
+        "nccl {}.{}.{}, {}{}, {} channels{}; {}", version / 10000, version / 100 % 100, version % 100,
+        link_->path_summary(), link_->copies() != nullptr ? ", copy engines inside of a node" : "",
+        link_->channels(),
         options_.max_ctas > 0 ? fmt::format(" of at most {} thread blocks", options_.max_ctas) : "",
         control_->description());
   }
@@ -140,9 +141,11 @@ class NcclCommunicator final : public PointToPointCommunicator {
                            int channel) override {
     if (queue.is_host()) return control_->start_all_gather(queue, send, receive, bytes, channel);
     check_channel(channel, "all_gather");
+    if (link_->communicators_of_exchange() == 0)
+      return PointToPointCommunicator::start_all_gather(queue, send, receive, bytes, channel);
     // NCCL's own has peers of its own choice, neighbours in rings and trees.
     const NcclLink::Channel& target = link_->channel(channel);
-    const auto done = link_->launch(queue, target, false, {}, [&] {
+    const auto done = link_->launch(queue, target, false, {}, [&](const Event&) {
       ANNULUS_NCCL_CALL(ncclAllGather, send, receive, bytes, ncclInt8, target.world.communicator,
                         target.world.stream);
     });
@@ -155,7 +158,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
       return PointToPointCommunicator::start_reduce_scatter(queue, send, receive, blocks, channel);
     check_channel(channel, "reduce_scatter");
     const NcclLink::Channel& target = link_->channel(channel);
-    const auto done = link_->launch(queue, target, false, {}, [&] {
+    const auto done = link_->launch(queue, target, false, {}, [&](const Event&) {
       ANNULUS_NCCL_CALL(ncclReduceScatter, send, receive, blocks.count, nccl_type(blocks.type),
                         nccl_op(blocks.op), target.world.communicator, target.world.stream);
     });
@@ -199,17 +202,26 @@ class NcclCommunicator final : public PointToPointCommunicator {
       return std::ranges::any_of(stage.sends, is_intra_node) ||
              std::ranges::any_of(stage.receives, is_intra_node);
     });
-    const auto done = link_->launch(queue, target, intra_node, pending(stages, channel), [&] {
-      for (const Stage& stage : stages) {
-        if (intra_node && &stage != &stages.front()) {
-          link_->follow(target.world, target.intra_node);
-          link_->follow(target.intra_node, target.world);
-        }
-        if (intra_node)
-          group(target.intra_node, stage, [&](int peer) { return link_->intra_node_rank(peer); });
-        group(target.world, stage, [&](int peer) { return link_->intra_node_rank(peer) < 0 ? peer : -1; });
-      }
-    });
+    PeerCopies* const copies = link_->copies();
+    const auto done =
+        link_->launch(queue, target, intra_node, pending(stages, channel), [&](const Event& begun) {
+          for (const Stage& stage : stages) {
+            const bool first = &stage == &stages.front();
+            if (intra_node && !first) {
+              link_->follow(target.world, target.intra_node);
+              link_->follow(target.intra_node, target.world);
+            }
+            const EventPool::Taken stage_before = first ? nullptr : link_->behind(target.world);
+            if (intra_node)
+              group(target.intra_node, stage, [&](int peer) { return link_->intra_node_rank(peer); });
+            group(target.world, stage, [&](int peer) {
+              return link_->intra_node_rank(peer) < 0 && !(copies != nullptr && copies->reaches(peer)) ? peer
+                                                                                                       : -1;
+            });
+            if (copies != nullptr)
+              copies->post(target.index, stage, first ? begun : *stage_before, target.world.stream);
+          }
+        });
     return Request(std::make_unique<NcclState>(link_, queue, done));
   }
 
@@ -247,7 +259,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   template <class Call>
   void collective(const Queue& queue, const Call& call) {
     const NcclLink::Channel& channel = link_->collectives();
-    link_->launch(queue, channel, false, {}, [&] { call(channel); })->block(queue);
+    link_->launch(queue, channel, false, {}, [&](const Event&) { call(channel); })->block(queue);
   }
 
   std::unique_ptr<Communicator> control_;

@@ -131,6 +131,7 @@ json config_json(const Case& c, const Machinery& on) {
                  {"overlap", o.overlap},
                  {"transport", o.transport.name},
                  {"max_ctas", o.transport.max_ctas},
+                 {"copy_engines", !o.transport.no_copy_engines},
                  {"nccl_multicast", o.transport.nccl_multicast},
                  {"repetitions", o.repetitions},
                  {"warm_up", o.warm_up},
