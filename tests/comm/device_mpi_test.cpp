@@ -22,10 +22,13 @@ TEST_P(DeviceMemoryMpi, OverMpi) {
 TEST_P(DeviceMemoryMpi, OverNccl) {
   if (test::on_host || !has_nccl()) GTEST_SKIP() << "NCCL is for GPUs";
   if (Kokkos::num_devices() < mpi_.size()) GTEST_SKIP() << "NCCL wants a GPU a rank";
-  const auto comm = make_nccl(mpi_.world());
-  EXPECT_THAT(comm->description(), testing::StartsWith("nccl 2."));
-  GetParam().run(*comm);
-  if (mpi_.size() == 4) GetParam().run(*make_nccl(mpi_.world(2)));  // collectives have two stages
+  for (const bool copy_engines : {true, false}) {
+    const auto comm = make_nccl(mpi_.world(), {.copy_engines = copy_engines});
+    EXPECT_THAT(comm->description(), testing::StartsWith("nccl 2."));
+    GetParam().run(*comm);
+    if (mpi_.size() == 4)  // collectives have two stages
+      GetParam().run(*make_nccl(mpi_.world(2), {.copy_engines = copy_engines}));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Comm, DeviceMemoryMpi, testing::ValuesIn(suite::device_cases()),

@@ -72,6 +72,23 @@ inline void rings_between_kernels(Communicator& comm) {
             counting(count, rounds * previous_of(comm) + 1000 * rounds * (rounds - 1) / 2, rounds));
 }
 
+/// Two messages a rank at once, longer than what a transport holds of them on their way.
+inline void long_messages(Communicator& comm) {
+  constexpr std::int64_t count = test::on_host ? 10000 : 12'000'001, shorter = count / 2;
+  const TestExec exec = test::rank_instance();
+  const Numbers out[2] = {numbers(count), numbers(shorter)}, in[2] = {numbers(count), numbers(shorter)};
+  for (std::int64_t round = 0; round < 3; ++round) {
+    fill(exec, out[0], count * comm.rank() + round);
+    fill(exec, out[1], -count * comm.rank() - round);
+    const Send sends[2] = {send_view(out[0], next_of(comm)), send_view(out[1], next_of(comm))};
+    const Receive receives[2] = {receive_view(in[0], previous_of(comm)),
+                                 receive_view(in[1], previous_of(comm))};
+    comm.exchange(exec, sends, receives, 0).wait();
+    EXPECT_TRUE(on_the_host(exec, in[0]) == counting(count, count * previous_of(comm) + round));
+    EXPECT_TRUE(on_the_host(exec, in[1]) == counting(shorter, -count * previous_of(comm) - round));
+  }
+}
+
 /// Messages to all ranks at once, itself included, some of them empty; seen to be done by test().
 inline void groups_with_itself(Communicator& comm) {
   const TestExec exec = test::rank_instance();
@@ -201,6 +218,7 @@ inline void halves(Communicator& comm) {
 
 inline std::vector<Case> device_cases() {
   return {{"RingsBetweenKernels", rings_between_kernels},
+          {"LongMessages", long_messages},
           {"GroupsWithItself", groups_with_itself},
           {"CollectivesBetweenKernels", collectives_between_kernels},
           {"StartedBetweenKernels", started_between_kernels},

@@ -176,12 +176,14 @@ void PeerCopies::enqueue_piece(Remaining& message) const {
 }
 
 void PeerCopies::post(int channel, const Stage& stage, const Event& begin, cudaStream_t stream) {
-  std::vector<Remaining> messages;
   const std::lock_guard lock(mutex_);
-  // Windows are offered before any is asked for, so two ranks never wait for each other's.
+  // Windows are offered before any is asked for, so two ranks never wait for each other's. Messages to send
+  // come before those to receive: CUDA may let copies of several streams share a queue, and then a piece to
+  // send must not wait behind one that comes in exchange for it.
+  std::vector<Remaining> messages, to_receive;
   for (const Receive& receive : stage.receives) {
     if (receive.bytes == 0 || !reaches(receive.peer)) continue;
-    messages.push_back(
+    to_receive.push_back(
         {&incoming(channel, receive.peer), nullptr, static_cast<std::byte*>(receive.data), receive.bytes});
   }
   for (const Send& send : stage.sends) {
@@ -189,6 +191,7 @@ void PeerCopies::post(int channel, const Stage& stage, const Event& begin, cudaS
     messages.push_back(
         {&outgoing(channel, send.peer), static_cast<const std::byte*>(send.data), nullptr, send.bytes});
   }
+  messages.insert(messages.end(), to_receive.begin(), to_receive.end());
   for (const Remaining& message : messages) begin.block(message.lane->stream);
   // Piece by piece, so that the first piece of each message is under way while the host enqueues the rest.
   // Messages of one lane keep their order: the later one starts when all of the earlier one is enqueued.
