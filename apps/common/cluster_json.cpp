@@ -25,8 +25,4 @@ json to_json(const simulate::Cluster& cluster) {
           {"kernel", kernels}};
 }
 
-std::string_view old_name_of(simulate::LinkClass link) {
-  return link == simulate::LinkClass::intra_node ? "intra" : "inter";
-}
-
 }  // namespace annulus::app

@@ -9,8 +9,6 @@
 
 #include <annulus/comm/agreement.hpp>
 
-#include "common/renamed_options.hpp"
-
 namespace annulus::app {
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEnvironment& mpi,
@@ -20,8 +18,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEn
   std::optional<int> status;
   comm::Facts facts = comm::program_facts(), options;
   try {
-    Arguments arguments(app, argc, argv);
-    app.parse(arguments.count(), arguments.values());
+    app.parse(argc, argv);
     facts.add("the arguments", "understood", remedy);
     for (const CLI::Option* const option : app.get_options())
       if (option->get_expected_max() == 0)

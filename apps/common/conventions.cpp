@@ -13,7 +13,7 @@
 namespace annulus::app {
 namespace {
 
-/// What other programs call an option of ours.
+/// What other programs, or earlier versions, call an option of ours.
 struct OptionAlias {
   std::string_view name, option;
 };
@@ -33,7 +33,12 @@ constexpr auto option_aliases = std::to_array<OptionAlias>({{"seq-len", "tokens"
                                                             {"iterations", "repetitions"},
                                                             {"out", "output"},
                                                             {"output-dir", "out"},
-                                                            {"topology", "cluster"}});
+                                                            {"topology", "cluster"},
+                                                            {"stall-limit", "stall-timeout"},
+                                                            {"nccl-blocks", "max-ctas"},
+                                                            {"no-stand-in", "real-kernels"},
+                                                            {"least-bytes", "min-bytes"},
+                                                            {"most-bytes", "max-bytes"}});
 
 /// "did you mean --tokens?", for an option of `command` that `text` may stand for; empty where none is near.
 std::string suggested_option(const CLI::App& command, std::string_view text) {

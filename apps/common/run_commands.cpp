@@ -7,7 +7,6 @@
 
 #include "common/conventions.hpp"
 #include "common/process.hpp"
-#include "common/renamed_options.hpp"
 
 namespace annulus::app {
 
@@ -21,8 +20,7 @@ int run_program(CLI::App& app, const Command& command, int argc, char** argv, in
     status = error_status;
   };
   try {
-    Arguments arguments(app, argc, argv);
-    app.parse(arguments.count(), arguments.values());
+    app.parse(argc, argv);
     status = command();
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;

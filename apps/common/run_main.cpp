@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include <annulus/config/renamed.hpp>
 #include <annulus/core/device.hpp>
 #include <annulus/core/profile.hpp>
 #include <annulus/core/threads.hpp>
@@ -24,9 +23,6 @@ void start_log_of_rank(int rank, int ranks) {
   logger->set_pattern(ranks > 1 ? "%H:%M:%S %^%l%$ [rank " + std::to_string(rank) + "] %v"
                                 : "%H:%M:%S %^%l%$ %v");
   logger->set_level(rank == 0 ? spdlog::level::info : spdlog::level::warn);
-  config::set_old_name_warnings([rank](const std::string& text) {
-    if (rank == 0) spdlog::warn("{}", text);
-  });
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/config/old_keys.hpp>
+#include <annulus/config/output_format.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 
@@ -94,7 +94,6 @@ json transfer_json(const plan::Plan& plan, int rank, const plan::Transfer& t, co
           {"of", t.slice.owner},
           {peer, t.peer},
           {"bytes", simulate::bytes_of(plan.problem, t)},
-          {"link", app::old_name_of(link)},
           {"link_class", name_of(link)},
           {"channel", name_of(t.channel)}};
 }
@@ -126,7 +125,6 @@ void write_json(const std::filesystem::path& path, const plan::Plan& plan, const
   if (c.blocks != nullptr) head["column_bytes"] = c.column_bytes;
   if (!comparison.empty()) head["comparison"] = comparison_json(comparison);
   head["format_version"] = config::output_format_version;
-  config::add_old_keys(head, "plan");
   io::write_atomically(path, [&](const std::filesystem::path& temporary) {
     std::ofstream out(temporary, std::ios::binary);
     std::string text = io::json_text(head, -1);

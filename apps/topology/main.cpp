@@ -30,7 +30,7 @@ namespace {
 /// Writes JSON where --json says. Returns whether it went to stdout.
 bool write_json(const Options& options, const nlohmann::json& json) {
   if (options.json.empty()) return false;
-  const std::string text = app::output_text(json, "topology");
+  const std::string text = app::output_text(json);
   if (options.json == "-")
     fmt::print("{}", text);
   else

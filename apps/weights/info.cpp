@@ -100,7 +100,7 @@ void add_files(const checkpoint::Checkpoint& checkpoint, bool verify, Json& json
   const checkpoint::Progress& progress = checkpoint.progress();
   json["written_by"] = checkpoint.creator();
   json["bytes"] = checkpoint.bytes();
-  json["parts"] = checkpoint.manifest() != nullptr ? checkpoint.manifest()->parts.size() : 1;
+  json["parts"] = checkpoint.manifest().parts.size();
   json["reading"] = {{"epoch", progress.epoch}, {"sequences", progress.sequences_read}};
   if (verify) {
     io::ProgressLine line("verifying", static_cast<std::int64_t>(checkpoint.bytes()));

@@ -9,13 +9,6 @@ failures_allowed=3
 last_step() { tail -n 2 "$folder/metrics.jsonl" 2>/dev/null | sed -n 's/^{.*"step": *\([0-9][0-9]*\)[,}].*}$/\1/p' | tail -n 1 | grep . || echo 0; }
 finished() { grep -q '"finished": true' "$folder/summary.json" 2>/dev/null; }
 
-# The record was called pieces.jsonl once: what stands there moves, and the old name goes on leading to the record.
-adopt_old_record() {
-  if [ -f "$folder/pieces.jsonl" ] && [ ! -L "$folder/pieces.jsonl" ] && [ ! -e "$folder/segments.jsonl" ]; then
-    mv "$folder/pieces.jsonl" "$folder/segments.jsonl"
-  fi
-}
-
 # A string of JSON, of one line.
 json_text() {
   local text=${1//[[:cntrl:]]/ }
@@ -26,7 +19,6 @@ record() { # EVENT [,"KEY":VALUE…]
   [ -z "$(tail -c 1 "$folder/segments.jsonl" 2>/dev/null)" ] || echo >>"$folder/segments.jsonl" || true  # a full disk has torn the last line
   echo "{\"event\":\"$1\",\"time\":\"$(date -u +%FT%TZ)\",\"job\":$SLURM_JOB_ID,\"restart\":${SLURM_RESTART_COUNT:-0},\"step\":$(last_step)${2:-}}" >>"$folder/segments.jsonl" ||
     say "note: $folder/segments.jsonl cannot be written (disk full?)"
-  [ -e "$folder/pieces.jsonl" ] || ln -s segments.jsonl "$folder/pieces.jsonl" 2>/dev/null || true  # its old name
 }
 # field KEY RECORD: its value, strings without their quotes; empty where the record is damaged.
 field() {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view prefix = "step-", file_suffix = ".h5";
+constexpr std::string_view prefix = "step-";
 
 /// The step that a name of this form is of.
 std::optional<std::int64_t> step_of(std::string_view name, std::string_view suffix) {
@@ -49,18 +49,6 @@ CheckpointFolder::CheckpointFolder(fs::path folder, const Retention& retention)
 std::string CheckpointFolder::name_of(std::int64_t step) {
   return fmt::format("{}{:08}", prefix, step);
 }
-fs::path CheckpointFolder::folder_of(std::int64_t step) const {
-  return folder_ / name_of(step);
-}
-fs::path CheckpointFolder::file_of(std::int64_t step) const {
-  return folder_of(step).concat(file_suffix);
-}
-
-fs::path CheckpointFolder::path_of(std::int64_t step) const {
-  std::error_code error;
-  const bool file = !fs::exists(folder_of(step) / manifest_file, error) && fs::exists(file_of(step), error);
-  return file ? file_of(step) : folder_of(step);
-}
 
 void CheckpointFolder::remove_leftovers() const {
   std::error_code error;
@@ -68,8 +56,7 @@ void CheckpointFolder::remove_leftovers() const {
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
     const std::string_view of = std::string_view(name).substr(0, name.rfind(".tmp-"));
-    const bool ours = step_of(of, "") || step_of(of, file_suffix);
-    if ((ours && io::is_temporary_name(name, of)) || step_of(name, early_suffix))
+    if ((step_of(of, "") && io::is_temporary_name(name, of)) || step_of(name, early_suffix))
       found.push_back(entry.path());
   }
   for (const fs::path& path : found) fs::remove_all(path, error);
@@ -81,7 +68,7 @@ fs::path CheckpointFolder::begin(std::int64_t step) const {
   fs::create_directories(folder_, error);
   require(!error, "the checkpoint folder {} cannot be made ({}): check its permissions or set run.folder",
           folder_.string(), error.message());
-  const fs::path made = fs::absolute(io::temporary_name(folder_of(step)));
+  const fs::path made = fs::absolute(io::temporary_name(path_of(step)));
   // Before the message is made, which a call among its arguments need not be.
   const bool is_new = fs::create_directory(made, error);
   require(is_new && !error,
@@ -91,7 +78,7 @@ fs::path CheckpointFolder::begin(std::int64_t step) const {
 }
 
 void CheckpointFolder::commit(const fs::path& folder, std::int64_t step) {
-  const fs::path name = folder_of(step);
+  const fs::path name = path_of(step);
   std::error_code error;
   if (fs::exists(name, error)) {
     // Nobody writes the same state twice: what is in the way was damaged, or is another run's.
@@ -106,7 +93,7 @@ void CheckpointFolder::commit(const fs::path& folder, std::int64_t step) {
     remove_or_warn(aside);
   }
   io::rename_folder(folder, name);
-  if (passed_over_.erase(step) > 0) fs::remove(file_of(step), error);  // of an older version
+  passed_over_.erase(step);
   remove_old(step);
 }
 
@@ -123,12 +110,11 @@ void CheckpointFolder::remove_old(std::int64_t newest) const {
     if (retention_.keep_every > 0 && saved[i] % retention_.keep_every == 0) continue;
     std::error_code error;
     // Renamed first: a folder that is being removed is no checkpoint.
-    if (const fs::path folder = folder_of(saved[i]); fs::exists(folder, error)) {
+    if (const fs::path folder = path_of(saved[i]); fs::exists(folder, error)) {
       const fs::path aside = io::temporary_name(folder);
       fs::rename(folder, aside, error);
       remove_or_warn(error ? folder : aside);
     }
-    if (const fs::path file = file_of(saved[i]); fs::exists(file, error)) remove_or_warn(file);
   }
 }
 
@@ -137,14 +123,12 @@ std::vector<std::int64_t> CheckpointFolder::steps() const {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
-    if (const auto step = step_of(name, file_suffix)) steps.push_back(*step);
     if (const auto step = step_of(name, "")) {
       std::error_code missing;
       if (fs::exists(entry.path() / manifest_file, missing)) steps.push_back(*step);
     }
   }
   std::sort(steps.begin(), steps.end());
-  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 

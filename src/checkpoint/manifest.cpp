@@ -208,8 +208,8 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
   if (format != manifest_format) reader.refuse("its format is '{}', not '{}'", format, manifest_format);
   const std::int64_t version = reader.number(all, "version", 0);
   require(version == manifest_version,
-          "{} has checkpoint version {}, this program reads versions 1 to {}: use the program that wrote it",
-          origin, version, manifest_version);
+          "{} has checkpoint version {}, this program reads {}: use the program that wrote it", origin,
+          version, manifest_version);
   manifest.creator = reader.text(all, "creator");
   manifest.progress = {.step = reader.number(all, "step", 0),
                        .epoch = reader.number(all, "epoch", 0),

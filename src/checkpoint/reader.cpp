@@ -12,38 +12,33 @@
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/safetensors.hpp>
 
-#include "checkpoint/source.hpp"
-
 namespace annulus::checkpoint {
 
 namespace fs = std::filesystem;
 
-/// Version 3.
-class Checkpoint::Folder final : public Source {
+/// A folder whose manifest has been read.
+class Checkpoint::Folder {
  public:
   Folder(fs::path folder, Check check)
-      : Source(std::move(folder)), manifest_(Manifest::parse(text_of(path), manifest_path(path).string())) {
-    progress = manifest_.progress;
-    creator = manifest_.creator;
-    tensors = manifest_.tensors;
-    pieces_.resize(tensors.size());
-    for (std::size_t part = 0; part < manifest_.parts.size(); ++part) {
-      bytes_ += manifest_.parts[part].bytes;
-      for (const Piece& piece : manifest_.parts[part].pieces) pieces_[piece.tensor].push_back({part, &piece});
-    }
+      : path(std::move(folder)), manifest(Manifest::parse(text_of(path), manifest_path(path).string())) {
+    for (const Tensor& tensor : manifest.tensors) by_name.emplace(tensor.name, by_name.size());
+    pieces_.resize(manifest.tensors.size());
+    for (std::size_t part = 0; part < manifest.parts.size(); ++part)
+      for (const Piece& piece : manifest.parts[part].pieces) pieces_[piece.tensor].push_back({part, &piece});
     for (auto& of : pieces_)
       std::sort(of.begin(), of.end(),
                 [](const Place& a, const Place& b) { return a.piece->first < b.piece->first; });
-    files_.resize(manifest_.parts.size());
+    files_.resize(manifest.parts.size());
     if (check == Check::whole)
-      for (const Part& part : manifest_.parts) require_size(part);
+      for (const Part& part : manifest.parts) require_size(part);
   }
 
-  const Manifest* manifest() const override { return &manifest_; }
-  std::uint64_t bytes() const override { return bytes_; }
+  const fs::path path;
+  const Manifest manifest;
+  std::map<std::string_view, std::size_t> by_name;  // indices of tensors
 
-  void read(Buffer buffer, std::size_t tensor, std::int64_t first, std::int64_t count,
-            const Use& use) const override {
+  /// Of a tensor that is there, elements that are there.
+  void read(Buffer buffer, std::size_t tensor, std::int64_t first, std::int64_t count, const Use& use) const {
     std::vector<float> block;
     const std::int64_t end = first + count;
     const auto& pieces = pieces_[tensor];
@@ -52,14 +47,14 @@ class Checkpoint::Folder final : public Source {
     for (; place != pieces.end() && place->piece->first < end; ++place) {
       const Piece& piece = *place->piece;
       const io::SafetensorsFile& file = opened(place->part);
-      const std::string name = fmt::format("{}/{}", name_of(buffer), tensors[tensor].name);
+      const std::string name = fmt::format("{}/{}", name_of(buffer), manifest.tensors[tensor].name);
       const io::SafetensorsTensor& stored = file.tensor(name);
       // Whole blocks, counted from the beginning of the piece.
       const std::int64_t from = std::max(first, piece.first) - piece.first,
                          to = std::min(end, piece.end()) - piece.first;
-      for (std::int64_t number = from / manifest_.block; number * manifest_.block < to; ++number) {
-        const std::int64_t begin = number * manifest_.block,
-                           stop = std::min(piece.count, begin + manifest_.block);
+      for (std::int64_t number = from / manifest.block; number * manifest.block < to; ++number) {
+        const std::int64_t begin = number * manifest.block,
+                           stop = std::min(piece.count, begin + manifest.block);
         block.resize(static_cast<std::size_t>(stop - begin));
         file.read(stored, static_cast<std::uint64_t>(begin), std::span<float>(block));
         const std::uint32_t crc = io::crc32_of(std::span<const float>(block));
@@ -108,12 +103,12 @@ class Checkpoint::Folder final : public Source {
     const std::lock_guard lock(mutex_);
     auto& file = files_[number];
     if (file) return *file;
-    const Part& part = manifest_.parts[number];
+    const Part& part = manifest.parts[number];
     require_size(part);
     auto found = std::make_unique<io::SafetensorsFile>(path / part.file, Links::refuse);
     for (const Buffer buffer : buffers)
       for (const Piece& piece : part.pieces) {
-        const Tensor& tensor = tensors[piece.tensor];
+        const Tensor& tensor = manifest.tensors[piece.tensor];
         const io::SafetensorsTensor* stored = found->find(fmt::format("{}/{}", name_of(buffer), tensor.name));
         require(stored != nullptr && stored->dtype == DType::f32 &&
                     stored->bytes() == static_cast<std::uint64_t>(piece.count) * sizeof(float),
@@ -125,8 +120,6 @@ class Checkpoint::Folder final : public Source {
     return *file;
   }
 
-  Manifest manifest_;
-  std::uint64_t bytes_ = 0;
   std::vector<std::vector<Place>> pieces_;                           // of each tensor, in order
   mutable std::mutex mutex_;                                         // of files_
   mutable std::vector<std::unique_ptr<io::SafetensorsFile>> files_;  // of each part, once it was asked for
@@ -134,33 +127,25 @@ class Checkpoint::Folder final : public Source {
 
 Checkpoint::Checkpoint(fs::path path, Check check) {
   std::error_code error;
-  if (fs::is_directory(path, error))
-    source_ = std::make_unique<Folder>(std::move(path), check);
-  else
-    source_ = std::make_unique<File>(std::move(path), check);
-  for (const Tensor& tensor : tensors()) source_->by_name.emplace(tensor.name, source_->by_name.size());
+  require(!fs::is_regular_file(path, error),
+          "{} is a file, and no checkpoint of version {}, which is a folder: use the program that wrote it",
+          path.string(), manifest_version);
+  folder_ = std::make_unique<Folder>(std::move(path), check);
 }
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
 const fs::path& Checkpoint::path() const {
-  return source_->path;
+  return folder_->path;
 }
-const Progress& Checkpoint::progress() const {
-  return source_->progress;
-}
-const std::string& Checkpoint::creator() const {
-  return source_->creator;
-}
-const std::vector<Tensor>& Checkpoint::tensors() const {
-  return source_->tensors;
-}
-const Manifest* Checkpoint::manifest() const {
-  return source_->manifest();
+const Manifest& Checkpoint::manifest() const {
+  return folder_->manifest;
 }
 std::uint64_t Checkpoint::bytes() const {
-  return source_->bytes();
+  std::uint64_t bytes = 0;
+  for (const Part& part : manifest().parts) bytes += part.bytes;
+  return bytes;
 }
 
 void Checkpoint::require_tensors(std::span<const Tensor> tensors) const {
@@ -182,13 +167,13 @@ void Checkpoint::require_tensors(std::span<const Tensor> tensors) const {
 
 void Checkpoint::read(Buffer buffer, const std::string& tensor, std::int64_t first, std::int64_t count,
                       const Use& use) const {
-  const auto found = source_->by_name.find(tensor);
-  require(found != source_->by_name.end(), "{}: there is no tensor {}", path().string(), tensor);
+  const auto found = folder_->by_name.find(tensor);
+  require(found != folder_->by_name.end(), "{}: there is no tensor {}", path().string(), tensor);
   const std::int64_t elements = tensors()[found->second].elements();
   require(first >= 0 && count >= 0 && count <= elements && first <= elements - count,
           "{}: elements [{}, {} + {}) of tensor {} were asked for, which has {}", path().string(), first,
           first, count, tensor, elements);
-  if (count > 0) source_->read(buffer, found->second, first, count, use);
+  if (count > 0) folder_->read(buffer, found->second, first, count, use);
 }
 
 void Checkpoint::verify(const std::function<void(std::uint64_t)>& seen) const {

@@ -10,7 +10,6 @@
 #include <annulus/simulate/cluster.hpp>
 
 #include "config/parse.hpp"
-#include "config/rename_keys.hpp"
 #include "config/section.hpp"
 
 namespace annulus::simulate {
@@ -115,8 +114,7 @@ void read_memory(const Section& section, MemoryRates& memory) {
   read("host_bandwidth", memory.host);
 }
 
-Cluster read(toml::table table, std::string_view origin) {
-  config::rename_keys(table, config::Names::cluster_file, origin);
+Cluster read(const toml::table& table, std::string_view origin) {
   const Section file(table, "", origin);
   file.allow({"cluster", "intra_node", "inter_node", "memory", "kernel", "gemm"});
   Cluster cluster = default_cluster();

@@ -16,7 +16,6 @@
 #include <annulus/base/file.hpp>
 
 #include "config/parse.hpp"
-#include "config/rename_keys.hpp"
 #include "data/text.hpp"
 #include "train/config_table.hpp"
 #include "train/model_from.hpp"
@@ -131,37 +130,11 @@ void read_table(Reading& into, const toml::table& table, const std::string& pref
   }
 }
 
-/// The key of "key=value".
-std::string overridden(const std::string& text) {
+void override_key(Reading& into, const std::string& text) {
   const auto equals = text.find('=');
   require(equals != std::string::npos && equals > 0,
           "--set {}: write it as key=value, for instance --set train.steps=200", text);
-  return text.substr(0, equals);
-}
-
-/// Throws Error where a key is given under its old name and under its new one.
-void require_one_name(std::span<const std::string> overrides) {
-  std::map<std::string, std::string, std::less<>> old_names;  // by new name
-  for (const std::string& text : overrides) {
-    const std::string name = overridden(text);
-    if (const auto now = config::new_name(config::Names::configuration, name))
-      old_names[std::string(*now)] = name;
-  }
-  for (const std::string& text : overrides) {
-    const auto found = old_names.find(overridden(text));
-    if (found != old_names.end())
-      fail("--set {}: {} is the old name of {}, and both are given: keep {} alone", text, found->second,
-           found->first, found->first);
-  }
-}
-
-void override_key(Reading& into, const std::string& text) {
-  std::string name = overridden(text);
-  const std::string value = text.substr(name.size() + 1);
-  if (const auto now = config::new_name(config::Names::configuration, name)) {
-    config::warn_old_name(fmt::format("--set {}", text), name, *now);
-    name = *now;
-  }
+  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
   // What is written to config.toml and to checkpoints must be TOML, which they are read as.
   require(data::is_text(text), "--set {}: the value is not UTF-8: use another name, or another encoding",
           name);
@@ -246,11 +219,9 @@ Config Config::load(const std::filesystem::path& file, std::span<const std::stri
 
 Config Config::parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides) {
   Config config = defaults();
-  toml::table table = config::parse(text, origin);
-  config::rename_keys(table, config::Names::configuration, origin);
+  const toml::table table = config::parse(text, origin);
   Reading reading{config, {}};
   read_table(reading, table, "", origin);
-  require_one_name(overrides);
   for (const std::string& text_override : overrides) override_key(reading, text_override);
   take_model(config, reading.given);
   try {
@@ -264,7 +235,6 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
 Config Config::parse_stored(std::string_view text, std::string_view origin) {
   Config config = defaults();
   toml::table table = config::parse(text, origin);
-  config::rename_keys(table, config::Names::configuration, origin);
   drop_unknown(table, origin);
   Reading reading{config, {}};
   read_table(reading, table, "", origin);

@@ -241,12 +241,14 @@ const std::vector<Key>& table() {
 
 #undef ANNULUS_MEMBER
 
-/// What other programs call a key of ours; without sections.
+/// What other programs, or earlier versions, call a key of ours; without sections.
 struct Alias {
   std::string_view name, key;
 };
 
 constexpr auto aliases = std::to_array<Alias>({
+    {"stall_limit", "run.stall_timeout"},
+    {"nccl_blocks", "parallel.max_ctas"},
     {"learning_rate", "train.lr"},
     {"max_lr", "train.lr"},
     {"peak_lr", "train.lr"},

@@ -78,12 +78,8 @@ WeightsFormat weights_format(const fs::path& path) {
   std::error_code error;
   require(fs::exists(path, error),
           "there is no '{}': give a folder with config.json and safetensors, or a checkpoint", path.string());
-  if (!fs::is_directory(path, error)) {
-    require(path.extension() == ".h5",
-            "'{}' is a file: give the folder with config.json and safetensors, or a checkpoint",
-            path.string());
-    return WeightsFormat::checkpoint;
-  }
+  require(fs::is_directory(path, error),
+          "'{}' is a file: give the folder with config.json and safetensors, or a checkpoint", path.string());
   const bool hf = is_file(path / hf_config_file), checkpoint = is_file(path / checkpoint::manifest_file);
   require(!hf || !checkpoint,
           "'{}' holds {} of a model in Hugging Face's format and {} of a checkpoint: move one of them "

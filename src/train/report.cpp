@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <annulus/config/old_keys.hpp>
+#include <annulus/config/output_format.hpp>
 #include <annulus/core/device_pool.hpp>
 #include <annulus/core/tensor.hpp>
 
@@ -151,7 +151,6 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
   if (options.predicted_peaks != nullptr) record["predicted_peak_bytes"] = *options.predicted_peaks;
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
-  config::add_old_keys(record, "metrics");
   return record;
 }
 

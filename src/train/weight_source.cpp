@@ -71,8 +71,8 @@ weights::ModelFiles WeightSource::files(std::vector<std::string>& notes) const {
 std::uint64_t WeightSource::fingerprint() const {
   Fingerprint fingerprint;
   const auto* saved = std::get_if<Checkpoint>(&reader_);
-  if (saved != nullptr && saved->manifest() != nullptr) {
-    fingerprint.add(saved->manifest()->to_text());
+  if (saved != nullptr) {
+    fingerprint.add(saved->manifest().to_text());
     return fingerprint.value();
   }
   constexpr std::int64_t looked_at = 64;

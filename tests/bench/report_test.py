@@ -54,6 +54,10 @@ class Report(support.InFolder):
         with open(self.path("other.json"), "w") as file:
             json.dump(dict(self.read_json("one.json"), git_hash="0123456789ab"), file)
         self.refused("other.json was written by the build 0123456789ab", one, self.path("other.json"), "--csv", self.path("x.csv"))
+        for version in (2, 4):
+            with open(self.path("version.json"), "w") as file:
+                json.dump(dict(self.read_json("one.json"), format_version=version), file)
+            self.refused(f"version.json has format_version {version}", self.path("version.json"), "--csv", self.path("x.csv"))
         with open(self.path("torn.json"), "w") as file:
             file.write('{"program": "annulus-bench att')
         for number, change in enumerate((lambda case: case.pop("config"), lambda case: case["config"].update(overlap="yes"), lambda case: case["topology"].update(ranks=0), lambda case: case["forward"].update(seconds="long"))):

@@ -107,7 +107,6 @@ class Sweep(support.InFolder):
             self.assertLessEqual(p["exposed_communication"]["seconds"], p["exposed_communication"]["seconds_max"])
             self.assertIsNone(p["predicted"])
             self.assertIn("--cluster", p["prediction_source"])
-            self.check_old_names(case, name)
             ring = next(c for c in cases if keys(c) == ("ring", "contiguous", mask, ranks))
             self.assertAlmostEqual(p["striped_attention"]["measured_speedup"], ring[name]["seconds"] / p["seconds"])
             self.assertAlmostEqual(p["striped_attention"]["speedup_at_equal_rate"], p["local_kernel_share"] / ring[name]["local_kernel_share"])
@@ -120,19 +119,6 @@ class Sweep(support.InFolder):
         one = [c for c in cases if keys(c)[:3] == keys(case)[:3] and c["topology"]["ranks"] == 1]
         if one:
             self.assertAlmostEqual(scaling["strong_efficiency"], one[0][name]["seconds"] / (ranks * case[name]["seconds"]))
-
-    def check_old_names(self, case, name):
-        """What version 1 called them has the same values."""
-        p = case[name]
-        self.assertEqual(p["sent_bytes"]["inside_nodes"], p["sent_bytes"]["intra_node"])
-        self.assertEqual(p["sent_bytes"]["between_nodes"], p["sent_bytes"]["inter_node"])
-        self.assertEqual(p["predicted_on"], p["prediction_source"])
-        self.assertEqual(p["efficiency"], p["local_kernel_share"])
-        self.assertEqual(p["exposed_communication"]["hidden_share"], p["exposed_communication"]["overlapped_share"])
-        self.assertEqual(case["config"]["nccl_blocks"], case["config"]["max_ctas"])
-        for rank in case["ranks"]:
-            self.assertEqual(rank[name]["waiting_seconds"], rank[name]["exposed_communication_seconds"])
-            self.assertEqual(rank[name]["waiting_share"], rank[name]["exposed_communication_share"])
 
     def check_csv(self, cases):
         rows = self.rows()
@@ -148,7 +134,6 @@ class Sweep(support.InFolder):
                                   ("imbalance_of_steps", case[name]["imbalance_degree"]["step"])):
                 self.assertAlmostEqual(float(row[column]), value, msg=column)
             self.assertEqual(row["predicted_seconds"], "")
-            self.assertEqual(row["exposed_share"], row["exposed_communication_share"])  # the name of version 1
             self.assertEqual(row["check_passed"], "true")
 
     def check_html(self, report):

@@ -88,5 +88,10 @@ TEST_F(Damage, MissingAndLinkedPartsAndManifestsAreNamed) {
   EXPECT_THAT(error_text([&] { Checkpoint{folder_.path() / "none"}; }), HasSubstr("none"));
 }
 
+TEST_F(Damage, FilesOfVersionsBeforeAreRefused) {
+  const std::string file = folder_.write("step-00000120.h5", "\x89HDF\r\n\x1a\n");
+  EXPECT_THAT(error_text([&] { Checkpoint{file}; }), AllOf(HasSubstr(file), HasSubstr("version 3")));
+}
+
 }  // namespace
 }  // namespace annulus::checkpoint

@@ -6,7 +6,6 @@
 
 #include <annulus/io/atomic.hpp>
 
-#include "checkpoint/old_file.hpp"
 #include "checkpoint/states.hpp"
 #include "support/error_text.hpp"
 #include "support/full_disk.hpp"
@@ -115,7 +114,6 @@ TEST_F(Folder, OnlyLeftoversAreRemoved) {
   checkpoints_.begin(6);
   fs::create_directory(path_ / "step-00000006.tmp-early");
   const std::string digits = "0123456789abcdef0123456789abcdef";
-  io::write_text_atomically(path_ / ("step-00000006.h5.tmp-" + digits), "text");
   const std::vector<std::string> others = {"mine.h5",
                                            "notes.tmp-" + digits,
                                            "step-00000003",
@@ -128,22 +126,6 @@ TEST_F(Folder, OnlyLeftoversAreRemoved) {
   checkpoints_.remove_leftovers();
   EXPECT_THAT(test::names_in(path_), testing::ElementsAreArray(others));
   EXPECT_THAT(checkpoints_.steps(), ElementsAre(3));
-}
-
-TEST_F(Folder, FilesOfOlderVersionsCountAndGoLikeOthers) {
-  fs::create_directories(path_);
-  for (const std::int64_t step : {3, 6})
-    test::write_old_file(path_ / ("step-0000000" + std::to_string(step) + ".h5"), state_, step);
-  EXPECT_THAT(checkpoints_.steps(), ElementsAre(3, 6));
-  EXPECT_EQ(newest(), path_ / "step-00000006.h5");
-  save(9);
-  EXPECT_THAT(test::names_in(path_), ElementsAre("step-00000006.h5", "step-00000009"));
-  io::write_text_atomically(path_ / "step-00000006.h5", "damaged");
-  fs::remove(path_ / "step-00000009" / manifest_file);
-  EXPECT_THAT(error_text([&] { checkpoints_.newest_good(); }), HasSubstr("none of the 1"));
-  save(6);  // a folder takes the place of the damaged file
-  EXPECT_EQ(newest(), path_ / "step-00000006");
-  EXPECT_FALSE(fs::exists(path_ / "step-00000006.h5"));
 }
 
 TEST_F(Folder, AFullDiskNamesTheFileAndLeavesWhatWasThere) {

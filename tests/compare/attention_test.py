@@ -4,22 +4,13 @@ they were called and leave recorded results: commands, table and errors. No numb
 import csv
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import unittest
 
 import support
 
-SCRIPT = support.SCRIPTS / "attention.py"
 
-# mpirun FLAGS -n N COMMAND…: one process stands for all ranks.
-MPIRUN = """\
-    #!/bin/sh
-    while [ "$1" != -n ]; do shift; done
-    shift 2
-    OMPI_COMM_WORLD_RANK=${FAKE_RANK:-0} exec "$@"
-"""
 BENCH = """\
     import json, os, sys
     arguments = sys.argv[1:]
@@ -55,30 +46,17 @@ TORCH_RUN = """\
 class Compare(support.InFolder):
     def setUp(self):
         super().setUp()
-        self.program("mpirun", MPIRUN)
-        self.python_program("bench", BENCH)
-
-    def with_torch(self):
-        for name, text in (("__init__.py", ""), ("distributed/__init__.py", ""), ("distributed/run.py", TORCH_RUN)):
-            self.module(f"torch/{name}", text)
+        self.program("mpirun", support.MPIRUN)
 
     def run_script(self, *arguments, gpus=4, **environment):
-        inherited = {k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")}
-        path = f"{self.folder / 'bin'}:/usr/bin:/bin"
-        return subprocess.run([sys.executable, SCRIPT, "--bench", self.folder / "bin" / "bench", "--tokens", "1024",
-                               "--out", self.folder / "out", *map(str, arguments)], capture_output=True, text=True,
-                              env={**inherited, "PATH": path, "PYTHONPATH": str(self.folder / "python"), "FAKE_GPUS": str(gpus),
-                                   "FAKE_LOG": str(self.folder / "log"), **environment})
-
-    def calls(self):
-        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+        return self.run_with("attention.py", BENCH, "--tokens", "1024", *arguments, FAKE_GPUS=str(gpus), **environment)
 
     def rows(self):
         with open(self.folder / "out.csv", newline="") as file:
             return list(csv.DictReader(file))
 
     def test_one_table_of_all_gpus_and_two_nodes(self):
-        self.with_torch()
+        self.torch(TORCH_RUN)
         result = self.run_script(FAKE_RANK="3")
         self.assertEqual(result.returncode, 0, result.stderr)
         one, two = self.calls()
@@ -109,7 +87,7 @@ class Compare(support.InFolder):
         self.assertEqual((self.folder / "out.md").read_text(), result.stdout)
 
     def test_more_ranks_than_gpus_take_turns_on_emulated_nodes(self):
-        self.with_torch()
+        self.torch(TORCH_RUN)
         result = self.run_script("--ranks", 8, FAKE_RANK="5")
         self.assertEqual(result.returncode, 0, result.stderr)
         (call,) = self.calls()
@@ -123,7 +101,7 @@ class Compare(support.InFolder):
         self.assertIn("| 2 × 4 | 1024 | Annulus, ring, zigzag | 500.00 (", result.stdout)
 
     def test_rounds_alternate_and_give_ranges(self):
-        self.with_torch()
+        self.torch(TORCH_RUN)
         times = [[0.2, 0.3], [0.6, 0.4], [0.1, 0.9]]
         result = self.run_script("--nodes", 2, "--rounds", 3, "--repetitions", 2, FAKE_TIMES=json.dumps(times))
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -164,7 +142,7 @@ class Compare(support.InFolder):
             self.assertNotIn("PyTorch", result.stdout)
 
     def test_a_program_that_fails_leaves_the_rows_of_the_others(self):
-        self.with_torch()
+        self.torch(TORCH_RUN)
         result = self.run_script("--nodes", 1, FAKE_FAILURE="1")
         self.assertEqual(result.returncode, 1)
         self.assertIn("out of memory", result.stderr)
@@ -192,7 +170,7 @@ class Compare(support.InFolder):
             self.assertIn("has no PyTorch", self.refusal())
 
     def test_help(self):
-        result = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True)
+        result = subprocess.run([sys.executable, support.SCRIPTS / "attention.py", "--help"], capture_output=True, text=True)
         self.assertEqual(result.returncode, 0)
         self.assertIn("--without-pytorch", result.stdout)
 

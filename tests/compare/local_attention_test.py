@@ -3,14 +3,11 @@ work is timed, table and errors. No number in here was measured by the test."""
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import unittest
 
 import support
 
-SCRIPT = support.SCRIPTS / "local_attention.py"
 sys.path.insert(0, str(support.SCRIPTS))
 import gpu_rates  # noqa: E402
 import local_attention  # noqa: E402
@@ -141,10 +138,6 @@ class Method(unittest.TestCase):
 
 
 class Compare(support.InFolder):
-    def setUp(self):
-        super().setUp()
-        self.python_program("bench", BENCH)
-
     def with_torch(self, flash_attention=True):
         for name, text in (("torch/__init__.py", TORCH), ("torch/nn/__init__.py", NN), ("torch/nn/attention.py", NN_ATTENTION)):
             self.module(name, text)
@@ -152,14 +145,7 @@ class Compare(support.InFolder):
             self.module("flash_attn/cute.py", CUTE)
 
     def run_script(self, *arguments, gpus=1, **environment):
-        inherited = {k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")}
-        return subprocess.run([sys.executable, SCRIPT, "--bench", self.folder / "bin" / "bench", "--pause", "0", "--sustained", "0.1",
-                               "--out", self.folder / "out", *map(str, arguments)], capture_output=True, text=True,
-                              env={**inherited, "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "FAKE_GPUS": str(gpus),
-                                   "PYTHONPATH": str(self.folder / "python"), "FAKE_LOG": str(self.folder / "log"), **environment})
-
-    def calls(self):
-        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+        return self.run_with("local_attention.py", BENCH, "--pause", "0", "--sustained", "0.1", *arguments, FAKE_GPUS=str(gpus), **environment)
 
     def test_one_table_of_all_programs(self):
         self.with_torch()

@@ -15,7 +15,8 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "apps" / "compare"
 
 NVIDIA_SMI = """\
     #!/bin/sh
-    i=0; while [ $i -lt "$FAKE_GPUS" ]; do echo "GPU $i: a GPU (UUID: GPU-$i)"; i=$((i + 1)); done
+    [ "$1" = --list-gpus ] || { echo 64512; echo 63488; exit; }
+    i=0; while [ $i -lt "${FAKE_GPUS:-2}" ]; do echo "GPU $i: a GPU (UUID: GPU-$i)"; i=$((i + 1)); done
 """
 
 # mpirun FLAGS -n N COMMAND…: one process stands for all ranks.
@@ -23,7 +24,7 @@ MPIRUN = """\
     #!/bin/sh
     while [ "$1" != -n ]; do shift; done
     shift 2
-    OMPI_COMM_WORLD_RANK=1 exec "$@"
+    OMPI_COMM_WORLD_RANK=${FAKE_RANK:-1} exec "$@"
 """
 # Makes steps until it is ended, as a run does that has many to make.
 TRAIN = """\
@@ -60,13 +61,6 @@ RUN = """\
         json.dump(report, file)
     os.rename(out + ".part", out)
 """
-SMI = """\
-    #!/bin/sh
-    case $1 in
-      --list-gpus) echo "GPU 0: a GPU (UUID: GPU-0)"; echo "GPU 1: a GPU (UUID: GPU-1)" ;;
-      *) echo 64512; echo 63488 ;;
-    esac
-"""
 
 
 class InFolder(unittest.TestCase):
@@ -91,29 +85,38 @@ class InFolder(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
 
-
-class TrainingPrograms(InFolder):
-    """A folder with mpirun, annulus-train and PyTorch's launcher, for two GPUs."""
-
-    def setUp(self):
-        super().setUp()
-        self.program("nvidia-smi", SMI)
-        self.program("mpirun", MPIRUN)
-        self.python_program("annulus-train", TRAIN)
-        for name, text in (("torch/__init__.py", ""), ("torch/distributed/__init__.py", ""), ("torch/distributed/run.py", RUN)):
-            self.module(name, text)
+    def torch(self, launcher):
+        """A PyTorch of which scripts start the launcher alone."""
+        for name, text in (("__init__.py", ""), ("distributed/__init__.py", ""), ("distributed/run.py", launcher)):
+            self.module(f"torch/{name}", text)
 
     def environment(self, **more):
         inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         return {**inherited, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(self.folder / "python"),
                 "FAKE_LOG": str(self.folder / "log"), "FAKE_FAILURE": "", **more}
 
+    def run_with(self, script, bench, *arguments, **environment):
+        """A script of apps/compare that measures attention with the program `bench`."""
+        self.python_program("bench", bench)
+        return subprocess.run([sys.executable, SCRIPTS / script, "--bench", self.folder / "bin" / "bench", "--out", self.folder / "out",
+                               *map(str, arguments)], capture_output=True, text=True, env=self.environment(**environment))
+
+    def calls(self):
+        """What the programs have written down."""
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+
+class TrainingPrograms(InFolder):
+    """A folder with mpirun, annulus-train and PyTorch's launcher, for two GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        self.program("mpirun", MPIRUN)
+        self.python_program("annulus-train", TRAIN)
+        self.torch(RUN)
+
     def start(self, script, *arguments, **environment):
         """A script of apps/compare that trains."""
         return subprocess.run([sys.executable, SCRIPTS / script, "--train", self.folder / "bin" / "annulus-train", "--shards", "text",
                                "--gpus", "2", "--mpirun", "mpirun -q", "--out", self.folder / "out", *map(str, arguments)],
                               capture_output=True, text=True, env=self.environment(**environment))
-
-    def calls(self):
-        """Arguments of the runs of annulus-train."""
-        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]

@@ -6,8 +6,6 @@ annulus_add_fuzz_target(tensor_dump
           ${PROJECT_SOURCE_DIR}/apps/diff/tensor_file.cpp
   DEPENDS annulus_io fmt::fmt)
 
-annulus_add_fuzz_target(checkpoint DEPENDS annulus_checkpoint)
-
 # Changed metadata is to get past its checksum: this preset does not check any.
 if(ANNULUS_FUZZ)
   target_compile_definitions(annulus_io PRIVATE FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)

@@ -156,7 +156,9 @@ TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
 
 TEST(Config, SuggestionsKnowOtherProgramsAndStaySilentWhereNothingIsNear) {
   for (const auto& [name, key] :
-       {std::pair("train.learning_rate", "train.lr"), std::pair("batch_size", "train.micro_batches"),
+       {std::pair("run.stall_limit", "run.stall_timeout"),
+        std::pair("parallel.nccl_blocks", "parallel.max_ctas"), std::pair("train.learning_rate", "train.lr"),
+        std::pair("batch_size", "train.micro_batches"),
         std::pair("optimizer.lr_scheduler", "train.schedule_steps"),
         std::pair("model.seq_len", "data.sequence_length"),
         std::pair("train.max_grad_norm", "train.clip_norm"),

@@ -15,7 +15,7 @@
 #include <thread>
 #include <tuple>
 
-#include "checkpoint/old_file.hpp"
+#include "checkpoint/states.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "support/full_disk.hpp"
@@ -86,7 +86,7 @@ TEST_F(SavingTest, GivesEveryRankItsPartOfTheModel) {
       config.parallel.shard = shard;
       run(4, config);
       const checkpoint::Checkpoint saved(checkpoint_of(config, 3));
-      const auto& parts = saved.manifest()->parts;
+      const auto& parts = saved.manifest().parts;
       ASSERT_EQ(parts.size(), 4u);
       const std::int64_t quarter = 3 * 4 * model::ParameterMap(config.model).size() / 4;
       // A shard is padded to blocks of 16384 elements, which the last ranks lack.
@@ -305,28 +305,6 @@ TEST_F(SavingTest, ADamagedPartIsFoundUnderAnotherShardingAndTheOlderOneTaken) {
   flip(part(whole, 3, 2, 3));
   EXPECT_THAT(messages(2, [&](int) { return std::pair(whole, Hooks()); }),
               Each(HasSubstr("none of the 2 checkpoints")));
-}
-
-/// What a program of before has written, on any number of ranks and under any sharding.
-TEST_F(SavingTest, FilesOfOlderVersionsGoOnBitForBit) {
-  Config whole = config("whole", 0);
-  run(2, whole);
-  const State state = state_of(whole, checkpoint_of(whole, 3));
-  struct {
-    std::vector<checkpoint::Tensor> tensors;
-    std::array<std::vector<float>, 3> values;
-  } const old{tensors_of(model::ParameterMap(whole.model)),
-              {state.parameters, state.first_moment, state.second_moment}};
-  for (const int zero : {0, 1, 3}) {
-    SCOPED_TRACE(zero);
-    Config resumed = copy(whole, fmt::format("from an old file {}", zero));
-    resumed.parallel.zero = zero;
-    interrupt(whole, 3, resumed);
-    fs::remove_all(checkpoint_of(resumed, 3));
-    checkpoint::test::write_old_file(checkpoint_of(resumed, 3).concat(".h5"), old, state.progress);
-    EXPECT_EQ(run(2, resumed).first_step, 3);
-    expect_same_bits(whole, resumed);
-  }
 }
 
 TEST_F(SavingTest, KeepsTheStepsThatStayForEver) {

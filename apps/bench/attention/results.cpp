@@ -104,7 +104,7 @@ void Results::write() const {
                                        {"cases", cases},
                                        {"unsupported", unsupported_}}
                                 : cases.front();
-    io::write_text_atomically(options_.json, app::output_text(file, "attention"));
+    io::write_text_atomically(options_.json, app::output_text(file));
   }
   if (!options_.csv.empty()) io::write_text_atomically(options_.csv, to_csv(cases_));
   if (!options_.html.empty()) io::write_text_atomically(options_.html, to_html(cases_, unsupported_));

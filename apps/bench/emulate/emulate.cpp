@@ -157,7 +157,7 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
     }
   }
   fmt::print("{}", to_table(report));
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report), "emulate"));
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
   return 0;
 }
 

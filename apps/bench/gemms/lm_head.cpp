@@ -240,7 +240,7 @@ int run_lm_head(const LmHeadCommand& o, const comm::MpiEnvironment& mpi) {
   report["threads"] = HostExec().concurrency();
   report["git_hash"] = git_hash();
   print(o, report);
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report, "lm-head"));
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report));
   return 0;
 }
 

@@ -102,7 +102,7 @@ int run_matmul(const MatmulCommand& o, const comm::MpiEnvironment& mpi) {
                rate("dx"), rate("dw"));
     report["gemms"].push_back(std::move(entry));
   }
-  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report, "matmul"));
+  if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(report));
   return 0;
 }
 

@@ -8,7 +8,6 @@
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/error.hpp>
-#include <annulus/config/renamed.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>
 
@@ -101,14 +100,9 @@ void check(KernelsOptions& o) {
   o.sizes.complete();
   require(o.sampling.seconds > 0, "--seconds is {}: it must be positive", o.sampling.seconds);
   const std::vector<std::string> names = all_names(o.sizes);
-  for (std::string& name : o.only) {
-    if (const auto now = config::new_name(config::Names::bench_kernels, name)) {
-      config::warn_old_name("--kernel", name, *now);
-      name = *now;
-    }
+  for (const std::string& name : o.only)
     require(std::ranges::find(names, name) != names.end(), "--kernel '{}': the kernels are {}", name,
             fmt::join(names, ", "));
-  }
   for (const std::string& name : o.dtypes) {
     const DType type = parse_dtype(name, "--dtype");
     require(type == DType::f32 || type == DType::bf16, "--dtype {}: training computes in f32 or bf16", name);
@@ -147,7 +141,7 @@ int run_kernels(KernelsOptions o, const comm::MpiEnvironment& mpi) {
   const bool passed = std::ranges::all_of(report.results, &KernelResult::passed);
   if (mpi.rank() == 0) {
     fmt::print("{}", to_table(report));
-    if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report), "kernels"));
+    if (!o.json.empty()) io::write_text_atomically(o.json, app::output_text(to_json(report)));
   }
   return passed ? 0 : 1;
 }

@@ -220,8 +220,7 @@ simulate::ClusterComments comments(const LinksReport& report) {
 json to_json(const LinksReport& report) {
   json links = json::array(), kernels = json::array(), products = json::array(), nodes = json::array();
   for (const LinkPoint& p : report.measured.links.points) {
-    links.push_back({{"link", app::old_name_of(p.link)},
-                     {"link_class", simulate::name_of(p.link)},
+    links.push_back({{"link_class", simulate::name_of(p.link)},
                      {"pattern", name_of(p.pattern)},
                      {"bytes", p.bytes},
                      {"seconds", to_json(p.seconds)},

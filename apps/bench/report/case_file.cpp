@@ -1,7 +1,7 @@
 #include "bench/report/case_file.hpp"
 
 #include <annulus/base/error.hpp>
-#include <annulus/config/old_keys.hpp>
+#include <annulus/config/output_format.hpp>
 #include <annulus/io/json.hpp>
 
 #include "bench/report/columns.hpp"
@@ -44,11 +44,16 @@ void try_unsupported(const json& combination) {
 
 CaseFile read_case_file(const std::filesystem::path& file) {
   json content = io::read_json(file);
-  config::add_new_keys(content, "attention");
   const std::string name = file.string();
   return io::take_json_apart(name, [&] {
     require(content.is_object() && content.value("program", "") == "annulus-bench attention",
             "{} is no result of annulus-bench attention: give files that its --json wrote", name);
+    const int format = content.value("format_version", 1);
+    require(
+        format == config::output_format_version,
+        "{} has format_version {}, this program reads {}: measure again, or join it with the program that "
+        "wrote it",
+        name, format, config::output_format_version);
     CaseFile result{.git_hash = content.value("git_hash", ""), .cases = {}, .unsupported = {}};
     if (content.contains("cases")) {
       result.cases = content["cases"].get<std::vector<json>>();

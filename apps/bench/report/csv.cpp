@@ -1,7 +1,5 @@
 #include "bench/report/csv.hpp"
 
-#include <annulus/config/old_keys.hpp>
-
 #include "bench/report/columns.hpp"
 
 namespace annulus::bench {
@@ -22,22 +20,18 @@ std::string field(const nlohmann::json& value) {
 
 std::string to_csv(const std::vector<nlohmann::json>& cases) {
   std::string text;
-  // The columns, then those with an old name once more under that one.
   const auto line = [&](const auto& field_of) {
     const char* separator = "";
-    const auto add = [&](const Column& column, std::string_view name) {
+    for (const Column& column : columns()) {
       text += separator;
-      text += field_of(column, name);
+      text += field_of(column);
       separator = ",";
-    };
-    for (const Column& column : columns()) add(column, column.name);
-    for (const Column& column : columns())
-      if (const auto before = config::old_key("attention.csv", "", column.name)) add(column, *before);
+    }
     text += "\n";
   };
-  line([](const Column&, std::string_view name) { return std::string(name); });
+  line([](const Column& column) { return std::string(column.name); });
   for_passes(cases, [&](const nlohmann::json& of_case, const std::string& pass) {
-    line([&](const Column& column, std::string_view) { return field(value_of(column, of_case, pass)); });
+    line([&](const Column& column) { return field(value_of(column, of_case, pass)); });
   });
   return text;
 }

@@ -18,8 +18,7 @@ struct Retention {
   std::int64_t keep_every = 0;  ///< and those of steps that this divides; 0: no others
 };
 
-/// The folder of a run's checkpoints: step-00000100/ and so on, and files step-00000100.h5 of versions 1 and
-/// 2.
+/// The folder of a run's checkpoints: step-00000100/ and so on.
 class CheckpointFolder {
  public:
   CheckpointFolder(std::filesystem::path folder, const Retention& retention);
@@ -30,8 +29,8 @@ class CheckpointFolder {
   /// What follows that in the name of a state that is saved early (train::EarlySave): all ranks know it.
   static constexpr std::string_view early_suffix = ".tmp-early";
 
-  /// Where the checkpoint of that step lies, or will: the file where there is one and no folder.
-  std::filesystem::path path_of(std::int64_t step) const;
+  /// Where the checkpoint of that step lies, or will.
+  std::filesystem::path path_of(std::int64_t step) const { return folder_ / name_of(step); }
 
   /// Removes what a run that was killed while it saved has left: names of exactly the form that
   /// io::temporary_name makes of a checkpoint's, or with early_suffix. Call it while no other run can save
@@ -59,8 +58,6 @@ class CheckpointFolder {
   void pass_over(std::int64_t step) { passed_over_.insert(step); }
 
  private:
-  std::filesystem::path folder_of(std::int64_t step) const;
-  std::filesystem::path file_of(std::int64_t step) const;
   void remove_old(std::int64_t newest) const;
 
   std::filesystem::path folder_;

@@ -14,9 +14,9 @@ enum class WeightsFormat : std::uint8_t { hugging_face, checkpoint };
 /// "Hugging Face" or "checkpoint".
 std::string_view name_of(WeightsFormat format);
 
-/// What lies at `path`: a folder with config.json, a checkpoint's folder with manifest.json, or a
-/// checkpoint's file (versions 1 and 2). Throws Error, one line, where there is nothing, neither or both; it
-/// names the newest checkpoint where `path` is the folder of a run.
+/// What lies at `path`: a folder with config.json, or a checkpoint's with manifest.json. Throws Error, one
+/// line, where there is nothing, neither or both; it names the newest checkpoint where `path` is the folder
+/// of a run.
 WeightsFormat weights_format(const std::filesystem::path& path);
 
 /// What a folder of weights says of its model.

@@ -1,7 +1,6 @@
 #include "bench/attention/measure/report.hpp"
 
 #include <annulus/base/version.hpp>
-#include <annulus/config/old_keys.hpp>
 
 #include "bench/attention/measure/rates.hpp"
 
@@ -150,8 +149,6 @@ json config_json(const Case& c, const Machinery& on) {
                    {"execution_space", on.execution_space},
                    {"attention_kernel", on.kernel},
                    {"threads_per_rank", on.threads}}}};
-  // Here and not only in files: the cases of an earlier one are compared with this.
-  config::add_old_keys(result, "attention");
   return result;
 }
 
