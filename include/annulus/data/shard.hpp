@@ -76,6 +76,13 @@ class TokenShard {
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer,
                         std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents);
 
+/// Fills `out` with the ids from `start` on of a shard that is being written.
+using TokenSource = std::function<void(std::int64_t start, std::span<std::int32_t> out)>;
+
+/// The same for `tokens` ids that need not be in memory: `read` is asked for them once, in order.
+ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer, std::int64_t tokens,
+                        const TokenSource& read, std::span<const std::int64_t> documents);
+
 /// The shards that `paths` stand for: files as they are, folders as their *.h5 files sorted by name, without
 /// names that start with a dot. Throws Error when a folder has none or cannot be listed.
 std::vector<std::filesystem::path> find_shards(std::span<const std::filesystem::path> paths);
