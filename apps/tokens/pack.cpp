@@ -47,7 +47,7 @@ void take_served_tokenizer(PackArguments& arguments) {
 class Notes {
  public:
   void add(const std::string& text) {
-    if (++count_ <= shown) fmt::print(stderr, "annulus-tokens: {}\n", text);
+    if (++count_ <= shown) app::say("annulus-tokens: " + text);
   }
   ~Notes() {
     if (count_ > shown) fmt::print(stderr, "annulus-tokens: and {} more of these notes\n", count_ - shown);

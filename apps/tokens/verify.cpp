@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include <annulus/base/printable.hpp>
+
 #include "commands.hpp"
 #include "common/process.hpp"
 
@@ -20,11 +22,11 @@ bool verify(const std::filesystem::path& path) {
   try {
     const data::TokenShard shard = data::TokenShard::open(path);
     data::verify_shard(shard);
-    fmt::print("ok   {}: {} tokens, {} documents\n", path.string(), shard.header().tokens,
+    fmt::print("ok   {}: {} tokens, {} documents\n", printable(path.string()), shard.header().tokens,
                shard.header().documents);
     return true;
   } catch (const std::exception& error) {
-    fmt::print("bad  {}\n", error.what());
+    fmt::print("bad  {}\n", printable_message(error.what()));
     return false;
   }
 }

@@ -57,7 +57,16 @@ std::string printable(std::string_view text) {
 }
 
 std::string printable_message(std::string_view text) {
-  return escaped(text, "\n    ");
+  constexpr std::size_t most = std::size_t{16} << 10, end = std::size_t{4} << 10;
+  constexpr const char* indented = "\n    ";
+  if (text.size() <= most) return escaped(text, indented);
+  // Messages begin with what is wrong and end with what to do: what they quote stands between.
+  std::size_t front = most - end, back = text.size() - end;
+  const auto inside = [&](std::size_t at) { return (static_cast<std::uint8_t>(text[at]) & 0xc0) == 0x80; };
+  while (front > 0 && inside(front)) --front;  // of a character
+  while (back < text.size() && inside(back)) ++back;
+  return fmt::format("{} [{} bytes are left out] {}", escaped(text.substr(0, front), indented), back - front,
+                     escaped(text.substr(back), indented));
 }
 
 }  // namespace annulus

@@ -22,19 +22,8 @@ constexpr const char* kept_format = "annulus-model-files";
 constexpr const char* kept_advice =
     "copy the folder again, or remove it, which leaves exports without tokenizer";
 
-constexpr std::uintmax_t largest_manifest = std::uintmax_t{1} << 20, largest_file = std::uintmax_t{256} << 20;
-
-/// The contents of a regular file of `size` bytes.
-std::string contents_of(const fs::path& path, std::uintmax_t size, std::uintmax_t largest) {
-  std::error_code error;
-  require(fs::is_regular_file(fs::symlink_status(path, error)), "'{}' is missing or no regular file: {}",
-          path.string(), kept_advice);
-  const std::uintmax_t here = fs::file_size(path, error);
-  require(!error && here == size, "'{}' has {} bytes, {} in {}: it is damaged; {}", path.string(), here, size,
-          kept_files_manifest, kept_advice);
-  require(size <= largest, "'{}' has {} bytes, more than {}: {}", path.string(), size, largest, kept_advice);
-  return io::read_text(path);
-}
+constexpr FileKind kept_manifest{"the list of a model's files", kinds::mib};
+constexpr FileKind kept_file{"a file of a model", 256 * kinds::mib};
 
 /// Where a run's folder `around` keeps files; empty where it has none.
 fs::path kept_in(const fs::path& around) {
@@ -54,8 +43,7 @@ fs::path kept_files_of(const fs::path& checkpoint) {
 
 KeptFiles read_kept_files(const fs::path& folder) {
   const fs::path manifest = folder / kept_files_manifest;
-  std::error_code error;
-  const std::string text = contents_of(manifest, fs::file_size(manifest, error), largest_manifest);
+  const std::string text = read_text(manifest, kept_manifest, Links::refuse);
   require(has_checksum_line(text),
           "'{}' is damaged or truncated (its CRC-32 is not the one in its first line): {}", manifest.string(),
           kept_advice);
@@ -69,7 +57,10 @@ KeptFiles read_kept_files(const fs::path& folder) {
       const auto name = file.at("name").get<std::string>();
       require(is_plain_name(name) && name[0] != '.', "'{}' names a file outside of its folder: {}",
               manifest.string(), kept_advice);
-      std::string contents = contents_of(folder / name, file.at("bytes").get<std::uintmax_t>(), largest_file);
+      std::string contents = read_text(folder / name, kept_file, Links::refuse);
+      const auto bytes = file.at("bytes").get<std::uintmax_t>();
+      require(contents.size() == bytes, "'{}' has {} bytes, {} in {}: it is damaged; {}",
+              (folder / name).string(), contents.size(), bytes, kept_files_manifest, kept_advice);
       require(io::crc32_of(std::span<const char>(contents)) == file.at("crc32").get<std::uint32_t>(),
               "'{}' is damaged (its CRC-32 is not the one in {}): {}", (folder / name).string(),
               kept_files_manifest, kept_advice);

@@ -148,10 +148,8 @@ Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
       };
       read_rows(open.shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
     }
-    const std::vector<std::int64_t>& documents = open.shard.documents();
-    const auto first = std::upper_bound(documents.begin(), documents.end(), -offset);
-    const auto last = std::upper_bound(first, documents.end(), length - offset);
-    for (auto start = first; start != last; ++start) starts.push_back(*start + offset);
+    for (const std::int64_t start : open.shard.documents(-offset + 1, length - offset + 1))
+      starts.push_back(start + offset);
   }
   if (state.starts[shard] == end) starts.push_back(length);  // a shard starts with a document
 

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -51,10 +50,18 @@ void require_outside(const fs::path& output, const fs::path& input) {
           output.string(), input.string());
 }
 
+std::string lower(std::string extension) {
+  for (char& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return extension;
+}
+
 /// Collects the files of inputs, and what else there is.
 class Finder {
  public:
-  explicit Finder(const PackOptions& options) : options_(options) {}
+  explicit Finder(const PackOptions& options) : options_(options) {
+    for (const std::string& extension : options.extensions) extensions_.push_back(lower(extension));
+  }
 
   void add(const fs::path& input) {
     std::error_code error;
@@ -149,7 +156,7 @@ class Finder {
     } else if (!fs::is_regular_file(status)) {
       if (others_++ == 0) first_other_ = path.string();
     } else if (const std::string extension = path.extension().string();
-               options_.extensions.empty() || std::ranges::count(options_.extensions, extension) > 0) {
+               extensions_.empty() || std::ranges::count(extensions_, lower(extension)) > 0) {
       files_.push_back(describe(path, key));
     } else {
       ++passed_[extension];
@@ -157,6 +164,7 @@ class Finder {
   }
 
   const PackOptions& options_;
+  std::vector<std::string> extensions_;  // in lower case
   std::vector<InputFile> files_;
   std::vector<fs::path> around_;  // the folders that are being listed, where links may lead back
   std::map<std::string, std::int64_t> passed_;  // files of other extensions
@@ -164,29 +172,14 @@ class Finder {
   std::string first_link_, first_other_;
 };
 
-std::ifstream open_input(const fs::path& path) {
-  errno = 0;
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.is_open(), "cannot open '{}' ({}): check that it is still there and may be read",
-          path.string(), std::generic_category().message(errno));
-  return stream;
-}
+constexpr FileKind text_file{"a file of text", ~std::uint64_t{0}};
 
-/// Appends what comes next of a stream, a piece at most; false at its end.
-bool append_piece(std::ifstream& stream, std::string& text, const fs::path& path) {
+/// Appends what stands in a file from `at` on, a piece at most; false at its end.
+bool append_bytes(const annulus::InputFile& file, std::uint64_t at, std::string& text) {
   const std::size_t size = text.size();
   text.resize(size + piece_bytes);
-  stream.read(text.data() + size, static_cast<std::streamsize>(piece_bytes));
-  require(!stream.bad(), "cannot read '{}': check the file system", path.string());
-  text.resize(size + static_cast<std::size_t>(stream.gcount()));
+  text.resize(size + file.read_at(at, std::as_writable_bytes(std::span(text).subspan(size))));
   return text.size() > size;
-}
-
-std::string lower_extension(const InputFile& file) {
-  std::string extension = fs::path(file.key).extension().string();
-  for (char& c : extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return extension;
 }
 
 bool is_blank(std::string_view line) {
@@ -216,12 +209,13 @@ std::string InputFingerprint::text() const {
 bool begins_as_before(std::span<const InputFile> files, const InputPosition& position) {
   if (position.offset == 0) return position.file <= std::ssize(files);
   if (position.file >= std::ssize(files)) return false;
-  std::ifstream stream(files[static_cast<std::size_t>(position.file)].path, std::ios::binary);
+  const annulus::InputFile file(files[static_cast<std::size_t>(position.file)].path, text_file);
   std::uint32_t crc = 0;
-  std::vector<char> piece;
-  for (std::int64_t left = position.offset; left > 0; left -= std::ssize(piece)) {
-    piece.resize(static_cast<std::size_t>(std::min(left, std::int64_t{1} << 20)));
-    if (!stream.read(piece.data(), std::ssize(piece))) return false;
+  std::string piece;
+  for (std::int64_t at = 0; at < position.offset; at += std::ssize(piece)) {
+    piece.clear();
+    if (!append_bytes(file, static_cast<std::uint64_t>(at), piece)) return false;
+    piece.resize(std::min(piece.size(), static_cast<std::size_t>(position.offset - at)));
     crc = io::crc32_of(std::span<const char>(piece), crc);
   }
   return crc == position.checksum;
@@ -240,7 +234,7 @@ std::optional<Document> DocumentReader::next() {
   while (position_.file < std::ssize(files_)) {
     const InputFile& file = files_[static_cast<std::size_t>(position_.file)];
     origin_file_ = position_.file;
-    if (!records_.is_open() && !is_json_lines(file)) {
+    if (!records_ && !is_json_lines(file)) {
       line_ = 0;
       position_ = {.file = position_.file + 1};
       return read_whole(file);
@@ -251,33 +245,48 @@ std::optional<Document> DocumentReader::next() {
   return std::nullopt;
 }
 
+TextReader::TextReader(const fs::path& path, std::int64_t start) : file_(path, text_file), position_(start) {}
+
+bool TextReader::append_piece(std::string& text) {
+  const std::uint64_t at = static_cast<std::uint64_t>(position_) + begun_.size();
+  const bool more = append_bytes(file_, at, begun_);
+  const std::size_t good = text_prefix(begun_);
+  text.append(begun_, 0, good);
+  begun_.erase(0, good);
+  position_ += static_cast<std::int64_t>(good);
+  // A character of up to four bytes may go on in the next piece.
+  if (begun_.size() > (more ? 3 : 0))
+    problem_ = fmt::format("{} at byte {}", begun_.front() == 0 ? "a NUL" : "not UTF-8", position_ + 1);
+  return more && problem_.empty();
+}
+
 Document DocumentReader::read_whole(const InputFile& file) {
-  std::ifstream stream = open_input(file.path);
+  TextReader reader(file.path);
   Document document;
-  std::string& text = document.text;
-  std::size_t good = 0;
-  for (bool more = true; more;) {
-    more = append_piece(stream, text, file.path);
-    good += text_prefix(std::string_view(text).substr(good));
-    // A character of up to four bytes may go on in the next piece.
-    if (text.size() - good > (more ? 3 : 0)) {
-      const char* what = text[good] == 0 ? "a NUL" : "not UTF-8";
-      return {.kind = Document::Kind::binary,
-              .text = {},
-              .problem = fmt::format("{} at byte {}", what, good + 1)};
-    }
-    const std::uint64_t bytes = std::max<std::uint64_t>(file.bytes, text.size());
-    require(bytes <= static_cast<std::uint64_t>(longest_document),
-            "'{}' has {} bytes, and a document has at most {}: cut it into files, or write it as JSON lines "
-            "with a "
-            "document in each",
-            file.path.string(), bytes, longest_document);
+  while (reader.append_piece(document.text)) {
+    if (document.text.size() <= piece_bytes) continue;
+    document.more = true;  // all of it is looked at first: nothing of a file that is no text is packed
+    document.text.clear();
+  }
+  if (!reader.problem().empty())
+    return {.kind = Document::Kind::binary, .text = {}, .problem = reader.problem()};
+  if (document.more) {
+    document.text.clear();
+    rest_.emplace(file.path);
+    rest_end_ = reader.position();
   }
   return document;
 }
 
+bool DocumentReader::next_part(std::string& text) {
+  if (rest_->append_piece(text)) return true;
+  require(rest_->problem().empty() && rest_->position() == rest_end_,
+          "{} changes while it is packed: pack again when it is complete", origin());
+  return false;
+}
+
 bool DocumentReader::is_json_lines(const InputFile& file) {
-  const std::string extension = lower_extension(file);
+  const std::string extension = lower(fs::path(file.key).extension().string());
   if (extension == ".jsonl" || extension == ".ndjson") {
     open_records(file);
     return true;
@@ -287,36 +296,38 @@ bool DocumentReader::is_json_lines(const InputFile& file) {
   if (position_.offset > 0) return true;  // it was before
   std::string line;
   while (is_blank(line) && next_line(line)) continue;
-  const std::string front = line + piece_.substr(std::min(at_, piece_.size()));
   const bool lines = parse_record(line).problem.empty();
   if (lines && note_)
     note_(fmt::format("'{}' is read as JSON lines: its first line is a record", file.path.string()));
-  if (!lines && note_ && begins_record_array(front))
-    note_(fmt::format(
-        "'{}' is an array of records and packed as one document: write one record a line (jq -c '.[]') to "
-        "have each a document of its own",
-        file.path.string()));
+  if (!lines && note_) {
+    line.append(piece_, std::min(at_, piece_.size()));
+    const std::string_view front = std::string_view(line).substr(0, piece_bytes);
+    const bool array = begins_with_record(front, 1);
+    if (array || begins_with_record(front, 0))
+      note_(fmt::format(
+          "'{}' is {} and packed as one document, with its keys and brackets: write one record a line "
+          "(jq -c {}) to have each a document of its own",
+          file.path.string(), array ? "an array of records" : "a record over several lines",
+          array ? "'.[]'" : "."));
+  }
   position_ = {.file = position_.file};
-  records_.close();
+  records_.reset();
   if (lines) open_records(file);
   return lines;
 }
 
 void DocumentReader::open_records(const InputFile& file) {
-  records_ = open_input(file.path);
+  records_.emplace(file.path, text_file);
   piece_.clear();
   at_ = 0;
   line_ = 0;
+  const auto start = static_cast<std::uint64_t>(position_.offset);
   std::string before;
-  for (std::int64_t left = position_.offset; left > 0 && append_piece(records_, before, file.path);
-       before.clear()) {
-    const auto part = std::string_view(before).substr(0, static_cast<std::size_t>(left));
+  for (records_at_ = 0; records_at_ < start && append_bytes(*records_, records_at_, before); before.clear()) {
+    const auto part = std::string_view(before).substr(0, start - records_at_);
     line_ += std::ranges::count(part, '\n');
-    left -= std::ssize(part);
+    records_at_ += part.size();
   }
-  records_.clear();
-  records_.seekg(position_.offset);
-  require(records_.good(), "cannot read '{}': check the file system", file.path.string());
 }
 
 /// Gives the line that comes next with its end; false at the end of the file. A line that can be no record,
@@ -327,7 +338,8 @@ bool DocumentReader::next_line(std::string& line) {
     if (at_ == piece_.size()) {
       piece_.clear();
       at_ = 0;
-      if (!append_piece(records_, piece_, files_[static_cast<std::size_t>(position_.file)].path)) break;
+      if (!append_bytes(*records_, records_at_, piece_)) break;
+      records_at_ += piece_.size();
     }
     const std::string_view rest = std::string_view(piece_).substr(at_);
     const std::size_t end = rest.find('\n');
@@ -364,7 +376,7 @@ std::optional<Document> DocumentReader::next_record() {
       return Document{.kind = Document::Kind::binary, .text = {}, .problem = "a NUL in its text"};
     return Document{.kind = Document::Kind::text, .text = std::move(record.text), .problem = {}};
   }
-  records_.close();
+  records_.reset();
   return std::nullopt;
 }
 

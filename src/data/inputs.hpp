@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <annulus/base/file.hpp>
 #include <annulus/data/packer.hpp>
 
 namespace annulus::data {
@@ -60,19 +60,45 @@ struct Document {
   };
   Kind kind = Kind::text;
   std::string text;
+  bool more = false;    ///< it is longer than `text`: DocumentReader::next_part gives the rest
   std::string problem;  ///< of the other kinds: "not UTF-8 at byte 3"
 };
 
-/// Reads the documents of the files one by one. Memory: one document.
+/// Reads a file that may be text.
+class TextReader {
+ public:
+  /// From a byte on at which a character starts. Throws Error that names the file when it cannot be read.
+  explicit TextReader(const std::filesystem::path& path, std::int64_t start = 0);
+
+  /// Appends a piece of whole characters; false at the end of the file, and where it stops being text.
+  bool append_piece(std::string& text);
+
+  std::int64_t position() const { return position_; }      ///< behind the last piece
+  const std::string& problem() const { return problem_; }  ///< why it is no text: "not UTF-8 at byte 3"
+
+ private:
+  annulus::InputFile file_;
+  std::string begun_;  // a character that goes on in the next piece
+  std::int64_t position_;
+  std::string problem_;
+};
+
+/// Reads the documents of the files one by one. Memory: pieces of a file, or one line of a JSON-lines file.
 class DocumentReader {
  public:
   /// `files` outlive the reader. `note` is told which files are taken for what their names do not say.
   DocumentReader(std::span<const InputFile> files, InputPosition start, BadLines bad_lines,
                  std::function<void(const std::string&)> note);
 
-  /// The next document; nothing at the end. Throws Error that names the file when it cannot be read or a
-  /// document is longer than longest_document, and, with BadLines::error, file and line of one that is bad.
+  /// The next document; nothing at the end. Throws Error that names the file when it cannot be read, and,
+  /// with BadLines::error, file and line of one that is bad.
   std::optional<Document> next();
+
+  /// Appends what comes next of a document that next() gave a part of; false at its end.
+  bool next_part(std::string& text);
+
+  /// Bytes of its file that are read of that document.
+  std::int64_t part_position() const { return rest_ ? rest_->position() : 0; }
 
   /// Where the document that next() gives next starts.
   InputPosition position() const { return position_; }
@@ -92,8 +118,11 @@ class DocumentReader {
   BadLines bad_lines_;
   std::function<void(const std::string&)> note_;
   std::int64_t origin_file_ = 0, line_ = 0;  // of the last document; line 0: the file is the document
-  std::ifstream records_;                    // the JSON-lines file that is being read
-  std::string piece_;                        // of it, read but not given out from `at_`
+  std::optional<TextReader> rest_;           // of a long document, which ends at rest_end_
+  std::int64_t rest_end_ = 0;
+  std::optional<annulus::InputFile> records_;  // the JSON-lines file that is being read, up to records_at_
+  std::uint64_t records_at_ = 0;
+  std::string piece_;  // of it, read but not given out from `at_`
   std::size_t at_ = 0;
 };
 

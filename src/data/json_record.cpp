@@ -36,7 +36,9 @@ std::string syntax_problem(std::string_view line, std::size_t read, std::string_
 /// Takes the text of a record that lies inside `around_` arrays.
 class RecordReader final : public nlohmann::json_sax<json> {
  public:
-  RecordReader(std::string_view line, int around) : line_(line), around_(around) {}
+  /// first_only: reads no further than the end of the first record.
+  RecordReader(std::string_view line, int around, bool first_only)
+      : line_(line), around_(around), first_only_(first_only) {}
 
   /// The record, when the parser has come to its end.
   JsonRecord take() {
@@ -46,7 +48,10 @@ class RecordReader final : public nlohmann::json_sax<json> {
       problem_ = fmt::format("its \"text\" is {}, no string", type_);
     return {.text = std::move(text_), .problem = std::move(problem_)};
   }
-  bool whole() const { return whole_; }
+  /// It has come to the end of a record, or to the end of the text inside of one.
+  bool begins_record() const {
+    return object_ && (whole_ ? problem_.empty() && type_ == "a string" : ended_ && has_text_);
+  }
 
   bool null() override { return value("null"); }
   bool boolean(bool) override { return value("a boolean"); }
@@ -65,11 +70,13 @@ class RecordReader final : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return enter("an array"); }
   bool key(std::string& name) override {
     is_text_ = depth_ == around_ + 1 && name == "text";
+    has_text_ = has_text_ || is_text_;
     return true;
   }
   bool end_object() override { return leave(); }
   bool end_array() override { return leave(); }
   bool parse_error(std::size_t read, const std::string&, const json::exception& error) override {
+    ended_ = read >= line_.size();
     if (problem_.empty()) problem_ = syntax_problem(line_, read, error.what());
     return false;
   }
@@ -87,12 +94,14 @@ class RecordReader final : public nlohmann::json_sax<json> {
   }
   bool leave() {
     whole_ = --depth_ == around_;
-    return !whole_ || around_ == 0;  // of an array, the first element is enough
+    return !whole_ || !first_only_;
   }
 
   std::string_view line_;
   int around_, depth_ = 0;
-  bool is_text_ = false, object_ = false, whole_ = false;
+  bool first_only_;
+  bool is_text_ = false, has_text_ = false;  // the key "text" comes next; it has come
+  bool object_ = false, whole_ = false, ended_ = false;
   std::string text_, problem_;
   std::string_view type_;  // of the value of "text"
 };
@@ -104,15 +113,15 @@ JsonRecord parse_record(std::string_view line) {
   // The parser takes a NUL for the end of its input.
   if (const auto nul = line.find('\0'); nul != line.npos)
     return {.text = {}, .problem = fmt::format("a NUL at byte {}", nul + 1)};
-  RecordReader reader(line, 0);
+  RecordReader reader(line, 0, false);
   json::sax_parse(line, &reader);
   return reader.take();
 }
 
-bool begins_record_array(std::string_view front) {
-  RecordReader reader(front, 1);
+bool begins_with_record(std::string_view front, int around) {
+  RecordReader reader(front, around, true);
   json::sax_parse(front, &reader);
-  return reader.whole() && reader.take().problem.empty();
+  return reader.begins_record();
 }
 
 }  // namespace annulus::data

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/data/verify.hpp>
@@ -11,6 +12,7 @@
 
 #include "inputs.hpp"
 #include "manifest.hpp"
+#include "shard_tokens.hpp"
 
 namespace annulus::data {
 
@@ -97,50 +99,39 @@ PackSummary summary_of(const PackManifest& manifest) {
 /// Collects documents until a shard is full, writes it, and records it in the manifest.
 class ShardFiller {
  public:
-  ShardFiller(const PackOptions& options, std::span<const InputFile> files, PackManifest& manifest)
-      : options_(options), files_(files), manifest_(manifest) {}
+  /// `tell` is told how far a long document is read.
+  ShardFiller(const PackOptions& options, std::span<const InputFile> files, PackManifest& manifest,
+              std::function<void(InputPosition)> tell)
+      : options_(options),
+        files_(files),
+        manifest_(manifest),
+        tell_(std::move(tell)),
+        tokens_(options.output / PackManifest::shard_name(0)) {}
 
-  /// Adds the document that starts at `position` in the inputs and came from `origin`.
-  void add(const Document& document, InputPosition position, const std::string& origin) {
+  /// Adds the document that the reader gave last and that starts at `position` in the inputs.
+  void add(Document document, DocumentReader& reader, InputPosition position) {
     if (document.kind != Document::Kind::text) {
       const bool line = document.kind == Document::Kind::bad_line;
       ++(line ? manifest_.skipped_lines : manifest_.skipped_binary);
-      if (options_.on_note) options_.on_note(fmt::format("{} is passed over: {}", origin, document.problem));
+      if (options_.on_note)
+        options_.on_note(fmt::format("{} is passed over: {}", reader.origin(), document.problem));
       return;
     }
-    if (document.text.empty()) {
+    if (document.text.empty() && !document.more) {
       ++manifest_.skipped_empty;
       return;
     }
-    document_.clear();
-    try {
-      options_.tokenizer->encode(document.text, document_);
-    } catch (const Error& error) {
-      fail("{}: {}", origin, error.what());
-    }
-    document_.push_back(static_cast<std::int32_t>(manifest_.tokenizer.end_of_document));
-    const bool full = std::ssize(tokens_) + std::ssize(document_) > options_.shard_tokens ||
-                      std::ssize(documents_) == max_documents;
-    if (full) flush(position);
-    documents_.push_back(std::ssize(tokens_));
-    if (tokens_.empty())
-      tokens_.swap(document_);  // a long one is not held twice
-    else
-      tokens_.insert(tokens_.end(), document_.begin(), document_.end());
+    start_ = tokens_.size();
+    encode(document, reader, position);
+    tokens_.end().push_back(static_cast<std::int32_t>(manifest_.tokenizer.end_of_document));
+    make_room(position);
+    documents_.push_back(start_);
+    if (std::ssize(documents_) == max_documents) flush(reader.position());
   }
 
   /// Writes what has been collected; `next` is where the first document behind it starts.
   void flush(InputPosition next) {
-    if (documents_.empty()) return;
-    const std::int64_t number = std::ssize(manifest_.shards);
-    const std::string name = PackManifest::shard_name(number);
-    const ShardHeader header = write_shard(options_.output / name, *options_.tokenizer, tokens_, documents_);
-    manifest_.shards.push_back({name, header.tokens, header.documents, header.checksum});
-    come_to(next);
-    manifest_.write(options_.output);
-    tokens_.clear();
-    documents_.clear();
-    if (options_.on_shard) options_.on_shard(header, number);
+    if (!documents_.empty()) write(tokens_.size(), next);
   }
 
   /// The manifest says that all before `next` is packed.
@@ -153,12 +144,73 @@ class ShardFiller {
   }
 
  private:
+  /// Encodes part by part. Where a text is cut depends on the text alone: sums of scores are rounded
+  /// (docs/formats/token-shards.md).
+  void encode(Document& document, DocumentReader& reader, const InputPosition& position) {
+    constexpr std::size_t part_bytes = std::size_t{1} << 20;
+    std::string& text = document.text;
+    std::size_t at = 0, done = 0;  // encoded: of `text`, of all
+    for (std::size_t part = part_bytes;;) {
+      while (document.more && text.size() - at <= part) {
+        text.erase(0, std::exchange(at, 0));
+        document.more = reader.next_part(text);
+        tell_({.file = reader.position().file - 1, .offset = reader.part_position()});
+      }
+      const std::string_view rest = std::string_view(text).substr(at);
+      const auto cut = rest.size() <= part ? TextCut{rest.size(), rest.size()}
+                                           : options_.tokenizer->last_cut(rest.substr(0, part));
+      if (!cut) {
+        part *= 2;
+        require(
+            static_cast<std::int64_t>(part) <= longest_part,
+            "{}: its first {} MiB behind byte {} cannot be given to the tokenizer '{}' in parts (it knows no "
+            "place where a cut keeps the ids), and are too much at once: cut the text into files or "
+            "records of JSON lines, each a document",
+            reader.origin(), longest_part >> 20, done, manifest_.tokenizer.name);
+        continue;
+      }
+      try {
+        options_.tokenizer->encode(rest.substr(0, cut->end), tokens_.end());
+      } catch (const Error& error) {
+        fail("{}: {}", reader.origin(), error.what());
+      }
+      make_room(position);
+      if (rest.size() <= part) return;
+      at += cut->next;
+      done += cut->next;
+      part = part_bytes;
+    }
+  }
+
+  /// Writes the documents before the one that is being added when they leave it no room.
+  void make_room(const InputPosition& position) {
+    if (tokens_.size() > options_.shard_tokens && !documents_.empty()) write(start_, position);
+    tokens_.settle();
+  }
+
+  void write(std::int64_t tokens, const InputPosition& next) {
+    const std::int64_t number = std::ssize(manifest_.shards);
+    const std::string name = PackManifest::shard_name(number);
+    const ShardHeader header = write_shard(
+        options_.output / name, *options_.tokenizer, tokens,
+        [&](std::int64_t start, std::span<std::int32_t> out) { tokens_.read(start, out); }, documents_);
+    manifest_.shards.push_back({name, header.tokens, header.documents, header.checksum});
+    come_to(next);
+    manifest_.write(options_.output);
+    tokens_.erase_front(tokens);
+    documents_.clear();
+    start_ = 0;
+    if (options_.on_shard) options_.on_shard(header, number);
+  }
+
   const PackOptions& options_;
   std::span<const InputFile> files_;
   PackManifest& manifest_;
+  std::function<void(InputPosition)> tell_;
   InputFingerprint fingerprint_;
-  std::vector<std::int32_t> tokens_, document_;
-  std::vector<std::int64_t> documents_;
+  ShardTokens tokens_;
+  std::vector<std::int64_t> documents_;  // where they start in it
+  std::int64_t start_ = 0;               // of the document that is being added
 };
 
 /// Bytes of the inputs behind a position.
@@ -231,12 +283,14 @@ PackSummary pack(PackOptions options) {
   if (!was_complete) {
     remove_leftovers(options.output);
     DocumentReader reader(files, manifest.next, options.bad_lines, options.on_note);
-    ShardFiller filler(options, files, manifest);
     BytesRead bytes(files, manifest.next);
-    for (InputPosition start = reader.position(); const auto document = reader.next();
-         start = reader.position()) {
-      filler.add(*document, start, reader.origin());
-      if (options.on_read) options.on_read(bytes.before(reader.position()), bytes.total());
+    const auto tell = [&](const InputPosition& position) {
+      if (options.on_read) options.on_read(bytes.before(position), bytes.total());
+    };
+    ShardFiller filler(options, files, manifest, tell);
+    for (InputPosition start = reader.position(); auto document = reader.next(); start = reader.position()) {
+      filler.add(std::move(*document), reader, start);
+      tell(reader.position());
     }
     filler.flush(reader.position());
     filler.come_to(reader.position());

@@ -73,32 +73,62 @@ void for_each_piece(const io::Dataset& dataset, const Use& use) {
   }
 }
 
-std::vector<std::int64_t> read_documents(const io::Dataset& documents, const ShardHeader& header) {
-  std::vector<std::int64_t> starts;
-  starts.reserve(static_cast<std::size_t>(header.documents));
+/// Offsets of documents that are read at once; the first of each such row stays in memory.
+constexpr std::size_t document_row = 4096;
+
+/// Checks all offsets and gives the first of each row.
+std::vector<std::int64_t> check_documents(const io::Dataset& documents, const ShardHeader& header) {
+  std::vector<std::int64_t> firsts;
+  std::int64_t last = -1;
+  std::size_t index = 0;
   for_each_piece<std::uint64_t>(documents, [&](std::span<const std::uint64_t> stored) {
     for (const std::uint64_t start : stored) {
-      const bool increases = starts.empty() ? start == 0 : start > static_cast<std::uint64_t>(starts.back());
+      const bool increases = index == 0 ? start == 0 : start > static_cast<std::uint64_t>(last);
       require(
           increases && start < static_cast<std::uint64_t>(header.tokens),
           "'{}': document {} starts at offset {}; starts must increase from 0 and lie below the number of "
           "tokens, {}: write the shard again",
-          header.path, starts.size(), start, header.tokens);
-      starts.push_back(static_cast<std::int64_t>(start));
+          header.path, index, start, header.tokens);
+      last = static_cast<std::int64_t>(start);
+      if (index++ % document_row == 0) firsts.push_back(last);
     }
     return true;
   });
-  return starts;
+  return firsts;
 }
 
 }  // namespace
 
-TokenShard::TokenShard(io::File file, io::Dataset tokens, ShardHeader header,
-                       std::vector<std::int64_t> documents)
+TokenShard::TokenShard(io::File file, io::Dataset tokens, io::Dataset documents, ShardHeader header,
+                       std::vector<std::int64_t> some_documents)
     : file_(std::move(file)),
       tokens_(std::move(tokens)),
+      documents_(std::move(documents)),
       header_(std::move(header)),
-      documents_(std::move(documents)) {}
+      some_documents_(std::move(some_documents)) {}
+
+std::vector<std::int64_t> TokenShard::documents(std::int64_t begin, std::int64_t end) const {
+  const auto& firsts = some_documents_;
+  const auto rows_before = [&](auto found) { return static_cast<std::uint64_t>(found - firsts.begin()); };
+  const std::uint64_t from =
+      rows_before(std::ranges::upper_bound(firsts, std::max(begin, std::int64_t{0}))) - 1;
+  const std::uint64_t to = rows_before(std::ranges::lower_bound(firsts, end));
+  std::vector<std::int64_t> found;
+  std::vector<std::uint64_t> row;
+  for (std::uint64_t at = from * document_row; at < to * document_row; at += document_row) {
+    row.resize(std::min<std::uint64_t>(document_row, documents_.elements() - at));
+    documents_.read({{at}, {row.size()}}, std::span<std::uint64_t>(row));
+    for (const std::uint64_t stored : row) {
+      const auto start = static_cast<std::int64_t>(stored);
+      if (start < begin || start >= end) continue;
+      require(found.empty() || start > found.back(),
+              "'{}' has changed since it was opened: leave token shards alone while they are read",
+              header_.path);
+      found.push_back(start);
+    }
+  }
+  return found;
+}
 
 TokenShard TokenShard::open(const std::filesystem::path& path) {
   io::File file = io::File::open(path);
@@ -120,7 +150,7 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
           name_of(tokens.type()));
   header.tokens = length_of(tokens);
 
-  const io::Dataset documents = file.dataset("documents");
+  io::Dataset documents = file.dataset("documents");
   documents.require_type(DType::u64);
   header.documents = length_of(documents);
   require(header.documents <= header.tokens, "'{}' has {} documents but {} tokens: write the shard again",
@@ -128,8 +158,9 @@ TokenShard TokenShard::open(const std::filesystem::path& path) {
   require(header.documents <= max_documents,
           "'{}' has {} documents, a shard has at most {}: write several shards", header.path,
           header.documents, max_documents);
-  std::vector<std::int64_t> starts = read_documents(documents, header);
-  return TokenShard(std::move(file), std::move(tokens), std::move(header), std::move(starts));
+  std::vector<std::int64_t> some = check_documents(documents, header);
+  return TokenShard(std::move(file), std::move(tokens), std::move(documents), std::move(header),
+                    std::move(some));
 }
 
 void TokenShard::read_blocks(std::int64_t start, std::int64_t stride, std::int64_t count, std::int64_t block,
@@ -177,7 +208,7 @@ std::uint32_t TokenShard::compute_checksum(
       return use(at, ids);
     });
   });
-  for_each_piece<std::uint64_t>(file_.dataset("documents"), [&](std::span<const std::uint64_t> piece) {
+  for_each_piece<std::uint64_t>(documents_, [&](std::span<const std::uint64_t> piece) {
     crc = io::crc32_of(piece, crc);
     return true;
   });

@@ -13,61 +13,75 @@ namespace annulus::data {
 
 namespace {
 
-void require_contents(const std::string& path, const TokenizerIdentity& identity,
-                      std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents) {
-  require(!tokens.empty() && !documents.empty(),
+void require_documents(const std::string& path, std::int64_t tokens,
+                       std::span<const std::int64_t> documents) {
+  require(tokens > 0 && !documents.empty(),
           "cannot write '{}': a shard has at least one document and one token", path);
-  const auto size = static_cast<std::int64_t>(tokens.size());
   for (std::size_t i = 0; i < documents.size(); ++i) {
-    require(i == 0 ? documents[0] == 0 : documents[i] > documents[i - 1] && documents[i] < size,
+    require(i == 0 ? documents[0] == 0 : documents[i] > documents[i - 1] && documents[i] < tokens,
             "cannot write '{}': document {} starts at {}; starts must increase from 0 and lie below the {} "
             "tokens",
-            path, i, documents[i], size);
-  }
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    require(tokens[i] >= 0 && tokens[i] < identity.vocabulary,
-            "cannot write '{}': token {} has id {}, which is not below the vocabulary {}", path, i, tokens[i],
-            identity.vocabulary);
+            path, i, documents[i], tokens);
   }
 }
 
-/// Writes the ids in their stored type, piece by piece; returns the CRC-32 of the stored bytes.
-std::uint32_t write_tokens(io::FileWriter& file, DType type, std::span<const std::int32_t> tokens) {
-  io::DatasetWriter dataset = file.create_dataset("tokens", type, {tokens.size()});
-  std::uint32_t crc = 0;
-  with_token_type(type, [&]<class T>(T) {
-    std::vector<T> piece;
-    for (std::size_t at = 0; at < tokens.size(); at += piece_tokens) {
-      const auto ids = tokens.subspan(at, std::min<std::size_t>(piece_tokens, tokens.size() - at));
-      piece.resize(ids.size());
-      std::transform(ids.begin(), ids.end(), piece.begin(),
-                     [](std::int32_t id) { return static_cast<T>(id); });
-      dataset.write({{at}, {piece.size()}}, std::span<const T>(piece));
-      crc = io::crc32_of(std::span<const T>(piece), crc);
-    }
-  });
-  return crc;
+/// Writes a dataset of one dimension in pieces, which `fill` makes; adds its bytes to the CRC-32.
+template <class T, class Fill>
+void write_pieces(io::FileWriter& file, const char* name, DType type, std::int64_t size, std::uint32_t& crc,
+                  const Fill& fill) {
+  io::DatasetWriter dataset = file.create_dataset(name, type, {static_cast<std::uint64_t>(size)});
+  std::vector<T> piece;
+  for (std::int64_t at = 0; at < size; at += std::ssize(piece)) {
+    piece.resize(static_cast<std::size_t>(std::min(piece_tokens, size - at)));
+    fill(at, std::span<T>(piece));
+    dataset.write({{static_cast<std::uint64_t>(at)}, {piece.size()}}, std::span<const T>(piece));
+    crc = io::crc32_of(std::span<const T>(piece), crc);
+  }
 }
 
 }  // namespace
 
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer,
                         std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents) {
+  const auto read = [&](std::int64_t start, std::span<std::int32_t> out) {
+    std::ranges::copy(tokens.subspan(static_cast<std::size_t>(start), out.size()), out.begin());
+  };
+  return write_shard(path, tokenizer, std::ssize(tokens), read, documents);
+}
+
+ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer, std::int64_t tokens,
+                        const TokenSource& read, std::span<const std::int64_t> documents) {
   const TokenizerIdentity& identity = tokenizer.identity();
-  require_contents(path.string(), identity, tokens, documents);
+  require_documents(path.string(), tokens, documents);
   ShardHeader header;
   header.path = path.string();
   header.tokenizer = identity;
   header.type = token_type(identity.vocabulary);
-  header.tokens = static_cast<std::int64_t>(tokens.size());
-  header.documents = static_cast<std::int64_t>(documents.size());
+  header.tokens = tokens;
+  header.documents = std::ssize(documents);
   header.creator = fmt::format("annulus {}", version());
   require_no_link(path, "a token shard");
   io::write_hdf5_atomically(path, [&](io::FileWriter& file) {
-    const std::vector<std::uint64_t> starts(documents.begin(), documents.end());
-    header.checksum = write_tokens(file, header.type, tokens);
-    header.checksum = io::crc32_of(std::span<const std::uint64_t>(starts), header.checksum);
-    file.write("documents", std::span<const std::uint64_t>(starts), {starts.size()});
+    with_token_type(header.type, [&]<class T>(T) {
+      std::vector<std::int32_t> ids;
+      write_pieces<T>(
+          file, "tokens", header.type, tokens, header.checksum, [&](std::int64_t at, std::span<T> out) {
+            ids.resize(out.size());
+            read(at, ids);
+            for (std::size_t i = 0; i < ids.size(); ++i) {
+              require(ids[i] >= 0 && ids[i] < identity.vocabulary,
+                      "cannot write '{}': token {} has id {}, which is not below the vocabulary "
+                      "{}",
+                      path.string(), at + static_cast<std::int64_t>(i), ids[i], identity.vocabulary);
+              out[i] = static_cast<T>(ids[i]);
+            }
+          });
+    });
+    write_pieces<std::uint64_t>(
+        file, "documents", DType::u64, header.documents, header.checksum,
+        [&](std::int64_t at, std::span<std::uint64_t> out) {
+          std::ranges::copy(documents.subspan(static_cast<std::size_t>(at), out.size()), out.begin());
+        });
     if (!tokenizer.model().empty())
       file.write("tokenizer_model", tokenizer.model(), {tokenizer.model().size()});
     file.set_attribute("format", shard_format);

@@ -2,11 +2,11 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <exception>
-#include <system_error>
 
 #include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/io/crc32.hpp>
 
 #include "sentencepiece_model.hpp"
@@ -21,8 +21,14 @@ class ByteTokenizer final : public Tokenizer {
   std::span<const std::uint8_t> model() const override { return {}; }
 
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
-    ids.reserve(ids.size() + text.size());
-    for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+    const std::size_t before = ids.size();
+    ids.resize(before + text.size());
+    std::transform(text.begin(), text.end(), ids.begin() + static_cast<std::ptrdiff_t>(before),
+                   [](char byte) { return static_cast<unsigned char>(byte); });
+  }
+
+  std::optional<TextCut> last_cut(std::string_view text) const override {
+    return TextCut{text.size(), text.size()};
   }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
@@ -42,7 +48,7 @@ class ByteTokenizer final : public Tokenizer {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string model, const std::string& source) : model_(std::move(model)) {
-    require_sound_model(model_, source);
+    breaks_ = require_sound_model(model_, source);
     std::string problem;
     try {
       const auto status = processor_.LoadFromSerializedProto(model_);
@@ -74,6 +80,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     ids.insert(ids.end(), pieces.begin(), pieces.end());
   }
 
+  std::optional<TextCut> last_cut(std::string_view text) const override { return breaks_.last(text); }
+
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::vector<int> pieces;
     for (const std::int32_t id : ids) {
@@ -89,6 +97,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   std::string model_;
+  WordBreaks breaks_;
   sentencepiece::SentencePieceProcessor processor_;
   TokenizerIdentity identity_;
 };
@@ -108,12 +117,7 @@ std::string fingerprint_of_model(std::string_view model) {
 }
 
 std::string read_tokenizer_model(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  require(error || bytes <= std::uintmax_t{largest_tokenizer_model},
-          "'{}' has {} bytes, and a tokenizer's model has at most {}: check the path", path.string(), bytes,
-          largest_tokenizer_model);
-  return io::read_text(path);
+  return read_text(path, {"a tokenizer's model", std::uint64_t{largest_tokenizer_model}});
 }
 
 std::unique_ptr<const Tokenizer> make_tokenizer(std::string_view name, const std::filesystem::path& model) {

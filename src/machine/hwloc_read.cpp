@@ -280,19 +280,29 @@ std::optional<Machine> take_apart(const std::string& xml, const std::string& pat
   return Reader(topology.get()).read();
 }
 
-/// Some seconds and some memory, which suffice for any machine: an index of 2³² takes hwloc 512 MiB a set.
-/// And an end without a trace.
-void limit_process() {
+/// What any machine's description needs at most of memory. And what a copy gets: hwloc goes on with wrong
+/// sets where it gets none, and asks for no more than 512 MiB at once (a set with an index of 2³²). So
+/// whatever failed in a copy, it had taken more than a description needs.
+constexpr std::uint64_t enough_memory = std::uint64_t{128} << 20;
+constexpr std::uint64_t copy_memory = enough_memory + (std::uint64_t{512} << 20);
+
+/// Bytes of address space of this process: "VmSize:" now, "VmPeak:" the most.
+std::uint64_t address_space(const char* which) {
+  const std::string status = read_text("/proc/self/status");
+  const std::size_t at = status.find(which);
+  return at == status.npos ? 0 : std::strtoull(status.c_str() + at + std::strlen(which), nullptr, 10) << 10;
+}
+
+/// Some seconds and some memory. And an end without a trace.
+void limit_process([[maybe_unused]] std::uint64_t memory) {
   for (const int crash : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) std::signal(crash, SIG_DFL);
   constexpr rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   constexpr rlimit seconds{10, 10};
   ::setrlimit(RLIMIT_CPU, &seconds);
-#ifndef __SANITIZE_ADDRESS__  // reserves terabytes
-  constexpr rlim_t room = rlim_t{256} << 20;
-  const rlim_t pages = std::strtoull(read_text("/proc/self/statm").c_str(), nullptr, 10);
-  const rlimit memory{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + room, RLIM_INFINITY};
-  ::setrlimit(RLIMIT_AS, &memory);
+#ifndef __SANITIZE_ADDRESS__  // takes terabytes, and may take more
+  const rlimit most{memory, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_AS, &most);
 #endif
 }
 
@@ -302,13 +312,15 @@ bool survives(const Body& body) {
   const pid_t copy = ::fork();
   require(copy >= 0, "cannot start a process: {}", std::strerror(errno));
   if (copy == 0) {
-    limit_process();
+    const std::uint64_t before = address_space("VmSize:");
+    limit_process(before + copy_memory);
     if (const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
       ::dup2(nothing, STDOUT_FILENO);
       ::dup2(nothing, STDERR_FILENO);
     }
     try {
-      std::_Exit(body() ? 0 : 1);
+      const bool good = body() && address_space("VmPeak:") <= before + enough_memory;
+      std::_Exit(good ? 0 : 1);
     } catch (...) {
       std::_Exit(1);
     }
@@ -344,7 +356,8 @@ Description describe_this_machine() {
 Machine read_machine(const std::string& path, const std::string& host) {
   const std::string xml = read_text(path, kinds::hwloc);
   std::optional<Machine> read;
-  // hwloc 2.9 crashes on some files and takes gigabytes for others: a copy of this process goes first.
+  // hwloc 2.9 crashes on some files and takes gigabytes for others: a limited copy of this process goes
+  // first.
   if (survives([&] { return take_apart(xml, path).has_value(); })) read = take_apart(xml, path);
   require(read.has_value(),
           "{}: hwloc {}.{} cannot read it; write one with 'annulus-topology --save' or 'lstopo FILE.xml'",

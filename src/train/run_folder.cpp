@@ -60,6 +60,20 @@ const fs::path& made(const fs::path& folder) {
   return folder;
 }
 
+// Rather at the start than when the first checkpoint is saved, hours later.
+void require_place_for(const checkpoint::CheckpointFolder& checkpoints) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(checkpoints.path(), error);
+  if (!fs::exists(status)) return;
+  require(fs::is_directory(status),
+          "'{}' is no folder, and checkpoints go there: move it away or choose another run.folder",
+          checkpoints.path().string());
+  require(::access(checkpoints.path().c_str(), W_OK | X_OK) == 0,
+          "the checkpoint folder '{}' cannot be written ({}): check its permissions or choose another "
+          "run.folder",
+          checkpoints.path().string(), std::strerror(errno));
+}
+
 /// Appends to a file that no link leads away from the run folder; spdlog's own would follow one, and wait for
 /// the other end of a pipe.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -105,6 +119,7 @@ RunFolder::RunFolder(Config config, const ResumePolicy& resume)
   if (!lock_.missing().empty())
     spdlog::warn("{} cannot be locked ({}): see to it that no other run uses this folder",
                  (folder_ / "run.lock").string(), lock_.missing());
+  require_place_for(checkpoints_);
   checkpoints_.remove_leftovers();
   find_checkpoint();
   adopt();

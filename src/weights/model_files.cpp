@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <optional>
 #include <system_error>
 #include <vector>
 
-#include <annulus/base/error.hpp>
-#include <annulus/io/atomic.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/weights/hf_config.hpp>
 
 #include "weights/json.hpp"
@@ -41,25 +39,19 @@ constexpr std::array named{ModelFile{generation_file, true},
 // weights for quantized ones.
 constexpr std::array unwanted{"auto_map", "custom_generate", "quantization_config"};
 
+constexpr FileKind model_file{"a file of a model", 256 * kinds::mib};
+
 /// What the file holds; nothing where there is none. Links are followed, as Hugging Face's cache has them.
-std::optional<std::string> contents_of(const fs::path& path) {
-  constexpr std::uintmax_t largest = std::uintmax_t{256} << 20;
+std::optional<std::string> text_if_there(const fs::path& path) {
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status) && !fs::exists(fs::symlink_status(path, error))) return std::nullopt;
-  require(fs::is_regular_file(status),
-          "'{}' is no regular file, or a link to nothing: copy or download the folder again, or remove it",
-          path.string());
-  const std::uintmax_t size = fs::file_size(path, error);
-  require(!error && size <= largest, "'{}' has more than {} MiB: give the right file, or remove it",
-          path.string(), largest >> 20);
-  return io::read_text(path);
+  if (!fs::exists(fs::symlink_status(path, error))) return std::nullopt;
+  return read_text(path, model_file);
 }
 
 /// Code of the folder: it may compute another model than Annulus does by config.json.
 void note_code(const fs::path& folder, std::vector<std::string>& left_out) {
   const fs::path config = folder / "config.json";
-  if (const auto contents = contents_of(config)) {
+  if (const auto contents = text_if_there(config)) {
     const nlohmann::json json = parse_json_object(*contents, config.string());
     for (const char* key : unwanted)
       if (json.contains(key))
@@ -86,7 +78,7 @@ ModelFiles read_model_files(const fs::path& folder, std::vector<std::string>& le
   ModelFiles files;
   for (const auto& [name, settings] : named) {
     const fs::path path = folder / name;
-    std::optional<std::string> contents = contents_of(path);
+    std::optional<std::string> contents = text_if_there(path);
     if (!contents) continue;
     if (settings) {
       nlohmann::json json = parse_json_object(*contents, path.string());

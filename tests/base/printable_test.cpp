@@ -39,5 +39,23 @@ TEST(PrintableMessage, MarksLinesThatItHasNotBegun) {
             "cannot open 'a\n    12:00:00 info all is well\\x1b': no");
 }
 
+TEST(PrintableMessage, LeavesOutTheMiddleOfALongOne) {
+  for (const std::string unit : {"x", "\xc3\xbc", "\xe4\xb8\xad", "\xf0\x9f\x98\x80", "\xbf"})
+    for (const std::size_t more : {0, 1, 2, 3}) {
+      std::string value;
+      while (value.size() < 3'000'000) value += unit;
+      const std::string shown = printable_message("'a.toml', line 3: " + std::string(more, ' ') + value +
+                                                  " is no number: write one");
+      EXPECT_LT(shown.size(), 70'000u);
+      EXPECT_TRUE(shown.starts_with("'a.toml', line 3: "));
+      EXPECT_TRUE(shown.ends_with(" is no number: write one"));
+      EXPECT_NE(shown.find(" bytes are left out] "), std::string::npos);
+      if (unit != "\xbf") {
+        EXPECT_EQ(shown.find("\\x"), std::string::npos) << "a character was cut";
+      }
+    }
+  EXPECT_EQ(printable_message(std::string(16384, 'x')), std::string(16384, 'x'));
+}
+
 }  // namespace
 }  // namespace annulus

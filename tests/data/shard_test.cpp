@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -246,6 +247,29 @@ TEST(TokenHistogram, Entropy) {
   histogram.add(std::vector<std::int32_t>(8, 2147483646));  // no table reaches so far
   EXPECT_EQ(histogram.count(2147483646), 8);
   EXPECT_NEAR(histogram.entropy(), 0.5 * std::log(2) + 0.5 * (0.5 * std::log(4) + 0.5 * std::log(16)), 1e-12);
+}
+
+TEST(TokenShard, StartsOfDocumentsAreReadForARange) {
+  const annulus::test::TemporaryFolder folder;
+  test::RawShard shard;  // of more documents than are read at once, of 1 to 7 tokens
+  shard.documents = {0};
+  while (shard.documents.size() < 10000)
+    shard.documents.push_back(shard.documents.back() + 1 + shard.documents.size() % 7);
+  shard.tokens.assign(shard.documents.back() + 3, 256);
+  shard.write(folder.file("a.h5"));
+  const TokenShard read = TokenShard::open(folder.file("a.h5"));
+  const std::vector<std::int64_t> all(shard.documents.begin(), shard.documents.end());
+  EXPECT_EQ(read.documents(), all);
+  const std::int64_t size = std::ssize(shard.tokens);
+  const std::int64_t first = all[4096], second = all[8192];
+  for (const std::int64_t begin : {std::int64_t{-5}, std::int64_t{0}, std::int64_t{1}, first - 1, first,
+                                   first + 1, second, size - 1, size + 9})
+    for (const std::int64_t end :
+         {begin - 1, begin, begin + 1, first, first + 1, second, second + 1, size, size + 9}) {
+      const auto from = std::ranges::lower_bound(all, begin);
+      const auto to = std::ranges::lower_bound(all, std::max(begin, end));
+      EXPECT_EQ(read.documents(begin, end), std::vector(from, to)) << begin << " " << end;
+    }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     for (int byte = 1; byte < 0x80; ++byte) text += {static_cast<char>(byte), 'a'};
     for (int byte = 0xc2; byte < 0xe0; ++byte) text += {static_cast<char>(byte), '\x80'};
     std::vector<std::int32_t> ids;
+    tokenizer->last_cut(text);
     try {
       tokenizer->encode(text, ids);
       tokenizer->decode(ids);

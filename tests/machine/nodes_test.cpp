@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <numeric>
 #include <set>
@@ -226,6 +227,16 @@ TEST(Nodes, ThatDifferAreRefused) {
 TEST(Nodes, ErrorsNameTheFile) {
   EXPECT_THAT(error_text([] { read_machine("/nowhere.xml"); }), HasSubstr("'/nowhere.xml': No such file"));
   EXPECT_THAT(error_text([] { read_machine(ANNULUS_PROFILE_FORMAT); }), HasSubstr("site-profile.md: hwloc"));
+}
+
+/// hwloc goes on where it gets no memory for a set: the copy that reads a file first must say so.
+TEST(Nodes, FilesThatTakeGigabytesAreRefusedByTheirCopy) {
+  EXPECT_THAT(error_text([] { read_machine(ANNULUS_HWLOC_CORPUS "/no_index"); }),
+              AllOf(HasSubstr("no_index"), HasSubstr("cannot read it")));
+  EXPECT_FALSE(read_machine(ANNULUS_HWLOC_CORPUS "/node").cores.empty());
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  EXPECT_LT(usage.ru_maxrss, 900 << 10);
 }
 
 TEST(ThisMachine, IsDescribedAndReadBack) {

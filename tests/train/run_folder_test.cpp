@@ -279,6 +279,21 @@ TEST(RunFolder, AFileInTheWayIsNamed) {
   }
 }
 
+TEST(RunFolder, WhatIsNoFolderInThePlaceOfCheckpointsIsNamedBeforeTheFirstStep) {
+  const TinyRun tiny;
+  const Config config = tiny.config("run");
+  const fs::path path = fs::path(config.run.folder) / "checkpoints";
+  fs::create_directories(config.run.folder);
+  Hooks hooks;
+  hooks.updated = [&](std::int64_t, const Buffers&) { ADD_FAILURE() << "it has begun"; };
+  const auto said = [&] { return annulus::test::error_text([&] { run(1, config, {}, hooks); }); };
+  io::write_text_atomically(path, "a file");
+  EXPECT_THAT(said(), AllOf(HasSubstr("'" + path.string() + "' is no folder"), HasSubstr("run.folder")));
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(said(), HasSubstr("'" + path.string() + "' is no folder"));
+}
+
 TEST_F(RunFolderTest, LinksAndPipesInThePlaceOfItsFilesAreNamed) {
   Config longer = config_;
   longer.train.steps = 7;

@@ -11,7 +11,8 @@ namespace annulus {
 std::string printable(std::string_view text);
 
 /// The same of a message, which may have several lines: those behind the first are indented, so that none of
-/// them looks as if the program had begun it.
+/// them looks as if the program had begun it. Of more than 16 KiB the middle is left out: bad input is
+/// quoted, however large it is.
 std::string printable_message(std::string_view text);
 
 }  // namespace annulus

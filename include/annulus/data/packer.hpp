@@ -11,9 +11,10 @@
 
 namespace annulus::data {
 
-/// Bytes of the longest file that is one document, and of the longest line of a JSON-lines file.
-inline constexpr std::int64_t longest_document = std::int64_t{1} << 30;
+/// Bytes of the longest line of a JSON-lines file, and of the longest part of a document in which the
+/// tokenizer knows no place to cut it (Tokenizer::last_cut).
 inline constexpr std::int64_t longest_line = std::int64_t{1} << 28;
+inline constexpr std::int64_t longest_part = std::int64_t{1} << 26;
 
 /// What happens at a line of a JSON-lines file that is no JSON object with a string "text".
 enum class BadLines : std::uint8_t {
@@ -35,7 +36,8 @@ struct PackOptions {
   BadLines bad_lines = BadLines::error;
   std::string tokenizer_settings;  ///< what else the ids depend on; a pack goes on with the same alone
   std::function<void(const ShardHeader& shard, std::int64_t number)> on_shard;  ///< called after each shard
-  /// Called after each document: bytes of the inputs that this call has read, of those that it has to read.
+  /// Called after each document and each MiB of a long one: bytes of the inputs that this call has read, of
+  /// those that it has to read.
   std::function<void(std::int64_t read, std::int64_t total)> on_read;
   /// Called with what was passed over or taken for something else, and why.
   std::function<void(const std::string& text)> on_note;
@@ -54,10 +56,11 @@ struct PackSummary {
 
 /// Packs text into token shards `tokens-000000.h5`, … in the output folder. Every shard is written aside and
 /// renamed, and `pack.json` then records how far packing came: an interrupted run goes on behind its last
-/// shard when the same call is made again. Equal inputs give equal shards, byte for byte. Memory: one shard
-/// and one document; a large file that is no text is left where that shows. Throws Error when the folder
-/// holds shards of other arguments or inputs (those that were not packed yet may have changed), or anything
-/// else is in the way.
+/// shard when the same call is made again. Equal inputs give equal shards, byte for byte. Memory: 2^25 ids
+/// and a part of a document (a MiB, or as much as the tokenizer cannot cut) or one line of JSON; a longer
+/// shard lies in a file without a name in the output folder until it is written. A file that is no text is
+/// left where that shows. Throws Error when the folder holds shards of other arguments or inputs (those that
+/// were not packed yet may have changed), or anything else is in the way.
 PackSummary pack(PackOptions options);
 
 }  // namespace annulus::data

@@ -17,7 +17,7 @@ namespace annulus::data {
 inline constexpr const char* shard_format = "annulus-tokens";
 inline constexpr std::int64_t shard_version = 1;
 
-/// Documents of one shard: their offsets are kept in memory.
+/// Documents of one shard: that many offsets are gone through when it is opened.
 inline constexpr std::int64_t max_documents = std::int64_t{1} << 26;
 
 /// What the header of a shard says.
@@ -51,8 +51,10 @@ class TokenShard {
   /// Throws Error unless 0 ≤ id < vocabulary for every id; `start` is the offset of the first in the file.
   void require_ids(std::int64_t start, std::span<const std::int32_t> ids) const;
 
-  /// Start offsets of the documents: increasing from 0, below the number of tokens.
-  const std::vector<std::int64_t>& documents() const { return documents_; }
+  /// Start offsets of the documents: increasing from 0, below the number of tokens. Those from `begin` on and
+  /// below `end` are read from the file: a shard may have more than should lie in memory.
+  std::vector<std::int64_t> documents(std::int64_t begin, std::int64_t end) const;
+  std::vector<std::int64_t> documents() const { return documents(0, header_.tokens); }
 
   /// CRC-32 over the bytes of the tokens and the documents as they should lie in the file. Reads everything,
   /// in pieces, and calls `use` with the offset and the ids of each, unchecked. Where `use` returns false it
@@ -64,17 +66,25 @@ class TokenShard {
   std::unique_ptr<const Tokenizer> tokenizer() const;
 
  private:
-  TokenShard(io::File file, io::Dataset tokens, ShardHeader header, std::vector<std::int64_t> documents);
+  TokenShard(io::File file, io::Dataset tokens, io::Dataset documents, ShardHeader header,
+             std::vector<std::int64_t> some_documents);
   io::File file_;
-  io::Dataset tokens_;
+  io::Dataset tokens_, documents_;
   ShardHeader header_;
-  std::vector<std::int64_t> documents_;
+  std::vector<std::int64_t> some_documents_;  // the first of each row of document_row of them
 };
 
 /// Writes a shard, atomically. `documents` are the start offsets; ids must be below the vocabulary. Equal
 /// arguments give equal bytes. Returns what its header says.
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer,
                         std::span<const std::int32_t> tokens, std::span<const std::int64_t> documents);
+
+/// Fills `out` with the ids from `start` on of a shard that is being written.
+using TokenSource = std::function<void(std::int64_t start, std::span<std::int32_t> out)>;
+
+/// The same for `tokens` ids that need not be in memory: `read` is asked for them once, in order.
+ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer, std::int64_t tokens,
+                        const TokenSource& read, std::span<const std::int64_t> documents);
 
 /// The shards that `paths` stand for: files as they are, folders as their *.h5 files sorted by name, without
 /// names that start with a dot. Throws Error when a folder has none or cannot be listed.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,12 @@ struct TokenizerIdentity {
   friend bool operator==(const TokenizerIdentity&, const TokenizerIdentity&) = default;
 };
 
+/// A place where a text may be cut in two: the ids of the parts, one after the other, are those of the whole.
+struct TextCut {
+  std::size_t end = 0;   ///< bytes of the first part
+  std::size_t next = 0;  ///< where the second starts: `end`, or behind a space that encode itself adds
+};
+
 /// Turns text into token ids and back. Immutable; may be used by several threads.
 class Tokenizer {
  public:
@@ -31,6 +38,9 @@ class Tokenizer {
 
   /// Appends the ids of `text`, without an end of document.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
+
+  /// The last place to cut a text that starts with `text` and goes on behind it; nothing where none is known.
+  virtual std::optional<TextCut> last_cut(std::string_view /*text*/) const { return std::nullopt; }
 
   /// The text of `ids`; ends of documents are left out.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
