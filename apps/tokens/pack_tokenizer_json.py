@@ -2,15 +2,30 @@
 """Packs text into token shards with any tokenizer.json: annulus-tokens pack, for which this script encodes texts with the
 package tokenizers. Inputs, options, messages and shards are those of annulus-tokens pack (docs/formats/token-shards.md);
 run again, it goes on where it stopped. docs/models.md has an example."""
-import argparse, array, json, os, pathlib, shutil, socket, struct, subprocess, sys
+import argparse, array, json, os, pathlib, shutil, signal, socket, struct, subprocess, sys
 
 
 def fail(text):
     sys.exit(f"pack_tokenizer_json.py: {text}")
 
 
+class Parser(argparse.ArgumentParser):
+    """One whose help is either written or an error: argparse itself passes over what cannot be written."""
+
+    def _print_message(self, message, file=None):
+        if file is sys.stderr: return super()._print_message(message, file)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that has seen enough ends this in silence
+        try:
+            sys.stdout.write(message)
+            sys.stdout.flush()
+        except (OSError, AttributeError) as error:
+            reason = getattr(error, "strerror", None) or "it is closed"
+            sys.stdout = None  # Python would write once more when it ends
+            fail(f"standard output could not be written ({reason}): give it another place")
+
+
 def arguments():
-    parser = argparse.ArgumentParser(prog="pack_tokenizer_json.py", description=__doc__)
+    parser = Parser(prog="pack_tokenizer_json.py", description=__doc__)
     parser.add_argument("tokenizer", metavar="TOKENIZER_JSON", help="the tokenizer's file; shards carry it")
     parser.add_argument("end", metavar="END_OF_DOCUMENT", help="the token that closes each document, like '<|endoftext|>'")
     parser.add_argument("out", metavar="OUT", help="folder of the shards")

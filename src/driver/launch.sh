@@ -1,9 +1,10 @@
 # shellcheck shell=bash
 # What ./annulus and the installed launcher share: which build a machine can run, and programs on MPI ranks. Both define
-# program_of BUILD PROGRAM (its path) and how_to_get BUILD (what the user does to have that build).
+# program_of BUILD PROGRAM (its path), how_to_get BUILD (what the user does to have that build) and presets (the names of builds).
 
 say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
 die() { printf 'annulus: %s\n' "$*" >&2; exit 1; }
+show() { printf '%s\n' "$1" 2>/dev/null || die "standard output could not be written: what was printed is not all there; give it another place"; }
 
 # --- the build that a machine can run -------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ run_program() {
     [ $# -ge 2 ] || die "--preset needs a name"
     preset=$2
     shift 2
+    [[ " $(presets) " == *" $preset "* ]] || [ -d "$(program_of "$preset" .)" ] || die "run: there is no preset '$preset' (known: $(presets))"
   fi
   [ $# -ge 2 ] || die "run needs a number of ranks and a program (see: ${ANNULUS_DRIVER:-$0} help)"
   [[ $1 =~ ^[1-9][0-9]*$ ]] || die "run $1: give a positive number of ranks"

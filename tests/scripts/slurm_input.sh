@@ -133,6 +133,16 @@ refuses "--nodes needs a value" --nodes
 refuses "give a number of jobs" --chain 08 train run.toml
 submit --ntasks-per-node=2 --cpus-per-task=4 --time=1-0 --nodes=3 train run.toml || fail "a request that fits"
 says "job 7"
+# Options in two words, also where submit looks at them, and those without a value.
+submit --dry-run --ntasks-per-node 2 --time 1-0 --exclusive --comment train train run.toml && fail "an option that takes the template for its value"
+submit --dry-run --ntasks-per-node 2 --cpus-per-task 4 --time 1-0 --exclusive train run.toml || fail "options in two words"
+says "--ntasks-per-node=2 --cpus-per-task=4 --time=1-0 --exclusive "
+refuses "gives a job at most 1-00:00:00" --ntasks-per-node 1 --time 2-0 train run.toml
+# What is queued is told, wherever standard output leads.
+if env PATH="$scratch/bin:$PATH" ANNULUS_SITE_PROFILE="" "$slurm/submit" --ntasks-per-node=1 --chain 2 train run.toml 2>"$out" >/dev/full; then
+  fail "standard output that cannot be written is no error"
+fi
+[ "$(grep -c "could not be written: job 7" "$out")" -eq 2 ] || fail "the jobs of a chain"
 submit --nodes=2-3 train run.toml || fail "whole nodes"
 printf "[node]  # of\ncores = 8  # all\n[ranks]\n  'per_node' = 2\n[network]\nkind = 'ethernet'\n" >good.toml
 profile=$scratch/good.toml submit --dry-run --time=60 train run.toml || fail "a profile that fits"
