@@ -58,6 +58,8 @@ class Encoder:
         except ImportError as error:
             fail(f"the package tokenizers cannot be used ({error}): pip install tokenizers")
         try:
+            if os.path.exists(options.tokenizer) and not os.path.isfile(options.tokenizer):
+                fail(f"'{options.tokenizer}' is no regular file (a folder, a pipe or a device): give a tokenizer.json")
             text = pathlib.Path(options.tokenizer).read_bytes().decode()
             settings, self.tokenizer = json.loads(text), Tokenizer.from_str(text)
         except OSError as error:

@@ -26,6 +26,8 @@ void run(Communicator& comm, const std::string& how, int who) {
     if (fails) suite::receive_one(comm, {large.data(), 50, peer}).wait();
   } else if (how == "receive") {
     if (fails) fail("the shard is truncated");
+  } else if (how == "long") {
+    if (fails) fail("the shard is truncated ('{}'): copy it", std::string(3'000'000, 'x'));
   } else if (how == "collective") {
     if (fails) fail("the shard is truncated");
     comm.all_reduce(suite::host_queue(), large.data(), large.size() / 4, DType::f32, ReduceOp::sum);

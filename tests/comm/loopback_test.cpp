@@ -11,6 +11,10 @@
 
 #include "comm/suite.hpp"
 
+#ifdef KOKKOS_ENABLE_OPENMP
+#include <omp.h>
+#endif
+
 namespace annulus::comm {
 namespace {
 
@@ -191,6 +195,14 @@ TEST(Null, CommunicationFencesTheQueue) {
                                              HasSubstr("annulus::comm::all_reduce"),
                                              HasSubstr("annulus::comm::all_gather")}));
 }
+
+#ifdef KOKKOS_ENABLE_OPENMP
+/// OMP_DYNAMIC=true, which ctest sets for these tests, counts for each new thread: BLAS would wait for ever
+/// for threads that OpenMP does not grant.
+TEST(Loopback, RanksGetTheThreadsThatTheyAskFor) {
+  run_loopback(Topology::uniform(2, 2), [&](Communicator&) { EXPECT_EQ(omp_get_dynamic(), 0); });
+}
+#endif
 
 }  // namespace
 }  // namespace annulus::comm

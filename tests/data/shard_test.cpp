@@ -234,6 +234,20 @@ TEST(FindShards, FilesAndSortedFolders) {
   EXPECT_THAT(error_text([&] { find_shards({}); }), HasSubstr("no token shards were given"));
 }
 
+/// People link the shards of several packs into one folder: none is left out without a word.
+TEST(FindShards, LinksAreFollowedAndThoseToNothingNamed) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("links"));
+  RawShard{}.write(folder.file("a.h5"));
+  std::filesystem::create_symlink(folder.file("a.h5"), folder.file("links/b.h5"));
+  std::filesystem::create_symlink(folder.file("gone.h5"), folder.file("links/c.h5"));
+  const std::filesystem::path paths[] = {folder.file("links")};
+  const auto found = find_shards(paths);
+  EXPECT_THAT(found, ElementsAre(folder.file("links/b.h5"), folder.file("links/c.h5")));
+  EXPECT_EQ(TokenShard::open(found[0]).header().tokens, 5);
+  EXPECT_THAT(open_error(found[1]), AllOf(HasSubstr("links/c.h5'"), HasSubstr("No such file")));
+}
+
 TEST(TokenHistogram, Entropy) {
   TokenHistogram histogram;
   EXPECT_EQ(histogram.entropy(), 0);

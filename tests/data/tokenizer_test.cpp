@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <annulus/data/tokenizer.hpp>
 
@@ -41,6 +42,12 @@ TEST(MakeTokenizer, TellsWhatIsWrong) {
   const std::string text = folder.write("text.model", "this is no model");
   EXPECT_THAT(error_text([&] { make_tokenizer("sentencepiece", text); }),
               AllOf(HasSubstr(text), HasSubstr("not a SentencePiece model")));
+  const std::string pipe = folder.file("pipe.model");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")})
+    EXPECT_THAT(
+        error_text([&] { make_tokenizer("sentencepiece", path); }),
+        AllOf(HasSubstr("'" + path + "'"), HasSubstr("pipe or a device"), HasSubstr("tokenizer's model")));
   const std::string empty = folder.write("empty.model", "");
   EXPECT_THAT(error_text([&] { make_tokenizer("sentencepiece", empty); }), HasSubstr(empty));
 }

@@ -87,7 +87,8 @@ ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& toke
                         const TokenSource& read, std::span<const std::int64_t> documents);
 
 /// The shards that `paths` stand for: files as they are, folders as their *.h5 files sorted by name, without
-/// names that start with a dot. Throws Error when a folder has none or cannot be listed.
+/// names that start with a dot; links to shards count as shards. Throws Error when a folder has none or
+/// cannot be listed.
 std::vector<std::filesystem::path> find_shards(std::span<const std::filesystem::path> paths);
 
 }  // namespace annulus::data

@@ -1,4 +1,5 @@
 #include <annulus/comm/loopback.hpp>
+#include <annulus/core/threads.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -110,6 +111,7 @@ void run_loopback(const Topology& topology, const std::function<void(Communicato
                   const LoopbackOptions& options) {
   const auto world = std::make_shared<LoopbackWorld>(topology.ranks(), options.wait_timeout, options.wire);
   const auto run = [&](int rank) {
+    granted_threads(1);  // OMP_DYNAMIC is a setting of each thread
     try {
       body(*staged(
           make_loopback(world, topology, rank, fmt::format("loopback, {} threads", topology.ranks()))));

@@ -161,7 +161,7 @@ void MpiEnvironment::abort(const std::string& message) const {
 void write_line(int rank, const std::string& message) {
   std::string line = fmt::format("annulus: rank {}: {}", rank, message);
   std::replace(line.begin(), line.end(), '\n', ' ');
-  line = printable(line) + '\n';
+  line = printable_message(line) + '\n';
   // One call, past all buffers: lines of several ranks do not mix.
   for (std::size_t done = 0; done < line.size();) {
     const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
