@@ -1,9 +1,9 @@
 #include "plan/options.hpp"
 
-#include <charconv>
 #include <memory>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/plan/column_traffic.hpp>
 
 #include "options/checks.hpp"
@@ -25,15 +25,12 @@ plan::Pass parse_pass(const std::string& text) {
 
 void set_selected(const std::string& sparsity, Case& c) {
   if (sparsity.empty()) return;
-  double left_out = 0;
-  const char* const end = sparsity.data() + sparsity.size();
-  const auto [read, error] = std::from_chars(sparsity.data(), end, left_out);
-  if (error == std::errc() && read == end) {
+  if (const auto left_out = parse_number<double>(sparsity)) {
     require(
-        left_out >= 0 && left_out < 1,
+        *left_out >= 0 && *left_out < 1,
         "--sparsity {}: give the share of the pairs that is left out, from 0 to below 1, for instance 0.95",
         sparsity);
-    c.selected.density = 1 - left_out;
+    c.selected.density = 1 - *left_out;
     return;
   }
   require(c.problem.mask.to_string() == "causal",

@@ -4,13 +4,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/checkpoint/manifest.hpp>
 #include <annulus/io/atomic.hpp>
 
@@ -24,13 +24,11 @@ constexpr std::string_view prefix = "step-";
 
 /// The step that a name of this form is of.
 std::optional<std::int64_t> step_of(std::string_view name, std::string_view suffix) {
-  std::int64_t step = 0;
   if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
   name.remove_prefix(prefix.size());
   name.remove_suffix(suffix.size());
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return step;
+  const auto step = parse_number<std::int64_t>(name);
+  return step.value_or(-1) < 0 ? std::nullopt : step;
 }
 
 void remove_or_warn(const fs::path& path) {

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <string>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/core/device.hpp>
 
 namespace annulus {
@@ -17,13 +17,13 @@ namespace annulus {
 namespace {
 
 bool is_threads(std::string_view text) {
-  const auto threads = whole_number(text);
+  const auto threads = parse_number<int>(text);
   return threads && *threads > 0;
 }
 
 /// In a build for CPUs nobody asks for the GPU.
 bool is_gpu(std::string_view text) {
-  const auto id = whole_number(text);
+  const auto id = parse_number<int>(text);
   const int gpus = device_count();
   return id && *id >= 0 && (gpus == 0 || *id < gpus);
 }
@@ -55,13 +55,6 @@ void check_tool(const char* name) {
 }
 
 }  // namespace
-
-std::optional<int> whole_number(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return number;
-}
 
 void check_kokkos_variables() {
   struct Rule {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/core/threads.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -41,7 +42,7 @@ int threads_of(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == '\0') return 0;
   const std::string_view all(text);
-  const auto threads = whole_number(all.substr(0, all.find(',')));
+  const auto threads = parse_number<int>(all.substr(0, all.find(',')));
   require(threads && *threads > 0, "{}='{}' is not a positive number of threads: correct or unset it", name,
           all);
   return *threads;

@@ -3,18 +3,11 @@
 #include <bit>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/splitmix.hpp>
 
 namespace annulus::data {
 
 namespace {
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
-std::uint64_t mix(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15u;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
-}
 
 constexpr int rounds = 6;  // four make a Feistel network a strong pseudo-random permutation; two to spare
 
@@ -30,7 +23,8 @@ std::uint64_t Permutation::encrypt(std::uint64_t value) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   std::uint64_t left = value >> half_bits_, right = value & mask;
   for (int round = 0; round < rounds; ++round) {
-    const std::uint64_t next = left ^ (mix(mix(key_ + static_cast<std::uint64_t>(round)) ^ right) & mask);
+    const std::uint64_t next =
+        left ^ (splitmix64(splitmix64(key_ + static_cast<std::uint64_t>(round)) ^ right) & mask);
     left = right;
     right = next;
   }
@@ -54,7 +48,7 @@ SequenceOrder::SequenceOrder(std::int64_t sequences, std::uint64_t seed, bool sh
 
 std::int64_t SequenceOrder::operator()(StreamState state) const {
   if (!shuffle_) return state.index;
-  const std::uint64_t key = mix(mix(seed_) + static_cast<std::uint64_t>(state.epoch));
+  const std::uint64_t key = splitmix64(splitmix64(seed_) + static_cast<std::uint64_t>(state.epoch));
   return Permutation(sequences_, key)(state.index);
 }
 

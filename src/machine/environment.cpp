@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
@@ -12,6 +11,7 @@
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 
 namespace annulus::machine {
 namespace {
@@ -136,9 +136,8 @@ void set_nics(const Machine& machine, const NodeResources& resources, const Rank
 std::size_t launched_cores(const Machine& machine, const RankBinding& rank, const Variables& variables) {
   const auto text = variables("ANNULUS_CPUS_PER_RANK");
   if (!text) return 0;
-  std::size_t cpus = 0;
-  const auto [last, code] = std::from_chars(text->data(), text->data() + text->size(), cpus);
-  require(code == std::errc() && last == text->data() + text->size() && cpus > 0,
+  const std::size_t cpus = parse_number<std::size_t>(*text).value_or(0);
+  require(cpus > 0,
           "ANNULUS_CPUS_PER_RANK='{}' is not a positive number of logical CPUs: correct or unset it", *text);
   return ceil_divide(cpus * rank.cores.size(), cpus_of(machine, rank).size());
 }

@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 
 namespace annulus::machine {
 namespace {
@@ -175,11 +175,10 @@ void restrict_gpus(const Machine& machine, std::string_view visible, int given, 
   std::vector<int> shown;
   for (std::size_t at = 0; at < visible.size();) {
     const std::size_t end = std::min(visible.find(',', at), visible.size());
-    int ordinal = -1;
-    const auto [last, code] = std::from_chars(visible.data() + at, visible.data() + end, ordinal);
-    if (code != std::errc() || last != visible.data() + end) return;  // names of GPUs: the driver's business
+    const auto ordinal = parse_number<int>(visible.substr(at, end - at));
+    if (!ordinal) return;  // names of GPUs: the driver's business
     const auto has_ordinal = [&](int gpu) {
-      return machine.gpus[static_cast<std::size_t>(gpu)].ordinal == ordinal;
+      return machine.gpus[static_cast<std::size_t>(gpu)].ordinal == *ordinal;
     };
     const auto found = std::find_if(resources.gpus.begin(), resources.gpus.end(), has_ordinal);
     if (found != resources.gpus.end()) shown.push_back(*found);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/splitmix.hpp>
 #include <annulus/core/range.hpp>
 
 #include "core/instantiate.hpp"
@@ -92,17 +93,10 @@ std::string ParameterMap::unit_name(int index) const {
 
 namespace {
 
-// SplitMix64's output function: a good 64-bit hash of a counter.
-KOKKOS_INLINE_FUNCTION std::uint64_t hash(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 // Standard normal number of one element, by Box and Muller from two hashes.
 KOKKOS_INLINE_FUNCTION float normal(std::uint64_t seed, std::uint64_t element) {
-  const std::uint64_t first = hash(hash(seed) ^ (2 * element)), second = hash(hash(seed) ^ (2 * element + 1));
+  const std::uint64_t first = splitmix64(splitmix64(seed) ^ (2 * element)),
+                      second = splitmix64(splitmix64(seed) ^ (2 * element + 1));
   const double u = (static_cast<double>(first >> 11) + 1.0) * 0x1.0p-53;  // in (0, 1]
   const double v = static_cast<double>(second >> 11) * 0x1.0p-53;
   return static_cast<float>(Kokkos::sqrt(-2.0 * Kokkos::log(u)) * Kokkos::cos(6.283185307179586 * v));

@@ -3,12 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
-#include <system_error>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 
 #include "plan/builders/divisor.hpp"
 
@@ -24,11 +23,8 @@ struct Request {
 
 /// A text that is a positive number and nothing else.
 std::optional<int> positive_number(std::string_view text) {
-  int value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || rest != end || value < 1) return std::nullopt;
-  return value;
+  const auto value = parse_number<int>(text);
+  return value.value_or(0) < 1 ? std::nullopt : value;
 }
 
 using Maker = Plan (*)(const Problem&, Pass, const Request&);

@@ -7,8 +7,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
-
-#include "numbers.hpp"
+#include <annulus/base/parse_number.hpp>
 
 namespace annulus::detail {
 
@@ -66,7 +65,7 @@ class Reader {
                          found, version, described));
     next("the line 'blocks COUNT'");
     const std::string_view keyword = take_word(line_);
-    const auto count = parse_integer(take_word(line_));
+    const auto count = parse_number<std::int64_t>(take_word(line_));
     if (keyword != "blocks" || !count || !take_word(line_).empty())
       reject(fmt::format("expected the line 'blocks COUNT'; {}", described));
     if (*count != blocks_)
@@ -81,7 +80,7 @@ class Reader {
     next(fmt::format("row {} of {}", row, blocks_));
     const std::size_t colon = line_.find(':');
     std::string_view label = line_.substr(0, colon);
-    const auto number = parse_integer(take_word(label));
+    const auto number = parse_number<std::int64_t>(take_word(label));
     if (colon == std::string_view::npos || number != row || !take_word(label).empty())
       reject(fmt::format(
           "expected row {0}, which starts with '{0}:': write every row, also those without blocks, in order",
@@ -90,8 +89,9 @@ class Reader {
     std::int64_t next_free = 0;
     for (std::string_view word = take_word(line_); !word.empty(); word = take_word(line_)) {
       const std::size_t dash = word.find('-');
-      const auto first = parse_integer(word.substr(0, dash));
-      const auto last = dash == std::string_view::npos ? first : parse_integer(word.substr(dash + 1));
+      const auto first = parse_number<std::int64_t>(word.substr(0, dash));
+      const auto last =
+          dash == std::string_view::npos ? first : parse_number<std::int64_t>(word.substr(dash + 1));
       if (!first || !last || *first < 0 || *last < *first)
         reject(fmt::format("'{}' is neither a block column nor a range FIRST-LAST of them", word));
       if (*last >= blocks_)

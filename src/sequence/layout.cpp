@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include <annulus/base/error.hpp>
-
-#include "numbers.hpp"
+#include <annulus/base/parse_number.hpp>
 
 namespace annulus {
 
@@ -76,7 +75,7 @@ Layout Layout::parse(std::string_view text, std::string_view field) {
   if (text == "zigzag") return Layout(Kind::zigzag);
   if (text == "striped") return Layout(Kind::striped);
   if (text.starts_with(block_striped_prefix)) {
-    const auto stripe = detail::parse_integer(text.substr(block_striped_prefix.size()));
+    const auto stripe = parse_number<std::int64_t>(text.substr(block_striped_prefix.size()));
     require(stripe && *stripe >= 1,
             "{} = '{}': the stripe is no positive number of tokens: write for instance block-striped:64",
             field, text);

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-
-#include "numbers.hpp"
+#include <annulus/base/parse_number.hpp>
 
 namespace annulus::detail {
 
@@ -86,7 +85,7 @@ class TermReader {
                                              std::string_view remedy) const {
     const auto parts = split(arguments, ',');
     if (parts.size() != 2) reject(remedy);
-    const auto first = parse_integer(parts[0]), second = parse_integer(parts[1]);
+    const auto first = parse_number<std::int64_t>(parts[0]), second = parse_number<std::int64_t>(parts[1]);
     if (!first || !second || *first < least || *second < least) reject(remedy);
     return {*first, *second};
   }
@@ -94,7 +93,7 @@ class TermReader {
   std::vector<std::int64_t> starts(std::string_view arguments) const {
     std::vector<std::int64_t> values;
     for (const std::string_view part : split(arguments, ',')) {
-      const auto value = parse_integer(part);
+      const auto value = parse_number<std::int64_t>(part);
       if (!value)
         reject(fmt::format("has the start offset '{}', which is no whole number: write documents:0,a,b,…",
                            part));
@@ -105,7 +104,7 @@ class TermReader {
 
   MaskTerms::Blocks blocks(std::string_view arguments) const {
     const std::size_t comma = arguments.find(',');
-    const auto size = parse_integer(arguments.substr(0, comma));
+    const auto size = parse_number<std::int64_t>(arguments.substr(0, comma));
     if (comma == std::string_view::npos || comma + 1 == arguments.size() || !size || *size < 1)
       reject("needs the tokens of a block and a file: write for instance blocks:128,mask.txt");
     return {*size, std::string(arguments.substr(comma + 1))};

@@ -1,10 +1,10 @@
 #include "simulate/estimate.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include <annulus/base/division.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/plan/schedules.hpp>
 
 namespace annulus::simulate {
@@ -77,11 +77,9 @@ Estimator::Estimate Estimator::estimate(std::string_view schedule, Pass pass) {
   if (name == "topology-burst") return rings(pass, queries, node_size(), false);
   if (name == "hierarchical") return rings(pass, false, node_size(), false);
   if (name == "double-ring") {
-    int window = node_size();
-    if (name != schedule) {
-      const std::string_view text = schedule.substr(name.size() + 1);
-      std::from_chars(text.data(), text.data() + text.size(), window);
-    }
+    const int window = name == schedule
+                           ? node_size()
+                           : parse_number<int>(schedule.substr(name.size() + 1)).value_or(node_size());
     return rings(pass, false, std::clamp(window, 1, ranks()), true);
   }
   if (name == "all-gather") return all_gather(pass);

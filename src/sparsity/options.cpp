@@ -2,24 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <optional>
 #include <set>
 
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 
 namespace annulus::sparsity {
 
 namespace {
-
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Reads the text; knows what to name in errors.
 class Reader {
@@ -65,7 +57,7 @@ class Reader {
     value_ = equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
     if (!seen_.insert(std::string(key)).second) reject("stands twice: give it once");
     if (key == "recall") {
-      const auto share = number<double>(value_);
+      const auto share = parse_number<double>(value_);
       if (!share || !(*share > 0 && *share <= 1))
         reject(
             "needs a share of the window's mass, more than 0 and at most 1: write for instance recall=0.9");
@@ -94,7 +86,7 @@ class Reader {
   }
 
   std::int64_t whole(std::int64_t least) const {
-    const auto value = number<std::int64_t>(value_);
+    const auto value = parse_number<std::int64_t>(value_);
     constexpr std::int64_t most = std::int64_t{1} << 31;  // tokens of a sequence
     if (!value || *value < least || *value > most)
       reject(fmt::format("needs a whole number from {} to {}", least, most));

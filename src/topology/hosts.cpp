@@ -1,10 +1,10 @@
 // The lists that Slurm writes: hosts, counts, switches.
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <map>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/base/printable.hpp>
 #include <annulus/topology/job.hpp>
 
@@ -35,10 +35,8 @@ std::vector<std::string_view> split(std::string_view list) {
 }
 
 int number(std::string_view text, std::string_view whole) {
-  int value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(code == std::errc() && end == text.data() + text.size() && value >= 0,
-          "'{}' is no list that Slurm writes: '{}' is not a number", whole, text);
+  const int value = parse_number<int>(text).value_or(-1);
+  require(value >= 0, "'{}' is no list that Slurm writes: '{}' is not a number", whole, text);
   return value;
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <charconv>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/topology/job.hpp>
 
 namespace annulus {
@@ -10,10 +10,8 @@ namespace {
 std::optional<int> number(const Variables& variables, const char* name) {
   const auto text = variables(name);
   if (!text) return std::nullopt;
-  int value = 0;
-  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
-  require(code == std::errc() && end == text->data() + text->size() && value >= 0, "{}='{}' is not a number",
-          name, *text);
+  const int value = parse_number<int>(*text).value_or(-1);
+  require(value >= 0, "{}='{}' is not a number", name, *text);
   return value;
 }
 

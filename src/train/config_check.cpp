@@ -1,12 +1,12 @@
 #include <fmt/ranges.h>
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/comm/sums.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sequence/layout.hpp>
@@ -133,13 +133,12 @@ void Config::check_sparsity() const {
 std::vector<bool> Config::sparse_layers() const {
   std::vector<bool> sparse(static_cast<std::size_t>(model.layers), true);
   const auto number = [&](std::string_view text, const std::string& entry) {
-    std::size_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const auto value = parse_number<std::size_t>(text);
     require(
-        error == std::errc{} && end == text.data() + text.size() && value < sparse.size(),
+        value && *value < sparse.size(),
         "sparsity.dense_layers has '{}': give layers from 0 to {}, or ranges of them, as in '0' or '1-{}'",
         entry, sparse.size() - 1, sparse.size() - 1);
-    return value;
+    return *value;
   };
   for (const std::string& entry : sparsity.dense_layers) {
     const std::size_t dash = entry.find('-');

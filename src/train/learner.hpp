@@ -1,23 +1,20 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <annulus/attention/local.hpp>
-#include <annulus/checkpoint/state.hpp>
 #include <annulus/comm/communicator.hpp>
 #include <annulus/data/dataset.hpp>
 #include <annulus/forecast/update_memory.hpp>
 #include <annulus/model/parameters.hpp>
 #include <annulus/trace/recorder.hpp>
 #include <annulus/train/config.hpp>
-#include <annulus/train/flat_buffer.hpp>
 
-#include "train/replicas.hpp"
+#include "train/model_state.hpp"
 #include "train/report.hpp"
 #include "train/sequence_plans.hpp"
 
@@ -38,17 +35,7 @@ class Learner {
   /// That this kernel is far slower than others on the device, and why; empty where it is not.
   virtual std::string warning() const = 0;
 
-  /// How weights, gradients and optimizer state are held (ModelState::description).
-  virtual std::string state_description() const = 0;
-
-  // Of weights and optimizer state; ModelState explains each.
-  virtual void initialize() = 0;
-  virtual std::vector<checkpoint::Slice> share() const = 0;
-  virtual Buffers master_buffers() = 0;
-  virtual void restored(std::int64_t steps) = 0;
-  virtual void set_gate(std::function<void(std::int64_t end)> gate) = 0;
-  virtual std::vector<Copies> copies() = 0;
-  virtual Buffers held_buffers() = 0;
+  virtual ModelState& state() = 0;
 
   /// One optimizer step at `learning_rate` from these sequences, the micro-batches of this rank, as number
   /// `step` (from 1). Collective. Throws Error on every rank, before parameters change, when loss or gradient

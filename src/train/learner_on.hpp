@@ -30,9 +30,9 @@ namespace annulus::train {
 
 /// As parallel.zero and memory.offload_optimizer say. `backward` has the gradients.
 template <class Exec, class T>
-std::unique_ptr<ModelState<Exec, T>> make_model_state(const Exec& exec, comm::Communicator& world,
-                                                      const model::ParameterMap& map, const Config& config,
-                                                      std::shared_ptr<model::BackwardMemory<Exec>> backward) {
+std::unique_ptr<ModelStateOn<Exec, T>> make_model_state(
+    const Exec& exec, comm::Communicator& world, const model::ParameterMap& map, const Config& config,
+    std::shared_ptr<model::BackwardMemory<Exec>> backward) {
   const comm::Sums sums = comm::parse_sums(config.parallel.sums);
   const optim::MasterOptions options{.adamw = config.adamw(), .offload = config.memory.offload_optimizer};
   if (config.parallel.zero == 0)
@@ -97,15 +97,7 @@ class LearnerOn final : public Learner {
   attention::Kernel kernel() const override { return attention_.kernel(); }
   std::string warning() const override { return attention_.warning(); }
 
-  std::string state_description() const override { return state_->description(); }
-
-  void initialize() override { state_->initialize(exec_, static_cast<std::uint64_t>(config_.run.seed)); }
-  std::vector<checkpoint::Slice> share() const override { return state_->share(); }
-  Buffers master_buffers() override { return state_->master_buffers(exec_); }
-  void restored(std::int64_t steps) override { state_->restored(exec_, steps); }
-  void set_gate(std::function<void(std::int64_t)> gate) override { state_->set_gate(std::move(gate)); }
-  std::vector<Copies> copies() override { return state_->copies(exec_); }
-  Buffers held_buffers() override { return state_->held_buffers(exec_); }
+  ModelState& state() override { return *state_; }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
                     trace::Recorder* recorder) override {
@@ -126,18 +118,18 @@ class LearnerOn final : public Learner {
 
     {
       const Region region("annulus::train::reduce_gradients");
-      state_->reduce_gradients(exec_);
+      state_->reduce_gradients();
     }
     if (trace_) trace_->look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
-    const optim::Clipping clipping = state_->measure(exec_, clipper_);
+    const optim::Clipping clipping = state_->measure(clipper_);
     require_finite(step, "gradient norm", clipping.finite());  // sums of finite numbers may overflow
     result.gradient_norm = clipping.norm;
     result.learning_rate = learning_rate;
     {
       const Region region("annulus::train::update");
-      state_->update(exec_, learning_rate, clipping.scale);
+      state_->update(learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
     if (trace_) {
@@ -155,7 +147,7 @@ class LearnerOn final : public Learner {
   std::vector<forecast::MomentMemory> take_traced_memory() override { return std::exchange(traced_, {}); }
 
  private:
-  using State = ModelState<Exec, T>;
+  using State = ModelStateOn<Exec, T>;
   using Parameters = model::ParameterAccess<Exec, T>;
 
   // Of this rank's sequences.
@@ -171,7 +163,7 @@ class LearnerOn final : public Learner {
 
   // Parameter by parameter.
   void record(trace::Recorder& recorder, const std::string& group, typename State::Tensors which) const {
-    state_->for_each_tensor(exec_, which, [&](const model::Parameter& p, const float* values) {
+    state_->for_each_tensor(which, [&](const model::Parameter& p, const float* values) {
       if (p.rows == 1)
         recorder.whole(exec_, group + p.name, Array1<const float, Exec>(values, p.columns));
       else
@@ -200,7 +192,7 @@ class LearnerOn final : public Learner {
              trace::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
-    state_->forget_gradients(exec_);
+    state_->forget_gradients();
     for (std::int64_t pass = 0; pass < passes_; ++pass) {
       const std::int64_t first = pass * config_.train.sequences_per_pass;
       const auto at_once = sequences.subspan(static_cast<std::size_t>(first),
@@ -293,7 +285,7 @@ class LearnerOn final : public Learner {
   // The same for the gradients that ranks have made. What is not finite spreads over the ranks of a group
   // with the gradients of keys and values, so the rank that met it first is the one to name.
   void require_finite_gradients(std::int64_t step) const {
-    const std::int64_t mine = state_->non_finite(exec_);
+    const std::int64_t mine = state_->non_finite();
     std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
     world_.all_gather(Queue(HostExec()), &mine, all.data(), sizeof mine);
     const auto first = std::ranges::max_element(all);

@@ -79,7 +79,9 @@ WeightsFormat weights_format(const fs::path& path) {
   require(fs::exists(path, error),
           "there is no '{}': give a folder with config.json and safetensors, or a checkpoint", path.string());
   require(fs::is_directory(path, error),
-          "'{}' is a file: give the folder with config.json and safetensors, or a checkpoint", path.string());
+          "'{}' is a file: give the folder with config.json and safetensors, or that of a checkpoint of "
+          "version {}",
+          path.string(), checkpoint::manifest_version);
   const bool hf = is_file(path / hf_config_file), checkpoint = is_file(path / checkpoint::manifest_file);
   require(!hf || !checkpoint,
           "'{}' holds {} of a model in Hugging Face's format and {} of a checkpoint: move one of them "

@@ -27,16 +27,17 @@ namespace annulus::train {
 /// updates, the weights of type T that the model computes with, gradients and moments in fp32. Where T is
 /// float, the master is what the model computes with, unless it is offloaded.
 template <class Exec, class T>
-class ReplicatedState final : public ModelState<Exec, T> {
+class ReplicatedState final : public ModelStateOn<Exec, T> {
  public:
-  using typename ModelState<Exec, T>::Tensors;
-  using typename ModelState<Exec, T>::UseTensor;
+  using typename ModelStateOn<Exec, T>::Tensors;
+  using typename ModelStateOn<Exec, T>::UseTensor;
 
   /// `world` and `map` outlive this.
   ReplicatedState(const Exec& exec, comm::Communicator& world, const model::ParameterMap& map,
                   const optim::MasterOptions& options, comm::Sums sums,
                   std::shared_ptr<model::BackwardMemory<Exec>> backward)
-      : world_(world),
+      : ModelStateOn<Exec, T>(exec),
+        world_(world),
         map_(map),
         sums_(sums),
         saving_(map.units(), world.size(), 1),
@@ -53,21 +54,21 @@ class ReplicatedState final : public ModelState<Exec, T> {
 
   std::string description() const override { return offload_text(masters_); }
 
-  void initialize(const Exec& exec, std::uint64_t seed) override {
-    masters_.fill(exec, 0, map_.size(), [&](std::int64_t first, const Array1<float, Exec>& values) {
-      model::initialize_range(exec, map_, seed, first, values);
+  void initialize(std::uint64_t seed) override {
+    masters_.fill(exec_, 0, map_.size(), [&](std::int64_t first, const Array1<float, Exec>& values) {
+      model::initialize_range(exec_, map_, seed, first, values);
     });
-    round(exec);
+    round();
   }
 
   std::vector<checkpoint::Slice> share() const override { return shares_of_whole(saving_, world_.rank()); }
-  Buffers master_buffers(const Exec& exec) override { return buffers_of(exec, masters_); }
-  void restored(const Exec& exec, std::int64_t steps) override {
+  Buffers master_buffers() override { return buffers_of(exec_, masters_); }
+  void restored(std::int64_t steps) override {
     for (int rank = 0; rank < world_.size() && world_.size() > 1; ++rank)
       for (const checkpoint::Slice& slice : shares_of_whole(saving_, rank))
-        masters_.broadcast(exec, world_, rank, slice.begin, slice.end);
+        masters_.broadcast(exec_, world_, rank, slice.begin, slice.end);
     masters_.set_steps(steps);
-    round(exec);
+    round();
   }
   void set_gate(std::function<void(std::int64_t)> gate) override { masters_.set_gate(std::move(gate)); }
 
@@ -76,38 +77,39 @@ class ReplicatedState final : public ModelState<Exec, T> {
   void reset_times() override {}
   double exposed_seconds() override { return 0; }
 
-  void forget_gradients(const Exec& exec) override {
+  void forget_gradients() override {
     backward_->forget();
-    non_finite_.reset(exec);
+    non_finite_.reset(exec_);
   }
-  void reduce_gradients(const Exec& exec) override {
+  void reduce_gradients() override {
     // The sum over all ranks hides whose gradient went wrong first, so each rank looks at its own.
-    non_finite_.look(exec, 0, gradients_);
-    world_.all_reduce(exec, gradients_, comm::ReduceOp::sum, sums_);
+    non_finite_.look(exec_, 0, gradients_);
+    world_.all_reduce(exec_, gradients_, comm::ReduceOp::sum, sums_);
   }
-  std::int64_t non_finite(const Exec& exec) const override { return non_finite_.last(exec); }
-  optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) override {
-    return clipper.measure(exec, gradients_, norm_blocks_);
+  std::int64_t non_finite() const override { return non_finite_.last(exec_); }
+  optim::Clipping measure(optim::GradientClipper<Exec>& clipper) override {
+    return clipper.measure(exec_, gradients_, norm_blocks_);
   }
-  void update(const Exec& exec, double learning_rate, float gradient_scale) override {
+  void update(double learning_rate, float gradient_scale) override {
     const std::array<typename optim::MasterWeights<Exec, T>::Part, 1> all{{{0, *weights_}}};
-    masters_.step(exec, gradients_, learning_rate, gradient_scale,
+    masters_.step(exec_, gradients_, learning_rate, gradient_scale,
                   std::span(all).first(weights_.allocated() ? 1 : 0));
   }
 
-  void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) override {
+  void for_each_tensor(Tensors which, const UseTensor& use) override {
     for (const model::Parameter& p : map_.all()) {
       if (which == Tensors::gradients)
         use(p, gradients_.data() + p.offset);
       else
-        use(p, masters_.resident(exec, p.offset, p.size()).values.data());
+        use(p, masters_.resident(exec_, p.offset, p.size()).values.data());
     }
   }
 
-  std::vector<Copies> copies(const Exec& exec) override { return {{.hashes = hashes_.of(exec, masters_)}}; }
-  Buffers held_buffers(const Exec& exec) override { return buffers_of(exec, masters_); }
+  std::vector<Copies> copies() override { return {{.hashes = hashes_.of(exec_, masters_)}}; }
+  Buffers held_buffers() override { return buffers_of(exec_, masters_); }
 
  private:
+  using ModelStateOn<Exec, T>::exec_;
   template <class V>
   using Flat = Owned<Array1<V, Exec>>;
 
@@ -146,8 +148,8 @@ class ReplicatedState final : public ModelState<Exec, T> {
       if (!separate()) return masters_.masters();
     return *weights_;
   }
-  void round(const Exec& exec) const {
-    if (separate()) masters_.round(exec, 0, *weights_);
+  void round() const {
+    if (separate()) masters_.round(exec_, 0, *weights_);
   }
 
   comm::Communicator& world_;

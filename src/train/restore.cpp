@@ -26,12 +26,12 @@ namespace {
 /// Reads this rank's share; why that is not possible, or nothing.
 std::string read_share(comm::Communicator& world, Learner& learner, const Checkpoint& from) {
   try {
-    const std::vector<checkpoint::Slice> share = learner.share();
+    const std::vector<checkpoint::Slice> share = learner.state().share();
     std::optional<io::ProgressLine> line;
     if (world.rank() == 0)
       line.emplace(fmt::format("loading {}", from.path().filename().string()),
                    Snapshot::bytes(elements_of(share)));
-    load_slices(from, learner.map(), share, learner.master_buffers(), [&](std::int64_t bytes) {
+    load_slices(from, learner.map(), share, learner.state().master_buffers(), [&](std::int64_t bytes) {
       if (line) line->show(bytes);
     });
   } catch (const Error& error) {
@@ -77,7 +77,7 @@ checkpoint::Progress restore(comm::Communicator& world, Learner& learner, RunFol
       comm::throw_together(world, problem);
       continue;
     }
-    learner.restored(from.progress().step);
+    learner.state().restored(from.progress().step);
     return from.progress();
   }
 }

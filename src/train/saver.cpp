@@ -77,8 +77,8 @@ Saver::Saver(comm::Communicator& world, Learner& learner, checkpoint::Checkpoint
       file_timeout_(file_timeout),
       hooks_(hooks),
       tensors_(tensors_of(learner.map())),
-      share_(learner.share()),
-      buffers_(learner.master_buffers()) {
+      share_(learner.state().share()),
+      buffers_(learner.state().master_buffers()) {
   if (saving_ == Saving::snapshot) snapshot_.emplace(share_, buffers_);
 }
 

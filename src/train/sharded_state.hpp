@@ -26,16 +26,17 @@ namespace annulus::train {
 /// parallel.zero = 1, 2, 3: shards over the ranks of each group (sharding::ShardedParameters); the groups
 /// hold copies.
 template <class Exec, class T>
-class ShardedState final : public ModelState<Exec, T> {
+class ShardedState final : public ModelStateOn<Exec, T> {
  public:
-  using typename ModelState<Exec, T>::Tensors;
-  using typename ModelState<Exec, T>::UseTensor;
+  using typename ModelStateOn<Exec, T>::Tensors;
+  using typename ModelStateOn<Exec, T>::UseTensor;
 
   /// `map` outlives this.
   ShardedState(const Exec& exec, ShardGroups groups, const model::ParameterMap& map, sharding::Stage stage,
                const optim::MasterOptions& options, comm::Sums sums,
                std::shared_ptr<model::BackwardMemory<Exec>> backward)
-      : groups_(std::move(groups)),
+      : ModelStateOn<Exec, T>(exec),
+        groups_(std::move(groups)),
         map_(map),
         stage_(stage),
         shards_(exec, groups_.ranks(), map,
@@ -68,16 +69,16 @@ class ShardedState final : public ModelState<Exec, T> {
            (shards_.master_shard().offloaded() ? "; " + offload_text(shards_.master_shard()) : "");
   }
 
-  void initialize(const Exec& exec, std::uint64_t seed) override { shards_.initialize(exec, seed); }
+  void initialize(std::uint64_t seed) override { shards_.initialize(exec_, seed); }
 
   std::vector<checkpoint::Slice> share() const override { return share_of_group(groups_.group()); }
-  Buffers master_buffers(const Exec& exec) override { return buffers_of(exec, shards_.master_shard()); }
-  void restored(const Exec& exec, std::int64_t steps) override {
+  Buffers master_buffers() override { return buffers_of(exec_, shards_.master_shard()); }
+  void restored(std::int64_t steps) override {
     for (int group = 0; group < groups_.groups() && groups_.groups() > 1; ++group)
       for (const checkpoint::Slice& slice : share_of_group(group))
-        shards_.master_shard().broadcast(exec, *groups_.replicas, group, slice.offset,
+        shards_.master_shard().broadcast(exec_, *groups_.replicas, group, slice.offset,
                                          slice.offset + slice.size());
-    shards_.restored(exec, steps);
+    shards_.restored(exec_, steps);
   }
   void set_gate(std::function<void(std::int64_t)> gate) override { shards_.set_gate(std::move(gate)); }
 
@@ -86,45 +87,47 @@ class ShardedState final : public ModelState<Exec, T> {
   void reset_times() override { shards_.reset_times(); }
   double exposed_seconds() override { return shards_.exposed_seconds(); }
 
-  void forget_gradients(const Exec& exec) override { shards_.forget_gradients(exec); }
-  void reduce_gradients(const Exec& exec) override { shards_.reduce_gradients(exec); }
-  std::int64_t non_finite(const Exec& exec) const override { return shards_.non_finite(exec); }
-  optim::Clipping measure(const Exec& exec, optim::GradientClipper<Exec>& clipper) override {
-    return shards_.measure(exec, clipper);
+  void forget_gradients() override { shards_.forget_gradients(exec_); }
+  void reduce_gradients() override { shards_.reduce_gradients(exec_); }
+  std::int64_t non_finite() const override { return shards_.non_finite(exec_); }
+  optim::Clipping measure(optim::GradientClipper<Exec>& clipper) override {
+    return shards_.measure(exec_, clipper);
   }
-  void update(const Exec& exec, double learning_rate, float gradient_scale) override {
-    shards_.update(exec, learning_rate, gradient_scale);
+  void update(double learning_rate, float gradient_scale) override {
+    shards_.update(exec_, learning_rate, gradient_scale);
   }
 
-  void for_each_tensor(const Exec& exec, Tensors which, const UseTensor& use) override {
+  void for_each_tensor(Tensors which, const UseTensor& use) override {
     if (groups_.group() != 0) return;
     auto tensor = map_.all().begin();
     for (int unit = 0; unit < shards_.partition().units(); ++unit) {
       const model::ParameterUnit& of = map_.unit(unit);
-      const auto whole = which == Tensors::master_weights ? shards_.masters_at_root(exec, unit)
-                                                          : shards_.gradients_at_root(exec, unit);
+      const auto whole = which == Tensors::master_weights ? shards_.masters_at_root(exec_, unit)
+                                                          : shards_.gradients_at_root(exec_, unit);
       for (; tensor != map_.all().end() && tensor->offset < of.end; ++tensor)
         if (whole.allocated()) use(*tensor, (*whole).data() + (tensor->offset - of.begin));
     }
   }
 
-  std::vector<Copies> copies(const Exec& exec) override {
+  std::vector<Copies> copies() override {
     std::vector<Copies> copies;
     if (weight_hashes_)
-      copies.push_back({.hashes = weight_hashes_->template of<T>(exec, {shards_.whole_weights(exec)})});
+      copies.push_back({.hashes = weight_hashes_->template of<T>(exec_, {shards_.whole_weights(exec_)})});
     if (shard_hashes_)
       copies.push_back(
-          {.hashes = shard_hashes_->of(exec, shards_.master_shard()), .place = groups_.ranks().rank()});
+          {.hashes = shard_hashes_->of(exec_, shards_.master_shard()), .place = groups_.ranks().rank()});
     return copies;
   }
-  Buffers held_buffers(const Exec& exec) override {
-    Buffers held = buffers_of(exec, shards_.master_shard());
+  Buffers held_buffers() override {
+    Buffers held = buffers_of(exec_, shards_.master_shard());
     if constexpr (std::is_same_v<T, float>)
-      if (holds_weights()) held.parameters = {exec, shards_.whole_weights(exec)};
+      if (holds_weights()) held.parameters = {exec_, shards_.whole_weights(exec_)};
     return held;
   }
 
  private:
+  using ModelStateOn<Exec, T>::exec_;
+
   /// Of the rank that has this one's place in another group.
   std::vector<checkpoint::Slice> share_of_group(int group) const {
     return shares_of_shard(shards_.partition(), groups_.ranks().rank(), group, groups_.groups());

@@ -27,12 +27,12 @@ namespace {
 using Check = checkpoint::Checkpoint::Check;
 
 void read_weights(const WeightSource& from, bool shows, Learner& learner) {
-  const std::vector<checkpoint::Slice> share = learner.share();
+  const std::vector<checkpoint::Slice> share = learner.state().share();
   std::optional<io::ProgressLine> line;
   if (shows)
     line.emplace("loading the weights of model.from",
                  elements_of(share) * static_cast<std::int64_t>(sizeof(float)));
-  const FlatBuffer parameters = learner.master_buffers().parameters;
+  const FlatBuffer parameters = learner.state().master_buffers().parameters;
   std::int64_t bytes = 0;
   for (const checkpoint::Slice& slice : share)
     from.read(slice.begin, slice.size(), [&](std::int64_t at, std::span<const float> values) {
@@ -110,7 +110,7 @@ void start_from_weights(comm::Communicator& world, Learner& learner, const Confi
     problem = fmt::format("model.from: {}", error.what());
   }
   comm::throw_together(world, problem);
-  learner.restored(0);
+  learner.state().restored(0);
 }
 
 }  // namespace annulus::train

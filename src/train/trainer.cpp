@@ -58,7 +58,7 @@ class Run {
                    config_.file_stall_timeout(), hooks_);
     if (config_.run.stop_within > 0)
       saver_->save_early(std::chrono::seconds(config_.run.stop_within), [this] { return stop_.received(); });
-    learner_->set_gate([this](std::int64_t end) {
+    learner_->state().set_gate([this](std::int64_t end) {
       if (hooks_.gated) hooks_.gated(progress_.step + 1, world_.rank());
       saver_->gate(end);
     });
@@ -158,7 +158,7 @@ class Run {
   void check_replicas(const std::string& when) const {
     if (world_.size() == 1) return;
     const Region region("annulus::train::check_replicas");
-    for (const Copies& copies : learner_->copies())
+    for (const Copies& copies : learner_->state().copies())
       require_same_replicas(world_, learner_->map(),
                             {.hashes = copies.hashes,
                              .place = copies.place,
@@ -187,7 +187,7 @@ class Run {
       start_from_weights(world_, *learner_, config_, dataset_->tokenizer());
     } else {
       if (folder_) checkpoint::write_kept_files(config_.run.folder, {});  // of a start that came to nothing
-      learner_->initialize();
+      learner_->state().initialize(static_cast<std::uint64_t>(config_.run.seed));
     }
     share_schedule();
     progress_.data_fingerprint = dataset_->fingerprint();
@@ -244,7 +244,7 @@ class Run {
             : update(step, sequences, nullptr);
     saver_->end_update();
     if (traces) save_memory();
-    if (hooks_.updated) hooks_.updated(step, learner_->held_buffers());
+    if (hooks_.updated) hooks_.updated(step, learner_->state().held_buffers());
     progress_.step = step;
     const data::StreamState read = loader_->state();
     progress_.epoch = read.epoch;
@@ -331,7 +331,7 @@ class Run {
                  groups_.data_groups, groups_.context->size(), world_.description(),
                  world_.topology().to_string(), plans.schedule(), plans.layout().to_string(),
                  config_.attention.mask);
-    if (const std::string state = learner_->state_description(); !state.empty()) spdlog::info("{}", state);
+    if (const std::string state = learner_->state().description(); !state.empty()) spdlog::info("{}", state);
     if (const double imbalance = plans.imbalance_before(); imbalance > 1.1)
       spdlog::warn(
           "memory.recompute = 'sequence-selective': the ranks share the attention of the earlier positions "

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/io/atomic.hpp>
 
 #include "weights/config_reader.hpp"
@@ -137,10 +137,7 @@ int as_int(std::int64_t value) {
 
 /// The shortest decimal number that is read as this float.
 double shortest(float value) {
-  const std::string text = fmt::format("{}", value);
-  double number = value;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  return parse_number<double>(fmt::format("{}", value)).value_or(value);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <annulus/base/splitmix.hpp>
 #include <annulus/core/device_pool.hpp>
 #include <array>
 #include <cstdint>
@@ -182,10 +183,8 @@ INSTANTIATE_TEST_SUITE_P(Kernels, LargeStrides,
 
 /// Element `index` of the input `array`: a hash of all of its bits, and a number that bf16 holds exactly.
 KOKKOS_INLINE_FUNCTION float hashed_number(std::int64_t index, int array) {
-  std::uint64_t z = (static_cast<std::uint64_t>(index) * 4 + static_cast<std::uint64_t>(array) + 1) *
-                    0x9e3779b97f4a7c15u;  // splitmix64
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  const std::uint64_t z = mix_bits(
+      (static_cast<std::uint64_t>(index) * 4 + static_cast<std::uint64_t>(array) + 1) * splitmix_step);
   return static_cast<float>(2 * static_cast<int>(z >> 56) - 255) / 256.0f;
 }
 

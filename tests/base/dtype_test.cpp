@@ -31,7 +31,7 @@ TEST(DType, NamesAndSizes) {
 
 TEST(DType, UnknownNameIsAnErrorThatNamesTheField) {
   for (const char* name : {"", "F32", "float", "bf16 "}) {
-    const std::string text = test::error_text([&] { parse_dtype(name, "model.dtype"); });
+    const std::string text = error_text([&] { parse_dtype(name, "model.dtype"); });
     EXPECT_THAT(text, testing::HasSubstr(std::string("model.dtype = '") + name + "'"));
     EXPECT_THAT(text, testing::HasSubstr("f32, bf16, f16, f64, i32, i64"));
   }

@@ -12,8 +12,6 @@ namespace annulus::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
-using testing::AllOf;
 using testing::HasSubstr;
 
 class Damage : public testing::Test {
@@ -48,8 +46,8 @@ TEST_F(Damage, OfValuesNamesTensorAndElements) {
   std::string bytes = io::read_text(part);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   test::put(part, bytes);
-  EXPECT_THAT(found(), AllOf(HasSubstr(part.string()), HasSubstr("second_moment/lm_head is damaged"),
-                             HasSubstr("elements 80 to 87"), HasSubstr("CRC-32"), HasSubstr("--resume")));
+  EXPECT_THAT(found(), mentions(part.string(), "second_moment/lm_head is damaged", "elements 80 to 87",
+                                "CRC-32", "--resume"));
 }
 
 TEST_F(Damage, TruncationIsFoundWhereverItHappens) {
@@ -68,29 +66,29 @@ TEST_F(Damage, OfThePartsOfAnotherCheckpointIsFound) {
   test::write_checkpoint(other, test::State(2), 120, 2, 16);
   const std::string name = part_file(0, 2);
   test::put(path_ / name, io::read_text(other / name));
-  EXPECT_THAT(found(), AllOf(HasSubstr(name), HasSubstr("damaged")));
+  EXPECT_THAT(found(), mentions(name, "damaged"));
   // Of one whose parts hold other elements.
   test::put(path_ / name, io::read_text(path_ / part_file(1, 2)));
-  EXPECT_THAT(found(), AllOf(HasSubstr(name), HasSubstr("damaged")));
+  EXPECT_THAT(found(), mentions(name, "damaged"));
 }
 
 TEST_F(Damage, MissingAndLinkedPartsAndManifestsAreNamed) {
   const fs::path part = path_ / part_file(0, 2), aside = folder_.path() / "aside";
   fs::rename(part, aside);
-  EXPECT_THAT(found(), AllOf(HasSubstr(part.string()), HasSubstr("cannot be read")));
+  EXPECT_THAT(found(), mentions(part.string(), "cannot be read"));
   fs::create_symlink(aside, part);
-  EXPECT_THAT(found(), AllOf(HasSubstr(part.string()), HasSubstr("is a symbolic link")));
+  EXPECT_THAT(found(), mentions(part.string(), "is a symbolic link"));
   const fs::path manifest = path_ / manifest_file, elsewhere = folder_.path() / "manifest";
   fs::rename(manifest, elsewhere);
-  EXPECT_THAT(found(), AllOf(HasSubstr(path_.string()), HasSubstr("never finished")));
+  EXPECT_THAT(found(), mentions(path_.string(), "never finished"));
   fs::create_symlink(elsewhere, manifest);
-  EXPECT_THAT(found(), AllOf(HasSubstr(manifest.string()), HasSubstr("is a symbolic link")));
+  EXPECT_THAT(found(), mentions(manifest.string(), "is a symbolic link"));
   EXPECT_THAT(error_text([&] { Checkpoint{folder_.path() / "none"}; }), HasSubstr("none"));
 }
 
 TEST_F(Damage, FilesOfVersionsBeforeAreRefused) {
   const std::string file = folder_.write("step-00000120.h5", "\x89HDF\r\n\x1a\n");
-  EXPECT_THAT(error_text([&] { Checkpoint{file}; }), AllOf(HasSubstr(file), HasSubstr("version 3")));
+  EXPECT_THAT(error_text([&] { Checkpoint{file}; }), mentions(file, "version 3"));
 }
 
 }  // namespace

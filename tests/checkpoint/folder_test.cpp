@@ -15,8 +15,6 @@ namespace annulus::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
-using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -75,8 +73,7 @@ TEST_F(Folder, ADamagedNewestIsPassedOverAndDoesNotPushOutGoodOnes) {
   damage(6);
   testing::internal::CaptureStdout();
   EXPECT_EQ(newest(), checkpoints_.path_of(3));
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              AllOf(HasSubstr("warn"), HasSubstr(checkpoints_.path_of(6).string())));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), mentions("warn", checkpoints_.path_of(6).string()));
   save(4);  // the damaged one counts for nothing
   EXPECT_THAT(checkpoints_.steps(), ElementsAre(3, 4, 6));
   save(5);
@@ -93,8 +90,7 @@ TEST_F(Folder, WhenAllAreDamagedTheErrorSaysWhatToDo) {
   damage(3);
   damage(6);
   EXPECT_THAT(error_text([&] { checkpoints_.newest_good(); }),
-              AllOf(HasSubstr("none of the 2 checkpoints"), HasSubstr(path_.string()),
-                    HasSubstr("another run.folder")));
+              mentions("none of the 2 checkpoints", path_.string(), "another run.folder"));
 }
 
 TEST_F(Folder, ASecondRunThatSavesTheSameStepIsNamed) {
@@ -103,9 +99,8 @@ TEST_F(Folder, ASecondRunThatSavesTheSameStepIsNamed) {
   EXPECT_NE(mine, theirs);
   for (const fs::path& folder : {mine, theirs}) test::write_checkpoint(folder, state_, 6, 2);
   other.commit(theirs, 6);
-  EXPECT_THAT(
-      error_text([&] { checkpoints_.commit(mine, 6); }),
-      AllOf(HasSubstr("step-00000006 was saved meanwhile by another run"), HasSubstr("give each its own")));
+  EXPECT_THAT(error_text([&] { checkpoints_.commit(mine, 6); }),
+              HasSubstr("step-00000006 was saved meanwhile by another run"));
   EXPECT_TRUE(test::holds(Checkpoint(newest()), state_));
 }
 
@@ -133,7 +128,7 @@ TEST_F(Folder, AFullDiskNamesTheFileAndLeavesWhatWasThere) {
   {
     const annulus::test::FileSizeLimit limit(1000);
     EXPECT_THAT(error_text([&] { test::write_checkpoint(made, state_, 3, 2); }),
-                AllOf(HasSubstr(part_file(0, 2)), HasSubstr("ulimit")));
+                mentions(part_file(0, 2), "ulimit"));
   }
   CheckpointFolder::discard(made);
   EXPECT_THAT(test::names_in(path_), IsEmpty());
@@ -142,7 +137,7 @@ TEST_F(Folder, AFullDiskNamesTheFileAndLeavesWhatWasThere) {
   CheckpointFolder small(disk.path() / "checkpoints", {.keep = 2});
   save(small, 1);
   io::write_text_atomically(disk.path() / "filler", std::string(20 * 1024, 'x'));
-  EXPECT_THAT(error_text([&] { save(small, 2); }), AllOf(HasSubstr("step-00000002"), HasSubstr("space")));
+  EXPECT_THAT(error_text([&] { save(small, 2); }), mentions("step-00000002", "space"));
   EXPECT_THAT(small.steps(), ElementsAre(1));
   EXPECT_TRUE(test::holds(*small.newest_good(), state_));
   fs::remove(disk.path() / "filler");
@@ -161,8 +156,7 @@ TEST_F(Folder, ALinkInItsPlaceIsRefused) {
   const fs::path elsewhere = folder_.path() / "elsewhere";
   fs::create_directory(elsewhere);
   fs::create_directory_symlink(elsewhere, path_);
-  EXPECT_THAT(error_text([&] { checkpoints_.begin(3); }),
-              AllOf(HasSubstr(path_.string()), HasSubstr("is a symbolic link")));
+  EXPECT_THAT(error_text([&] { checkpoints_.begin(3); }), mentions(path_.string(), "is a symbolic link"));
   EXPECT_THAT(error_text([&] { CheckpointFolder(path_, {}); }), HasSubstr("is a symbolic link"));
   EXPECT_TRUE(fs::is_empty(elsewhere));
 }
@@ -170,7 +164,7 @@ TEST_F(Folder, ALinkInItsPlaceIsRefused) {
 TEST(FolderOfCheckpoints, ThatCannotTakeAFolderSaysWhy) {
   // The system has folders in which nobody makes any.
   const std::string said = error_text([] { CheckpointFolder("/proc/self/task", {}).begin(3); });
-  EXPECT_THAT(said, AllOf(HasSubstr("/proc/self/task/step-00000003"), HasSubstr("cannot be made")));
+  EXPECT_THAT(said, mentions("/proc/self/task/step-00000003", "cannot be made"));
   EXPECT_THAT(said, testing::Not(HasSubstr("exists")));
 }
 

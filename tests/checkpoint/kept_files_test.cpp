@@ -17,7 +17,6 @@ namespace annulus::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;

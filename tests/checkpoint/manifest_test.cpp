@@ -12,8 +12,6 @@
 namespace annulus::checkpoint {
 namespace {
 
-using annulus::test::error_text;
-using testing::AllOf;
 using testing::HasSubstr;
 
 Manifest sound() {
@@ -59,7 +57,7 @@ TEST(Manifest, IsReadAsItWasWritten) {
 TEST(Manifest, ThatIsDamagedOrForeignIsRefused) {
   const std::string text = sound().to_text();
   EXPECT_THAT(error_text([&] { Manifest::parse(text.substr(0, text.size() / 2), "manifest.json"); }),
-              AllOf(HasSubstr("manifest.json"), HasSubstr("damaged or truncated"), HasSubstr("--resume")));
+              mentions("manifest.json", "damaged or truncated", "--resume"));
   EXPECT_THAT(error_text([&] { Manifest::parse("", "manifest.json"); }), HasSubstr("damaged"));
   EXPECT_THAT(said_of(text, "annulus-checkpoint", "other"), HasSubstr("its format is 'other'"));
   EXPECT_THAT(said_of(text, "\"version\":3", "\"version\":4"),
@@ -110,12 +108,12 @@ TEST(Manifest, ThatDoesNotHaveEveryElementOnceIsRefused) {
 
 TEST(Manifest, BlocksFitIntoMemory) {
   EXPECT_THAT(said_of(sound().to_text(), "\"block\":4", "\"block\":1099511627776"),
-              AllOf(HasSubstr("manifest.json"), HasSubstr("'block'")));
+              mentions("manifest.json", "'block'"));
 }
 
 TEST(Manifest, NestedWithoutEndIsNamed) {
   EXPECT_THAT(said_of(sound().to_text(), "\"block\":4", "\"block\":" + std::string(100000, '[')),
-              AllOf(HasSubstr("manifest.json"), HasSubstr("nested more than")));
+              mentions("manifest.json", "nested more than"));
 }
 
 }  // namespace

@@ -16,9 +16,7 @@ namespace annulus::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using annulus::test::TemporaryFolder;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -89,10 +87,10 @@ TEST_F(Parts, AreReadByTheRangesThatAreNeeded) {
   const Checkpoint checkpoint(path_, Checkpoint::Check::manifest);
   EXPECT_EQ(test::read(checkpoint, state_, Buffer::parameters, 0, 90).size(), 90u);
   EXPECT_THAT(error_text([&] { test::read(checkpoint, state_, Buffer::parameters, 0, state_.size()); }),
-              AllOf(HasSubstr(part_file(2, 3)), HasSubstr("--resume")));
+              mentions(part_file(2, 3), "--resume"));
   EXPECT_THAT(error_text([&] { Checkpoint{path_}; }), HasSubstr(part_file(2, 3)));
   EXPECT_THAT(error_text([&] { checkpoint.read(Buffer::parameters, "lm_head", 80, 9, {}); }),
-              AllOf(HasSubstr("lm_head"), HasSubstr("88")));
+              mentions("lm_head", "88"));
   EXPECT_THAT(error_text([&] { checkpoint.read(Buffer::parameters, "head", 0, 1, {}); }), HasSubstr("head"));
 }
 
@@ -167,8 +165,7 @@ TEST_F(Parts, OfAnotherModelAreNamed) {
   tensors.back().extents = {12, 8};
   EXPECT_THAT(
       error_text([&] { checkpoint.require_tensors(tensors); }),
-      AllOf(HasSubstr(path_.string()), HasSubstr("embedding has shape (11, 8), the model's is (12, 8)"),
-            HasSubstr("another model")));
+      mentions(path_.string(), "embedding has shape (11, 8), the model's is (12, 8)", "another model"));
   tensors.back() = {"other", {8}};
   EXPECT_THAT(error_text([&] { checkpoint.require_tensors(tensors); }), HasSubstr("no tensor other"));
   tensors.pop_back();

@@ -17,7 +17,6 @@
 namespace annulus::test {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -124,9 +123,9 @@ TEST(Owned, MemoryThatIsNotThereIsAnErrorThatSaysWhatIsInUse) {
   const std::string text = error_text([&] {
     Numbers::uninitialized(exec, MemoryCategory::activations, "annulus::test::huge", std::int64_t{1} << 50);
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("out of " + std::string(name_of(here)) + " memory"),
-                          HasSubstr("annulus::test::huge (activations)"), HasSubstr(" are free"),
-                          HasSubstr("optimizer 16.00 MB"), HasSubstr("spread the sequence")));
+  EXPECT_THAT(
+      text, mentions("out of " + std::string(name_of(here)) + " memory", "annulus::test::huge (activations)",
+                     " are free", "optimizer 16.00 MB", "spread the sequence"));
   // What does not depend on the sequence has a remedy of its own.
   EXPECT_THAT(error_text([&] {
                 Numbers::uninitialized(exec, MemoryCategory::gradients, "annulus::test::huge",

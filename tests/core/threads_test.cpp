@@ -45,7 +45,7 @@ TEST(Threads, EnvironmentDecides) {
 TEST(Threads, BadEnvironmentIsAnError) {
   for (const char* text : {"0", "-2", "four", "4x", ",2", "99999999999"}) {
     const Environment variable("OMP_NUM_THREADS", text);
-    EXPECT_THAT(test::error_text([] { host_threads(1); }),
+    EXPECT_THAT(error_text([] { host_threads(1); }),
                 testing::HasSubstr(std::string("OMP_NUM_THREADS='") + text + "'"));
   }
 }
@@ -60,7 +60,7 @@ TEST(Threads, RanksShareTheCores) {
     EXPECT_EQ(host_threads(cores), 1);
     EXPECT_EQ(host_threads(1000000), 1);  // fewer cores than ranks
   }
-  EXPECT_THAT(test::error_text([] { host_threads(0); }), testing::HasSubstr("must be positive"));
+  EXPECT_THAT(error_text([] { host_threads(0); }), testing::HasSubstr("must be positive"));
 }
 
 TEST(Threads, BindingLimitsTheCores) {
@@ -125,7 +125,7 @@ TEST(Threads, AreThoseThatOpenMPGrants) {
 TEST(Threads, WrongVariablesOfKokkosAreErrors) {
   const auto told = [](const char* name, const char* value) {
     const Environment variable(name, value);
-    return test::error_text([] { kokkos_settings(1); });
+    return error_text([] { kokkos_settings(1); });
   };
   const std::vector<std::pair<const char*, std::vector<const char*>>> wrong{
       {"KOKKOS_NUM_THREADS", {"0", "-1", "4x", "four", "", "99999999999"}},

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include <annulus/base/splitmix.hpp>
 #include <annulus/comm/null.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/schedules.hpp>
@@ -23,10 +24,9 @@ namespace {
 
 /// Uniform in [−1, 1), a function of its arguments alone (splitmix64).
 double value(std::uint64_t seed, std::int64_t index) {
-  std::uint64_t z = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(index) * 0xd1342543de82ef95u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1.0;
+  const std::uint64_t z =
+      mix_bits(seed * splitmix_step + static_cast<std::uint64_t>(index) * 0xd1342543de82ef95u);
+  return static_cast<double>(z >> 11) * 0x1p-52 - 1.0;
 }
 
 double rounded(double x, DType type) {

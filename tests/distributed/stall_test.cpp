@@ -135,8 +135,8 @@ TEST(Stall, NamesRanksOfAGroup) {
       if (communicator.rank() > 0) attend(*group, "ring", {.rank = 1, .compute = 1}, witness, progress);
     });
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("from rank 2 (here rank 1), which sends it in plan step"),
-                          HasSubstr("; rank 2: ring forward, in plan step 0 of 0 to 2, computes since")));
+  EXPECT_THAT(text, mentions("from rank 2 (here rank 1), which sends it in plan step",
+                             "; rank 2: ring forward, in plan step 0 of 0 to 2, computes since"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
+#include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -59,16 +60,13 @@ TEST_F(AnnulusBenchEmulate, MeasuredBesidePredicted) {
       emulate(small + "--schedule ring topology-burst helper-worker --layout zigzag --time-scale 4 --json " +
               folder.file("out.json"));
   ASSERT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("2 nodes × 2 ranks"), HasSubstr("ring zigzag"),
-                                   HasSubstr("helper-worker zigzag"), HasSubstr("refuses")));
+  EXPECT_THAT(result.output, mentions("2 nodes × 2 ranks", "ring zigzag", "helper-worker zigzag", "refuses"));
   const json all = json::parse(io::read_text(folder.file("out.json")));
   EXPECT_EQ(all.at("git_hash"), git_hash());
   EXPECT_EQ(all.at("config").at("ranks"), 4);
   EXPECT_EQ(all.at("config").at("time_scale"), 4);
   ASSERT_EQ(all.at("schedules").size(), 3U);
   EXPECT_THAT(all.at("schedules")[2].at("unsupported").get<std::string>(), HasSubstr("consecutive"));
-  EXPECT_EQ(all.at("schedules")[2].at("refused"), all.at("schedules")[2].at("unsupported"));  // of version 1
-  EXPECT_EQ(all.at("config").at("stand_in"), all.at("config").at("synthetic_kernels"));
 
   plan::Problem problem;
   problem.topology = Topology::uniform(4, 2);
@@ -100,7 +98,7 @@ TEST_F(AnnulusBenchEmulate, RealKernelsAndNoOverlap) {
                                      "--schedule burst --dtype bf16 --real-kernels --no-overlap --time-scale "
                                      "1 --ranks 2 --ranks-per-node 1");
   EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("kernels compute"), HasSubstr("without overlap")));
+  EXPECT_THAT(result.output, mentions("kernels compute", "without overlap"));
 }
 
 TEST_F(AnnulusBenchEmulate, BadOptionsAreNamed) {

@@ -19,7 +19,7 @@ TEST(Spin, ReadsTheRatesOfBothPasses) {
   EXPECT_EQ(spin.forward, 600e12);
   EXPECT_EQ(spin.backward, 530.5e12);
   for (const char* wrong : {"", "600", "600;530", "600,530,1", "600,0", "-1,530", "fast,slow"}) {
-    EXPECT_THAT(test::error_text([&] { parse_spin(wrong, "--spin"); }),
+    EXPECT_THAT(error_text([&] { parse_spin(wrong, "--spin"); }),
                 HasSubstr("give the TFLOP/s of the forward and of the backward pass"))
         << wrong;
   }
@@ -44,12 +44,9 @@ TEST(Spin, TakesTheTimeOfTheRate) {
 }
 
 TEST(Spin, LeavesNoMoreMultiprocessorsThanThereAre) {
-  EXPECT_THAT(test::error_text([] { spinning_kernel({1e12, 1e12, -1}, 64); }), HasSubstr("give 0 or more"));
+  EXPECT_THAT(error_text([] { spinning_kernel({1e12, 1e12, -1}, 64); }), HasSubstr("give 0 or more"));
   if (!test::on_host) {
-    EXPECT_THAT(test::error_text([] {
-                  spinning_kernel({1e12, 1e12, 100000}, 64);
-                }),
-                HasSubstr("leave fewer"));
+    EXPECT_THAT(error_text([] { spinning_kernel({1e12, 1e12, 100000}, 64); }), HasSubstr("leave fewer"));
   }
 }
 

@@ -11,7 +11,6 @@ namespace annulus::io {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 
 TEST(FolderLock, HasOneHolder) {
   const annulus::test::TemporaryFolder folder;

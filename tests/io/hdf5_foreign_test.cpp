@@ -15,7 +15,6 @@
 namespace annulus::io {
 namespace {
 
-using test::error_text;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

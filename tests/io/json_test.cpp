@@ -11,11 +11,10 @@
 namespace annulus::io {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 std::string said_of(std::string_view text) {
-  return test::error_text([&] { parse_json(text, "a.json"); });
+  return error_text([&] { parse_json(text, "a.json"); });
 }
 
 std::string nested(int depth) {
@@ -31,7 +30,7 @@ TEST(Json, ErrorsNameFileAndByte) {
   EXPECT_THAT(said_of("[1e999]"), HasSubstr("'a.json' holds a number that is too large"));
   const test::TemporaryFolder folder;
   const std::string file = folder.write("b.json", "{");
-  EXPECT_THAT(test::error_text([&] { read_json(file); }), HasSubstr("'" + file + "' is no JSON"));
+  EXPECT_THAT(error_text([&] { read_json(file); }), HasSubstr("'" + file + "' is no JSON"));
 }
 
 TEST(Json, DepthHasALimit) {
@@ -52,10 +51,10 @@ TEST(Json, ValuesHaveALimit) {
 TEST(Json, WhatIsNotThereIsNamedWithTheFile) {
   const nlohmann::json value = {{"step", "seven"}};
   const auto take = [&](const char* key) {
-    return test::error_text([&] { take_json_apart("a.json", [&] { return value.at(key).get<int>(); }); });
+    return error_text([&] { take_json_apart("a.json", [&] { return value.at(key).get<int>(); }); });
   };
-  EXPECT_THAT(take("loss"), AllOf(HasSubstr("'a.json'"), HasSubstr("'loss'")));
-  EXPECT_THAT(take("step"), AllOf(HasSubstr("'a.json'"), HasSubstr("must be number")));
+  EXPECT_THAT(take("loss"), mentions("'a.json'", "'loss'"));
+  EXPECT_THAT(take("step"), mentions("'a.json'", "must be number"));
   EXPECT_EQ(take_json_apart("a.json", [&] { return value.size(); }), 1u);
 }
 

@@ -13,7 +13,6 @@ namespace annulus::io {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using testing::HasSubstr;
 
 class NewFolderTest : public testing::Test {

@@ -44,8 +44,7 @@ TEST(Slabs, AreAsLargeAsTheLimitAllows) {
 
 TEST(Slabs, OfNothingAndOfScalars) {
   for_slabs({4, 0}, 8, [](const Hyperslab&) { FAIL() << "nothing is there"; });
-  EXPECT_THAT(test::error_text([] { for_slabs({}, 8, [](const Hyperslab&) {}); }),
-              testing::HasSubstr("scalar"));
+  EXPECT_THAT(error_text([] { for_slabs({}, 8, [](const Hyperslab&) {}); }), testing::HasSubstr("scalar"));
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 namespace annulus::measure {
 namespace {
 
-using annulus::test::error_text;
 using ::testing::HasSubstr;
 
 /// 1 KB to 256 MB by a factor of 4, as they would take without noise.

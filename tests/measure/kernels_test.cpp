@@ -10,7 +10,6 @@
 namespace annulus::measure {
 namespace {
 
-using annulus::test::error_text;
 using plan::Pass;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -8,6 +8,7 @@
 
 #include "llama_problem.hpp"
 #include "reference_llama.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus {
 namespace {
@@ -260,8 +261,7 @@ TEST(Llama, RefusesTokensOutsideTheVocabulary) {
     problem.run(*communicator, "contiguous", "ring");
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("37"), testing::HasSubstr("row 5"),
-                                             testing::HasSubstr("model.vocabulary")));
+    EXPECT_THAT(error.what(), mentions("37", "row 5", "model.vocabulary"));
   }
 }
 

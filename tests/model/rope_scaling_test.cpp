@@ -18,8 +18,6 @@
 namespace annulus::model {
 namespace {
 
-using annulus::test::error_text;
-using testing::AllOf;
 using testing::HasSubstr;
 
 // Expected numbers come from the published formulas in decimal arithmetic of 50 digits, rounded to float
@@ -149,10 +147,8 @@ TEST(RopeScaling, RefusesNumbersWithoutSenseOrEffect) {
   EXPECT_EQ(refusal(qwen_to_a_million), "no error");
   EXPECT_EQ(refusal({.name = "linear", .factor = 2.5}), "no error");
   EXPECT_EQ(refusal({.name = "llama3", .factor = 8, .original_length = 8192}), "no error");
-  EXPECT_THAT(refusal({.name = "dynamic"}),
-              AllOf(HasSubstr("model.rope_scaling 'dynamic'"), HasSubstr("yarn")));
-  EXPECT_THAT(refusal({.factor = 2}),
-              AllOf(HasSubstr("model.rope_factor = 2 has no effect"), HasSubstr("'none'")));
+  EXPECT_THAT(refusal({.name = "dynamic"}), mentions("model.rope_scaling 'dynamic'", "yarn"));
+  EXPECT_THAT(refusal({.factor = 2}), mentions("model.rope_factor = 2 has no effect", "'none'"));
   EXPECT_THAT(refusal({.name = "linear", .original_length = 4096}), HasSubstr("model.rope_original_length"));
   EXPECT_THAT(refusal({.name = "linear", .factor = 0.5}),
               HasSubstr("model.rope_factor = 0.5: give 1 or more"));

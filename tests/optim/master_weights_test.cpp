@@ -25,7 +25,6 @@
 namespace annulus::optim {
 namespace {
 
-using test::error_text;
 using test::TestExec;
 using testing::HasSubstr;
 

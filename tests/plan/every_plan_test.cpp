@@ -20,7 +20,6 @@ namespace {
 
 using annulus::test::balanced;
 using annulus::test::documented_refusal;
-using annulus::test::error_text;
 using annulus::test::schedules_on;
 using test::BlockFile;
 

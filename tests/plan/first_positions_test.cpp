@@ -19,7 +19,6 @@ namespace annulus::plan::test::first_positions {
 namespace {
 
 using annulus::test::documented_refusal;
-using annulus::test::error_text;
 using annulus::test::schedules_on;
 
 /// What a compute starts from, by which kernels sum in the same order: not the ends of its rows.

@@ -14,7 +14,6 @@
 namespace annulus::plan {
 namespace {
 
-using annulus::test::error_text;
 using test::check_plan;
 using test::make_problem;
 using testing::HasSubstr;

@@ -11,7 +11,6 @@
 namespace annulus::plan {
 namespace {
 
-using annulus::test::error_text;
 using test::make_problem;
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -16,14 +16,12 @@
 namespace annulus::plan {
 namespace {
 
-using annulus::test::error_text;
 using test::BlockFile;
 using test::check_plan;
 using test::for_sends;
 using test::layouts;
 using test::on_nodes;
 using test::passes;
-using testing::HasSubstr;
 
 /// Same steps, whatever the name.
 bool same_steps(Plan a, const Plan& b) {
@@ -232,10 +230,8 @@ TEST(NodeRings, RefuseUnevenNodes) {
   Problem problem = on_nodes(2, 3, 30, "contiguous", "full");
   problem.topology = Topology({2, 3, 1});
   for (const std::string& name : test::node_rings) {
-    EXPECT_THAT(
-        error_text([&] { make_plan(name, problem, Pass::forward); }),
-        testing::AllOf(HasSubstr(fmt::format("schedule '{}'", name)), HasSubstr(problem.topology.to_string()),
-                       HasSubstr("use schedule ring or burst")));
+    EXPECT_THAT(error_text([&] { make_plan(name, problem, Pass::forward); }),
+                mentions(fmt::format("schedule '{}'", name), problem.topology.to_string()));
   }
   check_plan(make_double_ring(problem, Pass::backward, 3));  // windows are not bound to nodes
   EXPECT_EQ(error_text([&] { make_double_ring(problem, Pass::forward, 4); }),

@@ -18,7 +18,6 @@
 namespace annulus::plan {
 namespace {
 
-using annulus::test::error_text;
 using test::make_problem;
 using test::repeats;
 using test::with_period;

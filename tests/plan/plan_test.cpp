@@ -16,7 +16,6 @@
 namespace annulus::plan {
 namespace {
 
-using annulus::test::error_text;
 using test::EditedPlan;
 using test::make_problem;
 using testing::HasSubstr;

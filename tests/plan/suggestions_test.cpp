@@ -21,8 +21,6 @@
 namespace annulus::plan {
 namespace {
 
-using annulus::test::error_text;
-
 /// A way out that an error names: a change of the problem, or another schedule.
 struct WayOut {
   std::string schedule;

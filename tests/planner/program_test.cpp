@@ -15,6 +15,7 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
+#include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -52,9 +53,8 @@ const std::string small = "--ranks 4 --ranks-per-node 2 --tokens 64 --heads 4 --
 TEST(AnnulusPlan, PrintsASummaryByDefault) {
   const ShellResult result = program(small + "--schedule burst --pass backward --validate");
   EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.output,
-              AllOf(HasSubstr("burst backward: the plan is valid"), HasSubstr("2 nodes × 2 ranks"),
-                    HasSubstr("exposed communication"), HasSubstr("sent between nodes")));
+  EXPECT_THAT(result.output, mentions("burst backward: the plan is valid", "2 nodes × 2 ranks",
+                                      "exposed communication", "sent between nodes"));
 }
 
 TEST(AnnulusPlan, PlansTheFirstPositionsAlone) {
@@ -63,8 +63,8 @@ TEST(AnnulusPlan, PlansTheFirstPositionsAlone) {
                     halves = small + "--mask causal --positions 32 --validate ";
   const ShellResult zigzag = program(halves + "--json '" + file + "'");
   EXPECT_EQ(zigzag.status, 0);
-  EXPECT_THAT(zigzag.output, AllOf(HasSubstr("ring forward of the first 32 positions: the plan is valid"),
-                                   HasSubstr("1.727 of ranks")));  // 7/4 of a long sequence
+  EXPECT_THAT(zigzag.output, mentions("ring forward of the first 32 positions: the plan is valid",
+                                      "1.727 of ranks"));  // 7/4 of a long sequence
   EXPECT_EQ(json::parse(io::read_text(file))["config"]["positions"], 32);
   const ShellResult striped = program(halves + "--layout striped --schedule auto");
   EXPECT_EQ(striped.status, 0);
@@ -251,9 +251,9 @@ TEST(AnnulusPlan, NamesTheNewNamesOfOptionsAndKeys) {
   const TemporaryFolder folder;
   const std::string file = folder.write("old.toml", "[between]\nbandwidth = 1e3\n"),
                     rails = folder.write("rails.toml", "[inter_node]\nbandwidth = 1e3\nrails = 1\n");
-  EXPECT_THAT(failure("--topology " + file), AllOf(HasSubstr("--topology"), HasSubstr("--cluster")));
-  EXPECT_THAT(failure("--cluster " + file), AllOf(HasSubstr(file + ":1:"), HasSubstr("inter_node")));
-  EXPECT_THAT(failure("--cluster " + rails), AllOf(HasSubstr(rails + ":3:"), HasSubstr("nics_per_node")));
+  EXPECT_THAT(failure("--topology " + file), mentions("--topology", "--cluster"));
+  EXPECT_THAT(failure("--cluster " + file), mentions(file + ":1:", "inter_node"));
+  EXPECT_THAT(failure("--cluster " + rails), mentions(rails + ":3:", "nics_per_node"));
 }
 
 TEST(AnnulusPlan, TakesRanksAndLinksFromAClusterFile) {
@@ -268,11 +268,11 @@ TEST(AnnulusPlan, TakesRanksAndLinksFromAClusterFile) {
       file);
   EXPECT_EQ(own.status, 0);
   // Four rounds of K and V: 2 rows · 4 · 4 bytes each at 1000 bytes/s; compute takes next to nothing.
-  EXPECT_THAT(own.output, AllOf(HasSubstr("2 nodes"), HasSubstr("256.000 ms")));
+  EXPECT_THAT(own.output, mentions("2 nodes", "256.000 ms"));
   EXPECT_THAT(program("--ranks 4 --ranks-per-node 2 --cluster " + file).output,
               HasSubstr("2 nodes × 2 ranks"));
   EXPECT_THAT(failure("--ranks 4 --cluster " + file),
-              AllOf(HasSubstr("--ranks 4 is not the number of ranks"), HasSubstr("say --ranks-per-node")));
+              mentions("--ranks 4 is not the number of ranks", "say --ranks-per-node"));
 }
 
 TEST(AnnulusPlan, ErrorsNameTheOption) {
@@ -355,8 +355,7 @@ TEST(AnnulusPlan, ComparesSchedulesOnTheirBestLayouts) {
 TEST(AnnulusPlan, BadTopologyFilesNameTheLine) {
   const TemporaryFolder folder;
   const std::string file = folder.write("c.toml", "[inter_node]\nbandwidth = 25e9\nlatncy = 1e-6\n");
-  EXPECT_THAT(failure("--cluster " + file),
-              AllOf(HasSubstr(file + ":3: unknown key inter_node.latncy"), HasSubstr("latency")));
+  EXPECT_THAT(failure("--cluster " + file), mentions(file + ":3: unknown key inter_node.latncy", "latency"));
   EXPECT_THAT(failure("--cluster " + folder.file("none.toml")), HasSubstr("No such file"));
 }
 

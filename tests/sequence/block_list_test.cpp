@@ -16,7 +16,6 @@
 namespace annulus::detail {
 namespace {
 
-using test::error_text;
 using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -110,8 +109,7 @@ TEST(BlockList, TruncatedFiles) {
 TEST(BlockList, MissingFileAndFolder) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_text([&] { read_block_list(folder.file("none.txt"), 2, "mask"); }),
-              AllOf(HasSubstr("cannot open '" + folder.file("none.txt")), HasSubstr("No such file"),
-                    HasSubstr("check the path")));
+              mentions("cannot open '" + folder.file("none.txt"), "No such file"));
   EXPECT_THAT(error_text([&] { read_block_list(folder.path().string(), 2, "mask"); }),
               HasSubstr("is a folder"));
   EXPECT_THAT(error_text([] { read_block_list("/dev/zero", 2, "mask"); }),

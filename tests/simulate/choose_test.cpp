@@ -16,7 +16,6 @@
 namespace annulus::simulate {
 namespace {
 
-using annulus::test::error_text;
 using plan::Pass;
 using ::testing::AllOf;
 using ::testing::AnyOf;
@@ -158,7 +157,7 @@ TEST(Choose, KeepsWithinTheMemoryLimit) {
   EXPECT_LT(limited.candidates.front().buffer_bytes, gathered->buffer_bytes);
   EXPECT_THAT(
       error_text([&] { choose(problem, "auto", "auto", both, default_cluster(), {.memory_limit = 1}); }),
-      AllOf(HasSubstr("schedule"), HasSubstr("limit of 1")));
+      mentions("schedule", "limit of 1"));
 }
 
 TEST(Choose, NamesWhatDoesNotExist) {
@@ -166,13 +165,13 @@ TEST(Choose, NamesWhatDoesNotExist) {
   EXPECT_THAT(error_text([&] {
                 choose(problem, "spiral", "auto", both, default_cluster(), {.schedule_field = "--schedule"});
               }),
-              AllOf(HasSubstr("--schedule"), HasSubstr("spiral")));
+              mentions("--schedule", "spiral"));
   EXPECT_THAT(error_text([&] {
                 choose(problem, "auto", "wavy", both, default_cluster(), {.layout_field = "--layout"});
               }),
-              AllOf(HasSubstr("--layout"), HasSubstr("wavy")));
+              mentions("--layout", "wavy"));
   EXPECT_THAT(error_text([&] { choose(problem, "helper-worker", "auto", both, default_cluster()); }),
-              AllOf(HasSubstr("no schedule serves"), HasSubstr("helper-worker")));
+              mentions("no schedule serves", "helper-worker"));
 }
 
 }  // namespace

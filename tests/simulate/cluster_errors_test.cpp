@@ -89,11 +89,11 @@ const std::vector<Bad> files = {
 TEST(ClusterErrors, NameTheFileAndTheLine) {
   const annulus::test::TemporaryFolder folder;
   for (const Bad& bad : files) {
-    EXPECT_THAT(annulus::test::error_text([&] { parse_cluster(bad.text, "c.toml"); }),
+    EXPECT_THAT(error_text([&] { parse_cluster(bad.text, "c.toml"); }),
                 testing::StartsWith(fmt::format("c.toml:{}: ", bad.line)))
         << bad.text;
     const std::string path = folder.write("cluster.toml", bad.text);
-    EXPECT_THAT(annulus::test::error_text([&] { read_cluster(path); }),
+    EXPECT_THAT(error_text([&] { read_cluster(path); }),
                 testing::StartsWith(fmt::format("{}:{}: ", path, bad.line)))
         << bad.text;
   }
@@ -102,14 +102,13 @@ TEST(ClusterErrors, NameTheFileAndTheLine) {
 TEST(ClusterErrors, FoldersAndKeysWithoutEnd) {
   const annulus::test::TemporaryFolder folder;
   const std::string path = folder.path().string();
-  EXPECT_THAT(annulus::test::error_text([&] { read_cluster(path); }),
-              testing::HasSubstr("'" + path + "' is a folder"));
-  EXPECT_THAT(annulus::test::error_text([] { read_cluster("/dev/zero"); }),
+  EXPECT_THAT(error_text([&] { read_cluster(path); }), testing::HasSubstr("'" + path + "' is a folder"));
+  EXPECT_THAT(error_text([] { read_cluster("/dev/zero"); }),
               testing::HasSubstr("'/dev/zero' is no regular file"));
   // As many tables inside of one another as dots.
   std::string key = "# " + std::string(1000, '.') + "\na";
   for (int i = 0; i < 400000; ++i) key += ".a";
-  EXPECT_THAT(annulus::test::error_text([&] { parse_cluster(key + " = 1\n", "c.toml"); }),
+  EXPECT_THAT(error_text([&] { parse_cluster(key + " = 1\n", "c.toml"); }),
               testing::StartsWith("c.toml:2: keys and values are nested more than 100 deep"));
 }
 

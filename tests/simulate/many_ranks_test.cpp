@@ -110,7 +110,7 @@ TEST(ManyRanks, FewStepsAreWalkedThroughSlow) {
 
 TEST(ManyRanks, ThatRepeatNothingAreRefusedBeforeMemoryIsFull) {
   const plan::Plan plan = plan::make_ring(problem_of("contiguous", "causal", 16'777'216), Pass::forward);
-  EXPECT_THAT(annulus::test::error_text([&] { simulate(plan, default_cluster()); }),
+  EXPECT_THAT(error_text([&] { simulate(plan, default_cluster()); }),
               ::testing::AllOf(HasSubstr("too many to simulate"), HasSubstr("zigzag")));
 }
 

@@ -12,7 +12,6 @@
 namespace annulus::simulate {
 namespace {
 
-using annulus::test::error_text;
 using plan::Pass;
 using plan::Tensor;
 using test::hand_cluster;

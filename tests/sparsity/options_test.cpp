@@ -48,8 +48,7 @@ TEST(SparsityOptions, SayWhatIsWrong) {
   const auto error = [](const char* text) {
     return error_text([&] { (void)Options::parse(text, "attention.sparsity"); });
   };
-  EXPECT_THAT(error("xattention"), testing::AllOf(testing::HasSubstr("attention.sparsity = 'xattention'"),
-                                                  testing::HasSubstr("known is vertical-slash")));
+  EXPECT_THAT(error("xattention"), testing::HasSubstr("attention.sparsity = 'xattention'"));
   EXPECT_THAT(error("vertical-slash:recall=1.5"), testing::HasSubstr("'recall=1.5' needs a share"));
   EXPECT_THAT(error("vertical-slash:recall=0"), testing::HasSubstr("more than 0 and at most 1"));
   EXPECT_THAT(error("vertical-slash:window=0"), testing::HasSubstr("'window=0'"));

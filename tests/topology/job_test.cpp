@@ -12,8 +12,6 @@
 namespace annulus {
 namespace {
 
-using test::error_text;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -125,7 +123,7 @@ TEST(SlurmJob, ErrorsNameTheVariable) {
   EXPECT_THAT(error_text([] {
                 slurm_job(from({{"SLURM_JOB_ID", "1"}, {"SLURM_HET_SIZE", "2"}}));
               }),
-              AllOf(HasSubstr("heterogeneous (2 components)"), HasSubstr("--constraint")));
+              mentions("heterogeneous (2 components)", "--constraint"));
 }
 
 TEST(JobOfRanks, ReadsWhatWhereAndSrunPrint) {
@@ -169,8 +167,7 @@ TEST(Slurm, HostFilesAreFiles) {
   EXPECT_THAT(slurm_job(from(job))->node_of_rank, ElementsAre(1, 0));
   job["SLURM_HOSTFILE"] = folder.file("pipe");
   ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(error_text([&] { slurm_job(from(job)); }),
-              AllOf(HasSubstr("/pipe'"), HasSubstr("no regular file")));
+  EXPECT_THAT(error_text([&] { slurm_job(from(job)); }), mentions("/pipe'", "no regular file"));
 }
 
 TEST(Names, OfJobsAndHostsGiveTerminalsNoCommands) {

@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <annulus/topology/job.hpp>
+#include "support/error_text.hpp"
 
 namespace annulus {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 Job four_nodes(std::vector<int> node_of_rank) {
@@ -33,16 +32,15 @@ TEST(Placement, ScatteredRanksAreNamed) {
   ASSERT_EQ(diagnostics.size(), 1U);
   EXPECT_FALSE(diagnostics[0].error);
   EXPECT_THAT(diagnostics[0].text,
-              AllOf(HasSubstr("ranks of n1 are not consecutive (rank 4 is there, rank 3 is not)"),
-                    HasSubstr("srun --distribution=block")));
+              mentions("ranks of n1 are not consecutive (rank 4 is there, rank 3 is not)",
+                       "srun --distribution=block"));
   EXPECT_FALSE(topology_of(job));
 }
 
 TEST(Placement, UnequalNodesAreNamed) {
   const auto diagnostics = check_placement(four_nodes({0, 0, 1, 2, 2, 3, 3}));
   ASSERT_EQ(diagnostics.size(), 1U);
-  EXPECT_THAT(diagnostics[0].text,
-              AllOf(HasSubstr("n1 has 2 ranks and n2 has 1"), HasSubstr("--ntasks-per-node")));
+  EXPECT_THAT(diagnostics[0].text, mentions("n1 has 2 ranks and n2 has 1", "--ntasks-per-node"));
 }
 
 TEST(Placement, SwitchesAreGoneThroughOnce) {
@@ -53,8 +51,7 @@ TEST(Placement, SwitchesAreGoneThroughOnce) {
   EXPECT_EQ(switch_crossings(job, {0, 2, 1, 3}), 2);
   const auto diagnostics = check_placement(job);
   ASSERT_EQ(diagnostics.size(), 1U);
-  EXPECT_THAT(diagnostics[0].text,
-              AllOf(HasSubstr("4 crossings"), HasSubstr("2 would do"), HasSubstr("n1, n3, n2, n4")));
+  EXPECT_THAT(diagnostics[0].text, mentions("4 crossings", "2 would do", "n1, n3, n2, n4"));
   job.node_of_rank = {0, 0, 2, 2, 1, 1, 3, 3};
   EXPECT_THAT(check_placement(job), IsEmpty());
   EXPECT_EQ(topology_of(job), Topology::uniform(8, 2));

@@ -10,6 +10,7 @@
 
 #include <annulus/io/hdf5_writer.hpp>
 
+#include "support/error_text.hpp"
 #include "support/foreign_hdf5.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
@@ -17,7 +18,6 @@
 namespace annulus::test {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -73,8 +73,7 @@ TEST_F(Diff, EqualFiles) {
   const auto result = diff(write("a.h5"), write("b.h5"));
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_THAT(result.output,
-              AllOf(HasSubstr("3 tensors are equal within their tolerance, 3 of them bit for bit"),
-                    HasSubstr("step 7, f32")));
+              mentions("3 tensors are equal within their tolerance, 3 of them bit for bit", "step 7, f32"));
 }
 
 TEST_F(Diff, NamesTheFirstInOrderOfComputationAndThePlaceOfTheWorst) {
@@ -85,11 +84,10 @@ TEST_F(Diff, NamesTheFirstInOrderOfComputationAndThePlaceOfTheWorst) {
   });
   const auto result = diff(write("a.h5"), b);
   EXPECT_EQ(result.status, 1) << result.output;
-  EXPECT_THAT(
-      result.output,
-      AllOf(HasSubstr("2 of 3 in order of computation"), HasSubstr("'q' differs: f32 (1, 2, 3, 4), 2 of 24"),
-            HasSubstr("worst at sequence 0, head 1, token 2, channel 1: a = 1, b = 1.5"),
-            HasSubstr("max |a − b| 0.5"), HasSubstr("largest error 0.333"), HasSubstr("1 more differ")));
+  EXPECT_THAT(result.output,
+              mentions("2 of 3 in order of computation", "'q' differs: f32 (1, 2, 3, 4), 2 of 24",
+                       "worst at sequence 0, head 1, token 2, channel 1: a = 1, b = 1.5", "max |a − b| 0.5",
+                       "largest error 0.333", "1 more differ"));
 }
 
 TEST_F(Diff, ToleranceIsThatOfTheTypeOrTheOneGiven) {
@@ -120,8 +118,8 @@ TEST_F(Diff, ATensorThatIsOffAsAWholeDiffersSooner) {
   });
   const auto result = diff(write("a.h5"), b);
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("'q' differs: f32 (1, 2, 3, 4), 0 of 24 elements"),
-                                   HasSubstr("the norm's error is beyond 0.0001")));
+  EXPECT_THAT(result.output, mentions("'q' differs: f32 (1, 2, 3, 4), 0 of 24 elements",
+                                      "the norm's error is beyond 0.0001"));
   EXPECT_EQ(diff(write("a.h5"), b, "--tolerance 0.01").status, 0);
 }
 
@@ -152,9 +150,8 @@ TEST_F(Diff, MissingAndDifferentlyShapedTensorsAreNamed) {
   });
   const auto result = diff(a, b);
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("1 of 3 in order of computation:\n'tokens' is missing in A"),
-                                   HasSubstr("'gradients/w' is of shape (5) in A and (2, 3) in B"),
-                                   HasSubstr("1 more differ")));
+  EXPECT_THAT(result.output, mentions("1 of 3 in order of computation:\n'tokens' is missing in A",
+                                      "'gradients/w' is of shape (5) in A and (2, 3) in B", "1 more differ"));
   EXPECT_THAT(diff(b, a).output, HasSubstr("'tokens' is missing in B"));
 }
 
@@ -192,8 +189,8 @@ TEST_P(DiffRefused, NamesFileTensorAndRemedy) {
   H5Fclose(file);
   const auto result = diff(write("good.h5"), path);
   EXPECT_EQ(result.status, 2);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("annulus-diff: '" + path + "'"), HasSubstr("'/gradients/z'"),
-                                   HasSubstr(GetParam().problem), HasSubstr(GetParam().remedy)));
+  EXPECT_THAT(result.output, mentions("annulus-diff: '" + path + "'", "'/gradients/z'", GetParam().problem,
+                                      GetParam().remedy));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DiffRefused, testing::ValuesIn(refused_datasets()),
@@ -211,7 +208,7 @@ TEST_F(Diff, RefusesScalars) {
   }
   file.close();
   EXPECT_THAT(diff(folder_.file("scalar.h5"), folder_.file("scalar.h5")).output,
-              AllOf(HasSubstr("scalar.h5"), HasSubstr("'x' is a scalar"), HasSubstr("one dimension")));
+              mentions("scalar.h5", "'x' is a scalar", "one dimension"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <set>
 #include <variant>
 
+#include "support/error_text.hpp"
 #include "train/agreement.hpp"
 #include "train/config_table.hpp"
 #include "train/opens.hpp"
@@ -101,7 +102,7 @@ TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
   config.attention.cluster = tiny_.file("one.toml").string();
   EXPECT_THAT(
       with_other(2, config, [&](Config& c) { c.attention.cluster = tiny_.file("other.toml").string(); }),
-      Each(AllOf(HasSubstr("about the contents of attention.cluster: crc32:"), HasSubstr("the same file"))));
+      Each(mentions("about the contents of attention.cluster: crc32:", "the same file")));
 
   const auto list = [&](const std::string& name, const char* last) {
     io::write_text_atomically(tiny_.file(name),
@@ -152,8 +153,7 @@ TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
   config.attention.cluster = tiny_.file("cluster.toml").string();
   io::write_text_atomically(config.attention.cluster, "");
   EXPECT_THAT(with_other(3, config, [&](Config& c) { c.attention.cluster = tiny_.file("none").string(); }),
-              Each(AllOf(HasSubstr(tiny_.file("none").string()), HasSubstr("check the path"),
-                         HasSubstr("(found on rank 1)"))));
+              Each(mentions(tiny_.file("none").string(), "check the path", "(found on rank 1)")));
   EXPECT_FALSE(fs::exists(config.run.folder));
 }
 
@@ -209,10 +209,9 @@ TEST_F(Agreement, OtherHardwareIsAnErrorUnlessItIsAllowed) {
     if (mixed)
       EXPECT_THAT(texts, Each(std::string("no error")));
     else
-      EXPECT_THAT(
-          texts,
-          Each(AllOf(HasSubstr("about the GPU model: NVIDIA A100 on rank 1, NVIDIA H100 on ranks 0, 2"),
-                     HasSubstr("parallel.mixed_hardware"))));
+      EXPECT_THAT(texts,
+                  Each(mentions("about the GPU model: NVIDIA A100 on rank 1, NVIDIA H100 on ranks 0, 2",
+                                "parallel.mixed_hardware")));
   }
   const comm::Facts facts = hardware_of(tiny_.config("run"), Hooks(), attention::Kernel::portable);
   ASSERT_GE(facts.all().size(), 2u);

@@ -11,6 +11,7 @@
 #include <regex>
 #include <stdexcept>
 
+#include "support/error_text.hpp"
 #include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
@@ -21,9 +22,7 @@ namespace fs = std::filesystem;
 using annulus::train::test::checkpoint_of;
 using annulus::train::test::messages;
 using annulus::train::test::TinyRun;
-using testing::AllOf;
 using testing::Each;
-using testing::HasSubstr;
 
 class DamagedShard : public testing::Test {
  protected:
@@ -72,10 +71,9 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
   config.checkpoint.every = 1;
   config.checkpoint.keep = 1000;
   const std::vector<std::string> texts = long_run(3, config);
-  EXPECT_THAT(texts,
-              Each(AllOf(HasSubstr("'" + bad + "': the checksum of the contents is "),
-                         HasSubstr("the shard is damaged; copy or write it again. Optimizer steps 7 to "),
-                         HasSubstr("(found on rank 1)"))));
+  EXPECT_THAT(texts, Each(mentions("'" + bad + "': the checksum of the contents is ",
+                                   "the shard is damaged; copy or write it again. Optimizer steps 7 to ",
+                                   "(found on rank 1)")));
   EXPECT_EQ(test::contents(checkpoint_of(config, 6)), last_good);
   std::smatch steps;
   ASSERT_TRUE(std::regex_search(texts[0], steps, std::regex("Optimizer steps 7 to ([0-9]+) of this run")));

@@ -18,7 +18,6 @@
 namespace annulus::train {
 namespace {
 
-using annulus::test::error_text;
 using annulus::test::run_shell;
 using testing::HasSubstr;
 

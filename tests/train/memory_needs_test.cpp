@@ -23,7 +23,6 @@
 namespace annulus::train {
 namespace {
 
-using annulus::test::error_text;
 using annulus::test::on_host;
 using annulus::train::test::TinyRun;
 using testing::AllOf;
@@ -66,10 +65,10 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
 TEST_F(MemoryNeeds, ALongSequenceNamesMoreRanks) {
   Config config = tiny_.config("run");
   config.data.sequence_length = 5000;
-  EXPECT_THAT(message(config, 1'000'000),
-              AllOf(HasSubstr("the run does not fit"),
-                    HasSubstr(on_host ? "spread the sequence over more ranks on other machines"
-                                      : "spread the sequence over more GPUs")));
+  EXPECT_THAT(
+      message(config, 1'000'000),
+      mentions("the run does not fit", on_host ? "spread the sequence over more ranks on other machines"
+                                               : "spread the sequence over more GPUs"));
 }
 
 TEST_F(MemoryNeeds, RanksOfAMachineShareItsMemory) {
@@ -100,15 +99,14 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
   };
   EXPECT_THAT(taken(with("none")), HasSubstr("memory.recompute = 'auto' took none: predicted"));
   EXPECT_THAT(taken(with("none") - 1),
-              AllOf(HasSubstr("memory.recompute = 'auto' took "), HasSubstr("of what would be faster none ("),
-                    HasSubstr(" lacks ")));
+              mentions("memory.recompute = 'auto' took ", "of what would be faster none (", " lacks "));
   // Between two policies: the last layers keep everything.
   Config some = config;
   some.memory.recompute = {"selective"};
   some.memory.layers_without_recompute = 1;
   EXPECT_THAT(taken(predicted(some)), HasSubstr(" but for the last "));
   EXPECT_THAT(message(config, 100'000),
-              AllOf(HasSubstr("memory.recompute = 'auto': nothing fits"), HasSubstr("the run does not fit")));
+              mentions("memory.recompute = 'auto': nothing fits", "the run does not fit"));
 }
 
 /// What auto takes of a planned GPU on two ranks, each with its own numbers: bytes of its arrays.

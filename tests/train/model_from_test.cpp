@@ -29,7 +29,6 @@ namespace annulus::train {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -88,9 +87,9 @@ TEST_F(ModelFrom, EveryWayOfHoldingWeightsStartsFromTheSameBits) {
     EXPECT_EQ(state.parameters, expected) << zero;
     EXPECT_EQ(state.progress.step, 4);
     EXPECT_THAT(test::log_of(run),
-                AllOf(HasSubstr("starts from the weights of model.from = '" + path("model") +
-                                "' (Hugging Face's format): optimizer, step and data start anew"),
-                      HasSubstr("attention.mask = 'window:39,0', as the model has it")));
+                mentions("starts from the weights of model.from = '" + path("model") +
+                             "' (Hugging Face's format): optimizer, step and data start anew",
+                         "attention.mask = 'window:39,0', as the model has it"));
   }
 }
 
@@ -171,10 +170,10 @@ TEST_F(ModelFrom, ItsCheckpointIsTheSameStart) {
   EXPECT_NE(end.second_moment, start.second_moment);
   EXPECT_EQ(test::metric(longer, "step").front(), 1);
   EXPECT_THAT(test::log_of(longer),
-              AllOf(HasSubstr("(a checkpoint after 4 optimizer steps)"),
-                    HasSubstr("set anew: model.rope_scaling = 'yarn' (the model has 'llama3'), "
-                              "model.rope_factor = 2.0 (the model has 8.0)"),
-                    HasSubstr("attention.mask = 'causal' was set; the model's own mask is 'window:39,0'")));
+              mentions("(a checkpoint after 4 optimizer steps)",
+                       "set anew: model.rope_scaling = 'yarn' (the model has 'llama3'), "
+                       "model.rope_factor = 2.0 (the model has 8.0)",
+                       "attention.mask = 'causal' was set; the model's own mask is 'window:39,0'"));
 }
 
 TEST_F(ModelFrom, TheSameCommandResumesAndReadsTheWeightsNoMore) {
@@ -188,11 +187,11 @@ TEST_F(ModelFrom, TheSameCommandResumesAndReadsTheWeightsNoMore) {
   test::run(2, again);
   test::expect_same_bits(whole, again);
   EXPECT_THAT(test::log_of(again),
-              AllOf(HasSubstr("resumed after optimizer step 4"), HasSubstr("were read when the run began")));
+              mentions("resumed after optimizer step 4", "were read when the run began"));
   // Damaged as they are, they start no other run: one error, on all ranks.
   const Config other = config("other", {});
   for (const std::string& text : test::messages(2, [&](int) { return std::pair(other, Hooks()); }))
-    EXPECT_THAT(text, AllOf(HasSubstr("model.from: "), HasSubstr(path("model"))));
+    EXPECT_THAT(text, mentions("model.from: ", path("model")));
 }
 
 TEST_F(ModelFrom, RanksWithOtherWeightsAreTold) {
@@ -204,8 +203,7 @@ TEST_F(ModelFrom, RanksWithOtherWeightsAreTold) {
   const Config a = config("run", {}), b = config("run", {}, "model2");
   for (const std::string& text :
        test::messages(3, [&](int rank) { return std::pair(rank == 1 ? b : a, Hooks()); }))
-    EXPECT_THAT(text, AllOf(HasSubstr("the contents of model.from"), HasSubstr("rank 1"),
-                            HasSubstr("give every rank the same weights")));
+    EXPECT_THAT(text, mentions("the contents of model.from", "rank 1", "give every rank the same weights"));
 }
 
 TEST_F(ModelFrom, KeysComeFromTheModelUnlessTheySayTheSame) {
@@ -228,20 +226,19 @@ TEST_F(ModelFrom, KeysComeFromTheModelUnlessTheySayTheSame) {
   EXPECT_EQ(
       Config::parse(taken.to_toml(), "config.toml", std::vector<std::string>{"model.from="}).model.layers, 2);
   EXPECT_THAT(error_text([&] { Config::parse(taken.to_toml(), "config.toml"); }),
-              AllOf(HasSubstr("model.from: there is no '"), HasSubstr(path("model"))));
+              mentions("model.from: there is no '", path("model")));
 }
 
 TEST_F(ModelFrom, ContradictionsNameBothValues) {
-  EXPECT_THAT(
-      refused({"model.layers=3"}),
-      AllOf(HasSubstr("--set model.layers=3: model.layers = 3 contradicts model.from = '" + path("model")),
-            HasSubstr("whose model has 2")));
+  EXPECT_THAT(refused({"model.layers=3"}),
+              mentions("--set model.layers=3: model.layers = 3 contradicts model.from = '" + path("model"),
+                       "whose model has 2"));
   EXPECT_THAT(refused({"model.vocabulary=300"}), HasSubstr("whose model has 259"));
   EXPECT_THAT(refused({"model.tied=true"}), HasSubstr("whose model has false"));
   EXPECT_THAT(error_text([&] {
                 Config::parse("[model]\nfrom = '" + path("model") + "'\nhidden = 64\n", "run.toml");
               }),
-              AllOf(HasSubstr("run.toml:3: model.hidden = 64 contradicts"), HasSubstr("has 32")));
+              mentions("run.toml:3: model.hidden = 64 contradicts", "has 32"));
   // A vocabulary that no key enlarges: what works.
   EXPECT_THAT(refused({"model.vocabulary=300"}), HasSubstr("resize_token_embeddings"));
   // Settings of rotary positions that make no sense together.
@@ -254,11 +251,10 @@ TEST_F(ModelFrom, ContradictionsNameBothValues) {
 TEST_F(ModelFrom, AScalingNeedsItsFactor) {
   for (const std::string name : {"linear", "yarn"}) {
     const std::vector<std::string> given = {"model.rope_scaling=" + name};
-    EXPECT_THAT(refused(given),
-                AllOf(HasSubstr("--set model.rope_scaling=" + name), HasSubstr("model.rope_factor")));
+    EXPECT_THAT(refused(given), mentions("--set model.rope_scaling=" + name, "model.rope_factor"));
     // Also where nothing is started from.
     EXPECT_THAT(error_text([&] { Config::parse("[model]\nrope_scaling = '" + name + "'\n", "run.toml"); }),
-                AllOf(HasSubstr("run.toml:2: "), HasSubstr("model.rope_factor")));
+                mentions("run.toml:2: ", "model.rope_factor"));
   }
   EXPECT_EQ(config("run", {"model.rope_scaling=llama3"}).model.rope.factor, 8) << "the model's own";
   // A factor of 1 is said, and changes nothing.
@@ -396,22 +392,22 @@ TEST_F(ModelFiles, ThatCannotBeReadEndTheStartOnAllRanks) {
   io::write_text_atomically(path("words/tokenizer_config.json"), "{");
   const Config run = config("run", {"data.shards=" + path("words.h5")}, "words");
   for (const std::string& text : test::messages(2, [&](int) { return std::pair(run, Hooks()); }))
-    EXPECT_THAT(text, AllOf(HasSubstr("model.from: "), HasSubstr("tokenizer_config.json")));
+    EXPECT_THAT(text, mentions("model.from: ", "tokenizer_config.json"));
 }
 
 TEST_F(ModelFrom, FoldersOfOtherKindsAreRefused) {
-  EXPECT_THAT(refused({}, "nowhere"), AllOf(HasSubstr("model.from: there is no '"), HasSubstr("nowhere")));
+  EXPECT_THAT(refused({}, "nowhere"), mentions("model.from: there is no '", "nowhere"));
   EXPECT_THAT(refused({}, "shards"), HasSubstr("holds neither config.json"));
   EXPECT_THAT(refused({}, "model/config.json"), HasSubstr("is a file: give the folder"));
   const Config run = config("run", {});
   test::run(1, run);
-  EXPECT_THAT(refused({}, "run"), AllOf(HasSubstr("is the folder of a run"), HasSubstr("step-00000004'")));
+  EXPECT_THAT(refused({}, "run"), mentions("is the folder of a run", "step-00000004'"));
   EXPECT_THAT(refused({}, "run/checkpoints"), HasSubstr("step-00000004'"));
   fs::copy(path("model") + "/config.json", test::checkpoint_of(run, 4) / "config.json");
   EXPECT_THAT(refused({}, "run/checkpoints/step-00000004"),
               HasSubstr("holds config.json of a model in Hugging Face's format and manifest.json"));
   weights::test::edit(path("model") + "/config.json", "\"MistralForCausalLM\"", "\"FalconForCausalLM\"");
-  EXPECT_THAT(refused({}), AllOf(HasSubstr("model.from: "), HasSubstr("architectures")));
+  EXPECT_THAT(refused({}), mentions("model.from: ", "architectures"));
 }
 
 TEST_F(ModelFrom, LongerSequencesThanTheModelKnowsAreNoted) {

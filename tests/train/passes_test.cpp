@@ -19,7 +19,6 @@ namespace annulus::train {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using annulus::train::test::copy;
 using annulus::train::test::difference;
 using annulus::train::test::expect_same_bits;
@@ -30,7 +29,6 @@ using annulus::train::test::messages;
 using annulus::train::test::metric;
 using annulus::train::test::run;
 using annulus::train::test::TinyRun;
-using testing::AllOf;
 using testing::HasSubstr;
 
 class Passes : public testing::Test {
@@ -190,13 +188,12 @@ TEST_F(Passes, WrongSettingsNameTheKeysAndTheRemedy) {
     return error_text([&] { Config::parse("[train]\n" + train, "run.toml"); });
   };
   EXPECT_THAT(message("micro_batches = 12\nsequences_per_pass = 5\n"),
-              AllOf(HasSubstr("train.sequences_per_pass = 5 does not divide train.micro_batches = 12"),
-                    HasSubstr("set it to 1, 2, 3, 4, 6 or 12"), HasSubstr("a multiple of 5")));
+              mentions("train.sequences_per_pass = 5 does not divide train.micro_batches = 12",
+                       "set it to 1, 2, 3, 4, 6 or 12", "a multiple of 5"));
   EXPECT_THAT(
       message("sequences_per_pass = 2\n"),
-      AllOf(
-          HasSubstr("train.sequences_per_pass = 2 does not divide train.micro_batches = 1: set it to 1, or"),
-          HasSubstr("a multiple of 2")));
+      mentions("train.sequences_per_pass = 2 does not divide train.micro_batches = 1: set it to 1, or",
+               "a multiple of 2"));
   EXPECT_THAT(message("sequences_per_pass = 0\n"),
               HasSubstr("train.sequences_per_pass = 0 is out of range: give at least 1"));
   // A program that makes its configuration itself is told before anything is begun, too.

@@ -19,12 +19,12 @@ inline std::vector<std::string> messages(int ranks,
                                          const std::function<std::pair<Config, Hooks>(int rank)>& of_rank,
                                          int ranks_per_node = 0) {
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
-  comm::run_loopback(Topology::uniform(ranks, ranks_per_node > 0 ? ranks_per_node : ranks),
-                     [&](comm::Communicator& world) {
-                       const auto [config, hooks] = of_rank(world.rank());
-                       texts[static_cast<std::size_t>(world.rank())] = annulus::test::error_text(
-                           [&, &config = config, &hooks = hooks] { train(world, config, {}, {}, hooks); });
-                     });
+  comm::run_loopback(
+      Topology::uniform(ranks, ranks_per_node > 0 ? ranks_per_node : ranks), [&](comm::Communicator& world) {
+        const auto [config, hooks] = of_rank(world.rank());
+        texts[static_cast<std::size_t>(world.rank())] =
+            error_text([&, &config = config, &hooks = hooks] { train(world, config, {}, {}, hooks); });
+      });
   return texts;
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "support/error_text.hpp"
 #include "support/exec.hpp"
 #include "train/arrays.hpp"
 #include "train/ranks.hpp"
@@ -88,8 +89,8 @@ TEST_F(Replicas, TwoRanksAreBothNamed) {
   config.train.check_replicas = 2;
   const std::string tensor = some_tensor(2);
   EXPECT_THAT(with_flips(2, config, {1}, &Buffers::parameters, tensor),
-              Each(AllOf(HasSubstr("the parameter " + tensor + " differs between rank 0 ("),
-                         HasSubstr(" and rank 1 ("), HasSubstr("no side has a majority"))));
+              Each(mentions("the parameter " + tensor + " differs between rank 0 (", " and rank 1 (",
+                            "no side has a majority")));
 }
 
 TEST_F(Replicas, ACheckpointIsNotWrittenWithReplicasThatDiffer) {
@@ -122,7 +123,7 @@ TEST_F(Replicas, RanksOnOtherHardwareAreNotCompared) {
   };
   EXPECT_THAT(with_bad(2), Each(std::string("no error")));
   fs::remove_all(config.run.folder);
-  EXPECT_THAT(with_bad(1), Each(AllOf(HasSubstr("rank 0 ("), HasSubstr("rank 1 ("))));
+  EXPECT_THAT(with_bad(1), Each(mentions("rank 0 (", "rank 1 (")));
 }
 
 TEST(TensorHashes, EveryBitOfEveryElementChangesTheHashOfItsTensor) {

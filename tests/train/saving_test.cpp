@@ -28,7 +28,6 @@ namespace annulus::train {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using annulus::test::on_host;
 using annulus::train::test::checkpoint_of;
 using annulus::train::test::copy;
@@ -41,7 +40,6 @@ using annulus::train::test::run;
 using annulus::train::test::State;
 using annulus::train::test::state_of;
 using annulus::train::test::TinyRun;
-using testing::AllOf;
 using testing::ContainsRegex;
 using testing::Each;
 using testing::HasSubstr;
@@ -187,8 +185,7 @@ TEST_F(SavingTest, OnADiskThatFillsInTheBackgroundKeepsTheOlderCheckpoint) {
   EXPECT_EQ(outcome.failed_saves, 2);
   EXPECT_TRUE(outcome.last_save_failed);
   EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config, 2).string());
-  EXPECT_THAT(log_of(config), AllOf(HasSubstr("the checkpoint of optimizer step 4 was not saved"),
-                                    HasSubstr("No space left")));
+  EXPECT_THAT(log_of(config), mentions("the checkpoint of optimizer step 4 was not saved", "No space left"));
   EXPECT_THAT(checkpoint::test::names_in(disk.path() / "run" / "checkpoints"),
               testing::ElementsAre("step-00000002"));
   EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, 2)).verify());
@@ -294,9 +291,8 @@ TEST_F(SavingTest, ADamagedPartIsFoundUnderAnotherShardingAndTheOlderOneTaken) {
       const fs::path damaged = part(resumed, 6, 1, 3);
       missing ? void(fs::remove(damaged)) : flip(damaged);
       EXPECT_EQ(run(ranks, resumed).first_step, 3);
-      EXPECT_THAT(log_of(resumed),
-                  AllOf(HasSubstr("passing over a damaged checkpoint: "), HasSubstr(damaged.string()),
-                        HasSubstr("resumed after optimizer step 3")));
+      EXPECT_THAT(log_of(resumed), mentions("passing over a damaged checkpoint: ", damaged.string(),
+                                            "resumed after optimizer step 3"));
       EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(resumed, 6)).verify());  // saved anew
       if (ranks == 3) expect_same_bits(whole, resumed);
     }
@@ -326,8 +322,7 @@ TEST_F(SavingTest, ASnapshotThatDoesNotFitIsRefusedAtTheStart) {
   hooks.host_memory = on_host ? 2 * annulus::train::test::predicted_peak(2, config) - 1 : 2 * copy_bytes - 1;
   if (!on_host) hooks.device_memory = std::int64_t{1} << 40;
   EXPECT_THAT(error_text([&] { run(2, config, {}, hooks); }),
-              AllOf(HasSubstr("checkpoints are written from a copy of each rank's share"),
-                    HasSubstr("checkpoint.every = 0")));
+              mentions("checkpoints are written from a copy of each rank's share", "checkpoint.every = 0"));
   config.checkpoint.every = 0;
   if (!on_host) hooks.host_memory = std::int64_t{1} << 30;
   EXPECT_EQ(error_text([&] { run(2, config, {}, hooks); }), "no error");

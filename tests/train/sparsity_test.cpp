@@ -8,7 +8,6 @@
 namespace annulus::train {
 namespace {
 
-using annulus::test::error_text;
 using annulus::train::test::largest_difference;
 using annulus::train::test::losses;
 using annulus::train::test::metric;

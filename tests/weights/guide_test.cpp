@@ -12,6 +12,7 @@
 #include <annulus/train/config.hpp>
 #include <annulus/train/weight_source.hpp>
 
+#include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 #include "weights/hf_folder.hpp"
@@ -22,8 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using annulus::test::run_shell;
 using annulus::test::TemporaryFolder;
-using testing::AllOf;
-using testing::HasSubstr;
 
 const std::string source = ANNULUS_SOURCE_FOLDER;
 
@@ -92,9 +91,9 @@ TEST_F(Guide, EveryCommandRuns) {
   replace(commands, "step-00001000", "step-00000004");
   folder_.write("longer.toml", toml);
   const std::string output = shell(commands);
-  EXPECT_THAT(output, AllOf(HasSubstr("family        llama"), HasSubstr("ok   shards/tokens-000000.h5"),
-                            HasSubstr("starts from the weights of model.from = 'model'"),
-                            HasSubstr("step 4/4"), HasSubstr("are in 'longer', as bf16")));
+  EXPECT_THAT(output, mentions("family        llama", "ok   shards/tokens-000000.h5",
+                               "starts from the weights of model.from = 'model'", "step 4/4",
+                               "are in 'longer', as bf16"));
   const data::ShardHeader shard = data::TokenShard::open(path("shards/tokens-000000.h5")).header();
   EXPECT_EQ(shard.tokenizer.name, "tokenizer.json");
   EXPECT_EQ(shard.tokenizer.vocabulary, 257);

@@ -18,7 +18,6 @@ namespace annulus::weights {
 namespace {
 
 namespace fs = std::filesystem;
-using annulus::test::error_text;
 using annulus::test::TemporaryFolder;
 using test::small_hf_config;
 using test::small_weight;
@@ -175,9 +174,9 @@ TEST(HfWeights, RefusesTensorsThatAreNotThoseOfTheConfiguration) {
               HasSubstr("\"lm_head.weight\" is not tensor \"model.embed_tokens.weight\""));
   test::edit(config, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
   test::edit(model + "/model.safetensors", R"("dtype":"F32")", R"("dtype":"I32")");
-  EXPECT_THAT(folder_refusal(model), AllOf(HasSubstr("is I32"), HasSubstr("F32, BF16 or F16")));
+  EXPECT_THAT(folder_refusal(model), mentions("is I32", "F32, BF16 or F16"));
   fs::remove(config);
-  EXPECT_THAT(folder_refusal(model), AllOf(HasSubstr("config.json"), HasSubstr("No such file")));
+  EXPECT_THAT(folder_refusal(model), mentions("config.json", "No such file"));
 }
 
 TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
@@ -193,8 +192,7 @@ TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
       write_hf_folder(folder.file("new"), {.config = small_hf_config(), .type = type, .read = with(bad)});
     });
   };
-  EXPECT_THAT(write(DType::f16, 1e6f),
-              AllOf(HasSubstr("embedding"), HasSubstr("f16"), HasSubstr("another type")));
+  EXPECT_THAT(write(DType::f16, 1e6f), mentions("embedding", "f16", "another type"));
   EXPECT_THAT(write(DType::f32, std::numeric_limits<float>::quiet_NaN()), HasSubstr("embedding"));
   EXPECT_TRUE(fs::is_empty(folder.file("new")));
   write_small_model(folder.file("model"), small_hf_config(), DType::f32);
@@ -206,14 +204,14 @@ TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
   const HfWeights weights(folder.file("model"));
   std::vector<float> values(8);
   EXPECT_THAT(error_text([&] { weights.read(weights.map().size() - 8, values); }),
-              AllOf(HasSubstr(path), HasSubstr("\"lm_head.weight\" holds numbers that are not finite")));
+              mentions(path, "\"lm_head.weight\" holds numbers that are not finite"));
 }
 
 TEST(HfWeights, AreNotWrittenOverOthers) {
   const TemporaryFolder folder;
   write_small_model(folder.file("model"), small_hf_config(), DType::f32);
   EXPECT_THAT(error_text([&] { write_small_model(folder.file("model"), small_hf_config(), DType::f32); }),
-              AllOf(HasSubstr("holds weights already"), HasSubstr("another folder")));
+              mentions("holds weights already", "another folder"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <annulus/checkpoint/reader.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "support/error_text.hpp"
 #include "support/shell.hpp"
 #include "support/temporary_folder.hpp"
 #include "weights/hf_folder.hpp"
@@ -122,9 +123,9 @@ TEST_F(Program, InfoDescribesEitherFormat) {
   test::write_small_model(path("model"), config_, DType::bf16);
   output("import model imported");
   EXPECT_THAT(output("info model"),
-              AllOf(HasSubstr("family        mistral\n"), HasSubstr("dtype         bf16\n"),
-                    HasSubstr("rope          theta 10000.0, scaling yarn, factor 4.0, original_length 16"),
-                    HasSubstr("mask          window:19,0\n"), HasSubstr("qkv_bias      no\n")));
+              mentions("family        mistral\n", "dtype         bf16\n",
+                       "rope          theta 10000.0, scaling yarn, factor 4.0, original_length 16",
+                       "mask          window:19,0\n", "qkv_bias      no\n"));
   const auto model = nlohmann::json::parse(output("info model --json")),
              imported = nlohmann::json::parse(output("info --json imported"));
   EXPECT_EQ(model.at("parameters"), model::ParameterMap(config_.shape).size());
@@ -141,7 +142,7 @@ TEST_F(Program, InfoDescribesEitherFormat) {
   EXPECT_GT(imported.at("bytes"), 3 * 4 * model::ParameterMap(config_.shape).size());
   EXPECT_EQ(imported.at("verified"), true);
   EXPECT_THAT(output("info imported"),
-              AllOf(HasSubstr("reading       epoch 0, sequences 0\n"), HasSubstr("verified      yes\n")));
+              mentions("reading       epoch 0, sequences 0\n", "verified      yes\n"));
   EXPECT_THAT(output("info imported --no-verify"), HasSubstr("verified      no\n"));
 }
 
@@ -175,9 +176,8 @@ TEST_F(Program, DamageIsFoundAndNothingIsLeft) {
   std::string bytes = io::read_text(part);
   bytes[9000] ^= 1;
   io::write_text_atomically(part, bytes);
-  EXPECT_THAT(failure("export imported exported"), AllOf(HasSubstr("is damaged"), HasSubstr("CRC-32")));
-  EXPECT_THAT(failure("info imported"),
-              AllOf(HasSubstr(fs::path(part).filename().string()), HasSubstr("is damaged")));
+  EXPECT_THAT(failure("export imported exported"), mentions("is damaged", "CRC-32"));
+  EXPECT_THAT(failure("info imported"), mentions(fs::path(part).filename().string(), "is damaged"));
   output("info imported --no-verify");
   bytes = io::read_text(path("model/model.safetensors"));
   bytes[bytes.size() - 1] = '\x7f', bytes[bytes.size() - 2] = '\xc0';  // not a number
@@ -233,9 +233,9 @@ TEST_F(ProgramFiles, CodeStaysBehind) {
   test::edit(path("model/config.json"), "{", R"({"auto_map": {"AutoModel": "m.M"},)");
   folder_.write("model/modeling_m.py", "import this");
   EXPECT_THAT(output("import model imported"),
-              AllOf(HasSubstr("tokenizer_config.json': auto_map does not go along"),
-                    HasSubstr("/config.json': auto_map does not go along"), HasSubstr("modeling_m.py"),
-                    HasSubstr("quantization_config"), HasSubstr("custom_generate")));
+              mentions("tokenizer_config.json': auto_map does not go along",
+                       "/config.json': auto_map does not go along", "modeling_m.py", "quantization_config",
+                       "custom_generate"));
   output("export imported exported");
   const auto settings = [&](const std::string& name) {
     return nlohmann::json::parse(io::read_text(path("exported/" + name)));
@@ -250,8 +250,7 @@ TEST_F(ProgramFiles, ThatAreMissingAreAWarningAndDamagedOnesAnError) {
   const std::string kept = path("imported/model_files/"), whole = io::read_text(kept + "tokenizer.json");
   for (const std::string& damage : {std::string("{}"), std::string(whole.size(), ' ')}) {
     io::write_text_atomically(kept + "tokenizer.json", damage);
-    EXPECT_THAT(failure("export imported exported"),
-                AllOf(HasSubstr("model_files/tokenizer.json'"), HasSubstr("damaged")));
+    EXPECT_THAT(failure("export imported exported"), mentions("model_files/tokenizer.json'", "damaged"));
     EXPECT_THAT(failure("info imported"), HasSubstr("model_files/tokenizer.json'"));
     output("info imported --no-verify");
   }
@@ -265,7 +264,7 @@ TEST_F(ProgramFiles, ThatAreMissingAreAWarningAndDamagedOnesAnError) {
   fs::create_symlink("/etc/passwd", kept + "tokenizer.json");
   EXPECT_THAT(failure("export imported exported"), HasSubstr("model_files/tokenizer.json'"));
   fs::remove_all(kept);
-  EXPECT_THAT(output("export imported exported"), AllOf(HasSubstr("warning"), HasSubstr("tokenizer")));
+  EXPECT_THAT(output("export imported exported"), mentions("warning", "tokenizer"));
   EXPECT_THAT(files("exported"), ElementsAre("config.json", "model.safetensors"));
   // LLaMA 2's ids are what transformers would take.
   EXPECT_EQ(read_hf_config(path("exported")).token_ids.at("eos_token_id"), "null");
@@ -314,8 +313,7 @@ TEST_F(Program, ATypeThatIsTooSmallIsRefused) {
                                     std::fill(values.begin(), values.end(), 1e6f);
                                   }});
   output("import model imported");
-  EXPECT_THAT(failure("export imported exported --dtype f16"),
-              AllOf(HasSubstr("embedding"), HasSubstr("that f16 cannot")));
+  EXPECT_THAT(failure("export imported exported --dtype f16"), mentions("embedding", "that f16 cannot"));
   EXPECT_THAT(files(), ElementsAre("imported", "model"));
 }
 

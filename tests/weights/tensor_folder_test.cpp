@@ -14,7 +14,6 @@
 namespace annulus::weights {
 namespace {
 
-using annulus::test::error_text;
 using annulus::test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -67,7 +66,7 @@ TEST(TensorFolder, FollowsLinksOfTheFolderItself) {  // as the cache of download
   EXPECT_EQ(TensorFolder(folder.path()).all().size(), 1u);
   std::filesystem::remove(elsewhere.file("blob"));
   EXPECT_THAT(error_text([&] { TensorFolder{folder.path()}; }),
-              AllOf(HasSubstr("model.safetensors'"), HasSubstr("No such file")));
+              mentions("model.safetensors'", "No such file"));
 }
 
 TEST(TensorFolder, RefusesIndicesThatLeadOutOfTheFolder) {
@@ -84,7 +83,7 @@ TEST(TensorFolder, RefusesIndicesThatAreNotWhatTheFilesSay) {
   EXPECT_THAT(Sharded(R"({"a":"one.safetensors","b":"one.safetensors"})").refusal(),
               HasSubstr("tensor \"b\" is not in"));
   EXPECT_THAT(Sharded(R"({"a":"one.safetensors","b":"three.safetensors"})").refusal(),
-              AllOf(HasSubstr("three.safetensors"), HasSubstr("No such file")));
+              mentions("three.safetensors", "No such file"));
   EXPECT_THAT(Sharded(R"({"a":"one.safetensors","a":"two.safetensors"})").refusal(),
               HasSubstr("names 'a' twice"));
   EXPECT_THAT(Sharded(R"({"a":1})").refusal(), HasSubstr("no name of a file"));

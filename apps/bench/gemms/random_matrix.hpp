@@ -1,5 +1,6 @@
 #pragma once
 
+#include <annulus/base/splitmix.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
@@ -10,11 +11,7 @@ namespace annulus::bench {
 
 /// A number in [-1, 1) for every (seed, index).
 KOKKOS_INLINE_FUNCTION float uniform(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t x = index + 0x9e3779b97f4a7c15ull * (seed + 1);  // splitmix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  x ^= x >> 31;
-  return static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
+  return static_cast<float>(mix_bits(index + splitmix_step * (seed + 1)) >> 40) * 0x1p-23f - 1.0f;
 }
 
 template <class Exec, class T>

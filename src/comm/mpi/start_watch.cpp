@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/topology/job.hpp>
 
@@ -39,11 +39,8 @@ constexpr int default_seconds = 300;
 int start_timeout() {
   const char* const text = std::getenv("ANNULUS_START_TIMEOUT");
   if (text == nullptr || *text == '\0') return default_seconds;
-  const std::string_view all(text);
-  int seconds = 0;
-  const auto [end, code] = std::from_chars(all.data(), all.data() + all.size(), seconds);
-  require(code == std::errc() && end == all.data() + all.size() && seconds >= 0,
-          "ANNULUS_START_TIMEOUT='{}' is not a number of seconds: correct or unset it", all);
+  const int seconds = parse_number<int>(text).value_or(-1);
+  require(seconds >= 0, "ANNULUS_START_TIMEOUT='{}' is not a number of seconds: correct or unset it", text);
   return seconds;
 }
 

@@ -237,7 +237,7 @@ void Flow::run(const Compute& compute) {
   for (const Tensor tensor : inputs_of(pass()))
     readable(slice_of(compute, tensor), is_query_side(tensor) ? compute.q_slot : compute.kv_slot, subject);
   if (pass() == Pass::forward) check_agreement(compute.out_slot, subject);
-  const std::uint64_t what = scramble(static_cast<std::uint64_t>(++computes_));
+  const std::uint64_t what = splitmix64(static_cast<std::uint64_t>(++computes_));
   for (const Tensor tensor : sums_of(pass())) {
     contribute(slice_of(compute, tensor), is_query_side(tensor) ? compute.out_slot : compute.kv_grad_slot,
                what, subject);

@@ -12,7 +12,6 @@ namespace annulus::plan {
 
 using validation::fingerprint;
 using validation::packed;
-using validation::scramble;
 
 Premises::Premises(const Problem& problem, Pass pass, int steps, int representatives)
     : problem(problem), pass(pass), steps(steps), representatives(representatives) {
@@ -56,7 +55,7 @@ int distance(const Premises& premises, int from, int to) {
 std::uint64_t weight_of(const Premises& premises, int q, int kv, HeadRange heads) {
   const auto before = [&](int head) { return premises.head_weights[static_cast<std::size_t>(head)]; };
   return (before(heads.end) - before(heads.begin)) *
-         scramble(static_cast<std::uint64_t>(distance(premises, q, kv)));
+         splitmix64(static_cast<std::uint64_t>(distance(premises, q, kv)));
 }
 
 /// Rows of a shard, alike for whole shards of any length, which stand for one another (period.hpp).
@@ -76,7 +75,7 @@ MessageSum sum_of(const Premises& premises, int from, int to, const Transfer& tr
   const std::uint64_t contents =
       fingerprint({distance(premises, from, to), distance(premises, from, slice.owner), kind, index,
                    rows.begin, rows.end, packed(slice.heads)});
-  return {contents, scramble(contents ^ static_cast<std::uint64_t>(transfer.post))};
+  return {contents, splitmix64(contents ^ static_cast<std::uint64_t>(transfer.post))};
 }
 
 /// Some unmasked pair of the compute's shards is not the compute's.

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include <annulus/base/splitmix.hpp>
+
 #include "attention/gpu/problem.hpp"
 
 /// Memory of the device.
@@ -47,10 +49,7 @@ class DeviceArray {
 };
 
 __device__ float normal(std::size_t i, unsigned seed) {
-  unsigned long long x = (i + 1) * 0x9e3779b97f4a7c15ull + seed * 0xd1b54a32d192ed03ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  x ^= x >> 31;
+  const std::uint64_t x = mix_bits((i + 1) * splitmix_step + seed * 0xd1b54a32d192ed03ull);
   const float u = (static_cast<unsigned>(x) + 0.5f) * 2.3283064e-10f,
               v = static_cast<float>(x >> 32) * 2.3283064e-10f;
   return sqrtf(-2.0f * logf(fminf(u, 0.9999999f))) * cosf(6.2831853f * v);

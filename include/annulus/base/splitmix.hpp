@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include <annulus/base/macros.hpp>
+
+namespace annulus {
+
+/// Numbers this far apart give SplitMix64 its sequence: 2^64 over the golden ratio.
+inline constexpr std::uint64_t splitmix_step = 0x9e3779b97f4a7c15u;
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit of
+/// `x`.
+ANNULUS_FUNCTION constexpr std::uint64_t mix_bits(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// Number `x` of SplitMix64, as a hash: unlike mix_bits, not 0 for 0.
+ANNULUS_FUNCTION constexpr std::uint64_t splitmix64(std::uint64_t x) {
+  return mix_bits(x + splitmix_step);
+}
+
+}  // namespace annulus
