@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
 
 #include "plan/builders/divisor.hpp"
 
@@ -108,8 +110,10 @@ const Schedule& find(const Request& request) {
   for (const Schedule& schedule : schedules) {
     if (schedule.name == request.name) return schedule;
   }
-  fail("{}: there is no schedule '{}'; known are {}", request.field, request.name,
-       fmt::join(schedule_names(), ", "));
+  std::vector<std::string_view> names;
+  for (const Schedule& schedule : schedules) names.push_back(schedule.name);
+  fail("{}: there is no schedule '{}'; {}known are {}", request.field, request.name,
+       did_you_mean(request.name, names), fmt::join(schedule_names(), ", "));
 }
 
 }  // namespace
