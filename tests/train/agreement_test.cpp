@@ -152,8 +152,8 @@ TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
   config.attention.cluster = tiny_.file("cluster.toml").string();
   io::write_text_atomically(config.attention.cluster, "");
   EXPECT_THAT(with_other(3, config, [&](Config& c) { c.attention.cluster = tiny_.file("none").string(); }),
-              Each(AllOf(HasSubstr(tiny_.file("none").string()), HasSubstr("check the path"),
-                         HasSubstr("(found on rank 1)"))));
+              Each(AllOf(HasSubstr("attention.cluster: "), HasSubstr(tiny_.file("none").string()),
+                         HasSubstr("check the path"), HasSubstr("(found on rank 1)"))));
   EXPECT_FALSE(fs::exists(config.run.folder));
 }
 
