@@ -9,6 +9,8 @@
 
 #include <annulus/comm/agreement.hpp>
 
+#include "common/arguments.hpp"
+
 namespace annulus::app {
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEnvironment& mpi,
@@ -18,7 +20,8 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const comm::MpiEn
   std::optional<int> status;
   comm::Facts facts = comm::program_facts(), options;
   try {
-    app.parse(argc, argv);
+    Arguments arguments(app, argc, argv);
+    app.parse(arguments.count(), arguments.values());
     facts.add("the arguments", "understood", remedy);
     for (const CLI::Option* const option : app.get_options())
       if (option->get_expected_max() == 0)

@@ -1,14 +1,15 @@
 #include "common/conventions.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
+#include <annulus/base/nearest.hpp>
 #include <annulus/base/printable.hpp>
 #include <annulus/base/version.hpp>
-#include <annulus/config/nearest.hpp>
 
 namespace annulus::app {
 namespace {
@@ -32,7 +33,9 @@ constexpr auto option_aliases = std::to_array<OptionAlias>({{"seq-len", "tokens"
                                                             {"iters", "repetitions"},
                                                             {"iterations", "repetitions"},
                                                             {"out", "output"},
+                                                            {"output", "out"},
                                                             {"output-dir", "out"},
+                                                            {"outdir", "out"},
                                                             {"topology", "cluster"},
                                                             {"stall-limit", "stall-timeout"},
                                                             {"nccl-blocks", "max-ctas"},
@@ -41,14 +44,13 @@ constexpr auto option_aliases = std::to_array<OptionAlias>({{"seq-len", "tokens"
                                                             {"most-bytes", "max-bytes"}});
 
 /// "did you mean --tokens?", for an option of `command` that `text` may stand for; empty where none is near.
-std::string suggested_option(const CLI::App& command, std::string_view text) {
-  if (!text.starts_with("--")) return "";
+std::string suggested_option(const CLI::App& command, std::string_view text, const KeyOfOption& key_of) {
   const std::string_view name = text.substr(2, text.find('=') - 2);
   std::string best;
   std::size_t least = 0;
   const auto compare = [&](std::string_view known, const std::string& option) {
-    const std::size_t edits = config::edit_distance(name, known);
-    if (!config::is_near(edits, name) || (!best.empty() && edits >= least)) return;
+    const std::size_t edits = edit_distance(name, known);
+    if (!is_near(edits, name) || (!best.empty() && edits >= least)) return;
     best = option, least = edits;
   };
   for (const CLI::Option* const option : command.get_options())
@@ -56,35 +58,51 @@ std::string suggested_option(const CLI::App& command, std::string_view text) {
   for (const auto& [known, option] : option_aliases)
     if (command.get_option_no_throw(fmt::format("--{}", option)) != nullptr)
       compare(known, std::string(option));
-  if (!best.empty()) return fmt::format("did you mean --{}?\n", best);
-  if (command.get_option_no_throw("--set") != nullptr)
-    return "keys of the configuration are given as --set section.key=value\n";
+  if (!best.empty()) return fmt::format("did you mean --{}?", best);
+  if (command.get_option_no_throw("--set") == nullptr) return "";
+  if (const std::string key = key_of ? key_of(name) : ""; !key.empty())
+    return fmt::format("did you mean --set {}?", key);
+  return "keys of the configuration are given as --set section.key=value";
+}
+
+/// Of the words that `app` did not expect, the first unknown option for which there is something to say.
+std::string unknown_option(const CLI::App& app, const CLI::App& command, const KeyOfOption& key_of) {
+  for (const std::string& extra : app.remaining(true)) {
+    if (!extra.starts_with("--")) continue;
+    if (const std::string suggestion = suggested_option(command, extra, key_of); !suggestion.empty())
+      return fmt::format("{}: {}\n", printable(extra.substr(0, extra.find('='))), suggestion);
+  }
   return "";
 }
 
-std::string failure_message(const CLI::App* app, const CLI::Error& error) {
+/// Where a subcommand is missing, the word that stands in its place, and what it may stand for.
+std::string unknown_command(const CLI::App& app) {
+  std::vector<std::string_view> names;
+  for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.emplace_back(command->get_name());
+  const std::vector<std::string> extras = app.remaining();
+  if (names.empty() || extras.empty() || extras.front().starts_with('-')) return "";
+  return fmt::format("there is no command '{}'; {}known are {}\n", printable(extras.front()),
+                     did_you_mean(extras.front(), names), fmt::join(names, ", "));
+}
+
+std::string failure_message(const CLI::App* app, const CLI::Error& error, const KeyOfOption& key_of) {
   const auto commands = app->get_subcommands();
   const CLI::App& command = commands.empty() ? *app : *commands.back();
-  std::string text = printable_message(error.what()) + "\n";
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
-    for (const std::string& extra : app->remaining(true)) {
-      const std::string suggestion = suggested_option(command, extra);
-      if (!suggestion.empty()) {
-        text += suggestion;
-        break;
-      }
-    }
-  }
+  std::string text = commands.empty() ? unknown_command(*app) : "";
+  if (text.empty()) text = printable_message(error.what()) + "\n" + unknown_option(*app, command, key_of);
   const std::string subcommand = commands.empty() ? "" : command.get_name() + " ";
   return text + fmt::format("{} {}--help explains\n", app->get_name(), subcommand);
 }
 
 }  // namespace
 
-void add_conventions(CLI::App& app, const std::string& name) {
+void add_conventions(CLI::App& app, const std::string& name, const KeyOfOption& key_of_option) {
   app.name(name);
   app.set_version_flag("--version", fmt::format("{} {} ({})", name, version(), git_hash()));
-  app.failure_message(failure_message);
+  app.failure_message([key_of_option](const CLI::App* failed, const CLI::Error& error) {
+    return failure_message(failed, error, key_of_option);
+  });
 }
 
 }  // namespace annulus::app

@@ -7,11 +7,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
 #include <annulus/base/printable.hpp>
 #include <annulus/base/signals.hpp>
+
+#include "common/text.hpp"
 
 namespace annulus::app {
 
@@ -57,6 +60,19 @@ std::string problem_of(const std::exception& error) {
     return output_problem();
   }
   return error.what();
+}
+
+std::string launcher(int ranks) {
+  if (const char* const driver = std::getenv("ANNULUS_DRIVER"); driver != nullptr && *driver != '\0')
+    return fmt::format("{} run {}", shell_word(driver), ranks);
+  std::string flags;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+    flags = " --oversubscribe --bind-to none";
+    if (::geteuid() == 0) flags += " --allow-run-as-root";
+  } else if (std::getenv("SLURM_STEP_TASKS_PER_NODE") != nullptr) {
+    return fmt::format("srun -n {}", ranks);
+  }
+  return fmt::format("mpirun{} -n {}", flags, ranks);
 }
 
 void end_with_reader() {

@@ -22,6 +22,11 @@ void say(const std::string& line);
 /// written.
 std::string problem_of(const std::exception& error);
 
+/// What starts programs on `ranks` ranks the way this process was started: the driver script (which tells its
+/// name in ANNULUS_DRIVER), srun, or mpirun with what Open MPI wants to be told when ranks outnumber cores or
+/// root starts them.
+std::string launcher(int ranks);
+
 /// Ends the process as one without handlers would have ended where the reader of its output has gone away:
 /// silently, by SIGPIPE. Returns where that is not what happened.
 void end_with_reader();

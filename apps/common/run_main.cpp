@@ -3,9 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <array>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include <annulus/core/device.hpp>
 #include <annulus/core/profile.hpp>
@@ -25,6 +29,19 @@ void start_log_of_rank(int rank, int ranks) {
   logger->set_level(rank == 0 ? spdlog::level::info : spdlog::level::warn);
 }
 
+/// Whether the arguments ask for what one rank answers alone, without the others.
+comm::MpiEnvironment::For purpose_of(int argc, char** argv) {
+  constexpr auto questions =
+      std::to_array<std::string_view>({"-h", "--help", "--version", "--print-config", "--plan-memory"});
+  const std::span<char*> all(argv, static_cast<std::size_t>(argc));
+  const auto end =
+      std::ranges::find(all, std::string_view("--"), [](const char* text) { return std::string_view(text); });
+  const bool asks = std::any_of(all.begin(), end, [&](const char* text) {
+    return std::ranges::find(questions, text) != questions.end();
+  });
+  return asks ? comm::MpiEnvironment::For::an_answer : comm::MpiEnvironment::For::all_ranks;
+}
+
 }  // namespace
 
 int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment&, int, char**)>& body) {
@@ -34,11 +51,12 @@ int run_main(int argc, char** argv, const std::function<int(comm::MpiEnvironment
   // ends.
   const auto failed = [&](const std::string& problem) {
     if (started && started->size() > 1) started->abort(problem);
+    end_with_reader();
     say("annulus: rank 0: " + problem);
     return 1;
   };
   try {
-    comm::MpiEnvironment& mpi = started.emplace(argc, argv);
+    comm::MpiEnvironment& mpi = started.emplace(argc, argv, purpose_of(argc, argv));
     start_log_of_rank(mpi.rank(), mpi.size());
     require_device();
     start_profile();

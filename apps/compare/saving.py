@@ -43,7 +43,8 @@ import training
 CASES = ["copy:", "offloaded optimizer: memory.offload_optimizer=true"]
 HEADINGS = ("case", "tokens", "update, s", "that saves", "while it writes", "waited, s", "checkpoint", "written", "host, GiB (resident)",
             "resumed, s", "same bits")
-SAVED = re.compile(r"saved (.+) \(([\d.e+-]+) GB in ([\d.]+) s, ([\d.]+) GB/s; training waited ([\d.]+) s\)")
+SAVED = re.compile(r"saved (.+) \(([\d.]+ \w+) in ([\d.]+) s, ([\d.]+ \w+)/s; training waited ([\d.]+) s\)")
+GIGABYTES = {"bytes": 1e-9, "kB": 1e-6, "MB": 1e-3, "GB": 1}
 BYTES_OF_A_PARAMETER = 12  # fp32 master weight and AdamW's moments
 
 
@@ -62,6 +63,12 @@ def parse():
         parser.error("give --every 3 or more, --after 1 or more, and --compare from 1 to below --every")
     training.check(parser, options)
     return options
+
+
+def gigabytes(text):
+    """Of "14.8 GB" and "7.40 MB"."""
+    number, unit = text.split()
+    return float(number) * GIGABYTES[unit]
 
 
 class Job:
@@ -150,13 +157,13 @@ def first_run(options, command, folder):
     finally:
         job.kill()
         training.wait_for_memory(used)
-    path, gigabytes, seconds, rate, waited = SAVED.search(job.text()).groups()
+    path, size, seconds, rate, waited = SAVED.search(job.text()).groups()
     updates = job.updates()
     before = [updates[step] for step in range(2, options.every + 1)]
     writing = [updates[step] for step in range(options.every + 2, saved_at[0] + 1)]
     memory = job.records[-1]["peak_memory_bytes"]
-    return {"before": before, "saving": updates[options.every + 1], "writing": writing, "gigabytes": float(gigabytes),
-            "seconds": float(seconds), "rate": float(rate), "waited": float(waited), "host": memory["total"], "resident": memory["resident"],
+    return {"before": before, "saving": updates[options.every + 1], "writing": writing, "gigabytes": gigabytes(size),
+            "seconds": float(seconds), "rate": gigabytes(rate), "waited": float(waited), "host": memory["total"], "resident": memory["resident"],
             "overtaken": "does not keep up" in job.text(), "checkpoint": path}, job.records, ""
 
 
@@ -203,7 +210,7 @@ def cells(options, row):
     same = {True: f"{options.compare} steps: yes", False: f"{options.compare} steps: no", None: "failed"}[row["same"]]
     return [row["case"], row["tokens"], f"{before:.2f} ({min(row['before']):.2f} to {max(row['before']):.2f})",
             f"{row['saving']:.2f} ({more(row['saving'])})", during, f"{row['waited']:.2f}" + (", next save waited" if row["overtaken"] else ""),
-            f"{row['gigabytes']:.1f} GB", f"{row['seconds']:.1f} s, {row['rate']:.2f} GB/s",
+            f"{row['gigabytes']:.3g} GB", f"{row['seconds']:.1f} s, {row['rate']:.3g} GB/s",
             f"{row['host'] / training.GIB:.1f} ({row['resident'] / training.GIB:.1f})",
             f"{row['resumed'] - before:.1f}" if "resumed" in row else "", same]
 

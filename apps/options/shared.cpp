@@ -46,13 +46,13 @@ void known_schedule(std::string_view name, const std::string& value) {
   plan::check_schedule(value, name);
 }
 void known_schedule_or_auto(std::string_view name, const std::string& value) {
-  if (value != simulate::automatic) plan::check_schedule(value, name);
+  simulate::check_schedule_or_auto(value, name);
 }
 void known_layout(std::string_view name, const std::string& value) {
   Layout::parse(value, name);
 }
 void known_layout_or_auto(std::string_view name, const std::string& value) {
-  if (value != simulate::automatic) Layout::parse(value, name);
+  simulate::check_layout_or_auto(value, name);
 }
 
 void known_storage(std::string_view, const std::string& value) {

@@ -75,6 +75,9 @@ void print(const data::PackSummary& summary, const data::PackOptions& options) {
 }
 
 int run(PackArguments& arguments) {
+  require(arguments.tokenizer != "sentencepiece" || !arguments.model.empty(),
+          "--tokenizer sentencepiece needs --model FILE, the .model file that spm_train wrote or that came "
+          "with the model");
   if (arguments.served.empty())
     arguments.options.tokenizer = data::make_tokenizer(arguments.tokenizer, arguments.model);
   else

@@ -2,12 +2,16 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <annulus/base/error.hpp>
 #include <annulus/train/device.hpp>
+#include <annulus/train/other_folder.hpp>
 #include <annulus/train/stop_signal.hpp>
+#include <annulus/train/suggested_key.hpp>
 #include <annulus/train/trainer.hpp>
 
 #include "common/command_line.hpp"
@@ -19,6 +23,16 @@
 namespace annulus::app {
 namespace {
 
+/// "train.lr=VALUE", for --learning-rate.
+std::string setting_of(std::string_view option) {
+  std::string name(option);
+  std::ranges::replace(name, '-', '_');
+  const auto found = train::suggest_key(name);
+  if (!found) return "";
+  return fmt::format("{}=VALUE{}", found->key,
+                     found->meaning.empty() ? "" : fmt::format(" ({})", found->meaning));
+}
+
 int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   std::string file, resume = "auto";
   std::vector<std::string> overrides;
@@ -28,7 +42,7 @@ int body(comm::MpiEnvironment& mpi, int argc, char** argv) {
   CLI::App app(
       "Trains a LLaMA on token shards. MPI ranks share sequences and, with parallel.zero, weights, gradients "
       "and optimizer state; memory.offload_optimizer keeps the latter in the host's memory.");
-  add_conventions(app, "annulus-train");
+  add_conventions(app, "annulus-train", setting_of);
   app.option_defaults()->group("The run");
   app.add_option("config", file, "TOML file; docs/formats/configuration.md explains its keys");
   app.add_option("--set", overrides, "section.key=value, over what the file says; may be repeated")

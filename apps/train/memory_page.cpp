@@ -5,6 +5,7 @@
 #include <numeric>
 #include <system_error>
 
+#include <annulus/base/duration.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/json.hpp>
@@ -79,14 +80,14 @@ std::string policy_table(const train::MemoryPlan& plan, bool on_gpu, const Binar
   html::Table table({{"policy", html::Table::Align::text},
                      {fmt::format("{}{}", on_gpu ? "GPU " : "", unit.name)},
                      {fmt::format("host {}", unit.name)},
-                     {"s a step"},
+                     {"a step"},
                      {"fits", html::Table::Align::text}});
   for (const train::PlannedPolicy& policy : plan.policies)
     table.add({policy.outline,
                fmt::format("{:.2f}",
                            double(on_gpu ? policy.bytes.device.total : policy.bytes.host.total) / unit.bytes),
                on_gpu ? fmt::format("{:.2f}", double(policy.bytes.host.total) / unit.bytes) : "–",
-               fmt::format("{:.4g}", policy.time.total()), policy.fits() ? "yes" : "no"});
+               duration_text(policy.time.total()), policy.fits() ? "yes" : "no"});
   return table.to_html();
 }
 

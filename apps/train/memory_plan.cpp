@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include <annulus/base/duration.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/core/tensor.hpp>
@@ -64,15 +65,20 @@ const forecast::PeakBytes& peak(const PlannedPolicy& policy, bool on_gpu) {
   return on_gpu ? policy.bytes.device : policy.bytes.host;
 }
 
+/// Of tokens in a second: a whole number, where that says anything.
+std::string rate_text(double rate) {
+  return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
+}
+
 /// A column is in one unit.
 void print_policy(const PlannedPolicy& policy, const MemoryPlan& plan, const PlannedMachine& machine,
                   const BinaryUnit& unit) {
   const double seconds = policy.time.total();
   const auto in_unit = [&](std::int64_t bytes) { return fmt::format("{:.2f}", double(bytes) / unit.bytes); };
-  fmt::print("  {:<62} {:>9} {:>9} {:>9.4g} {:>9.0f} {:>9.4g}  {}\n", policy.outline,
+  fmt::print("  {:<62} {:>9} {:>9} {:>9} {:>10} {:>9.4g}  {}\n", policy.outline,
              in_unit(peak(policy, machine.on_gpu).total),
-             machine.on_gpu ? in_unit(policy.bytes.host.total) : "-", seconds,
-             plan.step_tokens / seconds / machine.topology.ranks(),
+             machine.on_gpu ? in_unit(policy.bytes.host.total) : "-", duration_text(seconds),
+             rate_text(plan.step_tokens / seconds / machine.topology.ranks()),
              plan.step_flops / seconds / machine.topology.ranks() / 1e12, fit_text(policy));
 }
 
@@ -124,14 +130,14 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
     if (host > 0) fmt::print("   and {} of the host", binary_text(host));
     fmt::print("\n");
   }
-  fmt::print("  seconds of an optimizer step: {:.4g}\n", now.time.total());
+  fmt::print("  an optimizer step takes {}\n", duration_text(now.time.total()));
   for (const auto& [name, seconds] : now.time.parts())
-    if (seconds > 0) fmt::print("    {:<24} {:>10.4g}\n", name, seconds);
+    if (seconds > 0) fmt::print("    {:<24} {:>10}\n", name, duration_text(seconds));
   const std::vector<const PlannedPolicy*> shown = shown_policies(plan);
   const BinaryUnit unit = unit_of(plan, machine.on_gpu);
-  fmt::print("\n  {:<62} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "policy, the fastest first",
+  fmt::print("\n  {:<62} {:>9} {:>9} {:>9} {:>10} {:>9}\n", "policy, the fastest first",
              fmt::format("{}{}", machine.on_gpu ? "GPU " : "", unit.name), fmt::format("host {}", unit.name),
-             "s/step", "tok/s/rank", "TF/s");
+             "a step", "tok/s/rank", "TF/s");
   for (const PlannedPolicy* policy : shown) print_policy(*policy, plan, machine, unit);
   if (shown.size() < plan.policies.size())
     fmt::print("  {} more, with other shares of offloaded layers or the optimizer offloaded: --json FILE\n",

@@ -1,11 +1,11 @@
 #include "next_steps.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
+#include "common/process.hpp"
 #include "common/text.hpp"
 
 namespace annulus::app {
@@ -26,14 +26,8 @@ std::string driver() {
 }  // namespace
 
 std::string launch_command(int ranks, const std::string& program) {
-  if (const std::string name = driver(); !name.empty())
-    return fmt::format("{} run {} {}", name, ranks, program);
-  std::string flags;
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-    flags = " --oversubscribe --bind-to none";
-    if (::geteuid() == 0) flags += " --allow-run-as-root";
-  }
-  return fmt::format("mpirun{} -n {} {}", flags, ranks, shell_word((program_folder() / program).string()));
+  return fmt::format("{} {}", launcher(ranks),
+                     driver().empty() ? shell_word((program_folder() / program).string()) : program);
 }
 
 bool has_program(const std::string& program) {

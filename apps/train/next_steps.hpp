@@ -4,9 +4,7 @@
 
 namespace annulus::app {
 
-/// A command line, ready to be pasted, that starts a program of Annulus on `ranks` ranks the way this process
-/// was started: through the driver script (which tells its name in ANNULUS_DRIVER), or through mpirun, with
-/// what Open MPI wants to be told when ranks outnumber cores or root starts them.
+/// A command line, ready to be pasted, that starts a program of Annulus on `ranks` ranks as `launcher` does.
 std::string launch_command(int ranks, const std::string& program);
 
 /// True when `program` lies beside this one.

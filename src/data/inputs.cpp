@@ -10,8 +10,8 @@
 #include <annulus/base/error.hpp>
 #include <annulus/io/crc32.hpp>
 
+#include "base/text.hpp"
 #include "json_record.hpp"
-#include "text.hpp"
 
 namespace annulus::data {
 

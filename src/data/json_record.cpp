@@ -9,6 +9,8 @@
 
 #include <annulus/base/file.hpp>
 
+#include "base/text.hpp"
+
 namespace annulus::data {
 
 namespace {
@@ -30,7 +32,9 @@ std::string syntax_problem(std::string_view line, std::size_t read, std::string_
     if (const auto at = sentence.find(before); at != sentence.npos)
       sentence.remove_prefix(at + before.size());
   if (sentence.starts_with("unexpected end of input")) return "the JSON ends in the middle";
-  return fmt::format("no JSON at byte {} ({})", std::max(read, std::size_t{1}), sentence);
+  // The parser stops behind a character of bytes that are no UTF-8.
+  const std::size_t at = std::min(std::max(read, std::size_t{1}), text_prefix(line) + 1);
+  return fmt::format("no JSON at byte {} ({})", at, sentence);
 }
 
 /// Takes the text of a record that lies inside `around_` arrays.

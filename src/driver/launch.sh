@@ -81,7 +81,7 @@ mpi_run() {
     exec {log}> >(trap '' INT TERM HUP USR1 XCPU; cat >&2 || cat >/dev/null)
     logger=$!
   fi
-  exec {output}> >(trap '' INT TERM HUP USR1 XCPU; cat || { cat >/dev/null; exit 1; })
+  exec {output}> >(trap '' INT TERM HUP USR1 XCPU; written=0; cat || written=$?; [ $written -eq 0 ] || cat >/dev/null; exit $written)
   printer=$!
   setsid mpirun "${flags[@]}" -n "$ranks" "$@" </dev/null 1>&"$output" 2>&"$log" &
   job=$!
@@ -105,10 +105,12 @@ mpi_run() {
   local printed=0
   wait "$printer" || printed=$?
   [ -z "$logger" ] || wait "$logger" || true
-  if [ $printed -eq 1 ]; then
-    printf 'annulus: standard output could not be written: what was printed is not all there\n' >&2 || true
-    [ $status -ne 0 ] || status=1
-  fi
+  case $printed in
+    0) ;;
+    141) [ $status -ne 0 ] || status=141 ;;  # SIGPIPE: the reader has seen enough
+    *) printf 'annulus: standard output could not be written: what was printed is not all there\n' >&2 || true
+       [ $status -ne 0 ] || status=1 ;;
+  esac
   return $status
 }
 # What mpi_run does about a signal.

@@ -1,9 +1,12 @@
 #include <annulus/io/json.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <set>
 #include <vector>
+
+#include "base/text.hpp"
 
 namespace annulus::io {
 
@@ -18,7 +21,7 @@ constexpr const char* advice = "give the right file, or write it again";
 /// of them ends.
 class Checker final : public nlohmann::json_sax<json> {
  public:
-  explicit Checker(std::string_view origin) : origin_(origin) {}
+  Checker(std::string_view text, std::string_view origin) : text_(text), origin_(origin) {}
 
   bool start_object(std::size_t) override {
     names_.emplace_back();
@@ -45,7 +48,8 @@ class Checker final : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) override {
     if (dynamic_cast<const json::out_of_range*>(&error) != nullptr)
       fail("'{}' holds a number that is too large: {}", origin_, advice);
-    fail("'{}' is no JSON from byte {} on: {}", origin_, position, advice);
+    // The parser stops behind a character of bytes that are no UTF-8.
+    fail("'{}' is no JSON from byte {} on: {}", origin_, std::min(position, text_prefix(text_) + 1), advice);
   }
 
  private:
@@ -61,7 +65,7 @@ class Checker final : public nlohmann::json_sax<json> {
     return true;
   }
 
-  std::string_view origin_;
+  std::string_view text_, origin_;
   int depth_ = 0;
   std::int64_t values_ = 0;
   std::vector<std::set<std::string, std::less<>>> names_;  // of the objects that are open
@@ -71,8 +75,8 @@ class Checker final : public nlohmann::json_sax<json> {
 
 json parse_json(std::string_view text, std::string_view origin) {
   const std::size_t zero = text.find('\0');  // where nlohmann-json takes the text to end
-  require(zero == text.npos, "'{}' is no JSON from byte {} on: {}", origin, zero, advice);
-  Checker checker(origin);
+  require(zero == text.npos, "'{}' is no JSON from byte {} on: {}", origin, zero + 1, advice);
+  Checker checker(text, origin);
   json::sax_parse(text, &checker);
   return json::parse(text);
 }

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
 #include <annulus/base/parse_number.hpp>
 
 #include "plan/builders/divisor.hpp"
@@ -104,8 +106,10 @@ const Schedule& find(const Request& request) {
   for (const Schedule& schedule : schedules) {
     if (schedule.name == request.name) return schedule;
   }
-  fail("{}: there is no schedule '{}'; known are {}", request.field, request.name,
-       fmt::join(schedule_names(), ", "));
+  std::vector<std::string_view> names;
+  for (const Schedule& schedule : schedules) names.push_back(schedule.name);
+  fail("{}: there is no schedule '{}'; {}known are {}", request.field, request.name,
+       did_you_mean(request.name, names), fmt::join(schedule_names(), ", "));
 }
 
 }  // namespace

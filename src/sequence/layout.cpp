@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
 #include <annulus/base/parse_number.hpp>
 
 namespace annulus {
@@ -81,8 +83,10 @@ Layout Layout::parse(std::string_view text, std::string_view field) {
             field, text);
     return Layout(Kind::block_striped, *stripe);
   }
-  fail("{} = '{}' is no layout: use contiguous, zigzag, striped or block-striped:B (stripes of B tokens)",
-       field, text);
+  constexpr auto known =
+      std::to_array<std::string_view>({"contiguous", "zigzag", "striped", "block-striped"});
+  fail("{} = '{}' is no layout: {}use contiguous, zigzag, striped or block-striped:B (stripes of B tokens)",
+       field, text, did_you_mean(text.substr(0, text.find(':')), known));
 }
 
 std::string Layout::to_string() const {

@@ -2,15 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstddef>
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
 #include <annulus/base/parse_number.hpp>
 
 namespace annulus::detail {
 
 namespace {
+
+constexpr auto kinds =
+    std::to_array<std::string_view>({"full", "causal", "window", "dilated", "documents", "blocks"});
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -73,7 +78,10 @@ class TermReader {
           "is no mask: use full, causal, window:L,R, dilated:W,D, documents:0,a,b,… or blocks:SIZE,FILE; "
           "if it belongs to the file's name, rename the file, because '+' joins terms");
     } else {
-      reject("is no mask: use full, causal, window:L,R, dilated:W,D, documents:0,a,b,… or blocks:SIZE,FILE");
+      reject(
+          fmt::format("is no mask: {}use full, causal, window:L,R, dilated:W,D, documents:0,a,b,… or "
+                      "blocks:SIZE,FILE",
+                      did_you_mean(kind, kinds)));
     }
   }
 

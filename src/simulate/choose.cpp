@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
@@ -35,6 +37,17 @@ std::vector<Layout> layouts(const plan::Problem& problem) {
   while (2 * stripe <= widest) stripe *= 2;
   if (stripe > 1) all.emplace_back(block_striped, stripe);
   return all;
+}
+
+/// Has `check` look at a text that is not "auto", which its error names, too.
+void check_unless_auto(std::string_view text, const std::function<void()>& check) {
+  if (text == automatic) return;
+  try {
+    check();
+  } catch (const Error& error) {
+    fail("{}, or {}, which chooses one{}", error.what(), automatic,
+         is_near(edit_distance(text, automatic), text) ? fmt::format(": did you mean '{}'?", automatic) : "");
+  }
 }
 
 class Chooser {
@@ -167,6 +180,14 @@ class Chooser {
 };
 
 }  // namespace
+
+void check_schedule_or_auto(std::string_view text, std::string_view field) {
+  check_unless_auto(text, [&] { plan::check_schedule(text, field); });
+}
+
+void check_layout_or_auto(std::string_view text, std::string_view field) {
+  check_unless_auto(text, [&] { Layout::parse(text, field); });
+}
 
 std::vector<std::string> candidate_schedules(const plan::Problem& problem) {
   constexpr std::string_view grid = ":HxC";

@@ -59,11 +59,17 @@ std::optional<SeveralRanks> several_ranks(const Variables& variables) {
   };
   // The nearest one decides: mpirun's daemons are a step of Slurm's, whose variables their ranks see.
   constexpr Launcher open_mpi{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun of Open MPI"};
-  constexpr Launcher hydra{"PMI_SIZE", "PMI_RANK", "mpiexec of MPICH or Intel MPI"};
-  constexpr Launcher pmi{"PMI_SIZE", "PMI_RANK", "srun --mpi=pmi2"};
+  Launcher pmi{"PMI_SIZE", "PMI_RANK", "a launcher by PMI"};
   constexpr Launcher slurm{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun", true};
-  const bool by_hydra = variables("MPI_LOCALNRANKS").has_value();
-  for (const Launcher& launcher : {open_mpi, by_hydra ? hydra : pmi, slurm}) {
+  if (variables("MPI_LOCALNRANKS"))
+    pmi.name = "mpiexec of MPICH or Intel MPI";
+  else if (variables("PALS_APID"))
+    pmi.name = "mpiexec of PALS";
+  else if (variables("FLUX_JOB_ID"))
+    pmi.name = "flux run";
+  else if (is_step_of_ranks(variables))
+    pmi.name = "srun --mpi=pmi2";
+  for (const Launcher& launcher : {open_mpi, pmi, slurm}) {
     const auto size = number(variables, launcher.size);
     if (!size || (launcher.of_steps && !is_step_of_ranks(variables))) continue;
     if (*size <= 1) return std::nullopt;

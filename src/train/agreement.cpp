@@ -18,6 +18,8 @@ namespace annulus::train {
 
 namespace {
 
+constexpr std::string_view threads_key = "the threads of a rank";
+
 constexpr std::string_view same_config = "give every rank the same configuration";
 constexpr std::string_view same_data =
     "give every rank the same shards (data.shards), whole and in one order";
@@ -145,7 +147,7 @@ std::map<std::string, std::string> computed_with(comm::Communicator& world, cons
   for (const auto& [count, of] : ranks)
     text += fmt::format("{}{}{}", text.empty() ? "" : ", ", count,
                         ranks.size() == 1 ? "" : " on " + comm::ranks_text(of));
-  all.emplace("the threads of a rank", text);
+  all.emplace(threads_key, text);
   return all;
 }
 
@@ -157,8 +159,11 @@ std::vector<std::string> computed_with_notes(const std::map<std::string, std::st
     if (found != before.end() && found->second != value)
       notes.push_back(
           fmt::format("{}: '{}' when the checkpoint was written, '{}' now: the run goes on, and "
-                      "its results agree with those of an uninterrupted one to rounding, not bit for bit",
-                      name, found->second, value));
+                      "its results agree with those of an uninterrupted one to rounding, not bit for bit{}",
+                      name, found->second, value,
+                      name == threads_key && found->second.find(' ') == std::string::npos
+                          ? fmt::format(" (set OMP_NUM_THREADS={} for these)", found->second)
+                          : ""));
   }
   return notes;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 
+#include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/plan/schedules.hpp>
@@ -27,7 +28,12 @@ AttentionInputs read_attention_inputs(const Config& config) {
                     ? Mask::with_documents(text, tokens, one_document, "attention.mask")
                     : Mask::parse(text, tokens, "attention.mask");
   if (const std::string& file = config.attention.cluster; !file.empty()) {
-    const std::string content = read_text(file, kinds::toml);
+    std::string content;
+    try {
+      content = read_text(file, kinds::toml);
+    } catch (const Error& error) {
+      fail("attention.cluster: {}", error.what());
+    }
     inputs.cluster = simulate::parse_cluster(content, file);
     inputs.cluster_checksum = io::crc32_of(std::span<const char>(content));
   }

@@ -5,18 +5,21 @@
 #include <toml++/toml.h>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <type_traits>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/train/other_folder.hpp>
 
+#include "base/text.hpp"
 #include "config/parse.hpp"
-#include "data/text.hpp"
 #include "train/config_table.hpp"
 #include "train/model_from.hpp"
 
@@ -85,6 +88,22 @@ bool assign(T& target, const toml::node& node, const std::string& name, const st
   return true;
 }
 
+// Keys of tokens, whose values may have the units of --tokens.
+constexpr auto counts_of_tokens = std::to_array<std::string_view>(
+    {"data.sequence_length", "model.positions", "model.rope_original_length"});
+
+// "128k" as 131072, "1M" as 1048576; nothing for other texts and for what 64 bits do not hold.
+std::optional<std::int64_t> in_units(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, text.data() + text.size());
+  const auto power = std::string_view("kmgt").find(static_cast<char>(unit.size() == 1 ? unit[0] | 0x20 : 0));
+  if (error != std::errc() || power == std::string_view::npos) return std::nullopt;
+  const std::int64_t factor = std::int64_t{1} << (10 * (power + 1));
+  if (number < 0 || number > std::numeric_limits<std::int64_t>::max() / factor) return std::nullopt;
+  return number * factor;
+}
+
 // What is read into: the configuration, and where its keys were given.
 struct Reading {
   Config& config;
@@ -92,6 +111,9 @@ struct Reading {
 };
 
 void set(Reading& into, const std::string& name, const toml::node& node, const std::string& where) {
+  const bool counts = std::ranges::find(counts_of_tokens, name) != counts_of_tokens.end();
+  if (const auto text = node.value_exact<std::string>(); counts && text)
+    if (const auto number = in_units(*text)) return set(into, name, toml::value(*number), where);
   const Key* key = find_key(name);
   require(key != nullptr || !is_section(name),
           "{}: {} is a section, not a key: write [{}] and its keys below", where, name, name);
@@ -100,7 +122,8 @@ void set(Reading& into, const std::string& name, const toml::node& node, const s
   std::visit(
       [&](auto* target) {
         using T = std::remove_pointer_t<decltype(target)>;
-        require(assign(*target, node, name, where), "{}: {} must be {}", where, name, expected_type<T>());
+        require(assign(*target, node, name, where), "{}: {} must be {}{}", where, name, expected_type<T>(),
+                counts ? ", as in 131072 or '128k'" : "");
         if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
           const auto value = static_cast<double>(*target);
           require(std::isfinite(value), "{}: {} = {} is out of range: give a finite number", where, name,
@@ -130,14 +153,26 @@ void read_table(Reading& into, const toml::table& table, const std::string& pref
   }
 }
 
-void override_key(Reading& into, const std::string& text) {
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view blank = " \t";
+  const auto begin = text.find_first_not_of(blank);
+  if (begin == text.npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(blank) + 1 - begin));
+}
+
+/// Key and value of "key=value".
+std::pair<std::string, std::string> overridden(std::string_view text) {
   const auto equals = text.find('=');
-  require(equals != std::string::npos && equals > 0,
+  std::string key = trimmed(text.substr(0, equals));
+  require(equals != text.npos && !key.empty(),
           "--set {}: write it as key=value, for instance --set train.steps=200", text);
-  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  return {std::move(key), trimmed(text.substr(equals + 1))};
+}
+
+void override_key(Reading& into, const std::string& text) {
+  const auto [name, value] = overridden(text);
   // What is written to config.toml and to checkpoints must be TOML, which they are read as.
-  require(data::is_text(text), "--set {}: the value is not UTF-8: use another name, or another encoding",
-          name);
+  require(is_text(text), "--set {}: the value is not UTF-8: use another name, or another encoding", name);
   const std::string where = fmt::format("--set {}", text);
   const Key* key = find_key(name);
   toml::table table;
@@ -223,7 +258,13 @@ Config Config::parse(std::string_view text, std::string_view origin, std::span<c
   Reading reading{config, {}};
   read_table(reading, table, "", origin);
   for (const std::string& text_override : overrides) override_key(reading, text_override);
-  take_model(config, reading.given);
+  try {
+    take_model(config, reading.given);
+  } catch (const Error& error) {
+    // Here, because whoever loads the configuration has none to ask with.
+    const std::string other = other_folder_warning(std::string(origin), overrides, config);
+    fail("{}{}{}", error.what(), other.empty() ? "" : "; ", other);
+  }
   try {
     config.check();
   } catch (const Error& error) {

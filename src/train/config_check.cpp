@@ -8,13 +8,13 @@
 #include <annulus/base/error.hpp>
 #include <annulus/base/parse_number.hpp>
 #include <annulus/comm/sums.hpp>
-#include <annulus/plan/schedules.hpp>
-#include <annulus/sequence/layout.hpp>
 #include <annulus/sequence/mask.hpp>
 #include <annulus/simulate/choose.hpp>
 #include <annulus/sparsity/options.hpp>
 #include <annulus/sparsity/selection_memory.hpp>
 #include <annulus/train/config.hpp>
+
+#include "sequence/mask_terms.hpp"
 
 namespace annulus::train {
 
@@ -33,6 +33,12 @@ std::string divisors_of(std::int64_t number) {
   divisors.pop_back();
   return divisors.empty() ? fmt::format("{}", last)
                           : fmt::format("{} or {}", fmt::join(divisors, ", "), last);
+}
+
+// Behind a value that the user may never have written.
+template <class T>
+std::string_view if_default(T value, T by_default) {
+  return value == by_default ? " (its default)" : "";
 }
 
 // Tokens and bytes of an optimizer step are counted in 64 bits, on as many ranks as a run may have.
@@ -61,6 +67,9 @@ void Config::check() const {
   model::LlamaConfig shape = model;
   if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
   shape.check();
+  require(!run.folder.empty(),
+          "run.folder is empty: name a folder for configuration, log and checkpoints of the run, like "
+          "runs/mine");
   require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
           "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
   require(
@@ -91,11 +100,13 @@ void Config::check() const {
   require(train.clip_norm > 0,
           "train.clip_norm = {}: give a positive number (a very large one does not clip)", train.clip_norm);
   require(train.warmup_steps <= schedule_steps(),
-          "train.warmup_steps = {} exceeds train.{} = {}: warm up for fewer steps, or raise "
+          "train.warmup_steps = {}{} exceeds train.{} = {}: warm up for fewer steps, or raise "
           "train.schedule_steps",
-          train.warmup_steps, train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
-  require(train.min_lr <= train.lr, "train.min_lr = {} exceeds train.lr = {}: the cosine goes down",
-          train.min_lr, train.lr);
+          train.warmup_steps, if_default(train.warmup_steps, Train().warmup_steps),
+          train.schedule_steps > 0 ? "schedule_steps" : "steps", schedule_steps());
+  require(train.min_lr <= train.lr,
+          "train.min_lr = {}{} exceeds train.lr = {}{}, but the cosine goes down: lower train.min_lr",
+          train.min_lr, if_default(train.min_lr, Train().min_lr), train.lr, if_default(train.lr, Train().lr));
   for (const auto& [name, beta] : {std::pair("beta1", train.beta1), std::pair("beta2", train.beta2)})
     require(beta < 1, "train.{} = {}: give a number from 0 up to, but not 1", name, beta);
   require(train.epsilon > 0, "train.epsilon = {}: give a small positive number", train.epsilon);
@@ -105,8 +116,9 @@ void Config::check() const {
   check_sparsity();
   const bool any_schedule = attention.schedule == simulate::automatic,
              any_layout = attention.layout == simulate::automatic;
-  if (!any_schedule) plan::check_schedule(attention.schedule, "attention.schedule");
-  if (!any_layout) Layout::parse(attention.layout, "attention.layout");
+  simulate::check_schedule_or_auto(attention.schedule, "attention.schedule");
+  simulate::check_layout_or_auto(attention.layout, "attention.layout");
+  annulus::detail::parse_mask_terms(attention.mask, "attention.mask");
   require(any_schedule || any_layout || chooses_recompute() || attention.cluster.empty(),
           "attention.cluster = '{}' has no effect without auto: set attention.schedule, attention.layout or "
           "memory.recompute to auto, or leave it out",

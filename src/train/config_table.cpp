@@ -6,9 +6,10 @@
 #include <array>
 #include <string_view>
 
-#include <annulus/config/nearest.hpp>
+#include <annulus/base/nearest.hpp>
 #include <annulus/sequence/mask.hpp>
 #include <annulus/topology/topology.hpp>
+#include <annulus/train/suggested_key.hpp>
 
 namespace annulus::train {
 
@@ -348,15 +349,15 @@ const std::vector<Key>& config_table() {
   return table();
 }
 
-std::string suggested_key(std::string_view name) {
+std::optional<SuggestedKey> suggest_key(std::string_view name) {
   const std::string_view last = last_part(name);
   const Key* best = nullptr;
   std::size_t least = 0;
   bool is_alias = false;
   // A key written into the wrong section is nearer than a similar key of the section that was named.
   const auto compare = [&](const Key& key, std::string_view known, bool alias) {
-    const std::size_t edits = config::edit_distance(last, known);
-    if (!config::is_near(edits, last)) return;
+    const std::size_t edits = edit_distance(last, known);
+    if (!is_near(edits, last)) return;
     const std::size_t score = 2 * edits + (name.starts_with(section_of(key)) ? 0 : 1);
     if (best != nullptr && score >= least) return;
     best = &key, least = score, is_alias = alias;
@@ -365,16 +366,22 @@ std::string suggested_key(std::string_view name) {
   for (const Alias& alias : aliases)
     for (const Key& key : table())
       if (alias.key == key.name) compare(key, alias.name, true);
-  if (best == nullptr) return "";
-  return is_alias ? fmt::format("did you mean '{}' ({})? ", best->name, best->meaning)
-                  : fmt::format("did you mean '{}'? ", best->name);
+  if (best == nullptr) return std::nullopt;
+  return SuggestedKey{best->name, is_alias ? best->meaning : ""};
+}
+
+std::string suggested_key(std::string_view name) {
+  const auto found = suggest_key(name);
+  if (!found) return "";
+  return found->meaning.empty() ? fmt::format("did you mean '{}'? ", found->key)
+                                : fmt::format("did you mean '{}' ({})? ", found->key, found->meaning);
 }
 
 std::string suggested_section(std::string_view name) {
   const Key& best = *std::ranges::min_element(
-      table(), {}, [&](const Key& key) { return config::edit_distance(name, section_of(key)); });
+      table(), {}, [&](const Key& key) { return edit_distance(name, section_of(key)); });
   const std::string_view section = section_of(best);
-  if (!config::is_near(config::edit_distance(name, section), name)) return "";
+  if (!is_near(edit_distance(name, section), name)) return "";
   return fmt::format("did you mean [{}]? ", section);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <annulus/base/division.hpp>
+#include <annulus/base/duration.hpp>
 #include <annulus/comm/sums.hpp>
 #include <annulus/data/loader.hpp>
 #include <annulus/distributed/exchange_memory.hpp>
@@ -186,14 +187,14 @@ std::string reason_of(const std::vector<ForecastChoice>& choices, std::size_t ch
       missing = &other;
     if (other.missing <= 0 && (next == nullptr || other.time.total() < next->time.total())) next = &other;
   }
-  std::string text =
-      fmt::format("{}: predicted {:.3g} s an optimizer step", outline(taken.memory), taken.time.total());
+  std::string text = fmt::format("{}: predicted {} an optimizer step", outline(taken.memory),
+                                 duration_text(taken.time.total()));
   if (missing != nullptr)
-    text += fmt::format("; of what would be faster {} ({:.3g} s) comes nearest and lacks {}",
-                        outline(missing->memory), missing->time.total(),
-                        annulus::detail::bytes_text(missing->missing));
+    text +=
+        fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(missing->memory),
+                    duration_text(missing->time.total()), annulus::detail::bytes_text(missing->missing));
   if (next != nullptr)
-    text += fmt::format("; next would be {} ({:.3g} s)", outline(next->memory), next->time.total());
+    text += fmt::format("; next would be {} ({})", outline(next->memory), duration_text(next->time.total()));
   return text;
 }
 

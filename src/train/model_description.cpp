@@ -30,6 +30,14 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(status);
 }
 
+/// "meta-llama/Llama-3.1-8B", where there is no such folder.
+bool looks_like_hub_name(const fs::path& path) {
+  std::error_code error;
+  const std::string text = path.string();
+  return path.is_relative() && !text.starts_with('.') && path.has_filename() &&
+         std::ranges::count(text, '/') == 1 && !fs::exists(path.parent_path(), error);
+}
+
 /// Throws Error where the folder of a run, or that of its checkpoints, was given instead of one of them.
 void reject_run_folder(const fs::path& path) {
   for (const fs::path& folder : {path / "checkpoints", path}) {
@@ -77,7 +85,13 @@ std::string_view name_of(WeightsFormat format) {
 WeightsFormat weights_format(const fs::path& path) {
   std::error_code error;
   require(fs::exists(path, error),
-          "there is no '{}': give a folder with config.json and safetensors, or a checkpoint", path.string());
+          "there is no '{}': {}give a folder with config.json and safetensors, or a checkpoint",
+          path.string(),
+          looks_like_hub_name(path)
+              ? fmt::format("models of the Hugging Face hub are not downloaded; hf download {} --local-dir "
+                            "FOLDER does it, then ",
+                            path.string())
+              : "");
   require(fs::is_directory(path, error),
           "'{}' is a file: give the folder with config.json and safetensors, or that of a checkpoint of "
           "version {}",

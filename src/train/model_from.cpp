@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 
 #include <annulus/base/error.hpp>
+#include <annulus/checkpoint/folder.hpp>
 #include <annulus/weights/hf_config.hpp>
 
 #include "sequence/mask_terms.hpp"
@@ -79,6 +82,20 @@ void require_rope_factor(const Config& config, const GivenKeys& given, const std
       where->second, name);
 }
 
+/// How a run goes on whose model cannot be read.
+std::string without_model(const Config& config) {
+  const checkpoint::CheckpointFolder checkpoints(std::filesystem::path(config.run.folder) / "checkpoints",
+                                                 {});
+  if (const std::vector<std::int64_t> steps = checkpoints.steps(); !steps.empty())
+    return fmt::format(
+        ". The run in run.folder = '{}' goes on without it, from its checkpoints: --set model.from={}",
+        config.run.folder, checkpoints.path_of(steps.back()).string());
+  std::error_code error;
+  if (std::filesystem::exists(config.model_from, error)) return "";
+  return fmt::format(" (--set model.from=PATH; relative paths are looked for in {})",
+                     std::filesystem::current_path(error).string());
+}
+
 }  // namespace
 
 void take_model(Config& config, const GivenKeys& given) {
@@ -88,7 +105,8 @@ void take_model(Config& config, const GivenKeys& given) {
     model = describe_model(config.model_from);
   } catch (const Error& error) {
     const auto where = given.find("model.from");
-    fail("{}: model.from: {}", where == given.end() ? "configuration" : where->second, error.what());
+    fail("{}: model.from: {}{}", where == given.end() ? "configuration" : where->second, error.what(),
+         without_model(config));
   }
   require_rope_factor(config, given, model.shape.rope.name);
   Config theirs = config_of(model);

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
@@ -22,7 +23,18 @@ namespace {
 
 std::vector<data::ShardHeader> headers_of(const Config& config) {
   const std::vector<std::filesystem::path> paths(config.data.shards.begin(), config.data.shards.end());
-  return data::read_headers(paths);
+  try {
+    return data::read_headers(paths);
+  } catch (const Error& error) {
+    std::error_code none;
+    const bool lost = std::ranges::any_of(paths, [&](const std::filesystem::path& path) {
+      return path.is_relative() && !std::filesystem::exists(path, none);
+    });
+    fail("data.shards: {}{}", error.what(),
+         lost ? fmt::format(" (--set data.shards=PATH; relative paths are looked for in {})",
+                            std::filesystem::current_path(none).string())
+              : std::string());
+  }
 }
 
 /// The bytes that the first rank of each node gives, on all ranks of the node.

@@ -31,23 +31,6 @@ ResumePolicy ResumePolicy::parse(const std::string& text) {
   return {Kind::file, text};
 }
 
-std::string other_folder_warning(const fs::path& file, std::span<const std::string> overrides,
-                                 const Config& config) {
-  std::error_code error;  // what cannot be looked at is not warned of
-  const fs::path folder = fs::weakly_canonical(fs::absolute(file, error), error).parent_path();
-  const bool of_run = file.filename() == "config.toml" &&
-                      (fs::exists(folder / "run.lock", error) || fs::exists(folder / "checkpoints", error));
-  const bool wanted =
-      std::ranges::any_of(overrides, [](const std::string& text) { return text.starts_with("run.folder"); });
-  const fs::path now = fs::weakly_canonical(fs::absolute(config.run.folder, error), error);
-  if (!of_run || wanted || now == folder) return {};
-  return fmt::format(
-      "{} is the configuration of the run in {}, but its run.folder = '{}' leads to {} from here: this is "
-      "another run. To go on with that one give --set run.folder={}, with data.shards as they are to be "
-      "found from here; --set run.folder says so where another run is meant",
-      file.string(), folder.string(), config.run.folder, now.string(), folder.string());
-}
-
 namespace {
 
 // The folder, which is there from here on and can be written.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <limits>
@@ -16,6 +17,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/comm/agreement.hpp>
+#include <annulus/core/memory_use.hpp>
 #include <annulus/io/progress_line.hpp>
 
 #include "train/checkpoint_parts.hpp"
@@ -340,9 +342,11 @@ void Saver::conclude(const std::string& problem) {
   }
   last_saved_ = folder_->path_of(save->progress.step).string();
   const double seconds = last_seconds_ = seconds_since(save->started);
-  const double bytes = double(Snapshot::bytes(learner_.map().size()));
-  spdlog::info("saved {} ({:.3g} GB in {:.2f} s, {:.2f} GB/s; training waited {:.2f} s)", last_saved_,
-               bytes * 1e-9, seconds, bytes * 1e-9 / std::max(seconds, 1e-9), save->waited);
+  const std::int64_t bytes = Snapshot::bytes(learner_.map().size());
+  spdlog::info("saved {} ({} in {:.2f} s, {}/s; training waited {:.2f} s)", last_saved_,
+               annulus::detail::bytes_text(bytes), seconds,
+               annulus::detail::bytes_text(std::llround(double(bytes) / std::max(seconds, 1e-9))),
+               save->waited);
 }
 
 void Saver::finish_alone() {

@@ -49,5 +49,12 @@ TEST(Output, OfMoreThanABufferIsNoOther) {
   EXPECT_EQ(head.status, 0) << head.output;
 }
 
+// As `--print-config | head` does.
+TEST(Output, OfOneRankWhoseReaderHasGoneEndsInSilence) {
+  const ShellResult head = run_shell("bash -c '{ sleep 0.2; " ANNULUS_PROGRAMS
+                                     "/annulus-train --print-config; } | true; echo ${PIPESTATUS[0]}'");
+  EXPECT_EQ(head.output, "141\n");
+}
+
 }  // namespace
 }  // namespace annulus

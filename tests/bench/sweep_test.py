@@ -158,7 +158,8 @@ class Sweep(support.InFolder):
         run = report["cases"][0]["run"]
         for fact in (run["date"], run["host"], "--schedule"):
             self.assertIn(fact, text)
-        self.assertRegex(page.getElementsByTagName("h1")[0].firstChild.data, r" on 4 ranks, layout .* ms forward")
+        self.assertRegex(run["command"], r"^mpirun .*-n 4 \S*annulus-bench attention ")
+        self.assertRegex(page.getElementsByTagName("h1")[0].firstChild.data, r" on 4 ranks, layout .* [0-9.]+ (us|ms|s) forward")
         lines = {tuple(line.getAttribute("points").split()) for line in page.getElementsByTagName("polyline")}
         self.assertGreaterEqual(len(lines), 10)
         self.assertTrue(all(len(points) >= 2 for points in lines))

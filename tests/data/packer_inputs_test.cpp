@@ -43,7 +43,7 @@ std::vector<BadLine> bad_lines() {
           {R"({"text":"a","other":"\udc00"})", "surrogate U+DC00..U+DFFF must follow"},
           {"{\"text\":\"Gr\xfc\xdf"
            "e\"}",
-           "ill-formed UTF-8 byte"},
+           "no JSON at byte 12 (invalid string: ill-formed UTF-8"},
           {R"({"text":null})", "its \"text\" is null, no string"},
           {R"({"text":["a"]})", "its \"text\" is an array, no string"},
           {R"({"text":"a","text":{"text":"b"}})", "its \"text\" is an object, no string"},

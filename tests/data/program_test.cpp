@@ -310,6 +310,16 @@ class SentencePiece : public testing::Test {
   std::string model_;
 };
 
+TEST(Pack, NamesTheOptionThatIsMissingOrMeant) {
+  const TemporaryFolder folder;
+  const std::string out = " --out " + folder.file("out") + " ";
+  EXPECT_THAT(tokens("pack --tokenizer sentencepiece" + out + fixture).output, HasSubstr("--model FILE"));
+  EXPECT_THAT(tokens("pack --outdir " + folder.file("out") + " " + fixture).output,
+              HasSubstr("--outdir: did you mean --out?"));
+  EXPECT_THAT(tokens("pakk" + out + fixture).output,
+              HasSubstr("there is no command 'pakk'; did you mean 'pack'?"));
+}
+
 TEST_F(SentencePiece, RoundTrip) {
   train();
   if (IsSkipped()) return;

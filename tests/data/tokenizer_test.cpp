@@ -4,7 +4,7 @@
 
 #include <annulus/data/tokenizer.hpp>
 
-#include "data/text.hpp"
+#include "base/text.hpp"
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 

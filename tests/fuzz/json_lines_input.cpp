@@ -2,8 +2,8 @@
 // document.
 #include <annulus/data/packer.hpp>
 
+#include "base/text.hpp"
 #include "data/inputs.hpp"
-#include "data/text.hpp"
 #include "memory_file.hpp"
 
 namespace {
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     bad = bad || document.kind == Document::Kind::bad_line;
     fuzz::expect((document.kind == Document::Kind::text) == document.problem.empty(),
                  "text, or why there is none");
-    fuzz::expect(data::is_text(document.text), "text", document.text);
+    fuzz::expect(is_text(document.text), "text", document.text);
     fuzz::expect(data::begins_as_before(files, positions[i]), "the position of a document");
     if (i > 8) continue;
     const auto rest = read(files, positions[i], data::BadLines::skip, ignored);

@@ -26,7 +26,8 @@ TEST(Json, ErrorsNameFileAndByte) {
   EXPECT_EQ(parse_json("{\"a\": [1, 2]}", "a.json").at("a").at(1), 2);
   EXPECT_THAT(said_of("{\"a\": nonsense}"), HasSubstr("'a.json' is no JSON from byte 8 on"));
   EXPECT_THAT(said_of(""), HasSubstr("'a.json' is no JSON"));
-  EXPECT_THAT(said_of(std::string_view("[1]\0]", 5)), HasSubstr("'a.json' is no JSON from byte 3 on"));
+  EXPECT_THAT(said_of(std::string_view("[1]\0]", 5)), HasSubstr("'a.json' is no JSON from byte 4 on"));
+  EXPECT_THAT(said_of("{\"a\": \"\xe9t\"}"), HasSubstr("'a.json' is no JSON from byte 8 on"));
   EXPECT_THAT(said_of("[1e999]"), HasSubstr("'a.json' holds a number that is too large"));
   const test::TemporaryFolder folder;
   const std::string file = folder.write("b.json", "{");

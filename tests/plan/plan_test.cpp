@@ -171,8 +171,9 @@ TEST(Schedules, AreKnownByName) {
     EXPECT_EQ(make_plan(name, problem, Pass::backward).schedule, name);
   }
   EXPECT_EQ(make_plan("burst", problem, Pass::backward), make_burst(problem, Pass::backward));
-  const std::string message = fmt::format("--schedule: there is no schedule 'brust'; known are {}",
-                                          fmt::join(schedule_names(), ", "));
+  const std::string message =
+      fmt::format("--schedule: there is no schedule 'brust'; did you mean 'burst'? known are {}",
+                  fmt::join(schedule_names(), ", "));
   EXPECT_EQ(error_text([&] { make_plan("brust", problem, Pass::forward, "--schedule"); }), message);
   EXPECT_EQ(error_text([&] { check_schedule("brust", "--schedule"); }), message);
 }

@@ -50,6 +50,10 @@ for where in /dev/full closed; do
   [ "$status" -eq 1 ] || fail "output to $where gave status $status"
   grep -q "standard output could not be written" "$scratch/out" || fail "output to $where: nobody has said so"
 done
+# A reader of the output that has seen enough wants no error.
+{ ./annulus run 2 "$train" --print-config 2>"$scratch/out"; echo $? >"$scratch/status"; } | true || true
+[ ! -s "$scratch/out" ] || fail "a reader that has gone away is told"
+[ "$(cat "$scratch/status")" -eq 141 ] || fail "a reader that has gone away gave status $(cat "$scratch/status")"
 ./annulus run 2 "$train" --version >"$scratch/out" || fail "--version"
 grep -q "^annulus-train [0-9]" "$scratch/out" || fail "--version printed something else"
 for left in "$TMPDIR"/annulus-*; do [ ! -e "$left" ] || fail "left behind: $left"; done

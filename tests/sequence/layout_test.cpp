@@ -192,6 +192,9 @@ TEST(Layout, TextRoundTrip) {
 TEST(Layout, ErrorsNameFieldAndRemedy) {
   EXPECT_THAT(error_text([] { Layout::parse("spiral", "train.layout"); }),
               mentions("train.layout = 'spiral'", "contiguous, zigzag, striped or block-striped:B"));
+  EXPECT_THAT(error_text([] { Layout::parse("zig-zag"); }), HasSubstr("did you mean 'zigzag'?"));
+  EXPECT_THAT(error_text([] { Layout::parse("block-stripe:8"); }),
+              HasSubstr("did you mean 'block-striped'?"));
   for (const char* text : {"block-striped:", "block-striped:0", "block-striped:-4", "block-striped:4x",
                            "block-striped: 4", "block-striped:99999999999999999999"})
     EXPECT_THAT(error_text([&] { Layout::parse(text); }),

@@ -46,7 +46,9 @@ TEST(MaskTerms, ErrorsNameFieldTermAndRemedy) {
   EXPECT_THAT(rejected("causal+windw:3,4"),
               mentions("train.mask = 'causal+windw:3,4'", "the term 'windw:3,4' is no mask", "window:L,R"));
   for (const char* text : {"", "+", "causal+", "Causal", " causal", "causal:", "full:1"})
-    EXPECT_THAT(rejected(text), HasSubstr("is no mask: use full, causal")) << text;
+    EXPECT_THAT(rejected(text), AllOf(HasSubstr("is no mask: "), HasSubstr("use full, causal"))) << text;
+  EXPECT_THAT(rejected("casual"), HasSubstr("did you mean 'causal'?"));
+  EXPECT_THAT(rejected("document:0,3"), HasSubstr("did you mean 'documents'?"));
   for (const char* text :
        {"window", "window:", "window:3", "window:3,", "window:-1,0", "window:0,-1", "window:3,4,5",
         "window:a,b", "window:1.5,0", "window:99999999999999999999,0", "window: 3,4"})

@@ -54,6 +54,20 @@ Cluster slow_links() {
   return cluster;
 }
 
+TEST(Choose, ErrorsListAuto) {
+  const auto schedule = [](std::string_view text) {
+    return error_text([&] { check_schedule_or_auto(text, "--schedule"); });
+  };
+  const auto layout = [](std::string_view text) {
+    return error_text([&] { check_layout_or_auto(text, "--layout"); });
+  };
+  for (const char* good : {"auto", "ring", "hybrid:2x4"}) EXPECT_EQ(schedule(good), "no error") << good;
+  EXPECT_EQ(layout("auto"), "no error");
+  EXPECT_THAT(schedule("brust"), AllOf(HasSubstr("did you mean 'burst'?"), HasSubstr("or auto")));
+  EXPECT_THAT(schedule("autoo"), HasSubstr("did you mean 'auto'?"));
+  EXPECT_THAT(layout("spiral"), AllOf(HasSubstr("--layout = 'spiral'"), HasSubstr("or auto")));
+}
+
 TEST(Choose, GroupedQueriesTurnTheBackwardRound) {
   // 8·h·d + 8·h bytes a token (Burst) against 12·h_kv·d (ring).
   for (const int kv_heads : {32, 8}) {

@@ -191,6 +191,12 @@ TEST(SeveralRanks, AreThoseOfTheNearestLauncher) {
             "PMI_SIZE=2 of rank 1, mpiexec of MPICH or Intel MPI");
   EXPECT_EQ(found({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}, {"SLURM_STEP_ID", "0"}}),
             "PMI_SIZE=2 of rank 0, srun --mpi=pmi2");
+  // Outside of Slurm, and where a batch script starts another launcher.
+  EXPECT_EQ(found({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}), "PMI_SIZE=2 of rank 0, a launcher by PMI");
+  EXPECT_EQ(found({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}, {"SLURM_STEP_ID", "4294967291"}}),
+            "PMI_SIZE=2 of rank 0, a launcher by PMI");
+  EXPECT_EQ(found({{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}, {"FLUX_JOB_ID", "f1"}}),
+            "PMI_SIZE=2 of rank 0, flux run");
   const std::map<std::string, std::string> srun{
       {"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}};
   EXPECT_EQ(found(srun), "SLURM_STEP_NUM_TASKS=4 of rank 1, srun");

@@ -153,7 +153,8 @@ TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
   config.attention.cluster = tiny_.file("cluster.toml").string();
   io::write_text_atomically(config.attention.cluster, "");
   EXPECT_THAT(with_other(3, config, [&](Config& c) { c.attention.cluster = tiny_.file("none").string(); }),
-              Each(mentions(tiny_.file("none").string(), "check the path", "(found on rank 1)")));
+              Each(mentions("attention.cluster: ", tiny_.file("none").string(), "check the path",
+                            "(found on rank 1)")));
   EXPECT_FALSE(fs::exists(config.run.folder));
 }
 

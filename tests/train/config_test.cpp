@@ -77,6 +77,7 @@ Config unusual() {
   config.run.stop_within = 100;
   config.attention.layout = "auto";  // without which a cluster file is an error
   config.attention.schedule = "double-ring:64";
+  config.attention.mask = "window:512,0+documents";
   config.train.warmup_steps = 7;
   config.parallel.zero = 3;
   config.parallel.sums = "native";
@@ -326,6 +327,37 @@ TEST(Config, OverridesAreTomlValuesOrBareStrings) {
   EXPECT_THAT(parse_error("", {"=3"}), HasSubstr("write it as key=value"));
   EXPECT_THAT(parse_error("", {"train.steps="}), HasSubstr("train.steps must be a whole number"));
   EXPECT_THAT(parse_error("", {"train=3"}), HasSubstr("train is a section"));
+}
+
+TEST(Config, OverridesMayHaveBlanksAroundKeyAndValue) {
+  EXPECT_EQ(with({" train.steps = 20 "}).train.steps, 20);
+  EXPECT_EQ(with({"run.folder = runs/a b"}).run.folder, "runs/a b");
+  EXPECT_EQ(with({"run.folder = ' a'"}).run.folder, " a");
+  EXPECT_THAT(parse_error("", {"run.stall_limit=3", "run.stall_timeout = 4"}), HasSubstr("both are given"));
+}
+
+TEST(Config, TokensMayHaveAUnit) {
+  EXPECT_EQ(with({"data.sequence_length=128k"}).data.sequence_length, 131072);
+  EXPECT_EQ(with({"data.sequence_length=1M"}).data.sequence_length, 1048576);
+  EXPECT_EQ(Config::parse("[data]\nsequence_length = '64K'\n", "x").data.sequence_length, 65536);
+  for (const char* text : {"12x", "1.5k", "k", "-1k", "9999999999G", "1kk", "''"})
+    EXPECT_THAT(parse_error("", {fmt::format("data.sequence_length={}", text)}),
+                AllOf(HasSubstr("data.sequence_length"), HasSubstr("'128k'")))
+        << text;
+  EXPECT_THAT(parse_error("", {"data.sequence_length=4G"}), HasSubstr("is out of range"));
+  EXPECT_THAT(parse_error("", {"train.steps=10k"}), HasSubstr("train.steps must be a whole number"));
+}
+
+TEST(Config, NearNamesOfValuesAreNamed) {
+  EXPECT_THAT(parse_error("", {"attention.schedule=brust"}),
+              AllOf(HasSubstr("--set attention.schedule=brust: "), HasSubstr("did you mean 'burst'?"),
+                    HasSubstr("auto")));
+  EXPECT_THAT(parse_error("", {"attention.layout=zig-zag"}), HasSubstr("did you mean 'zigzag'?"));
+  EXPECT_THAT(parse_error("[attention]\nmask = 'casual'\n"),
+              AllOf(HasSubstr("run.toml: attention.mask"), HasSubstr("did you mean 'causal'?")));
+  EXPECT_THAT(parse_error("", {"run.folder="}), HasSubstr("run.folder is empty"));
+  EXPECT_THAT(parse_error("", {"train.steps=5"}),
+              AllOf(HasSubstr("train.warmup_steps = 10 (its default)"), HasSubstr("train.steps = 5:")));
 }
 
 TEST(Config, ContinuationsMayDifferInWhatDoesNotChangeTheResult) {

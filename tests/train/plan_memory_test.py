@@ -105,6 +105,11 @@ class PlanMemory(unittest.TestCase):
         self.assertGreater(report["configured"]["seconds"], report["flops"] / (2 * 1e12))
         # Units fit: of a small model nothing is 0.00 of them.
         self.assertNotRegex(result.stdout, r"\b0\.00 [KMGT]iB")
+        # Durations are those that people read, also of a step that takes days.
+        long, _, _ = plan("llama-7b.toml", "--ranks", 2, *sets(run__device="cpu", data__sequence_length="1M"))
+        self.assertEqual(long.returncode, 0, long.stderr)
+        self.assertRegex(long.stdout, r"an optimizer step takes [\d.]+ d\n")
+        self.assertNotRegex(long.stdout, r"\de\+\d")
         _, report, _ = self.served("--ranks", 8, "--cluster", os.path.join(DATA, "clusters", "h200.toml"))
         self.assertTrue(report["rates"].endswith("h200.toml"), report["rates"])
 

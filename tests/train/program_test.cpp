@@ -224,12 +224,39 @@ TEST_F(Program, TrainsInBfloat16AndSaysWhere) {
 
 TEST_F(Program, RunsWithoutMpirunAndPrintsItsConfiguration) {
   EXPECT_EQ(run(arguments_of("run", "--set train.steps=2")), 0) << output();
+  EXPECT_THAT(output(), testing::ContainsRegex(
+                            "saved .*step-00000002 \\([0-9.]+ kB in [0-9.]+ s, [0-9.]+ [kMG]B/s; training "));
   EXPECT_EQ(run(arguments_of("run", "--print-config")), 0);
   EXPECT_THAT(output(), mentions("hidden = 32  # ", "[checkpoint]"));
   EXPECT_EQ(run(ANNULUS_TRAIN_PROGRAM " --help"), 0);
   EXPECT_THAT(output(), HasSubstr("Exit status: 0"));
   EXPECT_THAT(failure(ANNULUS_TRAIN_PROGRAM), HasSubstr("no configuration was given"));
   EXPECT_THAT(failure(ANNULUS_TRAIN_PROGRAM " /none/such.toml"), HasSubstr("/none/such.toml"));
+}
+
+TEST_F(Program, KeysThatAreGivenAsOptionsAreNamed) {
+  const auto said = [&](const std::string& arguments) {
+    EXPECT_EQ(run(arguments_of("run", arguments)), 1);
+    return output();
+  };
+  EXPECT_THAT(said("--learning-rate 3e-4"), HasSubstr("--learning-rate: did you mean --set train.lr=VALUE"));
+  EXPECT_THAT(said("--batch-size=8"),
+              HasSubstr("--batch-size: did you mean --set train.micro_batches=VALUE"));
+  EXPECT_THAT(said("--seq-len 128"), HasSubstr("--seq-len: did you mean --set data.sequence_length=VALUE"));
+  EXPECT_THAT(said("--resme auto"), HasSubstr("--resme: did you mean --resume?"));
+  EXPECT_THAT(said("--utterly-other"), HasSubstr("--set section.key=value"));
+  // Several keys behind one --set, and the configuration behind them.
+  EXPECT_EQ(
+      run(arguments_of("run", "--print-config --set train.steps=7 'train.lr = 0.5' train.warmup_steps=3")), 0)
+      << output();
+  EXPECT_THAT(output(),
+              AllOf(HasSubstr("\nsteps = 7 "), HasSubstr("\nlr = 0.5 "), HasSubstr("\nwarmup_steps = 3 ")));
+  EXPECT_EQ(run(ANNULUS_TRAIN_PROGRAM " --print-config --set train.steps=7 train.lr=0.5 " +
+                folder_.file("run.toml")),
+            0)
+      << output();
+  EXPECT_THAT(output(),
+              AllOf(HasSubstr("\nsteps = 7 "), HasSubstr("\nlr = 0.5 "), HasSubstr("hidden = 32 ")));
 }
 
 TEST_F(Program, WhatIsWrongIsSaidOnceWithTheRemedy) {
@@ -244,7 +271,10 @@ TEST_F(Program, WhatIsWrongIsSaidOnceWithTheRemedy) {
   EXPECT_THAT(failure(command(2, "run", "--set data.sequence_length=1000000")),
               HasSubstr("longer than the data"));
   EXPECT_THAT(failure(command(2, "run", "--set data.shards=" + folder_.file("none"))),
-              HasSubstr(folder_.file("none")));
+              AllOf(HasSubstr("data.shards: "), HasSubstr(folder_.file("none"))));
+  EXPECT_THAT(failure(command(2, "run", "--set data.shards=none")),
+              AllOf(HasSubstr("data.shards: "), HasSubstr("'none'"), HasSubstr("--set data.shards=PATH"),
+                    HasSubstr(fs::current_path().string())));
   EXPECT_FALSE(fs::exists(path("run")));
 
   const std::string shard = folder_.file("shards/tokens-000000.h5");
@@ -506,6 +536,19 @@ TEST_F(Program, ProcessesOfALauncherThatMpiDoesNotKnowAreRefused) {
   EXPECT_THAT(output(), Not(HasSubstr("annulus: ")));
   EXPECT_FALSE(fs::exists(path("run")));
   EXPECT_EQ(run(by("PMI_SIZE=2 PMI_RANK=0 ANNULUS_ALONE=1")), 0) << output();
+  // Answers need no ranks: the first gives them.
+  for (const auto& [question, answer] :
+       {std::pair("--help", "Exit status: 0"), std::pair("--version", "annulus-train "),
+        std::pair("--print-config", "[checkpoint]"),
+        std::pair("--set model.vocabulary=257 --plan-memory", "predicted, not measured")}) {
+    const std::string asking = arguments_of("asked", question);
+    EXPECT_EQ(run("env PMI_SIZE=2 PMI_RANK=0 " + asking), 0) << output();
+    EXPECT_THAT(output(), HasSubstr(answer)) << question;
+    for (const char* other : {"PMI_SIZE=2 PMI_RANK=1 ", "PMIX_RANK=1 "}) {
+      EXPECT_EQ(run("env " + std::string(other) + asking), 0) << output();
+      EXPECT_EQ(output(), "") << question;
+    }
+  }
   EXPECT_EQ(run("env SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 " + command(1, "run")), 0)
       << output();
 }
@@ -533,7 +576,9 @@ TEST_F(Program, OtherThreadsAndKernelsOfBlasAreToldWhenTheRunGoesOn) {
   ASSERT_EQ(run("env OMP_NUM_THREADS=1 " + arguments_of("run", "--set train.steps=4")), 0) << output();
   EXPECT_THAT(output(), Not(HasSubstr("to rounding")));
   ASSERT_EQ(run("env OMP_NUM_THREADS=2 " + arguments_of("run", "--set train.steps=6")), 0) << output();
-  EXPECT_THAT(output(), HasSubstr("the threads of a rank: '1' when the checkpoint was written, '2' now"));
+  EXPECT_THAT(output(),
+              AllOf(HasSubstr("the threads of a rank: '1' when the checkpoint was written, '2' now"),
+                    HasSubstr("set OMP_NUM_THREADS=1")));
   EXPECT_THAT(output(), Not(HasSubstr("BLAS")));
   ASSERT_EQ(
       run("env OMP_NUM_THREADS=2 OPENBLAS_CORETYPE=Nehalem " + arguments_of("run", "--set train.steps=8")), 0)
@@ -565,6 +610,39 @@ TEST_F(Program, TheConfigurationOfARunFromAnotherFolderIsWarnedOf) {
   EXPECT_THAT(output(), AllOf(HasSubstr("nothing to do"), Not(HasSubstr("is the configuration of the run"))));
   ASSERT_EQ(in(elsewhere, config + " --set run.folder=runs/b"), 0) << output();
   EXPECT_THAT(output(), Not(HasSubstr("is the configuration of the run")));
+}
+
+TEST_F(Program, ARunWhoseModelIsGoneGoesOnFromItsCheckpoints) {
+  const auto in = [&](const std::string& folder, const std::string& arguments) {
+    return run("bash -c 'mkdir -p " + folder + " && cd " + folder + " && exec " ANNULUS_TRAIN_PROGRAM " " +
+               arguments + "'");
+  };
+  const std::string home = folder_.file("home"), elsewhere = folder_.file("elsewhere");
+  ASSERT_EQ(run(arguments_of("first", "--set train.steps=2")), 0) << output();
+  fs::create_directories(home);
+  fs::rename(path("first/checkpoints/step-00000002"), home + "/model");
+  const std::string config = home + "/runs/a/config.toml",
+                    data = " --set data.shards=" + folder_.file("shards");
+  ASSERT_EQ(
+      in(home, folder_.file("run.toml") + " --set run.folder=runs/a model.from=model train.steps=4" + data),
+      0)
+      << output();
+  // From another folder: which keys lead elsewhere, and how to go on.
+  EXPECT_EQ(in(elsewhere, config), 1);
+  EXPECT_THAT(output(),
+              AllOf(HasSubstr("model.from: there is no 'model'"), HasSubstr("--set model.from=PATH"),
+                    HasSubstr("looked for in " + elsewhere), HasSubstr("run the command in " + home + ","),
+                    HasSubstr("--set run.folder=" + home + "/runs/a, --set model.from=…")));
+  EXPECT_FALSE(fs::exists(elsewhere + "/runs"));
+  // The model is gone, checkpoints are there: what is said works.
+  fs::remove_all(home + "/model");
+  EXPECT_EQ(in(home, config + " --set train.steps=6"), 1);
+  const std::string remedy = "--set model.from=runs/a/checkpoints/step-00000004";
+  EXPECT_THAT(output(), HasSubstr(remedy));
+  EXPECT_EQ(in(home, config + " --set train.steps=6 " + remedy), 0) << output();
+  EXPECT_THAT(output(), HasSubstr("resumed after optimizer step 4"));
+  EXPECT_EQ(in(home, config + " --set model.from=meta-llama/Llama-3.1-8B run.folder=runs/new"), 1);
+  EXPECT_THAT(output(), HasSubstr("hf download meta-llama/Llama-3.1-8B"));
 }
 
 TEST_F(Program, TwoRunsInOneFolderAreRefused) {

@@ -29,6 +29,7 @@
 #include "bench/attention/measure/measure.hpp"
 #include "bench/attention/results.hpp"
 #include "bench/report/columns.hpp"
+#include "common/process.hpp"
 #include "common/text.hpp"
 
 namespace annulus::bench {
@@ -52,10 +53,11 @@ std::string name_of(const AttentionOptions& o) {
                      o.spin.empty() ? "" : fmt::format(", kernels spin ({} TFLOP/s)", o.spin));
 }
 
-/// The arguments of this process, as a shell takes them.
-std::string command_line() {
+/// What starts this on `ranks` ranks, as a shell takes it: the launcher, where there are several, and the
+/// arguments of this process.
+std::string command_line(int ranks) {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string text, word;
+  std::string text = ranks > 1 ? app::launcher(ranks) : "", word;
   while (std::getline(file, word, '\0')) text += (text.empty() ? "" : " ") + app::shell_word(word);
   return text;
 }
@@ -259,7 +261,7 @@ class Sweep {
   nlohmann::json run_json(const AttentionOptions& o) const {
     return {{"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
             {"host", comm::machine_name()},
-            {"command", command_line()},
+            {"command", command_line(world_.size())},
             {"cores_per_rank", cores_per_rank(o)},
             {"more_threads_than_cores", threads() > cores_per_rank(o)}};
   }

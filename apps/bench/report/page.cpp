@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include <annulus/base/duration.hpp>
 #include <annulus/base/version.hpp>
 
 #include "bench/report/columns.hpp"
@@ -269,9 +270,9 @@ std::string headline(const std::vector<json>& cases) {
   std::string text = fmt::format("{} on {} ranks, layout {}: ", o["schedule"].get<std::string>(), ranks,
                                  o["layout"].get<std::string>());
   if (!(*best)["forward"].is_null())
-    text += fmt::format("{:.3g} ms forward", 1e3 * seconds(*best, "forward"));
+    text += fmt::format("{} forward", duration_text(seconds(*best, "forward")));
   if (!(*best)["backward"].is_null())
-    text += fmt::format(", {:.3g} ms backward", 1e3 * seconds(*best, "backward"));
+    text += fmt::format(", {} backward", duration_text(seconds(*best, "backward")));
   text += fmt::format(" ({}, {} tokens, {})", o["mask"].get<std::string>(), tokens,
                       o["dtype"].get<std::string>());
   return others > 1 ? text + fmt::format(", the fastest of {}", others) : text;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,8 +22,11 @@ class MpiWatchdog;
 /// wait for this one: catch inside the life of the object and call abort.
 class MpiEnvironment {
  public:
-  MpiEnvironment();
-  MpiEnvironment(int& argc, char**& argv);
+  /// What the process does. A launcher of whose ranks MPI sees one is no matter for an answer (--help): rank
+  /// 0 gives it, the others end with exit status 0.
+  enum class For : std::uint8_t { all_ranks, an_answer };
+  explicit MpiEnvironment(For what = For::all_ranks);
+  MpiEnvironment(int& argc, char**& argv, For what = For::all_ranks);
   ~MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;

@@ -17,6 +17,12 @@ namespace annulus::simulate {
 /// What stands for "choose for me" in the place of a schedule or a layout.
 inline constexpr std::string_view automatic = "auto";
 
+/// Throws Error naming `field` and the known names, where `text` is neither "auto" nor a schedule.
+void check_schedule_or_auto(std::string_view text, std::string_view field);
+
+/// The same of a layout.
+void check_layout_or_auto(std::string_view text, std::string_view field);
+
 /// Schedules as make_plan takes them, in the order of schedule_names; hybrids on every grid of more than one
 /// rank each way whose groups have enough heads.
 std::vector<std::string> candidate_schedules(const plan::Problem& problem);

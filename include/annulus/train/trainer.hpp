@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 
 #include <annulus/comm/communicator.hpp>
@@ -24,12 +23,6 @@ struct ResumePolicy {
   /// Reads "auto", "never" or a path.
   static ResumePolicy parse(const std::string& text);
 };
-
-/// What to warn of where `file`, from which `config` was read, is the config.toml of a run, and run.folder is
-/// a relative path that leads to another folder from here: a second run would begin in silence. Empty where
-/// all is well, or one of `overrides` (--set) says which folder is meant.
-std::string other_folder_warning(const std::filesystem::path& file, std::span<const std::string> overrides,
-                                 const Config& config);
 
 /// Which optimizer step's tensors go to a file (docs/debugging.md).
 struct DumpRequest {

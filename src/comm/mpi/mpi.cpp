@@ -71,24 +71,30 @@ std::string mpi_name() {
   return name.substr(0, name.find_first_of(",\n"));
 }
 
-/// MPI sees this process alone. Where its launcher has started `several`, each would do all of the work.
-void require_alone(const std::optional<SeveralRanks>& several) {
+/// MPI sees this process alone. Where its launcher has started `several`, each would do all of the work; an
+/// answer is given by rank 0.
+void require_alone(const std::optional<SeveralRanks>& several, MpiEnvironment::For what) {
   const char* const wanted = std::getenv("ANNULUS_ALONE");
   if (!several || (wanted != nullptr && std::string_view(wanted) == "1")) return;
+  if (what == MpiEnvironment::For::an_answer) {
+    if (several->rank > 0) std::_Exit(0);
+    return;
+  }
   if (several->rank > 0 && several->all_know) {  // rank 0 says it
     std::this_thread::sleep_for(speaks_after(several->rank));
     std::_Exit(1);
   }
   fail(
       "{} has started several processes ({}), of which this program's MPI ({}) knows nothing, so that each "
-      "would be a run of one rank: start them with the mpirun of that MPI, or by srun --mpi=pmix where srun "
-      "--mpi=list has it; ANNULUS_ALONE=1 lets each run alone",
-      several->launcher, several->evidence, mpi_name());
+      "would be a run of one rank: start them with the mpirun of that MPI{}; ANNULUS_ALONE=1 lets each run "
+      "alone",
+      several->launcher, several->evidence, mpi_name(),
+      several->launcher.starts_with("srun") ? ", or by srun --mpi=pmix where srun --mpi=list has it" : "");
 }
 
 }  // namespace
 
-MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
+MpiEnvironment::MpiEnvironment(For what) : exceptions_(std::uncaught_exceptions()) {
   int initialized = 0, provided = MPI_THREAD_SINGLE;
   const StartWatch watch;
   const auto several = several_ranks(process_variables());  // Open MPI changes them when it starts by itself
@@ -103,7 +109,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   ANNULUS_MPI(MPI_Comm_rank, MPI_COMM_WORLD, &rank_);
   ANNULUS_MPI(MPI_Comm_size, MPI_COMM_WORLD, &size_);
-  if (finalize_ && size_ == 1) require_alone(several);
+  if (finalize_ && size_ == 1) require_alone(several, what);
   require(provided >= MPI_THREAD_FUNNELED,
           "this MPI gives MPI_THREAD_SINGLE, but Annulus computes with threads: use an MPI built with thread "
           "support");
@@ -114,7 +120,7 @@ MpiEnvironment::MpiEnvironment() : exceptions_(std::uncaught_exceptions()) {
 }
 
 // MPI does not need the arguments since version 2; taking them leaves room for those that still read them.
-MpiEnvironment::MpiEnvironment(int&, char**&) : MpiEnvironment() {}
+MpiEnvironment::MpiEnvironment(int&, char**&, For what) : MpiEnvironment(what) {}
 
 MpiEnvironment::~MpiEnvironment() {
   int finalized = 0;

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <string>
 #include <string_view>
 
 /// Which known name a user may have meant by an unknown one.
-namespace annulus::config {
+namespace annulus {
 
 /// Levenshtein's distance. Of `given` the first hundred characters count: no known name has as many.
 std::size_t edit_distance(std::string_view given, std::string_view known);
@@ -14,4 +16,8 @@ constexpr bool is_near(std::size_t distance, std::string_view given) {
   return distance <= (given.size() + 1) / 3;
 }
 
-}  // namespace annulus::config
+/// "did you mean 'ring'? ", of the nearest of `known`, the first of equally near ones; empty where none is
+/// near.
+std::string did_you_mean(std::string_view given, std::span<const std::string_view> known);
+
+}  // namespace annulus

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace annulus::data {
+namespace annulus {
 
 /// Bytes at the front of `text` that are text: whole characters of UTF-8 (RFC 3629) other than NUL.
 std::size_t text_prefix(std::string_view text);
@@ -11,4 +11,4 @@ std::size_t text_prefix(std::string_view text);
 /// True when `text` is text: valid UTF-8 (RFC 3629) without a NUL.
 bool is_text(std::string_view text);
 
-}  // namespace annulus::data
+}  // namespace annulus

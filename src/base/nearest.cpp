@@ -1,10 +1,12 @@
-#include <annulus/config/nearest.hpp>
+#include <annulus/base/nearest.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-namespace annulus::config {
+namespace annulus {
 
 std::size_t edit_distance(std::string_view given, std::string_view known) {
   given = given.substr(0, 100);
@@ -22,4 +24,11 @@ std::size_t edit_distance(std::string_view given, std::string_view known) {
   return row[known.size()];
 }
 
-}  // namespace annulus::config
+std::string did_you_mean(std::string_view given, std::span<const std::string_view> known) {
+  const auto edits = [&](std::string_view name) { return edit_distance(given, name); };
+  const auto best = std::ranges::min_element(known, {}, edits);
+  if (best == known.end() || !is_near(edits(*best), given)) return "";
+  return fmt::format("did you mean '{}'? ", *best);
+}
+
+}  // namespace annulus

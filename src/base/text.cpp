@@ -1,8 +1,8 @@
-#include "text.hpp"
+#include "base/text.hpp"
 
 #include <cstddef>
 
-namespace annulus::data {
+namespace annulus {
 
 namespace {
 
@@ -50,4 +50,4 @@ bool is_text(std::string_view text) {
   return text_prefix(text) == text.size();
 }
 
-}  // namespace annulus::data
+}  // namespace annulus

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace annulus {
+
+/// In the unit that fits: "12.31 ms", "2.310 s", "3.401 min", "13.52 h", "4.826 d".
+std::string duration_text(double seconds);
+
+}  // namespace annulus

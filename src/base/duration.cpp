@@ -1,0 +1,21 @@
+#include <annulus/base/duration.hpp>
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace annulus {
+
+std::string duration_text(double seconds) {
+  const auto text = [](double value, std::string_view unit) {
+    const int digits = value >= 999.95 ? 0 : value >= 99.995 ? 1 : value >= 9.9995 ? 2 : 3;
+    return fmt::format("{:.{}f} {}", value, digits, unit);
+  };
+  if (seconds >= 2 * 86400) return text(seconds / 86400, "d");
+  if (seconds >= 2 * 3600) return text(seconds / 3600, "h");
+  if (seconds >= 2 * 60) return text(seconds / 60, "min");
+  if (seconds >= 1) return text(seconds, "s");
+  return seconds >= 1e-3 || seconds == 0 ? text(1e3 * seconds, "ms") : text(1e6 * seconds, "us");
+}
+
+}  // namespace annulus
