@@ -147,6 +147,21 @@ class Links(unittest.TestCase):
                 self.assertIn(option, result.stderr)
                 self.assertIn(remedy, result.stderr)
 
+    def test_one_size_of_message_is_said_to_tell_no_latency(self):
+        table, text, _ = self.measure(["--no-kernels", "--max-bytes", 1000], 2)
+        self.assertRegex(table, r"note: .*latency is taken as 0")
+        self.assertIn("the latency is taken as 0", text)
+        self.assertEqual(float(section(text, "intra_node")["latency"]), 0)
+        table, text, _ = self.measure(["--no-kernels"], 2)
+        self.assertNotIn("latency is taken as 0", table + text)
+
+    def test_what_was_guessed_is_measured_or_stays_a_guess(self):
+        with open(self.path("guess.toml"), "w") as file:
+            file.write("guessed = true\n[intra_node]\nbandwidth = 1e9\n")
+        for options, guessed in (["--no-kernels"], True), (KERNELS, False):
+            _, text, _ = self.measure([*options, "--base", self.path("guess.toml")], 2)
+            self.assertEqual("guessed = true" in text, guessed, text)
+
     def test_one_rank_has_no_links(self):
         result = run(TINY, ranks=0)
         self.assertEqual(result.returncode, 1)
