@@ -18,9 +18,9 @@ simulate::Cluster cluster_of(const ClusterOptions& o) {
   return o.file.empty() ? simulate::default_cluster() : simulate::read_cluster(o.file);
 }
 
-std::string rates_text(const ClusterOptions& o) {
+std::string rates_text(const ClusterOptions& o, const simulate::Cluster& cluster) {
   return o.file.empty() ? fmt::format("{} (--cluster FILE names another)", simulate::default_cluster_text)
-                        : o.file.string();
+                        : simulate::rates_text(cluster, o.file);
 }
 
 Topology topology_of(const ClusterOptions& o, const simulate::Cluster& cluster) {

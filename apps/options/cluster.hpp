@@ -24,7 +24,7 @@ void add_cluster(SharedOptions& options, ClusterOptions& cluster);
 simulate::Cluster cluster_of(const ClusterOptions& options);
 
 /// Whose rates of links and kernels cluster_of returns: for those who read predictions.
-std::string rates_text(const ClusterOptions& options);
+std::string rates_text(const ClusterOptions& options, const simulate::Cluster& cluster);
 
 /// Where the ranks sit on `cluster`, which cluster_of has returned. Throws Error naming the option.
 Topology topology_of(const ClusterOptions& options, const simulate::Cluster& cluster);

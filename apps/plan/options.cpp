@@ -94,7 +94,7 @@ void add_options(CLI::App& app, Options& o) {
 Case make_case(const Options& o) {
   Case c;
   c.cluster = options::cluster_of(o.cluster);
-  c.rates = options::rates_text(o.cluster);
+  c.rates = options::rates_text(o.cluster, c.cluster);
   require(o.placement.empty() || options::has_placement(o.schedule),
           "--placement has an effect only with --schedule hybrid:HxC, not with {}", o.schedule);
   c.schedule = options::with_placement(o.schedule, o.placement);

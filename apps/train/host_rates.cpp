@@ -18,12 +18,12 @@ namespace annulus::app {
 
 namespace {
 
-constexpr double unknown_core = 100e9;  // FLOP/s: AVX2 at 3 GHz
-
 // Shapes beyond these take longer and reach the same rates.
 constexpr std::int64_t most_rows = 1024, most_width = 1024;
 constexpr int most_heads = 8, most_hidden = 1024, most_ffn = 4096;
-constexpr measure::Sampling sampling{.repetitions = 3, .seconds = 0.05};
+constexpr measure::Sampling quick{.repetitions = 3, .seconds = 0.05};
+// A machine that is busy gets no more time. Past this each kernel runs once more, for some milliseconds.
+constexpr auto most_time = std::chrono::milliseconds(1500);
 
 /// Rows of a rank's shard, or of fewer where it is long.
 std::int64_t rows_of(const train::Config& config, int context) {
@@ -38,7 +38,8 @@ struct Heads {
   int kv, query;
 };
 
-measure::KernelOptions attention_of(const train::Config& config, DType type, int context) {
+measure::KernelOptions attention_of(const train::Config& config, DType type, int context,
+                                    const measure::Sampling& sampling) {
   const model::LlamaConfig& model = config.model;
   const Heads heads(model);
   const bool causal = context == 1 || config.attention.layout.find("striped") != std::string::npos;
@@ -51,7 +52,8 @@ measure::KernelOptions attention_of(const train::Config& config, DType type, int
           .sampling = sampling};
 }
 
-bench::RateOptions products_of(const train::Config& config, DType type, int context) {
+bench::RateOptions products_of(const train::Config& config, DType type, int context,
+                               const measure::Sampling& sampling) {
   const model::LlamaConfig& model = config.model;
   std::set<std::int64_t> widths;
   const auto add = [&](std::int64_t out, std::int64_t in) {
@@ -91,22 +93,25 @@ HostRates measure_host(const train::Config& config, const Topology& topology) {
   const double threads = std::min<double>(host_threads(ranks), cores / ranks);
   if (has_device)
     return {
-        .cluster = simulate::host_cluster(threads, unknown_core),
+        .cluster = simulate::host_cluster(threads, simulate::unknown_core_flops),
         .source = fmt::format("a guess of {:g} cores a rank (a build for GPUs measures no CPU)", threads)};
   const auto begin = std::chrono::steady_clock::now();
   const DType type = parse_dtype(config.train.dtype, "train.dtype");
   const int context = config.parallel.context > 0 ? config.parallel.context : topology.ranks();
   const auto alone = comm::make_null();
-  const bench::RateOptions products = products_of(config, type, context);
+  measure::Sampling sampling = quick;
+  sampling.deadline = begin + most_time;
+  const bench::RateOptions products = products_of(config, type, context, sampling);
   const measure::Measurements measured{
       .links = {},
-      .kernels = measure::measure_kernels(*alone, attention_of(config, type, context)),
+      .kernels = measure::measure_kernels(*alone, attention_of(config, type, context, sampling)),
       .products = bench::measure_products(*alone, products),
       .memory = bench::measure_memory(*alone, products)};
   const double all = HostExec().concurrency();
-  HostRates rates{
-      .cluster = measure::to_cluster(topology, measured, simulate::host_cluster(all, unknown_core)).cluster,
-      .source = {}};
+  HostRates rates{.cluster = measure::to_cluster(topology, measured,
+                                                 simulate::host_cluster(all, simulate::unknown_core_flops))
+                                 .cluster,
+                  .source = {}};
   scale(rates.cluster, std::min(1.0, threads / all));
   const simulate::Cluster& cluster = rates.cluster;
   const auto attention = [&](plan::Pass pass) {

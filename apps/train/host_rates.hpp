@@ -14,7 +14,7 @@ struct HostRates {
 };
 
 /// Of nodes like this machine, whose cores `topology` shares among its ranks: attention, products and memory
-/// in the shapes of the configuration, on all threads of this process, in about a second. In a build for
+/// in the shapes of the configuration, on all threads of this process, in at most two seconds. In a build for
 /// GPUs, whose kernels run there, the rates are a guess.
 HostRates measure_host(const train::Config& config, const Topology& topology);
 

@@ -31,7 +31,8 @@ PlannedMachine machine_of(const train::Config& config, const MemoryPlanOptions& 
   const std::filesystem::path file =
       options.cluster.empty() ? std::filesystem::path(config.attention.cluster) : options.cluster;
   machine.cluster = file.empty() ? simulate::default_cluster() : simulate::read_cluster(file);
-  machine.rates = file.empty() ? std::string(simulate::default_cluster_text) : file.string();
+  machine.rates = file.empty() ? std::string(simulate::default_cluster_text)
+                               : simulate::rates_text(machine.cluster, file);
   const std::optional<Topology>& known = machine.cluster.topology;
   const int ranks = options.ranks > 0 ? options.ranks : known ? known->ranks() : 8;
   const int per_node = options.ranks_per_node > 0           ? options.ranks_per_node

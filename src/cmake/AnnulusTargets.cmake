@@ -24,15 +24,20 @@ function(annulus_unite target)
   endif()
 endfunction()
 
-# What computes nothing, or little, is ready sooner with less optimisation.
+# annulus_optimise_less(TARGET [LEVEL]). What computes nothing, or little, is ready sooner with less optimisation. Not for what rounds:
+# without -O2, GCC joins no product with a sum.
 function(annulus_optimise_less target)
   if(ANNULUS_UNITY AND CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O1)
+    set(level -O1)
+    if(ARGC GREATER 1)
+      set(level ${ARGV1})
+    endif()
+    target_compile_options(${target} PRIVATE ${level})
   endif()
 endfunction()
 
-# The large headers of tests are read once (tests/CMakeLists.txt), unless nvcc reads them, or a cache of compilations (ccache), which
-# takes results of other folders only without them.
+# Large headers are read once, those of tests (tests/CMakeLists.txt) and Kokkos', unless nvcc reads them, or a cache of compilations
+# (ccache), which takes results of other folders only without them.
 if(ANNULUS_UNITY AND NOT ANNULUS_CUDA AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(ANNULUS_PRECOMPILED_HEADERS ON)
 endif()
@@ -41,6 +46,27 @@ function(annulus_precompile_headers target from)
   if(ANNULUS_PRECOMPILED_HEADERS)
     target_precompile_headers(${target} REUSE_FROM ${from})
   endif()
+endfunction()
+
+# Modules that stand on Kokkos are compiled alike, so that one precompiled header, that of core, serves all.
+function(annulus_precompile_kokkos target)
+  foreach(dependency IN LISTS ARGN)
+    if(dependency STREQUAL "Kokkos::kokkos")
+      set(on_kokkos ON)
+    elseif(TARGET ${dependency})
+      get_target_property(on_kokkos ${dependency} ANNULUS_ON_KOKKOS)
+    endif()
+    if(on_kokkos)
+      set_target_properties(${target} PROPERTIES ANNULUS_ON_KOKKOS ON)
+      if(NOT ANNULUS_PRECOMPILED_HEADERS)
+      elseif(TARGET annulus_core AND NOT target STREQUAL "annulus_core")
+        annulus_precompile_headers(${target} annulus_core)
+      else()
+        target_precompile_headers(${target} PRIVATE <Kokkos_Core.hpp>)
+      endif()
+      return()
+    endif()
+  endforeach()
 endfunction()
 
 set(ANNULUS_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test counts as hanging")
@@ -67,6 +93,7 @@ function(annulus_add_module name)
   target_compile_options(${target} PRIVATE ${ANNULUS_WARNINGS} ${ANNULUS_ARITHMETIC})
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
   annulus_sanitize(${target})
+  annulus_precompile_kokkos(${target} ${arg_DEPENDS})
   target_link_libraries(annulus INTERFACE ${target})
   set_property(GLOBAL APPEND PROPERTY ANNULUS_MODULES ${target})
 endfunction()

@@ -49,7 +49,9 @@ else()
     URL https://github.com/kokkos/kokkos/releases/download/5.0.2/kokkos-5.0.2.tar.gz
     URL_HASH SHA256=188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a719ba0fa5e
     DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  set(CMAKE_UNITY_BUILD ${ANNULUS_UNITY})  # its sources have names of their own
   FetchContent_MakeAvailable(Kokkos)
+  unset(CMAKE_UNITY_BUILD)
 endif()
 
 if(ANNULUS_CUDA)

@@ -44,7 +44,6 @@ constexpr double of_nvlink = 0.8, of_pcie = 0.8, of_rdma = 0.9, of_tcp = 0.6;
 constexpr double of_peak_forward = 0.6, of_peak_backward = 0.45;  // head_dim 128
 constexpr double small_heads = 2.0 / 3;                           // head_dim 64, beside head_dim 128
 constexpr double of_peak_products = 0.6, of_fp32 = 0.75, of_memory = 0.8;
-constexpr double unknown_core = 100e9;  // FLOP/s of a core: AVX2 at 3 GHz
 
 const GpuClass& class_of(const std::string& name) {
   const auto found = std::find_if(gpu_classes.begin(), gpu_classes.end(),
@@ -172,7 +171,7 @@ Guess guess_cluster(const Machine& machine, const NodeResources& resources,
                     double core_flops) {
   Guess guess{.cluster = simulate::default_cluster(), .comments = {}};
   if (resources.gpus.empty()) {
-    const double cores = cores_of(ranks), flops = core_flops > 0 ? core_flops : unknown_core;
+    const double cores = cores_of(ranks), flops = core_flops > 0 ? core_flops : simulate::unknown_core_flops;
     guess.cluster = simulate::host_cluster(cores, flops);
     guess.comments.kernels = fmt::format(
         "GUESS: {:g} cores per rank with {:.3g} GFLOP/s each ({}), of which 0.8 is reached.", cores,
@@ -184,6 +183,7 @@ Guess guess_cluster(const Machine& machine, const NodeResources& resources,
   } else {
     guess_rates(machine, resources, guess);
   }
+  guess.cluster.guessed = true;
   guess.cluster.topology = topology;
   guess_inside(machine, resources, guess);
   guess_between(machine, resources, static_cast<int>(ranks.size()), guess);

@@ -145,6 +145,12 @@ LinkMeasurement measure_links(comm::Communicator& communicator, const LinkOption
         result.points.push_back(
             {link, pattern, bytes, messages.time(link, pattern, bytes, options.sampling)});
       }
+      if (result.timings(link, pattern).size() == 1)
+        result.notes.push_back(
+            fmt::format("{} {}: one size of message tells no latency from bandwidth, and the latency is "
+                        "taken as 0: raise "
+                        "--seconds or --max-bytes",
+                        simulate::name_of(link), name_of(pattern)));
     }
   }
   return result;

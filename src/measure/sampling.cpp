@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include <annulus/measure/median.hpp>
@@ -26,7 +27,12 @@ Sample sample(comm::Communicator& communicator, const Sampling& sampling,
     // The same on every rank, and with it all that is decided below.
     return std::max(1e-9, communicator.all_reduce_value(mine, comm::ReduceOp::max)) / iterations;
   };
-  time(1);
+  const auto late = [&] {
+    return sampling.deadline != std::chrono::steady_clock::time_point::max() &&
+           communicator.all_reduce_value<std::int32_t>(sampling.is_late() ? 1 : 0, comm::ReduceOp::max) > 0;
+  };
+  const double first = time(1);
+  if (late()) return {first, first, first, 1, 1};
   const double once = time(1);
   const double wanted = std::min(filled, sampling.seconds / sampling.repetitions) / once;
   const int iterations =
@@ -36,7 +42,7 @@ Sample sample(comm::Communicator& communicator, const Sampling& sampling,
   do {
     times.push_back(time(iterations));
     spent += times.back() * iterations;
-  } while (std::ssize(times) < sampling.repetitions && spent < sampling.seconds);
+  } while (std::ssize(times) < sampling.repetitions && spent < sampling.seconds && !late());
   const auto [min, max] = std::minmax_element(times.begin(), times.end());
   return {median(times), *min, *max, static_cast<int>(times.size()), iterations};
 }

@@ -116,8 +116,12 @@ void read_memory(const Section& section, MemoryRates& memory) {
 
 Cluster read(const toml::table& table, std::string_view origin) {
   const Section file(table, "", origin);
-  file.allow({"cluster", "intra_node", "inter_node", "memory", "kernel", "gemm"});
+  file.allow({"cluster", "intra_node", "inter_node", "memory", "kernel", "gemm", "guessed"});
   Cluster cluster = default_cluster();
+  if (const toml::node* node = file.find("guessed")) {
+    if (!node->is_boolean()) file.reject(*node, "guessed must be true or false");
+    cluster.guessed = node->value<bool>().value();
+  }
   if (const toml::node* node = file.find("cluster")) {
     const Section section(file.table(*node, "cluster"), "cluster", origin);
     section.allow({"nodes", "ranks_per_node"});
@@ -216,6 +220,7 @@ std::string gemm_text(const GemmRate& gemm) {
 std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
   cluster.check();
   std::string text = comment_text(comments.file);
+  if (cluster.guessed) text += fmt::format("{}guessed = true\n", text.empty() ? "" : "\n");
   if (cluster.topology) text += topology_text(*cluster.topology);
   text += link_text("intra_node", cluster.intra_node, comments.intra_node);
   text += link_text("inter_node", cluster.inter_node, comments.inter_node);
@@ -232,6 +237,10 @@ std::string to_text(const Cluster& cluster, const ClusterComments& comments) {
 
 Cluster parse_cluster(std::string_view text, std::string_view origin) {
   return read(config::parse(text, origin, keys_advice), origin);
+}
+
+std::string rates_text(const Cluster& cluster, const std::filesystem::path& file) {
+  return file.string() + (cluster.guessed ? " (guessed, not measured: annulus-bench links measures)" : "");
 }
 
 Cluster read_cluster(const std::filesystem::path& path) {

@@ -107,6 +107,7 @@ class Run {
   // Sets what memory.recompute = 'auto' stands for.
   std::unique_ptr<Learner> make_learner(AttentionInputs inputs) {
     inputs.documents = typical_documents(*dataset_, config_);
+    if (inputs.cluster) cluster_rates_ = simulate::rates_text(*inputs.cluster, config_.attention.cluster);
     if (hooks_.make_plan) inputs.make_plan = hooks_.make_plan;
     const comm::Communicator& context = *groups_.context;
     const SequencePlans plans(context.topology(), context.rank(), config_, inputs);
@@ -341,8 +342,9 @@ class Run {
     // What was chosen for the rates of another machine may be slow here.
     const std::string rates =
         config_.attention.cluster.empty()
-            ? fmt::format("{} (attention.cluster names another)", simulate::default_cluster_text)
-            : config_.attention.cluster;
+            ? fmt::format("{} (attention.cluster names another; annulus-bench links measures)",
+                          simulate::default_cluster_text)
+            : cluster_rates_;
     if (!memory_reason_.empty())
       spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", memory_reason_, rates);
     if (!available_.empty()) spdlog::info("{}", available_);
@@ -366,6 +368,7 @@ class Run {
   std::shared_ptr<const data::TokenDataset> dataset_;
   Config config_;
   Groups groups_;
+  std::string cluster_rates_;  // whose they are, where attention.cluster is given
   std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
   std::string available_;      // of the GPU, where that was measured for it
   PredictedPeaks predicted_;

@@ -37,9 +37,9 @@ class Links(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def measure(self, arguments, ranks):
+    def measure(self, arguments, ranks, tiny=TINY):
         """Runs it; returns what it prints, the cluster file and the JSON."""
-        result = run([*TINY, *arguments, "--output", self.path("c.toml"), "--json", self.path("c.json")], ranks)
+        result = run([*tiny, *arguments, "--output", self.path("c.toml"), "--json", self.path("c.json")], ranks)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         with open(self.path("c.toml")) as file, open(self.path("c.json")) as points:
             return result.stdout, file.read(), json.load(points)
@@ -143,6 +143,19 @@ class Links(unittest.TestCase):
                 self.assertEqual(result.stdout, "", "told before anything is measured")
                 self.assertIn(option, result.stderr)
                 self.assertIn(remedy, result.stderr)
+
+    def test_one_size_of_message_is_said_to_tell_no_latency(self):
+        table, text, _ = self.measure(["--no-kernels"], 2, ["--min-bytes", 1000, "--max-bytes", 1000, "--seconds", 0.02])
+        self.assertRegex(table, r"note: .*latency is taken as 0")
+        self.assertIn("the latency is taken as 0", text)
+        self.assertEqual(float(section(text, "intra_node")["latency"]), 0)
+
+    def test_what_was_guessed_is_measured_or_stays_a_guess(self):
+        with open(self.path("guess.toml"), "w") as file:
+            file.write("guessed = true\n[intra_node]\nbandwidth = 1e9\n")
+        for options, guessed in (["--no-kernels"], True), (KERNELS, False):
+            _, text, _ = self.measure([*options, "--base", self.path("guess.toml")], 2)
+            self.assertEqual("guessed = true" in text, guessed, text)
 
     def test_one_rank_has_no_links(self):
         result = run(TINY, ranks=0)

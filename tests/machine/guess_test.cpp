@@ -100,6 +100,7 @@ TEST(Guess, IsAClusterFileThatSaysSo) {
                           HasSubstr("# GUESS: mlx5_0 (infiniband) at 100 Gbit/s"),
                           HasSubstr("# GUESS: 64 cores per rank")));
   EXPECT_EQ(simulate::parse_cluster(text, "guess"), cpu.cluster);
+  EXPECT_TRUE(cpu.cluster.guessed);
 }
 
 }  // namespace

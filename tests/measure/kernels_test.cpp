@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include <annulus/comm/loopback.hpp>
 #include <annulus/comm/null.hpp>
 #include <annulus/measure/kernels.hpp>
@@ -23,6 +25,18 @@ KernelOptions small_kernels() {
   options.kv_heads = 2;
   options.sampling = {.repetitions = 2, .seconds = 5};
   return options;
+}
+
+TEST(Kernels, PastTheDeadlineEachRunsOnce) {
+  KernelOptions options = small_kernels();
+  options.sampling.deadline = std::chrono::steady_clock::now();
+  const KernelMeasurement measurement = measure_kernels(*comm::make_null(), options);
+  EXPECT_EQ(measurement.points.size(), 3u * 2 * 2 * 2);
+  for (const KernelPoint& p : measurement.points) {
+    EXPECT_EQ(p.seconds.repetitions, 1);
+    EXPECT_EQ(p.seconds.iterations, 1);
+    EXPECT_GT(p.seconds.median, 0);
+  }
 }
 
 TEST(Kernels, EveryShapeIsMeasuredAndCountsUnmaskedPairs) {

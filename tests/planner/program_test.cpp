@@ -319,6 +319,9 @@ TEST(AnnulusPlan, NamesTheRatesThatItPredictsBy) {
                 AllOf(HasSubstr("predicted by rates of " + file), Not(HasSubstr("H100"))))
         << how;
   }
+  io::write_text_atomically(file, "guessed = true\n[intra_node]\nbandwidth = 1e9\n");
+  EXPECT_THAT(program(small + " --cluster " + file).output,
+              HasSubstr("predicted by rates of " + file + " (guessed, not measured"));
   const std::string plan = (folder.path() / "plan.json").string();
   ASSERT_EQ(program(small + "--json " + plan).status, 0);
   EXPECT_THAT(json::parse(io::read_text(plan))["config"]["cluster_source"], HasSubstr("default cluster"));

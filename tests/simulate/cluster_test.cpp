@@ -105,6 +105,12 @@ TEST(Cluster, TextIsReadBackAsItWas) {
   EXPECT_EQ(parse_cluster(to_text(default_cluster()), "c.toml"), default_cluster());
   cluster.rank_bandwidth = 1.0 / 7.0;
   EXPECT_EQ(parse_cluster(to_text(cluster), "c.toml"), cluster) << to_text(cluster);
+  for (const char* comment : {"", "Guesses."}) {
+    cluster.guessed = true;
+    EXPECT_EQ(parse_cluster(to_text(cluster, {.file = comment}), "c.toml"), cluster);
+    cluster.guessed = false;
+    EXPECT_EQ(parse_cluster(to_text(cluster, {.file = comment}), "c.toml"), cluster);
+  }
   cluster.rank_bandwidth = -1;
   EXPECT_THAT(error_text([&] { to_text(cluster); }), HasSubstr("inter_node.rank_bandwidth is -1"));
   cluster.nics_per_node = -1;
@@ -217,6 +223,7 @@ TEST(Cluster, ErrorsNameFileLineAndRemedy) {
   EXPECT_THAT(error("[cluster]\nnodes = 1048576\nranks_per_node = 1048576\n"), HasSubstr("c.toml:2:"));
   EXPECT_THAT(error("intra_node = 3\n"),
               HasSubstr("c.toml:1: intra_node must be a table: write [intra_node]"));
+  EXPECT_THAT(error("\nguessed = 1\n"), HasSubstr("c.toml:2: guessed must be true or false"));
   EXPECT_THAT(error("kernel = 3\n"), HasSubstr("c.toml:1: kernel must be a list of tables"));
   EXPECT_THAT(error("[[kernel]]\npass = \"sideways\"\nhead_dim = 64\nrate = 1.0\n"),
               HasSubstr("c.toml:2: kernel.pass must be \"forward\" or \"backward\""));

@@ -131,8 +131,8 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
           "--ranks");
   if (!o.json.empty()) io::require_writable(o.json);
   EmulationReport report;
-  report.origin = options::rates_text(o.cluster);
   report.cluster = options::cluster_of(o.cluster);
+  report.origin = options::rates_text(o.cluster, report.cluster);
   report.problem = make_problem(o, report.cluster);
   report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;

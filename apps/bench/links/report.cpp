@@ -53,7 +53,9 @@ std::string with(const LinksReport& report) {
                      report.threads == 1 ? "" : "s", report.execution_space);
 }
 
-std::string fit_text(const measure::LinkFit& fit) {
+std::string fit_text(const LinksReport& report, LinkClass link, const measure::LinkFit& fit) {
+  if (report.measured.links.timings(link, Pattern::all).size() == 1)
+    return "one size of message, so that the latency is taken as 0";
   return fmt::format("latency + bytes / bandwidth is off by {:.0f}% (median), {:.0f}% (most)",
                      100 * fit.median_error, 100 * fit.largest_error);
 }
@@ -179,11 +181,12 @@ std::string to_table(const LinksReport& report) {
   text += kernel_table(report) + product_table(report) + "\n" + memory_line(report);
   if (report.result.intra_node)
     text += fmt::format("inside a node: {:.4g} GB/s, {:.4g} µs; {}\n", 1e-9 * c.intra_node.bandwidth,
-                        1e6 * c.intra_node.latency, fit_text(*report.result.intra_node));
+                        1e6 * c.intra_node.latency,
+                        fit_text(report, LinkClass::intra_node, *report.result.intra_node));
   if (report.result.inter_node)
-    text +=
-        fmt::format("between nodes: {:.4g} GB/s per NIC, {:.4g} µs, {}; {}\n", 1e-9 * c.inter_node.bandwidth,
-                    1e6 * c.inter_node.latency, nics_text(report), fit_text(*report.result.inter_node));
+    text += fmt::format("between nodes: {:.4g} GB/s per NIC, {:.4g} µs, {}; {}\n",
+                        1e-9 * c.inter_node.bandwidth, 1e6 * c.inter_node.latency, nics_text(report),
+                        fit_text(report, LinkClass::inter_node, *report.result.inter_node));
   for (const auto* notes :
        {&report.measured.links.notes, &report.measured.kernels.notes, &report.measured.products.notes})
     for (const std::string& note : *notes) text += fmt::format("note: {}\n", note);
@@ -194,14 +197,15 @@ simulate::ClusterComments comments(const LinksReport& report) {
   simulate::ClusterComments c;
   c.file = fmt::format("Measured by annulus-bench links, annulus {} ({}).\n{}.\n{}.", version(), git_hash(),
                        place(report), with(report));
-  c.intra_node = report.result.intra_node ? fmt::format("{}, all ranks of all nodes at once; {}.",
-                                                        sizes_text(report, LinkClass::intra_node),
-                                                        fit_text(*report.result.intra_node))
-                                          : "No node has two ranks; " + source_of_the_rest(report) + ".";
+  c.intra_node =
+      report.result.intra_node
+          ? fmt::format("{}, all ranks of all nodes at once; {}.", sizes_text(report, LinkClass::intra_node),
+                        fit_text(report, LinkClass::intra_node, *report.result.intra_node))
+          : "No node has two ranks; " + source_of_the_rest(report) + ".";
   c.inter_node =
       report.result.inter_node
           ? fmt::format("{}, all ranks at once; {}; {}.", sizes_text(report, LinkClass::inter_node),
-                        nics_text(report), fit_text(*report.result.inter_node))
+                        nics_text(report), fit_text(report, LinkClass::inter_node, *report.result.inter_node))
           : "There is one node; " + source_of_the_rest(report) + ".";
   c.kernels = report.measured.kernels.points.empty()
                   ? "Kernels: " + source_of_the_rest(report) + "."

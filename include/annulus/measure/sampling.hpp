@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 
 #include <annulus/comm/communicator.hpp>
@@ -12,6 +13,10 @@ namespace annulus::measure {
 struct Sampling {
   int repetitions = 10;  ///< at most
   double seconds = 0.5;  ///< no further repetition after so long
+  /// From then on one run of a point is its time, whichever rank is the first to be late.
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+
+  bool is_late() const { return std::chrono::steady_clock::now() >= deadline; }
 };
 
 /// Seconds of one iteration, over the repetitions. Each is the time of the slowest rank.

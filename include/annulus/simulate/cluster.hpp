@@ -63,6 +63,7 @@ struct Cluster {
   std::vector<KernelRate> kernels;
   std::vector<GemmRate> gemms = default_gemms();
   MemoryRates memory;
+  bool guessed = false;  ///< some of these numbers stand for a class of devices, and nobody measured them
 
   /// NIC of a rank, counted on its node.
   int nic(const Topology& ranks, int rank) const;
@@ -93,6 +94,9 @@ Cluster default_cluster();
 inline constexpr std::string_view default_cluster_text =
     "the default cluster, 8-GPU nodes of the H100's class, of which nothing was measured here";
 
+/// FLOP/s of a core of which nothing is known: AVX2 at 3 GHz.
+inline constexpr double unknown_core_flops = 100e9;
+
 /// Nodes whose ranks compute on `cores` cores each, which do `core_flops` fp32 operations a second at most:
 /// what attention, products and memory usually reach of them. Messages between nodes are those of
 /// default_cluster.
@@ -101,6 +105,9 @@ Cluster host_cluster(double cores, double core_flops);
 /// Reads a cluster file. What it leaves out is as in default_cluster. Throws Error that names file, line, key
 /// and remedy.
 Cluster read_cluster(const std::filesystem::path& path);
+
+/// For messages, where predictions are by the rates of `cluster`, which was read from `file`.
+std::string rates_text(const Cluster& cluster, const std::filesystem::path& file);
 
 /// Reads the text of a cluster file; `origin` stands for the file in messages.
 Cluster parse_cluster(std::string_view text, std::string_view origin);

@@ -40,8 +40,8 @@ Machine read_machine(const std::string& topology) {
   machine.cluster = simulate::read_cluster(topology);
   // A file without kernels gets those of default_cluster, which are no kernels of this machine.
   machine.has_kernels = machine.cluster->kernels != simulate::default_cluster().kernels;
-  machine.source =
-      "links of " + topology + (machine.has_kernels ? " and its kernel rates" : ", kernel rates of this run");
+  machine.source = "links of " + simulate::rates_text(*machine.cluster, topology) +
+                   (machine.has_kernels ? " and its kernel rates" : ", kernel rates of this run");
   return machine;
 }
 
