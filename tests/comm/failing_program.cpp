@@ -1,5 +1,7 @@
 // A job in which the rank that the second argument names fails the way that the first one names ("none": not
 // at all). mpi_failure_test.cpp runs it under mpirun and looks at what is left of it.
+#include <sys/prctl.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -49,8 +51,10 @@ int main(int argc, char** argv) {
   const int who = std::atoi(argv[2]);
   // While the others wait for it in MPI_Init.
   if (const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
-      how == "stopped" && rank != nullptr && std::atoi(rank) == who)
+      how == "stopped" && rank != nullptr && std::atoi(rank) == who) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // it outlives no mpirun, whose output a test waits for
     std::raise(SIGSTOP);
+  }
   if (how == "uncaught") {  // the error leaves the life of the environment
     try {
       const annulus::comm::MpiEnvironment environment(argc, argv);
