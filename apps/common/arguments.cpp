@@ -7,15 +7,6 @@
 namespace annulus::app {
 namespace {
 
-/// The subcommand that the arguments name, or the program itself.
-const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& texts) {
-  for (const std::string& text : texts) {
-    for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
-      if (command->get_name() == text) return *command;
-  }
-  return app;
-}
-
 /// "section.key=value", with or without blanks around the sign.
 bool is_setting(std::string_view text) {
   constexpr std::string_view of_keys = "abcdefghijklmnopqrstuvwxyz0123456789_.";
@@ -43,7 +34,7 @@ void repeat_set(std::vector<std::string>& texts) {
 }  // namespace
 
 Arguments::Arguments(const CLI::App& app, int argc, char** argv) : texts_(argv, argv + argc) {
-  if (command_of(app, texts_).get_option_no_throw("--set") != nullptr) repeat_set(texts_);
+  if (app.get_option_no_throw("--set") != nullptr) repeat_set(texts_);
   for (std::string& text : texts_) pointers_.push_back(text.data());
   pointers_.push_back(nullptr);
 }

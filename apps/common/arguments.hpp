@@ -6,8 +6,8 @@
 
 namespace annulus::app {
 
-/// The arguments of a program as its CLI::App takes them: `--set A=1 B=2` as `--set A=1 --set B=2`, so that
-/// positional arguments may follow.
+/// The arguments of a program as its CLI::App takes them: where it has an option --set, `--set A=1 B=2` as
+/// `--set A=1 --set B=2`, so that positional arguments may follow.
 class Arguments {
  public:
   Arguments(const CLI::App& app, int argc, char** argv);

@@ -62,9 +62,13 @@ std::string problem_of(const std::exception& error) {
   return error.what();
 }
 
+std::string driver() {
+  const char* const name = std::getenv("ANNULUS_DRIVER");
+  return name == nullptr || *name == '\0' ? "" : shell_word(name);
+}
+
 std::string launcher(int ranks) {
-  if (const char* const driver = std::getenv("ANNULUS_DRIVER"); driver != nullptr && *driver != '\0')
-    return fmt::format("{} run {}", shell_word(driver), ranks);
+  if (const std::string script = driver(); !script.empty()) return fmt::format("{} run {}", script, ranks);
   std::string flags;
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
     flags = " --oversubscribe --bind-to none";

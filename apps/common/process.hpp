@@ -22,9 +22,12 @@ void say(const std::string& line);
 /// written.
 std::string problem_of(const std::exception& error);
 
-/// What starts programs on `ranks` ranks the way this process was started: the driver script (which tells its
-/// name in ANNULUS_DRIVER), srun, or mpirun with what Open MPI wants to be told when ranks outnumber cores or
-/// root starts them.
+/// The driver script that started this process, as a shell takes its name (it tells it in ANNULUS_DRIVER);
+/// empty where none did.
+std::string driver();
+
+/// What starts programs on `ranks` ranks the way this process was started: the driver script, srun, or mpirun
+/// with what Open MPI wants to be told when ranks outnumber cores or root starts them.
 std::string launcher(int ranks);
 
 /// Ends the process as one without handlers would have ended where the reader of its output has gone away:

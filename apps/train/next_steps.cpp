@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "common/process.hpp"
@@ -16,11 +15,6 @@ std::filesystem::path program_folder() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? std::filesystem::path() : program.parent_path();
-}
-
-std::string driver() {
-  const char* name = std::getenv("ANNULUS_DRIVER");
-  return name == nullptr ? "" : shell_word(name);
 }
 
 }  // namespace

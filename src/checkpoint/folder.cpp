@@ -130,6 +130,15 @@ std::vector<std::int64_t> CheckpointFolder::steps() const {
   return steps;
 }
 
+void CheckpointFolder::reject_older() const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error))
+    require(!step_of(entry.path().filename().string(), ".h5"),
+            "'{}' is a checkpoint of version 1 or 2, and checkpoints of version {} are read: go on with the "
+            "Annulus that wrote it, or start anew in another run.folder",
+            entry.path().string(), manifest_version);
+}
+
 std::optional<Checkpoint> CheckpointFolder::newest_good(std::optional<std::int64_t> before) {
   const auto saved = steps();
   for (auto step = saved.rbegin(); step != saved.rend(); ++step) {
@@ -145,6 +154,7 @@ std::optional<Checkpoint> CheckpointFolder::newest_good(std::optional<std::int64
           "none of the {} checkpoints in {} can be read: start anew in another run.folder, or restore one of "
           "them",
           saved.size(), folder_.string());
+  reject_older();
   return std::nullopt;
 }
 

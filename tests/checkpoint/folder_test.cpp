@@ -37,6 +37,14 @@ class Folder : public testing::Test {
   CheckpointFolder checkpoints_{path_, {.keep = 2}};
 };
 
+TEST_F(Folder, FilesOfVersionsBeforeAreNotTakenForNone) {
+  fs::create_directory(path_);
+  folder_.write("checkpoints/step-00000120.h5", "\x89HDF\r\n\x1a\n");
+  EXPECT_THAT(error_text([&] { checkpoints_.newest_good(); }), HasSubstr(path_ / "step-00000120.h5"));
+  save(130);
+  EXPECT_EQ(newest(), checkpoints_.path_of(130));
+}
+
 TEST_F(Folder, KeepsTheNewest) {
   EXPECT_THAT(checkpoints_.steps(), IsEmpty());
   EXPECT_FALSE(checkpoints_.newest_good());

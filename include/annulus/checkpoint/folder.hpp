@@ -52,12 +52,13 @@ class CheckpointFolder {
 
   /// The newest one, of those before `before` where that is given, that is whole as far as its parts are
   /// there. Others are reported as warnings in the log and passed over. Throws Error when there are some but
-  /// none is good.
+  /// none is good, and when there are those of an older version alone.
   std::optional<Checkpoint> newest_good(std::optional<std::int64_t> before = {});
   /// The checkpoint of this step turned out to be damaged when it was read: it may be replaced.
   void pass_over(std::int64_t step) { passed_over_.insert(step); }
 
  private:
+  void reject_older() const;
   void remove_old(std::int64_t newest) const;
 
   std::filesystem::path folder_;

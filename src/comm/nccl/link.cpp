@@ -114,7 +114,12 @@ NcclLink::~NcclLink() {
     const Watchdog::Waiting waiting(watchdog_);
     for (const CommStream* comm_stream : comm_streams())
       if (comm_stream->stream != nullptr && !aborted_) cudaStreamSynchronize(comm_stream->stream);
-    if (copies_ != nullptr && !aborted_) copies_->finish();
+    if (copies_ != nullptr && !aborted_) {
+      try {
+        copies_->finish();
+      } catch (const std::exception&) {  // a device that fails is noticed by those who use it
+      }
+    }
   }
   if (watchdog_ != nullptr) watchdog_->remove(&in_flight_);
   for (const CommStream* comm_stream : comm_streams()) {

@@ -56,12 +56,18 @@ class NcclLink {
 
   /// NCCL communicators that an exchange may use at once.
   int communicators_of_exchange() const {
-    return copies_ == nullptr ? (has_intra_node_ ? 2 : 1) : topology_.nodes() > 1 ? 1 : 0;
+    const bool world = copies_ == nullptr || topology_.nodes() > 1;
+    return (world ? 1 : 0) + (has_intra_node_ ? 1 : 0);
   }
 
-  /// The rank of `peer` in Channel::intra_node, or -1 where Channel::world leads to it.
+  /// The rank of `peer` in Channel::intra_node, or -1 where another way leads to it.
   int intra_node_rank(int peer) const {
     return has_intra_node_ && topology_.same_node(rank_, peer) ? topology_.local_rank(peer) : -1;
+  }
+  /// That in Channel::world, or -1 likewise.
+  int world_channel_rank(int peer) const {
+    const bool copied = copies_ != nullptr && copies_->reaches(peer);
+    return copied || intra_node_rank(peer) >= 0 ? -1 : peer;
   }
 
   /// Lets `call(begun)` enqueue an exchange or a collective on the channel, after what `queue` holds, which

@@ -141,7 +141,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
                            int channel) override {
     if (queue.is_host()) return control_->start_all_gather(queue, send, receive, bytes, channel);
     check_channel(channel, "all_gather");
-    if (link_->communicators_of_exchange() == 0)
+    if (link_->communicators_of_exchange() == 0)  // all ranks are reached by copy engines
       return PointToPointCommunicator::start_all_gather(queue, send, receive, bytes, channel);
     // NCCL's own has peers of its own choice, neighbours in rings and trees.
     const NcclLink::Channel& target = link_->channel(channel);
@@ -214,10 +214,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
             const EventPool::Taken stage_before = first ? nullptr : link_->behind(target.world);
             if (intra_node)
               group(target.intra_node, stage, [&](int peer) { return link_->intra_node_rank(peer); });
-            group(target.world, stage, [&](int peer) {
-              return link_->intra_node_rank(peer) < 0 && !(copies != nullptr && copies->reaches(peer)) ? peer
-                                                                                                       : -1;
-            });
+            group(target.world, stage, [&](int peer) { return link_->world_channel_rank(peer); });
             if (copies != nullptr)
               copies->post(target.index, stage, first ? begun : *stage_before, target.world.stream);
           }

@@ -14,11 +14,6 @@ namespace annulus::comm {
 
 namespace {
 
-bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && std::string_view(value) != "0" && *value != '\0';
-}
-
 /// An index into `kinds`.
 int way(const GpuId& mine, const GpuId& other, int device) {
   if (mine.node_text() != other.node_text() || mine.machine_text() != other.machine_text()) return 3;
@@ -37,6 +32,11 @@ constexpr std::array kinds = {"NVLink", "PCIe peer-to-peer", "shared memory", "n
                               "this machine (a GPU that this rank does not see)"};
 
 }  // namespace
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && std::string_view(value) != "0" && *value != '\0';
+}
 
 std::string nccl_paths(Communicator& control, int device) {
   const std::vector<GpuId> all = gather_gpu_ids(control);

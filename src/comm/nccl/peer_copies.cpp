@@ -1,13 +1,11 @@
 #include "comm/nccl/peer_copies.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <string_view>
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
 
+#include "comm/nccl/paths.hpp"
 #include "core/cuda_call.hpp"
 
 namespace annulus::comm {
@@ -57,12 +55,7 @@ void set(cudaStream_t stream, const std::uint32_t* counter, std::uint32_t value)
   require(code == CUDA_SUCCESS, "cuStreamWriteValue32 failed with code {}", static_cast<int>(code));
 }
 
-bool is_switched_off() {
-  const char* value = std::getenv("NCCL_P2P_DISABLE");
-  return value != nullptr && std::string_view(value) != "0" && *value != '\0';
-}
-
-/// A failure that has another way: nobody shall find it in a later call.
+/// Forgets a failure, so that no later call reports it.
 bool succeeded(cudaError_t code) {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
   return code == cudaSuccess;
@@ -74,7 +67,7 @@ std::unique_ptr<PeerCopies> PeerCopies::make(Communicator& control, int channels
   std::unique_ptr<PeerCopies> copies(new PeerCopies(control, channels));
   std::vector<cudaIpcMemHandle_t> handles(static_cast<std::size_t>(control.size()));
   cudaIpcMemHandle_t mine{};
-  bool able = !is_switched_off() && wait_value() != nullptr && write_value() != nullptr;
+  bool able = !is_set("NCCL_P2P_DISABLE") && wait_value() != nullptr && write_value() != nullptr;
   able = able && succeeded(cudaMalloc(reinterpret_cast<void**>(&copies->counters_), counter_bytes));
   able = able && succeeded(cudaMemset(copies->counters_, 0, counter_bytes)) &&
          succeeded(cudaDeviceSynchronize()) && succeeded(cudaIpcGetMemHandle(&mine, copies->counters_));

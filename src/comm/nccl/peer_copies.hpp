@@ -19,9 +19,9 @@
 
 namespace annulus::comm {
 
-/// Messages between the GPUs of a node, carried by their copy engines. NCCL's kernels take SMs, wait for SMs
-/// while another kernel fills the GPU, and poll for their peers meanwhile, which slows down every fence on
-/// that GPU. Copy engines do none of that.
+/// Messages between the GPUs of a node, carried by their copy engines, which take no SM. NCCL's kernels take
+/// some, start late where another kernel fills the GPU, and slow down kernels that fence often
+/// (docs/benchmarks/gpu-hopper-attention.md, "The fixed order inside a ring").
 ///
 /// A sender copies a message piece by piece into a window in the receiver's memory; the receiver copies
 /// the pieces to where they belong. Each side counts the pieces in the memory of the other: `arrived` at the
@@ -47,10 +47,12 @@ class PeerCopies {
   /// they are complete.
   void post(int channel, const Stage& stage, const Event& begin, cudaStream_t stream);
 
-  /// Gives the memory back when no rank uses it any more. Collective.
+  /// Gives the memory back when no rank uses it any more. Collective. Throws Error when the device has
+  /// failed.
   void finish();
 
-  /// Lets all streams of this rank go on. What arrives afterwards, here and at other ranks, is void.
+  /// Ends the waits of all streams of this rank. Messages that are under way may then arrive with wrong
+  /// contents, at other ranks, too: the job has to end.
   void abort() noexcept;
 
  private:
