@@ -69,10 +69,10 @@ def main():
     results = launch.Results(options, markdown)
     for number, (name, keys) in enumerate(options.case):
         configs = [key.partition("=")[2] for key in keys if key.startswith("config=")]
-        options.config = DATA / configs[-1] if configs else options.config
+        chosen = argparse.Namespace(**vars(options) | ({"config": DATA / configs[-1]} if configs else {}))
         keys = [key for key in keys if not key.startswith("config=")]
         tokens = next((int(key.partition("=")[2]) for key in reversed(keys) if key.startswith("data.sequence_length=")), 131072)
-        training.run_all(options, results, [(training.annulus, tokens, (name, [*keys, deterministic]), {"order": order})
+        training.run_all(chosen, results, [(training.annulus, tokens, (name, [*keys, deterministic]), {"order": order})
                                             for _ in range(options.turns) for order, deterministic in ORDERS.items()], prefix=f"{number}-")
     print(results.text, end="")
     return 0 if results.good and "differ" not in results.text else 1

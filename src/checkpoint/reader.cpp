@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/safetensors.hpp>
