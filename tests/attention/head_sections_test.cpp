@@ -1,6 +1,6 @@
 // Block lists of heads for the kernel of Hopper's GPUs: which launch has which heads, and what a bit stands
 // for.
-#include "attention/hopper/head_sections.hpp"
+#include "attention/hopper/launch/head_sections.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

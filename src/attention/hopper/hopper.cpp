@@ -10,7 +10,7 @@
 #include <mutex>
 #include <type_traits>
 
-#include "attention/hopper/launch.hpp"
+#include "attention/hopper/launch/launch.hpp"
 
 namespace annulus::attention::hopper {
 namespace {
@@ -70,8 +70,8 @@ void with_head_dim(int head_dim, const Action& action) {
 }
 
 template <class T>
-ResidueClasses classes_of(const gpu::Input<T>& in) {
-  return residue_classes(in.mask, in.q_positions, in.kv_positions).value();  // applies() has looked
+DilationClasses classes_of(const gpu::Input<T>& in) {
+  return dilation_classes(in.mask, in.q_positions, in.kv_positions).value();  // applies() has looked
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
   const Region region("annulus::attention::hopper::forward");
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
                                        gpu::rows_of(arrays.finished)};
-  const ResidueClasses classes = classes_of(problem.in);
+  const DilationClasses classes = classes_of(problem.in);
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
     const gpu::ForwardProblem<T> part{section.of(problem.in), section.of(problem.out, group),
@@ -115,7 +115,7 @@ void backward(const Exec& exec, const Operands<T, Exec>& in, const BackwardArray
   const gpu::BackwardProblem<T> problem{
       gpu::input_of(in),       gpu::rows_of(arrays.d_out), gpu::rows_of(arrays.lse), gpu::rows_of(arrays.d),
       gpu::rows_of(arrays.dq), gpu::rows_of(arrays.dk),    gpu::rows_of(arrays.dv)};
-  const ResidueClasses classes = classes_of(problem.in);
+  const DilationClasses classes = classes_of(problem.in);
   const LaunchOptions launch = launch_options(options);
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {

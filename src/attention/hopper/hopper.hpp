@@ -4,16 +4,16 @@
 #include <concepts>
 
 #include "attention/gpu/views.hpp"
-#include "attention/hopper/head_sections.hpp"
-#include "attention/hopper/residue_classes.hpp"
+#include "attention/hopper/launch/head_sections.hpp"
+#include "attention/hopper/schedule/dilation_classes.hpp"
 
-/// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by the copy engine (TMA),
+/// The kernels for Hopper's tensor cores (Kernel::hopper): wgmma products, tiles by TMA,
 /// warpgroups that copy and warpgroups that compute (FlashAttention-3). bfloat16 and float16 on GPUs of
 /// compute capability 9.0, head_dim 64, 96, 128 and 256, any position maps, grouped heads, numbers of rows
-/// and strides. All masks, but for dilation together with a block list, dilation where rows of one residue
-/// are not evenly spaced (residue_classes.hpp), and block lists whose tables would be large. P and dS are
-/// rounded to the inputs' type before they are multiplied, as every tensor-core kernel does. Sums have a
-/// fixed order unless KernelOptions frees that of dQ.
+/// and strides. All masks, but for dilation together with a block list, dilation where rows of one
+/// dilation class are not evenly spaced (dilation_classes.hpp), and block lists whose tables would be large.
+/// P and dS are rounded to the inputs' type before they are multiplied, as every tensor-core kernel does.
+/// Sums have a fixed order unless KernelOptions frees that of dQ.
 ///
 /// Arguments as in local.hpp, checked by the caller; no extent is 0. Rows of queries that have LSE = −inf
 /// send no gradients, but their q and d_out are read and must be finite.
@@ -22,7 +22,8 @@ namespace annulus::attention::hopper {
 /// What the kernel takes, for messages.
 inline constexpr const char* limits =
     "bf16 and f16, head_dim 64, 96, 128 and 256, a positive scale, rows that start at multiples of 16 bytes, "
-    "dilation without blocks and in layouts where keys of one residue are evenly spaced, listed keys with a "
+    "dilation without blocks and in layouts where keys of one dilation_class are evenly spaced, listed keys "
+    "with a "
     "block list for each head or kv head, block lists of up to some 700 thousand rows a rank (260 to 500 "
     "thousand with a list for each head), and NVIDIA GPUs of compute capability 9.0 (H100, H200)";
 
@@ -39,10 +40,10 @@ bool applies(const Operands<T, Exec>& in, const Views&... others) {
     // Rows are counted in int; heads are y of a grid.
     constexpr std::size_t most_rows = 1u << 30, most_heads = 65535;
     constexpr std::size_t most_tiles = std::size_t{1}
-                                       << 30;  // of 64 rows, of all heads: tickets are int, too
+                                       << 30;  // of 64 rows, of all heads: tile numbers are int, too
     const auto fits = [](const auto& view) { return gpu::aligned(view, 16); };
     const std::size_t heads = in.q.extent(0) * in.q.extent(1), head_dim = in.q.extent(3);
-    const auto classes = residue_classes(in.mask, in.q_positions, in.kv_positions);
+    const auto classes = dilation_classes(in.mask, in.q_positions, in.kv_positions);
     if (!classes || (classes->count > 1 && in.mask.block_row_starts != nullptr)) return false;
     const bool listed = in.kv_listed != nullptr;
     // Tables of listed keys are made from the block lists of their heads.

@@ -3,7 +3,7 @@
 #include <memory>
 #include <optional>
 
-#include "attention/hopper/launch.hpp"
+#include "attention/hopper/launch/launch.hpp"
 #include "masks.hpp"
 
 namespace annulus::hopper_kernels {
@@ -45,7 +45,7 @@ class Case {
            heads,
            kv_heads,
            head_dim};
-    classes_ = hopper::residue_classes(in_.mask, q_map, kv_map);
+    classes_ = hopper::dilation_classes(in_.mask, q_map, kv_map);
   }
 
   bool applies() const { return classes_ && !(classes_->count > 1 && in_.mask.block_row_starts != nullptr); }
@@ -103,7 +103,7 @@ class Case {
   MaskOnDevice mask_;
   std::int64_t q_rows_, kv_rows_;
   gpu::Input<T> in_;
-  std::optional<hopper::ResidueClasses> classes_;
+  std::optional<hopper::DilationClasses> classes_;
   std::unique_ptr<DeviceArray<unsigned char>> workspace_;
 
   void* workspace(std::size_t bytes) {

@@ -8,7 +8,7 @@
 /// How fast the blocks of a ring are backward, with traffic of others beside them.
 namespace annulus::hopper_kernels {
 
-/// Copies `count` vectors from one array to the other until `stop` is not 0. `all_poll`: each thread reads
+/// Loads `count` vectors from one array to the other until `stop` is not 0. `all_poll`: each thread reads
 /// `stop` again and again, as kernels do that wait for a flag in the host's memory.
 __global__ void make_traffic(const float4* from, float4* to, std::size_t count, const volatile int* stop,
                              bool all_poll) {
@@ -110,7 +110,7 @@ bool time_ring(std::int64_t tokens, int ranks, int heads, int kv_heads, int layo
     std::vector<float> times[2];
     {
       const Traffic beside(traffic);
-      for (int i = 0; i < 2 * rounds; ++i) {  // in turns
+      for (int i = 0; i < 2 * rounds; ++i) {  // in dq_semaphores
         check(cudaEventRecord(begin), "record");
         run(i % 2 == 1);
         check(cudaEventRecord(end), "record");
