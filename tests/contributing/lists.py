@@ -8,9 +8,11 @@ root = pathlib.Path(__file__).resolve().parents[2]
 folders = ["src", "include", "docs/formats"]
 
 
+texts = {str(file.relative_to(root)): file.read_text(errors="replace") for folder in folders for file in (root / folder).rglob("*") if file.is_file()}
+
+
 def files_with(word):
-    files = [file for folder in folders for file in (root / folder).rglob("*") if file.is_file()]
-    return {str(file.relative_to(root)) for file in files if re.search(rf"(?<![a-z])(?:{word})(?![a-z0-9])", file.read_text(errors="replace"))}
+    return {file for file, text in texts.items() if re.search(rf"(?<![a-z])(?:{word})", text)}
 
 
 wrong, lists = [], 0
