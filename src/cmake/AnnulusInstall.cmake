@@ -1,5 +1,5 @@
-# `cmake --install`: libraries, headers, programs, Slurm templates and the CMake package (find_package(Annulus)). A Kokkos
-# that was built as a part of this tree is installed beside it by its own rules.
+# `cmake --install`: libraries and headers of the components, programs, Slurm templates and the CMake package
+# (find_package(Annulus)). A Kokkos that was built as a part of this tree is installed beside it by its own rules.
 #
 # Programs lie in libexec/annulus/cpu or libexec/annulus/cuda, so that both builds fit into one prefix; in bin are the
 # launcher `annulus`, which picks the one that a machine can run, and links to it by the names of the programs. The component
@@ -8,18 +8,25 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Annulus)
-get_property(modules GLOBAL PROPERTY ANNULUS_MODULES)
-install(TARGETS ${modules} EXPORT AnnulusTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT AnnulusTargets NAMESPACE annulus:: DESTINATION ${package_dir})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/annulus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(headers ${PROJECT_SOURCE_DIR}/include/annulus)
+get_property(ANNULUS_COMPONENTS GLOBAL PROPERTY ANNULUS_COMPONENTS)
+foreach(component IN LISTS ANNULUS_COMPONENTS)
+  get_property(modules GLOBAL PROPERTY ANNULUS_MODULES_OF_${component})
+  list(TRANSFORM modules PREPEND annulus_ OUTPUT_VARIABLE targets)
+  install(TARGETS annulus_component_${component} ${targets} EXPORT AnnulusTargets-${component}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT AnnulusTargets-${component} NAMESPACE annulus:: DESTINATION ${package_dir})
+  install(FILES ${headers}/${component}.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/annulus)
+  list(TRANSFORM modules PREPEND ${headers}/ OUTPUT_VARIABLE folders)
+  install(DIRECTORY ${folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/annulus)
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/slurm/ DESTINATION ${CMAKE_INSTALL_DATADIR}/annulus/slurm USE_SOURCE_PERMISSIONS)
 
-# What the documentation and the help texts name, under the same paths as here: docs/, data/ and an outside project.
+# What the documentation and the help texts name, under the same paths as here: docs/, data/ and the examples.
 set(documentation ${CMAKE_INSTALL_DATADIR}/doc/annulus)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${documentation} COMPONENT programs)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/data DESTINATION ${documentation} COMPONENT programs)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/package DESTINATION ${documentation}/tests COMPONENT programs)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/apps/examples DESTINATION ${documentation}/apps COMPONENT programs)
 
 get_property(programs GLOBAL PROPERTY ANNULUS_PROGRAMS)
 if(programs)

@@ -71,9 +71,21 @@ endfunction()
 
 set(ANNULUS_TEST_TIMEOUT 300 CACHE STRING "Seconds after which a test counts as hanging")
 
-add_library(annulus INTERFACE)  # the whole library; modules join below
+add_library(annulus INTERFACE)  # the whole library; components join below
 add_library(annulus::annulus ALIAS annulus)
-set_property(GLOBAL PROPERTY ANNULUS_MODULES annulus)
+
+# annulus_add_component(NAME [component…]): what users ask for by name (find_package(Annulus COMPONENTS NAME), the target annulus::NAME),
+# with the components it stands on. The modules declared after it, in the same CMakeLists.txt, are its parts.
+function(annulus_add_component name)
+  add_library(annulus_component_${name} INTERFACE)
+  add_library(annulus::${name} ALIAS annulus_component_${name})
+  set_target_properties(annulus_component_${name} PROPERTIES EXPORT_NAME ${name})
+  list(TRANSFORM ARGN PREPEND annulus_component_ OUTPUT_VARIABLE below)
+  target_link_libraries(annulus_component_${name} INTERFACE ${below})
+  target_link_libraries(annulus INTERFACE annulus_component_${name})
+  set_property(GLOBAL APPEND PROPERTY ANNULUS_COMPONENTS ${name})
+  set(ANNULUS_COMPONENT ${name} PARENT_SCOPE)
+endfunction()
 
 # annulus_add_module(NAME SOURCES file... [DEPENDS target...] [PRIVATE_DEPENDS target...])
 # A folder of src/ and include/annulus/ as the static library annulus_NAME. DEPENDS is where the one-way order of
@@ -83,8 +95,7 @@ function(annulus_add_module name)
   set(target annulus_${name})
   add_library(${target} STATIC ${arg_SOURCES})
   annulus_unite(${target})
-  add_library(annulus::${name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(${target} PROPERTIES EXPORT_NAME module_${name} POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -94,8 +105,8 @@ function(annulus_add_module name)
   target_link_libraries(${target} PUBLIC ${arg_DEPENDS} PRIVATE ${arg_PRIVATE_DEPENDS})
   annulus_sanitize(${target})
   annulus_precompile_kokkos(${target} ${arg_DEPENDS})
-  target_link_libraries(annulus INTERFACE ${target})
-  set_property(GLOBAL APPEND PROPERTY ANNULUS_MODULES ${target})
+  target_link_libraries(annulus_component_${ANNULUS_COMPONENT} INTERFACE ${target})
+  set_property(GLOBAL APPEND PROPERTY ANNULUS_MODULES_OF_${ANNULUS_COMPONENT} ${name})
 endfunction()
 
 # Asserts and sanitizers of the cpu-debug preset.

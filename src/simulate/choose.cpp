@@ -13,7 +13,6 @@
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
-#include "simulate/estimate.hpp"
 #include "simulate/summary.hpp"
 
 namespace annulus::simulate {
@@ -59,26 +58,26 @@ class Chooser {
         cluster_(cluster),
         memory_limit_(options.memory_limit),
         selected_(options.selected),
+        subset_(selected_.pairs ? plan::RankSubset::every_rank : plan::RankSubset::automatic),
         field_(options.schedule_field) {
     problem_.grid = {};
   }
 
   void add(const std::vector<std::string>& schedules, const Layout& layout) {
-    plan::Problem problem = problem_;
-    problem.layout = layout;
-    Estimator estimator(problem, cluster_, selected_.density);
     for (std::size_t i = 0; i < schedules.size(); ++i) {
-      const std::string& name = schedules[i];
-      Entry entry;
+      Entry& entry = entries_.emplace_back();
       entry.order = {i, layouts_};
-      entry.candidate.schedule = name;
+      entry.candidate.schedule = schedules[i];
       entry.candidate.layout = layout;
-      for (const plan::Pass pass : passes_) {
-        const Estimator::Estimate estimate = estimator.estimate(name, pass);
-        entry.candidate.estimate += estimate.seconds;
-        entry.steps += estimate.steps;
+      try {
+        for (const plan::Pass pass : passes_) {
+          const plan::Plan plan = plan_of(entry.candidate, pass);
+          entry.candidate.estimate += coarse_time(plan, cluster_, selected_.density);
+          entry.steps += std::int64_t{plan.steps} * ranks_to_simulate(plan, Detail::times, subset_);
+        }
+      } catch (const Error& error) {
+        entry.candidate.reason = error.what();
       }
-      entries_.push_back(std::move(entry));
     }
     ++layouts_;
   }
@@ -91,7 +90,7 @@ class Chooser {
     std::int64_t left = most_steps;
     for (Entry& entry : entries_) {
       const bool promising = all <= most_steps || entry.candidate.estimate <= margin * best;
-      if (!promising) continue;
+      if (!promising || !entry.candidate.reason.empty()) continue;
       if (entry.steps <= left) simulate(entry);
       if (entry.candidate.seconds) {
         left -= entry.steps;
@@ -119,31 +118,29 @@ class Chooser {
     }
   };
 
+  plan::Plan plan_of(const Candidate& candidate, plan::Pass pass) const {
+    plan::Problem problem = problem_;
+    problem.layout = candidate.layout;
+    return plan::make_plan(candidate.schedule, problem, pass, field_);
+  }
+
   void simulate(Entry& entry) const {
     Candidate& candidate = entry.candidate;
-    try {
-      plan::Problem problem = problem_;
-      problem.layout = candidate.layout;
-      double seconds = 0;
-      for (const plan::Pass pass : passes_) {
-        const plan::Plan plan = plan::make_plan(candidate.schedule, problem, pass, field_);
-        const auto subset = selected_.pairs ? plan::RankSubset::every_rank : plan::RankSubset::automatic;
-        if (messages_to_simulate(plan, Detail::times, subset, most_messages) > most_messages) return;
-        const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset, selected_);
-        seconds += simulation.time;
-        for (const RankSummary& rank : simulation.ranks)
-          candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
-      }
-      if (memory_limit_ && candidate.buffer_bytes > *memory_limit_) {
-        entry.too_large = true;
-        candidate.reason =
-            fmt::format("its exchange buffers have {} bytes per rank, more than the limit of {}",
-                        candidate.buffer_bytes, *memory_limit_);
-      } else {
-        candidate.seconds = seconds;
-      }
-    } catch (const Error& error) {
-      candidate.reason = error.what();
+    double seconds = 0;
+    for (const plan::Pass pass : passes_) {
+      const plan::Plan plan = plan_of(candidate, pass);
+      if (messages_to_simulate(plan, Detail::times, subset_, most_messages) > most_messages) return;
+      const Simulation simulation = simulate::simulate(plan, cluster_, Detail::times, subset_, selected_);
+      seconds += simulation.time;
+      for (const RankSummary& rank : simulation.ranks)
+        candidate.buffer_bytes = std::max(candidate.buffer_bytes, rank.buffer_bytes);
+    }
+    if (memory_limit_ && candidate.buffer_bytes > *memory_limit_) {
+      entry.too_large = true;
+      candidate.reason = fmt::format("its exchange buffers have {} bytes per rank, more than the limit of {}",
+                                     candidate.buffer_bytes, *memory_limit_);
+    } else {
+      candidate.seconds = seconds;
     }
   }
 
@@ -174,6 +171,7 @@ class Chooser {
   const Cluster& cluster_;
   std::optional<std::int64_t> memory_limit_;
   const Selected& selected_;
+  plan::RankSubset subset_;
   std::string_view field_;
   int layouts_ = 0;
   std::vector<Entry> entries_;

@@ -1,6 +1,7 @@
 #include "simulate/rank_classes.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace annulus::simulate {
 
@@ -22,6 +23,25 @@ RankClasses::Pairs RankClasses::pairs(const plan::Compute& compute) const {
   pairs.here = pairs.most = count(compute);
   for (const int by : sample_) pairs.most = std::max(pairs.most, count(shift_.compute(compute, by)));
   return pairs;
+}
+
+Kernels::Work Kernels::work(const plan::Compute& compute) {
+  const auto [here, most] = classes_.pairs(compute);
+  Work work{here, selected_.pairs ? selected_.pairs(plan_.problem, compute)
+                                  : selected_part(most * compute.heads.size())};
+  const std::int64_t rows = std::min(compute.q_rows.size(), compute.kv_rows.size());
+  auto rate = rates_.find(rows);
+  if (rate == rates_.end())
+    rate =
+        rates_
+            .emplace(rows, cluster_.rate(plan_.pass, plan_.problem.head_dim, rows, plan_.problem.activation))
+            .first;
+  work.seconds = flops(plan_.problem, plan_.pass, work.pairs) / rate->second;
+  return work;
+}
+
+std::int64_t Kernels::selected_part(std::int64_t pairs) const {
+  return selected_.density == 1 ? pairs : std::llround(selected_.density * static_cast<double>(pairs));
 }
 
 void Totals::add(int rank, const plan::Compute& compute, std::int64_t pairs) {

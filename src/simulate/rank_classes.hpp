@@ -7,6 +7,8 @@
 
 #include <annulus/plan/period.hpp>
 #include <annulus/plan/plan.hpp>
+#include <annulus/simulate/cluster.hpp>
+#include <annulus/simulate/selected.hpp>
 
 namespace annulus::simulate {
 
@@ -41,6 +43,29 @@ class RankClasses {
   plan::RankShift shift_;
   std::vector<PositionMap> shards_;
   std::vector<int> sample_;  // distances to the ranks of a class that are looked at
+};
+
+/// What a compute of a plan takes. Keeps `plan` and `cluster`.
+class Kernels {
+ public:
+  Kernels(const plan::Plan& plan, const Cluster& cluster, int representatives, const Selected& selected)
+      : plan_(plan), cluster_(cluster), selected_(selected), classes_(plan, representatives) {}
+
+  struct Work {
+    std::int64_t here = 0;   ///< unmasked pairs of one head on the representative rank
+    std::int64_t pairs = 0;  ///< selected pairs of all heads, the most that a sample of its class has
+    double seconds = 0;      ///< that these take
+  };
+  Work work(const plan::Compute& compute);
+  std::int64_t selected_part(std::int64_t pairs) const;
+  const RankClasses& classes() const { return classes_; }
+
+ private:
+  const plan::Plan& plan_;
+  const Cluster& cluster_;
+  Selected selected_;
+  RankClasses classes_;
+  std::map<std::int64_t, double> rates_;  // by rows
 };
 
 /// Exact work of all ranks from that of the representative ranks. A rank that, of some queries and heads,

@@ -1,7 +1,6 @@
 #include <annulus/simulate/simulate.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <queue>
@@ -26,8 +25,8 @@ class Simulator {
         problem_(plan.problem),
         cluster_(cluster),
         detail_(detail),
-        selected_(selected),
-        classes_(plan, representatives),
+        kernels_(plan, cluster, representatives, selected),
+        classes_(kernels_.classes()),
         network_(cluster, problem_.topology, representatives),
         loads_(representatives, plan.steps),
         totals_(representatives),
@@ -155,19 +154,14 @@ class Simulator {
     double time = now;
     std::int64_t pairs = 0;
     for (const plan::Compute& compute : step.computes) {
-      const auto [here, of_head] = classes_.pairs(compute);
-      const std::int64_t of_all = selected_.pairs ? selected_.pairs(problem_, compute)
-                                                  : selected_part(of_head * compute.heads.size());
-      if (counts_totals()) totals_.add(rank, compute, here);
-      const double rate =
-          cluster_.rate(plan_.pass, problem_.head_dim,
-                        std::min(compute.q_rows.size(), compute.kv_rows.size()), problem_.activation);
-      const double end = time + flops(problem_, plan_.pass, of_all) / rate;
+      const Kernels::Work work = kernels_.work(compute);
+      if (counts_totals()) totals_.add(rank, compute, work.here);
+      const double end = time + work.seconds;
       if (keeps_timeline()) {
         result_.timeline.computes.push_back({rank, index, compute.q_shard, compute.kv_shard, compute.heads,
-                                             of_all / compute.heads.size(), time, end});
+                                             work.pairs / compute.heads.size(), time, end});
       }
-      pairs += of_all;
+      pairs += work.pairs;
       time = end;
     }
     summary(rank).pairs += pairs;
@@ -273,12 +267,8 @@ class Simulator {
     if (!counts_totals()) return;
     const std::vector<std::int64_t> pairs = totals_.pairs(problem_);
     for (std::size_t rank = 0; rank < pairs.size(); ++rank)
-      result_.ranks[rank].pairs = selected_part(pairs[rank]);
+      result_.ranks[rank].pairs = kernels_.selected_part(pairs[rank]);
     result_.imbalance.worker = plan::worker_imbalance(pairs);
-  }
-
-  std::int64_t selected_part(std::int64_t pairs) const {
-    return selected_.density == 1 ? pairs : std::llround(selected_.density * static_cast<double>(pairs));
   }
 
   bool counts_totals() const {
@@ -289,8 +279,8 @@ class Simulator {
   const plan::Problem& problem_;
   const Cluster& cluster_;
   Detail detail_;
-  const Selected& selected_;
-  RankClasses classes_;
+  Kernels kernels_;
+  const RankClasses& classes_;
   Network network_;
   Loads loads_;
   Totals totals_;
@@ -302,15 +292,14 @@ class Simulator {
   Simulation result_;
 };
 
-/// Ranks that stand for all: whole nodes and periods.
+}  // namespace
+
 int ranks_to_simulate(const plan::Plan& plan, Detail detail, plan::RankSubset subset) {
   const Topology& topology = plan.problem.topology;
   const bool every = detail == Detail::timeline || !topology.is_uniform();
   return plan::representative_ranks(plan, every ? plan::RankSubset::every_rank : subset,
                                     every ? 1 : topology.ranks_on(0));
 }
-
-}  // namespace
 
 std::int64_t messages_to_simulate(const plan::Plan& plan, Detail detail, plan::RankSubset subset,
                                   std::int64_t enough) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <span>
 
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
@@ -66,6 +68,56 @@ TEST(Choose, ErrorsListAuto) {
   EXPECT_THAT(schedule("brust"), AllOf(HasSubstr("did you mean 'burst'?"), HasSubstr("or auto")));
   EXPECT_THAT(schedule("autoo"), HasSubstr("did you mean 'auto'?"));
   EXPECT_THAT(layout("spiral"), AllOf(HasSubstr("--layout = 'spiral'"), HasSubstr("or auto")));
+}
+
+/// A case of one pass and what is chosen for it.
+struct Chosen {
+  int ranks, ranks_per_node;
+  std::int64_t tokens;
+  const char* mask;
+  int kv_heads;
+  Pass pass;
+  const char* cluster;  ///< "default", "slow" or "one NIC" for each node
+  const char *layout, *schedule_and_layout;
+};
+
+// Outcomes of a program that estimated each schedule by a formula of its own, before coarse_time took the
+// place of these.
+constexpr Chosen chosen[] = {
+    {12, 4, 131072, "full", 32, Pass::backward, "one NIC", "auto", "burst contiguous"},
+    {8, 8, 131072, "documents:0,9000,70000", 32, Pass::backward, "default", "auto", "burst striped"},
+    {8, 8, 131072, "documents:0,9000,70000", 8, Pass::backward, "slow", "auto", "helper-worker contiguous"},
+    {12, 4, 131072, "documents:0,9000,70000", 8, Pass::backward, "default", "auto", "hierarchical striped"},
+    {12, 4, 131072, "window:4096,0", 32, Pass::forward, "default", "auto", "hybrid:2x6 contiguous"},
+    {12, 4, 131072, "documents:0,9000,70000", 8, Pass::forward, "one NIC", "auto", "hybrid:4x3 zigzag"},
+    {16, 8, 131072, "full", 8, Pass::backward, "slow", "auto", "hybrid:8x2 contiguous"},
+    {16, 8, 131072, "documents:0,9000,70000", 32, Pass::forward, "default", "auto", "hybrid:8x2 striped"},
+    {12, 4, 131072, "causal", 8, Pass::backward, "one NIC", "auto", "ring zigzag"},
+    {12, 4, 131072, "full", 32, Pass::backward, "default", "auto", "topology-burst contiguous"},
+    {12, 4, 131072, "causal", 32, Pass::backward, "default", "auto", "topology-burst zigzag"},
+    {8, 8, 131072, "documents:0,9000,70000", 32, Pass::forward, "slow", "auto", "ulysses striped"},
+    {12, 4, 131072, "causal", 32, Pass::forward, "slow", "auto", "ulysses zigzag"},
+    {256, 8, 1 << 22, "window:100000,0", 8, Pass::forward, "slow", "auto", "hybrid:8x32 contiguous"},
+    {1024, 8, 1 << 24, "causal", 8, Pass::forward, "default", "auto", "ring zigzag"},
+    {1024, 8, 1 << 24, "window:100000,0", 8, Pass::forward, "slow", "auto", "hybrid:8x128 contiguous"},
+    {1024, 8, 1 << 24, "causal", 32, Pass::forward, "one NIC", "zigzag", "topology-burst zigzag"},
+    {4096, 4, 1 << 24, "full", 8, Pass::forward, "default", "auto", "ring contiguous"},
+    {4096, 4, 1 << 24, "causal", 8, Pass::forward, "slow", "auto", "topology-burst zigzag"},
+    {4096, 4, 1 << 24, "causal", 32, Pass::forward, "one NIC", "contiguous", "hybrid:32x128 contiguous"},
+    {8192, 8, 1 << 24, "causal", 8, Pass::backward, "default", "auto", "hierarchical zigzag"}};
+
+TEST(Choose, OutcomesStay) {
+  std::map<std::string_view, Cluster> clusters = {
+      {"default", default_cluster()}, {"slow", slow_links()}, {"one NIC", default_cluster()}};
+  clusters["one NIC"].nics_per_node = 1;
+  for (const Chosen& c : chosen) {
+    SCOPED_TRACE(testing::Message() << c.ranks << " ranks, " << c.mask << ", " << name_of(c.pass) << ", "
+                                    << c.cluster);
+    const Choice choice =
+        choose(problem_of(c.ranks / c.ranks_per_node, c.ranks_per_node, c.mask, c.tokens, c.kv_heads), "auto",
+               c.layout, std::span(&c.pass, 1), clusters[c.cluster]);
+    EXPECT_EQ(choice.schedule + " " + choice.layout.to_string(), c.schedule_and_layout);
+  }
 }
 
 TEST(Choose, GroupedQueriesTurnTheBackwardRound) {

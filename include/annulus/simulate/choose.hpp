@@ -31,7 +31,7 @@ std::vector<std::string> candidate_schedules(const plan::Problem& problem);
 struct Candidate {
   std::string schedule;
   Layout layout;
-  double estimate = 0;            ///< seconds of all passes, in closed form
+  double estimate = 0;            ///< seconds of all passes, looked at coarsely
   std::optional<double> seconds;  ///< of all passes, simulated; nothing when that was not worth while
   std::int64_t buffer_bytes = 0;  ///< exchange buffers of the rank with the most; of simulated ones
   std::string reason;             ///< why it is out of the question; empty when it is not
@@ -59,8 +59,8 @@ struct ChooseOptions {
 /// `schedule` and `layout` are names that make_plan and Layout::parse read, or "auto". The layout and the
 /// grid of `problem` do not count.
 ///
-/// All candidates (schedules, hybrids for every grid, layouts with one width of stripes) are estimated in
-/// closed form (docs/planning.md). In the order of the estimates they are then simulated, as far as that is
+/// All candidates (schedules, hybrids for every grid, layouts with one width of stripes) are looked at
+/// coarsely (docs/planning.md). In the order of the estimates they are then simulated, as far as that is
 /// cheap: all of them for few ranks, else those whose estimate is near the best simulated time. The least
 /// time wins; of those that differ by less than a thousandth, the one that schedule_names and the list of
 /// layouts name first.

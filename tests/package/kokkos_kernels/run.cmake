@@ -1,25 +1,7 @@
 # Builds a stand-in for an installed Kokkos Kernels, and shows which Kokkos Kernels builds of Annulus take beside it.
-#   cmake -DANNULUS=<sources> -DKOKKOS_BUILD=<build of Kokkos> or -DKokkos_DIR=<installed> -DHEADERS=… -DCBLAS=… -DBLAS=… -DSCRATCH=<folder>
-#     -DGENERATOR=<…> [-DMATMUL=ON: builds and runs the tests of products with it, in minutes] -P run.cmake
+#   cmake <common.cmake> -DHEADERS=… -DCBLAS=… -DBLAS=… [-DMATMUL=ON: builds and runs the tests of products with it, in minutes] -P run.cmake
 set(here ${CMAKE_CURRENT_LIST_DIR})
-set(common -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release -Wno-dev)
-
-function(run)
-  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "failed: ${ARGV}\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
-# expect(STATUS TEXT COMMAND…): the command ends with or without an error and says TEXT, however CMake breaks its lines.
-function(expect status text)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  string(REGEX REPLACE "[ \n]+" " " flat "${output}")
-  string(FIND "${flat}" "${text}" at)
-  if((status STREQUAL "error" AND result EQUAL 0) OR (status STREQUAL "success" AND NOT result EQUAL 0) OR at EQUAL -1)
-    message(FATAL_ERROR "expected ${status} and '${text}': ${ARGN}\n${output}")
-  endif()
-endfunction()
+include(${here}/../common.cmake)
 function(choose status text)
   file(REMOVE_RECURSE ${SCRATCH}/choice)
   expect(${status} "${text}" ${CMAKE_COMMAND} -S ${here}/choice -B ${SCRATCH}/choice ${common} -DANNULUS=${ANNULUS}
@@ -33,18 +15,11 @@ function(install_kernels prefix)
   run(${CMAKE_COMMAND} --build ${SCRATCH}/kernels-build --target install)
 endfunction()
 
-file(REMOVE_RECURSE ${SCRATCH})
-if(KOKKOS_BUILD)
-  run(${CMAKE_COMMAND} --install ${KOKKOS_BUILD} --prefix ${SCRATCH}/kokkos)
-  set(kokkos -DKokkos_ROOT=${SCRATCH}/kokkos)
-else()
-  set(kokkos -DKokkos_DIR=${Kokkos_DIR})
-endif()
 install_kernels(${SCRATCH}/kernels)
 set(kernels -DKokkosKernels_ROOT=${SCRATCH}/kernels)
 
 if(MATMUL)
-  run(${CMAKE_COMMAND} -S ${ANNULUS} -B ${SCRATCH}/annulus ${common} ${kokkos} ${kernels} -DANNULUS_APPS=OFF)
+  run(${CMAKE_COMMAND} -S ${ANNULUS} -B ${SCRATCH}/annulus ${common} ${kokkos} ${kernels} -DANNULUS_APPS=OFF -DCMAKE_BUILD_TYPE=Release)
   run(${CMAKE_COMMAND} --build ${SCRATCH}/annulus --target test_linalg_matmul)
   run(${SCRATCH}/annulus/bin/test_linalg_matmul)
   file(REMOVE_RECURSE ${SCRATCH})

@@ -1,0 +1,42 @@
+# Configures and installs the component attention where no other package can be found, and builds an outside project against it.
+#   cmake <common.cmake> -DBUILD=<build tree> -P attention_alone.cmake: takes the libraries of BUILD, which are of the same sources, and looks into
+#     what they were compiled from
+#   cmake <common.cmake> -P attention_alone.cmake: compiles them
+include(${CMAKE_CURRENT_LIST_DIR}/common.cmake)
+set(hidden HDF5 ZLIB spdlog nlohmann_json CLI11 tomlplusplus PkgConfig GTest KokkosKernels BLAS)
+set(hidden_headers "/(hdf5|H5public|zlib|hwloc|sentencepiece_processor|cblas|KokkosBlas)\\.h|/(spdlog|nlohmann|CLI|toml\\+\\+)/")
+list(TRANSFORM hidden REPLACE "(.+)" "-DCMAKE_DISABLE_FIND_PACKAGE_\\1=ON")
+list(APPEND common ${kokkos} ${hidden})
+
+set(alone ${SCRATCH}/annulus)
+run(${CMAKE_COMMAND} -S ${ANNULUS} -B ${alone} ${common} -DANNULUS_PREDICTION=OFF -DANNULUS_TESTS=OFF -DANNULUS_UNITY=ON)
+file(GLOB modules RELATIVE ${alone}/src ${alone}/src/*)
+list(REMOVE_ITEM modules CMakeFiles cmake_install.cmake)
+if(BUILD)
+  foreach(module IN LISTS modules)
+    file(COPY ${BUILD}/src/${module}/libannulus_${module}.a DESTINATION ${alone}/src/${module})
+  endforeach()
+else()
+  run(${CMAKE_COMMAND} --build ${alone})
+  set(BUILD ${alone})
+endif()
+if(GENERATOR STREQUAL Ninja)
+  list(TRANSFORM modules REPLACE "(.+)" "${BUILD}/src/\\1/*.o")
+  file(GLOB_RECURSE objects RELATIVE ${BUILD} ${modules})
+  execute_process(COMMAND ninja -C ${BUILD} -t deps ${objects} OUTPUT_VARIABLE read COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]*(${hidden_headers})[^\n]*" foreign "${read}")
+  if(foreign OR NOT read MATCHES "Kokkos_Core\\.hpp|cmake_pch")
+    message(FATAL_ERROR "the component attention includes headers of other packages: ${foreign}")
+  endif()
+endif()
+run(${CMAKE_COMMAND} --install ${alone} --prefix ${SCRATCH}/prefix)
+
+list(APPEND common -DAnnulus_ROOT=${SCRATCH}/prefix)
+run(${CMAKE_COMMAND} -S ${ANNULUS}/apps/examples -B ${SCRATCH}/examples ${common})
+run(${CMAKE_COMMAND} --build ${SCRATCH}/examples --target example_one_rank)
+run(${SCRATCH}/examples/one_rank)
+
+file(WRITE ${SCRATCH}/training/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\nproject(training LANGUAGES C CXX)
+find_package(Annulus REQUIRED COMPONENTS training)\n")
+expect(error "has no component training; it has: attention" ${CMAKE_COMMAND} -S ${SCRATCH}/training -B ${SCRATCH}/training/build ${common})
+file(REMOVE_RECURSE ${SCRATCH})
