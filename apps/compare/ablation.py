@@ -19,8 +19,6 @@ Two H200 with the model of 7 billion parameters, 131072 tokens and 2 steps need 
 Writes <out>.md and <out>.json after every run; the tables go to stdout, too.
 """
 
-import argparse
-import pathlib
 import sys
 
 import launch
@@ -73,35 +71,29 @@ TABLES = {"2": techniques, "3": masks, "5": groups, "12": schedules}
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     parents=[training.common_parser()])
+    parser = training.parser(__doc__, "ablation")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--tokens", type=int, default=131072, help="of a sequence; in table 5 of all groups together")
     parser.add_argument("--store-fraction", type=float, default=0.5, help="memory.store_fraction of sequence-selective recompute")
     parser.add_argument("--steps", type=int, default=2, help="of each run; the first of several is not counted")
-    parser.set_defaults(out=pathlib.Path("ablation"))
     options = parser.parse_args()
-    if options.steps < 1:
-        parser.error("--steps: give 1 or more")
     training.check(parser, options)
     return options
 
 
 def markdown(options, rows, _):
     """A section for each table; a speedup stands where the first row has a speed."""
+    speed = lambda row: training.tokens_per_second(options, row) if "seconds" in row else None  # noqa: E731
     text = []
     for table in options.tables:
         of_table = [row for row in rows if row["table"] == table]
-        if not of_table:
-            continue
-        first = training.tokens_per_second(options, of_table[0]) if "seconds" in of_table[0] else None
         lines = []
         for row in of_table:
-            speedup = f"{training.tokens_per_second(options, row) / first:.2f}" if first and "seconds" in row else ""
             tokens, _, *rest = training.cells(options, row)
-            lines.append([tokens, *rest, speedup])
+            rest += [""] * (len(training.HEADINGS) - 2 - len(rest))
+            lines.append([tokens, *rest, f"{speed(row) / speed(of_table[0]):.2f}" if speed(row) and speed(of_table[0]) else ""])
         tokens, _, *headings = training.HEADINGS
-        text.append(f"### {TITLES[table]}\n\n" + training.markdown_table([tokens, *headings, "speedup"], lines))
+        text += [f"### {TITLES[table]}\n\n" + launch.table([tokens, *headings, "speedup"], lines)] if lines else []
     machine = f"{options.ranks} ranks on {options.gpus} {'GPUs' if options.device == 'gpu' else 'shares of the host'}"
     nodes = f", {options.nodes} emulated nodes" if options.nodes > 1 else ""
     return f"{options.config.name}, {machine}{nodes}, {options.steps} steps a row\n\n" + "\n".join(text)
@@ -110,11 +102,8 @@ def markdown(options, rows, _):
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    programs = [(training.annulus, tokens, (name, keys), {"table": table})
-                for table in options.tables for tokens, name, keys in TABLES[table](options)]
-    training.run_all(options, results, programs)
-    print(results.text, end="")
-    return 0 if results.good else 1
+    training.run_all(options, results, [(training.annulus, *case, {"table": table}) for table in options.tables for case in TABLES[table](options)])
+    return results.end()
 
 
 if __name__ == "__main__":

@@ -17,14 +17,11 @@ measures it, PyTorch's from a profiled pass (context_parallel.py). TFLOP/s count
 backward.
 """
 
-import argparse
 import csv
 import datetime
 import itertools
-import json
 import os
 import pathlib
-import shlex
 import statistics
 import sys
 
@@ -37,34 +34,8 @@ COLUMNS = ("nodes", "ranks", "gpus", "tokens", "program", "case", "rounds",
 HEADINGS = ("nodes × ranks", "tokens", "", "forward ms", "TFLOP/s a GPU", "exposed ms", "backward ms", "TFLOP/s a GPU", "exposed ms")
 
 
-def check(parser, options):
-    """Ends the program with what is missing, before anything runs."""
-    here = launch.check_gpus(parser)
-    options.gpus = options.gpus or here
-    if not 1 <= options.gpus <= here:
-        parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
-    options.ranks = options.ranks or options.gpus
-    if options.ranks < 1:
-        parser.error(f"--ranks {options.ranks}: give 1 or more")
-    options.gpus = min(options.gpus, options.ranks)
-    if options.rounds < 1:
-        parser.error(f"--rounds {options.rounds}: give 1 or more")
-    fewest = -(-options.ranks // options.gpus)
-    options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
-    launch.check(parser, options, options.ranks, "ranks", "./annulus build cuda makes build/cuda/bin/annulus-bench")
-    for nodes in options.nodes:
-        if nodes < fewest:
-            parser.error(f"--nodes {nodes} has {options.ranks // nodes} ranks a node for {options.gpus} GPUs, and NCCL refuses two ranks of "
-                         f"a node on one: give --nodes {fewest} or more")
-    if options.gpus < here:  # programs deal their ranks over all GPUs that they see
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(here)))).split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:options.gpus])
-    launch.check_torch(parser, options)
-
-
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program annulus-bench of a build for GPUs")
+    parser = launch.parser(__doc__, "annulus-bench", "comparison")
     parser.add_argument("--gpus", type=int, default=0, help="0: all of this machine")
     parser.add_argument("--ranks", type=int, default=0, help="0: one a GPU")
     parser.add_argument("--nodes", type=int, nargs="+", help="machines that this one stands for, one after the other; 1, and 2 where "
@@ -80,20 +51,44 @@ def parse():
     parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
     parser.add_argument("--repetitions", type=int, default=5, help="of each pass in a round")
     parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns")
-    parser.add_argument("--mpirun", type=shlex.split, default="mpirun --bind-to none", help="with its flags, in one string")
-    parser.add_argument("--time-limit", type=float, default=1800, help="seconds for each program")
-    parser.add_argument("--budget", type=float, default=0, help="seconds for all programs together; 0: any number")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("comparison"), help="files without their ending")
     options = parser.parse_args()
-    check(parser, options)
-    options.time = launch.Budget(options.budget, options.time_limit)
+    here = launch.deal(parser, options)
+    launch.check(parser, options)
+    fewest = -(-options.ranks // options.gpus)
+    options.nodes = options.nodes or [nodes for nodes in (1, 2) if nodes >= fewest and options.ranks % nodes == 0] or [fewest]
+    launch.check_nodes(parser, options, options.nodes)
+    if options.gpus < here:  # programs deal their ranks over all GPUs that they see
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(here)))).split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[:options.gpus])
     return options
 
 
-def row(options, nodes, tokens, program, case, forward=None, backward=None, error=""):
-    """What one round gave. `forward` and `backward`: seconds of each repetition, and exposed seconds or None."""
-    return {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "tokens": tokens, "program": program, "case": case,
-            "forward": forward, "backward": backward, "error": error}
+def ours(options, nodes, stem):
+    """What a round of annulus-bench gave: its JSON, whether it ended well, and (tokens, case, seconds and exposed seconds by pass,
+    error) of each case."""
+    report, ended = launch.measured(
+        [*launch.on_ranks(options, nodes), options.program, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
+         "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16", "--kernel", options.kernel,
+         "--transport", "nccl", "--ranks-per-node", options.ranks // nodes, "--repetitions", options.repetitions, "--cluster", "none", "--json"],
+        stem, launch.limit(options))
+    cases = []
+    for case in report.get("cases", [report]) if report else []:
+        passes = {name: (case[name]["seconds_each"], case[name]["exposed_communication"]["seconds"]) for name in PASSES}
+        cases.append((case["config"]["tokens"], f"{case['config']['schedule']}, {case['config']['layout']}", passes, ""))
+    cases += [(case["tokens"], f"{case['schedule']}, {case['layout']}", {}, case["reason"]) for case in (report or {}).get("unsupported", [])]
+    return report, ended, cases
+
+
+def theirs(options, nodes, stem):
+    """The same of PyTorch's context_parallel."""
+    report, ended = launch.measured(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.ranks, HERE / "context_parallel.py", "--tokens",
+         *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
+         "--backends", *options.backends, "--repetitions", options.repetitions, "--out"],
+        stem, launch.limit(options))
+    return report, ended, [(case["tokens"], f"{case['rotation']}, {case['backend']}",
+                            {name: (case[name]["seconds_each"], case[name]["exposed_communication_seconds"]) for name in PASSES if name in case},
+                            case.get("error", "")) for case in (report["cases"] if report else [])]
 
 
 def over_rounds(options, rows):
@@ -103,111 +98,62 @@ def over_rounds(options, rows):
         cases.setdefault(tuple(of_round[key] for key in ("nodes", "tokens", "program", "case")), []).append(of_round)
     joined = []
     for of_case in cases.values():
-        first = of_case[0]
-        of_row = {key: first[key] for key in COLUMNS if key in first}
-        of_row["rounds"] = sum(of_round["forward"] is not None for of_round in of_case)
-        of_row["error"] = next((of_round["error"] for of_round in of_case if of_round["error"]), "")
-        pairs = options.heads * first["tokens"] * (first["tokens"] + 1) // 2
+        row = {key: value for key, value in of_case[0].items() if key in COLUMNS}
+        row |= {"rounds": sum(bool(of_round["passes"]) for of_round in of_case),
+                "error": next((of_round["error"] for of_round in of_case if of_round["error"]), "")}
+        pairs = options.heads * row["tokens"] * (row["tokens"] + 1) // 2
         for name, factor in PASSES.items():
-            rounds = [of_round[name] for of_round in of_case if of_round[name]]
+            rounds = [of_round["passes"][name] for of_round in of_case if name in of_round["passes"]]
             if not rounds:
                 continue
-            seconds = [each for seconds, _ in rounds for each in seconds]
-            exposed = [exposed for _, exposed in rounds if exposed is not None]
+            seconds = [each for of_round, _ in rounds for each in of_round]
             median = statistics.median(seconds)
-            of_row |= {f"{name}_ms": median * 1e3, f"{name}_ms_min": min(seconds) * 1e3, f"{name}_ms_max": max(seconds) * 1e3,
-                       f"{name}_tflops": factor * options.head_dim * pairs / median / options.gpus * 1e-12,
-                       f"{name}_exposed_ms": statistics.median(exposed) * 1e3 if exposed else None}
-        joined.append(of_row)
+            row |= {f"{name}_ms": median * 1e3, f"{name}_ms_min": min(seconds) * 1e3, f"{name}_ms_max": max(seconds) * 1e3,
+                    f"{name}_tflops": factor * options.head_dim * pairs / median / options.gpus * 1e-12,
+                    f"{name}_exposed_ms": statistics.median(exposed for _, exposed in rounds) * 1e3}
+        joined.append(row)
     return joined
 
 
-def ours(options, nodes, scratch):
-    """Rows of annulus-bench, and its JSON."""
-    result = scratch.with_suffix(".json")
-    per_node = options.ranks // nodes
-    command = launch.on_ranks(options.mpirun, options.ranks, nodes)
-    command += [options.bench, "attention", "--schedule", *options.schedules, "--layout", options.layout, "--mask", "causal",
-                "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--dtype", "bf16",
-                "--kernel", options.kernel, "--transport", "nccl", "--ranks-per-node", per_node, "--repetitions", options.repetitions,
-                "--cluster", "none", "--json", result]
-    ended = launch.run(command, scratch.with_suffix(".log"), options.time.limit())
-    if not result.exists():
-        return [row(options, nodes, 0, "Annulus", "", error="failed")], None, False
-    report = json.loads(result.read_text())
-    rows = []
-    for case in report.get("cases", [report]):
-        values = {name: (case[name]["seconds_each"], (case[name]["exposed_communication"] or {}).get("seconds")) for name in PASSES}
-        label = f"{case['config']['schedule']}, {case['config']['layout']}"
-        rows.append(row(options, nodes, case["config"]["tokens"], "Annulus", label, **values))
-    for case in report.get("unsupported", []):
-        rows.append(row(options, nodes, case["tokens"], "Annulus", f"{case['schedule']}, {case['layout']}", error=case["reason"]))
-    return rows, report, ended
-
-
-def theirs(options, nodes, scratch):
-    """Rows of PyTorch's context_parallel, and its JSON."""
-    result = scratch.with_suffix(".json")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", options.ranks,
-               HERE / "context_parallel.py", "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim,
-               "--nodes", nodes, "--rotations", *options.rotations, "--backends", *options.backends,
-               "--repetitions", options.repetitions, "--out", result]
-    ended = launch.run(command, scratch.with_suffix(".log"), options.time.limit())
-    if not result.exists():
-        return [row(options, nodes, 0, "PyTorch", "", error="failed")], None, False
-    report = json.loads(result.read_text())
-    rows = []
-    for case in report["cases"]:
-        values = {name: (case[name]["seconds_each"], case[name]["exposed_communication_seconds"]) if name in case else None for name in PASSES}
-        rows.append(row(options, nodes, case["tokens"], "PyTorch", f"{case['rotation']}, {case['backend']}",
-                        error=case.get("error", ""), **values))
-    return rows, report, ended
-
-
 def markdown(options, rows, reports):
-    peer = next((report for program, report in reports if program == "PyTorch" and report), {})
-    mine = next((report for program, report in reports if program == "Annulus" and report), {})
+    peer, mine = launch.first_of(reports, "PyTorch"), launch.first_of(reports, "Annulus")
     versions = f"; PyTorch {peer['version']}, cuDNN {peer['cudnn']}, NCCL {peer['nccl']}" if peer else ""
-    rows = over_rounds(options, rows)
-    rounds = max((r["rounds"] for r in rows), default=0)
-    often = f"{rounds} rounds in turns, {options.repetitions} repetitions each" if rounds > 1 else f"{options.repetitions} repetitions in one round, not repeated"
     turns = f"{options.ranks} ranks in turns on " if options.ranks > options.gpus else ""
-    lines = [f"{turns}{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
-             f"{often}; Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}", "", "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    number = lambda of_row, name, digits: "" if of_row.get(name) is None else f"{of_row[name]:.{digits}f}"  # noqa: E731
-    ranged = lambda of_row, name: f"{number(of_row, name, 2)} ({number(of_row, f'{name}_min', 2)} to {number(of_row, f'{name}_max', 2)})"  # noqa: E731
-    for r in sorted(rows, key=lambda r: (r["nodes"], r["tokens"], r["program"])):
-        cells = [f"{r['nodes']} × {options.ranks // r['nodes']}", str(r["tokens"]), f"{r['program']}, {r['case']}"]
-        if not r["rounds"]:
-            lines.append("| " + " | ".join(cells) + f" | {r['error']} |" + " |" * 5)
-            continue
-        if r["error"]:
-            cells[-1] += f" (in {r['rounds']} rounds; else: {r['error']})"
-        for name in PASSES:
-            cells += [ranged(r, f"{name}_ms"), number(r, f"{name}_tflops", 0), number(r, f"{name}_exposed_ms", 2)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    text = (f"{turns}{options.gpus} × {peer.get('gpu', 'GPU')}, causal, bf16, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
+            f"{options.rounds} rounds in turns, {options.repetitions} repetitions each; Annulus git {mine.get('git_hash', '?')}{versions}; {datetime.date.today()}\n\n")
+    lines = []
+    for row in sorted(over_rounds(options, rows), key=lambda row: (row["nodes"], row["tokens"], row["program"])):
+        line = [f"{row['nodes']} × {options.ranks // row['nodes']}", row["tokens"], f"{row['program']}, {row['case']}"]
+        if row["error"] and row["rounds"]:
+            line[-1] += f" (in {row['rounds']} rounds; else: {row['error']})"
+        elif row["error"]:
+            line.append(row["error"])
+        for name in PASSES if row["rounds"] else ():
+            line += [f"{row[f'{name}_ms']:.2f} ({row[f'{name}_ms_min']:.2f} to {row[f'{name}_ms_max']:.2f})", f"{row[f'{name}_tflops']:.0f}",
+                     f"{row[f'{name}_exposed_ms']:.2f}"]
+        lines.append(line)
+    return text + launch.table(HEADINGS, lines)
 
 
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    programs = (() if options.without_pytorch else (("PyTorch", theirs),)) + (("Annulus", ours),)
+    programs = ([] if options.without_pytorch else [("PyTorch", theirs)]) + [("Annulus", ours)]
     for nodes, number, (program, measure) in itertools.product(options.nodes, range(1, options.rounds + 1), programs):
-        if options.time.spent():
+        common = {"nodes": nodes, "ranks": options.ranks, "gpus": options.gpus, "program": program}
+        if launch.limit(options):
+            report, ended, cases = measure(options, nodes, options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes-{number}"))
+        else:
             print(f"NOT RUN for want of time (--budget): {program}, {nodes} nodes, round {number}", file=sys.stderr, flush=True)
-            results.good = False
-            continue
-        scratch = options.out.with_name(f"{options.out.name}-{program.lower()}-{nodes}-nodes-{number}")
-        scratch.with_suffix(".json").unlink(missing_ok=True)
-        rows, report, ended = measure(options, nodes, scratch)
-        results.add(rows, (program, report), ended)
+            report, ended, cases = None, False, []
+        cases = cases or [(0, "", {}, "failed")]
+        results.add([common | {"tokens": tokens, "case": case, "passes": passes, "error": error} for tokens, case, passes, error in cases],
+                    (program, report), ended and report is not None)
         with open(options.out.with_suffix(".csv"), "w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
             writer.writerows(over_rounds(options, results.rows))
-    print(results.text, end="")
-    return 0 if results.good else 1
+    return results.end()
 
 
 if __name__ == "__main__":

@@ -1,73 +1,174 @@
-"""How the scripts of this folder start programs on the ranks of one machine, which may stand for several."""
+"""What the scripts of this folder share: options, programs on the ranks of one machine (which may stand for several), tables."""
 
+import argparse
+import contextlib
 import importlib.util
 import json
 import os
 import pathlib
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
 
+GIB = 2**30
 
-def check(parser, options, ranks, what, how):
-    """Ends the program where `ranks` of `what` cannot be dealt to --nodes, or --bench or --mpirun is no program; `how` makes
-    the former."""
-    for nodes in options.nodes:
-        if nodes < 1 or ranks % nodes:
-            parser.error(f"{ranks} {what} cannot be dealt to --nodes {nodes}: give divisors of it")
-    check_bench(parser, options, how)
+
+def parser(doc, program, out, budget=("--budget",)):
+    """Options that all scripts have: `program` is that of Annulus, `out` the default of --out."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--" + program.removeprefix("annulus-"), dest="program", type=pathlib.Path, required=True, help=f"the program {program}")
+    made.add_argument("--mpirun", type=shlex.split, default="mpirun --allow-run-as-root --bind-to none", help="with its flags, in one string")
+    made.add_argument("--time-limit", type=float, default=1800, help="seconds that one program may take")
+    made.add_argument(*budget, dest="budget", type=float, default=float("inf"), help="seconds for all programs together; no program starts in the last five")
+    made.add_argument("--out", type=pathlib.Path, default=pathlib.Path(out), help="files without their ending")
+    return made
+
+
+def check(parser, options):
+    """Ends the program where it lacks what it starts, or a number makes no sense; from here on the budget is spent."""
+    if not os.access(options.program, os.X_OK):
+        parser.error(f"{options.program} is no program: ./annulus build makes those of build/cpu/bin, ./annulus build cuda those of build/cuda/bin")
+    options.program = options.program.resolve()
     if not options.mpirun or shutil.which(options.mpirun[0]) is None:
         parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
+    for name in ("batch", "heads", "ranks", "repetitions", "rounds", "steps"):
+        if getattr(options, name, 1) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: give 1 or more")
+    if not getattr(options, "without_pytorch", True) and importlib.util.find_spec("torch") is None:
+        parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or measure Annulus alone")
+    options.end = time.monotonic() + options.budget
 
 
-def check_bench(parser, options, how):
-    """Ends the program where --bench is no program; `how` makes one."""
-    if not os.access(options.bench, os.X_OK):
-        parser.error(f"--bench {options.bench} is no program: {how}")
-    options.bench = options.bench.resolve()
+def limit(options):
+    """Seconds that the next program may take; 0 where the budget is spent."""
+    left = options.end - time.monotonic()
+    return min(options.time_limit, left) if left >= 5 else 0
 
 
-def gpus_here():
-    """How many GPUs programs see; 0 where nvidia-smi finds none."""
-    try:
+def gpus_here(parser):
+    """How many GPUs programs see. Ends the program where there is none."""
+    found = 0
+    with contextlib.suppress(FileNotFoundError):
         listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
-    except FileNotFoundError:
-        return 0
-    found = len([line for line in listed.stdout.splitlines() if line.startswith("GPU ")]) if listed.returncode == 0 else 0
+        found = sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return found if visible is None else min(found, len([name for name in visible.split(",") if name.strip()]))
-
-
-def check_gpus(parser):
-    """Ends the program where there is no GPU; returns how many there are."""
-    here = gpus_here()
+    here = found if visible is None else min(found, sum(bool(name.strip()) for name in visible.split(",")))
     if here == 0:
         parser.error("this machine shows no NVIDIA GPU (nvidia-smi --list-gpus, CUDA_VISIBLE_DEVICES): run it where there are some")
     return here
 
 
-def check_torch(parser, options):
-    """Ends the program where PyTorch is wanted and missing."""
-    if not options.without_pytorch and importlib.util.find_spec("torch") is None:
-        parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or "
-                     "measure Annulus alone (--without-pytorch)")
+def deal(parser, options):
+    """Completes --gpus and --ranks (0: all GPUs, one rank on each); ends the program where they do not fit. Returns how many there are."""
+    here = gpus_here(parser)
+    options.gpus = options.gpus or here
+    if not 1 <= options.gpus <= here:
+        parser.error(f"--gpus {options.gpus}, but programs see {here} here: give 1 to {here}")
+    options.ranks = options.ranks or options.gpus
+    options.gpus = min(options.gpus, options.ranks)
+    return here
 
 
-class Budget:
-    """Seconds that the programs of a script may take together, and one of them alone; 0: any number."""
+def check_nodes(parser, options, nodes):
+    """Ends the program where ranks cannot be dealt to each of the numbers of nodes, or two of a node would share a GPU."""
+    for number in nodes:
+        if number < 1 or options.ranks % number:
+            parser.error(f"{options.ranks} ranks cannot be dealt to --nodes {number}: give a divisor")
+        per_node, gpus = options.ranks // number, getattr(options, "gpus", options.ranks)
+        if per_node > gpus:
+            parser.error(f"--nodes {number} has {per_node} ranks a node for {gpus} GPUs, and NCCL refuses two ranks of a node on one: "
+                         f"give --nodes {-(-options.ranks // gpus)} or more")
 
-    def __init__(self, together, alone):
-        self.end, self.alone = (time.monotonic() + together if together else float("inf")), alone or float("inf")
 
-    def limit(self):
-        """Seconds that the next program may take."""
-        return max(0.0, min(self.alone, self.end - time.monotonic()))
+def on_ranks(options, nodes):
+    """The command in front of a program. With more than one node NCCL sees that many machines of consecutive ranks, between
+    which it takes loopback sockets; the program itself must be told (--ranks-per-node)."""
+    command = [*options.mpirun, "-n", options.ranks]
+    if nodes > 1:  # each rank says on which of the nodes it is
+        rank = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}"
+        command += ["bash", "-c", f'NCCL_SOCKET_IFNAME=lo NCCL_HOSTID=node$(({rank} / {options.ranks // nodes})) exec "$0" "$@"']
+    return command
 
-    def spent(self):
-        """No program starts in less than this."""
-        return self.end - time.monotonic() < 5
+
+def used_memory():
+    """Bytes of the GPU that has most in use, of those that CUDA_VISIBLE_DEVICES names; 0 where there is none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", *(["--id", visible] if visible else [])]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True)
+    except FileNotFoundError:
+        return 0
+    return max((int(line) for line in listed.stdout.split() if line.isdigit()), default=0) * 2**20
+
+
+class Program:
+    """A program in a session of its own; what it says is in the file `log`."""
+
+    def __init__(self, command, log):
+        print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
+        self.log, self.used_before = pathlib.Path(log), used_memory()
+        self.most_memory = self.used_before
+        with open(log, "w") as file:
+            self.process = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def until(self, enough, seconds, watch=lambda: None):
+        """Whether `enough()` came before the program's end and the time limit."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < end:
+            if enough():
+                return True
+            watch()
+            time.sleep(0.01)
+        return enough()
+
+    def watch_memory(self):
+        self.most_memory = max(self.most_memory, used_memory())
+        time.sleep(0.1)
+
+    def end(self, at_once=False):
+        """Ends all processes of the session. Launchers end their ranks, which have groups of their own, a second after SIGTERM. What a
+        rank had on a GPU is free some seconds after its end, when the system has taken back its pinned memory."""
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            if not at_once:
+                os.killpg(self.process.pid, signal.SIGTERM)
+                self.process.wait(30)
+        for entry in os.listdir("/proc") if self.process.poll() is None else ():
+            with contextlib.suppress(ValueError, ProcessLookupError, PermissionError):
+                if os.getsid(int(entry)) == self.process.pid:
+                    os.kill(int(entry), signal.SIGKILL)
+        self.process.wait()
+        end = time.monotonic() + 60
+        while used_memory() > self.used_before + GIB and time.monotonic() < end:
+            time.sleep(0.5)
+
+    def report_failure(self):
+        last = self.log.read_text(errors="replace").splitlines()[-15:]
+        print(f"FAILED; {self.log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
+
+
+def run(command, log, seconds, enough=None):
+    """Runs a program until it ends well or, where that is given, until `enough()`. Returns whether that came, and the most memory that
+    was seen on a GPU meanwhile (with `enough` only: the question costs time)."""
+    program = Program(command, log)
+    program.until(enough or (lambda: False), seconds, program.watch_memory if enough else lambda: None)
+    good = program.process.returncode == 0
+    program.end()
+    good = enough() if enough else good
+    if not good:
+        program.report_failure()
+    return good, program.most_memory
+
+
+def measured(command, stem, seconds):
+    """Runs a program that writes the file that its last argument names, <stem>.json; returns what that holds, None without it, and
+    whether the program ended well."""
+    result = stem.with_name(stem.name + ".json")
+    result.unlink(missing_ok=True)
+    good, _ = run([*command, result], stem.with_name(stem.name + ".log"), seconds)
+    return (json.loads(result.read_text()) if result.exists() else None), good
 
 
 class Results:
@@ -89,26 +190,18 @@ class Results:
         self.options.out.with_suffix(".md").write_text(self.text)
         self.options.out.with_suffix(".json").write_text(json.dumps({"rows": self.rows, "reports": self.reports}, indent=1))
 
-
-def on_ranks(mpirun, ranks, nodes):
-    """The command in front of a program. With more than one node NCCL sees that many machines of consecutive ranks, between
-    which it takes loopback sockets; the program itself must be told (--ranks-per-node)."""
-    command = [*mpirun, "-n", ranks]
-    if nodes > 1:  # each rank says on which of the nodes it is
-        rank = "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}"
-        command += ["bash", "-c", f'NCCL_SOCKET_IFNAME=lo NCCL_HOSTID=node$(({rank} / {ranks // nodes})) exec "$0" "$@"']
-    return command
+    def end(self, beyond=lambda rows: False):
+        """Prints the table. The exit status: 1 when a program failed, 3 when the rows are `beyond` a limit."""
+        print(self.text, end="")
+        return 1 if not self.good else 3 if beyond(self.rows) else 0
 
 
-def run(command, log, limit):
-    """True when it ended well; what it said is in the file `log`."""
-    print(f"# {' '.join(map(str, command))}", file=sys.stderr, flush=True)
-    with open(log, "w") as file:
-        try:
-            status = subprocess.run(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, timeout=limit).returncode
-        except subprocess.TimeoutExpired:
-            status = f"no end after {limit:.0f} s"
-    if status != 0:
-        last = pathlib.Path(log).read_text(errors="replace").splitlines()[-15:]
-        print(f"FAILED ({status}); {log} ends with:", *last, sep="\n  ", file=sys.stderr, flush=True)
-    return status == 0
+def first_of(reports, program):
+    """The first report of a program, of pairs (program, report); empty without one."""
+    return next((report for name, report in reports if name == program and report), {})
+
+
+def table(headings, rows):
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join([*map(str, row), *[""] * (len(headings) - len(row))]) + " |" for row in rows]
+    return "\n".join(lines) + "\n"

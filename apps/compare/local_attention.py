@@ -15,14 +15,13 @@ the kernel alone, which adds to running fp32 gradients (running); in the order t
 cuDNN and FlashAttention-4 do all of a backward. The exit status is 1 when a program failed; the table then has what the others gave.
 """
 
-import argparse
+import contextlib
 import datetime
 import json
 import pathlib
 import statistics
 import subprocess
 import sys
-import time
 
 import launch
 import local_peers
@@ -51,15 +50,14 @@ def case_of(text, options, kv_heads):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program annulus-bench of a build for GPUs")
+    parser = launch.parser(__doc__, "annulus-bench", "local-attention", ("--limit", "--budget"))
     parser.add_argument("--cases", nargs="+", default=CASES, metavar="HEAD_DIM:TOKENS:MASK")
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, nargs="+", help="several: every case with each; as many as --heads by default")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "f16"))
     parser.add_argument("--kernel", default="automatic")
-    parser.add_argument("--steps", nargs="+", default=list(STEPS), choices=list(STEPS), metavar="STEP", help=f"of {', '.join(STEPS)}")
+    parser.add_argument("--steps", dest="of_ring", nargs="+", default=list(STEPS), choices=list(STEPS), metavar="STEP", help=f"of {', '.join(STEPS)}")
     parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
     parser.add_argument("--repetitions", type=int, default=5, help="single calls, each after --pause, of which burst is the median")
     parser.add_argument("--pause", type=float, default=0.5, help="seconds")
@@ -67,14 +65,9 @@ def parse():
     parser.add_argument("--seconds-per-case", type=float, help="about how long the timed part of a case may take with all programs: lowers "
                         "--repetitions, down to 3")
     parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns; medians count")
-    parser.add_argument("--limit", type=float, help="start no case after so many seconds, counted from the first")
-    parser.add_argument("--time-limit", type=float, default=600, help="seconds for annulus-bench on one case")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("local-attention"), help="files without their ending")
     options = parser.parse_args()
+    launch.check(parser, options)
     options.kv_heads = options.kv_heads or [options.heads]
-    for name in ("repetitions", "rounds", "batch", "heads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: give 1 or more")
     for kv_heads in options.kv_heads:
         if kv_heads < 1 or options.heads % kv_heads:
             parser.error(f"--kv-heads {kv_heads}: give divisors of --heads {options.heads}")
@@ -82,9 +75,7 @@ def parse():
         options.cases = [case_of(text, options, kv_heads) for kv_heads in options.kv_heads for text in options.cases]
     except ValueError:
         parser.error(f"--cases {' '.join(options.cases)}: give HEAD_DIM:TOKENS:MASK, as in 128:16384:causal")
-    launch.check_bench(parser, options, "./annulus build cuda makes build/cuda/bin/annulus-bench")
-    launch.check_gpus(parser)
-    launch.check_torch(parser, options)
+    launch.gpus_here(parser)
     return options
 
 
@@ -128,16 +119,12 @@ class Peers:
 
     def measure(self, case):
         """Results by pass, or {"error"}; None once the process has ended."""
-        if self.process.poll() is not None:
-            return None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             print(json.dumps(case), file=self.process.stdin, flush=True)
-        except BrokenPipeError:
-            return None
         return self.answer()
 
     def end(self):
-        if not self.process.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.wait()
 
@@ -148,31 +135,27 @@ def tflops(seconds, case, backward, pairs):
 
 def ours(options, case, repetitions, number):
     """The row of annulus-bench, its JSON, and whether it ended well."""
-    result = options.out.with_name(f"{options.out.name}-case-{number}.json")
-    result.unlink(missing_ok=True)
-    command = [options.bench, "attention", "--local", "--tokens", case["tokens"], "--heads", case["heads"], "--kv-heads", case["kv_heads"],
-               "--head-dim", case["head_dim"], "--batch", case["batch"], "--mask", case["mask"], "--dtype", case["dtype"],
-               "--kernel", options.kernel, "--repetitions", repetitions, "--pause", options.pause, "--sustained", options.sustained,
-               "--steps", *options.steps, "--json", result]
-    ended = launch.run(command, result.with_suffix(".log"), options.time_limit)
-    if not result.exists():
-        return {"case": case, "program": "annulus", "error": "failed"}, None, False
-    report = json.loads(result.read_text())
-    rates = {name: {rate: step[rate]["tflops"] for rate in RATES} for name, step in report["steps"].items()}
-    return {"case": case, "program": "annulus", "rates": rates}, report, ended
+    report, ended = launch.measured(
+        [options.program, "attention", "--local", "--tokens", case["tokens"], "--heads", case["heads"], "--kv-heads", case["kv_heads"],
+         "--head-dim", case["head_dim"], "--batch", case["batch"], "--mask", case["mask"], "--dtype", case["dtype"],
+         "--kernel", options.kernel, "--repetitions", repetitions, "--pause", options.pause, "--sustained", options.sustained,
+         "--steps", *options.of_ring, "--json"], options.out.with_name(f"{options.out.name}-case-{number}"), options.time_limit)
+    row = {"case": case, "program": "annulus"}
+    if report is None:
+        return row | {"error": "failed"}, None, False
+    return row | {"rates": {name: {rate: step[rate]["tflops"] for rate in RATES} for name, step in report["steps"].items()}}, report, ended
 
 
 def theirs(options, peers, program, case, repetitions):
     answer = peers.measure({**case, "program": program, "repetitions": repetitions, "pause": options.pause, "sustained": options.sustained})
     row = {"case": case, "program": program}
-    if answer is None:
-        return {**row, "error": "failed"}, None, False
-    if "error" in answer:
-        return {**row, "error": answer["error"]}, answer, answer["error"] == local_peers.NOT_SUPPORTED
+    if answer is None or "error" in answer:
+        error = "failed" if answer is None else answer["error"]
+        return row | {"error": error}, answer, error == local_peers.NOT_SUPPORTED
     pairs = pairs_of(case)
     rates = {name: {"error": of["error"]} if "error" in of else {rate: tflops(of[rate], case, name != "forward", pairs) for rate in RATES}
              for name, of in answer.items()}
-    return {**row, "rates": rates}, answer, not any("error" in of for of in answer.values())
+    return row | {"rates": rates}, answer, not any("error" in of for of in answer.values())
 
 
 def joined(rows, case, program, name):
@@ -200,56 +183,42 @@ def cells(rows, case, step):
 
 
 def markdown(options, rows, reports):
-    mine = next((report for program, report in reports if program == "annulus" and report), {})
-    about = next((report for program, report in reports if program == "peers" and report), {})
+    mine, about = launch.first_of(reports, "annulus"), launch.first_of(reports, "peers")
     versions = f"; PyTorch {about['torch']}, cuDNN {about['cudnn']}, FlashAttention-4 {about['flash_attn'] or 'not there'}" if about else ""
-    lines = [f"{mine.get('device') or about.get('gpu', 'GPU')}, {options.dtype}, {options.heads} heads, batch {options.batch}; TFLOP/s burst / sustained "
-             f"(pause {options.pause:g} s, sustained {options.sustained:g} s), {options.rounds} round{'s' if options.rounds > 1 else ''}; "
-             f"Annulus git {mine.get('git_hash', '?')}, kernel {mine.get('attention_kernel', '?')}{versions}; {datetime.date.today()}", "",
-             "| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    measured = []
-    for row in rows:
-        if row["case"] not in measured:
-            measured.append(row["case"])
-    for case in measured:
+    text = (f"{mine.get('device') or about.get('gpu', 'GPU')}, {options.dtype}, {options.heads} heads, batch {options.batch}; TFLOP/s burst / sustained "
+            f"(pause {options.pause:g} s, sustained {options.sustained:g} s), {options.rounds} round{'s' if options.rounds > 1 else ''}; "
+            f"Annulus git {mine.get('git_hash', '?')}, kernel {mine.get('attention_kernel', '?')}{versions}; {datetime.date.today()}\n\n")
+    lines = []
+    for case in options.cases:
         heads = "" if case["kv_heads"] == case["heads"] else f", {case['kv_heads']} kv heads"
-        name = f"d {case['head_dim']}, {case['tokens']}, {case['mask'].partition(':')[0] if case['mask'].startswith('documents') else case['mask']}{heads}"
-        for step in options.steps:
-            if joined(rows, case, "annulus", step) is not None:
-                lines.append("| " + " | ".join([name, *cells(rows, case, step)]) + " |")
-    left = [case["name"] for case in options.cases if case not in measured]
-    if left:
-        lines += ["", f"not measured: {', '.join(left)}"]
-    return "\n".join(lines) + "\n"
+        mask = "documents" if case["mask"].startswith("documents") else case["mask"]
+        lines += [[f"d {case['head_dim']}, {case['tokens']}, {mask}{heads}", *cells(rows, case, step)] for step in options.of_ring
+                  if joined(rows, case, "annulus", step) is not None]
+    text += launch.table(HEADINGS, lines)
+    left = [case["name"] for case in options.cases if case not in [row["case"] for row in rows]]
+    return text + (f"\nnot measured: {', '.join(left)}\n" if left else "")
 
 
 def main():
     options = parse()
     results = launch.Results(options, markdown)
     peers = None if options.without_pytorch else Peers(options.out.with_name(f"{options.out.name}-peers.log"))
-    if peers is not None:
-        results.add([], ("peers", peers.about), peers.about is not None)
+    results.add([], ("peers", peers and peers.about), peers is None or peers.about is not None)
     programs = peers.programs if peers else []
     modes = {"cudnn": 2, "fa4": 3}  # measurements: forward, backward and its deterministic mode
-    repetitions = repetitions_in(options, options.rounds * (len(options.steps) + sum(modes[name] for name in programs)))
-    start = time.monotonic()
-    try:
-        for number, case in enumerate(options.cases):
-            if options.limit is not None and time.monotonic() - start > options.limit:
-                print(f"# --limit {options.limit:g} s: {len(options.cases) - number} cases are left out", file=sys.stderr, flush=True)
-                results.add([], ("limit", None), True)  # the table names them
-                break
-            for _ in range(options.rounds):
-                row, report, ended = ours(options, case, repetitions, number)
-                results.add([row], ("annulus", report), ended)
-                for program in programs:
-                    row, report, ended = theirs(options, peers, program, case, repetitions)
-                    results.add([row], (program, report), ended)
-    finally:
-        if peers is not None:
-            peers.end()
-    print(results.text, end="")
-    return 0 if results.good else 1
+    repetitions = repetitions_in(options, options.rounds * (len(options.of_ring) + sum(modes[name] for name in programs)))
+    for number, case in enumerate(options.cases):
+        if not launch.limit(options):  # the table names what is left out
+            break
+        for _ in range(options.rounds):
+            row, report, ended = ours(options, case, repetitions, number)
+            results.add([row], ("annulus", report), ended)
+            for program in programs:
+                row, report, ended = theirs(options, peers, program, case, repetitions)
+                results.add([row], (program, report), ended)
+    if peers is not None:
+        peers.end()
+    return results.end()
 
 
 if __name__ == "__main__":

@@ -24,16 +24,10 @@ Writes <out>.md and <out>.json after every case; the table goes to stdout, too. 
 The exit status is 1 when a run failed or other bits came out.
 """
 
-import argparse
 import json
-import os
-import pathlib
 import re
-import shlex
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import time
 
@@ -43,20 +37,17 @@ import training
 CASES = ["copy:", "offloaded optimizer: memory.offload_optimizer=true"]
 HEADINGS = ("case", "tokens", "update, s", "that saves", "while it writes", "waited, s", "checkpoint", "written", "host, GiB (resident)",
             "resumed, s", "same bits")
-SAVED = re.compile(r"saved (.+) \(([\d.]+ \w+) in ([\d.]+) s, ([\d.]+ \w+)/s; training waited ([\d.]+) s\)")
-GIGABYTES = {"bytes": 1e-9, "kB": 1e-6, "MB": 1e-3, "GB": 1}
+SAVED = re.compile(r"saved (.+) \(([\d.]+ \w+) in ([\d.]+ s, [\d.]+ \w+/s); training waited ([\d.]+) s\)")
 BYTES_OF_A_PARAMETER = 12  # fp32 master weight and AdamW's moments
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     parents=[training.common_parser()])
+    parser = training.parser(__doc__, "saving")
     parser.add_argument("--tokens", type=int, default=65536)
     parser.add_argument("--case", nargs="+", default=CASES, metavar="'NAME: KEY=VALUE …'", help="keys of the configuration")
     parser.add_argument("--every", type=int, default=12, help="optimizer steps before the save")
     parser.add_argument("--after", type=int, default=2, help="optimizer steps behind the end of the save, before the kill")
     parser.add_argument("--compare", type=int, default=2, help="optimizer steps of the run that goes on")
-    parser.set_defaults(out=pathlib.Path("saving"))
     options = parser.parse_args()
     options.case = training.split_cases(parser, options.case)
     if options.every < 3 or options.after < 1 or not 1 <= options.compare < options.every:
@@ -65,171 +56,110 @@ def parse():
     return options
 
 
-def gigabytes(text):
-    """Of "14.8 GB" and "7.40 MB"."""
-    number, unit = text.split()
-    return float(number) * GIGABYTES[unit]
-
-
-class Job:
+class Job(launch.Program):
     """A run of annulus-train that is watched from its start to its kill."""
 
     def __init__(self, command, folder, log):
-        print(f"# {shlex.join(map(str, command))}", file=sys.stderr, flush=True)
-        self.metrics, self.log = folder / "metrics.jsonl", log
-        self.records, self.ends, self.started, self.read = [], [], time.monotonic(), 0
-        with open(log, "w") as file:
-            self.launcher = subprocess.Popen(list(map(str, command)), stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        self.metrics, self.records, self.ends, self.started = folder / "metrics.jsonl", [], [], time.monotonic()
+        super().__init__(command, log)
 
-    def look(self):
-        """Takes in new records of optimizer steps, and when they were seen; whether the program still runs."""
-        alive = self.launcher.poll() is None
-        if self.metrics.exists():
-            with open(self.metrics, "rb") as file:
-                file.seek(self.read)
-                for line in file:
-                    if line.endswith(b"\n"):
-                        self.read += len(line)
-                        self.records.append(json.loads(line))
-                        self.ends.append(time.monotonic())
-        return alive
+    def step(self):
+        """The last optimizer step; when the ends of new ones were seen is kept."""
+        self.records = training.records(self.metrics)
+        self.ends += [time.monotonic()] * (len(self.records) - len(self.ends))
+        return self.records[-1]["step"] if self.records else 0
 
     def text(self):
         return self.log.read_text(errors="replace")
 
-    def step(self):
-        return self.records[-1]["step"] if self.records else 0
-
-    def until(self, enough, limit):
-        """Whether `enough()` came before the program's end and the time limit."""
-        end = time.monotonic() + limit
-        while self.look() and time.monotonic() < end:
-            if enough():
-                return True
-            time.sleep(0.01)
-        return enough()
-
-    def kill(self):
-        """All processes of the launcher's session: the launcher and the ranks, which have groups of their own."""
-        for entry in os.listdir("/proc"):
-            try:
-                if entry.isdigit() and os.getsid(int(entry)) == self.launcher.pid:
-                    os.kill(int(entry), signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
-        self.launcher.wait()
+    def finish(self, enough, options):
+        """Whether `enough()` came; all processes are killed then."""
+        try:
+            came = self.until(enough, launch.limit(options))
+        finally:
+            self.end(at_once=True)
+        if not came:
+            self.report_failure()
+        return came
 
     def updates(self):
         """Seconds from the end of the step before to that of each step but the first, by step."""
-        steps = [record["step"] for record in self.records]
-        return {step: b - a for step, a, b in zip(steps[1:], self.ends, self.ends[1:])}
+        return {record["step"]: b - a for record, a, b in zip(self.records[1:], self.ends, self.ends[1:])}
 
 
-def room(job, folder):
-    """What is missing on the disk, once the run has said how large the model is; None before."""
+def lack_of_room(job, folder):
+    """What is missing on the disk, once the run has said how large the model is."""
     parameters = re.search(r"LLaMA of ([\d.]+) M parameters", job.text())
-    if parameters is None:
-        return None
-    needed = BYTES_OF_A_PARAMETER * float(parameters[1]) * 1e6 * 1.01
+    needed = BYTES_OF_A_PARAMETER * float(parameters[1]) * 1e6 * 1.01 if parameters else 0
     free = shutil.disk_usage(folder).free
     return f"{needed * 1e-9:.1f} GB are needed in {folder}, {free * 1e-9:.1f} GB are free" if free < needed else ""
 
 
 def first_run(options, command, folder):
-    """A row of what the save cost, the records, and an error."""
-    used = training.used_memory()
-    job = Job(command, folder, folder.with_suffix(".log"))
-    saved_at = []
+    """A row of what the save cost, or of an error, and the records."""
+    job, saved_at = Job(command, folder, folder.with_suffix(".log")), []
 
     def enough():
         if job.step() < options.every or not SAVED.search(job.text()):
-            return False
+            return bool(lack_of_room(job, folder.parent))
         saved_at[:] = saved_at or [job.step()]
         return job.step() >= saved_at[0] + options.after
 
-    try:
-        if not job.until(lambda: room(job, folder.parent) is not None, options.time.limit()):
-            return {}, [], "failed"
-        if problem := room(job, folder.parent):
-            return {}, [], problem
-        if not job.until(enough, options.time.limit()):
-            return {}, [], "failed"
-    finally:
-        job.kill()
-        training.wait_for_memory(used)
-    path, size, seconds, rate, waited = SAVED.search(job.text()).groups()
-    updates = job.updates()
-    before = [updates[step] for step in range(2, options.every + 1)]
-    writing = [updates[step] for step in range(options.every + 2, saved_at[0] + 1)]
-    memory = job.records[-1]["peak_memory_bytes"]
-    return {"before": before, "saving": updates[options.every + 1], "writing": writing, "gigabytes": gigabytes(size),
-            "seconds": float(seconds), "rate": gigabytes(rate), "waited": float(waited), "host": memory["total"], "resident": memory["resident"],
-            "overtaken": "does not keep up" in job.text(), "checkpoint": path}, job.records, ""
+    if not job.finish(enough, options) or not saved_at:
+        return {"error": lack_of_room(job, folder.parent) or "failed"}, []
+    _, size, written, waited = SAVED.search(job.text()).groups()
+    updates, memory = job.updates(), job.records[-1]["peak_memory_bytes"]
+    return {"before": [updates[step] for step in range(2, options.every + 1)], "saving": updates[options.every + 1],
+            "writing": [updates[step] for step in range(options.every + 2, saved_at[0] + 1)], "size": size, "written": written, "waited": waited,
+            "host": memory["total"], "resident": memory["resident"], "overtaken": "does not keep up" in job.text()}, job.records
 
 
 def second_run(options, command, folder, expected):
     """A row of the run that goes on."""
-    used = training.used_memory()
     (folder / "metrics.jsonl").rename(folder / "metrics-killed.jsonl")
     job = Job(command, folder, folder.with_name(folder.name + "-resumed.log"))
-    try:
-        came = job.until(lambda: job.step() >= options.every + options.compare, options.time.limit())
-    finally:
-        job.kill()
-        training.wait_for_memory(used)
-    if not came:
-        training.report_failure(job.log)
+    if not job.finish(lambda: job.step() >= options.every + options.compare, options):
         return {"same": None}
     bits = lambda records: {r["step"]: (r["loss"], r["grad_norm"]) for r in records if  # noqa: E731
                             options.every < r["step"] <= options.every + options.compare}
     return {"same": bits(job.records) == bits(expected), "resumed": job.ends[0] - job.started, "bits": [bits(expected), bits(job.records)]}
 
 
-def measure(options, case, folder):
-    name, keys = case
-    row = {"case": name, "settings": keys, "tokens": options.tokens}
+def measure(options, keys, folder):
+    """A row of a case, and whether all went well."""
     settings = [f"data.sequence_length={options.tokens}", f"checkpoint.every={options.every}", "checkpoint.keep=1", *options.set, *keys]
     command = training.train_command(options, folder, settings)
-    cost, records, error = first_run(options, command, folder)
-    if error:
-        if error == "failed":
-            training.report_failure(folder.with_suffix(".log"))
-        return row | {"error": error}, False
-    row |= cost | second_run(options, command, folder, records)
-    shutil.rmtree(folder / "checkpoints")
-    return row, row["same"] is True
+    row, records = first_run(options, command, folder)
+    if records:
+        row |= second_run(options, command, folder, records)
+        shutil.rmtree(folder / "checkpoints")
+    return row, row.get("same") is True
 
 
 def cells(options, row):
     if "before" not in row:
-        return [row["case"], row["tokens"], row["error"]] + [""] * (len(HEADINGS) - 3)
-    before = statistics.median(row["before"])
+        return [row["case"], row["tokens"], row["error"]]
+    before, writing = statistics.median(row["before"]), row["writing"]
     more = lambda seconds: f"{100 * (seconds / before - 1):+.1f} %"  # noqa: E731
-    writing = row["writing"]
     during = f"{statistics.median(writing):.2f}, at most {max(writing):.2f} ({more(statistics.median(writing))})" if writing else "ended in it"
     same = {True: f"{options.compare} steps: yes", False: f"{options.compare} steps: no", None: "failed"}[row["same"]]
     return [row["case"], row["tokens"], f"{before:.2f} ({min(row['before']):.2f} to {max(row['before']):.2f})",
-            f"{row['saving']:.2f} ({more(row['saving'])})", during, f"{row['waited']:.2f}" + (", next save waited" if row["overtaken"] else ""),
-            f"{row['gigabytes']:.3g} GB", f"{row['seconds']:.1f} s, {row['rate']:.3g} GB/s",
-            f"{row['host'] / training.GIB:.1f} ({row['resident'] / training.GIB:.1f})",
+            f"{row['saving']:.2f} ({more(row['saving'])})", during, row["waited"] + (", next save waited" if row["overtaken"] else ""),
+            row["size"], row["written"], f"{row['host'] / launch.GIB:.1f} ({row['resident'] / launch.GIB:.1f})",
             f"{row['resumed'] - before:.1f}" if "resumed" in row else "", same]
 
 
 def markdown(options, rows, _):
-    return training.markdown_table(HEADINGS, [cells(options, row) for row in rows])
+    return launch.table(HEADINGS, [cells(options, row) for row in rows])
 
 
 def main():
     options = parse()
     results = launch.Results(options, markdown)
-    for number, case in enumerate(options.case, 1):
-        if options.time.spent():
-            results.add([{"case": case[0], "tokens": options.tokens, "error": "not run: the budget was spent"}], {}, False)
-            continue
-        row, good = measure(options, case, options.runs / f"{number}")
-        results.add([row], {}, good)
-    print(results.text, end="")
-    return 0 if results.good else 1
+    for number, (name, keys) in enumerate(options.case, 1):
+        row, good = measure(options, keys, options.runs / f"{number}") if launch.limit(options) else ({"error": "not run: the budget was spent"}, False)
+        results.add([{"case": name, "settings": keys, "tokens": options.tokens} | row], {}, good)
+    return results.end()
 
 
 if __name__ == "__main__":

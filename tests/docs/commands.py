@@ -237,7 +237,7 @@ class Checker:
     def script(self, name, arguments, folder):
         if name not in self.files:
             return f"there is no {name}"
-        if "argparse" not in (root / name).read_text():
+        if "parse_args" not in (root / name).read_text():
             return None
         # Modules that this machine lacks are replaced: options are read before any of them is used.
         start = """import importlib.abc, importlib.machinery, runpy, sys, unittest.mock

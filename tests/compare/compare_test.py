@@ -1,0 +1,398 @@
+"""The scripts of apps/compare: what they start, their tables and their exit statuses. Training runs for real, on the host's cores;
+what needs GPUs is replaced by what it would report. No number in here was measured by the test.
+
+usage: compare_test.py PROGRAM-FOLDER MPIRUN [MPIRUN FLAG...]
+"""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from unittest import mock
+
+sys.dont_write_bytecode = True  # nothing is left in the sources
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "apps" / "compare"
+sys.path.insert(0, str(SCRIPTS))
+
+import ablation  # noqa: E402
+import attention  # noqa: E402
+import auto  # noqa: E402
+import gpu_rates  # noqa: E402
+import launch  # noqa: E402
+import local_attention  # noqa: E402
+import local_peers  # noqa: E402
+import prediction  # noqa: E402
+import saving  # noqa: E402
+import sparse_training  # noqa: E402
+import training  # noqa: E402
+
+PROGRAMS, MPIRUN = pathlib.Path(sys.argv[1]), sys.argv[2:]
+
+
+def option(command, name):
+    return str(command[command.index(name) + 1])
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="annulus-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder, self.commands = pathlib.Path(folder.name), []
+        (self.folder / "cluster.toml").touch()
+
+    def start(self, script, *arguments, gpus=4, visible="0,1,2,3", report=None, **patches):
+        """A script's exit status, its table and its errors. `report` stands in for the programs that write JSON: it gets the command."""
+        def measured(command, stem, seconds):
+            self.commands.append((list(map(str, command)), os.environ["CUDA_VISIBLE_DEVICES"]))
+            found = report(command)
+            return found, found is not None
+
+        argv = [script.__name__, "--bench" if hasattr(script, "PASSES") or script is local_attention else "--train", sys.executable,
+                "--out", self.folder / "out", "--mpirun", "env", *arguments]
+        if report:
+            patches["measured"] = measured
+        with mock.patch.object(sys, "argv", list(map(str, argv))), mock.patch.multiple(launch, **patches) if patches else contextlib.nullcontext(), \
+                mock.patch.object(launch.subprocess, "run", self.nvidia_smi(gpus)), \
+                mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=visible), mock.patch("importlib.util.find_spec"), \
+                contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            try:
+                status = script.main()
+            except SystemExit as end:
+                status = end.code
+        return status, out.getvalue(), err.getvalue()
+
+    @staticmethod
+    def nvidia_smi(gpus):
+        listed = "".join(f"GPU {number}: a GPU\n" for number in range(gpus))
+        return lambda command, **_: subprocess.CompletedProcess(command, 0, listed if "--list-gpus" in command else "64512\n63488\n")
+
+    def refused(self, script, cases, **common):
+        for arguments, text, environment in cases:
+            status, _, errors = self.start(script, *arguments, report=lambda command: self.fail("nothing runs"), **common | environment)
+            self.assertEqual(status, 2, arguments)
+            self.assertIn(text, errors)
+
+
+class Attention(InFolder):
+    """4 ranks, or 8 in turns; passes of the times given, of which a quarter is exposed."""
+
+    times = [[0.5]]
+
+    def report(self, command):
+        tokens = int(option(command, "--tokens"))
+        if "--schedule" not in command:
+            passes = {name: {"seconds_each": [seconds], "exposed_communication_seconds": 0.1} for name, seconds in (("forward", 0.25), ("backward", 1.0))}
+            cases = [{"tokens": tokens, "rotation": "allgather", "backend": "cudnn"} | passes,
+                     {"tokens": tokens, "rotation": "alltoall", "backend": "cudnn", "error": "out of memory"}]
+            return {"version": "2.11", "gpu": "a GPU", "cudnn": 9, "nccl": "2.28", "cases": cases}
+        each = self.times[min(len([1 for ours, _ in self.commands if "--schedule" in ours]), len(self.times)) - 1]
+        if each is None:
+            return None
+        passes = {name: {"seconds_each": seconds, "exposed_communication": {"seconds": 0.25 * seconds[0]}}
+                  for name, seconds in (("forward", each), ("backward", [1.5]))}
+        return {"git_hash": "abc", "cases": [{"config": {"schedule": "ring", "layout": "zigzag", "tokens": tokens}} | passes],
+                "unsupported": [{"schedule": "double-ring", "layout": "zigzag", "tokens": tokens, "reason": "not on 1 rank"}]}
+
+    def compare(self, *arguments, **more):
+        status, text, errors = self.start(attention, "--tokens", 1024, *arguments, report=self.report, **more)
+        with open(self.folder / "out.csv", newline="") as file:
+            return status, text, list(csv.DictReader(file))
+
+    def test_one_table_of_all_gpus_and_two_nodes(self):
+        status, text, rows = self.compare()
+        self.assertEqual(status, 0)
+        ours = [command for command, _ in self.commands if "--schedule" in command]
+        self.assertEqual([option(command, "--ranks-per-node") for command in ours], ["4", "2"])
+        self.assertIn("NCCL_HOSTID=node$((${OMPI_COMM_WORLD_RANK", ours[1][5])
+        cases = [("PyTorch", "allgather, cudnn"), ("PyTorch", "alltoall, cudnn"), ("Annulus", "ring, zigzag"), ("Annulus", "double-ring, zigzag")]
+        self.assertEqual([(r["nodes"], r["program"], r["case"]) for r in rows], [(nodes, *case) for nodes in "12" for case in cases])
+        pairs = 32 * 1024 * 1025 / 2
+        self.assertAlmostEqual(float(rows[2]["forward_tflops"]), 4 * 128 * pairs / 0.5 / 4 * 1e-12)
+        self.assertAlmostEqual(float(rows[2]["backward_tflops"]), 10 * 128 * pairs / 1.5 / 4 * 1e-12)
+        self.assertEqual([rows[i]["error"] for i in (0, 1, 3)], ["", "out of memory", "not on 1 rank"])
+        self.assertIn("| 2 × 2 | 1024 | Annulus, ring, zigzag | 500.00 (500.00 to 500.00) | 0 | 125.00 | 1500.00 (1500.00 to 1500.00) | 0 | 375.00 |\n", text)
+        self.assertEqual({line.count("|") for line in text.splitlines()[2:]}, {10}, "every row has all columns")
+        self.assertEqual((self.folder / "out.md").read_text(), text)
+
+    def test_more_ranks_than_gpus_take_turns_on_emulated_nodes(self):
+        status, text, rows = self.compare("--ranks", 8)
+        self.assertEqual((status, {(r["nodes"], r["ranks"], r["gpus"]) for r in rows}), (0, {("2", "8", "4")}))
+        self.assertAlmostEqual(float(rows[2]["forward_tflops"]), 4 * 128 * 32 * 1024 * 1025 / 2 / 0.5 / 4 * 1e-12, msg="a GPU, not a rank")
+        self.assertTrue(text.startswith("8 ranks in turns on 4 × a GPU, "))
+
+    def test_rounds_alternate_and_give_ranges(self):
+        self.times = [[0.2, 0.3], [0.6, 0.4], [0.1, 0.9]]
+        status, text, rows = self.compare("--nodes", 2, "--rounds", 3)
+        self.assertEqual((status, ["--schedule" in command for command, _ in self.commands]), (0, [False, True] * 3))
+        self.assertEqual([rows[2][f"forward_{name}"] for name in ("ms", "ms_min", "ms_max", "exposed_ms")], ["350.0", "100.0", "900.0", "50.0"])
+        self.assertIn("3 rounds in turns", text)
+
+    def test_a_round_that_fails_is_told_beside_those_that_did_not(self):
+        self.times = [[0.5], None]
+        status, text, rows = self.compare("--without-pytorch", "--nodes", 1, "--rounds", 2)
+        self.assertEqual(status, 1)
+        self.assertEqual([(r["rounds"], r["error"]) for r in rows], [("1", ""), ("0", "not on 1 rank"), ("0", "failed")])
+
+    def test_fewer_gpus_than_there_are(self):
+        for arguments, seen, more in ((["--gpus", 2], "0,1", {}), (["--ranks", 1], "0", {}), (["--gpus", 1, "--ranks", 2], "3", {"visible": "3,2"}),
+                                      ([], "0", {"gpus": 1}), ([], "0,1,2", {"gpus": 3, "visible": "0,1,2"})):
+            self.commands = []
+            self.assertEqual(self.compare("--without-pytorch", *arguments, **more)[0], 0)
+            self.assertLessEqual({visible for _, visible in self.commands}, {seen, more.get("visible", "0,1,2,3")})
+
+    def test_what_cannot_be_run_is_refused(self):
+        self.refused(attention, (([], "shows no NVIDIA GPU", {"gpus": 0}), ([], "shows no NVIDIA GPU", {"visible": ""}),
+                                 (["--gpus", 8], "--gpus 8, but programs see 4", {}), (["--ranks", -1], "--ranks -1", {}), (["--rounds", 0], "--rounds 0", {}),
+                                 (["--ranks", 8, "--nodes", 2, 1], "--nodes 1 has 8 ranks a node for 4 GPUs", {}), (["--nodes", 3], "--nodes 3", {}),
+                                 (["--bench", "none"], "none is no program", {}), (["--mpirun", "no-mpirun -q"], "no-mpirun", {})))
+        status, _, errors = self.start(attention, "--budget", 4, report=lambda command: self.fail("nothing runs"))
+        self.assertEqual((status, errors.count("NOT RUN")), (1, 4))
+
+
+class Prediction(InFolder):
+    def report(self, command):
+        of = lambda seconds: {"seconds": seconds, "predicted": {"seconds": 0.1, "measured_over_predicted": seconds / 0.1}}  # noqa: E731
+        return {"git_hash": "abc", "config": {"schedule": "ring", "layout": "zigzag", "tokens": 64}, "topology": {}, "forward": of(0.11), "backward": of(0.12)}
+
+    def test_predicts_from_what_was_measured_before(self):
+        common = ["--tokens", 64, "--ranks", 4, "--nodes", 1, 2]
+        status, text, _ = self.start(prediction, *common, "--within", 0.3, report=self.report)
+        self.assertEqual((status, ["links" in command for command, _ in self.commands]), (0, [True, False] * 2))
+        self.assertEqual(option(self.commands[2][0], "--output"), option(self.commands[3][0], "--cluster"))
+        self.assertIn("| 2 × 2 | 64 | ring, zigzag | 110.00 | 100.00 | 1.100 | 120.00 | 100.00 | 1.200 |\n", text)
+        self.assertEqual(self.start(prediction, *common, report=self.report)[0], 3)
+        self.assertEqual(self.start(prediction, *common, report=lambda command: None)[0], 1)
+        self.refused(prediction, ((["--ranks", 1], "--ranks 1", {}),
+                                  (["--ranks", 4, "--nodes", 3], "--nodes 3", {}), (["--ranks", 128, "--tokens", 64], "--ranks 128", {})))
+
+
+class FakeClock:
+    """A single call takes 0.25 s, each of several 0.5 s."""
+
+    def __init__(self):
+        self.events = []
+        self.hold, self.wait, self.sleep = (lambda *values, name=name: self.events.append(" ".join([name, *map(str, values)])) for name in ("hold", "wait", "sleep"))
+
+    def seconds(self, work, calls):
+        self.events.append(f"time {calls}")
+        for _ in range(calls):
+            work()
+        return 0.25 if calls == 1 else 0.5 * calls
+
+
+class LocalAttention(InFolder):
+    def test_burst_follows_pauses_and_sustained_follows_work(self):
+        clock = FakeClock()
+        rates = gpu_rates.measure(clock, lambda: clock.events.append("work"), repetitions=2, pause=0.5, sustained=1.0)
+        single = ["sleep 0.5", "hold", "time 1", "work"]
+        self.assertEqual(clock.events, ["work", "wait", *single, *single, *["work"] * 2, "time 4", *["work"] * 4])
+        self.assertEqual(rates, {"burst": 0.25, "burst_each": [0.25, 0.25], "sustained": 0.5, "calls": 4})
+
+    def test_masks_and_their_pairs(self):
+        for mask in ("full", "causal", "window:3,0", "window:90,0", "documents:0,4,5", "documents:0,6,10"):
+            causal, window, documents = local_peers.mask_of(mask, 10)
+            document = [number for number, length in enumerate(documents or [10]) for _ in range(length)]
+            allowed = [(i, j) for i in range(10) for j in range(10) if not causal or (
+                j <= i and document[i] == document[j] and (window is None or i - j <= window))]
+            self.assertEqual(local_attention.pairs_of({"tokens": 10, "mask": mask}), len(allowed), mask)
+        for mask in ("dilated:4,2", "window:3,1", "causal+window:3,0", "blocks:128,file", "documents"):
+            with self.assertRaisesRegex(ValueError, "not supported"):
+                local_peers.mask_of(mask, 10)
+
+    def test_one_table_of_all_programs(self):
+        of_case = lambda seconds: {"burst": seconds, "sustained": 2 * seconds}  # noqa: E731
+        rates = {"cudnn": {"forward": of_case(0.01), "backward": {"error": "no such mode"}},
+                 "fa4": {name: of_case(seconds) for name, seconds in (("forward", 0.02), ("backward", 0.04), ("backward_deterministic", 0.08))}}
+        peers = mock.Mock(programs=["cudnn", "fa4"], about={"torch": "2.11", "cudnn": 9, "flash_attn": None}, measure=lambda case: (
+            {"error": "not supported"} if case["mask"] != "causal" and case["program"] == "cudnn" else rates[case["program"]]))
+        steps = lambda command: command[command.index("--steps") + 1:command.index("--json")]  # noqa: E731
+        report = lambda command: {"git_hash": "abc", "device": "a GPU", "attention_kernel": "hopper", "steps": {  # noqa: E731
+            name: {"burst": {"tflops": 600}, "sustained": {"tflops": 500}} for name in steps(command)}}
+        with mock.patch.object(local_attention, "Peers", lambda log: peers):
+            status, text, _ = self.start(local_attention, "--cases", "128:1000000:causal", "64:1000:window:9,0", "--heads", 2, "--kv-heads", 1, "--steps",
+                                         "forward_first", "backward_finished_any_order", report=report)
+        self.assertEqual(status, 1, "a mode that is missing")
+        self.assertIn("--kv-heads 1 --head-dim 128 --batch 1 --mask causal --dtype bf16", " ".join(self.commands[0][0]))
+        flops = 2 * 4 * 128 * 1000000 * 1000001 // 2 * 1e-12
+        both = lambda burst, digits=0: f"{burst:.{digits}f} / {burst / 2:.{digits}f}"  # noqa: E731
+        ratio = lambda burst: f"{600 / burst:.2f} / {500 / (burst / 2):.2f}"  # noqa: E731
+        first = f"| {both(flops / 0.01)} | {ratio(flops / 0.01)} | {both(flops / 0.02)} | {ratio(flops / 0.02)} |"
+        self.assertIn(f"| d 128, 1000000, causal, 1 kv heads | forward, first step | 600 / 500 {first}\n", text)
+        self.assertIn("| backward, finished, any order | 600 / 500 | no such mode |  | ", text)
+        self.assertIn("| d 64, 1000, window:9,0, 1 kv heads | forward, first step | 600 / 500 | not supported |  | 0 / 0 |", text)
+
+    def test_bounds_of_time_and_refusals(self):
+        status, text, _ = self.start(local_attention, "--cases", "128:1000:causal", "--without-pytorch", "--limit", 0, report=lambda command: self.fail("nothing runs"))
+        self.assertIn("not measured: 128:1000:causal", text)
+        options = lambda seconds: mock.Mock(seconds_per_case=seconds, repetitions=9, pause=0.5, sustained=0.2)  # noqa: E731
+        self.assertEqual([local_attention.repetitions_in(options(seconds), 10) for seconds in (None, 100, 35, 1)], [9, 9, 5, 3])
+        self.refused(local_attention, (([], "shows no NVIDIA GPU", {"gpus": 0}), (["--cases", "128:causal"], "HEAD_DIM:TOKENS:MASK", {}),
+                                       (["--kv-heads", 3], "--kv-heads 3", {})))
+
+
+class Training(InFolder):
+    """On two ranks of the host, where nothing else is said."""
+
+    keys = ["model.layers=1", "model.vocabulary=257"]
+
+    def train(self, script, *arguments):
+        subprocess.run([PROGRAMS / "annulus-tokens", "pack", "--out", self.folder / "shards", ROOT / "data/fixture/text"], check=True, capture_output=True)
+        command = [sys.executable, script.__file__, "--train", PROGRAMS / "annulus-train", "--shards", self.folder / "shards", "--device", "cpu", "--gpus", 2,
+                   "--model", ROOT / "data/demo.toml", "--mpirun", shlex.join(MPIRUN), "--out", self.folder / "out", "--set", *self.keys, *arguments]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True)
+
+    def rows(self):
+        return json.loads((self.folder / "out.json").read_text())["rows"]
+
+    def test_cases_run_and_one_that_fails_leaves_the_others(self):
+        result = self.train(training, "--tokens", 64, "--steps", 3, "--case", "wrong: memory.recompute=nothing", "groups: parallel.context=1 memory.recompute=full")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("'nothing' is unknown", result.stderr)
+        self.assertIn("| 64 | Annulus | wrong | failed |", result.stdout)
+        _, row = self.rows()
+        self.assertEqual((len(row["losses"]), row["tokens_per_step"], row["attention"]), (3, 128, 2), "two groups read a sequence each")
+        self.assertEqual(self.train(training, "--tokens", 64).returncode, 2, "records of earlier runs are not taken for new ones")
+
+    def test_a_killed_run_goes_on_and_is_compared(self):
+        result = self.train(saving, "--tokens", 64, "--every", 6, "--case", "copy:")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (row,) = self.rows()
+        self.assertEqual([sorted(bits) for bits in row["bits"]], [["7", "8"]] * 2)
+        self.assertRegex(result.stdout, r"\| copy \| 64 \| .* MB \| .* MB/s \| .* \| 2 steps: yes \|")
+        self.assertFalse(list(self.folder.glob("out-runs/*/checkpoints")), "room for the next")
+        self.assertIn("2 steps: no", saving.cells(mock.Mock(compare=2), row | {"same": False}))
+
+    def test_pytorch_beside_it_and_ranks_in_turns(self):
+        def run(command, log, seconds, enough):
+            if "--out" not in command:
+                return False, 0
+            pathlib.Path(option(command, "--out")).write_text(json.dumps({"seconds": [9.0, 2.0, 2.0], "losses": [10.0] * 3, "arrays": 72 * 2**30, "flops": 989.4e12}))
+            return True, 63 * 2**30
+        status, text, _ = self.start(training, "--shards", "text", "--tokens", 1024, "--gpus", 2, "--case", "none:", "--pytorch", "full", run=run)
+        self.assertEqual((status, text.splitlines()[3]), (1, "| 1024 | PyTorch | full | 256 | 2.00 (2.00 to 2.00) | 25.0 % |  | 72.0 | 63.0 |  |  |"))
+        command = " ".join(map(str, training.train_command(mock.Mock(ranks=4, nodes=2, device="gpu", mpirun=["mpirun"]), self.folder, [])))
+        self.assertRegex(command, r"NCCL_HOSTID=node.*parallel.ranks_per_node=2 --set parallel.transport=nccl")
+        refusals = ((["--case", "full"], "--case 'full'"), (["--gpus", 5], "--gpus 5"), (["--steps", 0], "--steps 0"), (["--nodes", 3], "--nodes 3"),
+                    (["--ranks", 4, "--gpus", 2], "--nodes 2 or more"), (["--config", "none.toml"], "none.toml"),
+                    (["--pytorch", "full", "--nodes", 2], "--pytorch runs on one node"))
+        self.refused(training, [(["--shards", "text", *arguments], text, {}) for arguments, text in refusals])
+
+    def test_each_table_of_the_ablation_has_its_rows(self):
+        options = mock.Mock(tokens=1024, ranks=2, store_fraction=0.5)
+        off = "attention.overlap=false memory.lm_head_rows=1024 memory.recompute=full"
+        topology = "attention.schedule=topology-burst attention.overlap=true memory.lm_head_rows=0 memory.recompute="
+        self.assertEqual([(table, tokens, " ".join(keys)) for table, of in ablation.TABLES.items() for tokens, _, keys in of(options)], [
+            *(("2", 1024, f"attention.schedule={name} {off}") for name in ("ring", "burst", "topology-burst")),
+            ("2", 1024, "attention.schedule=topology-burst attention.overlap=true memory.lm_head_rows=1024 memory.recompute=full"),
+            ("2", 1024, topology + "full"), ("2", 1024, topology + "sequence-selective memory.store_fraction=0.5"), ("2", 1024, topology + "selective"),
+            ("3", 1024, "attention.mask=full memory.recompute=selective attention.see_targets=true"),
+            ("3", 1024, "attention.mask=causal memory.recompute=selective"), ("3", 1024, "attention.mask=causal+window:31,0 memory.recompute=selective"),
+            ("5", 512, "parallel.context=1"), ("5", 1024, "parallel.context=2"),
+            *(("12", 1024, f"attention.schedule={name}") for name in ("ring", "burst", "topology-burst", "double-ring", "all-gather", "ulysses"))])
+        row = {"table": "5", "tokens": 512, "program": "Annulus", "case": "groups of 1", "seconds": [9.0, 1.0], "tokens_per_step": 1024}
+        text = ablation.markdown(mock.Mock(tables=["2", "5"], gpus=2, nodes=1, **{"config.name": "m"}), [row, row | {"case": "groups of 2", "seconds": [9.0, 2.0]}], [])
+        self.assertIn("| 512 | groups of 2 | 256 | 2.00 (2.00 to 2.00) |  |  |  |  |  |  | 0.50 |", text)
+
+    def test_auto_is_compared_with_the_fastest_variant_of_each_policy_that_fits(self):
+        def policy(name, seconds, fits, rows=0):
+            memory = dict.fromkeys(auto.KEYS, 0) | {"recompute": [name], "chunk_rows": rows, "offload_optimizer": False}
+            return {"memory": memory, "outline": name, "seconds": seconds, "fits": fits, "predicted_peak_bytes": {"device": {"total": 50 * 2**30}}}
+        policies = [policy("none", 1.0, False), policy("selective", 1.25, True), policy("selective", 1.25, True, 4096), policy("full", 2.0, True)]
+        plan = lambda command: {"configured": policies[1 if option(command, "--gpu-memory") == "80GiB" else 0], "policies": policies}  # noqa: E731
+        took = {"selective": 1.25, "full": 2.0}
+
+        def annulus(options, tokens, name, keys, folder):
+            return {"tokens": tokens, "case": name, "seconds": [9.0, took[name.removeprefix("auto: ")]], "arrays": 60 * 2**30}, True
+        for full, status, inside in ((2.0, 0, 1), (1.0, 3, 0)):
+            took["full"] = full
+            with mock.patch.object(training, "annulus", annulus):
+                result, text, _ = self.start(auto, "--shards", "text", "--settings", "4096:80GiB", "--cluster", "c.toml", "--runs", self.folder / f"{full}", report=plan)
+            self.assertEqual(result, status)
+            self.assertIn(f"| 4096 | 80GiB | auto: selective | 1.250 | 1.250 | 1.000 | 50.00 | 60.00 | {1.25 / min(took.values()):.3f} |\n", text)
+            self.assertIn(f"within 3% of it in {inside} of 1 settings", text)
+        self.assertIn("memory.chunk_rows=4096", auto.settings_of(policies[2]["memory"]))
+        result, text, _ = self.start(auto, "--shards", "text", "--settings", "4096:1GiB", "--cluster", "c.toml", report=plan)
+        self.assertEqual((result, "| 4096 | 1GiB | auto | nothing fits |" in text), (1, True))
+        self.refused(auto, ((["--shards", "text", "--cluster", "c.toml", "--settings", "4096"], "--settings 4096", {}),))
+
+
+class Eight(InFolder):
+    """eight.sh with a program in the place of Python."""
+
+    def tables(self, *arguments):
+        """Names and arguments of the tables, and what the script says."""
+        stub, log = self.folder / "python", self.folder / "log"
+        log.unlink(missing_ok=True)
+        stub.write_text(f'#!/bin/bash\necho "${{1##*/}} ${{*:2}}" >>{log}\nwhile [ "$1" != --out ]; do shift; done\necho table >"$2.md"\n')
+        stub.chmod(0o755)
+        result = subprocess.run(list(map(str, ["bash", SCRIPTS / "eight.sh", *arguments, "--python", stub, "--out", self.folder / "out"])), capture_output=True, text=True)
+        return (log.read_text().splitlines() if log.exists() else []), result
+
+    def test_what_each_command_runs(self):
+        for arguments, lengths in ((["training", "--tokens", 1024], [(1024, ""), (2048, "1"), (4096, "1"), (2048, "")]),
+                                   (["million", "--tokens", 128, "--set", "model.layers=2 parallel.zero=0"], [(1024, "")]), (["longest"], [(1400000, "0.3")])):
+            started, result = self.tables(*arguments, "--gpus", 8, "--shards", "text")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout.count("### "), len(lengths))
+            for line, (tokens, offloaded) in zip(started, lengths, strict=True):
+                self.assertRegex(line, rf"^training.py .*--shards text --device gpu --nodes 1 .*--tokens {tokens} --case selective")
+                self.assertEqual("offload_activations=" in line, offloaded != "")
+                self.assertIn(f"offload_activations={offloaded}" if offloaded else "", line)
+                self.assertIn("--set model.layers=2 parallel.zero=0 " if "--set" in arguments else "", line)
+        started, _ = self.tables("attention", "--tokens", 1024, "--without-pytorch", "--gpus", 8)
+        for line, lengths in zip(started, ("1 --rounds 3 --repetitions 2 --tokens 1024 2048 4096 ", "2 --rounds 3 --repetitions 2 --tokens 1024 --"), strict=True):
+            self.assertIn(f"--nodes {lengths}", line)
+        started, _ = self.tables("million", "--ranks", 8, "--gpus", 2, "--shards", "text")
+        self.assertIn("--nodes 4 ", started[0])
+
+    def test_what_cannot_be_run_is_refused(self):
+        for arguments, error in ((["million", "--ranks", 3], "3 ranks cannot be dealt to 2 nodes"), (["everything"], "'everything'"),
+                                 (["million", "--tokens", "many"], "--tokens many"),
+                                 (["million", "--fast", 1], "'--fast'"), (["attention", "--device", "cpu"], "--device cpu")):
+            started, result = self.tables(*arguments, "--gpus", 2)
+            self.assertEqual((started, result.returncode), ([], 2), result.stderr)
+            self.assertIn(error, result.stderr)
+        started, result = self.tables("training", "--gpus", 2, "--shards", "text", "--budget", 4)
+        self.assertEqual((started, result.returncode), ([], 1))
+        self.assertIn("training-4T was not run", result.stderr)
+
+
+class SparseTraining(InFolder):
+    def compare(self, dense, sparse):
+        for name, records in (("dense", dense), ("sparse", sparse)):
+            (self.folder / name).mkdir()
+            (self.folder / name / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        return subprocess.run([sys.executable, sparse_training.__file__, self.folder / "dense", self.folder / "sparse",
+                               "--last", "10", "--smooth", "5", "--out", self.folder / "made"], capture_output=True, text=True)
+
+    def test_draws_and_compares(self):
+        dense = [{"step": s, "loss": 2 + 10 / s, "attention_density": 1, "step_seconds": 1} for s in range(1, 101)]
+        sparse = [dict(r, loss=1.01 * r["loss"]) for r in dense]
+        for r in sparse[20:]:
+            r.update(attention_density=0.25, attention_imbalance={}, step_seconds=0.5)
+            if r["step"] % 10 == 0:
+                r["attention_recall"] = 0.5 if r["step"] <= 50 else 0.75
+        done = self.compare(dense, sparse)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| 91 to 100 |", done.stdout)
+        self.assertIn("| +1.00 % | 0.250 | 0.750 | 1.00, 0.50 |", done.stdout)
+        self.assertEqual(len(xml.etree.ElementTree.parse(self.folder / "made.svg").getroot().findall("{*}polyline")), 4)
+
+    def test_refuses_other_steps(self):
+        record = {"loss": 1, "attention_density": 1, "step_seconds": 1}
+        done = self.compare([dict(record, step=1), dict(record, step=2)], [dict(record, step=1)])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("(2 and 1)", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
