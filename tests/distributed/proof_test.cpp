@@ -16,7 +16,6 @@
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/schedules.hpp>
 
-#include "distributed/finishing.hpp"
 #include "distributed/handmade.hpp"
 #include "distributed/read_back.hpp"
 #include "support/error_text.hpp"
@@ -72,9 +71,9 @@ TEST(ProgramProof, ReadsBackTheStepsOfThePlan) {
     for (const Plan& plan : proof_plans(pass)) {
       for (int rank = 0; rank < proof_ranks; ++rank) {
         const Program program = distributed::make_program(plan, rank, small_parts);
-        distributed::ReadBack steps(program);
+        const std::vector<plan::Step> steps = distributed::read_back(program);
         for (int step = 0; step < plan.steps; ++step)
-          EXPECT_TRUE(steps.step() == as_run(plan.step(rank, step), pass))
+          EXPECT_TRUE(steps[static_cast<std::size_t>(step)] == as_run(plan.step(rank, step), pass))
               << plan.schedule << " rank " << rank << " step " << step;
       }
     }
@@ -336,8 +335,7 @@ TEST(ProgramProof, TakesAboutAHundredthOfAStepOfAMillionTokens) {
         for (int i = 0; i < repetitions; ++i) {
           const plan::Premises premises(plan.problem, pass, plan.steps, 64);
           plan::RankProof proof(premises, 21);
-          distributed::ReadBack steps(program);
-          for (int step = 0; step < plan.steps; ++step) proof.add(steps.step());
+          for (const plan::Step& step : distributed::read_back(program)) proof.add(step);
           proof.finish();
           EXPECT_TRUE(proof.malformed().empty() && proof.violations().empty());
           EXPECT_NE(plan::expected_weight(premises, 21), 0u);
