@@ -1,3 +1,3 @@
 #include "distributed/attention_impl.hpp"
 
-ANNULUS_INSTANTIATE_ATTENTION(float)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE_ATTENTION, float)

@@ -2,6 +2,8 @@
 
 #include <annulus/distributed/attention.hpp>
 
+#include <fmt/ranges.h>
+
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <memory>
@@ -14,6 +16,7 @@
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
 
+#include "core/instantiate.hpp"
 #include "distributed/agreement.hpp"
 #include "distributed/buffers.hpp"
 #include "distributed/executor.hpp"
@@ -26,6 +29,12 @@ namespace annulus::distributed {
 template <class Exec, class T>
 class Attention<Exec, T>::Impl {
  public:
+  /// All sequences of the batch, or one of several.
+  struct Part {
+    std::shared_ptr<const PlanText> forward, backward, recompute;
+    attention::MaskOn<Exec> mask;
+  };
+
   Impl(const Exec& exec, comm::Communicator& communicator, std::span<const Plans> plans,
        const Settings& settings)
       : communicator_(communicator), settings_(settings) {
@@ -76,63 +85,56 @@ class Attention<Exec, T>::Impl {
     rows_ = problem_.owned(communicator_.rank()).count;
   }
 
-  void forward(const Exec& exec, const Forward& arrays) {
-    const Region region("annulus::distributed::Attention::forward");
-    attend(exec, arrays, &Part::forward);
-  }
-
-  void recompute(const Exec& exec, const Forward& arrays) {
-    const Region region("annulus::distributed::Attention::recompute");
-    attend(exec, arrays, &Part::recompute);
-  }
-
   void backward(const Exec& exec, const Backward& arrays) {
-    const Region region("annulus::distributed::Attention::backward");
     const auto& [q, k, v, scale, lse, d, d_out, dq, dk, dv, blocks] = arrays;
     check_inputs(q, k, v);
-    check_statistic("lse", lse);
-    check_statistic("d", d);
+    check_shape("lse", lse, problem_.heads);
+    check_shape("d", d, problem_.heads);
     check_shape("d_out", d_out, problem_.heads);
     check_shape("dq", dq, problem_.heads);
     check_shape("dk", dk, problem_.kv_heads);
     check_shape("dv", dv, problem_.kv_heads);
+    using plan::Tensor;
     for (std::size_t part = 0; part < parts_.size(); ++part) {
-      LocalArrays local_arrays{};
-      set(local_arrays, plan::Tensor::q, q, part);
-      set(local_arrays, plan::Tensor::k, k, part);
-      set(local_arrays, plan::Tensor::v, v, part);
-      set(local_arrays, plan::Tensor::lse, lse, part);
-      set(local_arrays, plan::Tensor::d, d, part);
-      set(local_arrays, plan::Tensor::d_o, d_out, part);
-      set(local_arrays, plan::Tensor::dq, dq, part);
-      set(local_arrays, plan::Tensor::dk, dk, part);
-      set(local_arrays, plan::Tensor::dv, dv, part);
-      run(exec, parts_[part].backward, part, {local_arrays, scale, blocks},
-          {plan::Tensor::dq, plan::Tensor::dk, plan::Tensor::dv});
+      auto of_part = arrays_of(part, scale, blocks);
+      set(of_part, part, Tensor::q, q, Tensor::k, k, Tensor::v, v, Tensor::lse, lse, Tensor::d, d,
+          Tensor::d_o, d_out, Tensor::dq, dq, Tensor::dk, dk, Tensor::dv, dv);
+      run(exec, parts_[part].backward, of_part, {Tensor::dq, Tensor::dk, Tensor::dv});
+    }
+  }
+
+  /// `program`: the member of each part that is run.
+  void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
+    const auto& [q, k, v, scale, out, lse, blocks, finished] = arrays;
+    check_inputs(q, k, v);
+    check_shape("out", out, problem_.heads);
+    check_shape("lse", lse, problem_.heads);
+    if (finished.data() != nullptr)
+      check_shape("finished", finished, problem_.heads, finished.stride(3) == 1, "rows contiguous");
+    using plan::Tensor;
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      auto of_part = arrays_of(part, scale, blocks);
+      set(of_part, part, Tensor::q, q, Tensor::k, k, Tensor::v, v, Tensor::o, out, Tensor::lse, lse);
+      if (finished.data() != nullptr) {
+        const std::size_t batch = finished.extent(0) / parts_.size();
+        of_part.finished = Kokkos::subview(finished, Kokkos::pair(part * batch, (part + 1) * batch),
+                                           Kokkos::ALL, Kokkos::ALL, Kokkos::ALL);
+      }
+      run(exec, parts_[part].*program, of_part, {Tensor::o, Tensor::lse});
     }
   }
 
   int steps(plan::Pass pass) const {
     int most = 0;
-    const auto cover = [&](const PlanText& text) { most = std::max(most, text.program().plan.steps); };
-    for (const Part& part : parts_) {
-      if (pass == plan::Pass::backward) {
-        cover(*part.backward);
-      } else {
-        cover(*part.forward);
-        cover(*part.recompute);
-      }
-    }
+    for (const auto& [forward, backward, recompute, mask] : parts_)
+      for (const auto& text : {forward, backward, recompute})
+        if (const plan::Plan& plan = text->program().plan; plan.pass == pass)
+          most = std::max(most, plan.steps);
     return most;
   }
 
-  void set_transfers(bool transfers) { transfers_ = transfers; }
-
-  Times times() { return {waiting_.seconds(), computing_.seconds()}; }
-  void reset_times() {
-    waiting_.reset();
-    computing_.reset();
-  }
+  bool transfers = true;
+  Stopwatch<Exec> waiting, computing;
 
  private:
   /// A part of a compute that has fewer (query, key, head) triples is not worth a call of its own: with
@@ -140,12 +142,6 @@ class Attention<Exec, T>::Impl {
   /// brought the share of the forward pass that two ranks waited from 15–26 % to 1–6 % over TCP (4096 tokens,
   /// 8 heads, 2 cores).
   static constexpr std::int64_t least_pairs = std::int64_t{1} << 22;
-
-  /// All sequences of the batch, or one of several.
-  struct Part {
-    std::shared_ptr<const PlanText> forward, backward, recompute;
-    attention::MaskOn<Exec> mask;
-  };
 
   void check(std::span<const Plans> plans) const {
     require(!plans.empty(), "distributed attention was given no plans");
@@ -181,25 +177,15 @@ class Attention<Exec, T>::Impl {
   void check_shape(const char* name, const View& view, int heads) const {
     check_shape(name, view, heads, view.span_is_contiguous(), "contiguous");
   }
+  /// (batch, heads, rows) or (batch, heads, rows, head_dim)
   template <class View>
   void check_shape(const char* name, const View& view, int heads, bool lies_well, const char* how) const {
-    require(view.extent_int(0) == problem_.batch && view.extent_int(1) == heads &&
-                static_cast<std::int64_t>(view.extent(2)) == rows_ &&
-                view.extent_int(3) == problem_.head_dim && lies_well,
-            "distributed attention: {} is ({}, {}, {}, {}), but the plan wants ({}, {}, {}, {}) on rank {}, "
-            "{}",
-            name, view.extent(0), view.extent(1), view.extent(2), view.extent(3), problem_.batch, heads,
-            rows_, problem_.head_dim, communicator_.rank(), how);
-  }
-
-  template <class View>
-  void check_statistic(const char* name, const View& view) const {
-    require(
-        view.extent_int(0) == problem_.batch && view.extent_int(1) == problem_.heads &&
-            static_cast<std::int64_t>(view.extent(2)) == rows_ && view.span_is_contiguous(),
-        "distributed attention: {} is ({}, {}, {}), but the plan wants ({}, {}, {}) on rank {}, contiguous",
-        name, view.extent(0), view.extent(1), view.extent(2), problem_.batch, problem_.heads, rows_,
-        communicator_.rank());
+    std::vector<std::int64_t> wanted{problem_.batch, heads, rows_}, found;
+    if (View::rank() == 4) wanted.push_back(problem_.head_dim);
+    for (std::size_t i = 0; i < View::rank(); ++i) found.push_back(static_cast<std::int64_t>(view.extent(i)));
+    require(found == wanted && lies_well,
+            "distributed attention: {} is ({}), but the plan wants ({}) on rank {}, {}", name,
+            fmt::join(found, ", "), fmt::join(wanted, ", "), communicator_.rank(), how);
   }
 
   void check_inputs(const Array4<const T, Exec>& q, const Array4<const T, Exec>& k,
@@ -209,46 +195,25 @@ class Attention<Exec, T>::Impl {
     check_shape("v", v, problem_.kv_heads);
   }
 
-  /// Programs never write to what is const here: make_program refuses to.
-  template <class View>
-  void set(LocalArrays& local_arrays, plan::Tensor tensor, const View& view, std::size_t part) const {
-    local_arrays[static_cast<std::size_t>(tensor)] =
+  /// The caller's arrays of a part, each behind its tensor. Programs never write to what is const here:
+  /// make_program refuses to.
+  template <class View, class... Others>
+  void set(typename Executor<Exec, T>::Arrays& arrays, std::size_t part, plan::Tensor tensor,
+           const View& view, const Others&... others) const {
+    arrays.local_arrays[static_cast<std::size_t>(tensor)] =
         const_cast<typename View::non_const_value_type*>(view.data()) + part * (view.size() / parts_.size());
+    if constexpr (sizeof...(others) > 0) set(arrays, part, others...);
   }
 
-  /// `program`: the member of each part that is run.
-  void attend(const Exec& exec, const Forward& arrays, std::shared_ptr<const PlanText> Part::*program) {
-    const auto& [q, k, v, scale, out, lse, blocks, finished] = arrays;
-    check_inputs(q, k, v);
-    check_shape("out", out, problem_.heads);
-    check_statistic("lse", lse);
-    if (finished.data() != nullptr)
-      check_shape("finished", finished, problem_.heads, finished.stride(3) == 1, "rows contiguous");
-    for (std::size_t part = 0; part < parts_.size(); ++part) {
-      LocalArrays local_arrays{};
-      set(local_arrays, plan::Tensor::q, q, part);
-      set(local_arrays, plan::Tensor::k, k, part);
-      set(local_arrays, plan::Tensor::v, v, part);
-      set(local_arrays, plan::Tensor::o, out, part);
-      set(local_arrays, plan::Tensor::lse, lse, part);
-      run(exec, parts_[part].*program, part, {local_arrays, scale, blocks, of_part(finished, part)},
-          {plan::Tensor::o, plan::Tensor::lse});
-    }
-  }
-
-  /// What a pass of one part works on.
-  struct PartArrays {
-    LocalArrays local_arrays;
-    float scale;
-    HeadBlocks blocks;                // of the whole batch
-    Strided4<T, Exec> finished = {};  // Forward::finished, of the part
-  };
-
-  Strided4<T, Exec> of_part(const Strided4<T, Exec>& finished, std::size_t part) const {
-    if (finished.data() == nullptr) return {};
-    const std::size_t batch = finished.extent(0) / parts_.size();
-    return Kokkos::subview(finished, Kokkos::pair(part * batch, (part + 1) * batch), Kokkos::ALL, Kokkos::ALL,
-                           Kokkos::ALL);
+  /// What a pass of one part works on, of `blocks` of the whole batch.
+  typename Executor<Exec, T>::Arrays arrays_of(std::size_t part, float scale,
+                                               const HeadBlocks& blocks) const {
+    return {.buffers = buffers_,
+            .local_arrays = {},
+            .mask = mask_of(part, blocks),
+            .scale = scale,
+            .heads = problem_.heads,
+            .pairs = blocks.pairs};
   }
 
   /// The mask of a part, with the block lists of its sequences.
@@ -276,24 +241,16 @@ class Attention<Exec, T>::Impl {
   }
 
   /// `results` hold nothing yet.
-  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program, std::size_t part,
-           const PartArrays& arrays, std::initializer_list<plan::Tensor> results) {
-    Executor<Exec, T> executor(exec, communicator_,
-                               {.buffers = buffers_,
-                                .local_arrays = arrays.local_arrays,
-                                .mask = mask_of(part, arrays.blocks),
-                                .scale = arrays.scale,
-                                .heads = problem_.heads,
-                                .pairs = arrays.blocks.pairs,
-                                .finished = arrays.finished},
-                               settings_);
+  void run(const Exec& exec, const std::shared_ptr<const PlanText>& program,
+           const typename Executor<Exec, T>::Arrays& arrays, std::initializer_list<plan::Tensor> results) {
+    Executor<Exec, T> executor(exec, communicator_, arrays, settings_);
     const plan::Problem& problem = program->program().plan.problem;
     for (const plan::Tensor tensor : results) {
       const int rank = communicator_.rank();
       executor.start_from_nothing(block_of(problem.local(tensor, rank), problem.whole(tensor, rank),
                                            plan::local_slot, problem.batch, problem.head_dim));
     }
-    executor.run(program, transfers_, waiting_, computing_);
+    executor.run(program, transfers, waiting, computing);
   }
 
   comm::Communicator& communicator_;
@@ -301,8 +258,6 @@ class Attention<Exec, T>::Impl {
   plan::Problem problem_;  // with the batch of all parts; the mask is the first part's
   std::int64_t rows_ = 0;  // of this rank
   std::vector<Part> parts_;
-  bool transfers_ = true;
-  Stopwatch<Exec> waiting_, computing_;
   Buffers<Exec> buffers_;
 };
 
@@ -324,22 +279,25 @@ Attention<Exec, T>& Attention<Exec, T>::operator=(Attention&&) noexcept = defaul
 
 template <class Exec, class T>
 void Attention<Exec, T>::forward(const Exec& exec, const Forward& arrays) {
-  impl_->forward(exec, arrays);
+  const Region region("annulus::distributed::Attention::forward");
+  impl_->attend(exec, arrays, &Impl::Part::forward);
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::recompute(const Exec& exec, const Forward& arrays) {
-  impl_->recompute(exec, arrays);
+  const Region region("annulus::distributed::Attention::recompute");
+  impl_->attend(exec, arrays, &Impl::Part::recompute);
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::backward(const Exec& exec, const Backward& arrays) {
+  const Region region("annulus::distributed::Attention::backward");
   impl_->backward(exec, arrays);
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec, plan::Plan forward, plan::Plan backward) {
-  set_plans(exec, {{std::move(forward), std::move(backward)}});
+  impl_->set_plans(exec, std::vector{Plans{std::move(forward), std::move(backward)}});
 }
 template <class Exec, class T>
 void Attention<Exec, T>::set_plans(const Exec& exec, const std::vector<Plans>& plans) {
@@ -353,27 +311,20 @@ int Attention<Exec, T>::steps(plan::Pass pass) const {
 
 template <class Exec, class T>
 void Attention<Exec, T>::set_transfers(bool transfers) {
-  impl_->set_transfers(transfers);
+  impl_->transfers = transfers;
 }
 
 template <class Exec, class T>
 auto Attention<Exec, T>::times() const -> Times {
-  return impl_->times();
+  return {impl_->waiting.seconds(), impl_->computing.seconds()};
 }
 
 template <class Exec, class T>
 void Attention<Exec, T>::reset_times() {
-  impl_->reset_times();
+  impl_->waiting.reset();
+  impl_->computing.reset();
 }
 
 }  // namespace annulus::distributed
 
-/// Attention<Exec, TYPE> for the host's space and, where it is another, the device's.
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-#define ANNULUS_INSTANTIATE_ATTENTION(TYPE)                                \
-  template class annulus::distributed::Attention<annulus::HostExec, TYPE>; \
-  template class annulus::distributed::Attention<Kokkos::DefaultExecutionSpace, TYPE>;
-#else
-#define ANNULUS_INSTANTIATE_ATTENTION(TYPE) \
-  template class annulus::distributed::Attention<annulus::HostExec, TYPE>;
-#endif
+#define ANNULUS_INSTANTIATE_ATTENTION(EXEC, TYPE) template class annulus::distributed::Attention<EXEC, TYPE>;

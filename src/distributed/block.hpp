@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <annulus/plan/plan.hpp>
 
@@ -29,5 +30,23 @@ Block block_of(const plan::TensorSlice& held, const plan::TensorSlice& part, pla
 
 /// Type in which a tensor lies in memory: q, k, v, d_o like the problem's activations, everything else fp32.
 DType storage(plan::Tensor tensor, DType activation);
+
+/// Where a block lies in its array.
+struct Box {
+  std::int64_t batch, batch_end, head, head_end, row, row_end;
+  explicit Box(const Block& block);
+};
+
+/// Whether all of `part` lies in `whole`.
+bool contains(const Block& whole, const Block& part);
+
+/// Whether the blocks have elements in common. Errs only towards true.
+bool overlap(const Block& a, const Block& b);
+
+/// What lies in `whole` and not in `part`, in at most six blocks. The two are parts of one array, or of
+/// arrays that do not overlap.
+std::vector<Block> without(const Block& whole, const Block& part);
+/// What lies in several blocks and not in `part`.
+std::vector<Block> without(const std::vector<Block>& blocks, const Block& part);
 
 }  // namespace annulus::distributed

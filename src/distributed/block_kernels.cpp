@@ -5,6 +5,8 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::distributed {
 
 namespace blocks_detail {  // named: device compilers want lambdas and their captures to have linkage
@@ -134,10 +136,7 @@ void fill(const Exec& exec, const Block& block, float* base, float value) {
   template void add(const EXEC&, const Block&, const float*, const Block&, float*);  \
   template void fill(const EXEC&, const Block&, float*, float);
 
-ANNULUS_INSTANTIATE(HostExec)
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-ANNULUS_INSTANTIATE(Kokkos::DefaultExecutionSpace)
-#endif
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::distributed

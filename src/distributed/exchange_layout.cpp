@@ -4,6 +4,9 @@
 #include <utility>
 
 #include <annulus/base/division.hpp>
+#include <annulus/distributed/attention.hpp>
+
+#include "distributed/program.hpp"
 
 namespace annulus::distributed {
 
@@ -57,6 +60,16 @@ ExchangeLayout exchange_layout(const PassCapacity& capacity, DType activation) {
   }
   layout.bytes = std::max(forward_end, backward_end);
   return layout;
+}
+
+std::int64_t exchange_memory(std::span<const Plans> plans, int rank) {
+  if (plans.empty()) return 0;
+  PassCapacity capacity;
+  for (const auto& [forward, backward, recompute] : plans)
+    for (const plan::Plan* const plan : {&forward, &backward, recompute ? &*recompute : nullptr})
+      if (plan != nullptr)  // how computes are cut changes no buffer
+        capacity.of(plan->pass).cover(make_program(*plan, rank, Cutting{}).capacity);
+  return static_cast<std::int64_t>(exchange_layout(capacity, plans.front().forward.problem.activation).bytes);
 }
 
 }  // namespace annulus::distributed

@@ -17,7 +17,6 @@
 #include <annulus/distributed/settings.hpp>
 
 #include "distributed/block_kernels.hpp"
-#include "distributed/block_parts.hpp"
 #include "distributed/buffers.hpp"
 #include "distributed/plan_activity.hpp"
 #include "distributed/program.hpp"
@@ -44,20 +43,10 @@ class Executor {
   };
 
   Executor(const Exec& exec, comm::Communicator& communicator, const Arrays& arrays, const Settings& settings)
-      : exec_(exec),
-        queue_(exec),
-        communicator_(communicator),
-        buffers_(arrays.buffers),
-        local_arrays_(arrays.local_arrays),
-        mask_(arrays.mask),
-        scale_(arrays.scale),
-        heads_(arrays.heads),
-        pairs_(arrays.pairs),
-        finished_(arrays.finished),
-        settings_(settings) {}
+      : exec_(exec), queue_(exec), communicator_(communicator), arrays_(arrays), settings_(settings) {}
 
   /// The local buffer of a result that holds nothing yet: the pass starts from zeros (−∞ for LSE).
-  void start_from_nothing(const Block& block) { unwritten_.add(block, clearing()); }
+  void start_from_nothing(const Block& block) { unwritten_.add(block); }
 
   /// What waits and local kernels take is added to `waiting` and `computing`. Without `transfers` nothing is
   /// sent, and nobody waited for.
@@ -75,7 +64,7 @@ class Executor {
       watchdog.enter(number, PlanActivity::Phase::accepts);
       in_flight -= static_cast<int>(step.waits.size());
       for (const Action& action : step.actions) act(action);
-      for (const Cleared& cleared : step.clears) unwritten_.add(cleared.block, clearing());
+      for (const Cleared& cleared : step.clears) unwritten_.add(cleared.block);
       if (!step.posts.empty()) {
         const Region post_region(step.names.post);
         for (const int e : step.posts) {
@@ -97,8 +86,8 @@ class Executor {
         computing.end(exec_);
       }
     }
-    unwritten_.settle_all(clearing());
-    if (finished_.data() == nullptr) return;
+    unwritten_.settle_all();
+    if (arrays_.finished.data() == nullptr) return;
     for (const Block& block : program.unfinished)
       attention::convert<Exec, T>(exec_, sum(block), finished_part(block));
   }
@@ -119,8 +108,8 @@ class Executor {
   }
 
   void* base(const Block& block) const {
-    return block.slot == plan::local_slot ? local_arrays_[static_cast<std::size_t>(block.tensor)]
-                                          : buffers_.slot(block.tensor, block.slot);
+    return block.slot == plan::local_slot ? arrays_.local_arrays[static_cast<std::size_t>(block.tensor)]
+                                          : arrays_.buffers.slot(block.tensor, block.slot);
   }
   float* sums(const Block& block) const { return static_cast<float*>(base(block)); }
   static DType stored(const Block& block) { return storage(block.tensor, dtype_of<T>); }
@@ -134,7 +123,7 @@ class Executor {
   /// Where the part of the caller's O that `block` is goes.
   Strided4<T, Exec> finished_part(const Block& block) const {
     const Box box(block);
-    return Kokkos::subview(finished_, Kokkos::pair(box.batch, box.batch_end),
+    return Kokkos::subview(arrays_.finished, Kokkos::pair(box.batch, box.batch_end),
                            Kokkos::pair(box.head, box.head_end), Kokkos::pair(box.row, box.row_end),
                            Kokkos::ALL);
   }
@@ -144,17 +133,12 @@ class Executor {
     fill(exec_, block, sums(block), logarithm ? -std::numeric_limits<float>::infinity() : 0.0f);
   }
 
-  auto clearing() const {
-    return [this](const Block& block) { clear(block); };
-  }
-
   void act(const Action& action) {
-    for (const Block* block : {&action.from, &action.to, &action.from_lse, &action.to_lse}) {
-      unwritten_.settle(*block, clearing());
-    }
+    for (const Block* block : {&action.from, &action.to, &action.from_lse, &action.to_lse})
+      unwritten_.settle(*block);
     switch (action.kind) {
       case Action::Kind::unpack:
-        unpack(exec_, buffers_.staging(action.staging), action.wire, action.to, base(action.to),
+        unpack(exec_, arrays_.buffers.staging(action.staging), action.wire, action.to, base(action.to),
                stored(action.to));
         break;
       case Action::Kind::add:
@@ -170,7 +154,7 @@ class Executor {
   /// Where the bytes of a message leave or land.
   void* place(const Message& m) const {
     if (m.bytes == 0) return nullptr;
-    if (m.staging != Message::none) return buffers_.staging(m.staging);
+    if (m.staging != Message::none) return arrays_.buffers.staging(m.staging);
     return static_cast<std::byte*>(base(m.block)) +
            static_cast<std::size_t>(m.block.offset) * size_of(stored(m.block));
   }
@@ -178,14 +162,14 @@ class Executor {
   comm::Request post(const Exchange& exchange) {
     for (const auto* messages : {&exchange.sends, &exchange.receives}) {
       for (const Message& m : *messages) {
-        if (m.bytes > 0) unwritten_.settle(m.block, clearing());
+        if (m.bytes > 0) unwritten_.settle(m.block);
       }
     }
     std::vector<comm::Send> sends;
     std::vector<comm::Receive> receives;
     for (const Message& m : exchange.sends) {
       if (m.staging != Message::none) {
-        pack(exec_, m.block, base(m.block), stored(m.block), buffers_.staging(m.staging), m.wire);
+        pack(exec_, m.block, base(m.block), stored(m.block), arrays_.buffers.staging(m.staging), m.wire);
       }
       sends.push_back({place(m), m.bytes, m.peer});
     }
@@ -209,20 +193,22 @@ class Executor {
     if (pass == plan::Pass::forward) {
       options.fresh_out = take(c.o, c.lse);
     } else {
-      options.fresh_dq = unwritten_.take(c.dq, clearing());
+      options.fresh_dq = unwritten_.take(c.dq);
       options.fresh_dkv = take(c.dk, c.dv);
     }
-    std::int64_t* const counter = pairs_ == nullptr ? nullptr : pairs_ + program.plan.round(step);
-    if (!mask_.lists_of_heads() || c.q.heads == heads_) return kernel(pass, c, options, counter);
+    std::int64_t* const counter =
+        arrays_.pairs == nullptr ? nullptr : arrays_.pairs + program.plan.round(step);
+    if (!arrays_.mask.lists_of_heads() || c.q.heads == arrays_.heads)
+      return kernel(pass, c, options, counter);
     for (std::int64_t b = 0; b < c.q.batch; ++b)  // the lists of some heads of several sequences lie apart
       kernel(pass, sequence_of(c, b), options, counter);
   }
 
   /// The mask of a call, with the block lists of its heads, which follow one another.
   MaskRule mask_of(const LocalCall& c) const {
-    MaskRule rule = mask_;
-    if (!mask_.lists_of_heads()) return rule;
-    const std::int64_t first = c.first_batch * heads_ + c.first_head, heads = c.q.batch * c.q.heads;
+    MaskRule rule = arrays_.mask;
+    if (!arrays_.mask.lists_of_heads()) return rule;
+    const std::int64_t first = c.first_batch * arrays_.heads + c.first_head, heads = c.q.batch * c.q.heads;
     rule.block_row_starts += first / rule.heads_of_list * (rule.block_rows() + 1);
     // Some of the heads of one list, or all heads of some lists: calls have whole kv heads, or a part of one.
     rule.heads_of_list = std::min(rule.heads_of_list, heads);
@@ -233,14 +219,14 @@ class Executor {
   /// `counter`: of its pairs; or null.
   void kernel(plan::Pass pass, const LocalCall& c, const attention::KernelOptions& options,
               std::int64_t* counter) {
-    const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v), c.q_positions,
-                                          c.kv_positions, mask_of(c), scale_};
+    const attention::Operands<T, Exec> in{input(c.q),     input(c.k), input(c.v),   c.q_positions,
+                                          c.kv_positions, mask_of(c), arrays_.scale};
     if (counter != nullptr) {
       attention::count_pairs(exec_, {in.mask, in.q_positions, in.keys(), c.q.batch * c.q.heads}, counter);
     }
     if (pass == plan::Pass::forward) {
       attention::ForwardArrays<T, Exec> arrays{.out = sum(c.o), .lse = statistic(c.lse)};
-      if (c.finishes && finished_.data() != nullptr) arrays.finished = finished_part(c.o);
+      if (c.finishes && arrays_.finished.data() != nullptr) arrays.finished = finished_part(c.o);
       attention::forward<Exec, T>(exec_, in, arrays, options);
     } else {
       attention::backward<Exec, T>(exec_, in,
@@ -256,7 +242,7 @@ class Executor {
 
   /// Whether nothing has been written to either; otherwise both hold what they ought to.
   bool take(const Block& a, const Block& b) {
-    const bool first = unwritten_.take(a, clearing()), second = unwritten_.take(b, clearing());
+    const bool first = unwritten_.take(a), second = unwritten_.take(b);
     if (first && !second) clear(a);
     if (second && !first) clear(b);
     return first && second;
@@ -265,15 +251,9 @@ class Executor {
   const Exec& exec_;
   Queue queue_;
   comm::Communicator& communicator_;
-  const Buffers<Exec>& buffers_;
-  LocalArrays local_arrays_;
-  MaskRule mask_;
-  float scale_;
-  int heads_;
-  std::int64_t* pairs_;
-  Strided4<T, Exec> finished_;
+  Arrays arrays_;
   const Settings& settings_;
-  Unwritten unwritten_;
+  Unwritten unwritten_{[this](const Block& block) { clear(block); }};
 };
 
 }  // namespace annulus::distributed

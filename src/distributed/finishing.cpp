@@ -1,10 +1,10 @@
-#include "distributed/finishing.hpp"
+#include "distributed/program.hpp"
 
 #include <algorithm>
 #include <ranges>
 
-#include "distributed/block_parts.hpp"
-
+/// Who is the last to touch a row of the caller's O. A local call that is can write its result as the caller
+/// wants it, in 16 bits say, and need not leave it in fp32.
 namespace annulus::distributed {
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
@@ -9,7 +10,6 @@
 #include "distributed/block.hpp"
 #include "distributed/local_call.hpp"
 #include "distributed/slots.hpp"
-#include "distributed/step_names.hpp"
 
 /// What one rank does in a pass of a plan, with every slice of the plan resolved to a place in memory.
 /// Neither Kokkos nor communication. Made once per plan, so that a plan that reads what a slot does not hold
@@ -51,6 +51,12 @@ struct Cleared {
   Block block;
 };
 
+/// What profilers call a step and its parts: "burst backward step 3", "burst backward step 3: compute q of
+/// shard 1 with k, v of shard 1".
+struct StepNames {
+  std::string step, wait, post, compute;
+};
+
 struct ProgramStep {
   StepNames names;         ///< of profiling regions
   std::vector<int> waits;  ///< indices into Program::exchanges
@@ -74,6 +80,15 @@ struct Program {
 /// Resolves the steps of `rank`. Throws Error naming schedule, rank and step when the plan cannot be run: it
 /// reads what a slot does not hold, lands in the caller's inputs, or waits before it posts.
 Program make_program(const plan::Plan& plan, int rank, const Cutting& cutting);
+
+/// Sets LocalCall::finishes of all calls, and Program::unfinished. A call finishes where nothing behind it
+/// computes, merges, receives or sends any of its rows of O.
+void mark_finishing(Program& program);
+
+/// Throws Error naming schedule, rank and step where a row of O is touched behind the call that finishes it,
+/// or is neither finished nor listed as unfinished. Looks at the program from its beginning, where
+/// mark_finishing does so from its end.
+void check_finishing(const Program& program);
 
 /// Sets LocalCall::pairs of all calls. Apart from make_program, because kernels need it not and counting
 /// takes time.

@@ -14,7 +14,6 @@
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/validate.hpp>
 
-#include "distributed/finishing.hpp"
 #include "distributed/read_back.hpp"
 
 namespace annulus::distributed {
@@ -91,9 +90,8 @@ class ProgramProof {
   ProgramProof(const Program& program, int ranks)
       : premises_(program.plan.problem, program.pass, static_cast<int>(program.steps.size()), ranks),
         rank_(program.rank) {
-    ReadBack steps(program);
     plan::RankProof proof(premises_, rank_);
-    for (int step = 0; step < premises_.steps; ++step) proof.add(steps.step());
+    for (const plan::Step& step : read_back(program)) proof.add(step);
     proof.finish();
     const auto& wrong = proof.malformed().empty() ? proof.violations() : proof.malformed();
     require(wrong.empty(), "the program of plan '{}' ({}) is wrong:\n  {}", program.plan.schedule,
@@ -130,8 +128,7 @@ class ProgramProof {
 /// steps of all programs and looks at them side by side.
 void prove_gathered(comm::Communicator& communicator, const Program& program) {
   Bytes mine;
-  ReadBack steps(program);
-  for (std::size_t step = 0; step < program.steps.size(); ++step) mine.put(steps.step());
+  for (const plan::Step& step : read_back(program)) mine.put(step);
   const auto longest = static_cast<std::size_t>(communicator.all_reduce_value<std::int64_t>(
       static_cast<std::int64_t>(mine.all().size()), comm::ReduceOp::max));
   const auto ranks = static_cast<std::size_t>(communicator.size());

@@ -12,7 +12,7 @@ namespace annulus::distributed {
 /// programs that the executor runs, before their first message. docs/schedules.md says what is proved where.
 ///
 /// Collective. `programs` are this rank's, in the same order on every rank. Throws Error on all ranks where a
-/// rank's program is wrong by itself (plan::RankProof of what ReadBack reads), naming rank, step and slice,
+/// rank's program is wrong by itself (plan::RankProof of what read_back reads), naming rank, step and slice,
 /// or where programs do not fit together: a send meets no receive, ranks wait for one another, or an unmasked
 /// (query, key, head) is not computed exactly once.
 void prove_together(comm::Communicator& communicator, const std::vector<const Program*>& programs);

@@ -47,8 +47,11 @@ std::string text(const TensorSlice& slice) {
   return fmt::format("{} {}", plan::name_of(slice.tensor), place_text(slice));
 }
 
-std::optional<TensorSlice>& Slots::contents(Tensor tensor, Slot slot) {
-  return at(contents_[static_cast<std::size_t>(tensor)], slot);
+std::optional<TensorSlice>& SlotContents::held(Tensor tensor, Slot slot) {
+  site_.check(slot >= 0, "uses slot {}", slot);
+  auto& held = at(held_[static_cast<std::size_t>(tensor)], slot);
+  if (slot == local_slot && !held) held = site_.plan.problem.local(tensor, site_.rank);
+  return held;
 }
 
 void Slots::check_slice(const TensorSlice& slice) const {
@@ -75,17 +78,14 @@ Block Slots::landing(const TensorSlice& slice, Slot slot) {
 
 Block Slots::hold(const TensorSlice& slice, Slot slot) {
   const Block block = landing(slice, slot);
-  contents(slice.tensor, slot) = slice;
+  contents_.held(slice.tensor, slot) = slice;
   return block;
 }
 
 Block Slots::find(const TensorSlice& slice, Slot slot, const char* verb) {
   check_slice(slice);
-  site_.check(slot >= 0, "uses slot {}", slot);
   const plan::Problem& problem = site_.plan.problem;
-  const std::optional<TensorSlice> held = slot == local_slot
-                                              ? std::optional(problem.local(slice.tensor, site_.rank))
-                                              : contents(slice.tensor, slot);
+  const std::optional<TensorSlice>& held = contents_.held(slice.tensor, slot);
   site_.check(held.has_value(), "{} {} at slot {}, which holds nothing", verb, text(slice), slot);
   site_.check(held->owner == slice.owner && held->rows.begin <= slice.rows.begin &&
                   slice.rows.end <= held->rows.end && held->heads.begin <= slice.heads.begin &&

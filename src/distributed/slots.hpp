@@ -53,12 +53,24 @@ std::string place_text(const plan::TensorSlice& slice);
 /// "k of shard 3, rows [0, 8), heads [0, 2)".
 std::string text(const plan::TensorSlice& slice);
 
+/// Which slice a slot holds. The local slot always holds the rank's shard. `site` moves on with the steps,
+/// and outlives this.
+class SlotContents {
+ public:
+  explicit SlotContents(const Site& site) : site_(site) {}
+  std::optional<plan::TensorSlice>& held(plan::Tensor tensor, plan::Slot slot);
+
+ private:
+  const Site& site_;
+  std::array<std::vector<std::optional<plan::TensorSlice>>, plan::tensor_count> held_;
+};
+
 /// Functions that take a slice throw Error through the site when it is no part of its shard; `verb` is what
 /// the rank was about to do with it ("sends").
 class Slots {
  public:
   /// `site` moves on with the steps, and outlives this.
-  explicit Slots(const Site& site) : site_(site) {}
+  explicit Slots(const Site& site) : site_(site), contents_(site) {}
 
   /// The compact array of a slice of this size at the beginning of the slot, which becomes large enough. What
   /// the slot is known to hold stays.
@@ -66,7 +78,7 @@ class Slots {
   /// The same; the slot holds the slice from here on.
   Block hold(const plan::TensorSlice& slice, plan::Slot slot);
   /// The slot holds nothing from here on.
-  void release(plan::Tensor tensor, plan::Slot slot) { contents(tensor, slot).reset(); }
+  void release(plan::Tensor tensor, plan::Slot slot) { contents_.held(tensor, slot).reset(); }
   /// Where a slice lies that an earlier step has put into the slot.
   Block find(const plan::TensorSlice& slice, plan::Slot slot, const char* verb);
   /// The same of a slice that is written, which in the local slot has to be a result of the pass.
@@ -78,11 +90,10 @@ class Slots {
   const Capacity& capacity() const { return capacity_; }
 
  private:
-  std::optional<plan::TensorSlice>& contents(plan::Tensor tensor, plan::Slot slot);
   void check_slice(const plan::TensorSlice& slice) const;
 
   const Site& site_;
-  std::array<std::vector<std::optional<plan::TensorSlice>>, plan::tensor_count> contents_;
+  SlotContents contents_;
   std::vector<int> staging_free_from_;  // step
   Capacity capacity_;
 };

@@ -10,7 +10,7 @@
 #include <annulus/base/duration.hpp>
 #include <annulus/comm/sums.hpp>
 #include <annulus/data/loader.hpp>
-#include <annulus/distributed/exchange_memory.hpp>
+#include <annulus/distributed/attention.hpp>
 
 #include "train/saver.hpp"
 #include "train/snapshot.hpp"

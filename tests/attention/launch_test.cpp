@@ -194,11 +194,6 @@ TEST(TensorCores, SayWhyTheyAreNotUsedAndTheRemedy) {
   EXPECT_THAT(why_not_on_tensor_cores(DType::f16, 96, true), mentions("head_dim 96", "head_dim 64 and 128"));
 }
 
-bool same_bits(const AttentionResult& a, const AttentionResult& b) {
-  return a.out.values == b.out.values && a.lse.values == b.lse.values && a.dq.values == b.dq.values &&
-         a.dk.values == b.dk.values && a.dv.values == b.dv.values;
-}
-
 class Deterministic : public testing::TestWithParam<Kernel> {};
 
 TEST_P(Deterministic, OverRunsAndNumbersOfThreads) {

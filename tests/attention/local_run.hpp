@@ -7,7 +7,6 @@
 #include <annulus/sequence/layout.hpp>
 #include <numeric>
 #include <optional>
-#include <type_traits>
 #include <vector>
 
 #include "support/attention_problem.hpp"
@@ -19,11 +18,10 @@ namespace annulus::test {
 /// The kernels that an execution space has.
 template <class Exec>
 std::vector<attention::Kernel> kernels_of() {
-  if constexpr (std::is_same_v<Exec, HostExec>) {
+  if constexpr (std::is_same_v<Exec, HostExec>)
     return {attention::Kernel::portable, attention::Kernel::host_simd};
-  } else {
+  else
     return {attention::Kernel::portable};
-  }
 }
 
 /// How a whole problem is cut into local attentions.
@@ -34,6 +32,9 @@ struct LocalRun {
   unsigned order = 0;  ///< key shards come in their own order (0) or shuffled by this seed
   Storage storage = Storage::dense;
   bool fresh = false;  ///< the first to write results does so without anybody having cleared them
+  /// The last call of a query shard writes ForwardArrays::finished, which is the result's `out` then. Forward
+  /// alone.
+  bool finishes = false;
 };
 
 /// Solves `problem` by local attention alone: each query shard starts anew, merges all key shards one after
@@ -45,6 +46,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
   if (problem.head_list_block > 0)
     lists.emplace(exec, mask.rule(), problem.head_list_block, problem.head_lists(), problem.heads_of_list);
   const MaskRule rule = lists ? lists->rule() : mask.rule();
+  const float start = run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
   AttentionResult result = problem.empty_result();
   std::vector<PositionMap> positions;
   std::vector<StridedArray<T, Exec>> k, v;
@@ -53,7 +55,6 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
     positions.push_back(run.layout.shard(problem.shape.tokens, run.shards, s));
     k.push_back(rows_on<T>(exec, problem.k, positions[s], run.storage));
     v.push_back(rows_on<T>(exec, problem.v, positions[s], run.storage));
-    const float start = run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
     dk.push_back(filled_rows(exec, problem.k, positions[s], start, run.storage));
     dv.push_back(filled_rows(exec, problem.v, positions[s], start, run.storage));
   }
@@ -73,20 +74,28 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
                                           rule,
                                           static_cast<float>(problem.scale)};
     };
-    const StridedArray<float, Exec> out(exec, run.storage, q.view().extent(0), q.view().extent(1),
-                                        positions[s].count, problem.shape.head_dim);
-    const StridedArray<float, Exec> lse(exec, run.storage, q.view().extent(0), q.view().extent(1),
-                                        positions[s].count, 1);
-    const StridedArray<float, Exec> d(exec, run.storage, q.view().extent(0), q.view().extent(1),
-                                      positions[s].count, 1);
-    const auto dq = filled_rows(exec, problem.q, positions[s],
-                                run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f, run.storage);
+    const auto numbers = [&]<class E>(E, std::int64_t width) {
+      return StridedArray<E, Exec>(exec, run.storage, problem.q.batch, problem.q.heads, positions[s].count,
+                                   width);
+    };
+    const auto out = numbers(float(), problem.q.width), lse = numbers(float(), 1), d = numbers(float(), 1);
+    const auto finished = numbers(T(), problem.q.width);
+    const auto dq = filled_rows(exec, problem.q, positions[s], start, run.storage);
 
     if (!run.fresh) attention::start_forward(exec, out.view(), lse.rows());
     attention::KernelOptions options = run.kernel;
     for (const int key : key_order) {
       options.fresh_out = run.fresh && key == key_order.front();
-      attention::forward(exec, operands(key), out.view(), lse.rows(), options);
+      attention::ForwardArrays<T, Exec> arrays{.out = out.view(), .lse = lse.rows()};
+      if (run.finishes && key == key_order.back()) arrays.finished = finished.view();
+      attention::forward<Exec, T>(exec, operands(key), arrays, options);
+    }
+    if (run.finishes) {
+      exec.fence("annulus::test: a query shard is finished");
+      finished.store(result.out, positions[s]);
+      lse.store(result.lse, positions[s]);
+      EXPECT_EQ(finished.touched_margins(), 0);
+      continue;
     }
     attention::row_dot<Exec, T>(exec, out.read(), d_out.read(), d.rows());
     for (const int key : key_order) {
@@ -119,63 +128,7 @@ AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, con
 template <class Exec>
 AttentionResult run_local(const Exec& exec, const AttentionProblem& problem, DType type,
                           const LocalRun& run) {
-  switch (type) {
-    case DType::bf16:
-      return run_local<bfloat16>(exec, problem, run);
-    case DType::f16:
-      return run_local<float16>(exec, problem, run);
-    default:
-      return run_local<float>(exec, problem, run);
-  }
-}
-
-/// A query shard against all key shards, the last of which finishes: bits are those of out, rounded.
-template <class T, class Exec>
-void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run,
-                     int query_shard) {
-  const attention::MaskOn<Exec> mask(exec, problem.mask);
-  const PositionMap positions = run.layout.shard(problem.shape.tokens, run.shards, query_shard);
-  const auto q = rows_on<T>(exec, problem.q, positions, run.storage);
-  const auto solve = [&](const StridedArray<T, Exec>* finished) {
-    auto out = filled_rows(exec, problem.q, positions,
-                           run.fresh ? std::numeric_limits<float>::quiet_NaN() : 0.0f, run.storage);
-    const StridedArray<float, Exec> lse(exec, run.storage, q.view().extent(0), q.view().extent(1),
-                                        positions.count, 1);
-    if (!run.fresh) attention::start_forward(exec, out.view(), lse.rows());
-    attention::KernelOptions options = run.kernel;
-    for (int s = 0; s < run.shards; ++s) {
-      const PositionMap keys = run.layout.shard(problem.shape.tokens, run.shards, s);
-      const auto k = rows_on<T>(exec, problem.k, keys), v = rows_on<T>(exec, problem.v, keys);
-      attention::ForwardArrays<T, Exec> arrays{.out = out.view(), .lse = lse.rows()};
-      if (finished != nullptr && s == run.shards - 1) arrays.finished = finished->view();
-      options.fresh_out = run.fresh && s == 0;
-      attention::forward<Exec, T>(
-          exec,
-          {q.read(), k.read(), v.read(), positions, keys, mask.rule(), static_cast<float>(problem.scale)},
-          arrays, options);
-      exec.fence("annulus::test: keys and values may go away");
-    }
-    AttentionResult result = problem.empty_result();
-    std::ranges::fill(result.out.values, 0.0);  // of rows of other shards
-    std::ranges::fill(result.lse.values, 0.0);
-    out.store(result.out, positions);
-    lse.store(result.lse, positions);
-    return result;
-  };
-  AttentionResult expected = solve(nullptr);
-  const StridedArray<T, Exec> finished(exec, run.storage, q.view().extent(0), q.view().extent(1),
-                                       positions.count, problem.shape.head_dim);
-  AttentionResult result = solve(&finished);
-  finished.store(result.out, positions);
-  for (double& value : expected.out.values) value = static_cast<float>(T(static_cast<float>(value)));
-  EXPECT_TRUE(result.out.values == expected.out.values);
-  EXPECT_TRUE(result.lse.values == expected.lse.values);
-  EXPECT_EQ(finished.touched_margins(), 0);
-}
-/// Every query shard: of some the last keys are masked for all rows.
-template <class T, class Exec>
-void expect_finished(const Exec& exec, const AttentionProblem& problem, const LocalRun& run) {
-  for (int s = 0; s < run.shards; ++s) expect_finished<T>(exec, problem, run, s);
+  return with_storage_type(type, [&]<class T>(T) { return run_local<T>(exec, problem, run); });
 }
 
 }  // namespace annulus::test

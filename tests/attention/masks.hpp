@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "support/temporary_folder.hpp"
+#include "support/block_mask.hpp"
 
 namespace annulus::test {
 
@@ -41,18 +41,10 @@ class MaskTexts {
 
   /// The diagonal and a random half of the blocks of 12 tokens; the second block row has none, the third all.
   std::string blocks_of(std::int64_t tokens) const {
-    constexpr std::int64_t size = 12;
-    const std::int64_t blocks = (tokens + size - 1) / size;
-    std::string text = fmt::format("annulus-block-mask 1\nblocks {}\n", blocks);
     std::mt19937 generator(7);
-    for (std::int64_t r = 0; r < blocks; ++r) {
-      text += fmt::format("{}:", r);
-      for (std::int64_t c = 0; c < blocks; ++c) {
-        if (r == 2 || (r != 1 && (c == r || generator() % 2 == 0))) text += fmt::format(" {}", c);
-      }
-      text += "\n";
-    }
-    return fmt::format("blocks:{},{}", size, folder_.write(fmt::format("blocks-{}", tokens), text + "end\n"));
+    return block_mask(folder_, fmt::format("{}", tokens), tokens, 12, [&](std::int64_t r, std::int64_t c) {
+      return r == 2 || (r != 1 && (c == r || generator() % 2 == 0));
+    });
   }
 
  private:

@@ -1,15 +1,12 @@
-// The tensor-core kernels against the reference, and rows of long sequences.
+// What only the kernels of tensor cores do, and rows of long sequences.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <annulus/base/dtype.hpp>
 #include <cmath>
 #include <numeric>
 
-#include "attention/local_run.hpp"
-#include "attention/masks.hpp"
+#include "attention/local_kernels.hpp"
 #include "support/error_text.hpp"
-#include "support/exec.hpp"
 
 #ifdef ANNULUS_ATTENTION_MMA
 
@@ -18,151 +15,8 @@ namespace {
 
 using attention::Kernel;
 
-/// P and dS are rounded to the storage type before they are multiplied: half a unit in its last place, 2⁻⁹
-/// and 2⁻¹², a little more in the worst element of an array.
-double tolerance(DType type) {
-  return type == DType::bf16 ? 5e-3 : 7e-4;
-}
-
-const std::vector<Layout> layouts = {Layout(Layout::Kind::contiguous), Layout(Layout::Kind::zigzag),
-                                     Layout(Layout::Kind::striped), Layout(Layout::Kind::block_striped, 5)};
-
-class TensorCores : public testing::TestWithParam<std::tuple<Kernel, DType, int>> {
- protected:
-  void SetUp() override {
-    if (kernel() == Kernel::hopper && attention::kernel_for<TestExec, bfloat16>(64) != Kernel::hopper) {
-      GTEST_SKIP() << "this GPU is none of Hopper's";
-    }
-    if (kernel() == Kernel::mma && head_dim() != 64 && head_dim() != 128) {
-      GTEST_SKIP() << "mma does not take this head_dim";
-    }
-  }
-
-  Kernel kernel() const { return std::get<0>(GetParam()); }
-  DType type() const { return std::get<1>(GetParam()); }
-  int head_dim() const { return std::get<2>(GetParam()); }
-
-  AttentionProblem problem(AttentionShape shape, const std::string& mask) const {
-    shape.head_dim = head_dim();
-    return AttentionProblem::random(shape, mask, type());
-  }
-  AttentionResult run(const AttentionProblem& problem, LocalRun run = {}) const {
-    // hopper takes dilation in some layouts alone, and not together with blocks.
-    const MaskRule rule = problem.mask.rule();
-    const bool surely = rule.dilation <= 1 || (run.shards == 1 && rule.block_row_starts == nullptr);
-    run.kernel.kernel = kernel() == Kernel::hopper && !surely ? Kernel::automatic : kernel();
-    return run_local(exec, problem, type(), run);
-  }
-  void check(const AttentionProblem& problem, const AttentionResult& expected,
-             const LocalRun& how = {}) const {
-    const AttentionResult result = run(problem, how);
-    const std::string what =
-        fmt::format("{} tokens, {}, {} shards {}, storage {}", problem.shape.tokens, problem.mask.to_string(),
-                    how.shards, how.layout.to_string(), static_cast<int>(how.storage));
-    EXPECT_EQ(differences(result, expected, tolerance(type())), "") << what;
-    // Nothing is rounded on the way to the LSE.
-    EXPECT_LE(relative_error(result.lse, expected.lse), fp32_tolerance) << what;
-  }
-
-  const TestExec exec;
-  const MaskTexts masks;
-};
-
-INSTANTIATE_TEST_SUITE_P(Types, TensorCores,
-                         testing::Combine(testing::Values(Kernel::mma, Kernel::hopper),
-                                          testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(64, 96, 128, 256)),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}_{}", name_of(std::get<0>(info.param)),
-                                              name_of(std::get<1>(info.param)), std::get<2>(info.param));
-                         });
-
-TEST_P(TensorCores, FinishesInTheTypeOfTheInputs) {
-  for (const std::string& mask : {std::string("causal"), masks.blocks_of(97)}) {
-    for (const Storage storage : {Storage::dense, Storage::tokens_first, Storage::inside}) {
-      for (const int shards : {1, 3}) {
-        for (const bool fresh : {false, true}) {
-          const LocalRun run{.kernel = kernel(),
-                             .layout = layouts[storage == Storage::inside ? 1 : 0],
-                             .shards = shards,
-                             .storage = storage,
-                             .fresh = fresh};
-          const AttentionProblem of = problem({.tokens = 97, .batch = 2, .heads = 4, .kv_heads = 2}, mask);
-          if (type() == DType::bf16)
-            expect_finished<bfloat16>(exec, of, run);
-          else
-            expect_finished<float16>(exec, of, run);
-        }
-      }
-    }
-  }
-}
-
-TEST_P(TensorCores, MasksLayoutsAndStorages) {
-  for (const std::string& mask : masks.all(300)) {
-    const AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 4, .kv_heads = 2}, mask);
-    const AttentionResult expected = whole.reference();
-    check(whole, expected);
-    for (const Layout& layout : layouts) {
-      check(whole, expected, {.layout = layout, .shards = 3, .order = 5, .storage = Storage::inside});
-    }
-    check(whole, expected, {.storage = Storage::tokens_first});
-    check(whole, expected, {.layout = layouts[1], .shards = 2, .order = 2, .fresh = true});
-    check(whole, expected,
-          {.layout = layouts[2], .shards = 3, .storage = Storage::tokens_first, .fresh = true});
-  }
-}
-
-TEST_P(TensorCores, Lengths) {
-  for (const std::int64_t tokens : {1, 2, 7, 63, 64, 65, 127, 128, 129, 193, 257}) {
-    for (const char* mask : {"full", "causal"}) {
-      const AttentionProblem whole = problem({.tokens = tokens, .heads = 2, .kv_heads = 2}, mask);
-      check(whole, whole.reference());
-    }
-  }
-}
-
-TEST_P(TensorCores, GroupedHeads) {
-  for (const auto& [heads, kv_heads] : {std::pair{8, 8}, {8, 1}, {6, 2}, {5, 1}}) {
-    const AttentionProblem whole = problem({.tokens = 67, .heads = heads, .kv_heads = kv_heads}, "causal");
-    check(whole, whole.reference());
-  }
-}
-
-TEST_P(TensorCores, HeadsWithBlockListsOfTheirOwn) {
-  for (const char* mask : {"full", "causal", "window:90,0"}) {
-    for (const auto& [block, heads_of_list] : {std::pair{64, 1}, {64, 4}, {37, 2}}) {
-      AttentionProblem whole = problem({.tokens = 300, .batch = 2, .heads = 8, .kv_heads = 2}, mask);
-      whole.head_list_block = block;
-      whole.heads_of_list = heads_of_list;
-      const AttentionResult expected = whole.reference();
-      check(whole, expected);
-      check(whole, expected, {.layout = layouts[1], .shards = 3, .order = 2, .fresh = true});
-      check(whole, expected, {.layout = layouts[2], .shards = 2, .storage = Storage::tokens_first});
-    }
-  }
-}
-
-TEST_P(TensorCores, RowsWithoutKeysGiveExactlyZeroAndMinusInfinity) {
-  const AttentionProblem whole = problem({.tokens = 48, .heads = 2, .kv_heads = 1}, masks.blocks_of(48));
-  const AttentionResult result = run(whole, {.layout = layouts[2], .shards = 3});
-  for (int i = 0; i < 48; ++i) {
-    const bool without = i / 12 == 1;
-    EXPECT_EQ(std::isinf(*result.lse.row(0, 1, i)), without) << i;
-    for (int c = 0; c < head_dim(); ++c) {
-      EXPECT_EQ(result.out.row(0, 1, i)[c] == 0 && result.dq.row(0, 1, i)[c] == 0, without) << i;
-    }
-  }
-}
-
-TEST_P(TensorCores, NanIsPassedOn) {
-  AttentionProblem whole = problem({.tokens = 70}, "causal");
-  whole.k.row(0, 0, 65)[3] = std::numeric_limits<double>::quiet_NaN();
-  const AttentionResult result = run(whole);
-  EXPECT_FALSE(std::isnan(*result.lse.row(0, 0, 64)));
-  for (int i = 65; i < 70; ++i) EXPECT_TRUE(std::isnan(*result.lse.row(0, 0, i))) << i;
-  EXPECT_TRUE(std::isnan(result.out.row(0, 0, 65)[0]));
-}
+class TensorCores : public LocalKernels {};
+INSTANTIATE_TEST_SUITE_P(Types, TensorCores, testing::ValuesIn(tensor_core_kernels()), name_of_local_kernel);
 
 // Rows of O, LSE and dQ, and rows of dK and dV, in double precision. What a gradient of one row needs of all
 // others, their LSE and D, is taken from the result.
@@ -239,12 +93,9 @@ TEST_P(TensorCores, LongSequences) {
   for (const char* mask : {"causal", "window:33000,40", "documents:0,100,33500"}) {
     const AttentionProblem whole = problem({.tokens = 34000}, mask);
     const AttentionResult result = run(whole), again = run(whole);
-    EXPECT_TRUE(result.out.values == again.out.values && result.lse.values == again.lse.values &&
-                result.dq.values == again.dq.values && result.dk.values == again.dk.values &&
-                result.dv.values == again.dv.values)
-        << mask;
     SCOPED_TRACE(mask);
-    const SampledRows rows(whole, result, 3 * tolerance(type()));
+    EXPECT_TRUE(same_bits(result, again));
+    const SampledRows rows(whole, result, 3 * tolerance());
     for (const std::int64_t row : {0, 99, 101, 17001, 33499, 33999}) {
       rows.check_query(row);
       rows.check_key(row);
@@ -255,8 +106,8 @@ TEST_P(TensorCores, LongSequences) {
 // Of two contiguous shards the second one's keys are behind all of the first one's queries.
 TEST_P(TensorCores, BlocksWithoutAnyPairLeaveEverythingAsItWas) {
   const AttentionProblem whole = problem({.tokens = 400, .heads = 2, .kv_heads = 1}, "causal");
-  check(whole, whole.reference(), {.layout = layouts[0], .shards = 2});
-  check(whole, whole.reference(), {.layout = layouts[0], .shards = 2, .order = 3});
+  check(whole, whole.reference(), {.layout = local_layouts[0], .shards = 2});
+  check(whole, whole.reference(), {.layout = local_layouts[0], .shards = 2, .order = 3});
 }
 
 TEST_P(TensorCores, LargeLogitsAndNegativeOnes) {
@@ -272,11 +123,7 @@ TEST_P(TensorCores, SumsDoNotDependOnMultiprocessors) {
   for (const int free : {1, 67, 131, 1000}) {
     LocalRun how;
     how.kernel.free_sms = free;
-    const AttentionResult result = run(whole, how);
-    EXPECT_TRUE(result.out.values == expected.out.values && result.lse.values == expected.lse.values &&
-                result.dq.values == expected.dq.values && result.dk.values == expected.dk.values &&
-                result.dv.values == expected.dv.values)
-        << free;
+    EXPECT_TRUE(same_bits(run(whole, how), expected)) << free;
   }
 }
 
@@ -286,7 +133,7 @@ TEST_P(TensorCores, FreeOrderOfSums) {
       problem({.tokens = 700, .batch = 2, .heads = 4, .kv_heads = 2}, "window:300,20");
   const AttentionResult expected = whole.reference();
   for (const Storage storage : {Storage::dense, Storage::tokens_first}) {
-    LocalRun how{.layout = layouts[1], .shards = 2, .storage = storage};
+    LocalRun how{.layout = local_layouts[1], .shards = 2, .storage = storage};
     how.kernel.deterministic = false;
     check(whole, expected, how);
     how.fresh = true;
@@ -312,7 +159,7 @@ TEST_P(TensorCores, AreChosenWhereTheyApply) {
   if (kernel() == Kernel::hopper) {
     // Chunks of 33 rows: from one to the next the residue of 4 jumps.
     const AttentionProblem dilated = problem({.tokens = 132}, "dilated:20,4");
-    const LocalRun zigzag{.kernel = Kernel::hopper, .layout = layouts[1], .shards = 2};
+    const LocalRun zigzag{.kernel = Kernel::hopper, .layout = local_layouts[1], .shards = 2};
     EXPECT_THAT(error_text([&] { run_local(exec, dilated, type(), zigzag); }),
                 testing::HasSubstr("evenly spaced"));
     check(dilated, dilated.reference(), zigzag);

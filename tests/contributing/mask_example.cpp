@@ -41,7 +41,7 @@ TEST(MaskExample, SinksAndWindowSaveWorkAndStayExact) {
   const PositionMap whole = Layout().shard(tokens, 1, 0);
   EXPECT_EQ(mask.pairs(whole, whole), pairs);
 
-  const auto sample = make_sample(mask, {.tokens = tokens});
+  const auto sample = make_sample(mask.to_string(), {.tokens = tokens});
   comm::run_loopback(Topology::uniform(3, 2), [&](comm::Communicator& communicator) {
     expect_correct(run(communicator, *sample, "burst", Layout::parse("striped")), "sinks");
   });

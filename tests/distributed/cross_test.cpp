@@ -17,9 +17,10 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "support/block_mask.hpp"
 #include "support/error_text.hpp"
+#include "support/rank_rows.hpp"
 #include "support/schedule_cases.hpp"
-#include "support/temporary_folder.hpp"
 
 namespace annulus::test {
 namespace {
@@ -35,15 +36,9 @@ const std::vector<Heads> groupings = {{8, 8}, {9, 3}, {8, 1}};  // MHA, GQA, MQA
 /// Blocks of 8 tokens: the first column, the diagonal, one far behind it, and one row that lists nothing.
 std::string blocks(std::int64_t tokens) {
   static const TemporaryFolder folder;
-  const std::int64_t count = (tokens + 7) / 8;
-  std::string text = fmt::format("annulus-block-mask 1\nblocks {}\n", count);
-  for (std::int64_t row = 0; row < count; ++row) {
-    text += fmt::format("{}:", row);
-    if (row != 2) text += row == 0 ? " 0" : fmt::format(" 0 {}", row);
-    if (row == 3 && row + 2 < count) text += fmt::format(" {}", row + 2);
-    text += "\n";
-  }
-  return fmt::format("blocks:8,{}", folder.write(fmt::format("{}.txt", tokens), text + "end\n"));
+  return block_mask(folder, fmt::format("{}", tokens), tokens, 8, [](std::int64_t row, std::int64_t column) {
+    return row != 2 && (column == 0 || column == row || (row == 3 && column == 5));
+  });
 }
 
 std::vector<std::string> masks_of(std::int64_t tokens) {
@@ -82,18 +77,20 @@ class Cross {
 
   /// All schedules on all nodes.
   void run(int ranks, const std::string& layout, const Sample& sample) {
-    std::map<std::string, std::vector<Plans>> done;
+    std::map<std::string, std::vector<distributed::Plans>> done;
     for (int nodes = 1; nodes <= std::min(4, ranks); ++nodes) {
       const Topology topology = balanced(ranks, nodes);
-      std::vector<Plans> todo;
+      std::vector<distributed::Plans> todo;
       for (const std::string& schedule : schedules_on(ranks)) {
         if (number_++ % stride_ != 0) continue;
         const plan::Problem problem = sample.problem(topology, Layout::parse(layout));
         if (refused(schedule, problem)) continue;
-        Plans plans{plan::make_plan(schedule, problem, plan::Pass::forward),
-                    plan::make_plan(schedule, problem, plan::Pass::backward)};
+        distributed::Plans plans = plans_of(schedule, problem);
         auto& earlier = done[schedule];
-        if (std::ranges::find(earlier, plans) != earlier.end()) {
+        const auto same = [&](const distributed::Plans& other) {
+          return other.forward == plans.forward && other.backward == plans.backward;
+        };
+        if (std::ranges::any_of(earlier, same)) {
           ++counts_.same;
           continue;
         }
@@ -107,11 +104,6 @@ class Cross {
   const Counts& counts() const { return counts_; }
 
  private:
-  struct Plans {
-    plan::Plan forward, backward;
-    friend bool operator==(const Plans&, const Plans&) = default;
-  };
-
   /// Refusals are those of docs/schedules.md, no more and no fewer.
   bool refused(const std::string& schedule, const plan::Problem& problem) {
     const auto reason = documented_refusal(schedule, problem);
@@ -123,15 +115,15 @@ class Cross {
     return true;
   }
 
-  void run(const Topology& topology, const std::vector<Plans>& todo, const Sample& sample) {
+  void run(const Topology& topology, const std::vector<distributed::Plans>& todo, const Sample& sample) {
     if (todo.empty()) return;
     comm::run_loopback(topology, [&](comm::Communicator& communicator) {
-      for (const Plans& plans : todo) {
+      for (const distributed::Plans& plans : todo) {
         const Errors errors = test::run(communicator, sample, plans.forward, plans.backward, Again::forward);
         if (communicator.rank() > 0) continue;  // the same on every rank
         expect_correct(errors, fmt::format("{} {} {} {} tokens {}/{} heads {} on {}", plans.forward.schedule,
                                            plans.forward.problem.layout.to_string(), sample.mask.to_string(),
-                                           sample.mask.tokens(), sample.heads, sample.kv_heads,
+                                           sample.mask.tokens(), sample.shape.heads, sample.shape.kv_heads,
                                            name_of(sample.type), topology.to_string()));
       }
     });

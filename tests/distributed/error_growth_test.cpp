@@ -15,11 +15,11 @@
 namespace annulus::test {
 namespace {
 
-constexpr std::array<std::pair<const char*, double Errors::*>, 5> results = {{{"out", &Errors::out},
-                                                                              {"lse", &Errors::lse},
-                                                                              {"dq", &Errors::dq},
-                                                                              {"dk", &Errors::dk},
-                                                                              {"dv", &Errors::dv}}};
+constexpr std::array<std::pair<const char*, double AttentionErrors::*>, 5> results = {{{"out", &Errors::out},
+                                                                                       {"lse", &Errors::lse},
+                                                                                       {"dq", &Errors::dq},
+                                                                                       {"dk", &Errors::dk},
+                                                                                       {"dv", &Errors::dv}}};
 
 /// Of the schedules that serve the mask on contiguous shards, those of `names`, on 1 to 16 ranks.
 void check_growth(const std::string& mask, DType type, const std::vector<int>& rank_counts) {

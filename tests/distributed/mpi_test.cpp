@@ -17,6 +17,7 @@
 #include "distributed/flagship_case.hpp"
 #include "distributed/handmade.hpp"
 #include "support/error_text.hpp"
+#include "support/rank_rows.hpp"
 #include "support/schedule_cases.hpp"
 
 namespace annulus::test {
@@ -96,7 +97,7 @@ TEST_F(DistributedMpi, LongMessages) {
     for (const char* schedule : {"ring", "burst"}) {
       // A device multiplies 16-bit P and dS of this head dimension (Kernel::mma).
       expect_correct(run(*world_, *sample, schedule, Layout::parse("zigzag")), schedule,
-                     on_host || type == DType::f32 ? tolerance : 5e-3);
+                     on_host || type == DType::f32 ? fp32_tolerance : 5e-3);
     }
   }
 }
@@ -126,8 +127,7 @@ TEST_F(DistributedMpi, DisagreementIsAnErrorOnAllRanks) {
   if (world_->rank() == 1) problem.layout = Layout::parse("zigzag");
   EXPECT_THAT(error_text([&] {
                 distributed::Attention<TestExec, float>(rank_instance(), *world_,
-                                                        plan::make_ring(problem, plan::Pass::forward),
-                                                        plan::make_ring(problem, plan::Pass::backward));
+                                                        {plans_of("ring", problem)});
               }),
               ::testing::HasSubstr("ranks disagree"));
 }

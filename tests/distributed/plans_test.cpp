@@ -11,6 +11,7 @@
 #include "distributed/attention_case.hpp"
 #include "distributed/handmade.hpp"
 #include "plan/builders/tail.hpp"
+#include "support/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -49,8 +50,7 @@ TEST(DistributedPlans, LastComputesInPartsOfTheirHeads) {
     const auto sample = make_sample(mask, {.tokens = 97, .heads = 8, .kv_heads = 4, .batch = 2});
     for (const char* name : {"ring", "burst", "topology-burst", "hierarchical"}) {
       const plan::Problem problem = sample->problem(Topology::uniform(4, 2), Layout::parse("zigzag"));
-      const plan::Plan forward = plan::make_plan(name, problem, plan::Pass::forward),
-                       backward = plan::make_plan(name, problem, plan::Pass::backward);
+      const auto& [forward, backward, _] = plans_of(name, problem);
       int last = 0;
       for (int rank = 0; rank < 4; ++rank)
         for (int step = 0; step < backward.steps; ++step)
@@ -86,8 +86,7 @@ TEST(DistributedPlans, WireTypeOtherThanStorage) {
       };
       const Errors errors = run(communicator, *sample, narrow(plan::make_burst(problem, plan::Pass::forward)),
                                 narrow(plan::make_burst(problem, plan::Pass::backward)));
-      EXPECT_TRUE(errors.finite);
-      EXPECT_LT(errors.worst(), wire == DType::bf16 ? 1e-2 : 2e-3) << name_of(wire);
+      EXPECT_LT(errors.largest(), wire == DType::bf16 ? 1e-2 : 2e-3) << name_of(wire);
       EXPECT_GT(errors.out, 1e-5) << "nothing was narrowed to " << name_of(wire);
       EXPECT_GT(errors.dq, 1e-5) << "nothing was narrowed to " << name_of(wire);
     });

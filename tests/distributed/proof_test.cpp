@@ -16,7 +16,6 @@
 #include <annulus/plan/proof.hpp>
 #include <annulus/plan/schedules.hpp>
 
-#include "distributed/finishing.hpp"
 #include "distributed/handmade.hpp"
 #include "distributed/read_back.hpp"
 #include "support/error_text.hpp"
@@ -28,7 +27,6 @@ using distributed::Program;
 using distributed::ProgramStep;
 using plan::Pass;
 using plan::Plan;
-using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -73,9 +71,9 @@ TEST(ProgramProof, ReadsBackTheStepsOfThePlan) {
     for (const Plan& plan : proof_plans(pass)) {
       for (int rank = 0; rank < proof_ranks; ++rank) {
         const Program program = distributed::make_program(plan, rank, small_parts);
-        distributed::ReadBack steps(program);
+        const std::vector<plan::Step> steps = distributed::read_back(program);
         for (int step = 0; step < plan.steps; ++step)
-          EXPECT_TRUE(steps.step() == as_run(plan.step(rank, step), pass))
+          EXPECT_TRUE(steps[static_cast<std::size_t>(step)] == as_run(plan.step(rank, step), pass))
               << plan.schedule << " rank " << rank << " step " << step;
       }
     }
@@ -118,8 +116,7 @@ TEST(ProgramProof, ProgramsThatShareAPairOfShardsAreProved) {
   }
 }
 
-// --- One change each
-// ----------------------------------------------------------------------------------------
+// --- One change each -------------------------------------------------------------------------------------
 
 /// A change, and a program with it for every place where it can be made.
 struct Mutation {
@@ -127,20 +124,24 @@ struct Mutation {
   std::function<void(Program&, const std::function<void()>& check)> each;
 };
 
-/// Leaves out, one after the other, the entries of a list.
-template <class Entry, class Check>
-void without_each(std::vector<Entry>& list, const Check& check) {
-  const std::vector<Entry> whole = list;
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
-    check();
-    list = whole;
-  }
+/// Leaves out, one after the other, the entries of a list of each step.
+template <class Entry>
+Mutation without(std::string name, std::vector<Entry> ProgramStep::*list) {
+  return {std::move(name), [list](Program& program, const std::function<void()>& check) {
+            for (ProgramStep& step : program.steps) {
+              const std::vector<Entry> whole = step.*list;
+              for (std::size_t i = 0; i < whole.size(); ++i) {
+                (step.*list).erase((step.*list).begin() + static_cast<std::ptrdiff_t>(i));
+                check();
+                step.*list = whole;
+              }
+            }
+          }};
 }
 
 /// Changes, one after the other, the entries of a list.
-template <class Entry, class Change, class Check>
-void with_each(std::vector<Entry>& list, const Change& change, const Check& check) {
+template <class Entry, class Change>
+void with_each(std::vector<Entry>& list, const Change& change, const std::function<void()>& check) {
   for (Entry& entry : list) {
     const Entry before = entry;
     change(entry);
@@ -149,11 +150,10 @@ void with_each(std::vector<Entry>& list, const Change& change, const Check& chec
   }
 }
 
-/// In all steps.
-template <class Visit>
-Mutation in_steps(std::string name, const Visit& visit) {
-  return {std::move(name), [visit](Program& program, const std::function<void()>& check) {
-            for (ProgramStep& step : program.steps) visit(step, check);
+template <class Entry, class Change>
+Mutation changed(std::string name, std::vector<Entry> ProgramStep::*list, const Change& change) {
+  return {std::move(name), [list, change](Program& program, const std::function<void()>& check) {
+            for (ProgramStep& step : program.steps) with_each(step.*list, change, check);
           }};
 }
 
@@ -167,51 +167,44 @@ Mutation in_messages(std::string name, const Change& change) {
           }};
 }
 
-template <class Change>
-Mutation in_calls(std::string name, const Change& change) {
-  return in_steps(std::move(name), [change](ProgramStep& step, const std::function<void()>& check) {
-    with_each(step.computes, change, check);
-  });
-}
-
 std::vector<Mutation> mutations() {
   using distributed::Action;
+  using distributed::Cleared;
   using distributed::LocalCall;
   using distributed::Message;
+  const auto in_calls = [](std::string name, const auto& change) {
+    return changed(std::move(name), &ProgramStep::computes, change);
+  };
   return {
-      in_steps("forgets a wait", [](ProgramStep& s, const auto& check) { without_each(s.waits, check); }),
-      in_steps("forgets a post", [](ProgramStep& s, const auto& check) { without_each(s.posts, check); }),
-      in_steps("forgets an action",
-               [](ProgramStep& s, const auto& check) { without_each(s.actions, check); }),
-      in_steps("forgets to clear", [](ProgramStep& s, const auto& check) { without_each(s.clears, check); }),
-      in_steps("forgets a compute",
-               [](ProgramStep& s, const auto& check) { without_each(s.computes, check); }),
-      in_steps("computes twice",
-               [](ProgramStep& s, const auto& check) {
-                 const auto calls = s.computes;
-                 for (const LocalCall& call : calls) {
-                   s.computes.push_back(call);
-                   check();
-                   s.computes = calls;
-                 }
-               }),
-      in_steps("waits before it posts",
-               [](ProgramStep& s, const auto& check) {
-                 const auto waits = s.waits;
-                 s.waits.insert(s.waits.end(), s.posts.begin(), s.posts.end());
-                 if (!s.posts.empty()) check();
-                 s.waits = waits;
-               }),
-      in_steps("adds into another slot",
-               [](ProgramStep& s, const auto& check) {
-                 with_each(
-                     s.actions, [](Action& a) { a.to.slot += 1; }, check);
-               }),
-      in_steps("adds another row",
-               [](ProgramStep& s, const auto& check) {
-                 with_each(
-                     s.actions, [](Action& a) { a.from.offset += a.from.width; }, check);
-               }),
+      without("forgets a wait", &ProgramStep::waits),
+      without("forgets a post", &ProgramStep::posts),
+      without("forgets an action", &ProgramStep::actions),
+      without("forgets to clear", &ProgramStep::clears),
+      without("forgets a compute", &ProgramStep::computes),
+      {"computes twice",
+       [](Program& program, const auto& check) {
+         for (ProgramStep& step : program.steps) {
+           const auto calls = step.computes;
+           for (const LocalCall& call : calls) {
+             step.computes.push_back(call);
+             check();
+             step.computes = calls;
+           }
+         }
+       }},
+      {"waits before it posts",
+       [](Program& program, const auto& check) {
+         for (ProgramStep& step : program.steps) {
+           const auto waits = step.waits;
+           step.waits.insert(step.waits.end(), step.posts.begin(), step.posts.end());
+           if (!step.posts.empty()) check();
+           step.waits = waits;
+         }
+       }},
+      changed("adds into another slot", &ProgramStep::actions, [](Action& a) { a.to.slot += 1; }),
+      changed("adds another row", &ProgramStep::actions, [](Action& a) { a.from.offset += a.from.width; }),
+      changed("clears what it does not name", &ProgramStep::clears,
+              [](Cleared& c) { c.slice.owner = (c.slice.owner + 1) % proof_ranks; }),
       in_messages("sends to another rank", [](Message& m) { m.peer = (m.peer + 1) % proof_ranks; }),
       in_messages("takes another place", [](Message& m) { m.block.offset += m.block.width; }),
       in_messages("takes fewer rows", [](Message& m) { m.block.rows -= 1; }),
@@ -220,6 +213,10 @@ std::vector<Mutation> mutations() {
       in_messages("takes fewer bytes", [](Message& m) { m.bytes -= 2; }),
       in_messages("names another owner",
                   [](Message& m) { m.slice.owner = (m.slice.owner + 1) % proof_ranks; }),
+      in_messages("names other rows than those at its address",
+                  [](Message& m) {
+                    m.slice.rows = {m.slice.rows.begin + 1, m.slice.rows.end + 1};
+                  }),
       in_calls("other queries", [](LocalCall& c) { c.q.offset += c.q.width; }),
       in_calls("queries of another slot", [](LocalCall& c) { c.q.slot += 1; }),
       in_calls("keys of another slot", [](LocalCall& c) { c.k.slot += 1; }),
@@ -266,8 +263,7 @@ TEST(ProgramProof, SaysWhatIsWrongAndWhere) {
               Each(HasSubstr("which is too small")));
 }
 
-// --- In an Attention
-// -----------------------------------------------------------------------------------------
+// --- In an Attention -------------------------------------------------------------------------------------
 
 /// What every rank says when, after a good pair of plans, it takes one of which rank 2's steps are changed:
 /// what a run meets at the sequence whose plans are wrong.
@@ -304,8 +300,7 @@ TEST(ProgramProof, AttentionTakesNoPlansThatAreWrong) {
               Each(mentions("burst", "backward", "is lost", "rank 2")));
 }
 
-// --- What it costs
-// -------------------------------------------------------------------------------------------
+// --- What it costs ---------------------------------------------------------------------------------------
 
 /// 64 ranks on 8 nodes, 1,048,576 tokens in documents of 250 to 4,100 tokens.
 plan::Problem long_problem(const char* layout) {
@@ -340,8 +335,7 @@ TEST(ProgramProof, TakesAboutAHundredthOfAStepOfAMillionTokens) {
         for (int i = 0; i < repetitions; ++i) {
           const plan::Premises premises(plan.problem, pass, plan.steps, 64);
           plan::RankProof proof(premises, 21);
-          distributed::ReadBack steps(program);
-          for (int step = 0; step < plan.steps; ++step) proof.add(steps.step());
+          for (const plan::Step& step : distributed::read_back(program)) proof.add(step);
           proof.finish();
           EXPECT_TRUE(proof.malformed().empty() && proof.violations().empty());
           EXPECT_NE(plan::expected_weight(premises, 21), 0u);

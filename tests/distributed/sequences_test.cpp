@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <annulus/comm/loopback.hpp>
-#include <annulus/plan/schedules.hpp>
 
 #include "distributed/attention_case.hpp"
+#include "support/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -23,29 +23,28 @@ Sample mixed(const Masks& masks) {
   Sample sample = *make_sample(masks.front(), shape);
   for (std::size_t i = 1; i < masks.size(); ++i) {
     const auto other = make_sample(masks[i], shape);  // the same inputs
-    const auto take = [&](const reference::Array& from, reference::Array& to) {
+    const auto take = [&](const Array& from, Array& to) {
       const std::size_t part = to.values.size() / masks.size();
       std::copy_n(from.values.data() + i * part, part, to.values.data() + i * part);
     };
-    for (const auto results : {&Sample::exact, &Sample::one_rank})
-      for (const auto array : {&Results::out, &Results::lse, &Results::dq, &Results::dk, &Results::dv})
-        take(other.get()->*results.*array, sample.*results.*array);
+    for (const auto result : {&Sample::exact, &Sample::one_rank})
+      for (const auto array : AttentionResult::arrays())
+        take(other.get()->*result.*array, sample.*result.*array);
   }
   return sample;
 }
 
-distributed::Plans plans_of(const std::string& schedule, plan::Problem problem, const std::string& mask,
-                            int batch) {
+distributed::Plans plans_under(const std::string& schedule, plan::Problem problem, const std::string& mask,
+                               int batch) {
   problem.mask = Mask::parse(mask, shape.tokens);
   problem.batch = batch;
-  return {plan::make_plan(schedule, problem, plan::Pass::forward),
-          plan::make_plan(schedule, problem, plan::Pass::backward)};
+  return plans_of(schedule, problem);
 }
 
 std::vector<distributed::Plans> plans_of_each(const std::string& schedule, const plan::Problem& problem,
                                               const Masks& masks) {
   std::vector<distributed::Plans> plans;
-  for (const std::string& mask : masks) plans.push_back(plans_of(schedule, problem, mask, 1));
+  for (const std::string& mask : masks) plans.push_back(plans_under(schedule, problem, mask, 1));
   return plans;
 }
 
@@ -71,7 +70,7 @@ TEST(DistributedSequences, HaveMasksOfTheirOwnUnderEverySchedule) {
       attention.set_plans(exec, plans_of_each(schedule, problem, others));
       expect_correct(run(communicator, other, attention, positions), what + ", other documents");
       // And one plan for all of them.
-      attention.set_plans(exec, {plans_of(schedule, problem, "causal", shape.batch)});
+      attention.set_plans(exec, {plans_under(schedule, problem, "causal", shape.batch)});
       expect_correct(run(communicator, *make_sample("causal", shape), attention, positions),
                      what + ", one mask");
     });

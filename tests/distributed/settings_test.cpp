@@ -2,105 +2,34 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <Kokkos_Core.hpp>
-#include <cstring>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include <annulus/base/error.hpp>
 #include <annulus/comm/loopback.hpp>
 #include <annulus/distributed/attention.hpp>
-#include <annulus/plan/schedules.hpp>
 
-#include "distributed/attention_case.hpp"
 #include "support/pass_through.hpp"
+#include "support/rank_rows.hpp"
+#include "support/schedule_cases.hpp"
 
 namespace annulus::test {
 namespace {
 
+using distributed::Plans;
 using distributed::Settings;
 using distributed::Work;
 using plan::Pass;
 
-struct BothPlans {
-  plan::Plan forward, backward;
-};
-
-/// The plans, or nothing where the schedule refuses the problem.
-std::optional<BothPlans> try_plans(const std::string& schedule, const plan::Problem& problem) {
-  try {
-    return BothPlans{plan::make_plan(schedule, problem, Pass::forward),
-                     plan::make_plan(schedule, problem, Pass::backward)};
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-/// Every schedule by a name that fits the ranks, hybrids in all their shapes.
-std::vector<std::string> schedules_for(int ranks) {
-  std::vector<std::string> names;
-  for (const std::string& name : plan::schedule_names()) {
-    if (name != "hybrid:HxC") {
-      names.push_back(name);
-      continue;
-    }
-    for (int heads = 2; heads < ranks; ++heads) {
-      if (ranks % heads == 0) names.push_back(fmt::format("hybrid:{}x{}", heads, ranks / heads));
-    }
-  }
-  return names;
-}
-
-/// out, lse, dq, dk, dv of this rank, one after another.
-std::vector<float> results(comm::Communicator& communicator, const BothPlans& plans,
-                           const Settings& settings) {
+/// Of this rank.
+AttentionResult results(comm::Communicator& communicator, const Plans& plans, const Settings& settings) {
   const plan::Problem& problem = plans.forward.problem;
-  const PositionMap rows = problem.shard(communicator.rank());
-  const auto filled = [&](const char* label, int heads) {
-    Array4<float, HostExec> array(label, problem.batch, heads, rows.count, problem.head_dim);
-    for (std::int64_t h = 0; h < heads; ++h) {
-      for (std::int64_t r = 0; r < rows.count; ++r) {
-        for (std::int64_t i = 0; i < problem.head_dim; ++i) {
-          const std::int64_t number = (rows(r) * 31 + h * 7 + i * 3 + label[0]) % 41;
-          for (std::int64_t b = 0; b < problem.batch; ++b) {
-            array(b, h, r, i) = static_cast<float>(number + b) / 20.0f - 1.0f;
-          }
-        }
-      }
-    }
-    return array;
-  };
-  const auto q = filled("q", problem.heads), k = filled("k", problem.kv_heads),
-             v = filled("v", problem.kv_heads), d_out = filled("d_out", problem.heads);
-  const auto out = filled("out", problem.heads), dq = filled("dq", problem.heads),
-             dk = filled("dk", problem.kv_heads), dv = filled("dv", problem.kv_heads);
-  const Array3<float, HostExec> lse("lse", problem.batch, problem.heads, rows.count),
-      d("d", problem.batch, problem.heads, rows.count);
+  const auto of = AttentionProblem::random(
+      {problem.mask.tokens(), problem.head_dim, problem.batch, problem.heads, problem.kv_heads}, "causal");
   const HostExec exec;
-  distributed::Attention<HostExec, float> attention(exec, communicator, plans.forward, plans.backward,
-                                                    settings);
-  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 0.3f, .out = out, .lse = lse});
-  attention::row_dot<HostExec, float>(exec, out, d_out, d);
-  attention.backward(exec, {.q = q,
-                            .k = k,
-                            .v = v,
-                            .scale = 0.3f,
-                            .lse = lse,
-                            .d = d,
-                            .d_out = d_out,
-                            .dq = dq,
-                            .dk = dk,
-                            .dv = dv});
-  std::vector<float> all(lse.data(), lse.data() + lse.size());
-  for (const auto& array : {out, dq, dk, dv})
-    all.insert(all.end(), array.data(), array.data() + array.size());
-  return all;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  distributed::Attention<HostExec, float> attention(exec, communicator, {plans}, settings);
+  const RankRows<float, HostExec> rows(exec, of, problem.shard(communicator.rank()));
+  rows.run(exec, attention);
+  return rows.results(exec);
 }
 
 /// Calls check(plans) for all schedules on some topologies, with odd numbers of ranks too.
@@ -120,11 +49,10 @@ void for_schedules(int kv_heads, const Check& check) {
                                 .kv_heads = kv_heads,
                                 .head_dim = 16,
                                 .batch = 2};
-    for (const std::string& name : schedules_for(c.ranks)) {
-      const auto plans = try_plans(name, problem);
-      if (!plans) continue;
+    for (const std::string& name : schedules_on(c.ranks)) {
+      if (documented_refusal(name, problem)) continue;
       SCOPED_TRACE(fmt::format("{} {} on {} ranks", name, c.layout, c.ranks));
-      check(*plans);
+      check(plans_of(name, problem));
       ++schedules;
     }
   }
@@ -132,7 +60,7 @@ void for_schedules(int kv_heads, const Check& check) {
 }
 
 TEST(DistributedSettings, WithoutOverlapTheSameBits) {
-  for_schedules(4, [](const BothPlans& plans) {
+  for_schedules(4, [](const Plans& plans) {
     comm::run_loopback(plans.forward.problem.topology, [&](comm::Communicator& communicator) {
       Settings no_overlap;
       no_overlap.overlap = false;
@@ -143,7 +71,7 @@ TEST(DistributedSettings, WithoutOverlapTheSameBits) {
 
 TEST(DistributedSettings, StandInIsCalledOnceForEachCompute) {
   // One head a group: no compute is cut at the bounds of groups.
-  for_schedules(8, [](const BothPlans& plans) {
+  for_schedules(8, [](const Plans& plans) {
     const plan::Problem& problem = plans.forward.problem;
     comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
       std::vector<Work> calls;
@@ -187,7 +115,7 @@ TEST(DistributedSettings, KernelsLeaveSmsToExchangesUnderWay) {
                                 .heads = 2,
                                 .kv_heads = 2,
                                 .head_dim = 16};
-    const BothPlans plans = *try_plans("ring", problem);
+    const Plans plans = plans_of("ring", problem);
     comm::run_loopback(problem.topology, [&](comm::Communicator& communicator) {
       TakesThreeSms transport(communicator);
       Settings settings;

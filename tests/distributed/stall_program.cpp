@@ -13,9 +13,9 @@
 #include <annulus/comm/transport.hpp>
 #include <annulus/core/threads.hpp>
 #include <annulus/distributed/attention.hpp>
-#include <annulus/plan/schedules.hpp>
 
 #include "support/nccl_nodes.hpp"
+#include "support/rank_rows.hpp"
 
 namespace annulus {
 namespace {
@@ -37,9 +37,10 @@ void get_lost(const std::string& how) {
 template <class Exec>
 void attend(comm::Communicator& communicator, const std::string& how, std::chrono::milliseconds timeout) {
   const int rank = communicator.rank();
+  const auto of = test::AttentionProblem::random({96, 16, 1, 2, 2}, "full");
   plan::Problem problem;
   problem.topology = communicator.topology();
-  problem.mask = Mask::parse("full", 96);
+  problem.mask = of.mask;
   problem.heads = problem.kv_heads = 2;
   problem.head_dim = 16;
   int computes = 0;
@@ -50,26 +51,9 @@ void attend(comm::Communicator& communicator, const std::string& how, std::chron
     if (rank == 2 && how == "stop") std::this_thread::sleep_for(for_ever);  // alive, but it does not wait
   };
   const Exec exec;
-  distributed::Attention<Exec, float> attention(exec, communicator,
-                                                plan::make_ring(problem, plan::Pass::forward),
-                                                plan::make_ring(problem, plan::Pass::backward), settings);
-  const int rows = static_cast<int>(problem.shard(rank).count);
-  const auto array = [&] { return Array4<float, Exec>("array", 1, 2, rows, 16); };
-  const Array3<float, Exec> lse("lse", 1, 2, rows), d("d", 1, 2, rows);
-  const auto q = array(), k = array(), v = array(), out = array(), d_out = array(), dq = array(),
-             dk = array(), dv = array();
-  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 1.0f, .out = out, .lse = lse});
-  attention::row_dot<Exec, float>(exec, out, d_out, d);
-  attention.backward(exec, {.q = q,
-                            .k = k,
-                            .v = v,
-                            .scale = 1.0f,
-                            .lse = lse,
-                            .d = d,
-                            .d_out = d_out,
-                            .dq = dq,
-                            .dk = dk,
-                            .dv = dv});
+  distributed::Attention<Exec, float> attention(exec, communicator, {test::plans_of("ring", problem)},
+                                                settings);
+  test::RankRows<float, Exec>(exec, of, problem.shard(rank)).run(exec, attention);
   exec.fence("annulus::test: both passes are done");
 }
 

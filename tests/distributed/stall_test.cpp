@@ -13,9 +13,9 @@
 #include <annulus/base/error.hpp>
 #include <annulus/comm/loopback.hpp>
 #include <annulus/distributed/attention.hpp>
-#include <annulus/plan/schedules.hpp>
 
 #include "support/error_text.hpp"
+#include "support/rank_rows.hpp"
 
 namespace annulus::test {
 namespace {
@@ -50,9 +50,10 @@ struct Witness {
 /// Forward over 96 tokens, full mask, two heads. One rank is stuck until the witness has given up.
 void attend(comm::Communicator& communicator, const std::string& schedule, Stuck stuck,
             const Witness& witness, Progress& progress) {
+  const auto of = AttentionProblem::random({96, 16, 1, 2, 2}, "full");
   plan::Problem problem;
   problem.topology = communicator.topology();
-  problem.mask = Mask::parse("full", 96);
+  problem.mask = of.mask;
   problem.heads = problem.kv_heads = 2;
   problem.head_dim = 16;
   const int rank = communicator.rank();
@@ -70,13 +71,9 @@ void attend(comm::Communicator& communicator, const std::string& schedule, Stuck
       stay_until([&] { return witness.ready(progress) || given_up(); });
   };
   const HostExec exec;
-  distributed::Attention<HostExec, float> attention(
-      exec, communicator, plan::make_plan(schedule, problem, plan::Pass::forward),
-      plan::make_plan(schedule, problem, plan::Pass::backward), settings);
-  const int rows = static_cast<int>(problem.shard(rank).count);
-  const Array4<float, HostExec> q("q", 1, 2, rows, 16), k("k", 1, 2, rows, 16), v("v", 1, 2, rows, 16),
-      out("out", 1, 2, rows, 16);
-  const Array3<float, HostExec> lse("lse", 1, 2, rows);
+  distributed::Attention<HostExec, float> attention(exec, communicator, {plans_of(schedule, problem)},
+                                                    settings);
+  const RankRows<float, HostExec> rows(exec, of, problem.shard(rank));
   const struct SayWhenGivenUp {
     std::atomic<bool>& gone;
     ~SayWhenGivenUp() {
@@ -84,18 +81,23 @@ void attend(comm::Communicator& communicator, const std::string& schedule, Stuck
     }
   } say{progress.given_up};
   if (rank == stuck.rank && stuck.compute == 0) stay_until(given_up);
-  attention.forward(exec, {.q = q, .k = k, .v = v, .scale = 1.0f, .out = out, .lse = lse});
+  attention.forward(exec, rows.forward());
   progress.done[static_cast<std::size_t>(rank)] = true;
 }
 
-TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
+/// What the witness says.
+std::string told(const std::string& schedule, Stuck stuck, const Witness& witness) {
   Progress progress;
-  const Witness witness{2, 3, [](const Progress& p) { return p.computes[0] >= 3 && p.done[3]; }};
-  const std::string text = error_text([&] {
+  return error_text([&] {
     comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-      attend(communicator, "ring", {.rank = 1, .compute = 2}, witness, progress);
+      attend(communicator, schedule, stuck, witness, progress);
     });
   });
+}
+
+TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
+  const std::string text = told("ring", {.rank = 1, .compute = 2},
+                                {2, 3, [](const Progress& p) { return p.computes[0] >= 3 && p.done[3]; }});
   // Rank 1 has sent in steps 0 and 1; its neighbour waits for what it would send in step 2.
   EXPECT_THAT(text, HasSubstr("has waited 500 ms"));
   EXPECT_THAT(text,
@@ -109,13 +111,9 @@ TEST(Stall, NamesTheStepOfEveryRankAndTheLastOneOfThePeer) {
 }
 
 TEST(Stall, TellsApartWhatHasArrivedOfAnExchangeWithMany) {
-  Progress progress;
-  const Witness witness{0, 1, [](const Progress& p) { return p.computes[1] >= 1 && p.computes[3] >= 1; }};
-  const std::string text = error_text([&] {
-    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& communicator) {
-      attend(communicator, "all-gather", {.rank = 2, .compute = 0}, witness, progress);
-    });
-  });
+  const std::string text =
+      told("all-gather", {.rank = 2, .compute = 0},
+           {0, 1, [](const Progress& p) { return p.computes[1] >= 1 && p.computes[3] >= 1; }});
   EXPECT_THAT(
       text,
       ContainsRegex("; rank 0: all-gather forward, in plan step 1 of 0 to [0-9], has waited [0-9.]+ s on "

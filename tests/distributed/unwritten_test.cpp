@@ -32,38 +32,36 @@ Block part(int head, int head_end, int row, int row_end, plan::Tensor tensor = p
 const Block whole = part(0, heads, 0, rows);
 
 TEST(Unwritten, TheFirstToWriteAPartNeedsNoZeros) {
-  Unwritten unwritten;
   std::vector<Block> cleared;
-  const auto clear = [&](const Block& block) { cleared.push_back(block); };
-  unwritten.add(whole, clear);
-  EXPECT_TRUE(unwritten.take(part(0, 2, 0, 10), clear));
-  EXPECT_TRUE(unwritten.take(part(2, 6, 5, 10), clear));
-  EXPECT_FALSE(unwritten.take(part(0, 2, 0, 10), clear)) << "written before";
+  Unwritten unwritten([&](const Block& block) { cleared.push_back(block); });
+  unwritten.add(whole);
+  EXPECT_TRUE(unwritten.take(part(0, 2, 0, 10)));
+  EXPECT_TRUE(unwritten.take(part(2, 6, 5, 10)));
+  EXPECT_FALSE(unwritten.take(part(0, 2, 0, 10))) << "written before";
   EXPECT_THAT(cleared, testing::IsEmpty());
-  EXPECT_FALSE(unwritten.take(part(1, 3, 0, 10), clear)) << "written in part";
+  EXPECT_FALSE(unwritten.take(part(1, 3, 0, 10))) << "written in part";
   EXPECT_THAT(cleared, testing::ElementsAre(part(2, 6, 0, 5))) << "what was unwritten of it and around it";
-  unwritten.settle_all(clear);
+  unwritten.settle_all();
   EXPECT_EQ(cleared.size(), 1u);
 }
 
 TEST(Unwritten, WhoeverElseTouchesAPartFindsZeros) {
-  Unwritten unwritten;
   std::vector<Block> cleared;
-  const auto clear = [&](const Block& block) { cleared.push_back(block); };
-  unwritten.add(whole, clear);
-  unwritten.settle(part(0, heads, 0, rows, plan::Tensor::dk), clear);
+  Unwritten unwritten([&](const Block& block) { cleared.push_back(block); });
+  unwritten.add(whole);
+  unwritten.settle(part(0, heads, 0, rows, plan::Tensor::dk));
   EXPECT_THAT(cleared, testing::IsEmpty()) << "another tensor";
-  unwritten.settle(part(5, 6, 9, 10), clear);
+  unwritten.settle(part(5, 6, 9, 10));
   EXPECT_THAT(cleared, testing::ElementsAre(whole));
-  EXPECT_FALSE(unwritten.take(part(0, 1, 0, 1), clear));
+  EXPECT_FALSE(unwritten.take(part(0, 1, 0, 1)));
 
   // A slot that holds another array now: rows of another length.
-  unwritten.add(whole, clear);
+  unwritten.add(whole);
   Block other = part(0, 1, 0, 1);
   other.head_stride = 8;
-  unwritten.add(other, clear);
+  unwritten.add(other);
   EXPECT_THAT(cleared, testing::ElementsAre(whole, whole));
-  EXPECT_TRUE(unwritten.take(other, clear));
+  EXPECT_TRUE(unwritten.take(other));
 }
 
 // Adds at random, on an array that starts as garbage, end as on one that was cleared.
@@ -76,18 +74,17 @@ TEST(Unwritten, RandomPartsAddUp) {
         for (std::int64_t i = 0; i < block.run(); ++i)
           action(array[static_cast<std::size_t>(block.offset + h * block.head_stride + i)]);
     };
-    const auto clear = [&](const Block& block) { each(block, values, [](int& x) { x = 0; }); };
-    Unwritten unwritten;
-    unwritten.add(whole, clear);
+    Unwritten unwritten([&](const Block& block) { each(block, values, [](int& x) { x = 0; }); });
+    unwritten.add(whole);
     for (int i = 0; i < 6; ++i) {
       const int a = static_cast<int>(random() % heads), b = static_cast<int>(random() % rows);
       const Block block = part(a, a + 1 + static_cast<int>(random() % static_cast<unsigned>(heads - a)), b,
                                b + 1 + static_cast<int>(random() % static_cast<unsigned>(rows - b)));
-      if (unwritten.take(block, clear)) each(block, values, [](int& x) { x = 0; });
+      if (unwritten.take(block)) each(block, values, [](int& x) { x = 0; });
       each(block, values, [&](int& x) { x += i + 1; });
       each(block, expected, [&](int& x) { x += i + 1; });
     }
-    unwritten.settle_all(clear);
+    unwritten.settle_all();
     EXPECT_EQ(values, expected);
   }
 }

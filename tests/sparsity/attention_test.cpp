@@ -33,7 +33,7 @@ void expect_exact(const AttentionProblem& problem, const SparseRun& run, const s
   EXPECT_EQ(sparse.pairs.forward.selected, 2 * pairs.pairs()) << what << ": of two passes";
   EXPECT_EQ(sparse.pairs.backward.selected, 2 * pairs.pairs()) << what;
   EXPECT_EQ(sparse.pairs.forward.computed, 2 * pairs.pairs()) << what;
-  const AttentionResult exact = exact_result(problem, pairs);
+  const AttentionResult exact = problem.reference(pairs.rule());
   EXPECT_EQ(differences(sparse.result, exact, tolerance), "") << what;
   EXPECT_LE(relative_error(sparse.result.lse, exact.lse), fp32_tolerance) << what;
   EXPECT_NEAR(sparse.recall, exact_recall(problem, exact), 1e-4) << what;

@@ -2,22 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <annulus/attention/local.hpp>
 #include <annulus/comm/loopback.hpp>
 #include <annulus/distributed/attention.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/sparsity/attention.hpp>
 #include <cstdint>
-#include <cstring>
-#include <limits>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "support/attention_problem.hpp"
-#include "support/attention_rows.hpp"
-#include "support/exec.hpp"
+#include "support/rank_rows.hpp"
 
 /// Sparse attention over ranks that are threads, and the same pairs in double precision.
 namespace annulus::test {
@@ -112,33 +110,12 @@ struct SparseResult {
   double recall = 0;  ///< over all rows, the mean of the heads of the first sequence
 };
 
-/// `finished` has the bits of forward's out, which the arrays hold, rounded to T.
-template <class T>
-void expect_finished(const TestExec& exec, sparsity::Attention<TestExec, T>& sparse,
-                     typename distributed::Attention<TestExec, T>::Forward arrays,
-                     const sparsity::Selection<TestExec>& selection) {
-  const auto out = Kokkos::create_mirror(Kokkos::HostSpace(), arrays.out);
-  Kokkos::deep_copy(out, arrays.out);
-  const Array4<T, TestExec> finished("annulus::test::finished", arrays.out.layout());
-  Kokkos::deep_copy(finished, T(std::numeric_limits<float>::quiet_NaN()));
-  arrays.finished = finished;
-  sparse.forward(exec, arrays, selection);
-  exec.fence("annulus::test: finished");
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), finished);
-  bool same = true;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const T expected(out.data()[i]);
-    same = same && std::memcmp(host.data() + i, &expected, sizeof expected) == 0;
-  }
-  EXPECT_TRUE(same) << "finished is not out";
-}
-
 /// Selects and runs both passes; every rank must have the same selection, and both passes must give the same
 /// bits twice.
 template <class T>
 SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
   SparseResult made;
-  made.result = problem.empty_result();
+  made.result = problem.empty_result(0);
   std::optional<HostSelection> first;
   std::mutex mutex;
   comm::run_loopback(run.topology, [&](comm::Communicator& communicator) {
@@ -155,8 +132,7 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     plan::Problem of_plan = of;
     if (run.one_plan_a_sequence) of_plan.batch = 1;
     do {
-      plans.push_back({plan::make_plan(run.schedule, of_plan, plan::Pass::forward),
-                       plan::make_plan(run.schedule, of_plan, plan::Pass::backward)});
+      plans.push_back(plans_of(run.schedule, of_plan));
     } while (run.one_plan_a_sequence && std::ssize(plans) < of.batch);
     of.grid = plans.front().forward.problem.grid;
     distributed::Settings settings;
@@ -164,50 +140,20 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     distributed::Attention<TestExec, T> dense(exec, communicator, plans, settings);
     sparsity::Attention<TestExec, T> sparse(communicator, dense, of, sparsity::Options::parse(run.options),
                                             run.kernel);
-    const PositionMap positions = of.owned(communicator.rank());
-    const auto rows = [&](const Array& array) { return rows_on<T>(exec, array, positions, Storage::dense); };
-    const auto q = rows(problem.q), k = rows(problem.k), v = rows(problem.v), d_out = rows(problem.d_out);
-    const auto like = [&](const Array& array) {
-      return filled_rows(exec, array, positions, std::numeric_limits<float>::quiet_NaN(), Storage::dense);
+    const RankRows<T> rows(exec, problem, of.owned(communicator.rank()));
+    const auto forward = rows.forward();
+    const auto selection = sparse.select(exec, forward.q, forward.k, forward.scale);
+    const auto passes = [&] {
+      rows.fill(exec);
+      rows.run(exec, sparse, selection);
+      return rows.results(exec);
     };
-    const auto out = like(problem.q), dq = like(problem.q), dk = like(problem.k), dv = like(problem.k);
-    const auto statistic = [&] {
-      return Array3<float, TestExec>("annulus::test::statistic", problem.shape.batch, problem.shape.heads,
-                                     positions.count);
-    };
-    const auto lse = statistic(), d = statistic();
-    const auto scale = static_cast<float>(problem.scale);
-    const auto selection = sparse.select(exec, q.memory(), k.memory(), scale);
-    const typename distributed::Attention<TestExec, T>::Forward forward{
-        .q = q.memory(), .k = k.memory(), .v = v.memory(), .scale = scale, .out = out.memory(), .lse = lse};
-    AttentionResult own = problem.empty_result(), again = own;
-    for (AttentionResult* to : {&own, &again}) {
-      sparse.forward(exec, forward, selection);
-      attention::row_dot<TestExec, T>(exec, out.read(), d_out.read(), d);
-      sparse.backward(exec,
-                      {.q = q.memory(),
-                       .k = k.memory(),
-                       .v = v.memory(),
-                       .scale = scale,
-                       .lse = lse,
-                       .d = d,
-                       .d_out = d_out.memory(),
-                       .dq = dq.memory(),
-                       .dk = dk.memory(),
-                       .dv = dv.memory()},
-                      selection);
-      exec.fence("annulus::test: both passes are done");
-      out.store(to->out, positions);
-      dq.store(to->dq, positions);
-      dk.store(to->dk, positions);
-      dv.store(to->dv, positions);
-      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), lse);
-      for (std::int64_t b = 0; b < to->lse.batch; ++b)
-        for (std::int64_t h = 0; h < to->lse.heads; ++h)
-          for (std::int64_t i = 0; i < positions.count; ++i) *to->lse.row(b, h, positions(i)) = host(b, h, i);
-    }
+    const AttentionResult own = passes();
+    EXPECT_TRUE(same_bits(own, passes())) << "other bits in a second run";
     const sparsity::Pairs pairs = sparse.check_pairs(exec);
-    expect_finished<T>(exec, sparse, forward, selection);
+    const Array finished =
+        rows.finished(exec, [&](const auto& arrays) { sparse.forward(exec, arrays, selection); });
+    EXPECT_EQ(finished.values, rounded(own.out, dtype_of<T>).values) << "finished is not out";
     EXPECT_EQ(sparse.take_recall(exec), std::nullopt) << "before any audit";
     for (int head = 0; head < of.heads; ++head) sparse.audit(exec, forward, head);
     const double recall = sparse.take_recall(exec).value();
@@ -217,42 +163,14 @@ SparseResult run_sparse(const AttentionProblem& problem, const SparseRun& run) {
     EXPECT_EQ(here, *first) << "rank " << communicator.rank() << " has another selection";
     made.pairs = pairs;
     made.recall = recall;
-    for (const auto array : {&AttentionResult::out, &AttentionResult::lse, &AttentionResult::dq,
-                             &AttentionResult::dk, &AttentionResult::dv}) {
-      const Array& one = own.*array;
-      for (std::int64_t b = 0; b < one.batch; ++b)
-        for (std::int64_t h = 0; h < one.heads; ++h)
-          for (std::int64_t i = 0; i < positions.count; ++i)
-            for (std::int64_t c = 0; c < one.width; ++c) {
-              const double value = one.row(b, h, positions(i))[c];
-              EXPECT_EQ(value, (again.*array).row(b, h, positions(i))[c]) << "other bits in a second run";
-              (made.result.*array).row(b, h, positions(i))[c] = value;
-            }
+    for (const auto array : AttentionResult::arrays()) {  // 0 where others have rows
+      std::vector<double>& sum = (made.result.*array).values;
+      const std::vector<double>& more = (own.*array).values;
+      std::ranges::transform(sum, more, sum.begin(), std::plus());
     }
   });
   made.selection = *first;
   return made;
-}
-
-/// The answer in double precision over exactly the pairs of the selection.
-inline AttentionResult exact_result(const AttentionProblem& problem, const ExactPairs& pairs) {
-  auto forward = attention::reference::forward(problem.q, problem.k, problem.v, pairs.rule(), problem.scale);
-  auto backward = attention::reference::backward({.q = problem.q,
-                                                  .k = problem.k,
-                                                  .v = problem.v,
-                                                  .result = forward,
-                                                  .d_out = problem.d_out,
-                                                  .mask = pairs.rule(),
-                                                  .scale = problem.scale});
-  const double d_score = problem.scale * root_mean_square(problem.d_out) * root_mean_square(problem.v) *
-                         std::sqrt(problem.shape.head_dim);
-  return {std::move(forward.out),
-          std::move(forward.lse),
-          std::move(backward.dq),
-          std::move(backward.dk),
-          std::move(backward.dv),
-          d_score * root_mean_square(problem.k),
-          d_score * root_mean_square(problem.q)};
 }
 
 }  // namespace annulus::test

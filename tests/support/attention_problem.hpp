@@ -4,10 +4,11 @@
 #include <annulus/attention/reference.hpp>
 #include <annulus/base/dtype.hpp>
 #include <annulus/sequence/mask.hpp>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
-#include <optional>
 #include <random>
 #include <string>
 
@@ -27,7 +28,36 @@ struct AttentionResult {
   /// Size of the summands of an element of dq and of dk. They may cancel (to nothing, in a row of one key),
   /// and what rounding then leaves is compared with these.
   double dq_size = 0, dk_size = 0;
+
+  /// The five arrays, by member.
+  static constexpr auto arrays() {
+    using Result = AttentionResult;
+    return std::to_array({&Result::out, &Result::lse, &Result::dq, &Result::dk, &Result::dv});
+  }
 };
+
+inline bool same_bits(const AttentionResult& a, const AttentionResult& b) {
+  return std::ranges::all_of(AttentionResult::arrays(), [&](auto array) {
+    const std::vector<double>&x = (a.*array).values, &y = (b.*array).values;
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
+  });
+}
+
+/// Calls f with a value of the C++ type of a storage type of attention.
+template <class F>
+auto with_storage_type(DType type, const F& f) {
+  if (type == DType::bf16) return f(bfloat16());
+  if (type == DType::f16) return f(float16());
+  return f(float());
+}
+
+/// Each number as `type` holds it.
+inline Array rounded(Array array, DType type) {
+  with_storage_type(type, [&]<class T>(T) {
+    for (double& value : array.values) value = static_cast<float>(T(static_cast<float>(value)));
+  });
+  return array;
+}
 
 /// Root of the mean square.
 inline double root_mean_square(const Array& array) {
@@ -42,20 +72,8 @@ inline Array random_array(std::int64_t batch, std::int64_t heads, std::int64_t t
   Array array(batch, heads, tokens, width);
   std::mt19937_64 generator(seed);
   std::normal_distribution<double> normal(0.0, amplitude);
-  for (double& value : array.values) {
-    const auto number = static_cast<float>(normal(generator));
-    switch (storage) {
-      case DType::bf16:
-        value = static_cast<float>(bfloat16(number));
-        break;
-      case DType::f16:
-        value = static_cast<float>(float16(number));
-        break;
-      default:
-        value = number;
-    }
-  }
-  return array;
+  for (double& value : array.values) value = normal(generator);
+  return rounded(std::move(array), storage);
 }
 
 /// Extents of a problem.
@@ -93,9 +111,12 @@ struct AttentionProblem {
   }
 
   AttentionResult reference() const {
-    std::optional<HostHeadLists> lists;
-    if (head_list_block > 0) lists.emplace(mask.rule(), head_list_block, head_lists(), heads_of_list);
-    const MaskRule rule = lists ? lists->rule() : mask.rule();
+    if (head_list_block == 0) return reference(mask.rule());
+    return reference(HostHeadLists(mask.rule(), head_list_block, head_lists(), heads_of_list).rule());
+  }
+
+  /// The reference under another mask.
+  AttentionResult reference(const MaskRule& rule) const {
     auto forward = attention::reference::forward(q, k, v, rule, scale);
     auto backward = attention::reference::backward(
         {.q = q, .k = k, .v = v, .result = forward, .d_out = d_out, .mask = rule, .scale = scale});
@@ -106,10 +127,9 @@ struct AttentionProblem {
   }
 
   /// A result of the right shapes, full of NaN: what nobody writes is found.
-  AttentionResult empty_result() const {
-    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  AttentionResult empty_result(double value = std::numeric_limits<double>::quiet_NaN()) const {
     const auto like = [&](const Array& array, std::int64_t width) {
-      return Array(array.batch, array.heads, array.tokens, width, nan);
+      return Array(array.batch, array.heads, array.tokens, width, value);
     };
     return {like(q, q.width), like(q, 1), like(q, q.width), like(k, k.width), like(v, v.width)};
   }

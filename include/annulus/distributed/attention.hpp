@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <annulus/attention/local.hpp>
@@ -102,5 +104,10 @@ class Attention {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Bytes of exchange slots and staging buffers (MemoryCategory::communication) that Attention holds on `rank`
+/// for these plans. Goes through the steps of the rank. Throws Error as Attention does for plans that cannot
+/// be run.
+std::int64_t exchange_memory(std::span<const Plans> plans, int rank);
 
 }  // namespace annulus::distributed
