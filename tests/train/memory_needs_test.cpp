@@ -13,33 +13,22 @@
 #include <annulus/comm/loopback.hpp>
 #include <annulus/train/plan_memory.hpp>
 
-#include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "train/compare_runs.hpp"
 #include "train/memory_needs.hpp"
 #include "train/rehearsal.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-using annulus::test::on_host;
-using annulus::train::test::TinyRun;
-using testing::AllOf;
-using testing::HasSubstr;
-
-class MemoryNeeds : public testing::Test {
+class MemoryNeeds : public TinyTest {
  protected:
   /// What a run on two ranks says where so many bytes are free for each.
   static std::string message(const Config& config, std::int64_t free) {
     Hooks hooks;
     (on_host ? hooks.host_memory : hooks.device_memory) = on_host ? 2 * free : free;
-    return error_text([&] { annulus::train::test::run(2, config, {}, hooks); });
+    return run_error(2, config, {}, hooks);
   }
-  static std::int64_t predicted(const Config& config) {
-    return annulus::train::test::predicted_peak(2, config);
-  }
-  const TinyRun tiny_;
+  static std::int64_t predicted(const Config& config) { return predicted_peak(2, config); }
 };
 
 TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
@@ -49,26 +38,20 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
   const model::ParameterMap map(config.model);  // 16 bytes a parameter
   const std::int64_t needed = predicted(config);
   ASSERT_GT(needed, 16 * map.size());
-  EXPECT_THAT(message(config, needed - 1),
-              AllOf(HasSubstr("the run does not fit: an optimizer step takes " +
-                              annulus::detail::bytes_text(needed) + " of"),
-                    HasSubstr("parameters " + annulus::detail::bytes_text(4 * map.size()) + ", gradients "),
-                    HasSubstr("optimizer " + annulus::detail::bytes_text(8 * map.size())),
-                    HasSubstr("activations "), HasSubstr("workspace "), HasSubstr("communication "),
-                    // On a GPU the workspace of cuBLAS is most of it.
-                    HasSubstr(on_host ? "parallel.zero = 1, 2 or 3" : "spread the sequence over more GPUs"),
-                    HasSubstr(" are free on the machine ")));
-  EXPECT_FALSE(std::filesystem::exists(config.run.folder));  // nothing was begun
+  const auto bytes = [&](std::int64_t of) { return annulus::detail::bytes_text(of); };
+  EXPECT_THAT(
+      message(config, needed - 1),
+      mentions(bytes(needed), "parameters " + bytes(4 * map.size()), "optimizer " + bytes(8 * map.size()),
+               // On a GPU the workspace of cuBLAS is most of it.
+               on_host ? "parallel.zero = 1, 2 or 3" : "spread the sequence over more GPUs"));
+  EXPECT_FALSE(fs::exists(config.run.folder));  // nothing was begun
   EXPECT_EQ(message(config, needed), "no error");
 }
 
 TEST_F(MemoryNeeds, ALongSequenceNamesMoreRanks) {
   Config config = tiny_.config("run");
   config.data.sequence_length = 5000;
-  EXPECT_THAT(
-      message(config, 1'000'000),
-      mentions("the run does not fit", on_host ? "spread the sequence over more ranks on other machines"
-                                               : "spread the sequence over more GPUs"));
+  EXPECT_THAT(message(config, 1'000'000), HasSubstr("spread the sequence over more"));
 }
 
 TEST_F(MemoryNeeds, RanksOfAMachineShareItsMemory) {
@@ -91,11 +74,11 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
   };
   config.memory.recompute = {"auto"};
   const auto taken = [&](std::int64_t free) {
-    std::filesystem::remove_all(config.run.folder);
+    fs::remove_all(config.run.folder);
     std::int64_t gpu = free;  // with what stays free
     while (!on_host && gpu - spare_gpu_bytes(config, gpu) < free) ++gpu;
     EXPECT_EQ(message(config, gpu), "no error");
-    return annulus::train::test::log_of(config);
+    return log_of(config);
   };
   EXPECT_THAT(taken(with("none")), HasSubstr("memory.recompute = 'auto' took none: predicted"));
   EXPECT_THAT(taken(with("none") - 1),
@@ -188,17 +171,17 @@ TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
     config.attention.layout = of.layout;
     config.attention.mask = of.mask;
     config.memory.recompute = {"auto"};
-    annulus::train::test::run(of.ranks, config);
-    const Config rehearsed = annulus::train::test::copy(config, "rehearsed");
+    run(of.ranks, config);
+    const Config rehearsed = copy(config, "rehearsed");
     Hooks hooks;
     hooks.rehearse_on_cpu = true;
     rehearsals = 0;
     Kokkos::Tools::Experimental::set_push_region_callback(
         [](const char* name) { rehearsals += std::string_view(name) == "annulus::train::rehearse"; });
-    annulus::train::test::run(of.ranks, rehearsed, {}, hooks);
+    run(of.ranks, rehearsed, {}, hooks);
     Kokkos::Tools::Experimental::set_push_region_callback(nullptr);
     EXPECT_EQ(rehearsals, of.ranks);
-    annulus::train::test::expect_same_bits(config, rehearsed);
+    expect_same_bits(config, rehearsed);
 
     const AttentionInputs inputs = read_attention_inputs(config);
     comm::run_loopback(Topology::uniform(of.ranks, of.ranks), [&](comm::Communicator& world) {
@@ -239,4 +222,4 @@ TEST_F(MemoryNeeds, SizesAreReadWithTheirUnits) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test
