@@ -73,11 +73,6 @@ void Config::check() const {
   require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
           "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
   require(
-      parallel.zero <= 3,
-      "parallel.zero = {} is no stage of ZeRO: 0 shards nothing, 1 the optimizer's state, 2 gradients too, "
-      "3 parameters too (docs/sharding.md)",
-      parallel.zero);
-  require(
       parallel.shard == 0 || parallel.zero > 0,
       "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or leave "
       "it out",
@@ -207,11 +202,6 @@ model::ActivationOptions Config::activations() const {
           "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
           "for all layers, or one for each",
           options.recompute.size(), model.layers);
-  require(memory.store_fraction >= 0 && memory.store_fraction <= 1,
-          "memory.store_fraction = {} is no share of the positions: give 0 to 1", memory.store_fraction);
-  require(memory.offload_activations >= 0 && memory.offload_activations <= 1,
-          "memory.offload_activations = {} is no share of the layers: give 0 to 1",
-          memory.offload_activations);
   const bool by_position =
       std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end();
   if (memory.layers_without_recompute > 0) {

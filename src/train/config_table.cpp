@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <string_view>
 
 #include <annulus/base/nearest.hpp>
@@ -24,7 +25,9 @@ constexpr double most_seconds = 1e9;  // 30 years, which nanoseconds in 64 bits 
 constexpr double most_steps = 1e12;
 constexpr double most_sequences = double(1 << 24);  // of an optimizer step
 
-const std::vector<Key>& table() {
+}  // namespace
+
+const std::vector<Key>& config_table() {
   static const std::vector<Key> keys = {
       {"run.folder", "where configuration, metrics, log and checkpoints of the run go",
        ANNULUS_MEMBER(run.folder), never},
@@ -145,7 +148,7 @@ const std::vector<Key>& table() {
       {"parallel.zero",
        "what lies in shards over the ranks (ZeRO): 0 nothing, 1 the optimizer, 2 gradients too, 3 parameters "
        "too",
-       ANNULUS_MEMBER(parallel.zero), never, 0},
+       ANNULUS_MEMBER(parallel.zero), never, 0, 3},
       {"parallel.shard",
        "ranks that share one copy of what parallel.zero shards, consecutive ones; 0 is all ranks",
        ANNULUS_MEMBER(parallel.shard), never, 0, Topology::max_ranks},
@@ -179,14 +182,14 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(memory.recompute), never},
       {"memory.store_fraction",
        "share of the positions, the later ones, of which sequence-selective keeps attention's output",
-       ANNULUS_MEMBER(memory.store_fraction), never, 0},
+       ANNULUS_MEMBER(memory.store_fraction), never, 0, 1},
       {"memory.layers_without_recompute",
        "number of last layers that keep everything, under any policy of memory.recompute for the others",
        ANNULUS_MEMBER(memory.layers_without_recompute), never, 0},
       {"memory.offload_activations",
        "share of the layers whose kept activations wait in pinned memory of the host for the backward pass; "
        "where some layers compute something again, a share of these",
-       ANNULUS_MEMBER(memory.offload_activations), never, 0},
+       ANNULUS_MEMBER(memory.offload_activations), never, 0, 1},
       {"memory.chunk_rows",
        "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
        ANNULUS_MEMBER(memory.chunk_rows), never, 0, double(Mask::max_tokens)},
@@ -242,96 +245,54 @@ const std::vector<Key>& table() {
 
 #undef ANNULUS_MEMBER
 
-/// What other programs, or earlier versions, call a key of ours; without sections.
-struct Alias {
-  std::string_view name, key;
+namespace {
+
+/// What other programs, or earlier versions, call a key of ours; without sections, blanks between them.
+struct Aliases {
+  std::string_view key, names;
 };
 
-constexpr auto aliases = std::to_array<Alias>({
-    {"stall_limit", "run.stall_timeout"},
-    {"nccl_blocks", "parallel.max_ctas"},
-    {"learning_rate", "train.lr"},
-    {"max_lr", "train.lr"},
-    {"peak_lr", "train.lr"},
-    {"min_learning_rate", "train.min_lr"},
-    {"batch_size", "train.micro_batches"},
-    {"global_batch_size", "train.micro_batches"},
-    {"per_device_train_batch_size", "train.micro_batches"},
-    {"gradient_accumulation_steps", "train.micro_batches"},
-    {"micro_batch_size", "train.sequences_per_pass"},
-    {"lr_scheduler", "train.schedule_steps"},
-    {"lr_scheduler_type", "train.schedule_steps"},
-    {"lr_decay_iters", "train.schedule_steps"},
-    {"decay_steps", "train.schedule_steps"},
-    {"num_warmup_steps", "train.warmup_steps"},
-    {"lr_warmup_iters", "train.warmup_steps"},
-    {"warmup_ratio", "train.warmup_steps"},
-    {"max_steps", "train.steps"},
-    {"total_steps", "train.steps"},
-    {"max_iters", "train.steps"},
-    {"train_iters", "train.steps"},
-    {"epochs", "train.steps"},
-    {"num_train_epochs", "train.steps"},
-    {"precision", "train.dtype"},
-    {"mixed_precision", "train.dtype"},
-    {"torch_dtype", "train.dtype"},
-    {"bf16", "train.dtype"},
-    {"grad_clip", "train.clip_norm"},
-    {"clip_grad", "train.clip_norm"},
-    {"max_grad_norm", "train.clip_norm"},
-    {"gradient_clip_val", "train.clip_norm"},
-    {"adam_beta1", "train.beta1"},
-    {"adam_beta2", "train.beta2"},
-    {"adam_epsilon", "train.epsilon"},
-    {"eps", "train.epsilon"},
-    {"wd", "train.weight_decay"},
-    {"logging_steps", "train.log_every"},
-    {"log_interval", "train.log_every"},
-    {"seq_len", "data.sequence_length"},
-    {"seq_length", "data.sequence_length"},
-    {"max_seq_len", "data.sequence_length"},
-    {"max_length", "data.sequence_length"},
-    {"block_size", "data.sequence_length"},
-    {"context_length", "data.sequence_length"},
-    {"max_position_embeddings", "data.sequence_length"},
-    {"data_path", "data.shards"},
-    {"dataset", "data.shards"},
-    {"train_data", "data.shards"},
-    {"num_layers", "model.layers"},
-    {"num_hidden_layers", "model.layers"},
-    {"n_layer", "model.layers"},
-    {"hidden_size", "model.hidden"},
-    {"d_model", "model.hidden"},
-    {"n_embd", "model.hidden"},
-    {"dim", "model.hidden"},
-    {"num_attention_heads", "model.heads"},
-    {"n_head", "model.heads"},
-    {"num_key_value_heads", "model.kv_heads"},
-    {"num_query_groups", "model.kv_heads"},
-    {"n_kv_heads", "model.kv_heads"},
-    {"intermediate_size", "model.ffn"},
-    {"ffn_hidden_size", "model.ffn"},
-    {"d_ff", "model.ffn"},
-    {"vocab_size", "model.vocabulary"},
-    {"rms_norm_eps", "model.norm_epsilon"},
-    {"tie_word_embeddings", "model.tied"},
-    {"attention_bias", "model.qkv_bias"},
-    {"model_name_or_path", "model.from"},
-    {"rotary_base", "model.rope_theta"},
-    {"sliding_window", "attention.mask"},
-    {"attn_implementation", "attention.kernel"},
-    {"context_parallel_size", "parallel.context"},
-    {"cp_size", "parallel.context"},
-    {"zero_stage", "parallel.zero"},
-    {"gradient_checkpointing", "memory.recompute"},
-    {"activation_checkpointing", "memory.recompute"},
-    {"output_dir", "run.folder"},
-    {"out_dir", "run.folder"},
-    {"save", "run.folder"},
-    {"device_type", "run.device"},
-    {"save_steps", "checkpoint.every"},
-    {"save_interval", "checkpoint.every"},
-    {"save_total_limit", "checkpoint.keep"},
+constexpr auto aliases = std::to_array<Aliases>({
+    {"run.stall_timeout", "stall_limit"},
+    {"parallel.max_ctas", "nccl_blocks"},
+    {"train.lr", "learning_rate max_lr peak_lr"},
+    {"train.min_lr", "min_learning_rate"},
+    {"train.micro_batches",
+     "batch_size global_batch_size per_device_train_batch_size gradient_accumulation_steps"},
+    {"train.sequences_per_pass", "micro_batch_size"},
+    {"train.schedule_steps", "lr_scheduler lr_scheduler_type lr_decay_iters decay_steps"},
+    {"train.warmup_steps", "num_warmup_steps lr_warmup_iters warmup_ratio"},
+    {"train.steps", "max_steps total_steps max_iters train_iters epochs num_train_epochs"},
+    {"train.dtype", "precision mixed_precision torch_dtype bf16"},
+    {"train.clip_norm", "grad_clip clip_grad max_grad_norm gradient_clip_val"},
+    {"train.beta1", "adam_beta1"},
+    {"train.beta2", "adam_beta2"},
+    {"train.epsilon", "adam_epsilon eps"},
+    {"train.weight_decay", "wd"},
+    {"train.log_every", "logging_steps log_interval"},
+    {"data.sequence_length",
+     "seq_len seq_length max_seq_len max_length block_size context_length max_position_embeddings"},
+    {"data.shards", "data_path dataset train_data"},
+    {"model.layers", "num_layers num_hidden_layers n_layer"},
+    {"model.hidden", "hidden_size d_model n_embd dim"},
+    {"model.heads", "num_attention_heads n_head"},
+    {"model.kv_heads", "num_key_value_heads num_query_groups n_kv_heads"},
+    {"model.ffn", "intermediate_size ffn_hidden_size d_ff"},
+    {"model.vocabulary", "vocab_size"},
+    {"model.norm_epsilon", "rms_norm_eps"},
+    {"model.tied", "tie_word_embeddings"},
+    {"model.qkv_bias", "attention_bias"},
+    {"model.from", "model_name_or_path"},
+    {"model.rope_theta", "rotary_base"},
+    {"attention.mask", "sliding_window"},
+    {"attention.kernel", "attn_implementation"},
+    {"parallel.context", "context_parallel_size cp_size"},
+    {"parallel.zero", "zero_stage"},
+    {"memory.recompute", "gradient_checkpointing activation_checkpointing"},
+    {"run.folder", "output_dir out_dir save"},
+    {"run.device", "device_type"},
+    {"checkpoint.every", "save_steps save_interval"},
+    {"checkpoint.keep", "save_total_limit"},
 });
 
 std::string_view section_of(const Key& key) {
@@ -344,10 +305,6 @@ std::string_view last_part(std::string_view name) {
 }
 
 }  // namespace
-
-const std::vector<Key>& config_table() {
-  return table();
-}
 
 std::optional<SuggestedKey> suggest_key(std::string_view name) {
   const std::string_view last = last_part(name);
@@ -362,10 +319,12 @@ std::optional<SuggestedKey> suggest_key(std::string_view name) {
     if (best != nullptr && score >= least) return;
     best = &key, least = score, is_alias = alias;
   };
-  for (const Key& key : table()) compare(key, last_part(key.name), false);
-  for (const Alias& alias : aliases)
-    for (const Key& key : table())
-      if (alias.key == key.name) compare(key, alias.name, true);
+  for (const Key& key : config_table()) compare(key, last_part(key.name), false);
+  for (const Aliases& of : aliases) {
+    const Key& key = *std::ranges::find(config_table(), of.key, &Key::name);
+    for (const auto name : of.names | std::views::split(' '))
+      compare(key, std::string_view(name.begin(), name.end()), true);
+  }
   if (best == nullptr) return std::nullopt;
   return SuggestedKey{best->name, is_alias ? best->meaning : ""};
 }
@@ -379,7 +338,7 @@ std::string suggested_key(std::string_view name) {
 
 std::string suggested_section(std::string_view name) {
   const Key& best = *std::ranges::min_element(
-      table(), {}, [&](const Key& key) { return edit_distance(name, section_of(key)); });
+      config_table(), {}, [&](const Key& key) { return edit_distance(name, section_of(key)); });
   const std::string_view section = section_of(best);
   if (!is_near(edit_distance(name, section), name)) return "";
   return fmt::format("did you mean [{}]? ", section);

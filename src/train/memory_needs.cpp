@@ -1,10 +1,10 @@
 #include "train/memory_needs.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,14 +18,16 @@
 #include <annulus/train/device.hpp>
 #include <annulus/train/plan_memory.hpp>
 
+#include "sharding/memory_bytes.hpp"
+#include "train/config_table.hpp"
 #include "train/memory_planner.hpp"
-#include "train/saver.hpp"
 
 namespace annulus::train {
 
 namespace {
 
 using annulus::detail::bytes_text;
+using sharding::total;
 
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
@@ -37,8 +39,16 @@ int ranks_here(comm::Communicator& world) {
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
-std::int64_t total(const MemoryBytes& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+/// "memory.recompute = [ 'selective' ], memory.chunk_rows = 4096": the keys that differ from `otherwise`.
+std::string differences(const Config::Memory& memory, const Config::Memory& otherwise) {
+  Config a, b;
+  a.memory = memory;
+  b.memory = otherwise;
+  std::vector<std::string> keys;
+  for (const Key& key : config_table())
+    if (const std::string value = value_text(key, a); value != value_text(key, b))
+      keys.push_back(fmt::format("{} = {}", key.name, value));
+  return fmt::format("{}", fmt::join(keys, ", "));
 }
 
 /// Of what is offloaded: the optimizer's state and activations.
@@ -188,35 +198,39 @@ MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
                            const simulate::Cluster& cluster, const Available& available) {
   const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available);
-  std::vector<Config::Memory> choices = planner.choices(open);
-  const MemoryPlanner::Missing missing_of = [&](const std::vector<Config::Memory>& tried) {
+  const MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
     std::vector<std::int64_t> bytes;
     for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
     world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
     return bytes;
-  };
-  std::vector<std::int64_t> missing = missing_of(choices);
-  const std::vector<Config::Memory> more = planner.with_less_recompute(choices, missing, missing_of);
-  choices.insert(choices.end(), more.begin(), more.end());
-  missing.resize(choices.size(), 0);  // they fit
-  std::vector<ForecastChoice> forecasts;
-  for (std::size_t i = 0; i < choices.size(); ++i)
-    forecasts.push_back(
-        {.memory = choices[i], .time = planner.time(choices[i], cluster), .missing = missing[i]});
-  const std::optional<std::size_t> best = fastest_that_fits(forecasts);
-  if (!best) {
-    // The error of the one that needs least names what is missing.
-    const auto least = std::ranges::min_element(missing) - missing.begin();
-    Config config = planner.config();
-    config.memory = choices[static_cast<std::size_t>(least)];
+  });
+  Config config = planner.config();
+  config.memory = made.all[made.taken].memory;
+  if (!made.fits()) {
     const std::string problem = needs.problem(config);
     comm::throw_together(world, problem.empty() ? ""
                                                 : fmt::format("memory.recompute = 'auto': nothing fits, "
                                                               "and with {}, which takes least, {}",
                                                               outline(config.memory), problem));
-    return {.memory = config.memory, .reason = reason_of(forecasts, static_cast<std::size_t>(least))};
   }
-  return {.memory = forecasts[*best].memory, .reason = reason_of(forecasts, *best)};
+  return {.memory = config.memory, .reason = made.reason()};
+}
+
+forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                        const Config& config) {
+  forecast::UpdateMemory memory = planner.memory(config.memory, world.rank() % planner.context());
+  std::vector<std::int64_t> values;
+  const auto visit = [&](const auto& action) {
+    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
+      action(peak->total);
+      for (std::int64_t& bytes : peak->categories) action(bytes);
+    }
+  };
+  visit([&](std::int64_t value) { values.push_back(value); });
+  world.all_reduce(Queue(HostExec()), values.data(), values.size(), DType::i64, comm::ReduceOp::max);
+  auto next = values.begin();
+  visit([&](std::int64_t& value) { value = *next++; });
+  return memory;
 }
 
 }  // namespace annulus::train
