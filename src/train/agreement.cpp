@@ -153,8 +153,8 @@ std::vector<std::string> computed_with_notes(const std::map<std::string, std::st
     const auto found = before.find(name);
     if (found != before.end() && found->second != value)
       notes.push_back(
-          fmt::format("{}: '{}' when the checkpoint was written, '{}' now: the run goes on, and "
-                      "its results agree with those of an uninterrupted one to rounding, not bit for bit{}",
+          fmt::format("{}: '{}' when the checkpoint was written, '{}' now: the run goes on, and its results "
+                      "agree with those of an uninterrupted one to rounding, not bit for bit{}",
                       name, found->second, value,
                       name == threads_key && found->second.find(' ') == std::string::npos
                           ? fmt::format(" (set OMP_NUM_THREADS={} for these)", found->second)

@@ -10,7 +10,7 @@ int context_ranks(const Config::Parallel& parallel, int ranks) {
           "parallel.zero = {} shards over the ranks of the run, which has one: take more ranks (mpirun -n 2 "
           "annulus-train …, or --ranks of a plan), or set parallel.zero = 0",
           parallel.zero);
-  constexpr const char* indivisible =
+  static constexpr const char* indivisible =
       "{} = {} does not divide the {} ranks of this run: take a multiple of {} ranks, or change it";
   require(parallel.shard == 0 || ranks % parallel.shard == 0, indivisible, "parallel.shard", parallel.shard,
           ranks, parallel.shard);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -68,10 +69,9 @@ Topology first_ranks(const Topology& all, int ranks) {
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
-  require(
-      config.model.vocabulary > 0,
-      "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens info "
-      "tells the data's)");
+  require(config.model.vocabulary > 0,
+          "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens "
+          "info tells the data's)");
   const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
@@ -82,8 +82,12 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   plan.config = config;
   if (machine.on_gpu) plan.libraries = estimated_library_bytes(machine.topology);
   if (machine.on_gpu && config.chooses_recompute()) plan.spare = spare_gpu_bytes(config, machine.gpu_memory);
-  const auto policy = [&](const Config::Memory& memory) {
-    return planned(planner, machine, plan.libraries + plan.spare, memory);
+  std::deque<PlannedPolicy> all;  // those that were looked at
+  const auto policy = [&](const Config::Memory& memory) -> const PlannedPolicy& {
+    const auto found = std::ranges::find(all, memory, &PlannedPolicy::memory);
+    return found != all.end()
+               ? *found
+               : all.emplace_back(planned(planner, machine, plan.libraries + plan.spare, memory));
   };
   plan.schedule = plans.schedule();
   plan.layout = plans.layout().to_string();

@@ -163,16 +163,16 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
   const optim::LearningRateSchedule next = now.learning_rate();
   if (before && before->learning_rate() != next) {
     const optim::LearningRateSchedule last = before->learning_rate();
-    notes.push_back(fmt::format(
-        "the learning rate takes another curve: {} instead of {}; optimizer step {} runs at {:.3g} instead "
-        "of {:.3g}",
-        curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
+    notes.push_back(
+        fmt::format("the learning rate takes another curve: {} instead of {}; optimizer step {} runs at "
+                    "{:.3g} instead of {:.3g}",
+                    curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
   }
   if (now.train.steps > next.total_steps && step < now.train.steps)
-    notes.push_back(fmt::format(
-        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) on, up to "
-        "the last, {} (train.steps)",
-        next.minimum, next.total_steps, now.train.steps));
+    notes.push_back(
+        fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
+                    "on, up to the last, {} (train.steps)",
+                    next.minimum, next.total_steps, now.train.steps));
   return notes;
 }
 

@@ -199,8 +199,7 @@ class Saver::Early {
     lock.lock();
     spdlog::info(
         "saved the state after optimizer step {}, as the next one would not end within run.stop_within = {} "
-        "s of "
-        "the signal",
+        "s of the signal",
         progress_.step, stop_within_.count());
   }
 
@@ -275,8 +274,7 @@ fs::path Saver::agree_on_folder(std::int64_t step) {
   if (!name.empty() && !fs::is_directory(name, error))
     problem = fmt::format(
         "the folder {} of rank 0 is not there on the machine {}: set run.folder to a folder that all "
-        "machines "
-        "of the run share",
+        "machines of the run share",
         name, comm::machine_name());
   under_way_->folder = name;
   problem = first_problem(problem);

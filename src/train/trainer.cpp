@@ -49,7 +49,8 @@ class Run {
         groups_(Groups::make(world, config_.parallel)),
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
-    hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
+    hardware_ = {.fingerprint = hardware_of(config_, hooks, learner_->kernel()).fingerprint(),
+                 .on_gpu = device_of(config_) == Device::gpu};
     computed_with_ = computed_with(world, config_, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
@@ -159,12 +160,7 @@ class Run {
     if (world_.size() == 1) return;
     const Region region("annulus::train::check_replicas");
     for (const Copies& copies : learner_->state().copies())
-      require_same_replicas(world_, learner_->map(),
-                            {.hashes = copies.hashes,
-                             .place = copies.place,
-                             .hardware = hardware_,
-                             .on_gpu = device_of(config_) == Device::gpu},
-                            when);
+      require_same_replicas(world_, learner_->map(), copies, hardware_, when);
   }
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
@@ -288,8 +284,7 @@ class Run {
     if (result.targets == 0 && steps_without_targets_++ == 0)
       spdlog::warn(
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
-          "and "
-          "nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
+          "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
     const ReportOptions options{world_.size(), config_.run.peak_tflops, predicted_};
     folder_->write_metrics(
@@ -374,7 +369,7 @@ class Run {
   std::string available_;      // of the GPU, where that was measured for it
   forecast::UpdateMemory predicted_;
   std::unique_ptr<Learner> learner_;
-  std::uint64_t hardware_ = 0;                        // fingerprint of what this rank computes on
+  ReplicaHardware hardware_;
   std::map<std::string, std::string> computed_with_;  // for checkpoints
   checkpoint::Progress progress_;
   MemoryWatch memory_;

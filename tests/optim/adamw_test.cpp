@@ -10,13 +10,13 @@
 
 #include <annulus/base/float16.hpp>
 
+#include "support/arrays.hpp"
 #include "support/error_text.hpp"
-#include "support/exec.hpp"
 
 namespace annulus::optim {
 namespace {
 
-using test::TestExec;
+using test::floats_of, test::TestExec;
 
 template <class Exec>
 using Buffer = Array1<float, Exec>;
@@ -48,11 +48,6 @@ double reference(const AdamWOptions& options, std::int64_t element, bool decay, 
     parameter -= lr * corrected_first / (std::sqrt(corrected_second) + options.epsilon);
   }
   return parameter;
-}
-
-template <class View>
-auto values_of(const View& view) {
-  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
 }
 
 // Parameters and gradients of elements [begin, end) of a buffer.
@@ -89,11 +84,11 @@ struct Shard {
     }
   }
 
-  auto values() const { return values_of(parameters); }
+  auto values() const { return floats_of(parameters); }
   void expect_parameters(const Shard& other) const {
-    const auto mine = values(), expected = other.values();
+    const std::vector<float> mine = values(), expected = other.values();
     for (std::int64_t i = begin; i < end; ++i)
-      ASSERT_EQ(mine(i - begin), expected(i - other.begin)) << "element " << i;
+      ASSERT_EQ(mine[std::size_t(i - begin)], expected[std::size_t(i - other.begin)]) << "element " << i;
   }
 };
 
@@ -123,28 +118,24 @@ TYPED_TEST(AdamWOn, AgreesWithTheDefinitionInDouble) {
   EXPECT_EQ(optimizer.steps(), steps);
   const auto values = shard.values();
   for (std::int64_t i = 0; i < size; ++i)
-    ASSERT_NEAR(values(i), reference(options, i, decays(i), steps, 0.25), 5e-7) << "element " << i;
+    ASSERT_NEAR(values[std::size_t(i)], reference(options, i, decays(i), steps, 0.25), 5e-7)
+        << "element " << i;
 }
 
 TEST(AdamW, FirstStepByHand) {
   // After one step m / (1 - beta1) = g and v / (1 - beta2) = g²: the update is lr · g / (|g| + epsilon).
   const std::vector<ParameterRange> all{{0, 2, true}, {2, 3, false}};
   AdamW<TestExec> optimizer(TestExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
-  const Buffer<TestExec> parameters("parameters", 3), gradients("gradients", 3);
-  Kokkos::deep_copy(parameters, 1.0f);
-  const auto slopes = Kokkos::create_mirror_view(gradients);
-  slopes(0) = 0.5f;
-  slopes(1) = -1.5f;
-  slopes(2) = 0.5f;
-  Kokkos::deep_copy(gradients, slopes);
+  const auto parameters = test::uploaded(std::vector(3, 1.0f)),
+             gradients = test::uploaded(std::vector{0.5f, -1.5f, 0.5f});
   optimizer.step(TestExec(), parameters, gradients, 0.5);
   Kokkos::fence();
-  const auto values = values_of(parameters);
-  EXPECT_NEAR(values(0), 0.95 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(values(1), 0.95 + 0.5 * 0.75, 1e-6);
-  EXPECT_NEAR(values(2), 1.0 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(values_of(optimizer.first_moment())(1), -0.15, 1e-7);
-  EXPECT_NEAR(values_of(optimizer.second_moment())(1), 0.1125, 1e-7);
+  const auto values = floats_of(parameters);
+  EXPECT_NEAR(values[0], 0.95 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(values[1], 0.95 + 0.5 * 0.75, 1e-6);
+  EXPECT_NEAR(values[2], 1.0 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(floats_of(optimizer.first_moment())[1], -0.15, 1e-7);
+  EXPECT_NEAR(floats_of(optimizer.second_moment())[1], 0.1125, 1e-7);
 }
 
 template <class T>
@@ -158,10 +149,9 @@ void expect_rounded_weights() {
     Kokkos::fence();
     other.run(without, step, step, 0.5f);
     one.expect_parameters(other);
-    const auto rounded = values_of(weights);
-    const auto expected = other.values();
-    for (std::int64_t i = 0; i < size; ++i)
-      ASSERT_EQ(float(rounded(i)), float(T(expected(i)))) << "element " << i;
+    const std::vector<float> rounded = floats_of(weights), expected = other.values();
+    for (std::size_t i = 0; i < rounded.size(); ++i)
+      ASSERT_EQ(rounded[i], float(T(expected[i]))) << "element " << i;
   }
 }
 
@@ -213,8 +203,9 @@ TEST(AdamW, ZeroGradientsOnlyDecay) {
   Kokkos::deep_copy(parameters, 2.0f);
   optimizer.step(TestExec(), parameters, gradients, 0.5);
   Kokkos::fence();
-  const auto values = values_of(parameters);
-  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(values(i), decays(i) ? 1.5f : 2.0f) << "element " << i;
+  const auto values = floats_of(parameters);
+  for (std::int64_t i = 0; i < size; ++i)
+    ASSERT_EQ(values[std::size_t(i)], decays(i) ? 1.5f : 2.0f) << "element " << i;
 }
 
 TEST(AdamW, ItsMemoryCountsAsOptimizer) {

@@ -21,8 +21,7 @@ class Activations : public TinyTest {
   static void run(int ranks, const Config& config) { test::run(ranks, config, {}, offloading()); }
 
   Config config(const std::string& name, int zero) const {
-    Config config = tiny_.config(name);
-    config.model.layers = 4;
+    Config config = tiny_.config(name, {"model.layers=4"});
     config.parallel.zero = zero;
     config.train.steps = 3;
     config.train.micro_batches = config.train.sequences_per_pass = 2;

@@ -41,8 +41,7 @@ TEST_F(Agreement, AnotherLearningRateEndsAllRanksBeforeAnythingIsBegun) {
 }
 
 TEST_F(Agreement, ARunThatGoesOnIsComparedToo) {
-  Config config = tiny_.config("run");
-  config.train.steps = 3;
+  Config config = tiny_.config("run", {"train.steps=3"});
   run(2, config);
   const std::string before = contents(checkpoint_of(config, 3));
   config.train.steps = 6;
@@ -80,8 +79,7 @@ TEST_F(Agreement, EveryKeyButPathsIsCompared) {
 }
 
 TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
-  Config config = tiny_.config("run");
-  config.attention.schedule = "auto";
+  Config config = tiny_.config("run", {"attention.schedule=auto"});
   for (const char* name : {"one.toml", "other.toml"})
     io::write_text_atomically(tiny_.file(name), std::string("[inter_node]\nbandwidth = 1e6\nlatency = ") +
                                                     (name[1] == 'n' ? "1e-3\n" : "2e-3\n"));
@@ -107,10 +105,8 @@ TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
 
 /// Sequences whose documents differ bring new masks and plans, but no new look at the block list.
 TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
-  Config config = tiny_.config("run");
-  config.data.sequence_length = 700;
-  config.train.micro_batches = 4;
-  config.attention.schedule = "auto";
+  Config config =
+      tiny_.config("run", {"data.sequence_length=700", "train.micro_batches=4", "attention.schedule=auto"});
   // A folder per rank: the kernel reports two ranks that open one file at the same time as one event.
   const auto folder = [&](int rank) { return tiny_.file("inputs-" + std::to_string(rank)); };
   for (int rank = 0; rank < 2; ++rank) {
@@ -133,8 +129,7 @@ TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
 }
 
 TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
-  Config config = tiny_.config("run");
-  config.attention.schedule = "auto";
+  Config config = tiny_.config("run", {"attention.schedule=auto"});
   config.attention.cluster = tiny_.file("cluster.toml").string();
   io::write_text_atomically(config.attention.cluster, "");
   EXPECT_THAT(with_other(3, config, [&](Config& c) { c.attention.cluster = tiny_.file("none").string(); }),

@@ -51,8 +51,7 @@ class DamagedShard : public TinyTest {
 };
 
 TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
-  Config config = tiny_.config("run");
-  config.train.schedule_steps = 6;
+  Config config = tiny_.config("run", {"train.schedule_steps=6"});
   run(3, config);
   const std::string last_good = contents(checkpoint_of(config, 6));
   const std::string bad = shard(1);  // which rank 1 verifies
@@ -73,8 +72,7 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
 }
 
 TEST_F(DamagedShard, IsNotLookedForWhereTheConfigurationSaysSo) {
-  Config config = tiny_.config("run");
-  config.data.verify = false;
+  Config config = tiny_.config("run", {"data.verify=false"});
   damage(shard(0));
   EXPECT_EQ(run(2, config).last_step, 6);
 }

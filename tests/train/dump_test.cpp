@@ -21,9 +21,7 @@ class DumpTest : public TinyTest {
  protected:
   /// Two sequences per optimizer step, on any number of ranks.
   Config config(const std::string& name, int ranks, int context, const char* layout) const {
-    Config config = tiny_.config(name);
-    config.model.layers = 2;
-    config.train.steps = 3;
+    Config config = tiny_.config(name, {"model.layers=2", "train.steps=3"});
     config.train.micro_batches = 2 * context / ranks;
     config.parallel.context = context;
     config.attention.layout = layout;

@@ -56,13 +56,8 @@ const std::vector<Case> cases = {
 };
 
 Config config_of(const Case& of, const TinyRun& tiny, const std::string& name) {
-  Config config = tiny.config(name);
-  config.model.layers = 3;
-  config.model.hidden = 128;
-  config.model.heads = 4;
-  config.model.kv_heads = 2;
-  config.model.head_dim = 32;
-  config.model.ffn = 344;
+  Config config = tiny.config(name, {"model.layers=3", "model.hidden=128", "model.heads=4",
+                                     "model.kv_heads=2", "model.head_dim=32", "model.ffn=344"});
   config.data.sequence_length = 500;  // which ranks need not divide
   config.data.verify = false;
   config.attention.schedule = of.schedule;

@@ -32,9 +32,8 @@ class MemoryNeeds : public TinyTest {
 };
 
 TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
-  Config config = tiny_.config("run");
-  config.train.steps = 2;
-  config.train.micro_batches = config.train.sequences_per_pass = 2;
+  Config config =
+      tiny_.config("run", {"train.steps=2", "train.micro_batches=2", "train.sequences_per_pass=2"});
   const model::ParameterMap map(config.model);  // 16 bytes a parameter
   const std::int64_t needed = predicted(config);
   ASSERT_GT(needed, 16 * map.size());
@@ -49,8 +48,7 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
 }
 
 TEST_F(MemoryNeeds, ALongSequenceNamesMoreRanks) {
-  Config config = tiny_.config("run");
-  config.data.sequence_length = 5000;
+  Config config = tiny_.config("run", {"data.sequence_length=5000"});
   EXPECT_THAT(message(config, 1'000'000), HasSubstr("spread the sequence over more"));
 }
 
@@ -62,11 +60,8 @@ TEST_F(MemoryNeeds, RanksOfAMachineShareItsMemory) {
 
 // The fastest of what fits: everything kept where there is room, and less where there is not.
 TEST_F(MemoryNeeds, AutoTakesWhatFits) {
-  Config config = tiny_.config("auto");
-  config.model.layers = 4;
-  config.data.sequence_length = 2000;
-  config.train.steps = 1;
-  config.train.warmup_steps = 0;
+  Config config = tiny_.config(
+      "auto", {"model.layers=4", "data.sequence_length=2000", "train.steps=1", "train.warmup_steps=0"});
   const auto with = [&](const char* policy) {
     Config changed = config;
     changed.memory.recompute = {policy};
@@ -84,9 +79,7 @@ TEST_F(MemoryNeeds, AutoTakesWhatFits) {
   EXPECT_THAT(taken(with("none") - 1),
               mentions("memory.recompute = 'auto' took ", "of what would be faster none (", " lacks "));
   // Between two policies: the last layers keep everything.
-  Config some = config;
-  some.memory.recompute = {"selective"};
-  some.memory.layers_without_recompute = 1;
+  Config some = with(config, {"memory.recompute=selective", "memory.layers_without_recompute=1"});
   EXPECT_THAT(taken(predicted(some)), HasSubstr(" but for the last "));
   EXPECT_THAT(message(config, 100'000),
               mentions("memory.recompute = 'auto': nothing fits", "the run does not fit"));
@@ -110,12 +103,9 @@ std::int64_t taken_of_gpu(const Config& config, const std::vector<Available>& of
 
 // Arrays get what libraries and the margin leave of a GPU, and the rank with the least decides.
 TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
-  Config config = tiny_.config("gpu");
-  config.model.layers = 4;
-  config.data.sequence_length = 2000;
-  config.memory.recompute = {"auto"};
-  Config none = config;
-  none.memory.recompute = {"none"};
+  Config config =
+      tiny_.config("gpu", {"model.layers=4", "data.sequence_length=2000", "memory.recompute=auto"});
+  Config none = with(config, {"memory.recompute=none"});
   const Topology topology = Topology::uniform(2, 2);
   MemoryPlanner planner(none, topology, SequencePlans(topology, 0, none, read_attention_inputs(none)), true);
   const std::int64_t most =
@@ -131,13 +121,8 @@ TEST_F(MemoryNeeds, AutoCountsLibrariesAndTheMargin) {
 }
 
 TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
-  Config config = tiny_.config("gpu");
-  config.model.hidden = 4096;
-  config.model.heads = 32;
-  config.model.kv_heads = 32;
-  config.model.head_dim = 128;
-  config.model.ffn = 11008;
-  config.model.layers = 32;
+  Config config = tiny_.config("gpu", {"model.hidden=4096", "model.heads=32", "model.kv_heads=32",
+                                       "model.head_dim=128", "model.ffn=11008", "model.layers=32"});
   constexpr std::int64_t gpu = 150'000'000'000;
   EXPECT_EQ(spare_gpu_bytes(config, gpu), gpu / 100);
   // A layer's gradient comes and goes: 4 · 4096 · 4096 and 3 · 4096 · 11008 weights, 2 gains.
@@ -161,10 +146,8 @@ TEST_F(MemoryNeeds, TheRehearsalLeavesNoTrace) {
         Case{2, 2, 0, "burst", "striped", "window:20,0"}, Case{4, 3, 2, "auto", "auto", "causal"},
         Case{3, 3, 0, "all-gather", "block-striped:16", "documents+window:30,0"}}) {
     SCOPED_TRACE(of.schedule);
-    Config config = tiny_.config(std::string("plain ") + of.schedule);
-    config.model.layers = 2;
-    config.model.kv_heads = 2;
-    config.train.steps = 3;
+    Config config = tiny_.config(std::string("plain ") + of.schedule,
+                                 {"model.layers=2", "model.kv_heads=2", "train.steps=3"});
     config.parallel.zero = of.zero;
     config.parallel.shard = of.shard;
     config.attention.schedule = of.schedule;

@@ -18,12 +18,9 @@ class Passes : public TinyTest {
  protected:
   /// Four sequences of each group in an optimizer step, of which there are three; the gradients are clipped.
   Config config(const std::string& name) const {
-    Config config = tiny_.wide(name);
-    config.model.heads = config.model.kv_heads = 4;
-    config.train.micro_batches = 4;
-    config.train.steps = 3;
-    config.train.clip_norm = 0.1;
-    return config;
+    return tiny_.wide(name, 0,
+                      {"model.heads=4", "model.kv_heads=4", "train.micro_batches=4", "train.steps=3",
+                       "train.clip_norm=0.1"});
   }
   static Config at_once(const Config& config, int sequences) {
     Config changed = copy(config, fmt::format("{} at once", sequences));

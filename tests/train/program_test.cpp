@@ -149,8 +149,8 @@ TEST_F(Program, ARankThatDiesEndsAll) {
 
 TEST_F(Program, ARankThatDiesInAShardedStepEndsAllAndLosesNothing) {
   const std::string sharded =
-      "--set parallel.zero=3 --set model.hidden=96 --set model.ffn=256 "
-      "--set checkpoint.keep=1000 --set train.schedule_steps=100000";
+      "--set parallel.zero=3 --set model.hidden=96 --set model.ffn=256 --set checkpoint.keep=1000 --set "
+      "train.schedule_steps=100000";
   Job job = start(command(3, "run", sharded + " --set train.steps=100000 --set checkpoint.every=4"));
   ASSERT_TRUE(wait_for_records("run", 9)) << output();
   ::kill(rank_process(path("run").string(), 1), SIGKILL);
@@ -172,9 +172,8 @@ TEST_F(Program, ARankThatDiesInAShardedStepEndsAllAndLosesNothing) {
 TEST_F(Program, NodesChangeNoBitAndNativeSumsAgreeUnderEveryStage) {
   const auto train = [&](const std::string& name, int zero, const std::string& more) {
     said(command(4, name,
-                 fmt::format("--set parallel.zero={} --set model.hidden=96 --set model.ffn=256 "
-                             "--set train.steps=3 --set train.epsilon=0.001 "
-                             "--set train.check_replicas=1 {}",
+                 fmt::format("--set parallel.zero={} --set model.hidden=96 --set model.ffn=256 --set "
+                             "train.steps=3 --set train.epsilon=0.001 --set train.check_replicas=1 {}",
                              zero, more)));
     return arrays(checkpoint(name, 3));
   };

@@ -43,8 +43,7 @@ class Replicas : public TinyTest {
 };
 
 TEST_F(Replicas, OneBitOfOneRankIsFoundAndNamed) {
-  Config config = tiny_.config("run");
-  config.train.check_replicas = 1;
+  Config config = tiny_.config("run", {"train.check_replicas=1"});
   config.parallel.context = 2;  // two data-parallel groups
   struct Case {
     FlatBuffer Buffers::*buffer;
@@ -66,8 +65,7 @@ TEST_F(Replicas, OneBitOfOneRankIsFoundAndNamed) {
 }
 
 TEST_F(Replicas, TwoRanksAreBothNamed) {
-  Config config = tiny_.config("run");
-  config.train.check_replicas = 2;
+  Config config = tiny_.config("run", {"train.check_replicas=2"});
   const std::string tensor = some_tensor(2);
   EXPECT_THAT(with_flips(2, config, {1}, &Buffers::parameters, tensor),
               Each(mentions("the parameter " + tensor + " differs between rank 0 (", " and rank 1 (",
@@ -87,9 +85,7 @@ TEST_F(Replicas, ACheckpointIsNotWrittenWithReplicasThatDiffer) {
 }
 
 TEST_F(Replicas, RanksOnOtherHardwareAreNotCompared) {
-  Config config = tiny_.config("run");
-  config.train.check_replicas = 1;
-  config.parallel.mixed_hardware = true;
+  Config config = tiny_.config("run", {"train.check_replicas=1", "parallel.mixed_hardware=true"});
   const auto with_bad = [&](int bad) {
     return messages(3, [&](int rank) {
       Hooks hooks;
@@ -120,9 +116,9 @@ TEST(TensorHashes, EveryBitOfEveryElementChangesTheHashOfItsTensor) {
   const Buffers buffers = arrays.buffers();
   const TestExec exec;
   model::initialize(exec, map, 1, arrays.parameters);
-  const TensorHashes<TestExec> hashes(exec, map);
   const auto all = [&] {
-    return hashes.of<float>(exec, {arrays.parameters, arrays.first_moment, arrays.second_moment});
+    return tensor_hashes<float, TestExec>(exec, map.all().size(), pieces_of(map),
+                                          {arrays.parameters, arrays.first_moment, arrays.second_moment});
   };
   const auto before = all();
   ASSERT_EQ(before.size(), 3 * map.all().size());

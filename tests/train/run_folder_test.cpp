@@ -107,16 +107,14 @@ TEST_F(RunFolderTest, ACheckpointStartsARunOfItsOwn) {
   branch.train.lr = 0.006;
   EXPECT_THAT(run_error(1, branch), HasSubstr("train.lr = 0.006 differs from 0.005"));
 
-  Config other = tiny_.config("other");
-  other.model.rope_theta = 5000;
+  Config other = tiny_.config("other", {"model.rope_theta=5000"});
   const auto resume = ResumePolicy::parse(checkpoint_of(config_, 3).string());
   EXPECT_THAT(run_error(1, other, resume), HasSubstr("model.rope_theta = 5000.0 differs from 10000.0"));
   EXPECT_THAT(run_error(1, config_, resume), mentions("optimizer step 6", "another run.folder"));
 }
 
 TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
-  Config longer = config_;
-  longer.train.steps = 10;
+  Config longer = with(config_, {"train.steps=10"});
   EXPECT_EQ(run(2, longer).last_step, 10);
   const auto rates = metric(config_, "lr");
   ASSERT_EQ(rates.size(), 10u);
@@ -133,16 +131,13 @@ TEST_F(RunFolderTest, MoreStepsLeaveTheLearningRateAtItsEnd) {
 
 TEST_F(RunFolderTest, FewerStepsKeepTheCurve) {
   fs::remove_all(checkpoint_of(config_, 6));
-  Config shorter = config_;
-  shorter.train.steps = 4;
+  Config shorter = with(config_, {"train.steps=4"});
   EXPECT_EQ(run(1, shorter).last_step, 4);
   EXPECT_DOUBLE_EQ(metric(config_, "lr").at(3), config_.learning_rate().at(3));
 }
 
 TEST_F(RunFolderTest, AnotherCurveIsTakenWhereItIsAskedForAndSaid) {
-  Config longer = config_;
-  longer.train.steps = 10;
-  longer.train.schedule_steps = 10;
+  Config longer = with(config_, {"train.steps=10", "train.schedule_steps=10"});
   run(1, longer);
   const auto rates = metric(config_, "lr");
   ASSERT_EQ(rates.size(), 10u);
@@ -160,8 +155,7 @@ TEST_F(RunFolderTest, CheckpointsWithoutALengthOfTheScheduleHaveTheirSteps) {
   ASSERT_NE(configuration.find(line), std::string::npos);
   configuration.erase(configuration.find(line), line.size());
   store(6, configuration);
-  Config longer = config_;
-  longer.train.steps = 8;
+  Config longer = with(config_, {"train.steps=8"});
   run(1, longer);
   EXPECT_EQ(metric(config_, "lr").back(), config_.train.min_lr);
   EXPECT_EQ(Config::parse(checkpoint::Checkpoint(checkpoint_of(config_, 8)).progress().config, "")
@@ -170,8 +164,7 @@ TEST_F(RunFolderTest, CheckpointsWithoutALengthOfTheScheduleHaveTheirSteps) {
 }
 
 TEST_F(RunFolderTest, ABranchGoesOnAlongTheCurve) {
-  Config branch = tiny_.config("branch");
-  branch.train.steps = 8;
+  Config branch = tiny_.config("branch", {"train.steps=8"});
   const auto resume = ResumePolicy::parse(checkpoint_of(config_, 3).string());
   run(1, branch, resume);
   const auto rates = metric(branch, "lr");
@@ -186,8 +179,7 @@ TEST_F(RunFolderTest, ABranchGoesOnAlongTheCurve) {
 }
 
 TEST_F(RunFolderTest, CheckpointsOfOtherVersionsGoOn) {
-  Config longer = config_;
-  longer.train.steps = 7;
+  Config longer = with(config_, {"train.steps=7"});
   store(6, effective().to_toml() + "colour = 'red'\n");  // a key of [checkpoint], the last section
   EXPECT_EQ(run(1, longer).last_step, 7);
   EXPECT_THAT(log_of(config_), mentions("warning", "checkpoint.colour = 'red'"));
@@ -255,8 +247,7 @@ TEST_F(RunFolder, WhatIsNoFolderInThePlaceOfCheckpointsIsNamedBeforeTheFirstStep
 }
 
 TEST_F(RunFolderTest, LinksAndPipesInThePlaceOfItsFilesAreNamed) {
-  Config longer = config_;
-  longer.train.steps = 7;
+  Config longer = with(config_, {"train.steps=7"});
   const fs::path folder = config_.run.folder, elsewhere = tiny_.folder().path() / "elsewhere";
   const auto said_with = [&](const char* name, const auto& put) {
     fs::rename(folder / name, elsewhere);
@@ -276,8 +267,7 @@ TEST_F(RunFolderTest, LinksAndPipesInThePlaceOfItsFilesAreNamed) {
 }
 
 TEST_F(RunFolderTest, MetricsOfAnotherFormAreNamed) {
-  Config longer = config_;
-  longer.train.steps = 7;
+  Config longer = with(config_, {"train.steps=7"});
   const fs::path file = in_folder("metrics.jsonl");
   io::write_text_atomically(file, "{\"step\": \"one\"}\n");
   EXPECT_THAT(run_error(1, longer), mentions(file.string(), "line 1"));

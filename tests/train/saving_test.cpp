@@ -253,10 +253,7 @@ TEST_F(SavingTest, ADamagedPartIsFoundUnderAnotherShardingAndTheOlderOneTaken) {
 }
 
 TEST_F(SavingTest, KeepsTheStepsThatStayForEver) {
-  Config config = tiny_.config("run");
-  config.checkpoint.every = 1;
-  config.checkpoint.keep = 1;
-  config.checkpoint.keep_every = 2;
+  Config config = tiny_.config("run", {"checkpoint.every=1", "checkpoint.keep=1", "checkpoint.keep_every=2"});
   run(2, config);
   EXPECT_THAT(checkpoints(config), testing::ElementsAre("step-00000002", "step-00000004", "step-00000006"));
 }

@@ -10,14 +10,10 @@ namespace {
 class SparseTraining : public TinyTest {
  protected:
   Config config(const std::string& name) const {
-    Config config = tiny_.config(name);
-    config.model.layers = 2;
-    config.data.sequence_length = 150;
-    config.train.steps = 4;
-    config.attention.layout = "block-striped:64";
-    config.attention.sparsity = "vertical-slash:verticals=6,slashes=1,window=20";
-    config.sparsity.dense_updates = 1;
-    return config;
+    return tiny_.config(
+        name,
+        {"model.layers=2", "data.sequence_length=150", "train.steps=4", "attention.layout=block-striped:64",
+         "attention.sparsity=vertical-slash:verticals=6,slashes=1,window=20", "sparsity.dense_updates=1"});
   }
 };
 

@@ -29,36 +29,43 @@ TinyRun::TinyRun() {
   data::pack(options);
 }
 
-Config TinyRun::config(const std::string& name) const {
-  Config config;
-  config.run.folder = folder_.file(name);
-  config.run.device = on_host ? "cpu" : "gpu";
-  config.model.vocabulary = 257;
-  config.model.layers = 1;
-  config.model.hidden = 32;
-  config.model.heads = 2;
-  config.model.kv_heads = 1;
-  config.model.head_dim = 16;
-  config.model.ffn = 40;
-  config.data.shards = {folder_.file("shards")};
-  config.data.sequence_length = 50;
-  config.train.steps = 6;
-  config.train.warmup_steps = 2;
-  config.train.lr = 1e-2;
-  config.train.min_lr = 1e-3;
-  config.train.epsilon = 1e-3;
-  config.checkpoint.every = 3;
-  config.checkpoint.keep = 10;
-  return config;
+Config TinyRun::config(const std::string& name, const std::vector<std::string>& sets) const {
+  std::vector<std::string> all = {"run.folder=" + folder_.file(name),
+                                  on_host ? "run.device=cpu" : "run.device=gpu",
+                                  "data.shards=" + folder_.file("shards")};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return Config::parse(R"([model]
+vocabulary = 257
+layers = 1
+hidden = 32
+heads = 2
+kv_heads = 1
+head_dim = 16
+ffn = 40
+[data]
+sequence_length = 50
+[train]
+steps = 6
+warmup_steps = 2
+lr = 1e-2
+min_lr = 1e-3
+epsilon = 1e-3
+[checkpoint]
+every = 3
+keep = 10
+)",
+                       "a tiny run", all);
 }
 
-Config TinyRun::wide(const std::string& name, int zero) const {
-  Config config = this->config(fmt::format("{} {}", name, zero));
-  config.model.layers = 2;
-  config.model.hidden = 96;
-  config.model.ffn = 256;
-  config.parallel.zero = zero;
-  return config;
+Config TinyRun::wide(const std::string& name, int zero, const std::vector<std::string>& sets) const {
+  std::vector<std::string> all = {"model.layers=2", "model.hidden=96", "model.ffn=256",
+                                  fmt::format("parallel.zero={}", zero)};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return config(fmt::format("{} {}", name, zero), all);
+}
+
+Config with(const Config& config, const std::vector<std::string>& sets) {
+  return Config::parse(config.to_toml(), "a run", sets);
 }
 
 Config TinyRun::with_a_rare_token(Config config) const {

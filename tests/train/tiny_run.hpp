@@ -39,10 +39,11 @@ class TinyRun {
 
   /// A run in the folder `name` of this object: 6 optimizer steps on sequences of 50 tokens, which no number
   /// of ranks divides. AdamW's epsilon is large, so that rounding does not grow.
-  Config config(const std::string& name) const;
+  /// `sets`: as --set takes them.
+  Config config(const std::string& name, const std::vector<std::string>& sets = {}) const;
 
   /// With two layers, whose units are of several blocks of a Partition: every rank holds something of each.
-  Config wide(const std::string& name, int zero = 0) const;
+  Config wide(const std::string& name, int zero = 0, const std::vector<std::string>& sets = {}) const;
 
   /// On eight sequences, read in order by groups of one rank, of which the last one alone has token 7: with
   /// two groups the second meets it in optimizer step 4.
@@ -60,6 +61,9 @@ class TinyTest : public testing::Test {
  protected:
   const TinyRun tiny_;
 };
+
+/// A configuration with other values, as --set takes them.
+Config with(const Config& config, const std::vector<std::string>& sets);
 
 /// Hooks with which a run on the CPU may offload.
 Hooks offloading();

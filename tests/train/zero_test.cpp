@@ -21,11 +21,7 @@ class Zero : public TinyTest {
  protected:
   /// Three optimizer steps; the gradients are clipped.
   Config config(const std::string& name, int zero) const {
-    Config config = tiny_.wide(name, zero);
-    config.train.steps = 3;
-    config.train.clip_norm = 0.1;
-    config.train.check_replicas = 1;
-    return config;
+    return tiny_.wide(name, zero, {"train.steps=3", "train.clip_norm=0.1", "train.check_replicas=1"});
   }
   static Config with_zero(const Config& config, int zero) {
     Config changed = copy(config, fmt::format("as {}", zero));
