@@ -145,13 +145,6 @@ void print(const MemoryPlan& plan, const PlannedMachine& machine, const MemoryPl
                plan.policies.size() - shown.size());
 }
 
-nlohmann::json bytes_json(const MemoryBytes& bytes) {
-  nlohmann::json json = nlohmann::json::object();
-  for (int i = 0; i < memory_category_count; ++i)
-    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
-  return json;
-}
-
 nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
   const train::Config::Memory& m = policy.memory;
   nlohmann::json json = {{"outline", policy.outline},
@@ -167,10 +160,10 @@ nlohmann::json policy_json(const PlannedPolicy& policy, bool on_gpu) {
                          {"missing_bytes", std::max<std::int64_t>(0, policy.missing_device)},
                          {"missing_host_bytes", std::max<std::int64_t>(0, policy.missing_host)},
                          {"seconds", policy.time.total()}};
-  nlohmann::json peaks = bytes_json(policy.bytes.host.categories);
+  nlohmann::json peaks = train::bytes_json(policy.bytes.host.categories);
   peaks["total"] = policy.bytes.host.total;
   if (on_gpu) {
-    peaks["device"] = bytes_json(policy.bytes.device.categories);
+    peaks["device"] = train::bytes_json(policy.bytes.device.categories);
     peaks["device"]["total"] = policy.bytes.device.total;
     peaks["device"]["moment"] = policy.bytes.device.moment;
   }

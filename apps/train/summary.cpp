@@ -71,9 +71,10 @@ void Summary::save() const {
                             {"last_save_failed", outcome_.last_save_failed},
                             {"checkpoint", outcome_.last_checkpoint},
                             {"peak_memory_bytes", train::to_json(outcome_.memory)}};
-  summary["predicted_peak_bytes"] = {{"total", outcome_.predicted_memory.host.total_peak}};
-  if (outcome_.predicted_memory.device.total_peak > 0)
-    summary["predicted_peak_bytes"]["device"] = {{"total", outcome_.predicted_memory.device.total_peak}};
+  const forecast::UpdateMemory& predicted = outcome_.predicted_memory;
+  summary["predicted_peak_bytes"] = {{"total", predicted.host.total}};
+  if (predicted.device.total > 0)
+    summary["predicted_peak_bytes"]["device"] = {{"total", predicted.device.total}};
   if (outcome_.last_step > outcome_.first_step) {
     summary["first_loss"] = outcome_.first_loss;
     summary["last_loss"] = outcome_.last_loss;
@@ -110,14 +111,12 @@ void Summary::print() const {
     fmt::print("  peak memory   {} resident in the largest rank; of these {}\n",
                binary_text(outcome_.memory.resident), categories(outcome_.memory.host));
     const bool gpu = outcome_.memory.device.total_peak > 0;
-    const auto arrays = [gpu](const train::PeakMemory& memory) {
-      return (gpu ? memory.device : memory.host).total_peak;
-    };
-    fmt::print("  predicted     {} of arrays{}, {} measured: {:.3f} times\n",
-               binary_text(arrays(outcome_.predicted_memory)), gpu ? " on the GPU" : "",
-               binary_text(arrays(outcome_.memory)),
-               double(arrays(outcome_.predicted_memory)) /
-                   double(std::max<std::int64_t>(1, arrays(outcome_.memory))));
+    const forecast::UpdateMemory& predicted = outcome_.predicted_memory;
+    const std::int64_t before = (gpu ? predicted.device : predicted.host).total,
+                       after = (gpu ? outcome_.memory.device : outcome_.memory.host).total_peak;
+    fmt::print("  predicted     {} of arrays{}, {} measured: {:.3f} times\n", binary_text(before),
+               gpu ? " on the GPU" : "", binary_text(after),
+               double(before) / double(std::max<std::int64_t>(1, after)));
     if (gpu)
       fmt::print("                {} on the GPU of the largest rank; of these {}\n",
                  binary_text(outcome_.memory.device.total_peak), categories(outcome_.memory.device));

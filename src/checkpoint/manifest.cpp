@@ -35,25 +35,14 @@ class Reader {
 
   json parse(std::string_view text) const { return io::parse_json(text, origin_); }
 
-  const json& member(const json& of, const char* key) const {
-    if (!of.is_object() || !of.contains(key)) refuse("'{}' is missing", key);
-    return of.at(key);
-  }
-  std::string text(const json& of, const char* key) const {
-    const json& value = member(of, key);
-    if (!value.is_string()) refuse("'{}' is no text", key);
-    return value.get<std::string>();
-  }
-  /// Texts by name; none where the key is missing, as in manifests of older programs.
-  std::map<std::string, std::string> texts(const json& of, const char* key) const {
-    std::map<std::string, std::string> texts;
-    if (!of.contains(key)) return texts;
-    if (!of.at(key).is_object()) refuse("'{}' is no object", key);
-    for (const auto& [name, value] : of.at(key).items()) {
-      if (!value.is_string()) refuse("'{}' of '{}' is no text", name, key);
-      texts.emplace(name, value.get<std::string>());
+  /// A member of that type.
+  template <class T>
+  T get(const json& of, const char* key) const {
+    try {
+      return of.at(key).get<T>();
+    } catch (const json::exception&) {
+      refuse("'{}' is missing or of another type", key);
     }
-    return texts;
   }
   std::int64_t integer(const json& value, const char* key, std::int64_t least,
                        std::int64_t largest = most) const {
@@ -66,17 +55,13 @@ class Reader {
   }
   std::int64_t number(const json& of, const char* key, std::int64_t least,
                       std::int64_t largest = most) const {
-    return integer(member(of, key), key, least, largest);
+    return integer(get<json>(of, key), key, least, largest);
   }
-  const json& array(const json& of, const char* key) const {
-    const json& value = member(of, key);
-    if (!value.is_array()) refuse("'{}' is no list", key);
-    return value;
-  }
+  json array(const json& of, const char* key) const { return get<json::array_t>(of, key); }
 
   Tensor tensor(const json& from) const {
-    Tensor tensor{text(from, "name"), {}};
-    if (text(from, "dtype") != "F32") refuse("tensor {} is not F32", tensor.name);
+    Tensor tensor{get<std::string>(from, "name"), {}};
+    if (get<std::string>(from, "dtype") != "F32") refuse("tensor {} is not F32", tensor.name);
     std::int64_t elements = 1;
     for (const json& extent : array(from, "shape")) {
       const std::int64_t size = integer(extent, "shape", 1);
@@ -90,7 +75,7 @@ class Reader {
 
   Part part(const json& from) const {
     Part part;
-    part.file = text(from, "file");
+    part.file = get<std::string>(from, "file");
     // It is opened: nothing but a name, or it might be any file of the machine.
     if (!part.file.starts_with("part-") || !is_plain_name(part.file))
       refuse("the part '{}' is not the name of a part in this folder", part.file);
@@ -101,7 +86,7 @@ class Reader {
       read.first = number(piece, "first", 0);
       read.count = number(piece, "count", 1);
       for (const Buffer buffer : buffers)
-        for (const json& crc : array(member(piece, "crc32"), name_of(buffer).data()))
+        for (const json& crc : array(get<json>(piece, "crc32"), name_of(buffer).data()))
           read.checksums[static_cast<std::size_t>(buffer)].push_back(static_cast<std::uint32_t>(
               integer(crc, "crc32", 0, std::numeric_limits<std::uint32_t>::max())));
     }
@@ -204,21 +189,23 @@ Manifest Manifest::parse(std::string_view text, const std::string& origin) {
     reader.refuse("it is damaged or truncated (its CRC-32 is not the one in its first line)");
   const json all = reader.parse(text);
   Manifest manifest;
-  const std::string format = reader.text(all, "format");
+  const std::string format = reader.get<std::string>(all, "format");
   if (format != manifest_format) reader.refuse("its format is '{}', not '{}'", format, manifest_format);
   const std::int64_t version = reader.number(all, "version", 0);
   require(version == manifest_version,
           "{} has checkpoint version {}, this program reads {}: use the program that wrote it", origin,
           version, manifest_version);
-  manifest.creator = reader.text(all, "creator");
+  manifest.creator = reader.get<std::string>(all, "creator");
   manifest.progress = {.step = reader.number(all, "step", 0),
                        .epoch = reader.number(all, "epoch", 0),
                        .sequences_read = reader.number(all, "sequences_read", 0),
                        .global_batch_size = reader.number(all, "global_batch_size", 0),
                        .data_fingerprint = static_cast<std::uint32_t>(reader.number(
                            all, "data_fingerprint", 0, std::numeric_limits<std::uint32_t>::max())),
-                       .config = reader.text(all, "config"),
-                       .computed_with = reader.texts(all, "computed_with")};
+                       .config = reader.get<std::string>(all, "config"),
+                       .computed_with = {}};
+  if (all.contains("computed_with"))  // manifests of older programs do not say
+    manifest.progress.computed_with = reader.get<std::map<std::string, std::string>>(all, "computed_with");
   manifest.block = reader.number(all, "block", 1, most_block);
   for (const json& tensor : reader.array(all, "tensors")) manifest.tensors.push_back(reader.tensor(tensor));
   for (const json& part : reader.array(all, "parts")) manifest.parts.push_back(reader.part(part));

@@ -1,31 +1,18 @@
 #include <annulus/forecast/update_memory.hpp>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <annulus/model/unit_calls.hpp>
 #include <annulus/sparsity/selection_memory.hpp>
 
+#include "sharding/memory_bytes.hpp"
+
 namespace annulus::forecast {
 
 namespace {
 
-std::int64_t& at(MemoryBytes& bytes, MemoryCategory category) {
-  return bytes[static_cast<std::size_t>(category)];
-}
-
-void add(MemoryBytes& to, const MemoryBytes& more) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
-}
-
-void take_most(MemoryBytes& to, const MemoryBytes& other) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = std::max(to[i], other[i]);
-}
-
-std::int64_t total(const MemoryBytes& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
+using sharding::add, sharding::at, sharding::take_most, sharding::total;
 
 void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   take_most(peak.categories, now);

@@ -72,10 +72,10 @@ LmHeadWorkspace lm_head_workspace(std::int64_t tokens, std::int64_t vocabulary, 
 
 template <class Exec, class T>
 LmHeadLoss<Exec, T>::LmHeadLoss(const LmHeadOptions& options) : options_(options) {
-  require(options.sequence_tile >= 0 && options.workspace_bytes >= 0,
-          "lm_head_loss: sequence_tile {} and workspace_bytes {} must not be negative: 0 lets the library "
-          "choose",
-          options.sequence_tile, options.workspace_bytes);
+  require(
+      options.sequence_tile >= 0 && options.workspace_bytes >= 0,
+      "lm_head_loss: sequence_tile {} and workspace_bytes {} must not be negative: 0 lets the library choose",
+      options.sequence_tile, options.workspace_bytes);
 }
 
 template <class Exec, class T>

@@ -1,10 +1,8 @@
 #include <annulus/optim/clip.hpp>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
-#include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/region.hpp>
@@ -104,18 +102,6 @@ NormBlocks<Exec>::NormBlocks(const Exec& exec, std::span<const NormRange> ranges
                                                                                        blocks.size());
   Kokkos::deep_copy(exec, *own_, on_host);
   exec.fence("annulus::optim::NormBlocks: the list of blocks on the host goes out of scope");
-}
-
-template <class Exec>
-NormBlocks<Exec>::NormBlocks(const Exec& exec, std::int64_t elements)
-    : NormBlocks(exec, std::array{NormRange{0, elements, 0}}, ceil_divide(elements, size)) {}
-
-template <class Exec>
-Clipping GradientClipper<Exec>::measure(const Exec& exec, const Array1<const float, Exec>& gradients) {
-  const auto elements = static_cast<std::int64_t>(gradients.extent(0));
-  if (whole_elements_ != elements) whole_.emplace(exec, elements);
-  whole_elements_ = elements;
-  return measure(exec, gradients, *whole_);
 }
 
 template <class Exec>

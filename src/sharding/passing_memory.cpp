@@ -31,7 +31,7 @@ class Rehearsal {
 
   /// The most that is held during the call.
   MemoryBytes call(const model::UnitCall& call) {
-    most_ = held();
+    MemoryBytes most = held();
     using Kind = model::UnitCall::Kind;
     switch (call.kind) {
       case Kind::weights:
@@ -54,8 +54,8 @@ class Rehearsal {
         reduced_ = call.unit;
         break;
     }
-    look();
-    return most_;
+    take_most(most, held());
+    return most;
   }
 
   /// Sums behind the last pass: of all units, one after the other.
@@ -113,10 +113,6 @@ class Rehearsal {
     }
     return bytes;
   }
-  void look() {
-    const MemoryBytes now = held();
-    for (std::size_t i = 0; i < now.size(); ++i) most_[i] = std::max(most_[i], now[i]);
-  }
 
   const StateLayout& layout_;
   const SumsLayout& sums_;
@@ -127,7 +123,6 @@ class Rehearsal {
   std::vector<bool> gradients_;
   std::int64_t held_elements_ = 0, padded_weights_ = 0, padded_gradients_ = 0;
   int reduced_ = -1;  // unit whose gradient is on its way
-  MemoryBytes most_{};
 };
 
 }  // namespace

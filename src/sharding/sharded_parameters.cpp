@@ -82,13 +82,8 @@ ShardedParameters<Exec, T>::ShardedParameters(const Exec& exec, comm::Communicat
       gathered_(map.units().size()),
       unit_gradients_(map.units().size()),
       reduced_(map.units().size()) {
-  if (holds_weights()) {
-    all_weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::weights",
-                                     partition_.padded_size());
-  } else if (masters_.offloaded()) {
-    own_weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::own_weights",
-                                     partition_.shard_size());
-  }
+  if (const std::int64_t size = state_arrays(map, layout_).weights; size > 0)
+    weights_ = Buffer<T>::zeroed(exec, MemoryCategory::parameters, "annulus::sharding::weights", size);
   const Array1<float, Exec> held = backward_->gradients();
   const std::int64_t whole = holds_gradients() ? partition_.padded_size() : 0,
                      expected = partition_.shard_size() + whole;
@@ -126,8 +121,8 @@ void ShardedParameters<Exec, T>::restored(const Exec& exec, std::int64_t steps) 
 template <class Exec, class T>
 Array1<T, Exec> ShardedParameters<Exec, T>::own_weights(int unit) const {
   const std::int64_t part = partition_.part_size(unit);
-  return holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit) + ranks_.rank() * part, part)
-                         : slice(*own_weights_, partition_.offset_in_shard(unit), part);
+  return holds_weights() ? slice(*weights_, partition_.padded_offset(unit) + ranks_.rank() * part, part)
+                         : slice(*weights_, partition_.offset_in_shard(unit), part);
 }
 
 template <class Exec, class T>
@@ -151,7 +146,7 @@ void ShardedParameters<Exec, T>::start_gather(const Exec& exec, int unit, Gather
   const comm::Watchdog::ActivityScope activity(ranks_.watchdog(), gather_text(unit));
   const std::int64_t part = partition_.part_size(unit);
   const Array1<T, Exec> elements =
-      holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit), partition_.padded_size(unit))
+      holds_weights() ? slice(*weights_, partition_.padded_offset(unit), partition_.padded_size(unit))
                       : *to.elements;
   const Array1<T, Exec> own = slice(elements, ranks_.rank() * part, part);
   if (!masters_.offloaded())
@@ -184,7 +179,7 @@ template <class Exec, class T>
 const Array1<T, Exec>& ShardedParameters<Exec, T>::whole_weights(const Exec& exec) {
   for (int unit = 0; holds_weights() && unit < partition_.units(); ++unit)
     wait(exec, unit, gathered_[static_cast<std::size_t>(unit)]);
-  return *all_weights_;
+  return *weights_;
 }
 
 template <class Exec, class T>
@@ -212,7 +207,7 @@ Array1<const T, Exec> ShardedParameters<Exec, T>::weights(const Exec& exec, int 
   ++gathered.users;
   if (next >= 0) start(next);
   const std::int64_t size = map_.unit(unit).size();
-  return holds_weights() ? slice(*all_weights_, partition_.padded_offset(unit), size)
+  return holds_weights() ? slice(*weights_, partition_.padded_offset(unit), size)
                          : slice(*gathered.elements, 0, size);
 }
 

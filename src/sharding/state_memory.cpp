@@ -12,24 +12,8 @@ namespace annulus::sharding {
 
 namespace {
 
-std::int64_t size_of_weight(const StateLayout& layout) {
-  return static_cast<std::int64_t>(size_of(layout.weights));
-}
-
-/// Masters and moments of `elements`.
-void add_optimizer(StateMemory& memory, std::int64_t elements, const StateLayout& layout) {
-  using enum MemoryCategory;
-  MemoryBytes& to = layout.offload ? memory.host : memory.device;
-  at(to, parameters) += fp32_bytes * elements;
-  at(to, optimizer) += 2 * fp32_bytes * elements;
-  // Gradients that come down and weights that go up, two pieces at a time; fp32 weights are the masters.
-  if (layout.offload)
-    at(to, workspace) += 2 * std::min(optim::MasterOptions().piece, elements) *
-                         (fp32_bytes + (layout.weights == DType::f32 ? 0 : size_of_weight(layout)));
-}
-
-std::int64_t bytes_of_held(const model::ParameterMap& map, const StateLayout& layout) {
-  return fp32_bytes * model::elements_of(held_gradients(map, layout, 1));
+Partition partition_of(const model::ParameterMap& map, const StateLayout& layout) {
+  return {map.units(), layout.stage == 0 ? 1 : layout.ranks, optim::NormBlocks<HostExec>::size};
 }
 
 }  // namespace
@@ -42,8 +26,7 @@ std::vector<model::HeldGradient> held_gradients(const model::ParameterMap& map, 
   // begins, behind the unit's backward pass, one in rank order when it is complete, behind the next unit's.
   const bool in_place = layout.stage < 2;
   const int behind = in_place ? 0 : layout.native_sums ? 1 : 2;
-  const Partition partition(map.units(), layout.stage == 0 ? 1 : layout.ranks,
-                            optim::NormBlocks<HostExec>::size);
+  const Partition partition = partition_of(map, layout);
   const auto layers_before = [&](int unit) {
     if (passes > 1) return layers;
     // The tied LM head's gradient is made before those of layers, and is reduced behind them.
@@ -62,34 +45,31 @@ std::vector<model::HeldGradient> held_gradients(const model::ParameterMap& map, 
   return gradients;
 }
 
+StateArrays state_arrays(const model::ParameterMap& map, const StateLayout& layout) {
+  // A model in fp32 computes with the masters, where they are on the device.
+  if (layout.stage == 0)
+    return {map.size(), layout.weights == DType::f32 && !layout.offload ? 0 : map.size()};
+  const Partition partition = partition_of(map, layout);
+  const bool whole = static_cast<Stage>(layout.stage) < Stage::parameters;
+  return {partition.shard_size(), whole            ? partition.padded_size()
+                                  : layout.offload ? partition.shard_size()
+                                                   : 0};
+}
+
 StateMemory state_memory(const model::ParameterMap& map, const StateLayout& layout) {
   using enum MemoryCategory;
+  const StateArrays arrays = state_arrays(map, layout);
+  const auto weight = static_cast<std::int64_t>(size_of(layout.weights));
   StateMemory memory;
-  const std::int64_t weight = size_of_weight(layout);
-  if (layout.stage == 0) {
-    add_optimizer(memory, map.size(), layout);
-    at(memory.device, gradients) = bytes_of_held(map, layout);
-    // A model in fp32 computes with the masters, where they are on the device.
-    if (layout.weights != DType::f32 || layout.offload) at(memory.device, parameters) += weight * map.size();
-    return memory;
-  }
-  const auto stage = static_cast<Stage>(layout.stage);
-  const Partition partition(map.units(), layout.ranks, optim::NormBlocks<HostExec>::size);
-  const std::int64_t shard = partition.shard_size(), whole = partition.padded_size();
-  std::int64_t unit = 0;  // the largest
-  for (int i = 0; i < partition.units(); ++i) unit = std::max(unit, partition.padded_size(i));
-
-  add_optimizer(memory, shard, layout);
-  at(memory.device, gradients) = bytes_of_held(map, layout);
-  if (stage >= Stage::gradients)
-    at(memory.passing, gradients) =
-        2 * fp32_bytes * unit;  // that of one unit is made, that of another one reduced
-  if (stage < Stage::parameters) {
-    at(memory.device, parameters) += weight * whole;
-  } else {
-    if (layout.offload) at(memory.device, parameters) += weight * shard;
-    at(memory.passing, parameters) = 2 * weight * unit;  // those in use, and those of the next unit
-  }
+  MemoryBytes& optimizer_memory = layout.offload ? memory.host : memory.device;
+  at(optimizer_memory, parameters) = fp32_bytes * arrays.masters;
+  at(optimizer_memory, optimizer) = 2 * fp32_bytes * arrays.masters;
+  // Gradients that come down and weights that go up, two pieces at a time; fp32 weights are the masters.
+  if (layout.offload)
+    at(memory.host, workspace) = 2 * std::min(optim::MasterOptions().piece, arrays.masters) *
+                                 (fp32_bytes + (layout.weights == DType::f32 ? 0 : weight));
+  at(memory.device, parameters) += weight * arrays.weights;
+  at(memory.device, gradients) = fp32_bytes * model::elements_of(held_gradients(map, layout, 1));
   return memory;
 }
 

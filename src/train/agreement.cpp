@@ -13,6 +13,7 @@
 
 #include "sequence/mask_terms.hpp"
 #include "train/config_table.hpp"
+#include "train/together.hpp"
 
 namespace annulus::train {
 
@@ -107,13 +108,7 @@ AttentionInputs agree_on_inputs(comm::Communicator& world, const Config& config)
       world.watchdog(), "the start of the run, for which every rank reads the files of attention",
       config.file_stall_timeout());
   AttentionInputs inputs;
-  std::string problem;
-  try {
-    inputs = read_attention_inputs(config);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  comm::throw_together(world, problem);
+  together(world, [&] { inputs = read_attention_inputs(config); });
   comm::Facts facts;
   facts.add("the contents of attention.cluster", fmt::format("crc32:{:08x}", inputs.cluster_checksum),
             remedy);
@@ -158,8 +153,8 @@ std::vector<std::string> computed_with_notes(const std::map<std::string, std::st
     const auto found = before.find(name);
     if (found != before.end() && found->second != value)
       notes.push_back(
-          fmt::format("{}: '{}' when the checkpoint was written, '{}' now: the run goes on, and "
-                      "its results agree with those of an uninterrupted one to rounding, not bit for bit{}",
+          fmt::format("{}: '{}' when the checkpoint was written, '{}' now: the run goes on, and its results "
+                      "agree with those of an uninterrupted one to rounding, not bit for bit{}",
                       name, found->second, value,
                       name == threads_key && found->second.find(' ') == std::string::npos
                           ? fmt::format(" (set OMP_NUM_THREADS={} for these)", found->second)

@@ -33,11 +33,8 @@ std::vector<Slice> shares_of_shard(const sharding::Partition& partition, int ran
 }
 
 std::vector<Slice> shares_of_whole(const sharding::Partition& partition, int rank) {
-  std::vector<Slice> slices;
-  for (int unit = 0; unit < partition.units(); ++unit) {
-    const model::ParameterUnit part = partition.part(unit, rank);
-    if (part.begin < part.end) slices.push_back({part.begin, part.end, part.begin});
-  }
+  std::vector<Slice> slices = shares_of_shard(partition, rank, 0, 1);
+  for (Slice& slice : slices) slice.offset = slice.begin;
   return slices;
 }
 

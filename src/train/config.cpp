@@ -238,8 +238,8 @@ void drop_unknown(toml::table& table, std::string_view origin) {
               "which may change what is computed: go on with the version that wrote it",
               origin, name, key, value.str());
       spdlog::warn(
-          "{}: its configuration has {}.{} = {}, which this version of annulus-train does not know "
-          "and leaves out",
+          "{}: its configuration has {}.{} = {}, which this version of annulus-train does not know and "
+          "leaves out",
           origin, name, key, value.str());
       keys.erase(key);
     }

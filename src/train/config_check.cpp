@@ -67,25 +67,18 @@ void Config::check() const {
   model::LlamaConfig shape = model;
   if (shape.vocabulary == 0) shape.vocabulary = 1;  // the data will say
   shape.check();
-  require(!run.folder.empty(),
-          "run.folder is empty: name a folder for configuration, log and checkpoints of the run, like "
-          "runs/mine");
+  require(
+      !run.folder.empty(),
+      "run.folder is empty: name a folder for configuration, log and checkpoints of the run, like runs/mine");
   require(run.device == "auto" || run.device == "cpu" || run.device == "gpu",
           "run.device = '{}' is unknown; known are auto, cpu and gpu", run.device);
-  require(
-      parallel.zero <= 3,
-      "parallel.zero = {} is no stage of ZeRO: 0 shards nothing, 1 the optimizer's state, 2 gradients too, "
-      "3 parameters too (docs/sharding.md)",
-      parallel.zero);
-  require(
-      parallel.shard == 0 || parallel.zero > 0,
-      "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or leave "
-      "it out",
-      parallel.shard);
-  require(
-      parallel.shard != 1,
-      "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set parallel.zero "
-      "= 0");
+  require(parallel.shard == 0 || parallel.zero > 0,
+          "parallel.shard = {} is of use where something is sharded: set parallel.zero to 1, 2 or 3, or "
+          "leave it out",
+          parallel.shard);
+  require(parallel.shard != 1,
+          "parallel.shard = 1 would shard over one rank: give 2 or more, 0 for all ranks, or set "
+          "parallel.zero = 0");
   comm::parse_sums(parallel.sums, "parallel.sums =");
   require(train.dtype == "f32" || train.dtype == "bf16",
           "train.dtype = '{}': weights and activations are f32 or bf16", train.dtype);
@@ -135,11 +128,11 @@ void Config::check_sparsity() const {
   }
   sparsity::Options::parse(attention.sparsity, "attention.sparsity")
       .check(data.sequence_length, "attention.sparsity");
-  require(attention.mask == "causal",
-          "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would "
-          "need an "
-          "observation window each, windows have no far keys to select; set attention.mask = 'causal'",
-          attention.mask);
+  require(
+      attention.mask == "causal",
+      "attention.sparsity selects from attention.mask = 'causal', not from '{}': packed documents would need "
+      "an observation window each, windows have no far keys to select; set attention.mask = 'causal'",
+      attention.mask);
 }
 
 std::vector<bool> Config::sparse_layers() const {
@@ -207,11 +200,6 @@ model::ActivationOptions Config::activations() const {
           "memory.recompute lists {} policies, but the model has {} layers (model.layers): give one policy "
           "for all layers, or one for each",
           options.recompute.size(), model.layers);
-  require(memory.store_fraction >= 0 && memory.store_fraction <= 1,
-          "memory.store_fraction = {} is no share of the positions: give 0 to 1", memory.store_fraction);
-  require(memory.offload_activations >= 0 && memory.offload_activations <= 1,
-          "memory.offload_activations = {} is no share of the layers: give 0 to 1",
-          memory.offload_activations);
   const bool by_position =
       std::ranges::find(options.recompute, model::Recompute::sequence_selective) != options.recompute.end();
   if (memory.layers_without_recompute > 0) {

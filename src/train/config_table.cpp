@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <string_view>
 
 #include <annulus/base/nearest.hpp>
@@ -15,8 +16,10 @@ namespace annulus::train {
 
 namespace {
 
-// The member that a key stands for, as a function without state.
+// The member that a key stands for, as a function without state; and a key with the name of its member.
 #define ANNULUS_MEMBER(path) [](Config& config) -> Reference { return &config.path; }
+#define ANNULUS_KEY(path, meaning, ...) \
+  { #path, meaning, ANNULUS_MEMBER(path), __VA_ARGS__ }
 
 using enum Fixed;
 
@@ -24,41 +27,39 @@ constexpr double most_seconds = 1e9;  // 30 years, which nanoseconds in 64 bits 
 constexpr double most_steps = 1e12;
 constexpr double most_sequences = double(1 << 24);  // of an optimizer step
 
-const std::vector<Key>& table() {
+}  // namespace
+
+const std::vector<Key>& config_table() {
   static const std::vector<Key> keys = {
-      {"run.folder", "where configuration, metrics, log and checkpoints of the run go",
-       ANNULUS_MEMBER(run.folder), never},
-      {"run.device", "gpu, cpu, or auto: the GPU in a build for GPUs, else the CPU",
-       ANNULUS_MEMBER(run.device), never},
-      {"run.seed", "from which the initial parameters are drawn", ANNULUS_MEMBER(run.seed), in_run, 0},
-      {"run.stall_timeout",
-       "seconds a rank may wait for others before the run ends with a report; 0: for ever",
-       ANNULUS_MEMBER(run.stall_timeout), never, 0, most_seconds},
-      {"run.stop_within",
-       "seconds after a signal in which the run has to end: the state before an optimizer step that would "
-       "take "
-       "longer is saved; 0: any number",
-       ANNULUS_MEMBER(run.stop_within), never, 0, most_seconds},
-      {"run.peak_tflops",
-       "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: not stated",
-       ANNULUS_MEMBER(run.peak_tflops), never, 0},
+      ANNULUS_KEY(run.folder, "where configuration, metrics, log and checkpoints of the run go", never),
+      ANNULUS_KEY(run.device, "gpu, cpu, or auto: the GPU in a build for GPUs, else the CPU", never),
+      ANNULUS_KEY(run.seed, "from which the initial parameters are drawn", in_run, 0),
+      ANNULUS_KEY(run.stall_timeout,
+                  "seconds a rank may wait for others before the run ends with a report; 0: for ever", never,
+                  0, most_seconds),
+      ANNULUS_KEY(run.stop_within,
+                  "seconds after a signal in which the run has to end: the state before an optimizer step "
+                  "that would take longer is saved; 0: any number",
+                  never, 0, most_seconds),
+      ANNULUS_KEY(run.peak_tflops,
+                  "TFLOP/s that one rank's device can reach in train.dtype, against which MFU is stated; 0: "
+                  "not stated",
+                  never, 0),
 
       {"model.from",
        "weights that the run starts from, a folder in Hugging Face's format or a checkpoint; they give the "
        "other keys of the model; empty: initial values are drawn",
        ANNULUS_MEMBER(model_from), never},
-      {"model.vocabulary", "entries of the embedding; 0 takes the vocabulary of the data",
-       ANNULUS_MEMBER(model.vocabulary), in_lineage, 0},
-      {"model.layers", "transformer layers", ANNULUS_MEMBER(model.layers), in_lineage, 1},
-      {"model.hidden", "width of the residual stream", ANNULUS_MEMBER(model.hidden), in_lineage, 1},
-      {"model.heads", "query heads", ANNULUS_MEMBER(model.heads), in_lineage, 1},
-      {"model.kv_heads", "key and value heads (grouped-query attention); divides model.heads",
-       ANNULUS_MEMBER(model.kv_heads), in_lineage, 1},
-      {"model.head_dim", "width of a head, 16 to 256 in multiples of 8", ANNULUS_MEMBER(model.head_dim),
-       in_lineage, 16},
-      {"model.ffn", "width of the SwiGLU", ANNULUS_MEMBER(model.ffn), in_lineage, 1},
-      {"model.rope_theta", "base of the rotary position embedding", ANNULUS_MEMBER(model.rope_theta),
-       in_lineage},
+      ANNULUS_KEY(model.vocabulary, "entries of the embedding; 0 takes the vocabulary of the data",
+                  in_lineage, 0),
+      ANNULUS_KEY(model.layers, "transformer layers", in_lineage, 1),
+      ANNULUS_KEY(model.hidden, "width of the residual stream", in_lineage, 1),
+      ANNULUS_KEY(model.heads, "query heads", in_lineage, 1),
+      ANNULUS_KEY(model.kv_heads, "key and value heads (grouped-query attention); divides model.heads",
+                  in_lineage, 1),
+      ANNULUS_KEY(model.head_dim, "width of a head, 16 to 256 in multiples of 8", in_lineage, 16),
+      ANNULUS_KEY(model.ffn, "width of the SwiGLU", in_lineage, 1),
+      ANNULUS_KEY(model.rope_theta, "base of the rotary position embedding", in_lineage),
       {"model.rope_scaling",
        "how its frequencies change for longer sequences than those trained on: none, linear, llama3 or yarn",
        ANNULUS_MEMBER(model.rope.name), in_lineage},
@@ -78,260 +79,219 @@ const std::vector<Key>& table() {
        ANNULUS_MEMBER(model.rope.beta_slow), in_lineage, 0},
       {"model.rope_attention_factor", "of yarn: multiplies cos and sin; 0: 0.1 ln(model.rope_factor) + 1",
        ANNULUS_MEMBER(model.rope.attention_factor), in_lineage, 0},
-      {"model.norm_epsilon", "added to the mean square in RMSNorm", ANNULUS_MEMBER(model.norm_epsilon),
-       in_lineage},
-      {"model.tied", "the LM head shares the embedding's weights", ANNULUS_MEMBER(model.tied), in_lineage},
-      {"model.qkv_bias", "biases are added to q, k and v (Qwen2.5)", ANNULUS_MEMBER(model.qkv_bias),
-       in_lineage},
-      {"model.qk_norm", "an RMSNorm of every head of q and k before the rotary positions (Qwen3)",
-       ANNULUS_MEMBER(model.qk_norm), in_lineage},
+      ANNULUS_KEY(model.norm_epsilon, "added to the mean square in RMSNorm", in_lineage),
+      ANNULUS_KEY(model.tied, "the LM head shares the embedding's weights", in_lineage),
+      ANNULUS_KEY(model.qkv_bias, "biases are added to q, k and v (Qwen2.5)", in_lineage),
+      ANNULUS_KEY(model.qk_norm, "an RMSNorm of every head of q and k before the rotary positions (Qwen3)",
+                  in_lineage),
       {"model.positions",
        "tokens of the longest sequence that the model is meant for; exports name it where "
        "data.sequence_length is shorter",
        ANNULUS_MEMBER(model_positions), never, 0},
 
-      {"data.shards", "token shard files, or folders of them (annulus-tokens pack)",
-       ANNULUS_MEMBER(data.shards), never},
-      {"data.sequence_length", "tokens of one sequence, spread over the ranks of a context-parallel group",
-       ANNULUS_MEMBER(data.sequence_length), in_lineage, 1, double(Mask::max_tokens)},
-      {"data.seed", "from which the order of the sequences is drawn", ANNULUS_MEMBER(data.seed), in_lineage,
-       0},
-      {"data.shuffle", "false reads the sequences as stored", ANNULUS_MEMBER(data.shuffle), in_lineage},
-      {"data.verify", "compares the shards with their checksums while training runs",
-       ANNULUS_MEMBER(data.verify), never},
+      ANNULUS_KEY(data.shards, "token shard files, or folders of them (annulus-tokens pack)", never),
+      ANNULUS_KEY(data.sequence_length,
+                  "tokens of one sequence, spread over the ranks of a context-parallel group", in_lineage, 1,
+                  double(Mask::max_tokens)),
+      ANNULUS_KEY(data.seed, "from which the order of the sequences is drawn", in_lineage, 0),
+      ANNULUS_KEY(data.shuffle, "false reads the sequences as stored", in_lineage),
+      ANNULUS_KEY(data.verify, "compares the shards with their checksums while training runs", never),
 
-      {"attention.schedule",
-       "how shards travel: ring, burst, topology-burst and others (docs/schedules.md), or auto",
-       ANNULUS_MEMBER(attention.schedule), never},
-      {"attention.layout", "contiguous, zigzag, striped, block-striped:B, or auto",
-       ANNULUS_MEMBER(attention.layout), never},
-      {"attention.cluster",
-       "file of links and kernels that auto chooses for; empty takes the default cluster",
-       ANNULUS_MEMBER(attention.cluster), never},
-      {"attention.mask", "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)",
-       ANNULUS_MEMBER(attention.mask), in_run},
-      {"attention.kernel",
-       "automatic, portable, host_simd (CPU), mma, hopper (NVIDIA), or tensor_cores: a kernel on them or an "
-       "error",
-       ANNULUS_MEMBER(attention.kernel), never},
-      {"attention.deterministic",
-       "false lets the kernel hopper sum dQ in any order: somewhat faster, not the same bits each time",
-       ANNULUS_MEMBER(attention.deterministic), never},
-      {"attention.overlap",
-       "false makes ranks wait for the transfers of a plan step before they compute: shows what overlap is "
-       "worth",
-       ANNULUS_MEMBER(attention.overlap), never},
-      {"attention.see_targets",
-       "true allows masks that show a token the later ones, which it is to predict: for measuring speed "
-       "alone",
-       ANNULUS_MEMBER(attention.see_targets), in_run},
-      {"attention.sparsity",
-       "pairs that layers select anew in each pass, for instance vertical-slash:recall=0.9,window=64 "
-       "(docs/sparsity.md); empty takes all of the mask",
-       ANNULUS_MEMBER(attention.sparsity), in_run},
+      ANNULUS_KEY(attention.schedule,
+                  "how shards travel: ring, burst, topology-burst and others (docs/schedules.md), or auto",
+                  never),
+      ANNULUS_KEY(attention.layout, "contiguous, zigzag, striped, block-striped:B, or auto", never),
+      ANNULUS_KEY(attention.cluster,
+                  "file of links and kernels that auto chooses for; empty takes the default cluster", never),
+      ANNULUS_KEY(attention.mask,
+                  "causal, window:L,R, documents (from the data), joined by + (docs/masks.md)", in_run),
+      ANNULUS_KEY(attention.kernel,
+                  "automatic, portable, host_simd (CPU), mma, hopper (NVIDIA), or tensor_cores: a kernel on "
+                  "them or an error",
+                  never),
+      ANNULUS_KEY(
+          attention.deterministic,
+          "false lets the kernel hopper sum dQ in any order: somewhat faster, not the same bits each time",
+          never),
+      ANNULUS_KEY(attention.overlap,
+                  "false makes ranks wait for the transfers of a plan step before they compute: shows what "
+                  "overlap is worth",
+                  never),
+      ANNULUS_KEY(attention.see_targets,
+                  "true allows masks that show a token the later ones, which it is to predict: for measuring "
+                  "speed alone",
+                  in_run),
+      ANNULUS_KEY(attention.sparsity,
+                  "pairs that layers select anew in each pass, for instance "
+                  "vertical-slash:recall=0.9,window=64 (docs/sparsity.md); empty takes all of the mask",
+                  in_run),
 
-      {"sparsity.dense_updates", "optimizer steps, the first ones, in which all layers take all pairs",
-       ANNULUS_MEMBER(sparsity.dense_updates), in_run, 0, most_steps},
-      {"sparsity.dense_layers",
-       "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]",
-       ANNULUS_MEMBER(sparsity.dense_layers), in_run},
-      {"sparsity.audit_every",
-       "optimizer steps from one audit of recall to the next: one head of each layer over all pairs, in one "
-       "pass; 0 is never",
-       ANNULUS_MEMBER(sparsity.audit_every), never, 0, most_steps},
+      ANNULUS_KEY(sparsity.dense_updates,
+                  "optimizer steps, the first ones, in which all layers take all pairs", in_run, 0,
+                  most_steps),
+      ANNULUS_KEY(sparsity.dense_layers,
+                  "layers that always take all pairs, from 0: numbers and ranges, [ '0', '4-7' ]", in_run),
+      ANNULUS_KEY(sparsity.audit_every,
+                  "optimizer steps from one audit of recall to the next: one head of each layer over all "
+                  "pairs, in one pass; 0 is never",
+                  never, 0, most_steps),
 
-      {"parallel.context", "ranks of a context-parallel group; 0 is all; the groups are data-parallel",
-       ANNULUS_MEMBER(parallel.context), never, 0, Topology::max_ranks},
-      {"parallel.zero",
-       "what lies in shards over the ranks (ZeRO): 0 nothing, 1 the optimizer, 2 gradients too, 3 parameters "
-       "too",
-       ANNULUS_MEMBER(parallel.zero), never, 0},
-      {"parallel.shard",
-       "ranks that share one copy of what parallel.zero shards, consecutive ones; 0 is all ranks",
-       ANNULUS_MEMBER(parallel.shard), never, 0, Topology::max_ranks},
-      {"parallel.sums",
-       "of gradients over ranks: rank-order, or native: as NCCL or MPI likes best, faster, other last bits",
-       ANNULUS_MEMBER(parallel.sums), never},
-      {"parallel.ranks_per_node",
-       "0 asks the machine; else overrides it, so that one machine can stand for several nodes",
-       ANNULUS_MEMBER(parallel.ranks_per_node), never, 0, Topology::max_ranks},
-      {"parallel.transport",
-       "of GPU memory: nccl, mpi, or automatic: nccl where each rank has a GPU of its own",
-       ANNULUS_MEMBER(parallel.transport), never},
-      {"parallel.copy_engines",
-       "of GPUs carry what goes to other GPUs of the node, and take no SM; false leaves that to NCCL",
-       ANNULUS_MEMBER(parallel.copy_engines), never},
-      {"parallel.nvlink_multicast", "lets NCCL reduce inside NVLink's switches (NVLS)",
-       ANNULUS_MEMBER(parallel.nvlink_multicast), never},
-      {"parallel.max_ctas",
-       "CTAs that an NCCL communicator may use (ncclConfig_t::maxCTAs), one communicator per channel, two on "
-       "several nodes; 0: NCCL's choice",
-       ANNULUS_MEMBER(parallel.max_ctas), never, 0},
-      {"parallel.mixed_hardware",
-       "true lets ranks compute on different GPU models or CPUs, whose results differ in their last bits",
-       ANNULUS_MEMBER(parallel.mixed_hardware), never},
+      ANNULUS_KEY(parallel.context,
+                  "ranks of a context-parallel group; 0 is all; the groups are data-parallel", never, 0,
+                  Topology::max_ranks),
+      ANNULUS_KEY(parallel.zero,
+                  "what lies in shards over the ranks (ZeRO): 0 nothing, 1 the optimizer, 2 gradients too, 3 "
+                  "parameters too",
+                  never, 0, 3),
+      ANNULUS_KEY(parallel.shard,
+                  "ranks that share one copy of what parallel.zero shards, consecutive ones; 0 is all ranks",
+                  never, 0, Topology::max_ranks),
+      ANNULUS_KEY(parallel.sums,
+                  "of gradients over ranks: rank-order, or native: as NCCL or MPI likes best, faster, other "
+                  "last bits",
+                  never),
+      ANNULUS_KEY(parallel.ranks_per_node,
+                  "0 asks the machine; else overrides it, so that one machine can stand for several nodes",
+                  never, 0, Topology::max_ranks),
+      ANNULUS_KEY(parallel.transport,
+                  "of GPU memory: nccl, mpi, or automatic: nccl where each rank has a GPU of its own", never),
+      ANNULUS_KEY(
+          parallel.copy_engines,
+          "of GPUs carry what goes to other GPUs of the node, and take no SM; false leaves that to NCCL",
+          never),
+      ANNULUS_KEY(parallel.nvlink_multicast, "lets NCCL reduce inside NVLink's switches (NVLS)", never),
+      ANNULUS_KEY(parallel.max_ctas,
+                  "CTAs that an NCCL communicator may use (ncclConfig_t::maxCTAs), one communicator per "
+                  "channel, two on several nodes; 0: NCCL's choice",
+                  never, 0),
+      ANNULUS_KEY(
+          parallel.mixed_hardware,
+          "true lets ranks compute on different GPU models or CPUs, whose results differ in their last bits",
+          never),
 
-      {"memory.recompute",
-       "what layers compute again in the backward pass instead of keeping it: none, selective (all but "
-       "attention), sequence-selective (that, and attention of the earlier positions) or full; a list, a "
-       "policy "
-       "for each layer; or auto: the fastest that fits, with chunks and offload",
-       ANNULUS_MEMBER(memory.recompute), never},
-      {"memory.store_fraction",
-       "share of the positions, the later ones, of which sequence-selective keeps attention's output",
-       ANNULUS_MEMBER(memory.store_fraction), never, 0},
-      {"memory.layers_without_recompute",
-       "number of last layers that keep everything, under any policy of memory.recompute for the others",
-       ANNULUS_MEMBER(memory.layers_without_recompute), never, 0},
-      {"memory.offload_activations",
-       "share of the layers whose kept activations wait in pinned memory of the host for the backward pass; "
-       "where some layers compute something again, a share of these",
-       ANNULUS_MEMBER(memory.offload_activations), never, 0},
-      {"memory.chunk_rows",
-       "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
-       ANNULUS_MEMBER(memory.chunk_rows), never, 0, double(Mask::max_tokens)},
-      {"memory.lm_head_rows",
-       "rows whose logits the LM head and its loss hold at once; 0: as many as make fast products",
-       ANNULUS_MEMBER(memory.lm_head_rows), never, 0, double(Mask::max_tokens)},
-      {"memory.offload_optimizer",
-       "true keeps master weights and AdamW's moments in pinned memory of the host, which updates them there",
-       ANNULUS_MEMBER(memory.offload_optimizer), never},
+      ANNULUS_KEY(
+          memory.recompute,
+          "what layers compute again in the backward pass instead of keeping it: none, selective (all but "
+          "attention), sequence-selective (that, and attention of the earlier positions) or full; a list, a "
+          "policy for each layer; or auto: the fastest that fits, with chunks and offload",
+          never),
+      ANNULUS_KEY(
+          memory.store_fraction,
+          "share of the positions, the later ones, of which sequence-selective keeps attention's output",
+          never, 0, 1),
+      ANNULUS_KEY(
+          memory.layers_without_recompute,
+          "number of last layers that keep everything, under any policy of memory.recompute for the others",
+          never, 0),
+      ANNULUS_KEY(memory.offload_activations,
+                  "share of the layers whose kept activations wait in pinned memory of the host for the "
+                  "backward pass; where some layers compute something again, a share of these",
+                  never, 0, 1),
+      ANNULUS_KEY(
+          memory.chunk_rows,
+          "rows that norms, projections and feed-forward layers work on at once; 0: all rows of a pass",
+          never, 0, double(Mask::max_tokens)),
+      ANNULUS_KEY(memory.lm_head_rows,
+                  "rows whose logits the LM head and its loss hold at once; 0: as many as make fast products",
+                  never, 0, double(Mask::max_tokens)),
+      ANNULUS_KEY(memory.offload_optimizer,
+                  "true keeps master weights and AdamW's moments in pinned memory of the host, which updates "
+                  "them there",
+                  never),
 
-      {"train.steps", "optimizer steps", ANNULUS_MEMBER(train.steps), never, 1, most_steps},
-      {"train.micro_batches",
-       "sequences of a data-parallel group in one optimizer step (gradient accumulation)",
-       ANNULUS_MEMBER(train.micro_batches), never, 1, most_sequences},
-      {"train.sequences_per_pass",
-       "of these, sequences that one forward and backward works on at once; divides train.micro_batches",
-       ANNULUS_MEMBER(train.sequences_per_pass), never, 1, most_sequences},
-      {"train.dtype", "of weights and activations in compute, f32 or bf16; master weights stay f32",
-       ANNULUS_MEMBER(train.dtype), in_run},
-      {"train.lr", "peak learning rate", ANNULUS_MEMBER(train.lr), in_run, 0},
-      {"train.min_lr", "learning rate at the end of the cosine", ANNULUS_MEMBER(train.min_lr), in_run, 0},
-      {"train.warmup_steps", "optimizer steps of linear warm-up", ANNULUS_MEMBER(train.warmup_steps), in_run,
-       0, most_steps},
-      {"train.schedule_steps",
-       "optimizer steps until the learning rate is at train.min_lr and stays there; 0: train.steps of the "
-       "first start",
-       ANNULUS_MEMBER(train.schedule_steps), never, 0, most_steps},
-      {"train.weight_decay",
-       "of AdamW, on the matrices of layers and an LM head of its own; embedding, norms and biases do not "
-       "decay",
-       ANNULUS_MEMBER(train.weight_decay), in_run, 0},
-      {"train.beta1", "decay of AdamW's mean of gradients", ANNULUS_MEMBER(train.beta1), in_run, 0},
-      {"train.beta2", "decay of AdamW's mean of squared gradients", ANNULUS_MEMBER(train.beta2), in_run, 0},
-      {"train.epsilon", "added to the root of AdamW's mean square", ANNULUS_MEMBER(train.epsilon), in_run, 0},
-      {"train.clip_norm", "bound of the global gradient norm", ANNULUS_MEMBER(train.clip_norm), in_run, 0},
-      {"train.log_every", "optimizer steps between progress lines", ANNULUS_MEMBER(train.log_every), never, 1,
-       most_steps},
-      {"train.check_replicas",
-       "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when the run "
-       "starts and saves",
-       ANNULUS_MEMBER(train.check_replicas), never, 0, most_steps},
+      ANNULUS_KEY(train.steps, "optimizer steps", never, 1, most_steps),
+      ANNULUS_KEY(train.micro_batches,
+                  "sequences of a data-parallel group in one optimizer step (gradient accumulation)", never,
+                  1, most_sequences),
+      ANNULUS_KEY(
+          train.sequences_per_pass,
+          "of these, sequences that one forward and backward works on at once; divides train.micro_batches",
+          never, 1, most_sequences),
+      ANNULUS_KEY(train.dtype, "of weights and activations in compute, f32 or bf16; master weights stay f32",
+                  in_run),
+      ANNULUS_KEY(train.lr, "peak learning rate", in_run, 0),
+      ANNULUS_KEY(train.min_lr, "learning rate at the end of the cosine", in_run, 0),
+      ANNULUS_KEY(train.warmup_steps, "optimizer steps of linear warm-up", in_run, 0, most_steps),
+      ANNULUS_KEY(train.schedule_steps,
+                  "optimizer steps until the learning rate is at train.min_lr and stays there; 0: "
+                  "train.steps of the first start",
+                  never, 0, most_steps),
+      ANNULUS_KEY(train.weight_decay,
+                  "of AdamW, on the matrices of layers and an LM head of its own; embedding, norms and "
+                  "biases do not decay",
+                  in_run, 0),
+      ANNULUS_KEY(train.beta1, "decay of AdamW's mean of gradients", in_run, 0),
+      ANNULUS_KEY(train.beta2, "decay of AdamW's mean of squared gradients", in_run, 0),
+      ANNULUS_KEY(train.epsilon, "added to the root of AdamW's mean square", in_run, 0),
+      ANNULUS_KEY(train.clip_norm, "bound of the global gradient norm", in_run, 0),
+      ANNULUS_KEY(train.log_every, "optimizer steps between progress lines", never, 1, most_steps),
+      ANNULUS_KEY(train.check_replicas,
+                  "optimizer steps between comparisons of all ranks' parameters and moments; 0: only when "
+                  "the run starts and saves",
+                  never, 0, most_steps),
 
-      {"checkpoint.every", "optimizer steps between checkpoints; 0 saves at the end and on signals alone",
-       ANNULUS_MEMBER(checkpoint.every), never, 0, most_steps},
-      {"checkpoint.keep", "checkpoints that stay; older ones are removed", ANNULUS_MEMBER(checkpoint.keep),
-       never, 1, most_steps},
-      {"checkpoint.keep_every",
-       "beside these, checkpoints of optimizer steps that this divides are never removed; 0: none",
-       ANNULUS_MEMBER(checkpoint.keep_every), never, 0, most_steps},
+      ANNULUS_KEY(checkpoint.every,
+                  "optimizer steps between checkpoints; 0 saves at the end and on signals alone", never, 0,
+                  most_steps),
+      ANNULUS_KEY(checkpoint.keep, "checkpoints that stay; older ones are removed", never, 1, most_steps),
+      ANNULUS_KEY(checkpoint.keep_every,
+                  "beside these, checkpoints of optimizer steps that this divides are never removed; 0: none",
+                  never, 0, most_steps),
   };
   return keys;
 }
 
+#undef ANNULUS_KEY
 #undef ANNULUS_MEMBER
 
-/// What other programs, or earlier versions, call a key of ours; without sections.
-struct Alias {
-  std::string_view name, key;
+namespace {
+
+/// What other programs, or earlier versions, call a key of ours; without sections, blanks between them.
+struct Aliases {
+  std::string_view key, names;
 };
 
-constexpr auto aliases = std::to_array<Alias>({
-    {"stall_limit", "run.stall_timeout"},
-    {"nccl_blocks", "parallel.max_ctas"},
-    {"learning_rate", "train.lr"},
-    {"max_lr", "train.lr"},
-    {"peak_lr", "train.lr"},
-    {"min_learning_rate", "train.min_lr"},
-    {"batch_size", "train.micro_batches"},
-    {"global_batch_size", "train.micro_batches"},
-    {"per_device_train_batch_size", "train.micro_batches"},
-    {"gradient_accumulation_steps", "train.micro_batches"},
-    {"micro_batch_size", "train.sequences_per_pass"},
-    {"lr_scheduler", "train.schedule_steps"},
-    {"lr_scheduler_type", "train.schedule_steps"},
-    {"lr_decay_iters", "train.schedule_steps"},
-    {"decay_steps", "train.schedule_steps"},
-    {"num_warmup_steps", "train.warmup_steps"},
-    {"lr_warmup_iters", "train.warmup_steps"},
-    {"warmup_ratio", "train.warmup_steps"},
-    {"max_steps", "train.steps"},
-    {"total_steps", "train.steps"},
-    {"max_iters", "train.steps"},
-    {"train_iters", "train.steps"},
-    {"epochs", "train.steps"},
-    {"num_train_epochs", "train.steps"},
-    {"precision", "train.dtype"},
-    {"mixed_precision", "train.dtype"},
-    {"torch_dtype", "train.dtype"},
-    {"bf16", "train.dtype"},
-    {"grad_clip", "train.clip_norm"},
-    {"clip_grad", "train.clip_norm"},
-    {"max_grad_norm", "train.clip_norm"},
-    {"gradient_clip_val", "train.clip_norm"},
-    {"adam_beta1", "train.beta1"},
-    {"adam_beta2", "train.beta2"},
-    {"adam_epsilon", "train.epsilon"},
-    {"eps", "train.epsilon"},
-    {"wd", "train.weight_decay"},
-    {"logging_steps", "train.log_every"},
-    {"log_interval", "train.log_every"},
-    {"seq_len", "data.sequence_length"},
-    {"seq_length", "data.sequence_length"},
-    {"max_seq_len", "data.sequence_length"},
-    {"max_length", "data.sequence_length"},
-    {"block_size", "data.sequence_length"},
-    {"context_length", "data.sequence_length"},
-    {"max_position_embeddings", "data.sequence_length"},
-    {"data_path", "data.shards"},
-    {"dataset", "data.shards"},
-    {"train_data", "data.shards"},
-    {"num_layers", "model.layers"},
-    {"num_hidden_layers", "model.layers"},
-    {"n_layer", "model.layers"},
-    {"hidden_size", "model.hidden"},
-    {"d_model", "model.hidden"},
-    {"n_embd", "model.hidden"},
-    {"dim", "model.hidden"},
-    {"num_attention_heads", "model.heads"},
-    {"n_head", "model.heads"},
-    {"num_key_value_heads", "model.kv_heads"},
-    {"num_query_groups", "model.kv_heads"},
-    {"n_kv_heads", "model.kv_heads"},
-    {"intermediate_size", "model.ffn"},
-    {"ffn_hidden_size", "model.ffn"},
-    {"d_ff", "model.ffn"},
-    {"vocab_size", "model.vocabulary"},
-    {"rms_norm_eps", "model.norm_epsilon"},
-    {"tie_word_embeddings", "model.tied"},
-    {"attention_bias", "model.qkv_bias"},
-    {"model_name_or_path", "model.from"},
-    {"rotary_base", "model.rope_theta"},
-    {"sliding_window", "attention.mask"},
-    {"attn_implementation", "attention.kernel"},
-    {"context_parallel_size", "parallel.context"},
-    {"cp_size", "parallel.context"},
-    {"zero_stage", "parallel.zero"},
-    {"gradient_checkpointing", "memory.recompute"},
-    {"activation_checkpointing", "memory.recompute"},
-    {"output_dir", "run.folder"},
-    {"out_dir", "run.folder"},
-    {"save", "run.folder"},
-    {"device_type", "run.device"},
-    {"save_steps", "checkpoint.every"},
-    {"save_interval", "checkpoint.every"},
-    {"save_total_limit", "checkpoint.keep"},
+constexpr auto aliases = std::to_array<Aliases>({
+    {"run.stall_timeout", "stall_limit"},
+    {"parallel.max_ctas", "nccl_blocks"},
+    {"train.lr", "learning_rate max_lr peak_lr"},
+    {"train.min_lr", "min_learning_rate"},
+    {"train.micro_batches",
+     "batch_size global_batch_size per_device_train_batch_size gradient_accumulation_steps"},
+    {"train.sequences_per_pass", "micro_batch_size"},
+    {"train.schedule_steps", "lr_scheduler lr_scheduler_type lr_decay_iters decay_steps"},
+    {"train.warmup_steps", "num_warmup_steps lr_warmup_iters warmup_ratio"},
+    {"train.steps", "max_steps total_steps max_iters train_iters epochs num_train_epochs"},
+    {"train.dtype", "precision mixed_precision torch_dtype bf16"},
+    {"train.clip_norm", "grad_clip clip_grad max_grad_norm gradient_clip_val"},
+    {"train.beta1", "adam_beta1"},
+    {"train.beta2", "adam_beta2"},
+    {"train.epsilon", "adam_epsilon eps"},
+    {"train.weight_decay", "wd"},
+    {"train.log_every", "logging_steps log_interval"},
+    {"data.sequence_length",
+     "seq_len seq_length max_seq_len max_length block_size context_length max_position_embeddings"},
+    {"data.shards", "data_path dataset train_data"},
+    {"model.layers", "num_layers num_hidden_layers n_layer"},
+    {"model.hidden", "hidden_size d_model n_embd dim"},
+    {"model.heads", "num_attention_heads n_head"},
+    {"model.kv_heads", "num_key_value_heads num_query_groups n_kv_heads"},
+    {"model.ffn", "intermediate_size ffn_hidden_size d_ff"},
+    {"model.vocabulary", "vocab_size"},
+    {"model.norm_epsilon", "rms_norm_eps"},
+    {"model.tied", "tie_word_embeddings"},
+    {"model.qkv_bias", "attention_bias"},
+    {"model.from", "model_name_or_path"},
+    {"model.rope_theta", "rotary_base"},
+    {"attention.mask", "sliding_window"},
+    {"attention.kernel", "attn_implementation"},
+    {"parallel.context", "context_parallel_size cp_size"},
+    {"parallel.zero", "zero_stage"},
+    {"memory.recompute", "gradient_checkpointing activation_checkpointing"},
+    {"run.folder", "output_dir out_dir save"},
+    {"run.device", "device_type"},
+    {"checkpoint.every", "save_steps save_interval"},
+    {"checkpoint.keep", "save_total_limit"},
 });
 
 std::string_view section_of(const Key& key) {
@@ -344,10 +304,6 @@ std::string_view last_part(std::string_view name) {
 }
 
 }  // namespace
-
-const std::vector<Key>& config_table() {
-  return table();
-}
 
 std::optional<SuggestedKey> suggest_key(std::string_view name) {
   const std::string_view last = last_part(name);
@@ -362,10 +318,12 @@ std::optional<SuggestedKey> suggest_key(std::string_view name) {
     if (best != nullptr && score >= least) return;
     best = &key, least = score, is_alias = alias;
   };
-  for (const Key& key : table()) compare(key, last_part(key.name), false);
-  for (const Alias& alias : aliases)
-    for (const Key& key : table())
-      if (alias.key == key.name) compare(key, alias.name, true);
+  for (const Key& key : config_table()) compare(key, last_part(key.name), false);
+  for (const Aliases& of : aliases) {
+    const Key& key = *std::ranges::find(config_table(), of.key, &Key::name);
+    for (const auto name : of.names | std::views::split(' '))
+      compare(key, std::string_view(name.begin(), name.end()), true);
+  }
   if (best == nullptr) return std::nullopt;
   return SuggestedKey{best->name, is_alias ? best->meaning : ""};
 }
@@ -379,7 +337,7 @@ std::string suggested_key(std::string_view name) {
 
 std::string suggested_section(std::string_view name) {
   const Key& best = *std::ranges::min_element(
-      table(), {}, [&](const Key& key) { return edit_distance(name, section_of(key)); });
+      config_table(), {}, [&](const Key& key) { return edit_distance(name, section_of(key)); });
   const std::string_view section = section_of(best);
   if (!is_near(edit_distance(name, section), name)) return "";
   return fmt::format("did you mean [{}]? ", section);

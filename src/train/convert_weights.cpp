@@ -67,11 +67,10 @@ void write_as_hf(const WeightSource& from, const HfChoices& choices, const std::
     // Nothing is claimed: without the keys transformers would take ids of LLaMA 2.
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
       what.config.token_ids[key] = "null";
-    notes.push_back(
-        fmt::format("'{}' has no tokenizer, generation_config.json and ids of special tokens, since none are "
-                    "kept with the checkpoint: copy by hand what fits of the model that it comes from "
-                    "(docs/models.md)",
-                    folder.string()));
+    notes.push_back(fmt::format(
+        "'{}' has no tokenizer, generation_config.json and ids of special tokens, since none are kept with "
+        "the checkpoint: copy by hand what fits of the model that it comes from (docs/models.md)",
+        folder.string()));
   }
   io::NewFolder made(folder);
   weights::write_hf_folder(made.temporary(), what);

@@ -24,11 +24,10 @@ std::unique_ptr<comm::Communicator> connect(const comm::MpiEnvironment& mpi, con
   comm::require_agreement(*mpi.world(1), facts);
   auto transport = comm::parse_transport(config.parallel.transport, "parallel.transport =");
   if (device_of(config) == Device::cpu) {
-    require(
-        transport != comm::Transport::nccl,
-        "parallel.transport = 'nccl' carries memory of GPUs, but this run computes on the CPU (run.device "
-        "= '{}'): use automatic or mpi",
-        config.run.device);
+    require(transport != comm::Transport::nccl,
+            "parallel.transport = 'nccl' carries memory of GPUs, but this run computes on the CPU "
+            "(run.device = '{}'): use automatic or mpi",
+            config.run.device);
     transport = comm::Transport::mpi;
   }
   const comm::NcclOptions nccl{.max_ctas = config.parallel.max_ctas,

@@ -4,21 +4,22 @@
 
 namespace annulus::train {
 
-Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel) {
-  const int context = parallel.context == 0 ? world.size() : parallel.context;
-  require(parallel.zero == 0 || world.size() > 1,
-          "parallel.zero = {} shards over the ranks of the run, which has one: start more ranks (mpirun -n 2 "
-          "annulus-train …), or set parallel.zero = 0",
+int context_ranks(const Config::Parallel& parallel, int ranks) {
+  const int context = parallel.context == 0 ? ranks : parallel.context;
+  require(parallel.zero == 0 || ranks > 1,
+          "parallel.zero = {} shards over the ranks of the run, which has one: take more ranks (mpirun -n 2 "
+          "annulus-train …, or --ranks of a plan), or set parallel.zero = 0",
           parallel.zero);
-  require(
-      parallel.shard == 0 || world.size() % parallel.shard == 0,
-      "parallel.shard = {} does not divide the {} ranks of this run: start a multiple of {} ranks, or change "
-      "parallel.shard (0: all ranks share one copy)",
-      parallel.shard, world.size(), parallel.shard);
-  require(world.size() % context == 0,
-          "parallel.context = {} does not divide the {} ranks of this run: start a multiple of {} ranks, or "
-          "change parallel.context",
-          context, world.size(), context);
+  static constexpr const char* indivisible =
+      "{} = {} does not divide the {} ranks of this run: take a multiple of {} ranks, or change it";
+  require(parallel.shard == 0 || ranks % parallel.shard == 0, indivisible, "parallel.shard", parallel.shard,
+          ranks, parallel.shard);
+  require(ranks % context == 0, indivisible, "parallel.context", context, ranks, context);
+  return context;
+}
+
+Groups Groups::make(comm::Communicator& world, const Config::Parallel& parallel) {
+  const int context = context_ranks(parallel, world.size());
   Groups groups;
   groups.data_groups = world.size() / context;
   groups.data_group = world.rank() / context;

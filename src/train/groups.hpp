@@ -7,14 +7,17 @@
 
 namespace annulus::train {
 
+/// Ranks that share a sequence in a run on `ranks` ranks: parallel.context, or all. Throws Error naming the
+/// key where the ranks cannot be divided, and where there is no second one to shard over (parallel.zero).
+int context_ranks(const Config::Parallel& parallel, int ranks);
+
 /// How the ranks of a run are divided: groups of `context` consecutive ranks share a sequence, the groups
 /// read different sequences.
 struct Groups {
   std::unique_ptr<comm::Communicator> context;  ///< this rank's context-parallel group
   int data_groups = 1, data_group = 0;          ///< how many groups, and which is this one
 
-  /// parallel.context = 0 makes one group. Throws Error when the ranks cannot be divided, and when there is
-  /// no second one to shard over (parallel.zero).
+  /// Throws Error as context_ranks.
   static Groups make(comm::Communicator& world, const Config::Parallel& parallel);
 };
 

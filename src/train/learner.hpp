@@ -41,14 +41,11 @@ class Learner {
   /// `step` (from 1). Collective. Throws Error on every rank, before parameters change, when loss or gradient
   /// is not finite on any; for a gradient it names the rank that made it and the tensor. What all ranks share
   /// and what this one has seen of the step; the device is idle on return. `recorder`, unless null, gets
-  /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md).
+  /// parameters, tokens, what the model computes, and gradients (docs/formats/tensor-dump.md); `memory`,
+  /// unless null, what this process holds at the moments of the step (MemoryTrace).
   virtual StepResult update(std::int64_t step, double learning_rate,
-                            std::span<const data::Sequence> sequences, trace::Recorder* recorder) = 0;
-
-  /// The next update takes down what this process holds at its moments (MemoryTrace).
-  virtual void trace_memory() = 0;
-  /// What it took down; empty where there was none.
-  virtual std::vector<forecast::MomentMemory> take_traced_memory() = 0;
+                            std::span<const data::Sequence> sequences, trace::Recorder* recorder,
+                            std::vector<forecast::MomentMemory>* memory) = 0;
 };
 
 /// The one that the configuration asks for. `context` is this rank's context-parallel group in `world`, and

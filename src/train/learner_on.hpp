@@ -100,7 +100,10 @@ class LearnerOn final : public Learner {
   ModelState& state() override { return *state_; }
 
   StepResult update(std::int64_t step, double learning_rate, std::span<const data::Sequence> sequences,
-                    trace::Recorder* recorder) override {
+                    trace::Recorder* recorder, std::vector<forecast::MomentMemory>* memory) override {
+    std::optional<MemoryTrace<Exec, T>> trace;
+    if (memory != nullptr) trace.emplace(map(), state_->access());
+    Parameters& parameters = trace ? static_cast<Parameters&>(*trace) : state_->access();
     attention_.reset_times();
     state_->reset_times();
     StepResult result;
@@ -110,8 +113,9 @@ class LearnerOn final : public Learner {
       for (const std::int32_t target : sequence.targets) result.targets += target != data::ignored_target;
     result.targets = world_.all_reduce_value(result.targets, comm::ReduceOp::sum);
     if (recorder != nullptr) record(*recorder, "parameters/", State::Tensors::master_weights);
-    const Sums sums = learn(step, sequences,
-                            result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f, recorder);
+    const Sums sums =
+        learn(step, sequences, result.targets > 0 ? 1.0f / static_cast<float>(result.targets) : 0.0f,
+              parameters, recorder);
     require_finite(step, "loss", std::isfinite(sums.loss));
     share(sums, is_sparse(step), result);
     if (recorder != nullptr) recorder->number("loss", result.loss);
@@ -120,7 +124,7 @@ class LearnerOn final : public Learner {
       const Region region("annulus::train::reduce_gradients");
       state_->reduce_gradients();
     }
-    if (trace_) trace_->look("sums of gradients");
+    if (trace) trace->look("sums of gradients");
     require_finite_gradients(step);
     if (recorder != nullptr) record(*recorder, "gradients/", State::Tensors::gradients);
     const optim::Clipping clipping = state_->measure(clipper_);
@@ -132,19 +136,15 @@ class LearnerOn final : public Learner {
       state_->update(learning_rate, clipping.scale);
     }
     exec_.fence("annulus::train::update: its time is taken");
-    if (trace_) {
-      trace_->look("optimizer");
-      traced_ = trace_->take();
-      trace_.reset();
+    if (trace) {
+      trace->look("optimizer");
+      *memory = trace->take();
     }
     result.exposed_communication_seconds = attention_.exposed_communication_seconds();
     result.exposed_sharding_seconds = state_->exposed_seconds();
     result.planning_seconds = attention_.planning_seconds();
     return result;
   }
-
-  void trace_memory() override { trace_.emplace(map(), state_->access()); }
-  std::vector<forecast::MomentMemory> take_traced_memory() override { return std::exchange(traced_, {}); }
 
  private:
   using State = ModelStateOn<Exec, T>;
@@ -189,7 +189,7 @@ class LearnerOn final : public Learner {
 
   // Leaves this rank's share of the gradient with the state.
   Sums learn(std::int64_t step, std::span<const data::Sequence> sequences, float grad_scale,
-             trace::Recorder* recorder) {
+             Parameters& parameters, trace::Recorder* recorder) {
     Sums sums;
     const bool sparse = is_sparse(step);
     state_->forget_gradients();
@@ -209,7 +209,7 @@ class LearnerOn final : public Learner {
       if (sparse) sparse_->audit = pass == 0 ? audit_of(step) : -1;
       llama_.train(exec_, rows, grad_scale,
                    {.attention = attention,
-                    .parameters = trace_ ? static_cast<Parameters&>(*trace_) : state_->access(),
+                    .parameters = parameters,
                     .recorder = recorder,
                     .sparse = sparse ? &*sparse_ : nullptr});
       const SequencePlans& plans = attention_.plans();
@@ -307,8 +307,6 @@ class LearnerOn final : public Learner {
   std::vector<std::int32_t> tokens_, targets_;  // of the pass under way, (sequences · rows)
   std::unique_ptr<State> state_;
   optim::GradientClipper<Exec> clipper_;
-  std::optional<MemoryTrace<Exec, T>> trace_;  // of the update under way, or of the next
-  std::vector<forecast::MomentMemory> traced_;
 };
 
 template <class Exec, class T>

@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <annulus/optim/master_weights.hpp>
@@ -37,35 +34,13 @@ std::string offload_text(const optim::MasterWeights<Exec, T>& masters) {
       annulus::detail::bytes_text(12 * masters.size()));
 }
 
-/// TensorHashes of masters and moments, made where they lie.
-template <class Exec>
-class MasterHashes {
- public:
-  /// `where`: as for TensorHashes.
-  template <class... Where>
-  MasterHashes(const Exec& exec, bool offloaded, const Where&... where) {
-    if (offloaded)
-      on_host_.emplace(HostExec(), where...);
-    else
-      there_.emplace(exec, where...);
-  }
-
-  template <class T>
-  std::vector<std::uint64_t> of(const Exec& exec, const optim::MasterWeights<Exec, T>& masters) const {
-    return masters.visit(exec, [&](const auto& where, const auto&... buffers) {
-      using Where = std::decay_t<decltype(where)>;
-      if constexpr (std::is_same_v<Exec, HostExec>)
-        return (there_ ? there_ : on_host_)->template of<float>(where, {buffers...});
-      else if constexpr (std::is_same_v<Where, HostExec>)
-        return on_host_->template of<float>(where, {buffers...});
-      else
-        return there_->template of<float>(where, {buffers...});
-    });
-  }
-
- private:
-  std::optional<TensorHashes<Exec>> there_;
-  std::optional<TensorHashes<HostExec>> on_host_;
-};
+/// Hashes of masters and moments, made where they lie.
+template <class Exec, class T>
+std::vector<std::uint64_t> master_hashes(const Exec& exec, const optim::MasterWeights<Exec, T>& masters,
+                                         std::size_t tensors, const std::vector<TensorPiece>& pieces) {
+  return masters.visit(exec, [&](const auto& where, const auto&... buffers) {
+    return tensor_hashes<float>(where, tensors, pieces, {buffers...});
+  });
+}
 
 }  // namespace annulus::train

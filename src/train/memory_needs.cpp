@@ -1,10 +1,10 @@
 #include "train/memory_needs.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,14 +18,16 @@
 #include <annulus/train/device.hpp>
 #include <annulus/train/plan_memory.hpp>
 
+#include "sharding/memory_bytes.hpp"
+#include "train/config_table.hpp"
 #include "train/memory_planner.hpp"
-#include "train/saver.hpp"
 
 namespace annulus::train {
 
 namespace {
 
 using annulus::detail::bytes_text;
+using sharding::total;
 
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
@@ -37,56 +39,36 @@ int ranks_here(comm::Communicator& world) {
   return static_cast<int>(std::ranges::count(all, mine));
 }
 
-std::int64_t total(const MemoryBytes& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+/// "memory.recompute = [ 'selective' ], memory.chunk_rows = 4096": the keys that differ from `otherwise`.
+std::string differences(const Config::Memory& memory, const Config::Memory& otherwise) {
+  Config a, b;
+  a.memory = memory;
+  b.memory = otherwise;
+  std::vector<std::string> keys;
+  for (const Key& key : config_table())
+    if (const std::string value = value_text(key, a); value != value_text(key, b))
+      keys.push_back(fmt::format("{} = {}", key.name, value));
+  return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-/// Of what is offloaded: the optimizer's state and activations.
-std::string offload_problem(const MemoryBytes& host, int ranks, std::int64_t available) {
-  const std::int64_t bytes = total(host);
-  if (ranks * bytes <= available) return {};
-  const std::int64_t activations = host[static_cast<std::size_t>(MemoryCategory::activations)];
-  const bool of_optimizer = activations < bytes - activations;
-  return fmt::format(
-      "{} keeps {} for each rank in the host's memory ({}), {} for the {} ranks of the machine {}, where {} "
-      "are available: give the job more of the machine's memory, start fewer ranks on a machine, {}",
-      of_optimizer ? "memory.offload_optimizer = true" : "memory.offload_activations", bytes_text(bytes),
-      bytes_text(host), bytes_text(ranks * bytes), ranks, comm::machine_name(), bytes_text(available),
-      of_optimizer ? "let more ranks share the state (parallel.zero = 1, 2 or 3, docs/sharding.md), or set "
-                     "memory.offload_optimizer = false"
-                   : "or offload fewer layers (a smaller memory.offload_activations)");
-}
-
-/// Of the copies from which checkpoints are written, beside what else lies in the host's memory.
-std::string snapshot_problem(std::int64_t bytes, std::int64_t taken, int ranks, std::int64_t available) {
-  if (ranks * (bytes + taken) <= available) return {};
-  return fmt::format(
-      "while training goes on, checkpoints are written from a copy of each rank's share in the host's "
-      "memory, {} on each rank, {} for the {} ranks of the machine {}{}, where {} are available: give the "
-      "job more of the machine's memory, start fewer ranks on a machine, or set checkpoint.every = 0, which "
-      "saves at the end and on signals alone",
-      bytes_text(bytes), bytes_text(ranks * bytes), ranks, comm::machine_name(),
-      taken > 0 ? fmt::format(" beside {} of the model's state", bytes_text(ranks * taken)) : "",
-      bytes_text(available));
-}
-
-/// Of memory that `ranks` share, each of which needs `bytes`; `remedy` says which settings would fit.
+/// Of memory that `ranks` share, each of which needs `bytes`.
 std::string problem_of(MemoryKind kind, const MemoryBytes& bytes, int ranks, const Available& available,
                        const std::string& remedy) {
+  const bool device = kind == MemoryKind::device;
   return fmt::format(
       "the run does not fit: an optimizer step takes {} of {} memory on each rank ({}){}, and {} are free on "
-      "the machine {}{}: {}{}",
+      "the machine {}{}: {}",
       bytes_text(total(bytes)), name_of(kind), bytes_text(bytes),
       ranks > 1 ? fmt::format(", {} for the {} ranks of the machine", bytes_text(ranks * total(bytes)), ranks)
                 : "",
-      bytes_text(kind == MemoryKind::device ? available.device() : available.host), comm::machine_name(),
-      kind == MemoryKind::device && available.gpu > available.device()
+      bytes_text(device ? available.device() : available.host), comm::machine_name(),
+      device && available.gpu > available.device()
           ? fmt::format(
                 " (of the {} of a GPU, CUDA, NCCL and cuBLAS take {}{})", bytes_text(available.gpu),
                 bytes_text(available.libraries),
                 available.spare > 0 ? fmt::format(", and {} stay free", bytes_text(available.spare)) : "")
           : "",
-      remedy, annulus::detail::memory_remedy(kind, bytes));
+      remedy);
 }
 
 /// Of this rank's part of the run.
@@ -106,23 +88,50 @@ class Needs {
   /// Empty where everything fits.
   std::string problem(const Config& config) {
     const forecast::UpdateMemory needed = planner_.memory(config.memory, rank_);
-    const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
-    MemoryBytes host = needed.host.at_once;
-    host[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
-    std::string text;
     if (planner_.on_gpu() && needed.device.total > available_.device())
-      return problem_of(MemoryKind::device, needed.device.at_once, 1, available_, remedy(config));
-    text = offload_problem(needed.offloaded, available_.ranks, available_.host);
-    if (text.empty() && available_.ranks * total(host) > available_.host)
-      text = problem_of(MemoryKind::host, host, available_.ranks, available_, remedy(config));
-    if (text.empty() && snapshot > 0)
-      text = snapshot_problem(snapshot, total(host), available_.ranks, available_.host);
-    return text;
+      return problem_of(MemoryKind::device, needed.device.at_once, 1, available_,
+                        remedy(config, MemoryKind::device, needed.device.at_once));
+    const auto problem = [&](const MemoryBytes& host, const std::string& text) {
+      return problem_of(MemoryKind::host, host, available_.ranks, available_, text);
+    };
+    const auto lacks = [&](const MemoryBytes& host) {
+      return available_.ranks * total(host) > available_.host;
+    };
+    constexpr const char* more =
+        "give the job more of the machine's memory, start fewer ranks on a machine, ";
+    if (lacks(needed.offloaded)) {
+      const std::int64_t activations =
+          needed.offloaded[static_cast<std::size_t>(MemoryCategory::activations)];
+      return problem(
+          needed.offloaded,
+          2 * activations < total(needed.offloaded)
+              ? fmt::format(
+                    "memory.offload_optimizer = true keeps the optimizer's state there: {}let more ranks "
+                    "share it "
+                    "(parallel.zero = 1, 2 or 3, docs/sharding.md), or set memory.offload_optimizer = false",
+                    more)
+              : fmt::format(
+                    "memory.offload_activations keeps what layers need there: {}or offload fewer layers",
+                    more));
+    }
+    MemoryBytes without_snapshot = needed.host.at_once;
+    const std::int64_t snapshot = planner_.setting(config.memory).snapshot_bytes;
+    without_snapshot[static_cast<std::size_t>(MemoryCategory::workspace)] -= snapshot;
+    if (lacks(without_snapshot))
+      return problem(without_snapshot, remedy(config, MemoryKind::host, without_snapshot));
+    if (snapshot == 0 || !lacks(needed.host.at_once)) return {};
+    return problem(
+        needed.host.at_once,
+        fmt::format(
+            "checkpoints are written from a copy of each rank's share, {}, while training goes on: {}or set "
+            "checkpoint.every = 0, which saves at the end and on signals alone",
+            bytes_text(snapshot), more));
   }
 
  private:
-  /// The simplest settings with which the run would fit; empty where none does.
-  std::string remedy(const Config& config) {
+  /// The simplest settings with which the run would fit, where any does, and what helps where `bytes` are too
+  /// many.
+  std::string remedy(const Config& config, MemoryKind kind, const MemoryBytes& bytes) {
     Config::Memory open = config.memory;
     open.recompute = {std::string(recompute_auto)};
     open.store_fraction = Config::Memory().store_fraction;
@@ -130,11 +139,11 @@ class Needs {
     for (const Config::Memory& choice : planner_.choices(open)) {
       const std::string keys = differences(choice, config.memory);
       if (!keys.empty() && missing(choice) <= 0)
-        return fmt::format("{} would take {}, which fit; or ", keys,
-                           bytes_text(planner_.on_gpu() ? planner_.memory(choice, rank_).device.total
-                                                        : planner_.memory(choice, rank_).host.total));
+        return fmt::format("{} would take {}, which fit; or {}", keys,
+                           bytes_text(planner_.memory(choice, rank_).of(kind).total),
+                           annulus::detail::memory_remedy(kind, bytes));
     }
-    return {};
+    return annulus::detail::memory_remedy(kind, bytes);
   }
 
   MemoryPlanner& planner_;
@@ -188,35 +197,41 @@ MemoryChoice choose_memory(comm::Communicator& world, MemoryPlanner& planner,
                            const simulate::Cluster& cluster, const Available& available) {
   const Config::Memory open = planner.config().memory;
   Needs needs(planner, world.rank() % planner.context(), available);
-  std::vector<Config::Memory> choices = planner.choices(open);
-  const MemoryPlanner::Missing missing_of = [&](const std::vector<Config::Memory>& tried) {
+  const MemoryChoices made = planner.choose(open, cluster, [&](const std::vector<Config::Memory>& tried) {
     std::vector<std::int64_t> bytes;
     for (const Config::Memory& choice : tried) bytes.push_back(needs.missing(choice));
     world.all_reduce(Queue(HostExec()), bytes.data(), bytes.size(), DType::i64, comm::ReduceOp::max);
     return bytes;
-  };
-  std::vector<std::int64_t> missing = missing_of(choices);
-  const std::vector<Config::Memory> more = planner.with_less_recompute(choices, missing, missing_of);
-  choices.insert(choices.end(), more.begin(), more.end());
-  missing.resize(choices.size(), 0);  // they fit
-  std::vector<ForecastChoice> forecasts;
-  for (std::size_t i = 0; i < choices.size(); ++i)
-    forecasts.push_back(
-        {.memory = choices[i], .time = planner.time(choices[i], cluster), .missing = missing[i]});
-  const std::optional<std::size_t> best = fastest_that_fits(forecasts);
-  if (!best) {
-    // The error of the one that needs least names what is missing.
-    const auto least = std::ranges::min_element(missing) - missing.begin();
-    Config config = planner.config();
-    config.memory = choices[static_cast<std::size_t>(least)];
+  });
+  Config config = planner.config();
+  config.memory = made.all[made.taken].memory;
+  if (!made.fits()) {
     const std::string problem = needs.problem(config);
-    comm::throw_together(world, problem.empty() ? ""
-                                                : fmt::format("memory.recompute = 'auto': nothing fits, "
-                                                              "and with {}, which takes least, {}",
-                                                              outline(config.memory), problem));
-    return {.memory = config.memory, .reason = reason_of(forecasts, static_cast<std::size_t>(least))};
+    comm::throw_together(
+        world,
+        problem.empty()
+            ? ""
+            : fmt::format("memory.recompute = 'auto': nothing fits, and with {}, which takes least, {}",
+                          outline(config.memory), problem));
   }
-  return {.memory = forecasts[*best].memory, .reason = reason_of(forecasts, *best)};
+  return {.memory = config.memory, .reason = made.reason()};
+}
+
+forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                        const Config& config) {
+  forecast::UpdateMemory memory = planner.memory(config.memory, world.rank() % planner.context());
+  std::vector<std::int64_t> values;
+  const auto visit = [&](const auto& action) {
+    for (forecast::PeakBytes* peak : {&memory.host, &memory.device}) {
+      action(peak->total);
+      for (std::int64_t& bytes : peak->categories) action(bytes);
+    }
+  };
+  visit([&](std::int64_t value) { values.push_back(value); });
+  world.all_reduce(Queue(HostExec()), values.data(), values.size(), DType::i64, comm::ReduceOp::max);
+  auto next = values.begin();
+  visit([&](std::int64_t& value) { value = *next++; });
+  return memory;
 }
 
 }  // namespace annulus::train

@@ -45,6 +45,11 @@ struct MemoryChoice {
   Config::Memory memory;
   std::string reason;  ///< for the log
 };
+/// What the arrays of a rank take at the moments of an optimizer step, and the peaks of the rank with the
+/// most. Collective.
+forecast::UpdateMemory predicted_memory(comm::Communicator& world, MemoryPlanner& planner,
+                                        const Config& config);
+
 /// Of the values of memory.* that the configuration of `planner` leaves open, those with which an optimizer
 /// step takes the least time by `cluster` among those that fit on every rank. Of nearly equal ones the
 /// simplest. Ranks with equally much memory choose the same again. Collective. Throws Error on all ranks

@@ -167,54 +167,46 @@ std::vector<Config::Memory> MemoryPlanner::with_less_recompute(const std::vector
   return found;
 }
 
-std::optional<std::size_t> fastest_that_fits(const std::vector<ForecastChoice>& choices) {
-  constexpr double nearly = 0.999;
-  std::optional<std::size_t> best;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (choices[i].missing > 0) continue;
-    if (!best || choices[i].time.total() < nearly * choices[*best].time.total()) best = i;
+MemoryChoices MemoryPlanner::choose(const Config::Memory& open, const simulate::Cluster& cluster,
+                                    const Missing& missing_of) {
+  std::vector<Config::Memory> tried = choices(open);
+  std::vector<std::int64_t> missing = missing_of(tried);
+  const std::vector<Config::Memory> more = with_less_recompute(tried, missing, missing_of);
+  tried.insert(tried.end(), more.begin(), more.end());
+  missing.resize(tried.size(), 0);  // they fit
+  MemoryChoices made;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    made.all.push_back({tried[i], time(tried[i], cluster), missing[i]});
+    constexpr double nearly = 0.999;
+    const MemoryChoices::Choice &best = made.all[made.taken], &next = made.all[i];
+    const bool fits = next.missing <= 0;
+    if (best.missing > 0 ? fits || next.missing < best.missing
+                         : fits && next.time.total() < nearly * best.time.total())
+      made.taken = i;
   }
-  return best;
+  return made;
 }
 
-std::string reason_of(const std::vector<ForecastChoice>& choices, std::size_t chosen) {
-  const ForecastChoice& taken = choices[chosen];
-  const ForecastChoice *missing = nullptr, *next = nullptr;
-  for (const ForecastChoice& other : choices) {
-    if (&other == &taken) continue;
-    const bool faster = other.time.total() < taken.time.total();
-    if (other.missing > 0 && faster && (missing == nullptr || other.missing < missing->missing))
-      missing = &other;
+std::string MemoryChoices::reason() const {
+  const Choice& chosen = all[taken];
+  const Choice *lacking = nullptr, *next = nullptr;
+  for (const Choice& other : all) {
+    if (&other == &chosen) continue;
+    const bool faster = other.time.total() < chosen.time.total();
+    if (other.missing > 0 && faster && (lacking == nullptr || other.missing < lacking->missing))
+      lacking = &other;
     if (other.missing <= 0 && (next == nullptr || other.time.total() < next->time.total())) next = &other;
   }
-  std::string text = fmt::format("{}: predicted {} an optimizer step", outline(taken.memory),
-                                 duration_text(taken.time.total()));
-  if (missing != nullptr)
+  std::string text = fmt::format("{}{}: predicted {} an optimizer step",
+                                 fits() ? "" : "nothing fits; least is missing with ", outline(chosen.memory),
+                                 duration_text(chosen.time.total()));
+  if (lacking != nullptr)
     text +=
-        fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(missing->memory),
-                    duration_text(missing->time.total()), annulus::detail::bytes_text(missing->missing));
+        fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(lacking->memory),
+                    duration_text(lacking->time.total()), annulus::detail::bytes_text(lacking->missing));
   if (next != nullptr)
     text += fmt::format("; next would be {} ({})", outline(next->memory), duration_text(next->time.total()));
   return text;
-}
-
-std::string differences(const Config::Memory& memory, const Config::Memory& otherwise) {
-  std::vector<std::string> keys;
-  if (memory.recompute != otherwise.recompute)
-    keys.push_back(memory.recompute.size() == 1
-                       ? fmt::format("memory.recompute = '{}'", memory.recompute.front())
-                       : fmt::format("memory.recompute = ['{}']", fmt::join(memory.recompute, "', '")));
-  if (memory.store_fraction != otherwise.store_fraction)
-    keys.push_back(fmt::format("memory.store_fraction = {}", memory.store_fraction));
-  if (memory.chunk_rows != otherwise.chunk_rows)
-    keys.push_back(fmt::format("memory.chunk_rows = {}", memory.chunk_rows));
-  if (memory.layers_without_recompute != otherwise.layers_without_recompute)
-    keys.push_back(fmt::format("memory.layers_without_recompute = {}", memory.layers_without_recompute));
-  if (memory.offload_activations != otherwise.offload_activations)
-    keys.push_back(fmt::format("memory.offload_activations = {}", memory.offload_activations));
-  if (memory.offload_optimizer != otherwise.offload_optimizer)
-    keys.push_back(fmt::format("memory.offload_optimizer = {}", memory.offload_optimizer));
-  return fmt::format("{}", fmt::join(keys, ", "));
 }
 
 std::string outline(const Config::Memory& memory) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +20,22 @@ namespace annulus::train {
 /// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
 /// optimizer step and a pass hold; an id and a target a row.
 std::int64_t sequence_bytes(const Config& config, std::int64_t rows, std::int64_t prefetch);
+
+/// Values of memory.* that were tried.
+struct MemoryChoices {
+  struct Choice {
+    Config::Memory memory;
+    forecast::UpdateTime time;
+    std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
+  };
+  std::vector<Choice> all;
+  /// Of those that fit the one that takes least time, of nearly equal ones the first; where none fits the one
+  /// that lacks least.
+  std::size_t taken = 0;
+  bool fits() const { return all[taken].missing <= 0; }
+  /// Why: its time, the faster ones that do not fit, and the next one that does.
+  std::string reason() const;
+};
 
 /// Memory and time of an optimizer step of a run, for any values of memory.*. Ranks need not be there.
 class MemoryPlanner {
@@ -41,20 +56,23 @@ class MemoryPlanner {
   /// Of the slowest rank.
   forecast::UpdateTime time(const Config::Memory& memory, const simulate::Cluster& cluster);
 
-  /// Of several values of memory.*, the bytes that are missing: of the rank that lacks most; 0 or less: it
-  /// fits.
-  using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
   /// What is worth trying where `memory` leaves a choice, the simplest first: values that differ from their
   /// defaults stay. Offload is for GPUs.
   std::vector<Config::Memory> choices(const Config::Memory& memory) const;
-  /// Those of `choices` that fit with recompute, with as many layers without it as fit as well.
-  std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
-                                                  const std::vector<std::int64_t>& missing,
-                                                  const Missing& missing_of) const;
+  /// Of several values of memory.*, the bytes that are missing: of the rank that lacks most; 0 or less: it
+  /// fits.
+  using Missing = std::function<std::vector<std::int64_t>(const std::vector<Config::Memory>&)>;
+  /// Tries the choices of `open`, and those that fit with recompute with as many layers without it as fit as
+  /// well.
+  MemoryChoices choose(const Config::Memory& open, const simulate::Cluster& cluster,
+                       const Missing& missing_of);
 
  private:
   Config with(const Config::Memory& memory) const;
   const std::vector<distributed::Plans>& plans_for(std::int64_t early_positions);
+  std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
+                                                  const std::vector<std::int64_t>& missing,
+                                                  const Missing& missing_of) const;
 
   Config config_;
   Topology world_;
@@ -65,20 +83,6 @@ class MemoryPlanner {
   std::map<std::int64_t, forecast::AttentionTime> attention_;      // by early positions; of one cluster
 };
 
-/// Values of memory.* that were tried.
-struct ForecastChoice {
-  Config::Memory memory;
-  forecast::UpdateTime time;
-  std::int64_t missing = 0;  ///< bytes, of the rank that lacks most; 0 or less: it fits
-};
-/// Of those that fit the one that takes least time; of nearly equal ones the first.
-std::optional<std::size_t> fastest_that_fits(const std::vector<ForecastChoice>& choices);
-/// Why the `chosen` one: its time, the faster ones that do not fit, and the next one that does.
-std::string reason_of(const std::vector<ForecastChoice>& choices, std::size_t chosen);
-
-/// "memory.recompute = 'selective', memory.chunk_rows = 4096": the keys of memory.* that differ from
-/// `otherwise`.
-std::string differences(const Config::Memory& memory, const Config::Memory& otherwise);
 /// "selective, chunks of 4096 rows, activations offloaded": for tables.
 std::string outline(const Config::Memory& memory);
 

@@ -87,20 +87,19 @@ WeightsFormat weights_format(const fs::path& path) {
   require(fs::exists(path, error),
           "there is no '{}': {}give a folder with config.json and safetensors, or a checkpoint",
           path.string(),
-          looks_like_hub_name(path)
-              ? fmt::format("models of the Hugging Face hub are not downloaded; hf download {} --local-dir "
-                            "FOLDER does it, then ",
-                            path.string())
-              : "");
+          looks_like_hub_name(path) ? fmt::format("models of the Hugging Face hub are not downloaded; hf "
+                                                  "download {} --local-dir FOLDER does it, then ",
+                                                  path.string())
+                                    : "");
   require(fs::is_directory(path, error),
           "'{}' is a file: give the folder with config.json and safetensors, or that of a checkpoint of "
           "version {}",
           path.string(), checkpoint::manifest_version);
   const bool hf = is_file(path / hf_config_file), checkpoint = is_file(path / checkpoint::manifest_file);
-  require(!hf || !checkpoint,
-          "'{}' holds {} of a model in Hugging Face's format and {} of a checkpoint: move one of them "
-          "elsewhere",
-          path.string(), hf_config_file, checkpoint::manifest_file);
+  require(
+      !hf || !checkpoint,
+      "'{}' holds {} of a model in Hugging Face's format and {} of a checkpoint: move one of them elsewhere",
+      path.string(), hf_config_file, checkpoint::manifest_file);
   if (hf) return WeightsFormat::hugging_face;
   if (!checkpoint) {
     reject_run_folder(path);

@@ -75,11 +75,10 @@ void require_rope_factor(const Config& config, const GivenKeys& given, const std
   if (where == given.end() || given.contains("model.rope_factor")) return;
   const std::string& name = config.model.rope.name;
   constexpr std::array scaled{"linear", "llama3", "yarn"};
-  require(
-      name == models || std::ranges::find(scaled, name) == scaled.end(),
-      "{}: model.rope_scaling = '{}' without model.rope_factor changes nothing: set model.rope_factor to the "
-      "new length over the one that the model was trained on (docs/models.md)",
-      where->second, name);
+  require(name == models || std::ranges::find(scaled, name) == scaled.end(),
+          "{}: model.rope_scaling = '{}' without model.rope_factor changes nothing: set model.rope_factor to "
+          "the new length over the one that the model was trained on (docs/models.md)",
+          where->second, name);
 }
 
 /// How a run goes on whose model cannot be read.

@@ -45,7 +45,7 @@ class ModelState {
   /// update() asks it before master_buffers change (optim::MasterWeights::set_gate). Not collective.
   virtual void set_gate(std::function<void(std::int64_t end)> gate) = 0;
 
-  /// Hashes (TensorHashes) of everything that several ranks hold alike, as many on every rank. Not
+  /// Hashes (tensor_hashes) of everything that several ranks hold alike, as many on every rank. Not
   /// collective.
   virtual std::vector<Copies> copies() = 0;
   /// For tests: the weights that this rank computes with where it keeps them in fp32, else its master

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include <annulus/base/error.hpp>
 #include <annulus/model/flops.hpp>
 
 #include "train/attention_inputs.hpp"
+#include "train/groups.hpp"
 #include "train/memory_planner.hpp"
 
 namespace annulus::train {
@@ -29,54 +32,28 @@ std::vector<int> looked_at(int ranks) {
   return list;
 }
 
-class Planning {
- public:
-  /// `taken`: bytes of a GPU beside arrays.
-  Planning(MemoryPlanner& planner, const PlannedMachine& machine, std::int64_t taken)
-      : planner_(planner), machine_(machine), taken_(taken) {}
-
-  PlannedPolicy policy(const Config::Memory& memory) {
-    PlannedPolicy made{.memory = memory, .outline = outline(memory), .bytes = {}, .time = {}};
-    for (const int rank : looked_at(planner_.context())) {
-      forecast::UpdateMemory bytes = planner_.memory(memory, rank);
-      const auto most = [&](const forecast::UpdateMemory& of) {
-        return planner_.on_gpu() ? of.device.total : of.host.total;
-      };
-      if (!made.bytes.moments.empty() && most(bytes) <= most(made.bytes)) continue;
-      made.bytes = std::move(bytes);
-      made.rank = rank;
-    }
-    if (machine_.on_gpu && machine_.gpu_memory > 0)
-      made.missing_device = made.bytes.device.total + taken_ - machine_.gpu_memory;
-    if (machine_.host_memory > 0) {
-      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-      const std::int64_t of_rank = made.bytes.host.total, ranks = machine_.topology.ranks_on(0);
-      made.missing_host = (of_rank > most / ranks ? most : of_rank * ranks) - machine_.host_memory;
-    }
-    made.time = planner_.time(memory, machine_.cluster);
-    return made;
+/// `taken`: bytes of a GPU beside arrays.
+PlannedPolicy planned(MemoryPlanner& planner, const PlannedMachine& machine, std::int64_t taken,
+                      const Config::Memory& memory) {
+  PlannedPolicy made{.memory = memory, .outline = outline(memory), .bytes = {}, .time = {}};
+  for (const int rank : looked_at(planner.context())) {
+    forecast::UpdateMemory bytes = planner.memory(memory, rank);
+    const auto most = [&](const forecast::UpdateMemory& of) {
+      return planner.on_gpu() ? of.device.total : of.host.total;
+    };
+    if (!made.bytes.moments.empty() && most(bytes) <= most(made.bytes)) continue;
+    made.bytes = std::move(bytes);
+    made.rank = rank;
   }
-
- private:
-  MemoryPlanner& planner_;
-  const PlannedMachine& machine_;
-  std::int64_t taken_;
-};
-
-int context_of(const Config& config, int ranks) {
-  const int context = config.parallel.context == 0 ? ranks : config.parallel.context;
-  require(ranks % context == 0,
-          "parallel.context = {} does not divide the {} ranks: plan for a multiple of {} (--ranks)", context,
-          ranks, context);
-  require(
-      config.parallel.zero == 0 || ranks > 1,
-      "parallel.zero = {} shards over the ranks of the run, which has one: plan for more (--ranks), or set "
-      "parallel.zero = 0",
-      config.parallel.zero);
-  require(config.parallel.shard == 0 || ranks % config.parallel.shard == 0,
-          "parallel.shard = {} does not divide the {} ranks: plan for a multiple of it (--ranks)",
-          config.parallel.shard, ranks);
-  return context;
+  if (machine.on_gpu && machine.gpu_memory > 0)
+    made.missing_device = made.bytes.device.total + taken - machine.gpu_memory;
+  if (machine.host_memory > 0) {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t of_rank = made.bytes.host.total, ranks = machine.topology.ranks_on(0);
+    made.missing_host = (of_rank > most / ranks ? most : of_rank * ranks) - machine.host_memory;
+  }
+  made.time = planner.time(memory, machine.cluster);
+  return made;
 }
 
 /// Of the first `ranks` ranks.
@@ -92,11 +69,10 @@ Topology first_ranks(const Topology& all, int ranks) {
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
-  require(
-      config.model.vocabulary > 0,
-      "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens info "
-      "tells the data's)");
-  const int ranks = machine.topology.ranks(), context = context_of(config, ranks);
+  require(config.model.vocabulary > 0,
+          "model.vocabulary = 0 takes that of the data, which a plan does not read: set it (annulus-tokens "
+          "info tells the data's)");
+  const int ranks = machine.topology.ranks(), context = context_ranks(config.parallel, ranks);
   AttentionInputs inputs = read_attention_inputs(config);
   inputs.cluster = machine.cluster;
   const SequencePlans plans(first_ranks(machine.topology, context), 0, config, inputs);
@@ -106,7 +82,13 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
   plan.config = config;
   if (machine.on_gpu) plan.libraries = estimated_library_bytes(machine.topology);
   if (machine.on_gpu && config.chooses_recompute()) plan.spare = spare_gpu_bytes(config, machine.gpu_memory);
-  Planning planning(planner, machine, plan.libraries + plan.spare);
+  std::deque<PlannedPolicy> all;  // those that were looked at
+  const auto policy = [&](const Config::Memory& memory) -> const PlannedPolicy& {
+    const auto found = std::ranges::find(all, memory, &PlannedPolicy::memory);
+    return found != all.end()
+               ? *found
+               : all.emplace_back(planned(planner, machine, plan.libraries + plan.spare, memory));
+  };
   plan.schedule = plans.schedule();
   plan.layout = plans.layout().to_string();
   plan.step_tokens =
@@ -123,32 +105,17 @@ MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine) {
     open.store_fraction = Config::Memory().store_fraction;
     open.layers_without_recompute = 0;
   }
-  std::vector<ForecastChoice> choices;
-  const MemoryPlanner::Missing plan_for = [&](const std::vector<Config::Memory>& tried) {
+  const MemoryChoices made = planner.choose(open, machine.cluster, [&](const auto& tried) {
     std::vector<std::int64_t> missing;
-    for (const Config::Memory& memory : tried) missing.push_back(planning.policy(memory).missing());
+    for (const Config::Memory& memory : tried) missing.push_back(policy(memory).missing());
     return missing;
-  };
-  const auto add = [&](const std::vector<Config::Memory>& tried) {
-    for (const Config::Memory& memory : tried) {
-      plan.policies.push_back(planning.policy(memory));
-      const PlannedPolicy& made = plan.policies.back();
-      choices.push_back({.memory = memory, .time = made.time, .missing = made.missing()});
-    }
-  };
-  const std::vector<Config::Memory> tried = planner.choices(open);
-  add(tried);
-  std::vector<std::int64_t> missing;
-  for (const ForecastChoice& choice : choices) missing.push_back(choice.missing);
-  add(planner.with_less_recompute(tried, missing, plan_for));
+  });
+  for (const MemoryChoices::Choice& choice : made.all) plan.policies.push_back(policy(choice.memory));
   if (config.chooses_recompute()) {
-    const std::optional<std::size_t> best = fastest_that_fits(choices);
-    const std::size_t taken = best.value_or(static_cast<std::size_t>(
-        std::ranges::min_element(choices, {}, &ForecastChoice::missing) - choices.begin()));
-    plan.configured = plan.policies[taken];
-    plan.reason = (best ? "" : "nothing fits; least is missing with ") + reason_of(choices, taken);
+    plan.configured = plan.policies[made.taken];
+    plan.reason = made.reason();
   } else {
-    plan.configured = planning.policy(config.memory);
+    plan.configured = policy(config.memory);
   }
   std::ranges::stable_sort(plan.policies, {},
                            [](const PlannedPolicy& policy) { return policy.time.total(); });
@@ -168,6 +135,20 @@ std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total) {
     if (config.parallel.zero > 0)
       passing = std::max(passing, static_cast<std::int64_t>(sizeof(float)) * unit.size());
   return std::min(passing + total / 100, total * 3 / 100);
+}
+
+nlohmann::json bytes_json(const MemoryBytes& bytes) {
+  nlohmann::json json = nlohmann::json::object();
+  for (int i = 0; i < memory_category_count; ++i)
+    json[std::string(name_of(static_cast<MemoryCategory>(i)))] = bytes[static_cast<std::size_t>(i)];
+  return json;
+}
+
+nlohmann::json moments_json(const std::vector<forecast::MomentMemory>& moments) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const auto& [moment, device, host] : moments)
+    json.push_back({{"moment", moment}, {"device", bytes_json(device)}, {"host", bytes_json(host)}});
+  return json;
 }
 
 std::int64_t parse_bytes(const std::string& text, const std::string& field) {

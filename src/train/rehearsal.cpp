@@ -56,7 +56,7 @@ std::int64_t rehearse(comm::Communicator& world, comm::Communicator& context, co
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(learner->plans().rows().count), 0);
     const data::Sequence sequence{.tokens = ids, .targets = ids, .document_starts = {0}};
     learner->state().initialize(static_cast<std::uint64_t>(small.run.seed));
-    learner->update(1, config.train.min_lr, {&sequence, 1}, nullptr);
+    learner->update(1, config.train.min_lr, {&sequence, 1}, nullptr, nullptr);
     libraries = library_memory();
   }
   trim_device_pool();  // the run's arrays do not find gaps that these have left

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -66,15 +67,15 @@ std::string first_difference(const model::ParameterMap& map, std::span<const std
 
 }  // namespace
 
-void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Replica& mine,
-                           const std::string& when) {
+void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Copies& mine,
+                           const ReplicaHardware& hardware, const std::string& when) {
   if (world.size() == 1) return;
   const comm::Watchdog::ActivityScope activity(world.watchdog(), "the comparison of parameters and moments");
   const Queue host{HostExec()};
   const auto ranks = static_cast<std::size_t>(world.size());
   Fingerprint all;
   for (const std::uint64_t hash : mine.hashes) all.add(hash);
-  const Summary summary{mine.hardware, all.value(), mine.place};
+  const Summary summary{hardware.fingerprint, all.value(), mine.place};
   std::vector<Summary> summaries(ranks);
   world.all_gather(host, &summary, summaries.data(), sizeof summary);
   std::vector<Camp> camps;
@@ -83,7 +84,7 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
   if (camps.size() < 2) return;
 
   std::vector<std::uint64_t> hashes(ranks * mine.hashes.size());
-  world.all_gather(host, mine.hashes.data(), hashes.data(), mine.hashes.size_bytes());
+  world.all_gather(host, mine.hashes.data(), hashes.data(), mine.hashes.size() * sizeof(std::uint64_t));
   const std::vector<comm::GpuId> places = comm::gather_gpu_ids(world);
   const auto of = [&](int rank) {
     return std::span(hashes).subspan(static_cast<std::size_t>(rank) * mine.hashes.size(), mine.hashes.size());
@@ -101,10 +102,10 @@ void require_same_replicas(comm::Communicator& world, const model::ParameterMap&
     fail(
         "{} not all ranks hold the same parameters and moments: {} of {} is not that of the other {} ranks. "
         "{}",
-        when, tensor, who(others, places, mine.on_gpu), camps[0].size(), advice);
+        when, tensor, who(others, places, hardware.on_gpu), camps[0].size(), advice);
   }
   std::string sides;
-  for (const Camp& camp : camps) sides += (sides.empty() ? "" : " and ") + who(camp, places, mine.on_gpu);
+  for (const Camp& camp : camps) sides += (sides.empty() ? "" : " and ") + who(camp, places, hardware.on_gpu);
   fail(
       "{} not all ranks hold the same parameters and moments: {} differs between {}, and no side has a "
       "majority. {}",

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,16 +11,14 @@ namespace annulus::train {
 
 /// What a rank holds that others hold too.
 struct Copies {
-  std::vector<std::uint64_t>
-      hashes;     ///< of all tensors of the parameters, then, where held, of either moment
-  int place = 0;  ///< ranks with the same number hold the same
+  /// Of all tensors of the parameters, then, where held, of either moment.
+  std::vector<std::uint64_t> hashes;
+  int place = 0;  ///< ranks with the same number hold the same tensors
 };
 
-/// What a rank's replica is compared by.
-struct Replica {
-  std::span<const std::uint64_t> hashes;  ///< of all tensors of the parameters, then of either moment
-  int place = 0;                          ///< only ranks with the same number hold the same tensors
-  std::uint64_t hardware = 0;  ///< only ranks on the same hardware hold the same bits (hardware_of)
+/// What a rank computes on.
+struct ReplicaHardware {
+  std::uint64_t fingerprint = 0;  ///< only ranks on the same hardware hold the same bits (hardware_of)
   bool on_gpu = false;
 };
 
@@ -29,7 +26,7 @@ struct Replica {
 /// bits. The message begins with `when` and names the first tensor that differs and who holds another one
 /// than most, with machine and GPU; where no side has a majority, all sides. Costs an all-gather of 16 bytes
 /// a rank; only on a difference the hashes themselves are exchanged. Collective.
-void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Replica& mine,
-                           const std::string& when);
+void require_same_replicas(comm::Communicator& world, const model::ParameterMap& map, const Copies& mine,
+                           const ReplicaHardware& hardware, const std::string& when);
 
 }  // namespace annulus::train

@@ -15,6 +15,7 @@
 #include <annulus/optim/master_weights.hpp>
 #include <annulus/optim/non_finite.hpp>
 #include <annulus/sharding/flat_ranges.hpp>
+#include <annulus/sharding/state_memory.hpp>
 
 #include "train/checkpoint_parts.hpp"
 #include "train/master_buffers.hpp"
@@ -44,12 +45,9 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
         masters_(exec, options, map.size(), sharding::decay_ranges(map)),
         backward_(std::move(backward)),
         gradients_(backward_->gradients()),
-        weights_(separate() ? Flat<T>::uninitialized(exec, MemoryCategory::parameters,
-                                                     "annulus::train::weights", map.size())
-                            : Flat<T>()),
+        weights_(weights(exec, map, options.offload)),
         norm_blocks_(norm_blocks(exec, map)),
         non_finite_(exec),
-        hashes_(exec, masters_.offloaded(), map),
         access_(map, compute(), *backward_) {}
 
   std::string description() const override { return offload_text(masters_); }
@@ -105,7 +103,9 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
     }
   }
 
-  std::vector<Copies> copies() override { return {{.hashes = hashes_.of(exec_, masters_)}}; }
+  std::vector<Copies> copies() override {
+    return {{.hashes = master_hashes(exec_, masters_, map_.all().size(), pieces_of(map_))}};
+  }
   Buffers held_buffers() override { return buffers_of(exec_, masters_); }
 
  private:
@@ -114,29 +114,29 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
   using Flat = Owned<Array1<V, Exec>>;
 
   /// Whole buffers; the gradient of a unit is fresh where an optimizer step first asks for it.
-  class Access final : public model::ParameterAccess<Exec, T> {
+  class Access final : public model::WholeParameters<Exec, T> {
    public:
     Access(const model::ParameterMap& map, const Array1<const T, Exec>& weights,
            model::BackwardMemory<Exec>& backward)
-        : whole_(map, weights, backward.gradients()), backward_(backward) {}
-    Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
-      return whole_.weights(exec, unit, next);
-    }
-    void release_weights(const Exec& exec, int unit) override { whole_.release_weights(exec, unit); }
+        : model::WholeParameters<Exec, T>(map, weights, backward.gradients()), backward_(backward) {}
     model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-      model::UnitGradient<Exec> gradient = whole_.gradients(exec, unit);
+      model::UnitGradient<Exec> gradient = model::WholeParameters<Exec, T>::gradients(exec, unit);
       gradient.fresh = backward_.hold(unit);
       return gradient;
     }
-    void finish_gradients(const Exec& exec, int unit) override { whole_.finish_gradients(exec, unit); }
 
    private:
-    model::WholeParameters<Exec, T> whole_;
     model::BackwardMemory<Exec>& backward_;
   };
 
-  // The model cannot compute with the masters themselves.
-  bool separate() const { return !std::is_same_v<T, float> || masters_.offloaded(); }
+  /// Without elements where the model computes with the masters themselves.
+  static Flat<T> weights(const Exec& exec, const model::ParameterMap& map, bool offload) {
+    const std::int64_t size =
+        sharding::state_arrays(map, {.weights = dtype_of<T>, .offload = offload}).weights;
+    return size == 0
+               ? Flat<T>()
+               : Flat<T>::uninitialized(exec, MemoryCategory::parameters, "annulus::train::weights", size);
+  }
 
   static optim::NormBlocks<Exec> norm_blocks(const Exec& exec, const model::ParameterMap& map) {
     const sharding::UnitBlocks blocks = sharding::unit_blocks(map);
@@ -145,11 +145,11 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
 
   Array1<const T, Exec> compute() const {
     if constexpr (std::is_same_v<T, float>)
-      if (!separate()) return masters_.masters();
+      if (!weights_.allocated()) return masters_.masters();
     return *weights_;
   }
   void round() const {
-    if (separate()) masters_.round(exec_, 0, *weights_);
+    if (weights_.allocated()) masters_.round(exec_, 0, *weights_);
   }
 
   comm::Communicator& world_;
@@ -162,7 +162,6 @@ class ReplicatedState final : public ModelStateOn<Exec, T> {
   Flat<T> weights_;  // where they are not the masters
   optim::NormBlocks<Exec> norm_blocks_;
   optim::NonFinite<Exec> non_finite_;
-  MasterHashes<Exec> hashes_;
   Access access_;
 };
 

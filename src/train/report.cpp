@@ -13,6 +13,7 @@
 #include <annulus/config/output_format.hpp>
 #include <annulus/core/device_pool.hpp>
 #include <annulus/core/tensor.hpp>
+#include <annulus/train/plan_memory.hpp>
 
 namespace annulus::train {
 
@@ -106,18 +107,17 @@ void Tally::write(Outcome& outcome, int ranks) const {
   outcome.memory = last_.memory;
 }
 
-nlohmann::json to_json(const MemoryUse& use) {
-  nlohmann::json peaks = {{"total", use.total_peak}};
-  for (int i = 0; i < memory_category_count; ++i)
-    peaks[std::string(name_of(static_cast<MemoryCategory>(i)))] = use.peak[static_cast<std::size_t>(i)];
-  return peaks;
+nlohmann::json peaks_json(const MemoryBytes& peaks, std::int64_t total) {
+  nlohmann::json json = bytes_json(peaks);
+  json["total"] = total;
+  return json;
 }
 
 nlohmann::json to_json(const PeakMemory& peaks) {
-  nlohmann::json json = to_json(peaks.host);
+  nlohmann::json json = peaks_json(peaks.host.peak, peaks.host.total_peak);
   json["resident"] = peaks.resident;
   if (has_device) {
-    json["device"] = to_json(peaks.device);
+    json["device"] = peaks_json(peaks.device.peak, peaks.device.total_peak);
     json["device"]["pool"] = peaks.device_pool;
     json["device"]["libraries"] = peaks.device_libraries;
   }
@@ -148,7 +148,10 @@ nlohmann::json metrics_record(const StepResult& result, const ReportOptions& opt
     record["attention_imbalance"] = {{"worker", result.attention_imbalance->workers},
                                      {"step", result.attention_imbalance->steps}};
   if (result.attention_recall) record["attention_recall"] = *result.attention_recall;
-  if (options.predicted_peaks != nullptr) record["predicted_peak_bytes"] = *options.predicted_peaks;
+  const auto& [moments, device, host, offloaded] = options.predicted;
+  record["predicted_peak_bytes"] = peaks_json(host.categories, host.total);
+  if (device.total > 0)
+    record["predicted_peak_bytes"]["device"] = peaks_json(device.categories, device.total);
   if (options.peak_tflops > 0) record["mfu"] = tflops / options.peak_tflops;
   record["format_version"] = config::output_format_version;
   return record;
@@ -160,16 +163,16 @@ std::vector<std::string> learning_rate_notes(const std::optional<Config>& before
   const optim::LearningRateSchedule next = now.learning_rate();
   if (before && before->learning_rate() != next) {
     const optim::LearningRateSchedule last = before->learning_rate();
-    notes.push_back(fmt::format(
-        "the learning rate takes another curve: {} instead of {}; optimizer step {} runs at {:.3g} instead "
-        "of {:.3g}",
-        curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
+    notes.push_back(
+        fmt::format("the learning rate takes another curve: {} instead of {}; optimizer step {} runs at "
+                    "{:.3g} instead of {:.3g}",
+                    curve_text(next), curve_text(last), step + 1, next.at(step), last.at(step)));
   }
   if (now.train.steps > next.total_steps && step < now.train.steps)
-    notes.push_back(fmt::format(
-        "the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) on, up to "
-        "the last, {} (train.steps)",
-        next.minimum, next.total_steps, now.train.steps));
+    notes.push_back(
+        fmt::format("the learning rate is at train.min_lr = {} from optimizer step {} (train.schedule_steps) "
+                    "on, up to the last, {} (train.steps)",
+                    next.minimum, next.total_steps, now.train.steps));
   return notes;
 }
 

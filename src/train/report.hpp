@@ -79,14 +79,11 @@ class Tally {
   StepResult last_;
 };
 
-/// Peaks by category, and `total`.
-nlohmann::json to_json(const MemoryUse& use);
-
 /// What the report of a run needs to know of it.
 struct ReportOptions {
-  int ranks = 1;
-  double peak_tflops = 0;                           ///< of one rank's device; 0: unknown
-  const nlohmann::json* predicted_peaks = nullptr;  ///< `predicted_peak_bytes`; null: none
+  int ranks;
+  double peak_tflops;  ///< of one rank's device; 0: unknown
+  const forecast::UpdateMemory& predicted;
 };
 
 /// The line of metrics.jsonl.

@@ -131,9 +131,9 @@ bool DataVerification::complete(std::int64_t first, std::int64_t last) const {
         problem.empty() || last < first
             ? problem
             : fmt::format(
-                  "{}. Optimizer steps {} to {} of this run, and checkpoints of them, may have learned "
-                  "from it: with the shard mended, branch off an earlier checkpoint (--resume FILE "
-                  "--set run.folder=NEW), or accept that and run the same command again",
+                  "{}. Optimizer steps {} to {} of this run, and checkpoints of them, may have learned from "
+                  "it: with the shard mended, branch off an earlier checkpoint (--resume FILE --set "
+                  "run.folder=NEW), or accept that and run the same command again",
                   problem, first, last));
   return worst == compared;
 }

@@ -51,10 +51,10 @@ void require_place_for(const checkpoint::CheckpointFolder& checkpoints) {
   require(fs::is_directory(status),
           "'{}' is no folder, and checkpoints go there: move it away or choose another run.folder",
           checkpoints.path().string());
-  require(::access(checkpoints.path().c_str(), W_OK | X_OK) == 0,
-          "the checkpoint folder '{}' cannot be written ({}): check its permissions or choose another "
-          "run.folder",
-          checkpoints.path().string(), std::strerror(errno));
+  require(
+      ::access(checkpoints.path().c_str(), W_OK | X_OK) == 0,
+      "the checkpoint folder '{}' cannot be written ({}): check its permissions or choose another run.folder",
+      checkpoints.path().string(), std::strerror(errno));
 }
 
 /// Appends to a file that no link leads away from the run folder; spdlog's own would follow one, and wait for
@@ -91,11 +91,10 @@ RunFolder::RunFolder(Config config, const ResumePolicy& resume)
       resume_(resume),
       schedule_steps_(config_.train.schedule_steps),
       folder_(config_.run.folder),
-      lock_(made(folder_),
-            {.file = "run.lock",
-             .in_use = fmt::format("run.folder = '{}' is in use by another run (it holds run.lock): wait for "
-                                   "it, or choose another folder",
-                                   folder_.string())}),
+      lock_(made(folder_), {.file = "run.lock",
+                            .in_use = fmt::format("run.folder = '{}' is in use by another run (it holds "
+                                                  "run.lock): wait for it, or choose another folder",
+                                                  folder_.string())}),
       log_(folder_),
       checkpoints_(folder_ / "checkpoints",
                    {.keep = config_.checkpoint.keep, .keep_every = config_.checkpoint.keep_every}) {
@@ -165,10 +164,9 @@ void RunFolder::require_compatible(Continuation continuation) const {
   for (const Difference& d : incompatible(*before_, config_, continuation))
     fail("{} = {} differs from {}, with which {} was made: take the old value, {}", d.key, d.after, d.before,
          resume_from_->path().string(),
-         continuation == Continuation::branch
-             ? "or start anew without --resume"
-             : "start anew in another run.folder, or (keys of attention and train) branch off with --resume "
-               "PATH in another run.folder");
+         continuation == Continuation::branch ? "or start anew without --resume"
+                                              : "start anew in another run.folder, or (keys of attention and "
+                                                "train) branch off with --resume PATH in another run.folder");
 }
 
 void RunFolder::start_metrics(std::int64_t step) {
@@ -184,8 +182,7 @@ void RunFolder::write_metrics(const nlohmann::json& record) {
     spdlog::error(
         "run.folder = '{}' was deleted, renamed or replaced while the run goes on: log and metrics go to the "
         "files that are open (deleted ones are lost), checkpoints to a new folder of that name: put it back, "
-        "or "
-        "stop the run and start it again",
+        "or stop the run and start it again",
         folder_.string());
   moved_ = !in_place;
   try {

@@ -16,12 +16,13 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/file.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/core/memory_use.hpp>
 #include <annulus/io/progress_line.hpp>
 
 #include "train/checkpoint_parts.hpp"
-#include "train/share_text.hpp"
+#include "train/together.hpp"
 
 namespace annulus::train {
 
@@ -54,7 +55,7 @@ struct Saver::UnderWay {
   Clock::time_point started = Clock::now();
   double waited = 0;  // seconds for which training did
 
-  bool complete = false;  // a checkpoint already: by EarlySave
+  bool complete = false;  // a checkpoint already: by Early
 
   std::mutex starting;  // of the writer's thread
   std::thread writer;
@@ -63,6 +64,163 @@ struct Saver::UnderWay {
   std::int64_t passed = 0;  // elements before this offset are not needed any more
   bool done = false;
   std::string problem;  // why this rank's share was not written
+};
+
+/// A thread that saves the state before an optimizer step early, since the rank computes or waits for its
+/// device. It acts where this rank itself has got the signal; rank 0 decides, the others find its folder. No
+/// message is sent. Where a rank is past its gate the folder goes again, and the step is as good as done.
+class Saver::Early {
+ public:
+  /// `folder`: of checkpoints, rank 0's name of it.
+  Early(Saver& saver, std::chrono::seconds stop_within, std::function<int()> signal, fs::path folder)
+      : saver_(saver),
+        stop_within_(stop_within),
+        signal_(std::move(signal)),
+        folder_(std::move(folder)),
+        copies_(saver.buffers_.parameters.queue().new_stream()),
+        thread_([this] { watch(); }) {}
+  ~Early() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+      updating_ = false;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+  void begin_update(const checkpoint::Progress& progress, double seconds) {
+    const std::lock_guard lock(mutex_);
+    progress_ = progress;
+    expected_seconds_ = seconds;
+    begun_ = Clock::now();
+    updating_ = open_ = true;
+    tried_ = false;
+  }
+  /// AdamW is about to change the state: returns when nothing of it is needed any more.
+  void gate() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !writing_; });
+    open_ = false;
+  }
+  /// The step is done: gives up what is not complete.
+  void end_update() {
+    std::unique_lock lock(mutex_);
+    updating_ = open_ = false;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !busy_; });
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds pause{50};
+  bool rank_zero() const { return saver_.folder_ != nullptr; }
+  bool all_written(const fs::path& folder) const {
+    return checkpoint::all_parts_written(folder, saver_.world_.size());
+  }
+
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!ended_) {
+      changed_.wait_for(lock, pause, [&] { return ended_; });
+      if (ended_ || !open_ || tried_ || signal_() == 0) continue;
+      if (asked_ == Clock::time_point()) asked_ = Clock::now();
+      busy_ = true;
+      save(lock);
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  /// Rank 0's: what is left after a save would not suffice for the step, or nothing is left.
+  bool is_time() const {
+    const double left =
+        static_cast<double>(stop_within_.count()) - seconds_since(asked_) - saver_.last_seconds_;
+    return std::max(0.0, expected_seconds_ - seconds_since(begun_)) >= left;
+  }
+
+  void save(std::unique_lock<std::mutex>& lock) {
+    if (rank_zero() && !is_time()) return;
+    try {
+      // A save of this state that is under way goes on.
+      const UnderWay* const other = saver_.under_way_.get();
+      const bool mine = other == nullptr || other->progress.step != progress_.step;
+      // A name that all ranks know; what is left of it goes when the run starts again.
+      const fs::path folder = mine ? folder_ / checkpoint::CheckpointFolder::name_of(progress_.step)
+                                                   .append(checkpoint::CheckpointFolder::early_suffix)
+                                   : other->folder;
+      if (!mine) {
+        saver_.start_writer();
+      } else if (!write(lock, folder)) {
+        tried_ = rank_zero();  // the others look again
+        return;
+      }
+      tried_ = true;
+      if (rank_zero()) complete(lock, folder, mine);
+    } catch (const std::exception& error) {
+      if (!lock.owns_lock()) lock.lock();
+      tried_ = true;
+      writing_ = false;
+      changed_.notify_all();
+      spdlog::error("the state after optimizer step {} was not saved before the end of the next: {}",
+                    progress_.step, error.what());
+    }
+  }
+
+  /// Writes this rank's part where rank 0 has made the folder.
+  bool write(std::unique_lock<std::mutex>& lock, const fs::path& folder) {
+    std::error_code error;
+    require_no_link(folder, "the folder of a checkpoint");
+    if (rank_zero()) fs::create_directories(folder, error);
+    if (!fs::exists(folder, error)) return false;
+    writing_ = true;
+    lock.unlock();
+    std::mutex device;
+    checkpoint::write_part({.folder = folder,
+                            .part = saver_.world_.rank(),
+                            .parts = saver_.world_.size(),
+                            .slices = saver_.share_,
+                            .threads = urgent_writers},
+                           saver_.tensors_, saver_.from_buffers(device, copies_), {});
+    lock.lock();
+    writing_ = false;
+    changed_.notify_all();
+    return true;
+  }
+
+  void complete(std::unique_lock<std::mutex>& lock, const fs::path& folder, bool mine) {
+    while (updating_ && !all_written(folder)) changed_.wait_for(lock, pause);
+    if (!all_written(folder)) {
+      if (mine) checkpoint::CheckpointFolder::discard(folder);  // some rank was past its gate
+      return;
+    }
+    lock.unlock();
+    saver_.make_checkpoint(folder, progress_);
+    if (!mine) saver_.under_way_->complete = true;
+    lock.lock();
+    spdlog::info(
+        "saved the state after optimizer step {}, as the next one would not end within run.stop_within = {} "
+        "s of the signal",
+        progress_.step, stop_within_.count());
+  }
+
+  Saver& saver_;
+  const std::chrono::seconds stop_within_;
+  const std::function<int()> signal_;
+  const fs::path folder_;
+  const Queue copies_;  // a stream of its own on a device
+
+  std::mutex mutex_;  // of all that follows
+  std::condition_variable changed_;
+  bool ended_ = false;     // the run
+  bool updating_ = false;  // between begin_update and end_update
+  bool open_ = false;      // the state is whole: before the gate
+  bool tried_ = false;     // in this step
+  bool writing_ = false;   // the thread reads the state
+  bool busy_ = false;      // the thread is in save()
+  checkpoint::Progress progress_;
+  double expected_seconds_ = 0;
+  Clock::time_point begun_, asked_{};  // the step; when the signal was seen
+  std::thread thread_;
 };
 
 Saving saving_of(const Config& config) {
@@ -116,8 +274,7 @@ fs::path Saver::agree_on_folder(std::int64_t step) {
   if (!name.empty() && !fs::is_directory(name, error))
     problem = fmt::format(
         "the folder {} of rank 0 is not there on the machine {}: set run.folder to a folder that all "
-        "machines "
-        "of the run share",
+        "machines of the run share",
         name, comm::machine_name());
   under_way_->folder = name;
   problem = first_problem(problem);
@@ -229,35 +386,7 @@ void Saver::write(UnderWay& save) const {
 void Saver::save_early(std::chrono::seconds stop_within, std::function<int()> signal) {
   const fs::path folder =
       share_text(world_, folder_ != nullptr ? fs::absolute(folder_->path()).string() : std::string());
-  EarlySave::Work work;
-  work.signal = std::move(signal);
-  work.save_seconds = [this] { return last_seconds_; };
-  work.under_way = [this](std::int64_t step) {
-    if (!under_way_ || under_way_->progress.step != step) return fs::path();
-    start_writer();
-    return under_way_->folder;
-  };
-  // A name that all ranks know; what is left of it goes when the run starts again.
-  work.folder = [folder](std::int64_t step) {
-    return folder /
-           checkpoint::CheckpointFolder::name_of(step).append(checkpoint::CheckpointFolder::early_suffix);
-  };
-  work.write = [this, queue = buffers_.parameters.queue().new_stream()](const fs::path& into) {
-    std::mutex device;
-    checkpoint::write_part({.folder = into,
-                            .part = world_.rank(),
-                            .parts = world_.size(),
-                            .slices = share_,
-                            .threads = urgent_writers},
-                           tensors_, from_buffers(device, queue), {});
-  };
-  work.all_written = [this](const fs::path& in) { return checkpoint::all_parts_written(in, world_.size()); };
-  work.complete = [this](const fs::path& of, const checkpoint::Progress& progress) {
-    checkpoint::write_manifest(of, progress, tensors_, world_.size());
-    folder_->commit(of, progress.step);
-    if (under_way_ && under_way_->folder == of) under_way_->complete = true;
-  };
-  early_ = std::make_unique<EarlySave>(stop_within, folder_ != nullptr, std::move(work));
+  early_ = std::make_unique<Early>(*this, stop_within, std::move(signal), folder);
 }
 
 void Saver::begin_update(const checkpoint::Progress& progress, double seconds) {
@@ -311,8 +440,8 @@ void Saver::finish() {
   std::string problem = first_problem(under_way_->problem);
   if (problem.empty()) {
     std::string mine;
-    if (folder_ != nullptr) try {
-        make_checkpoint();
+    if (folder_ != nullptr && !under_way_->complete) try {
+        make_checkpoint(under_way_->folder, under_way_->progress);
       } catch (const std::exception& error) {
         mine = error.what();
       }
@@ -322,11 +451,9 @@ void Saver::finish() {
   conclude(problem);
 }
 
-void Saver::make_checkpoint() {
-  const UnderWay& save = *under_way_;
-  if (save.complete) return;
-  checkpoint::write_manifest(save.folder, save.progress, tensors_, world_.size());
-  folder_->commit(save.folder, save.progress.step);
+void Saver::make_checkpoint(const fs::path& parts, const checkpoint::Progress& progress) {
+  checkpoint::write_manifest(parts, progress, tensors_, world_.size());
+  folder_->commit(parts, progress.step);
 }
 
 void Saver::conclude(const std::string& problem) {
@@ -358,7 +485,7 @@ void Saver::finish_alone() {
     if (Clock::now() - begin > alone_timeout) save.problem = "another rank has not written its part";
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  if (save.problem.empty()) make_checkpoint();
+  if (save.problem.empty() && !save.complete) make_checkpoint(save.folder, save.progress);
   conclude(save.problem);
 }
 

@@ -15,7 +15,6 @@
 #include <annulus/comm/communicator.hpp>
 #include <annulus/train/flat_buffer.hpp>
 
-#include "train/early_save.hpp"
 #include "train/hooks.hpp"
 #include "train/learner.hpp"
 #include "train/snapshot.hpp"
@@ -60,8 +59,9 @@ class Saver {
   /// Waits for the save under way.
   void finish();
 
-  /// From here on the state before an optimizer step is saved when a signal comes and the step would not end
-  /// within `stop_within` of it. `signal`: the one that has come, or 0. Collective.
+  /// From here on the state before an optimizer step is saved when a signal asks the run to stop and the step
+  /// would not end within `stop_within` of it: what AdamW has not changed yet is still the whole state.
+  /// `signal`: the one that has come, or 0. Collective.
   void save_early(std::chrono::seconds stop_within, std::function<int()> signal);
   /// An optimizer step begins behind the state that `progress` describes, and will take some `seconds`; it
   /// has ended. Not collective.
@@ -78,6 +78,7 @@ class Saver {
 
  private:
   struct UnderWay;
+  class Early;
 
   std::filesystem::path agree_on_folder(std::int64_t step);
   std::string first_problem(const std::string& mine) const;
@@ -86,8 +87,8 @@ class Saver {
   void start_writer();
   void write(UnderWay& save) const;
   checkpoint::Elements from_buffers(std::mutex& device, const Queue& queue) const;
+  void make_checkpoint(const std::filesystem::path& parts, const checkpoint::Progress& progress);
   void join();
-  void make_checkpoint();
   void conclude(const std::string& problem);
   void finish_alone();
 
@@ -108,7 +109,7 @@ class Saver {
   int failed_ = 0;
   bool last_failed_ = false;
   std::string last_saved_;
-  std::unique_ptr<EarlySave> early_;  // whose thread ends first
+  std::unique_ptr<Early> early_;  // whose thread ends first
 };
 
 }  // namespace annulus::train

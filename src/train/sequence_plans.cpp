@@ -76,11 +76,10 @@ bool SequencePlans::follow(int sequence, std::span<const std::int64_t> document_
 }
 
 void SequencePlans::recompute_before(std::int64_t position) {
-  require(
-      position >= 0 && position <= problem_.mask.tokens(),
-      "attention is to be computed again before position {} of a sequence of {} tokens: take a position in "
-      "it, or 0 for none",
-      position, problem_.mask.tokens());
+  require(position >= 0 && position <= problem_.mask.tokens(),
+          "attention is to be computed again before position {} of a sequence of {} tokens: take a position "
+          "in it, or 0 for none",
+          position, problem_.mask.tokens());
   require(position == 0 || problem_.mask.rule().right == 0,
           "memory.recompute = 'sequence-selective' computes attention of the earlier positions without the "
           "later ones, which attention.mask = '{}' shows them: use selective or full",

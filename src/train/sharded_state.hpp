@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -45,12 +44,7 @@ class ShardedState final : public ModelStateOn<Exec, T> {
                  .channel = WorldChannels::sharding,
                  .sums = sums,
                  .replicas = groups_.replicas.get(),
-                 .backward = std::move(backward)}) {
-    if (holds_weights()) weight_hashes_.emplace(exec, map.all().size(), weight_pieces());
-    if (groups_.groups() > 1) {
-      shard_hashes_.emplace(exec, options.offload, map.all().size(), shard_pieces());
-    }
-  }
+                 .backward = std::move(backward)}) {}
 
   std::string description() const override {
     const int groups = groups_.groups();
@@ -111,11 +105,20 @@ class ShardedState final : public ModelStateOn<Exec, T> {
 
   std::vector<Copies> copies() override {
     std::vector<Copies> copies;
-    if (weight_hashes_)
-      copies.push_back({.hashes = weight_hashes_->template of<T>(exec_, {shards_.whole_weights(exec_)})});
-    if (shard_hashes_)
+    const std::size_t tensors = map_.all().size();
+    const sharding::Partition& partition = shards_.partition();
+    std::vector<TensorPiece> of_weights,
+        of_shard;  // in whole weights, whose units are padded, and in the shard
+    for (int unit = 0; unit < partition.units(); ++unit) {
+      add_pieces(map_.unit(unit), partition.padded_offset(unit), of_weights);
+      add_pieces(partition.part(unit, groups_.ranks().rank()), partition.offset_in_shard(unit), of_shard);
+    }
+    if (holds_weights())
       copies.push_back(
-          {.hashes = shard_hashes_->of(exec_, shards_.master_shard()), .place = groups_.ranks().rank()});
+          {.hashes = tensor_hashes<T, Exec>(exec_, tensors, of_weights, {shards_.whole_weights(exec_)})});
+    if (groups_.groups() > 1)
+      copies.push_back({.hashes = master_hashes(exec_, shards_.master_shard(), tensors, of_shard),
+                        .place = groups_.ranks().rank()});
     return copies;
   }
   Buffers held_buffers() override {
@@ -134,21 +137,6 @@ class ShardedState final : public ModelStateOn<Exec, T> {
   }
   bool holds_weights() const { return stage_ < sharding::Stage::parameters; }
 
-  /// The tensors in the whole weights, whose units are padded.
-  std::vector<TensorPiece> weight_pieces() const {
-    std::vector<TensorPiece> pieces;
-    for (int unit = 0; unit < shards_.partition().units(); ++unit)
-      add_pieces(map_.unit(unit), shards_.partition().padded_offset(unit), pieces);
-    return pieces;
-  }
-  /// What this rank's shard holds of them.
-  std::vector<TensorPiece> shard_pieces() const {
-    std::vector<TensorPiece> pieces;
-    const sharding::Partition& partition = shards_.partition();
-    for (int unit = 0; unit < partition.units(); ++unit)
-      add_pieces(partition.part(unit, groups_.ranks().rank()), partition.offset_in_shard(unit), pieces);
-    return pieces;
-  }
   /// Of the elements `part` of the model, which lie in a buffer from `begin` on.
   void add_pieces(const model::ParameterUnit& part, std::int64_t begin,
                   std::vector<TensorPiece>& pieces) const {
@@ -166,8 +154,6 @@ class ShardedState final : public ModelStateOn<Exec, T> {
   const model::ParameterMap& map_;
   sharding::Stage stage_;
   sharding::ShardedParameters<Exec, T> shards_;
-  std::optional<TensorHashes<Exec>> weight_hashes_;  // of the weights that this rank holds whole
-  std::optional<MasterHashes<Exec>> shard_hashes_;   // of its shards, where other groups hold them too
 };
 
 }  // namespace annulus::train

@@ -15,24 +15,23 @@
 #include <annulus/data/loader.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/train/device.hpp>
+#include <annulus/train/plan_memory.hpp>
 #include <annulus/train/stop_signal.hpp>
 
 #include "train/agreement.hpp"
 #include "train/dump.hpp"
 #include "train/groups.hpp"
 #include "train/hooks.hpp"
+#include "train/initial_state.hpp"
 #include "train/learner.hpp"
 #include "train/memory_needs.hpp"
 #include "train/memory_planner.hpp"
-#include "train/predicted_peaks.hpp"
 #include "train/rehearsal.hpp"
 #include "train/replicas.hpp"
 #include "train/report.hpp"
-#include "train/restore.hpp"
 #include "train/run_data.hpp"
 #include "train/run_folder.hpp"
 #include "train/saver.hpp"
-#include "train/start_weights.hpp"
 
 namespace annulus::train {
 
@@ -50,7 +49,8 @@ class Run {
         groups_(Groups::make(world, config_.parallel)),
         learner_(make_learner(std::move(inputs))) {
     agree_on_kernels(world, config_, learner_->kernel(), learner_->plans().problem().mask);
-    hardware_ = hardware_of(config_, hooks, learner_->kernel()).fingerprint();
+    hardware_ = {.fingerprint = hardware_of(config_, hooks, learner_->kernel()).fingerprint(),
+                 .on_gpu = device_of(config_) == Device::gpu};
     computed_with_ = computed_with(world, config_, hooks, learner_->kernel());
     if (world.rank() == 0) folder_.emplace(config_, resume);
     start();
@@ -92,7 +92,7 @@ class Run {
     }
     outcome.last_step = progress_.step;
     tally.write(outcome, world_.size());
-    outcome.predicted_memory = {.host = predicted_.host, .device = predicted_.device};
+    outcome.predicted_memory = predicted_;
     outcome.failed_saves = saver_->failed();
     outcome.last_save_failed = saver_->last_failed();
     outcome.last_checkpoint = saver_->last_saved();
@@ -125,8 +125,8 @@ class Run {
       memory_reason_ = choice.reason;
     }
     require_memory(world_, planner, config_, available);
-    predicted_ = predicted_peaks(world_, planner, config_);
-    if (on_gpu && chooses) available_ = available.text(predicted_.device.total_peak);
+    predicted_ = predicted_memory(world_, planner, config_);
+    if (on_gpu && chooses) available_ = available.text(predicted_.device.total);
     return train::make_learner(world_, *groups_.context, config_, plans);
   }
 
@@ -160,12 +160,7 @@ class Run {
     if (world_.size() == 1) return;
     const Region region("annulus::train::check_replicas");
     for (const Copies& copies : learner_->state().copies())
-      require_same_replicas(world_, learner_->map(),
-                            {.hashes = copies.hashes,
-                             .place = copies.place,
-                             .hardware = hardware_,
-                             .on_gpu = device_of(config_) == Device::gpu},
-                            when);
+      require_same_replicas(world_, learner_->map(), copies, hardware_, when);
   }
 
   // Initial parameters, or those of the checkpoint, on every rank; then the loader where it is to go on.
@@ -237,14 +232,17 @@ class Run {
     if (expected > 0) saver_->begin_update(progress_, expected);
     // The second one of this run: what is kept from step to step is there by then.
     const bool traces = ++steps_here_ == 2 && folder_ && !dump_.is_of(step);
-    if (traces) learner_->trace_memory();
-    StepResult result =
-        dump_.is_of(step)
-            ? dump_.record(world_, config_, *learner_, global_batch_size(),
-                           [&](trace::Recorder& recorder) { return update(step, sequences, &recorder); })
-            : update(step, sequences, nullptr);
+    std::vector<forecast::MomentMemory> moments;
+    const auto update = [&](trace::Recorder* recorder) {
+      return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder,
+                              traces ? &moments : nullptr);
+    };
+    StepResult result = dump_.is_of(step)
+                            ? dump_.record(world_, config_, *learner_, global_batch_size(),
+                                           [&](trace::Recorder& recorder) { return update(&recorder); })
+                            : update(nullptr);
     saver_->end_update();
-    if (traces) save_memory();
+    if (traces) save_memory(moments);
     if (hooks_.updated) hooks_.updated(step, learner_->state().held_buffers());
     progress_.step = step;
     const data::StreamState read = loader_->state();
@@ -261,15 +259,11 @@ class Run {
     return result;
   }
 
-  StepResult update(std::int64_t step, std::span<const data::Sequence> sequences, trace::Recorder* recorder) {
-    return learner_->update(step, config_.learning_rate().at(step - 1), sequences, recorder);
-  }
-
   // Rank 0's memory over an optimizer step, as it was predicted and as it was.
-  void save_memory() {
+  void save_memory(const std::vector<forecast::MomentMemory>& measured) const {
     const nlohmann::json memory = {{"format_version", 1},
                                    {"predicted", moments_json(predicted_.moments)},
-                                   {"measured", moments_json(learner_->take_traced_memory())}};
+                                   {"measured", moments_json(measured)}};
     try {
       io::write_text_atomically(std::filesystem::path(config_.run.folder) / "memory.json",
                                 memory.dump(2) + "\n", Links::refuse);
@@ -290,11 +284,9 @@ class Run {
     if (result.targets == 0 && steps_without_targets_++ == 0)
       spdlog::warn(
           "optimizer step {}: none of its {} tokens has a target, as each ends a document: its loss is 0, "
-          "and "
-          "nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
+          "and nothing is learnt (pack longer documents; annulus-tokens info shows what data.shards hold)",
           progress_.step, result.tokens);
-    const nlohmann::json predicted = to_json(predicted_);
-    const ReportOptions options{world_.size(), config_.run.peak_tflops, &predicted};
+    const ReportOptions options{world_.size(), config_.run.peak_tflops, predicted_};
     folder_->write_metrics(
         metrics_record(result, options, progress_.step, progress_.step * result.tokens, progress_.epoch));
     if (first || progress_.step % config_.train.log_every == 0 || progress_.step == config_.train.steps)
@@ -348,7 +340,11 @@ class Run {
     if (!memory_reason_.empty())
       spdlog::info("memory.recompute = 'auto' took {}; by rates of {}", memory_reason_, rates);
     if (!available_.empty()) spdlog::info("{}", available_);
-    spdlog::info("{}", predicted_.text());
+    const bool on_gpu = predicted_.device.total > 0;
+    const forecast::PeakBytes& peak = on_gpu ? predicted_.device : predicted_.host;
+    spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
+                 on_gpu ? "GPU" : "host", annulus::detail::bytes_text(peak.total),
+                 annulus::detail::bytes_text(peak.at_once), peak.moment);
     if (plans.chosen())
       spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.schedule(),
                    plans.layout().to_string(), rates);
@@ -371,9 +367,9 @@ class Run {
   std::string cluster_rates_;  // whose they are, where attention.cluster is given
   std::string memory_reason_;  // for what memory.recompute = 'auto' stands for
   std::string available_;      // of the GPU, where that was measured for it
-  PredictedPeaks predicted_;
+  forecast::UpdateMemory predicted_;
   std::unique_ptr<Learner> learner_;
-  std::uint64_t hardware_ = 0;                        // fingerprint of what this rank computes on
+  ReplicaHardware hardware_;
   std::map<std::string, std::string> computed_with_;  // for checkpoints
   checkpoint::Progress progress_;
   MemoryWatch memory_;

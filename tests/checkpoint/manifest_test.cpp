@@ -56,25 +56,26 @@ TEST(Manifest, IsReadAsItWasWritten) {
 
 TEST(Manifest, ThatIsDamagedOrForeignIsRefused) {
   const std::string text = sound().to_text();
-  EXPECT_THAT(error_text([&] { Manifest::parse(text.substr(0, text.size() / 2), "manifest.json"); }),
-              mentions("manifest.json", "damaged or truncated", "--resume"));
-  EXPECT_THAT(error_text([&] { Manifest::parse("", "manifest.json"); }), HasSubstr("damaged"));
-  EXPECT_THAT(said_of(text, "annulus-checkpoint", "other"), HasSubstr("its format is 'other'"));
-  EXPECT_THAT(said_of(text, "\"version\":3", "\"version\":4"),
-              HasSubstr("checkpoint version 4, this program reads 3"));
-  EXPECT_THAT(said_of(text, "\"config\"", "\"confit\""), HasSubstr("'config' is missing"));
-  EXPECT_THAT(said_of(text, "\"step\":7", "\"step\":-7"), HasSubstr("'step' is no whole number"));
-  EXPECT_THAT(said_of(text, "\"step\":7", "\"step\":18446744073709551615"), HasSubstr("'step'"));
-  EXPECT_THAT(said_of(text, "\"block\":4", "\"block\":0"), HasSubstr("'block'"));
-  EXPECT_THAT(said_of(text, "F32", "F16"), HasSubstr("not F32"));
-  EXPECT_THAT(said_of(text, "\"the threads of a rank\":\"2\"", "\"the threads of a rank\":2"),
-              HasSubstr("'the threads of a rank' of 'computed_with' is no text"));
-  EXPECT_THAT(said_of(text, "{\"the threads of a rank\":\"2\"}", "[]"),
-              HasSubstr("'computed_with' is no object"));
-  EXPECT_EQ(said_of(text, "\"computed_with\"", "\"of_another_version\""), "no error");
-  EXPECT_THAT(said_of(text, "[2,3]", "[4611686018427387904,3]"), HasSubstr("'shape'"));
-  EXPECT_THAT(said_of(text, "[2,3]", "[2305843009213693,3000000]"), HasSubstr("too large"));
-  EXPECT_THAT(said_of(text, "}", ""), HasSubstr("no JSON"));
+  for (const std::string& damaged : {text.substr(0, text.size() / 2), std::string()})
+    EXPECT_THAT(error_text([&] { Manifest::parse(damaged, "manifest.json"); }),
+                mentions("manifest.json", "damaged or truncated", "--resume"));
+  const struct {
+    const char *from, *to, *said;
+  } cases[] = {{"annulus-checkpoint", "other", "its format is 'other'"},
+               {"\"version\":3", "\"version\":4", "checkpoint version 4, this program reads 3"},
+               {"\"config\"", "\"confit\"", "'config' is missing"},
+               {"\"step\":7", "\"step\":-7", "'step' is no whole number"},
+               {"\"step\":7", "\"step\":18446744073709551615", "'step'"},
+               {"\"block\":4", "\"block\":0", "'block'"},
+               {"\"block\":4", "\"block\":1099511627776", "'block'"},  // they fit into memory
+               {"F32", "F16", "not F32"},
+               {"\"the threads of a rank\":\"2\"", "\"the threads of a rank\":2", "'computed_with'"},
+               {"{\"the threads of a rank\":\"2\"}", "[]", "'computed_with'"},
+               {"\"computed_with\"", "\"of_another_version\"", "no error"},
+               {"[2,3]", "[4611686018427387904,3]", "'shape'"},
+               {"[2,3]", "[2305843009213693,3000000]", "too large"},
+               {"}", "", "no JSON"}};
+  for (const auto& [from, to, said] : cases) EXPECT_THAT(said_of(text, from, to), HasSubstr(said));
 }
 
 TEST(Manifest, ThatLeadsOutOfItsFolderIsRefused) {
@@ -89,26 +90,20 @@ TEST(Manifest, ThatLeadsOutOfItsFolderIsRefused) {
 }
 
 TEST(Manifest, ThatDoesNotHaveEveryElementOnceIsRefused) {
-  Manifest manifest = sound();
-  manifest.parts[1].pieces[0].first = 0;
-  EXPECT_THAT(said_of(manifest), HasSubstr("tensor b is not there just once"));
-  manifest = sound();
-  manifest.parts.pop_back();
-  EXPECT_THAT(said_of(manifest), HasSubstr("the parts have 1 elements of tensor b, which has 5"));
-  manifest = sound();
-  manifest.parts[1].pieces[0].tensor = 2;
-  EXPECT_THAT(said_of(manifest), HasSubstr("a tensor that is not there"));
-  manifest = sound();
-  manifest.parts[0].pieces[0].checksums[1].pop_back();
-  EXPECT_THAT(said_of(manifest), HasSubstr("1 checksums of a piece with 2 blocks"));
-  manifest = sound();
-  manifest.tensors[1].name = "a";
-  EXPECT_THAT(said_of(manifest), HasSubstr("two tensors are named a"));
-}
-
-TEST(Manifest, BlocksFitIntoMemory) {
-  EXPECT_THAT(said_of(sound().to_text(), "\"block\":4", "\"block\":1099511627776"),
-              mentions("manifest.json", "'block'"));
+  using Change = void (*)(Manifest&);
+  for (const auto& [change, said] : {
+           std::pair<Change, const char*>([](Manifest& m) { m.parts[1].pieces[0].first = 0; },
+                                          "tensor b is not there just once"),
+           {[](Manifest& m) { m.parts.pop_back(); }, "the parts have 1 elements of tensor b, which has 5"},
+           {[](Manifest& m) { m.parts[1].pieces[0].tensor = 2; }, "a tensor that is not there"},
+           {[](Manifest& m) { m.parts[0].pieces[0].checksums[1].pop_back(); },
+            "1 checksums of a piece with 2"},
+           {[](Manifest& m) { m.tensors[1].name = "a"; }, "two tensors are named a"},
+       }) {
+    Manifest manifest = sound();
+    change(manifest);
+    EXPECT_THAT(said_of(manifest), HasSubstr(said));
+  }
 }
 
 TEST(Manifest, NestedWithoutEndIsNamed) {

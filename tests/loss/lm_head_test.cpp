@@ -6,10 +6,10 @@
 #include <limits>
 #include <string>
 
-#include <annulus/base/error.hpp>
 #include <loss/head_case.hpp>
 
 #include "support/allocations.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::loss {
 namespace {
@@ -17,6 +17,7 @@ namespace {
 using test::d_weight_before, test::expect_near, test::values_of, test::TestExec;
 using test::head_reference, test::HeadProblem, test::HeadResult, test::random_head_problem;
 
+using testing::HasSubstr;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(HeadReference, GradientsAgreeWithFiniteDifferences) {
@@ -47,64 +48,44 @@ class LmHeadLossOf : public testing::Test {
                                     float scale = 1.0f) {
     return random_head_problem<T>(tokens, hidden_dim, vocabulary, scale);
   }
+  /// Loss and gradients of the problem against double precision; the loss.
+  static LossSum expect_the_reference(const HeadProblem& problem, const LmHeadOptions& options,
+                                      float grad_scale = 1.0f, double tolerance = 2e-6,
+                                      double weight_tolerance = 4e-6, std::size_t padding = 0) {
+    const HeadResult expected = head_reference(problem);
+    const Case test(problem, padding);
+    Head head(options);
+    const LossSum loss = test.run(head, grad_scale);
+    EXPECT_EQ(loss.valid, expected.valid);
+    EXPECT_NEAR(loss.loss_sum, expected.loss_sum, std::max(1e-5, 1e-6 * expected.loss_sum));
+    expect_near<T>(test.d_hidden, expected.d_hidden, grad_scale, 0.0, tolerance);
+    expect_near<T>(test.d_weight, expected.d_weight, grad_scale, d_weight_before, weight_tolerance);
+    EXPECT_EQ(test.evaluate(head).loss_sum, loss.loss_sum);
+    return loss;
+  }
 };
 using Types = testing::Types<float, bfloat16>;
 TYPED_TEST_SUITE(LmHeadLossOf, Types);
 
 TYPED_TEST(LmHeadLossOf, AgreesWithDoubleForAllTiles) {
-  const HeadProblem problem = this->random_problem(17, 24, 23);
-  const HeadResult expected = head_reference(problem);
-  constexpr float grad_scale = 0.3f;
   for (std::int64_t tile : {0, 1, 5, 17, 100}) {
     SCOPED_TRACE(fmt::format("tile {}", tile));
-    typename TestFixture::Head head({.sequence_tile = tile});
-    const typename TestFixture::Case test(problem);
-    const LossSum loss = test.run(head, grad_scale);
-    EXPECT_EQ(loss.valid, expected.valid);
-    EXPECT_NEAR(loss.loss_sum, expected.loss_sum, 1e-6 * expected.loss_sum);
-    expect_near<TypeParam>(test.d_hidden, expected.d_hidden, grad_scale, 0.0, 2e-6);
-    expect_near<TypeParam>(test.d_weight, expected.d_weight, grad_scale, d_weight_before, 4e-6);
-    EXPECT_EQ(test.evaluate(head).loss_sum, loss.loss_sum);
+    this->expect_the_reference(this->random_problem(17, 24, 23), {.sequence_tile = tile}, 0.3f);
   }
 }
 
-// A team reads a row in many rounds, the last one in part; in 16 bits gradients land on logits of other
-// threads.
-TYPED_TEST(LmHeadLossOf, AgreesWithDoubleOnARowOfManyRounds) {
-  for (std::size_t vocabulary : {4096, 8200, 17003}) {
-    SCOPED_TRACE(fmt::format("vocabulary {}", vocabulary));
-    const HeadProblem problem = this->random_problem(4, 8, vocabulary);
-    const HeadResult expected = head_reference(problem);
-    typename TestFixture::Head head;
-    const typename TestFixture::Case test(problem);
-    EXPECT_NEAR(test.run(head).loss_sum, expected.loss_sum, 1e-6 * expected.loss_sum);
-    expect_near<TypeParam>(test.d_hidden, expected.d_hidden, 1.0, 0.0, 2e-6);
-    expect_near<TypeParam>(test.d_weight, expected.d_weight, 1.0, d_weight_before, 2e-6);
-  }
-}
-
-TYPED_TEST(LmHeadLossOf, AgreesWithDoubleOnASingleTokenAndASingleVocabularyEntry) {
+// A team reads a row of many entries in many rounds, the last one in part; in 16 bits gradients land on
+// logits of other threads. Then single tokens and entries.
+TYPED_TEST(LmHeadLossOf, AgreesWithDoubleForAllSizes) {
   for (const auto& [tokens, vocabulary] :
-       {std::pair(1, 1), std::pair(1, 40), std::pair(6, 1), std::pair(6, 2)}) {
+       {std::pair(4, 4096), {4, 8200}, {4, 17003}, {1, 1}, {1, 40}, {6, 1}, {6, 2}}) {
     SCOPED_TRACE(fmt::format("{} tokens, vocabulary {}", tokens, vocabulary));
-    const HeadProblem problem = this->random_problem(tokens, 8, vocabulary);
-    const HeadResult expected = head_reference(problem);
-    typename TestFixture::Head head;
-    const typename TestFixture::Case test(problem);
-    EXPECT_NEAR(test.run(head).loss_sum, expected.loss_sum, 1e-5);
-    expect_near<TypeParam>(test.d_hidden, expected.d_hidden, 1.0, 0.0, 2e-6);
-    expect_near<TypeParam>(test.d_weight, expected.d_weight, 1.0, d_weight_before, 2e-6);
+    this->expect_the_reference(this->random_problem(tokens, 8, vocabulary), {}, 1.0f, 2e-6, 2e-6);
   }
 }
 
 TYPED_TEST(LmHeadLossOf, TakesMatricesWithPaddedRows) {
-  const HeadProblem problem = this->random_problem(11, 8, 13);
-  const HeadResult expected = head_reference(problem);
-  typename TestFixture::Head head({.sequence_tile = 4});
-  const typename TestFixture::Case test(problem, 5);
-  test.run(head);
-  expect_near<TypeParam>(test.d_hidden, expected.d_hidden, 1.0, 0.0, 2e-6);
-  expect_near<TypeParam>(test.d_weight, expected.d_weight, 1.0, d_weight_before, 4e-6);
+  this->expect_the_reference(this->random_problem(11, 8, 13), {.sequence_tile = 4}, 1.0f, 2e-6, 4e-6, 5);
 }
 
 TYPED_TEST(LmHeadLossOf, IgnoredTargetsGiveNoLossAndNoGradient) {
@@ -145,16 +126,11 @@ TYPED_TEST(LmHeadLossOf, TakeGivesTheSumOfAllCallsOnce) {
 }
 
 TYPED_TEST(LmHeadLossOf, HugeLogitsNeitherOverflowNorLosePrecision) {
-  // logits of the order of 1e4: exp overflows at 89
-  const HeadProblem problem = this->random_problem(12, 8, 31, 2.0e4f);
-  const HeadResult expected = head_reference(problem);
-  typename TestFixture::Head head({.sequence_tile = 5});
-  const typename TestFixture::Case test(problem);
-  const LossSum loss = test.run(head);
-  EXPECT_GT(expected.loss_sum, 1e5);
-  EXPECT_NEAR(loss.loss_sum, expected.loss_sum, 1e-6 * expected.loss_sum);
-  expect_near<TypeParam>(test.d_hidden, expected.d_hidden, 1.0, 0.0, 1e-4);
-  expect_near<TypeParam>(test.d_weight, expected.d_weight, 1.0, d_weight_before, 2e-2);  // values up to 1e5
+  // logits of the order of 1e4: exp overflows at 89; gradients of the weight are up to 1e5
+  EXPECT_GT(this->expect_the_reference(this->random_problem(12, 8, 31, 2.0e4f), {.sequence_tile = 5}, 1.0f,
+                                       1e-4, 2e-2)
+                .loss_sum,
+            1e5);
 }
 
 TYPED_TEST(LmHeadLossOf, LogitsOfMinusInfinityHaveNoProbability) {
@@ -183,15 +159,6 @@ TYPED_TEST(LmHeadLossOf, NotANumberShowsInTheLoss) {
   }
 }
 
-std::string message_of(const auto& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TYPED_TEST(LmHeadLossOf, NamesTheFirstTargetOutOfRangeAndGoesOn) {
   for (std::int32_t wrong : {9, -2, 1 << 30}) {
     HeadProblem problem = this->random_problem(7, 4, 9);
@@ -202,9 +169,9 @@ TYPED_TEST(LmHeadLossOf, NamesTheFirstTargetOutOfRangeAndGoesOn) {
     typename TestFixture::Head head({.sequence_tile = 2});
     bad.enqueue(head);
     test.enqueue(head);
-    EXPECT_THAT(message_of([&] { head.take(TestExec()); }),
-                testing::HasSubstr(
-                    fmt::format("the target of token 3 is {}, but the vocabulary has 9 entries", wrong)));
+    EXPECT_THAT(
+        error_text([&] { head.take(TestExec()); }),
+        HasSubstr(fmt::format("the target of token 3 is {}, but the vocabulary has 9 entries", wrong)));
     EXPECT_NEAR(test.run(head).loss_sum, expected.loss_sum, 1e-6 * expected.loss_sum);
   }
 }
@@ -213,23 +180,23 @@ TYPED_TEST(LmHeadLossOf, NamesWhatDoesNotFit) {
   const typename TestFixture::Case test(this->random_problem(7, 4, 9)), other(this->random_problem(6, 5, 9));
   typename TestFixture::Head head;
   const auto run = [&](const auto& inputs, const auto& targets, const auto& outputs) {
-    return message_of([&] {
+    return error_text([&] {
       head.forward_backward(TestExec(), inputs.hidden, inputs.weight, targets,
                             {.d_hidden = outputs.d_hidden, .d_weight = outputs.d_weight});
     });
   };
   EXPECT_EQ(run(test, test.targets, test), "no error");
-  EXPECT_THAT(run(test, other.targets, test), testing::HasSubstr("with 6 targets"));
-  EXPECT_THAT(run(test, test.targets, other), testing::HasSubstr("'d_hidden' (6 x 5)"));
-  EXPECT_THAT(message_of([&] { head.forward(TestExec(), test.hidden, other.weight, test.targets); }),
-              testing::HasSubstr("'weight' (9 x 5)"));
+  EXPECT_THAT(run(test, other.targets, test), HasSubstr("with 6 targets"));
+  EXPECT_THAT(run(test, test.targets, other), HasSubstr("'d_hidden' (6 x 5)"));
+  EXPECT_THAT(error_text([&] { head.forward(TestExec(), test.hidden, other.weight, test.targets); }),
+              HasSubstr("'weight' (9 x 5)"));
   const Array2<TypeParam, TestExec> none("none", 0, 4);
-  EXPECT_THAT(message_of([&] { head.forward(TestExec(), test.hidden, none, test.targets); }),
-              testing::HasSubstr("no vocabulary entries"));
-  EXPECT_THAT(message_of([] { typename TestFixture::Head({.sequence_tile = -1}); }),
-              testing::HasSubstr("sequence_tile -1"));
-  EXPECT_THAT(message_of([] { typename TestFixture::Head({.workspace_bytes = -5}); }),
-              testing::HasSubstr("workspace_bytes -5"));
+  EXPECT_THAT(error_text([&] { head.forward(TestExec(), test.hidden, none, test.targets); }),
+              HasSubstr("no vocabulary entries"));
+  EXPECT_THAT(error_text([] { typename TestFixture::Head({.sequence_tile = -1}); }),
+              HasSubstr("sequence_tile -1"));
+  EXPECT_THAT(error_text([] { typename TestFixture::Head({.workspace_bytes = -5}); }),
+              HasSubstr("workspace_bytes -5"));
 }
 
 TYPED_TEST(LmHeadLossOf, WorkspaceIsBoundedCountedAndKept) {

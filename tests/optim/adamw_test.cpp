@@ -8,13 +8,15 @@
 #include <string>
 #include <type_traits>
 
-#include <annulus/base/error.hpp>
 #include <annulus/base/float16.hpp>
 
-#include "support/exec.hpp"
+#include "support/arrays.hpp"
+#include "support/error_text.hpp"
 
 namespace annulus::optim {
 namespace {
+
+using test::floats_of, test::TestExec;
 
 template <class Exec>
 using Buffer = Array1<float, Exec>;
@@ -46,11 +48,6 @@ double reference(const AdamWOptions& options, std::int64_t element, bool decay, 
     parameter -= lr * corrected_first / (std::sqrt(corrected_second) + options.epsilon);
   }
   return parameter;
-}
-
-template <class View>
-auto values_of(const View& view) {
-  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
 }
 
 // Parameters and gradients of elements [begin, end) of a buffer.
@@ -87,7 +84,12 @@ struct Shard {
     }
   }
 
-  auto values() const { return values_of(parameters); }
+  auto values() const { return floats_of(parameters); }
+  void expect_parameters(const Shard& other) const {
+    const std::vector<float> mine = values(), expected = other.values();
+    for (std::int64_t i = begin; i < end; ++i)
+      ASSERT_EQ(mine[std::size_t(i - begin)], expected[std::size_t(i - other.begin)]) << "element " << i;
+  }
 };
 
 // Sizes around the chunks of 4096 elements that the kernel works on.
@@ -103,9 +105,8 @@ bool decays(std::int64_t element) {
 
 template <class Exec>
 class AdamWOn : public testing::Test {};
-using Spaces =
-    std::conditional_t<std::is_same_v<test::TestExec, Kokkos::Serial>, testing::Types<test::TestExec>,
-                       testing::Types<test::TestExec, Kokkos::Serial>>;
+using Spaces = std::conditional_t<std::is_same_v<TestExec, Kokkos::Serial>, testing::Types<TestExec>,
+                                  testing::Types<TestExec, Kokkos::Serial>>;
 TYPED_TEST_SUITE(AdamWOn, Spaces);
 
 TYPED_TEST(AdamWOn, AgreesWithTheDefinitionInDouble) {
@@ -117,46 +118,40 @@ TYPED_TEST(AdamWOn, AgreesWithTheDefinitionInDouble) {
   EXPECT_EQ(optimizer.steps(), steps);
   const auto values = shard.values();
   for (std::int64_t i = 0; i < size; ++i)
-    ASSERT_NEAR(values(i), reference(options, i, decays(i), steps, 0.25), 5e-7) << "element " << i;
+    ASSERT_NEAR(values[std::size_t(i)], reference(options, i, decays(i), steps, 0.25), 5e-7)
+        << "element " << i;
 }
 
 TEST(AdamW, FirstStepByHand) {
   // After one step m / (1 - beta1) = g and v / (1 - beta2) = g²: the update is lr · g / (|g| + epsilon).
   const std::vector<ParameterRange> all{{0, 2, true}, {2, 3, false}};
-  AdamW<test::TestExec> optimizer(test::TestExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
-  const Buffer<test::TestExec> parameters("parameters", 3), gradients("gradients", 3);
-  Kokkos::deep_copy(parameters, 1.0f);
-  const auto slopes = Kokkos::create_mirror_view(gradients);
-  slopes(0) = 0.5f;
-  slopes(1) = -1.5f;
-  slopes(2) = 0.5f;
-  Kokkos::deep_copy(gradients, slopes);
-  optimizer.step(test::TestExec(), parameters, gradients, 0.5);
+  AdamW<TestExec> optimizer(TestExec(), {.epsilon = 0.5, .weight_decay = 0.1}, 3, all);
+  const auto parameters = test::uploaded(std::vector(3, 1.0f)),
+             gradients = test::uploaded(std::vector{0.5f, -1.5f, 0.5f});
+  optimizer.step(TestExec(), parameters, gradients, 0.5);
   Kokkos::fence();
-  const auto values = values_of(parameters);
-  EXPECT_NEAR(values(0), 0.95 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(values(1), 0.95 + 0.5 * 0.75, 1e-6);
-  EXPECT_NEAR(values(2), 1.0 - 0.5 * 0.5, 1e-6);
-  EXPECT_NEAR(values_of(optimizer.first_moment())(1), -0.15, 1e-7);
-  EXPECT_NEAR(values_of(optimizer.second_moment())(1), 0.1125, 1e-7);
+  const auto values = floats_of(parameters);
+  EXPECT_NEAR(values[0], 0.95 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(values[1], 0.95 + 0.5 * 0.75, 1e-6);
+  EXPECT_NEAR(values[2], 1.0 - 0.5 * 0.5, 1e-6);
+  EXPECT_NEAR(floats_of(optimizer.first_moment())[1], -0.15, 1e-7);
+  EXPECT_NEAR(floats_of(optimizer.second_moment())[1], 0.1125, 1e-7);
 }
 
 template <class T>
 void expect_rounded_weights() {
-  AdamW<test::TestExec> with(test::TestExec(), {}, size, ranges), without(test::TestExec(), {}, size, ranges);
-  Shard<test::TestExec> one(0, size), other(0, size);
-  const Array1<T, test::TestExec> weights("weights", size);
+  AdamW<TestExec> with(TestExec(), {}, size, ranges), without(TestExec(), {}, size, ranges);
+  Shard<TestExec> one(0, size), other(0, size);
+  const Array1<T, TestExec> weights("weights", size);
   for (int step = 1; step <= 3; ++step) {
     one.load_gradients(step);
-    with.step(test::TestExec(), one.parameters, one.gradients, learning_rates[step - 1], 0.5f, weights);
+    with.step(TestExec(), one.parameters, one.gradients, learning_rates[step - 1], 0.5f, weights);
     Kokkos::fence();
     other.run(without, step, step, 0.5f);
-    const auto parameters = one.values(), expected = other.values();
-    const auto rounded = values_of(weights);
-    for (std::int64_t i = 0; i < size; ++i) {
-      ASSERT_EQ(parameters(i), expected(i)) << "element " << i;
-      ASSERT_EQ(float(rounded(i)), float(T(expected(i)))) << "element " << i;
-    }
+    one.expect_parameters(other);
+    const std::vector<float> rounded = floats_of(weights), expected = other.values();
+    for (std::size_t i = 0; i < rounded.size(); ++i)
+      ASSERT_EQ(rounded[i], float(T(expected[i]))) << "element " << i;
   }
 }
 
@@ -166,34 +161,32 @@ TEST(AdamW, WritesTheWeightsOfComputeInTheSamePass) {
 }
 
 TEST(AdamW, TheWeightsMayBeTheParameters) {
-  AdamW<test::TestExec> with(test::TestExec(), {}, size, ranges), without(test::TestExec(), {}, size, ranges);
-  Shard<test::TestExec> one(0, size), other(0, size);
+  AdamW<TestExec> with(TestExec(), {}, size, ranges), without(TestExec(), {}, size, ranges);
+  Shard<TestExec> one(0, size), other(0, size);
   one.load_gradients(1);
-  with.step(test::TestExec(), one.parameters, one.gradients, learning_rates[0], 1.0f, one.parameters);
+  with.step(TestExec(), one.parameters, one.gradients, learning_rates[0], 1.0f, one.parameters);
   Kokkos::fence();
   other.run(without, 1, 1, 1.0f);
-  const auto parameters = one.values(), expected = other.values();
-  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(parameters(i), expected(i)) << "element " << i;
+  one.expect_parameters(other);
 }
 
 TEST(AdamW, ShardsGiveTheWholeBitForBit) {
-  AdamW<test::TestExec> whole(test::TestExec(), {}, size, ranges);
-  Shard<test::TestExec> all(0, size);
+  AdamW<TestExec> whole(TestExec(), {}, size, ranges);
+  Shard<TestExec> all(0, size);
   all.run(whole, 1, 4, 1.0f);
   for (const auto& [begin, end] :
        {std::pair(0, 50), std::pair(50, 4150), std::pair(4150, 10007), std::pair(7, 7)}) {
-    AdamW<test::TestExec> optimizer(test::TestExec(), {}, end - begin, ranges_of_shard(ranges, begin, end));
-    Shard<test::TestExec> shard(begin, end);
+    AdamW<TestExec> optimizer(TestExec(), {}, end - begin, ranges_of_shard(ranges, begin, end));
+    Shard<TestExec> shard(begin, end);
     shard.run(optimizer, 1, 4, 1.0f);
-    const auto part = shard.values(), expected = all.values();
-    for (std::int64_t i = begin; i < end; ++i) ASSERT_EQ(part(i - begin), expected(i)) << "element " << i;
+    shard.expect_parameters(all);
   }
 }
 
 TEST(AdamW, ARestoredStateContinuesBitForBit) {
-  AdamW<test::TestExec> straight(test::TestExec(), {}, size, ranges),
-      before(test::TestExec(), {}, size, ranges), after(test::TestExec(), {}, size, ranges);
-  Shard<test::TestExec> uninterrupted(0, size), interrupted(0, size);
+  AdamW<TestExec> straight(TestExec(), {}, size, ranges), before(TestExec(), {}, size, ranges),
+      after(TestExec(), {}, size, ranges);
+  Shard<TestExec> uninterrupted(0, size), interrupted(0, size);
   uninterrupted.run(straight, 1, 6, 1.0f);
   interrupted.run(before, 1, 3, 1.0f);
   Kokkos::deep_copy(after.first_moment(), before.first_moment());
@@ -201,28 +194,28 @@ TEST(AdamW, ARestoredStateContinuesBitForBit) {
   after.set_steps(before.steps());
   interrupted.run(after, 4, 6, 1.0f);
   EXPECT_EQ(after.steps(), 6);
-  const auto resumed = interrupted.values(), expected = uninterrupted.values();
-  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(resumed(i), expected(i)) << "element " << i;
+  interrupted.expect_parameters(uninterrupted);
 }
 
 TEST(AdamW, ZeroGradientsOnlyDecay) {
-  AdamW<test::TestExec> optimizer(test::TestExec(), {.weight_decay = 0.5}, size, ranges);
-  const Buffer<test::TestExec> parameters("parameters", size), gradients("gradients", size);
+  AdamW<TestExec> optimizer(TestExec(), {.weight_decay = 0.5}, size, ranges);
+  const Buffer<TestExec> parameters("parameters", size), gradients("gradients", size);
   Kokkos::deep_copy(parameters, 2.0f);
-  optimizer.step(test::TestExec(), parameters, gradients, 0.5);
+  optimizer.step(TestExec(), parameters, gradients, 0.5);
   Kokkos::fence();
-  const auto values = values_of(parameters);
-  for (std::int64_t i = 0; i < size; ++i) ASSERT_EQ(values(i), decays(i) ? 1.5f : 2.0f) << "element " << i;
+  const auto values = floats_of(parameters);
+  for (std::int64_t i = 0; i < size; ++i)
+    ASSERT_EQ(values[std::size_t(i)], decays(i) ? 1.5f : 2.0f) << "element " << i;
 }
 
 TEST(AdamW, ItsMemoryCountsAsOptimizer) {
   const auto bytes = [] {
-    return memory_use(Owned<Array1<float, test::TestExec>>::kind)
+    return memory_use(Owned<Array1<float, TestExec>>::kind)
         .current[static_cast<int>(MemoryCategory::optimizer)];
   };
   const std::int64_t before = bytes();
   {
-    const AdamW<test::TestExec> optimizer(test::TestExec(), {}, size, ranges);
+    const AdamW<TestExec> optimizer(TestExec(), {}, size, ranges);
     EXPECT_GE(bytes() - before, 2 * size * 4);
     EXPECT_LT(bytes() - before, 2 * size * 4 + 1000);
   }
@@ -240,32 +233,32 @@ TEST(AdamW, RangesOfAShard) {
 }
 
 TEST(AdamW, NamesWhatIsWrong) {
-  const auto made_with = [](const AdamWOptions& options, std::vector<ParameterRange> parts) -> std::string {
-    try {
-      AdamW<test::TestExec>(test::TestExec(), options, 10, parts);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  using testing::HasSubstr;
-  EXPECT_EQ(made_with({}, {{0, 10, true}}), "no error");
-  EXPECT_THAT(made_with({}, {{0, 4, true}, {5, 10, true}}), HasSubstr("[5, 10) does not continue at 4"));
-  EXPECT_THAT(made_with({}, {{0, 6, true}, {5, 10, true}}), HasSubstr("[5, 10) does not continue at 6"));
-  EXPECT_THAT(made_with({}, {{0, 11, true}}), HasSubstr("[0, 11)"));
-  EXPECT_THAT(made_with({}, {{0, 9, true}}), HasSubstr("end at 9, but there are 10"));
-  EXPECT_THAT(made_with({.beta1 = 1.0}, {{0, 10, true}}), HasSubstr("beta1 is 1"));
-  EXPECT_THAT(made_with({.beta2 = -0.1}, {{0, 10, true}}), HasSubstr("beta2 is -0.1"));
-  EXPECT_THAT(made_with({.epsilon = 0.0}, {{0, 10, true}}), HasSubstr("epsilon is 0"));
-  EXPECT_THAT(made_with({.weight_decay = -1.0}, {{0, 10, true}}), HasSubstr("weight_decay is -1"));
+  const struct {
+    AdamWOptions options;
+    std::vector<ParameterRange> ranges;
+    const char* said;
+  } cases[] = {{{}, {{0, 10, true}}, "no error"},
+               {{}, {{0, 4, true}, {5, 10, true}}, "[5, 10) does not continue at 4"},
+               {{}, {{0, 6, true}, {5, 10, true}}, "[5, 10) does not continue at 6"},
+               {{}, {{0, 11, true}}, "[0, 11)"},
+               {{}, {{0, 9, true}}, "end at 9, but there are 10"},
+               {{.beta1 = 1.0}, {{0, 10, true}}, "beta1 is 1"},
+               {{.beta2 = -0.1}, {{0, 10, true}}, "beta2 is -0.1"},
+               {{.epsilon = 0.0}, {{0, 10, true}}, "epsilon is 0"},
+               {{.weight_decay = -1.0}, {{0, 10, true}}, "weight_decay is -1"}};
+  for (const auto& [options, parts, said] : cases)
+    EXPECT_THAT(error_text([&, &options = options, &parts = parts] {
+                  AdamW<TestExec>(TestExec(), options, 10, parts);
+                }),
+                testing::HasSubstr(said));
 
   const std::vector<ParameterRange> all{{0, 10, true}};
-  AdamW<test::TestExec> optimizer(test::TestExec(), {}, 10, all);
-  const Buffer<test::TestExec> ten("ten", 10), nine("nine", 9);
-  EXPECT_THROW(optimizer.step(test::TestExec(), nine, ten, 0.1), Error);
-  EXPECT_THROW(optimizer.step(test::TestExec(), ten, nine, 0.1), Error);
-  const Array1<bfloat16, test::TestExec> nine_weights("nine weights", 9);
-  EXPECT_THROW(optimizer.step(test::TestExec(), ten, ten, 0.1, 1.0f, nine_weights), Error);
+  AdamW<TestExec> optimizer(TestExec(), {}, 10, all);
+  const Buffer<TestExec> ten("ten", 10), nine("nine", 9);
+  EXPECT_THROW(optimizer.step(TestExec(), nine, ten, 0.1), Error);
+  EXPECT_THROW(optimizer.step(TestExec(), ten, nine, 0.1), Error);
+  const Array1<bfloat16, TestExec> nine_weights("nine weights", 9);
+  EXPECT_THROW(optimizer.step(TestExec(), ten, ten, 0.1, 1.0f, nine_weights), Error);
   EXPECT_EQ(optimizer.steps(), 0);
 }
 

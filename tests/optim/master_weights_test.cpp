@@ -19,34 +19,19 @@
 #include <annulus/base/float16.hpp>
 #include <annulus/comm/loopback.hpp>
 
+#include "support/arrays.hpp"
 #include "support/error_text.hpp"
-#include "support/exec.hpp"
 
 namespace annulus::optim {
 namespace {
 
-using test::TestExec;
+using test::floats_of, test::TestExec, test::uploaded;
 using testing::HasSubstr;
 
 constexpr std::int64_t elements = 20011;  // several pieces and chunks, the last ones odd
 const std::vector<ParameterRange> decaying{
     {0, 100, false}, {100, 4200, true}, {4200, 4201, false}, {4201, 20000, true}, {20000, elements, false}};
 constexpr std::int64_t piece = 3001;
-
-template <class View>
-std::vector<float> floats_of(const View& view) {
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
-  std::vector<float> values(host.extent(0));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(host(i));
-  return values;
-}
-
-Array1<float, TestExec> uploaded(const std::vector<float>& values) {
-  const Array1<float, TestExec> view("values", values.size());
-  Kokkos::deep_copy(view, Kokkos::View<const float*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                              values.data(), values.size()));
-  return view;
-}
 
 /// Magnitudes from 2^least up to 1.
 std::vector<float> random_values(int seed, int least) {

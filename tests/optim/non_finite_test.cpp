@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "support/exec.hpp"
+#include "support/arrays.hpp"
 
 namespace annulus::optim {
 namespace {
@@ -16,15 +16,12 @@ constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
 
 /// What is found in `size` large numbers, of which some are replaced.
 std::int64_t last_of(std::int64_t size, const std::vector<std::pair<std::int64_t, float>>& replaced) {
-  const Array1<float, TestExec> values("values", size);
-  const auto host = Kokkos::create_mirror_view(values);
-  for (std::int64_t i = 0; i < size; ++i)
-    host(i) = (i % 2 == 0 ? 1.0f : -1.0f) * std::numeric_limits<float>::max();
-  for (const auto& [place, value] : replaced) host(place) = value;
-  Kokkos::deep_copy(values, host);
+  std::vector<float> values(static_cast<std::size_t>(size), std::numeric_limits<float>::max());
+  for (std::size_t i = 1; i < values.size(); i += 2) values[i] = -values[i];
+  for (const auto& [place, value] : replaced) values[static_cast<std::size_t>(place)] = value;
   const TestExec exec;
   NonFinite<TestExec> non_finite(exec);
-  non_finite.look(exec, 1000, values);
+  non_finite.look(exec, 1000, test::uploaded(values));
   return non_finite.last(exec);
 }
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include <annulus/base/error.hpp>
+#include "support/error_text.hpp"
 
 namespace annulus::optim {
 namespace {
@@ -42,22 +42,16 @@ TEST(LearningRateSchedule, EndPointsOfShortSchedules) {
 }
 
 TEST(LearningRateSchedule, NamesTheFieldThatIsWrong) {
-  const auto message = [](const LearningRateSchedule& schedule) -> std::string {
-    try {
-      schedule.validate();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  using testing::HasSubstr;
-  EXPECT_EQ(message({.peak = 0.0, .minimum = 0.0, .warmup_steps = 0, .total_steps = 1}), "no error");
-  EXPECT_THAT(message({.peak = -1.0}), HasSubstr("peak is -1"));
-  EXPECT_THAT(message({.peak = std::numeric_limits<double>::infinity()}), HasSubstr("peak is inf"));
-  EXPECT_THAT(message({.peak = 1.0, .minimum = 2.0}), HasSubstr("minimum is 2"));
-  EXPECT_THAT(message({.peak = 1.0, .minimum = -0.5}), HasSubstr("minimum is -0.5"));
-  EXPECT_THAT(message({.peak = 1.0, .total_steps = 0}), HasSubstr("total_steps is 0"));
-  EXPECT_THAT(message({.peak = 1.0, .warmup_steps = 6, .total_steps = 5}), HasSubstr("warmup_steps is 6"));
+  using Schedule = LearningRateSchedule;
+  for (const auto& [schedule, said] :
+       {std::pair(Schedule{.peak = 0.0, .minimum = 0.0, .warmup_steps = 0, .total_steps = 1}, "no error"),
+        {{.peak = -1.0}, "peak is -1"},
+        {{.peak = std::numeric_limits<double>::infinity()}, "peak is inf"},
+        {{.peak = 1.0, .minimum = 2.0}, "minimum is 2"},
+        {{.peak = 1.0, .minimum = -0.5}, "minimum is -0.5"},
+        {{.peak = 1.0, .total_steps = 0}, "total_steps is 0"},
+        {{.peak = 1.0, .warmup_steps = 6, .total_steps = 5}, "warmup_steps is 6"}})
+    EXPECT_THAT(error_text([&, &schedule = schedule] { schedule.validate(); }), testing::HasSubstr(said));
 }
 
 }  // namespace

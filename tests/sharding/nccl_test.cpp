@@ -3,8 +3,6 @@
 
 #include <annulus/comm/mpi.hpp>
 #include <annulus/comm/nccl.hpp>
-#include <annulus/optim/clip.hpp>
-#include <annulus/sharding/sharded_parameters.hpp>
 
 #include <array>
 #include <cmath>
@@ -40,22 +38,8 @@ class ShardedNccl : public ::testing::Test {
     test::let_ranks_share_gpus(mpi_.rank(), mpi_.size());
   }
 
-  /// This rank's shard of the weights after many updates.
   static std::vector<float> masters(comm::Communicator& world, Stage stage, const tiny::Setting& run) {
-    const TestExec exec = test::rank_instance();
-    const auto context = world.split(0, world.rank());  // attention has channels of its own, as in training
-    const model::ParameterMap map(tiny::config_of(run));
-    ShardedParameters<TestExec, bfloat16> parameters(
-        exec, world, map, {.stage = stage, .masters = {.adamw = tiny::adamw}, .channel = 1});
-    parameters.initialize(exec, 9);
-    optim::GradientClipper<TestExec> clipper(tiny::bound);
-    tiny::updates<bfloat16>(*context, exec, run, [&](const auto& learn) {
-      parameters.forget_gradients(exec);
-      learn(parameters);
-      parameters.reduce_gradients(exec);
-      parameters.update(exec, 1e-3, parameters.measure(exec, clipper).scale);
-    });
-    return tiny::on_host(exec, parameters.master_shard().masters());
+    return tiny::masters<bfloat16>(world, *world.split(0, world.rank()), test::rank_instance(), stage, run);
   }
 
   comm::MpiEnvironment mpi_;

@@ -22,18 +22,14 @@
 #include <vector>
 
 #include "sharding/tiny_model.hpp"
+#include "support/error_text.hpp"
 #include "support/exec.hpp"
 
 namespace annulus::sharding {
 namespace {
 
 using test::TestExec;
-using tiny::adamw;
-using tiny::bound;
-using tiny::config_of;
-using tiny::on_host;
-using tiny::Setting;
-using tiny::updates;
+using tiny::adamw, tiny::bound, tiny::config_of, tiny::on_host, tiny::Setting, tiny::updates;
 
 /// What an optimizer step leaves, of the whole model.
 struct State {
@@ -99,12 +95,8 @@ State sharded(const Setting& run, Stage stage, bool offload = false, bool share 
     parameters.initialize(exec, 9);
     optim::GradientClipper<TestExec> clipper(bound);
     const auto step = [&](const auto& learn) {
-      parameters.forget_gradients(exec);
-      learn(parameters);
-      parameters.reduce_gradients(exec);
-      const optim::Clipping clipping = parameters.measure(exec, clipper);
-      parameters.update(exec, 0.01, clipping.scale);
-      if (world.rank() == 0) state.norm = clipping.norm;
+      const double norm = tiny::step_of(parameters, exec, clipper, 0.01, learn);
+      if (world.rank() == 0) state.norm = norm;
     };
     updates<T>(world, exec, run, step, backward);
     const Partition& partition = parameters.partition();
@@ -213,21 +205,14 @@ TEST_P(Sharded, WaitsSayWhatForAndEndWhenARankFails) {
   const model::ParameterMap map(config_of({}));
   for (const Topology& topology : {Topology::uniform(2, 2), Topology::uniform(4, 2)}) {
     const auto error_of = [&](const auto& body) {
-      try {
-        comm::run_loopback(topology,
-                           [&](comm::Communicator& world) {
-                             const TestExec exec = test::rank_instance();
-                             ShardedParameters<TestExec, float> parameters(exec, world, map,
-                                                                           {.stage = GetParam()});
-                             parameters.initialize(exec, 9);
-                             parameters.forget_gradients(exec);
-                             body(world, exec, parameters);
-                           },
-                           {.wait_timeout = patience});
-      } catch (const Error& error) {
-        return std::string(error.what());
-      }
-      return std::string("no error");
+      const auto on_rank = [&](comm::Communicator& world) {
+        const TestExec exec = test::rank_instance();
+        ShardedParameters<TestExec, float> parameters(exec, world, map, {.stage = GetParam()});
+        parameters.initialize(exec, 9);
+        parameters.forget_gradients(exec);
+        body(world, exec, parameters);
+      };
+      return error_text([&] { comm::run_loopback(topology, on_rank, {.wait_timeout = patience}); });
     };
     const int unit = map.layer_unit(1);
     if (GetParam() == Stage::parameters) {
@@ -266,15 +251,20 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
   const model::ParameterMap map(config_of({}));
   for (const int ranks : {1, 2, 3, 4})
     for (const bool offload : {false, true}) {
-      const StateMemory formula =
-          state_memory(map, {.stage = static_cast<int>(GetParam()), .ranks = ranks, .offload = offload});
+      const StateLayout layout{.stage = static_cast<int>(GetParam()), .ranks = ranks, .offload = offload};
+      const StateMemory formula = state_memory(map, layout);
+      const PassingMemory passing =
+          passing_memory(map, layout, {Topology::uniform(ranks, 2), true}, model::unit_calls(map), 2);
       // The host's memory stands for the device's.
       const auto stays = [&](MemoryCategory category) {
         const auto c = static_cast<std::size_t>(category);
         return ranks * (formula.device[c] + formula.host[c]);
       };
       const auto passes = [&](MemoryCategory category) {
-        return ranks * formula.passing[static_cast<std::size_t>(category)];
+        std::int64_t most = 0;
+        for (const MemoryBytes& bytes : passing.calls)
+          most = std::max(most, bytes[static_cast<std::size_t>(category)]);
+        return ranks * most;
       };
       comm::run_loopback(Topology::uniform(ranks, 2), [&](comm::Communicator& world) {
         const std::int64_t parameters_before = now(parameters), gradients_before = now(gradients),
@@ -299,12 +289,8 @@ TEST_P(Sharded, MemoryFallsAsTheFormulaSays) {
         world.barrier();
         shards.initialize(exec, 9);
         optim::GradientClipper<TestExec> clipper(bound);
-        updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2}, [&](const auto& learn) {
-          shards.forget_gradients(exec);
-          learn(shards);
-          shards.reduce_gradients(exec);
-          shards.update(exec, 0.01, shards.measure(exec, clipper).scale);
-        });
+        updates<bfloat16>(world, exec, {.ranks = ranks, .sequences = 2},
+                          [&](const auto& learn) { tiny::step_of(shards, exec, clipper, 0.01, learn); });
         world.barrier();
         if (world.rank() == 0) {
           EXPECT_LE(peak(parameters) - parameters_before, stays(parameters) + passes(parameters));

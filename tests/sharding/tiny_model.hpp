@@ -11,8 +11,9 @@
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/model/backward_memory.hpp>
 #include <annulus/model/llama.hpp>
-#include <annulus/optim/adamw.hpp>
+#include <annulus/optim/clip.hpp>
 #include <annulus/plan/schedules.hpp>
+#include <annulus/sharding/sharded_parameters.hpp>
 
 #include "support/exec.hpp"
 
@@ -69,8 +70,8 @@ std::vector<std::int64_t> kept_by_layer(const comm::Communicator& world, const S
 }
 
 /// `run.updates` optimizer steps of `sequences` sequences each on one rank of `world`: step(learn) makes one,
-/// and learn(parameters) hands its sequences to the model, which
-/// keeps its tensors in `backward` (null: in memory of its own).
+/// and learn(parameters) hands its sequences to the model, which keeps its tensors in `backward` (null: in
+/// memory of its own).
 template <class T, class Step>
 void updates(comm::Communicator& world, const TestExec& exec, const Setting& run, const Step& step,
              std::shared_ptr<model::BackwardMemory<TestExec>> backward = nullptr) {
@@ -109,6 +110,32 @@ void updates(comm::Communicator& world, const TestExec& exec, const Setting& run
       llama.take_loss(exec);
     });
   }
+}
+
+/// An optimizer step of shards, of which learn(parameters) makes the gradients; the norm.
+template <class Shards, class Learn>
+double step_of(Shards& shards, const TestExec& exec, optim::GradientClipper<TestExec>& clipper,
+               double learning_rate, const Learn& learn) {
+  shards.forget_gradients(exec);
+  learn(shards);
+  shards.reduce_gradients(exec);
+  const optim::Clipping clipping = shards.measure(exec, clipper);
+  shards.update(exec, learning_rate, clipping.scale);
+  return clipping.norm;
+}
+
+/// This rank's shard of the masters after the updates of `run`. Attention has channels of its own in
+/// `context`, as in training.
+template <class T>
+std::vector<float> masters(comm::Communicator& world, comm::Communicator& context, const TestExec& exec,
+                           Stage stage, const Setting& run) {
+  const model::ParameterMap map(config_of(run));
+  ShardedParameters<TestExec, T> shards(exec, world, map,
+                                        {.stage = stage, .masters = {.adamw = adamw}, .channel = 1});
+  shards.initialize(exec, 9);
+  optim::GradientClipper<TestExec> clipper(bound);
+  updates<T>(context, exec, run, [&](const auto& learn) { step_of(shards, exec, clipper, 1e-3, learn); });
+  return on_host(exec, shards.master_shard().masters());
 }
 
 }  // namespace annulus::sharding::tiny

@@ -9,34 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "train/compare_runs.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-using annulus::train::test::copy;
-using annulus::train::test::difference;
-using annulus::train::test::expect_same_bits;
-using annulus::train::test::metric;
 using testing::DoubleNear;
-using testing::Each;
-using testing::HasSubstr;
 
-class Activations : public testing::Test {
+class Activations : public TinyTest {
  protected:
-  static Hooks hooks() {
-    Hooks hooks;
-    hooks.offload_on_cpu = true;
-    return hooks;
-  }
-  static void run(int ranks, const Config& config) { annulus::train::test::run(ranks, config, {}, hooks()); }
+  static void run(int ranks, const Config& config) { test::run(ranks, config, {}, offloading()); }
 
   Config config(const std::string& name, int zero) const {
-    Config config = tiny_.config(name);
-    config.model.layers = 4;
+    Config config = tiny_.config(name, {"model.layers=4"});
     config.parallel.zero = zero;
     config.train.steps = 3;
     config.train.micro_batches = config.train.sequences_per_pass = 2;
@@ -59,7 +44,6 @@ class Activations : public testing::Test {
     changed.memory.chunk_rows = memory.chunk_rows;
     return changed;
   }
-  const annulus::train::test::TinyRun tiny_;
 };
 
 TEST_F(Activations, HaveTheSameBitsComputedAgainAndOffloaded) {
@@ -72,12 +56,8 @@ TEST_F(Activations, HaveTheSameBitsComputedAgainAndOffloaded) {
                                  {{"sequence-selective"}, 0.75, 0},
                                  {{"selective"}, 0, 0, 1},
                                  {{"sequence-selective"}, 1, 0, 2},
-                                 {{"none", "full", "selective", "sequence-selective"}, 1, 0}}) {
-      const Config changed = with(kept, memory);
-      SCOPED_TRACE(changed.run.folder);
-      run(2, changed);
-      expect_same_bits(kept, changed);
-    }
+                                 {{"none", "full", "selective", "sequence-selective"}, 1, 0}})
+      expect_same_run(kept, 2, with(kept, memory), offloading());
   }
 }
 
@@ -113,8 +93,7 @@ TEST_F(Activations, AndTransfersHaveTheSameBitsWithoutOverlap) {
   run(3, kept);
   Config changed = copy(kept, "no overlap");
   changed.attention.overlap = false;
-  run(3, changed);
-  expect_same_bits(kept, changed);
+  expect_same_run(kept, 3, changed);
 }
 
 // Attention's forward pass, in pairs of queries and keys: sequence-selective computes those of the first half
@@ -142,16 +121,14 @@ TEST_F(Activations, ThatDoNotFitNameThePolicyThatDoes) {
   Config config = this->config("large", 0);
   config.data.sequence_length = 2000;
   const auto message = [&](std::int64_t free) {
-    Hooks mine = hooks();
-    (annulus::test::on_host ? mine.host_memory : mine.device_memory) = free;
-    return error_text([&] { annulus::train::test::run(1, config, {}, mine); });
+    Hooks mine = offloading();
+    (on_host ? mine.host_memory : mine.device_memory) = free;
+    return run_error(1, config, {}, mine);
   };
   const std::string none = message(1'000'000);
-  EXPECT_THAT(none,
-              mentions("the run does not fit: an optimizer step takes ", "spread the sequence over more"));
-  EXPECT_THAT(none, testing::Not(HasSubstr("which fit")));
-  const std::int64_t of_cublas = annulus::test::on_host ? 0 : std::int64_t{32} << 20;  // workspace
-  EXPECT_THAT(message(15'000'000 + of_cublas), HasSubstr("memory.recompute = 'selective'"));
+  EXPECT_THAT(none, AllOf(HasSubstr("the run does not fit"), Not(HasSubstr("which fit"))));
+  const std::int64_t of_cublas = on_host ? 0 : std::int64_t{32} << 20;  // workspace
+  EXPECT_THAT(message(15'000'000 + of_cublas), HasSubstr("memory.recompute"));
 }
 
 #ifndef ANNULUS_TEST_ON_DEVICE
@@ -159,9 +136,7 @@ TEST_F(Activations, OffloadNeedsADevice) {
   Config config = this->config("cpu", 0);
   config.run.device = "cpu";
   config.memory.offload_activations = 0.5;
-  EXPECT_THAT(error_text([&] { annulus::train::test::run(1, config); }),
-              mentions("memory.offload_activations moves what layers keep out of a GPU's memory",
-                       "set memory.offload_activations = 0"));
+  EXPECT_THAT(run_error(1, config), mentions("memory.offload_activations", "run.device"));
 }
 #endif
 
@@ -169,11 +144,10 @@ TEST_F(Activations, HostMemoryThatCannotSufficeIsNamed) {
   Config config = this->config("host", 0);
   config.data.sequence_length = 1000;
   config.memory.offload_activations = 1;
-  Hooks mine = hooks();
+  Hooks mine = offloading();
   mine.host_memory = 1'000'000;
-  EXPECT_THAT(error_text([&] { annulus::train::test::run(1, config, {}, mine); }),
-              mentions("memory.offload_activations keeps ", "(activations "));
+  EXPECT_THAT(run_error(1, config, {}, mine), mentions("memory.offload_activations", "(activations "));
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

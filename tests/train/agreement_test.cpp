@@ -8,30 +8,18 @@
 #include <set>
 #include <variant>
 
-#include "support/error_text.hpp"
 #include "train/agreement.hpp"
 #include "train/config_table.hpp"
 #include "train/opens.hpp"
-#include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-namespace fs = std::filesystem;
-using annulus::train::test::checkpoint_of;
-using annulus::train::test::losses;
-using annulus::train::test::messages;
-using annulus::train::test::Opens;
-using annulus::train::test::TinyRun;
-using testing::AllOf;
-using testing::Each;
-using testing::HasSubstr;
 using testing::Pair;
-using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
-class Agreement : public testing::Test {
+class Agreement : public TinyTest {
  protected:
   /// What all ranks are told when `change` is done to the configuration of rank 1.
   std::vector<std::string> with_other(int ranks, const Config& config, auto change) const {
@@ -41,7 +29,6 @@ class Agreement : public testing::Test {
       return std::pair(mine, Hooks());
     });
   }
-  const TinyRun tiny_;
 };
 
 TEST_F(Agreement, AnotherLearningRateEndsAllRanksBeforeAnythingIsBegun) {
@@ -49,20 +36,18 @@ TEST_F(Agreement, AnotherLearningRateEndsAllRanksBeforeAnythingIsBegun) {
   const auto start = std::chrono::steady_clock::now();
   const auto texts = with_other(4, config, [](Config& c) { c.train.lr = 0.02; });
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
-  EXPECT_THAT(texts, Each(std::string("ranks disagree about train.lr: 0.02 on rank 1, 0.01 on ranks 0, 2, 3; "
-                                      "give every rank the same configuration")));
+  EXPECT_THAT(texts, Each(mentions("train.lr: 0.02 on rank 1, 0.01 on ranks 0, 2, 3; ")));
   EXPECT_FALSE(fs::exists(config.run.folder));
 }
 
 TEST_F(Agreement, ARunThatGoesOnIsComparedToo) {
-  Config config = tiny_.config("run");
-  config.train.steps = 3;
-  test::run(2, config);
-  const std::string before = test::contents(checkpoint_of(config, 3));
+  Config config = tiny_.config("run", {"train.steps=3"});
+  run(2, config);
+  const std::string before = contents(checkpoint_of(config, 3));
   config.train.steps = 6;
   EXPECT_THAT(with_other(2, config, [](Config& c) { c.train.weight_decay = 0.3; }),
-              Each(StartsWith("ranks disagree about train.weight_decay: 0.3 on rank 1, 0.1 on rank 0; ")));
-  EXPECT_EQ(test::contents(checkpoint_of(config, 3)), before);
+              Each(HasSubstr("train.weight_decay: 0.3 on rank 1, 0.1 on rank 0; ")));
+  EXPECT_EQ(contents(checkpoint_of(config, 3)), before);
   EXPECT_EQ(losses(config).size(), 3u);
 }
 
@@ -94,8 +79,7 @@ TEST_F(Agreement, EveryKeyButPathsIsCompared) {
 }
 
 TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
-  Config config = tiny_.config("run");
-  config.attention.schedule = "auto";
+  Config config = tiny_.config("run", {"attention.schedule=auto"});
   for (const char* name : {"one.toml", "other.toml"})
     io::write_text_atomically(tiny_.file(name), std::string("[inter_node]\nbandwidth = 1e6\nlatency = ") +
                                                     (name[1] == 'n' ? "1e-3\n" : "2e-3\n"));
@@ -114,18 +98,15 @@ TEST_F(Agreement, AnotherClusterFileOrBlockListIsNamed) {
     Config blocks = tiny_.config("blocks");
     blocks.parallel.context = context;
     blocks.attention.mask = list("one", "0-1");
-    EXPECT_THAT(
-        with_other(2, blocks, [&](Config& c) { c.attention.mask = list("other", "1"); }),
-        Each(AllOf(StartsWith("ranks disagree about "), HasSubstr("block"), HasSubstr(" on rank 1, "))));
+    EXPECT_THAT(with_other(2, blocks, [&](Config& c) { c.attention.mask = list("other", "1"); }),
+                Each(mentions("ranks disagree about ", "block", " on rank 1, ")));
   }
 }
 
 /// Sequences whose documents differ bring new masks and plans, but no new look at the block list.
 TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
-  Config config = tiny_.config("run");
-  config.data.sequence_length = 700;
-  config.train.micro_batches = 4;
-  config.attention.schedule = "auto";
+  Config config =
+      tiny_.config("run", {"data.sequence_length=700", "train.micro_batches=4", "attention.schedule=auto"});
   // A folder per rank: the kernel reports two ranks that open one file at the same time as one event.
   const auto folder = [&](int rank) { return tiny_.file("inputs-" + std::to_string(rank)); };
   for (int rank = 0; rank < 2; ++rank) {
@@ -148,8 +129,7 @@ TEST_F(Agreement, EveryRankReadsClusterAndBlockListOnce) {
 }
 
 TEST_F(Agreement, AFileThatOneRankLacksEndsAll) {
-  Config config = tiny_.config("run");
-  config.attention.schedule = "auto";
+  Config config = tiny_.config("run", {"attention.schedule=auto"});
   config.attention.cluster = tiny_.file("cluster.toml").string();
   io::write_text_atomically(config.attention.cluster, "");
   EXPECT_THAT(with_other(3, config, [&](Config& c) { c.attention.cluster = tiny_.file("none").string(); }),
@@ -169,10 +149,8 @@ TEST_F(Agreement, OtherShardsAreNamedAndCopiesAreNot) {
   for (const auto& entry : fs::directory_iterator(tiny_.file("fewer")))
     if (entry.path().extension() == ".h5") last = std::max(last, entry.path());
   fs::remove(last);
-  EXPECT_THAT(
-      with_other(3, config, name("fewer")),
-      Each(AllOf(StartsWith("ranks disagree about the data: "), HasSubstr(" shards, fingerprint "),
-                 HasSubstr(" on rank 1, "), HasSubstr(" on ranks 0, 2; give every rank the same shards"))));
+  EXPECT_THAT(with_other(3, config, name("fewer")),
+              Each(mentions("the data: ", " on rank 1, ", " on ranks 0, 2; ")));
   EXPECT_FALSE(fs::exists(config.run.folder));
   EXPECT_THAT(with_other(3, config, name("copies")), Each(std::string("no error")));
 }
@@ -192,8 +170,7 @@ TEST_F(Agreement, AStaleProgramOnOneNodeOfManyIsNamed) {
       },
       2);
   EXPECT_THAT(texts,
-              Each(AllOf(StartsWith("ranks disagree about the program's version: 0.0.9 on ranks 2, 3, "),
-                         HasSubstr(" on ranks 0, 1, 4, 5; start the same build"))));
+              Each(mentions("the program's version: 0.0.9 on ranks 2, 3, ", " on ranks 0, 1, 4, 5; ")));
 }
 
 TEST_F(Agreement, OtherHardwareIsAnErrorUnlessItIsAllowed) {
@@ -221,4 +198,4 @@ TEST_F(Agreement, OtherHardwareIsAnErrorUnlessItIsAllowed) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

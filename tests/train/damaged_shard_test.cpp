@@ -11,20 +11,12 @@
 #include <regex>
 #include <stdexcept>
 
-#include "support/error_text.hpp"
-#include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-namespace fs = std::filesystem;
-using annulus::train::test::checkpoint_of;
-using annulus::train::test::messages;
-using annulus::train::test::TinyRun;
-using testing::Each;
-
-class DamagedShard : public testing::Test {
+class DamagedShard : public TinyTest {
  protected:
   /// The file of the run's shard number `index`.
   std::string shard(std::size_t index) const {
@@ -56,15 +48,12 @@ class DamagedShard : public testing::Test {
       return std::pair(config, hooks);
     });
   }
-
-  const TinyRun tiny_;
 };
 
 TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
-  Config config = tiny_.config("run");
-  config.train.schedule_steps = 6;
-  test::run(3, config);
-  const std::string last_good = test::contents(checkpoint_of(config, 6));
+  Config config = tiny_.config("run", {"train.schedule_steps=6"});
+  run(3, config);
+  const std::string last_good = contents(checkpoint_of(config, 6));
   const std::string bad = shard(1);  // which rank 1 verifies
   damage(bad);
 
@@ -74,7 +63,7 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
   EXPECT_THAT(texts, Each(mentions("'" + bad + "': the checksum of the contents is ",
                                    "the shard is damaged; copy or write it again. Optimizer steps 7 to ",
                                    "(found on rank 1)")));
-  EXPECT_EQ(test::contents(checkpoint_of(config, 6)), last_good);
+  EXPECT_EQ(contents(checkpoint_of(config, 6)), last_good);
   std::smatch steps;
   ASSERT_TRUE(std::regex_search(texts[0], steps, std::regex("Optimizer steps 7 to ([0-9]+) of this run")));
   const std::int64_t last = std::stoll(steps[1]);
@@ -83,11 +72,10 @@ TEST_F(DamagedShard, EndsARunThatGoesOnAndSavesNothingMore) {
 }
 
 TEST_F(DamagedShard, IsNotLookedForWhereTheConfigurationSaysSo) {
-  Config config = tiny_.config("run");
-  config.data.verify = false;
+  Config config = tiny_.config("run", {"data.verify=false"});
   damage(shard(0));
-  EXPECT_EQ(test::run(2, config).last_step, 6);
+  EXPECT_EQ(run(2, config).last_step, 6);
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -10,39 +10,16 @@
 #include <annulus/io/hdf5.hpp>
 #include <annulus/model/parameters.hpp>
 
-#include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "train/compare_runs.hpp"
-#include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-namespace fs = std::filesystem;
-using annulus::train::test::expect_same_bits;
-using annulus::train::test::log_of;
-using testing::Each;
-using testing::HasSubstr;
-using testing::Not;
-
-class Offload : public testing::Test {
+class Offload : public TinyTest {
  protected:
-  static Hooks hooks() {
-    Hooks hooks;
-    hooks.offload_on_cpu = true;
-    return hooks;
-  }
-  static Outcome run(int ranks, const Config& config) {
-    return annulus::train::test::run(ranks, config, {}, hooks());
-  }
-  /// Units are of several blocks of a Partition, so that every rank holds something.
+  static Outcome run(int ranks, const Config& config) { return test::run(ranks, config, {}, offloading()); }
   Config config(int zero, bool offload, const std::string& name = {}) const {
-    Config config = tiny_.config(fmt::format("{} {} {}", name, zero, offload ? "host" : "device"));
-    config.model.layers = 2;
-    config.model.hidden = 96;
-    config.model.ffn = 256;
-    config.parallel.zero = zero;
+    Config config = tiny_.wide(name + (offload ? " host" : " device"), zero);
     config.memory.offload_optimizer = offload;
     config.train.steps = 4;
     config.train.schedule_steps = 4;
@@ -51,8 +28,6 @@ class Offload : public testing::Test {
     config.checkpoint.every = 2;
     return config;
   }
-
-  const annulus::train::test::TinyRun tiny_;
 };
 
 TEST_F(Offload, HasTheSameBitsUnderEveryStageAndType) {
@@ -72,16 +47,13 @@ TEST_F(Offload, HasTheSameBitsUnderEveryStageAndType) {
 }
 
 TEST_F(Offload, HasTheSameBitsOnOneRankAndWithCopiesInGroups) {
-  const Config alone = config(0, false, "alone"), alone_on_host = config(0, true, "alone");
+  const Config alone = config(0, false, "alone");
   run(1, alone);
-  run(1, alone_on_host);
-  expect_same_bits(alone, alone_on_host);
+  expect_same_run(alone, 1, config(0, true, "alone"), offloading());
   Config groups = config(3, false, "groups"), groups_on_host = config(3, true, "groups");
-  for (Config* config : {&groups, &groups_on_host}) {
-    config->parallel.shard = 2;
-    run(4, *config);
-  }
-  expect_same_bits(groups, groups_on_host);
+  groups.parallel.shard = groups_on_host.parallel.shard = 2;
+  run(4, groups);
+  expect_same_run(groups, 4, groups_on_host, offloading());
 }
 
 TEST_F(Offload, RunsGoOnWithAndWithoutIt) {
@@ -108,9 +80,7 @@ TEST_F(Offload, RunsGoOnWithAndWithoutIt) {
 TEST_F(Offload, DumpsHoldTheSameTensors) {
   const auto dumped = [&](int zero, bool offload) {
     const fs::path file = tiny_.file(fmt::format("{} {}.h5", zero, offload));
-    comm::run_loopback(Topology::uniform(2, 2), [&](comm::Communicator& world) {
-      train(world, config(zero, offload, "dump"), {}, {file, 3}, hooks());
-    });
+    test::run(2, config(zero, offload, "dump"), {}, offloading(), {file, 3});
     return io::File::open(file);
   };
   const io::File expected = dumped(0, false);
@@ -130,8 +100,8 @@ TEST_F(Offload, AChangedBitOfACopyIsFound) {
   for (const int zero : {0, 3}) {
     Config config = this->config(zero, true, "bit");
     if (zero == 3) config.parallel.shard = 2;
-    const auto texts = annulus::train::test::messages(4, [&](int rank) {
-      Hooks mine = hooks();
+    const auto texts = messages(4, [&](int rank) {
+      Hooks mine = offloading();
       if (rank == 3)
         mine.updated = [](std::int64_t step, const Buffers& held) {
           const float value = 1;
@@ -147,12 +117,11 @@ TEST_F(Offload, AChangedBitOfACopyIsFound) {
 TEST_F(Offload, HostMemoryThatCannotSufficeIsNamedAtTheStart) {
   const Config config = this->config(1, true, "large");
   const auto message = [&](std::int64_t available) {
-    Hooks mine = hooks();
+    Hooks mine = offloading();
     mine.host_memory = available;
-    return error_text([&] { annulus::train::test::run(2, config, {}, mine); });
+    return run_error(2, config, {}, mine);
   };
-  EXPECT_THAT(message(1'000'000), mentions("memory.offload_optimizer = true keeps ", "for the 2 ranks of",
-                                           "1.00 MB are available", "memory.offload_optimizer = false"));
+  EXPECT_THAT(message(1'000'000), mentions("memory.offload_optimizer = true", "2 ranks", "1.00 MB"));
   EXPECT_FALSE(fs::exists(config.run.folder));  // nothing was begun
   EXPECT_EQ(message(1'000'000'000), "no error");
 }
@@ -163,13 +132,12 @@ TEST_F(Offload, NeedsADevice) {
     Config config = this->config(0, true);
     config.run.device = device;
     if (has_device && config.run.device == "auto") continue;
-    EXPECT_THAT(error_text([&] { annulus::train::test::run(2, config); }),
-                mentions("memory.offload_optimizer = true moves the optimizer's state out of a GPU's memory",
-                         fmt::format("(run.device = '{}')", device), "set memory.offload_optimizer = false"));
+    EXPECT_THAT(run_error(2, config),
+                mentions("memory.offload_optimizer", fmt::format("run.device = '{}'", device)));
     EXPECT_FALSE(fs::exists(config.run.folder));
   }
 }
 #endif
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -8,43 +8,19 @@
 #include <filesystem>
 #include <string>
 
-#include "support/error_text.hpp"
-#include "support/exec.hpp"
 #include "train/attention_inputs.hpp"
-#include "train/compare_runs.hpp"
-#include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-namespace fs = std::filesystem;
-using annulus::train::test::copy;
-using annulus::train::test::difference;
-using annulus::train::test::expect_same_bits;
-using annulus::train::test::interrupt;
-using annulus::train::test::last_state;
-using annulus::train::test::losses;
-using annulus::train::test::messages;
-using annulus::train::test::metric;
-using annulus::train::test::run;
-using annulus::train::test::TinyRun;
-using testing::HasSubstr;
-
-class Passes : public testing::Test {
+class Passes : public TinyTest {
  protected:
   /// Four sequences of each group in an optimizer step, of which there are three; the gradients are clipped.
-  /// Units are of several blocks of a Partition, so that every rank holds something.
   Config config(const std::string& name) const {
-    Config config = tiny_.config(name);
-    config.model.layers = 2;
-    config.model.hidden = 96;
-    config.model.heads = config.model.kv_heads = 4;
-    config.model.ffn = 256;
-    config.train.micro_batches = 4;
-    config.train.steps = 3;
-    config.train.clip_norm = 0.1;
-    return config;
+    return tiny_.wide(name, 0,
+                      {"model.heads=4", "model.kv_heads=4", "train.micro_batches=4", "train.steps=3",
+                       "train.clip_norm=0.1"});
   }
   static Config at_once(const Config& config, int sequences) {
     Config changed = copy(config, fmt::format("{} at once", sequences));
@@ -55,8 +31,6 @@ class Passes : public testing::Test {
   // Relative, after three optimizer steps.
   static constexpr double f32_limit = 2e-6;
   static constexpr double bf16_limit = 0.002;  // other bits are rounded away
-
-  const TinyRun tiny_;
 };
 
 // Every value of what a pass may meet, with every other in some case.
@@ -89,8 +63,8 @@ TEST_F(Passes, AgreeWithOneSequenceAtATimeUnderAllSettings) {
     one.train.dtype = dtype;
     const bool own_masks = takes_documents_from_data(mask);
     if (own_masks) one.data.sequence_length = 400;  // documents end inside some sequences
-    const Config several = at_once(one, sequences), again = copy(several, "again");
-    for (const Config& run_of : {one, several, again}) run(ranks, run_of);
+    const Config several = at_once(one, sequences);
+    for (const Config& run_of : {one, several}) run(ranks, run_of);
     const double limit = one.train.dtype == "f32" ? f32_limit : bf16_limit;
     EXPECT_LT(difference(one, several), limit);
     for (std::size_t step = 0; step < 3; ++step) {
@@ -98,7 +72,7 @@ TEST_F(Passes, AgreeWithOneSequenceAtATimeUnderAllSettings) {
       EXPECT_NEAR(metric(several, "grad_norm")[step], metric(one, "grad_norm")[step], 10 * limit);
     }
     EXPECT_EQ(last_state(one).progress.sequences_read, last_state(several).progress.sequences_read);
-    expect_same_bits(several, again);
+    expect_same_run(several, ranks, copy(several, "again"));
     // Plans are made where a sequence has other documents than the one before.
     EXPECT_EQ(std::ranges::max(metric(several, "planning_seconds")) > 0, own_masks);
   }
@@ -109,11 +83,9 @@ TEST_F(Passes, OnePassGivesTheSameBitsUnderEveryStageOfZero) {
   const Config whole = at_once(config("run"), 4);
   run(2, whole);
   for (const int zero : {1, 2, 3}) {
-    SCOPED_TRACE(zero);
     Config sharded = copy(whole, fmt::format("zero {}", zero));
     sharded.parallel.zero = zero;
-    run(2, sharded);
-    expect_same_bits(whole, sharded);
+    expect_same_run(whole, 2, sharded);
   }
 }
 
@@ -160,8 +132,8 @@ std::int64_t activations_of(const Config& config) {
   messages(1, [&](int) {
     Hooks hooks;
     hooks.updated = [&](std::int64_t, const Buffers&) {
-      const MemoryKind kind = annulus::test::on_host ? MemoryKind::host : MemoryKind::device;
-      bytes = memory_use(kind).peak[static_cast<std::size_t>(MemoryCategory::activations)];
+      bytes = memory_use(on_host ? MemoryKind::host : MemoryKind::device)
+                  .peak[static_cast<std::size_t>(MemoryCategory::activations)];
     };
     return std::pair(config, hooks);
   });
@@ -184,23 +156,17 @@ TEST_F(Passes, ActivationsOfALayerAreThoseOfTheTableForEachRow) {
 }
 
 TEST_F(Passes, WrongSettingsNameTheKeysAndTheRemedy) {
-  const auto message = [](const std::string& train) {
-    return error_text([&] { Config::parse("[train]\n" + train, "run.toml"); });
-  };
-  EXPECT_THAT(message("micro_batches = 12\nsequences_per_pass = 5\n"),
-              mentions("train.sequences_per_pass = 5 does not divide train.micro_batches = 12",
-                       "set it to 1, 2, 3, 4, 6 or 12", "a multiple of 5"));
-  EXPECT_THAT(
-      message("sequences_per_pass = 2\n"),
-      mentions("train.sequences_per_pass = 2 does not divide train.micro_batches = 1: set it to 1, or",
-               "a multiple of 2"));
-  EXPECT_THAT(message("sequences_per_pass = 0\n"),
-              HasSubstr("train.sequences_per_pass = 0 is out of range: give at least 1"));
+  for (const auto& [text, said] :
+       {std::pair("micro_batches = 12\nsequences_per_pass = 5", "set it to 1, 2, 3, 4, 6 or 12"),
+        {"sequences_per_pass = 2", "train.micro_batches = 1: set it to 1, or"},
+        {"sequences_per_pass = 0", "at least 1"}})
+    EXPECT_THAT(error_text([&] { Config::parse(fmt::format("[train]\n{}\n", text), "run.toml"); }),
+                mentions("train.sequences_per_pass = ", said));
   // A program that makes its configuration itself is told before anything is begun, too.
   const Config wrong = at_once(config("run"), 3);
-  EXPECT_THAT(error_text([&] { run(2, wrong); }), HasSubstr("train.sequences_per_pass = 3 does not divide"));
+  EXPECT_THAT(run_error(2, wrong), HasSubstr("train.sequences_per_pass = 3"));
   EXPECT_FALSE(fs::exists(wrong.run.folder));
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
 
+#include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/job.hpp"
 
@@ -27,21 +29,26 @@
 namespace annulus::train::test {
 
 namespace fs = std::filesystem;
+using testing::AllOf, testing::HasSubstr, testing::Not;
 
 class Program : public testing::Test {
  protected:
   void SetUp() override {
-    data::PackOptions options;
-    options.inputs = {ANNULUS_FIXTURE_TEXT};
-    options.output = folder_.path() / "shards";
-    options.tokenizer = data::make_byte_tokenizer();
-    data::pack(options);
+    pack("shards", data::PackOptions().shard_tokens);
     folder_.write("run.toml",
                   "[model]\nlayers = 1\nhidden = 32\nheads = 2\nkv_heads = 1\nhead_dim = 16\nffn = 40\n"
                   "[data]\nsequence_length = 64\n[train]\nsteps = 12\nwarmup_steps = 2\n"
                   "[checkpoint]\nevery = 5\nkeep = 3\n");
   }
 
+  void pack(const std::string& name, std::int64_t shard_tokens) const {
+    data::PackOptions options;
+    options.inputs = {ANNULUS_FIXTURE_TEXT};
+    options.output = path(name);
+    options.tokenizer = data::make_byte_tokenizer();
+    options.shard_tokens = shard_tokens;
+    data::pack(options);
+  }
   std::string command(int ranks, const std::string& run, const std::string& arguments = "") const {
     return std::string(ANNULUS_MPIRUN) + " " + std::to_string(ranks) + " " + arguments_of(run, arguments);
   }
@@ -52,20 +59,20 @@ class Program : public testing::Test {
   Job start(const std::string& command) const { return Job("exec " + command, folder_.file("output")); }
   std::string output() const { return io::read_text(folder_.file("output")); }
 
-  // Runs to the end; status and output.
-  int run(const std::string& command) const {
-    Job job("exec " + command, folder_.file("output"));
-    return job.wait();
-  }
+  int run(const std::string& command) const { return Job("exec " + command, folder_.file("output")).wait(); }
   // The program with these arguments, in a folder that is made.
-  int run_in(const std::string& folder, const std::string& arguments) const {
-    return run("bash -c 'mkdir -p " + folder + " && cd " + folder + " && exec " ANNULUS_TRAIN_PROGRAM " " +
-               arguments + "'");
+  static std::string in(const std::string& folder, const std::string& arguments) {
+    return "bash -c 'mkdir -p " + folder + " && cd " + folder + " && exec " ANNULUS_TRAIN_PROGRAM " " +
+           arguments + "'";
+  }
+  // What is printed by a run that ends with this status.
+  std::string said(const std::string& command, int status = 0) const {
+    EXPECT_EQ(run(command), status) << output();
+    return output();
   }
   // The run fails with status 1 and one line of Annulus, which is given back.
   std::string failure(const std::string& command) const {
-    EXPECT_EQ(run(command), 1) << output();
-    std::istringstream lines(output());
+    std::istringstream lines(said(command, 1));
     std::string found;
     for (std::string line; std::getline(lines, line);)
       if (line.starts_with("annulus: ")) found += line + "\n";
@@ -91,6 +98,9 @@ class Program : public testing::Test {
       losses.push_back(record.at("loss"));
     });
     return losses;
+  }
+  bool wait_for_records(const std::string& run, std::int64_t more_than) const {
+    return wait_until([&] { return records(run) > more_than; });
   }
   std::int64_t records(const std::string& run) const {
     std::ifstream file(path(run) / "metrics.jsonl");

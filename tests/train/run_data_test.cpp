@@ -12,11 +12,8 @@
 #include "train/run_data.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
-
-using annulus::train::test::Opens;
-using annulus::train::test::TinyRun;
 
 TEST(RunData, OneRankOfANodeOpensTheShards) {
   const TinyRun tiny;
@@ -47,4 +44,4 @@ TEST(RunData, OneRankOfANodeOpensTheShards) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -16,63 +16,28 @@
 #include <tuple>
 
 #include "checkpoint/states.hpp"
-#include "support/error_text.hpp"
-#include "support/exec.hpp"
 #include "support/full_disk.hpp"
 #include "train/checkpoint_parts.hpp"
-#include "train/compare_runs.hpp"
-#include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
-namespace fs = std::filesystem;
-using annulus::test::on_host;
-using annulus::train::test::checkpoint_of;
-using annulus::train::test::copy;
-using annulus::train::test::edit_checkpoint;
-using annulus::train::test::expect_same_bits;
-using annulus::train::test::interrupt;
-using annulus::train::test::log_of;
-using annulus::train::test::messages;
-using annulus::train::test::run;
-using annulus::train::test::State;
-using annulus::train::test::state_of;
-using annulus::train::test::TinyRun;
-using testing::ContainsRegex;
-using testing::Each;
-using testing::HasSubstr;
-using testing::Not;
-
-void expect_same_state(const State& a, const State& b) {
-  EXPECT_TRUE(a.parameters == b.parameters);
-  EXPECT_TRUE(a.first_moment == b.first_moment);
-  EXPECT_TRUE(a.second_moment == b.second_moment);
-}
-
-class SavingTest : public testing::Test {
+/// Six optimizer steps, the third of which is saved while the others are made.
+class SavingTest : public TinyTest {
  protected:
-  /// Six optimizer steps, the third of which is saved while the others are made. Units are of several blocks
-  /// of a Partition, so that every rank holds something.
-  Config config(const std::string& name, int zero) const {
-    Config config = tiny_.config(fmt::format("{} {}", name, zero));
-    config.model.layers = 2;
-    config.model.hidden = 96;
-    config.model.ffn = 256;
-    config.parallel.zero = zero;
-    return config;
-  }
+  Config config(const std::string& name, int zero) const { return tiny_.wide(name, zero); }
   fs::path part(const Config& config, std::int64_t step, int part, int parts) const {
     return checkpoint_of(config, step) / checkpoint::part_file(part, parts);
+  }
+  static auto checkpoints(const Config& config) {
+    return checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints");
   }
   static void flip(const fs::path& file) {
     std::string bytes = io::read_text(file);
     bytes.back() = static_cast<char>(bytes.back() ^ 1);
     io::write_text_atomically(file, bytes);
   }
-
-  const TinyRun tiny_;
 };
 
 TEST_F(SavingTest, GivesEveryRankItsPartOfTheModel) {
@@ -109,8 +74,7 @@ TEST_F(SavingTest, OfAStepThatIsPastHoldsTheStateOfThatStep) {
     background.train.schedule_steps = 6;
     Config waiting = copy(background, "waits");
     waiting.train.steps = 3;
-    Hooks hooks;
-    hooks.offload_on_cpu = true;
+    Hooks hooks = offloading();
     run(ranks, waiting, {}, hooks);
     // A disk so slow that the next step meets the writer.
     std::atomic<int> blocks = 0;
@@ -123,12 +87,7 @@ TEST_F(SavingTest, OfAStepThatIsPastHoldsTheStateOfThatStep) {
     expect_same_state(state_of(background, checkpoint_of(background, 3)),
                       state_of(waiting, checkpoint_of(waiting, 3)));
     // And to the end, as if nothing had been saved on the way.
-    Config resumed = copy(background, "resumed");
-    interrupt(background, 3, resumed);
-    Hooks fast;
-    fast.offload_on_cpu = true;
-    EXPECT_EQ(run(ranks, resumed, {}, fast).first_step, 3);
-    expect_same_bits(background, resumed);
+    expect_same_when_resumed(background, ranks, copy(background, "resumed"), offloading());
   }
 }
 
@@ -141,9 +100,7 @@ TEST_F(SavingTest, WaitsForASaveThatTheDiskHasNotFinishedAndSaysSo) {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(40));
   };
   run(2, config, {}, hooks);
-  EXPECT_THAT(log_of(config),
-              ContainsRegex(
-                  "the disk does not keep up: the checkpoint of optimizer step . waited for that of step ."));
+  EXPECT_THAT(log_of(config), testing::ContainsRegex("optimizer step . waited for that of step ."));
   for (const int step : {1, 2, 3, 4})
     EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, step)).verify());
   const Config quick = copy(config, "quick");
@@ -166,10 +123,8 @@ TEST_F(SavingTest, ThatFailsInTheBackgroundOfAnyRankIsNamedAndCostsThatCheckpoin
   EXPECT_EQ(outcome.last_step, 6);
   EXPECT_EQ(outcome.failed_saves, 1);
   EXPECT_FALSE(outcome.last_save_failed);
-  EXPECT_THAT(log_of(config), HasSubstr("the checkpoint of optimizer step 2 was not saved, training goes on: "
-                                        "the disk is full (found on rank 2)"));
-  EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
-              testing::ElementsAre("step-00000004", "step-00000006"));
+  EXPECT_THAT(log_of(config), mentions("optimizer step 2 was not saved", "the disk is full", "rank 2"));
+  EXPECT_THAT(checkpoints(config), testing::ElementsAre("step-00000004", "step-00000006"));
 }
 
 TEST_F(SavingTest, OnADiskThatFillsInTheBackgroundKeepsTheOlderCheckpoint) {
@@ -186,8 +141,7 @@ TEST_F(SavingTest, OnADiskThatFillsInTheBackgroundKeepsTheOlderCheckpoint) {
   EXPECT_TRUE(outcome.last_save_failed);
   EXPECT_EQ(outcome.last_checkpoint, checkpoint_of(config, 2).string());
   EXPECT_THAT(log_of(config), mentions("the checkpoint of optimizer step 4 was not saved", "No space left"));
-  EXPECT_THAT(checkpoint::test::names_in(disk.path() / "run" / "checkpoints"),
-              testing::ElementsAre("step-00000002"));
+  EXPECT_THAT(checkpoints(config), testing::ElementsAre("step-00000002"));
   EXPECT_NO_THROW(checkpoint::Checkpoint(checkpoint_of(config, 2)).verify());
 }
 
@@ -202,8 +156,7 @@ TEST_F(SavingTest, BeforeAStepThatWouldNotEndInTimeSavesTheStateThatIsWhole) {
     config.checkpoint.every = every;
     config.run.stop_within = 1;
     const fs::path saved = checkpoint_of(config, 3) / checkpoint::manifest_file;
-    Hooks hooks;
-    hooks.offload_on_cpu = true;
+    Hooks hooks = offloading();
     std::atomic<bool> in_time = true;
     hooks.gated = [&](std::int64_t step, int rank) {
       if (step != 4) return;
@@ -225,13 +178,10 @@ TEST_F(SavingTest, BeforeAStepThatWouldNotEndInTimeSavesTheStateThatIsWhole) {
     Config waiting = copy(config, fmt::format("waits {} {} {}", zero, offload, every));
     waiting.train.schedule_steps = config.train.steps;
     waiting.train.steps = 3;
-    Hooks quiet;
-    quiet.offload_on_cpu = true;
-    run(3, waiting, {}, quiet);
+    run(3, waiting, {}, offloading());
     expect_same_state(state_of(config, checkpoint_of(config, 3)),
                       state_of(waiting, checkpoint_of(waiting, 3)));
-    EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
-                testing::ElementsAre("step-00000003", "step-00000004"));
+    EXPECT_THAT(checkpoints(config), testing::ElementsAre("step-00000003", "step-00000004"));
   }
 }
 
@@ -258,8 +208,7 @@ TEST_F(SavingTest, BeforeAStepThatEndsMeanwhileLeavesNothingOfIt) {
   };
   EXPECT_EQ(run(2, config, {}, hooks).last_step, 4);
   EXPECT_TRUE(begun);
-  EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
-              testing::ElementsAre("step-00000004"));
+  EXPECT_THAT(checkpoints(config), testing::ElementsAre("step-00000004"));
 }
 
 // A run that ends with an error has a sound state on its way to the disk.
@@ -304,13 +253,9 @@ TEST_F(SavingTest, ADamagedPartIsFoundUnderAnotherShardingAndTheOlderOneTaken) {
 }
 
 TEST_F(SavingTest, KeepsTheStepsThatStayForEver) {
-  Config config = tiny_.config("run");
-  config.checkpoint.every = 1;
-  config.checkpoint.keep = 1;
-  config.checkpoint.keep_every = 2;
+  Config config = tiny_.config("run", {"checkpoint.every=1", "checkpoint.keep=1", "checkpoint.keep_every=2"});
   run(2, config);
-  EXPECT_THAT(checkpoint::test::names_in(fs::path(config.run.folder) / "checkpoints"),
-              testing::ElementsAre("step-00000002", "step-00000004", "step-00000006"));
+  EXPECT_THAT(checkpoints(config), testing::ElementsAre("step-00000002", "step-00000004", "step-00000006"));
 }
 
 TEST_F(SavingTest, ASnapshotThatDoesNotFitIsRefusedAtTheStart) {
@@ -319,14 +264,13 @@ TEST_F(SavingTest, ASnapshotThatDoesNotFitIsRefusedAtTheStart) {
   Hooks hooks;
   // On the CPU everything else lies there, too.
   const std::int64_t copy_bytes = 12 * ((map.size() + 1) / 2);
-  hooks.host_memory = on_host ? 2 * annulus::train::test::predicted_peak(2, config) - 1 : 2 * copy_bytes - 1;
+  hooks.host_memory = on_host ? 2 * predicted_peak(2, config) - 1 : 2 * copy_bytes - 1;
   if (!on_host) hooks.device_memory = std::int64_t{1} << 40;
-  EXPECT_THAT(error_text([&] { run(2, config, {}, hooks); }),
-              mentions("checkpoints are written from a copy of each rank's share", "checkpoint.every = 0"));
+  EXPECT_THAT(run_error(2, config, {}, hooks), HasSubstr("checkpoint.every = 0"));
   config.checkpoint.every = 0;
   if (!on_host) hooks.host_memory = std::int64_t{1} << 30;
-  EXPECT_EQ(error_text([&] { run(2, config, {}, hooks); }), "no error");
+  EXPECT_EQ(run_error(2, config, {}, hooks), "no error");
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -5,18 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include <annulus/checkpoint/writer.hpp>
-#include <annulus/comm/loopback.hpp>
 #include <annulus/data/packer.hpp>
 #include <annulus/data/shard.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
 
-#include "train/arrays.hpp"
 #include "train/attention_inputs.hpp"
 #include "train/checkpoint_parts.hpp"
 #include "train/memory_planner.hpp"
@@ -32,27 +29,43 @@ TinyRun::TinyRun() {
   data::pack(options);
 }
 
-Config TinyRun::config(const std::string& name) const {
-  Config config;
-  config.run.folder = folder_.file(name);
-  config.run.device = annulus::test::on_host ? "cpu" : "gpu";
-  config.model.vocabulary = 257;
-  config.model.layers = 1;
-  config.model.hidden = 32;
-  config.model.heads = 2;
-  config.model.kv_heads = 1;
-  config.model.head_dim = 16;
-  config.model.ffn = 40;
-  config.data.shards = {folder_.file("shards")};
-  config.data.sequence_length = 50;
-  config.train.steps = 6;
-  config.train.warmup_steps = 2;
-  config.train.lr = 1e-2;
-  config.train.min_lr = 1e-3;
-  config.train.epsilon = 1e-3;
-  config.checkpoint.every = 3;
-  config.checkpoint.keep = 10;
-  return config;
+Config TinyRun::config(const std::string& name, const std::vector<std::string>& sets) const {
+  std::vector<std::string> all = {"run.folder=" + folder_.file(name),
+                                  on_host ? "run.device=cpu" : "run.device=gpu",
+                                  "data.shards=" + folder_.file("shards")};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return Config::parse(R"([model]
+vocabulary = 257
+layers = 1
+hidden = 32
+heads = 2
+kv_heads = 1
+head_dim = 16
+ffn = 40
+[data]
+sequence_length = 50
+[train]
+steps = 6
+warmup_steps = 2
+lr = 1e-2
+min_lr = 1e-3
+epsilon = 1e-3
+[checkpoint]
+every = 3
+keep = 10
+)",
+                       "a tiny run", all);
+}
+
+Config TinyRun::wide(const std::string& name, int zero, const std::vector<std::string>& sets) const {
+  std::vector<std::string> all = {"model.layers=2", "model.hidden=96", "model.ffn=256",
+                                  fmt::format("parallel.zero={}", zero)};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return config(fmt::format("{} {}", name, zero), all);
+}
+
+Config with(const Config& config, const std::vector<std::string>& sets) {
+  return Config::parse(config.to_toml(), "a run", sets);
 }
 
 Config TinyRun::with_a_rare_token(Config config) const {
@@ -67,21 +80,41 @@ Config TinyRun::with_a_rare_token(Config config) const {
   return config;
 }
 
-Outcome run(int ranks, const Config& config, const ResumePolicy& resume, const Hooks& hooks) {
+Hooks offloading() {
+  Hooks hooks;
+  hooks.offload_on_cpu = true;
+  return hooks;
+}
+
+Outcome run(int ranks, const Config& config, const ResumePolicy& resume, const Hooks& hooks,
+            const DumpRequest& dump) {
   Outcome outcome;
-  std::mutex mutex;
   const int ranks_per_node = config.parallel.ranks_per_node > 0 ? config.parallel.ranks_per_node : ranks;
   comm::run_loopback(Topology::uniform(ranks, ranks_per_node), [&](comm::Communicator& world) {
-    Outcome mine = train(world, config, resume, {}, hooks);
-    const std::scoped_lock lock(mutex);
+    Outcome mine = train(world, config, resume, dump, hooks);
     if (world.rank() == 0) outcome = std::move(mine);
   });
   return outcome;
 }
 
+std::vector<std::string> messages(int ranks, const std::function<std::pair<Config, Hooks>(int rank)>& of_rank,
+                                  int ranks_per_node) {
+  std::vector<std::string> texts(static_cast<std::size_t>(ranks));
+  comm::run_loopback(
+      Topology::uniform(ranks, ranks_per_node > 0 ? ranks_per_node : ranks), [&](comm::Communicator& world) {
+        const auto [config, hooks] = of_rank(world.rank());
+        texts[static_cast<std::size_t>(world.rank())] =
+            error_text([&, &config = config, &hooks = hooks] { train(world, config, {}, {}, hooks); });
+      });
+  return texts;
+}
+
+std::string run_error(int ranks, const Config& config, const ResumePolicy& resume, const Hooks& hooks) {
+  return error_text([&] { run(ranks, config, resume, hooks); });
+}
+
 std::int64_t predicted_peak(int ranks, const Config& config) {
   const Topology topology = Topology::uniform(ranks, ranks);
-  constexpr bool on_host = annulus::test::on_host;
   MemoryPlanner planner(config, topology, SequencePlans(topology, 0, config, read_attention_inputs(config)),
                         !on_host);
   std::int64_t most = 0;
@@ -94,7 +127,7 @@ std::int64_t predicted_peak(int ranks, const Config& config) {
 
 std::vector<double> metric(const Config& config, const std::string& key) {
   std::vector<double> values;
-  io::read_json_lines(std::filesystem::path(config.run.folder) / "metrics.jsonl",
+  io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl",
                       [&](const nlohmann::json& record, std::int64_t) { values.push_back(record.at(key)); });
   return values;
 }
@@ -109,8 +142,7 @@ std::vector<double> losses(const Config& config) {
 
 namespace {
 
-checkpoint::Progress load(const std::filesystem::path& path, const model::ParameterMap& map,
-                          const Buffers& buffers) {
+checkpoint::Progress load(const fs::path& path, const model::ParameterMap& map, const Buffers& buffers) {
   const checkpoint::Checkpoint saved(path);
   saved.require_tensors(tensors_of(map));
   const checkpoint::Slice everything{0, map.size(), 0};
@@ -120,25 +152,31 @@ checkpoint::Progress load(const std::filesystem::path& path, const model::Parame
 
 }  // namespace
 
-State state_of(const Config& config, const std::filesystem::path& checkpoint) {
+State state_of(const Config& config, const fs::path& checkpoint) {
   const model::ParameterMap map(config.model);
   const Arrays arrays(map);
-  const Buffers buffers = arrays;
-  State state;
-  state.progress = load(checkpoint, map, buffers);
-  state.parameters = Arrays::values(buffers.parameters);
-  state.first_moment = Arrays::values(buffers.first_moment);
-  state.second_moment = Arrays::values(buffers.second_moment);
-  return state;
+  const Buffers buffers = arrays.buffers();
+  const auto values = [](const FlatBuffer& buffer) {
+    std::vector<float> values(static_cast<std::size_t>(buffer.size()));
+    buffer.read(0, values);
+    return values;
+  };
+  checkpoint::Progress progress = load(checkpoint, map, buffers);
+  return {std::move(progress), values(buffers.parameters), values(buffers.first_moment),
+          values(buffers.second_moment)};
 }
 
-std::filesystem::path checkpoint_of(const Config& config, std::int64_t step) {
-  return std::filesystem::path(config.run.folder) / "checkpoints" / fmt::format("step-{:08}", step);
+State last_state(const Config& config) {
+  return state_of(config, checkpoint_of(config, config.train.steps));
 }
 
-std::string contents(const std::filesystem::path& checkpoint) {
+fs::path checkpoint_of(const Config& config, std::int64_t step) {
+  return fs::path(config.run.folder) / "checkpoints" / fmt::format("step-{:08}", step);
+}
+
+std::string contents(const fs::path& checkpoint) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
+  for (const auto& entry : fs::directory_iterator(checkpoint))
     files[entry.path().filename().string()] = io::read_text(entry.path());
   std::string all;
   for (const auto& [name, bytes] : files) all += name + "\n" + bytes;
@@ -150,12 +188,12 @@ void edit_checkpoint(
     const std::function<void(const model::ParameterMap&, const Buffers&, checkpoint::Progress&)>& change) {
   const model::ParameterMap map(config.model);
   const Arrays arrays(map);
-  const Buffers buffers = arrays;
-  const std::filesystem::path path = checkpoint_of(config, step);
+  const Buffers buffers = arrays.buffers();
+  const fs::path path = checkpoint_of(config, step);
   checkpoint::Progress progress = load(path, map, buffers);
   change(map, buffers, progress);
-  std::filesystem::remove_all(path);
-  std::filesystem::create_directories(path);
+  fs::remove_all(path);
+  fs::create_directories(path);
   std::vector<float> values;
   checkpoint::write_part({.folder = path, .part = 0, .parts = 1, .slices = {{0, map.size(), 0}}},
                          tensors_of(map),
@@ -167,24 +205,59 @@ void edit_checkpoint(
   checkpoint::write_manifest(path, progress, tensors_of(map), 1);
 }
 
-namespace {
-template <class T>
-double difference(const std::vector<T>& a, const std::vector<T>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(double(a[i]) - double(b[i]));
-    largest = std::isnan(d) ? INFINITY : std::max(largest, d);
-  }
-  return largest;
+std::string log_of(const Config& config) {
+  return io::read_text(fs::path(config.run.folder) / "train.log");
 }
-}  // namespace
 
-double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  return difference(a, b);
+Config copy(const Config& config, const std::string& name) {
+  Config changed = config;
+  changed.run.folder += " " + name;
+  return changed;
 }
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  return difference(a, b);
+
+void interrupt(const Config& whole, std::int64_t step, const Config& resumed) {
+  fs::create_directories(fs::path(resumed.run.folder) / "checkpoints");
+  fs::copy(checkpoint_of(whole, step), checkpoint_of(resumed, step), fs::copy_options::recursive);
+  fs::copy(fs::path(whole.run.folder) / "metrics.jsonl", fs::path(resumed.run.folder) / "metrics.jsonl");
+}
+
+void expect_same_state(const State& a, const State& b) {
+  EXPECT_TRUE(a.parameters == b.parameters);  // not EXPECT_EQ, which would print them
+  EXPECT_TRUE(a.first_moment == b.first_moment);
+  EXPECT_TRUE(a.second_moment == b.second_moment);
+}
+
+void expect_same_bits(const Config& a, const Config& b) {
+  EXPECT_EQ(losses(a), losses(b));
+  EXPECT_EQ(metric(a, "grad_norm"), metric(b, "grad_norm"));
+  const State x = last_state(a), y = last_state(b);
+  expect_same_state(x, y);
+  EXPECT_EQ(x.progress.epoch, y.progress.epoch);
+  EXPECT_EQ(x.progress.sequences_read, y.progress.sequences_read);
+}
+
+void expect_same_run(const Config& whole, int ranks, const Config& other, const Hooks& hooks) {
+  SCOPED_TRACE(other.run.folder);
+  run(ranks, other, {}, hooks);
+  expect_same_bits(whole, other);
+}
+
+void expect_same_when_resumed(const Config& whole, int ranks, const Config& resumed, const Hooks& hooks) {
+  SCOPED_TRACE(resumed.run.folder);
+  interrupt(whole, 3, resumed);
+  EXPECT_EQ(run(ranks, resumed, {}, hooks).first_step, 3);
+  expect_same_bits(whole, resumed);
+}
+
+double difference(const Config& a, const Config& b) {
+  const State x = last_state(a), y = last_state(b);
+  if (x.parameters.size() != y.parameters.size()) return INFINITY;
+  double squares = 0, differences = 0;
+  for (std::size_t i = 0; i < x.parameters.size(); ++i) {
+    squares += std::pow(double(x.parameters[i]), 2);
+    differences += std::pow(double(x.parameters[i]) - y.parameters[i], 2);
+  }
+  return std::sqrt(differences / squares);
 }
 
 }  // namespace annulus::train::test

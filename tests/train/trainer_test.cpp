@@ -15,35 +15,14 @@
 #include <numeric>
 #include <thread>
 
-#include "support/error_text.hpp"
-#include "support/exec.hpp"
-#include "train/compare_runs.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
-
-namespace fs = std::filesystem;
-using annulus::train::test::checkpoint_of;
-using annulus::train::test::edit_checkpoint;
-using annulus::train::test::expect_same_bits;
-using annulus::train::test::interrupt;
-using annulus::train::test::largest_difference;
-using annulus::train::test::last_state;
-using annulus::train::test::log_of;
-using annulus::train::test::losses;
-using annulus::train::test::metric;
-using annulus::train::test::run;
-using annulus::train::test::State;
-using annulus::train::test::state_of;
-using annulus::train::test::TinyRun;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr double rounding = 2e-5;
 
-class Trainer : public testing::Test {
+class Trainer : public TinyTest {
  protected:
   // Same losses and parameters but for the order of sums.
   void expect_same_but_for_rounding(const Config& a, const Config& b) const {
@@ -51,14 +30,10 @@ class Trainer : public testing::Test {
     EXPECT_LT(largest_difference(last_state(a).parameters, last_state(b).parameters), rounding);
     EXPECT_EQ(last_state(a).progress.sequences_read, last_state(b).progress.sequences_read);
   }
-
-  const TinyRun tiny_;
 };
 
 TEST_F(Trainer, Learns) {
-  Config config = tiny_.config("run");
-  config.train.steps = 60;
-  config.train.warmup_steps = 5;
+  Config config = tiny_.config("run", {"train.steps=60", "train.warmup_steps=5"});
   const Outcome outcome = run(1, config);
   EXPECT_EQ(outcome.first_step, 0);
   EXPECT_EQ(outcome.last_step, 60);
@@ -79,17 +54,16 @@ TEST_F(Trainer, AKernelWithoutTensorCoresIsAWarningOnAGpu) {
   const Config config = tiny_.config("run");  // head_dim 16, in f32
   run(1, config);
   const std::string log = log_of(config);
-  const auto warning = HasSubstr("warning attention runs on the portable kernel, some 50 times slower");
-  if (annulus::test::on_host) {
+  const auto warning = HasSubstr("warning attention runs on the portable kernel");
+  if (on_host) {
     EXPECT_THAT(log, Not(warning));
   } else {
-    EXPECT_THAT(log, AllOf(warning, HasSubstr("bf16"), HasSubstr("attention.kernel = 'tensor_cores'")));
+    EXPECT_THAT(log, AllOf(warning, HasSubstr("attention.kernel = 'tensor_cores'")));
   }
 }
 
 TEST_F(Trainer, EveryRecordHasItsNumbers) {
-  Config config = tiny_.config("run");
-  config.run.peak_tflops = 0.5;
+  Config config = tiny_.config("run", {"run.peak_tflops=0.5"});
   run(2, config);
   std::int64_t step = 0;
   io::read_json_lines(fs::path(config.run.folder) / "metrics.jsonl", [&](const nlohmann::json& r,
@@ -113,14 +87,14 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
     EXPECT_EQ(r.at("format_version"), 3);
     EXPECT_EQ(r.at("epoch"), 0);
     const auto& all = r.at("peak_memory_bytes");
-    const auto& memory = annulus::test::on_host ? all : all.at("device");
+    const auto& memory = on_host ? all : all.at("device");
     for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication", "data"})
       EXPECT_GT(memory.at(part), 0) << part;
     EXPECT_GE(memory.at("total"), memory.at("parameters").get<std::int64_t>() +
                                       memory.at("gradients").get<std::int64_t>() +
                                       memory.at("optimizer").get<std::int64_t>());
     EXPECT_GT(all.at("resident"), all.at("total"));
-    if (!annulus::test::on_host) {
+    if (!on_host) {
       EXPECT_GE(memory.at("pool"), memory.at("total"));
       EXPECT_GT(memory.at("libraries"), 0);
     }
@@ -128,32 +102,22 @@ TEST_F(Trainer, EveryRecordHasItsNumbers) {
   EXPECT_EQ(step, 6);
 }
 
-TEST_F(Trainer, ContextRanksInEveryLayoutGiveTheLossesOfOne) {
+TEST_F(Trainer, ContextRanksUnderEveryLayoutAndScheduleGiveTheLossesOfOne) {
   const Config one = tiny_.config("one");
   run(1, one);
+  const auto compare = [&](int ranks, const char* layout, const char* schedule, int ranks_per_node) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}, {}", ranks, layout, schedule));
+    Config config = tiny_.config(fmt::format("{}{}{}", ranks, layout, schedule));
+    config.attention.layout = layout;
+    config.attention.schedule = schedule;
+    config.parallel.ranks_per_node = ranks_per_node;
+    run(ranks, config);
+    expect_same_but_for_rounding(one, config);
+  };
   for (const int ranks : {2, 3})
     for (const char* layout : {"zigzag", "striped"})
-      for (const char* schedule : {"ring", "burst"}) {
-        SCOPED_TRACE(std::to_string(ranks) + " ranks, " + layout + ", " + schedule);
-        Config config = tiny_.config(std::to_string(ranks) + layout + schedule);
-        config.attention.layout = layout;
-        config.attention.schedule = schedule;
-        run(ranks, config);
-        expect_same_but_for_rounding(one, config);
-      }
-}
-
-TEST_F(Trainer, RingsOfNodesGiveTheLossesOfOne) {
-  const Config one = tiny_.config("one");
-  run(1, one);
-  for (const char* schedule : {"topology-burst", "double-ring:1"}) {
-    SCOPED_TRACE(schedule);
-    Config config = tiny_.config(std::string("nodes ") + schedule[0]);
-    config.attention.schedule = schedule;
-    config.parallel.ranks_per_node = 2;
-    run(4, config);
-    expect_same_but_for_rounding(one, config);
-  }
+      for (const char* schedule : {"ring", "burst"}) compare(ranks, layout, schedule, 0);
+  for (const char* schedule : {"topology-burst", "double-ring:1"}) compare(4, "zigzag", schedule, 2);
 }
 
 TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
@@ -162,9 +126,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   // Links so slow between nodes that what crosses them decides.
   const fs::path cluster = fs::path(one.run.folder) / "cluster.toml";
   io::write_text_atomically(cluster, "[inter_node]\nbandwidth = 1e6\nlatency = 1e-3\n");
-  Config config = tiny_.config("auto");
-  config.attention.schedule = "auto";
-  config.attention.layout = "auto";
+  Config config = tiny_.config("auto", {"attention.schedule=auto", "attention.layout=auto"});
   config.attention.cluster = cluster.string();
   config.parallel.ranks_per_node = 2;
   config.train.steps = 3;
@@ -176,8 +138,7 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
   EXPECT_EQ(rest.first_step, 3);
   EXPECT_EQ(rest.schedule, half.schedule);
   EXPECT_EQ(rest.layout, half.layout);
-  EXPECT_THAT(log_of(config),
-              HasSubstr("attention was chosen: schedule " + half.schedule + ", layout " + half.layout));
+  EXPECT_THAT(log_of(config), mentions("schedule " + half.schedule, "layout " + half.layout));
 
   // The same schedule by its name gives the same run.
   Config named = config;
@@ -193,16 +154,14 @@ TEST_F(Trainer, AutoChoosesAndGoesOnWithTheSame) {
 }
 
 TEST_F(Trainer, DataParallelGroupsAreMicroBatches) {
-  Config accumulated = tiny_.config("accumulated");  // one rank, four sequences per optimizer step
-  accumulated.train.micro_batches = 4;
+  Config accumulated =
+      tiny_.config("accumulated", {"train.micro_batches=4"});  // one rank, four sequences per optimizer step
   run(1, accumulated);
-  Config mixed = tiny_.config("mixed");  // two groups of two ranks
-  mixed.train.micro_batches = 2;
-  mixed.parallel.context = 2;
+  Config mixed =
+      tiny_.config("mixed", {"train.micro_batches=2", "parallel.context=2"});  // two groups of two ranks
   run(4, mixed);
   expect_same_but_for_rounding(accumulated, mixed);
-  Config groups = tiny_.config("groups");  // four groups of one rank
-  groups.parallel.context = 1;
+  Config groups = tiny_.config("groups", {"parallel.context=1"});  // four groups of one rank
   run(4, groups);
   expect_same_but_for_rounding(accumulated, groups);
   // The mean over a larger batch is another one.
@@ -222,10 +181,8 @@ TEST_F(Trainer, DocumentsOfTheDataShapeTheMask) {
   run(1, one);
   EXPECT_GT(largest_difference(losses(causal), losses(one)), 1e-4);
   for (const char* mask : {"documents", "documents+window:10,0"}) {
-    Config reference = one, ranks = one;
+    Config reference = copy(one, mask), ranks = copy(one, fmt::format("{} on ranks", mask));
     reference.attention.mask = ranks.attention.mask = mask;
-    reference.run.folder = tiny_.folder().file(std::string("one ") + mask);
-    ranks.run.folder = tiny_.folder().file(std::string("three ") + mask);
     run(1, reference);
     run(3, ranks);
     expect_same_but_for_rounding(reference, ranks);
@@ -234,9 +191,7 @@ TEST_F(Trainer, DocumentsOfTheDataShapeTheMask) {
 
 TEST_F(Trainer, PlansForOtherDocumentsAreMadeAndTimed) {
   for (const char* mask : {"causal", "documents"}) {
-    Config config = tiny_.config(mask);
-    config.data.sequence_length = 700;
-    config.train.micro_batches = 4;
+    Config config = tiny_.config(mask, {"data.sequence_length=700", "train.micro_batches=4"});
     config.attention.mask = mask;
     run(2, config);
     const auto planning = metric(config, "planning_seconds"), whole = metric(config, "step_seconds");
@@ -252,20 +207,14 @@ TEST_F(Trainer, PlansForOtherDocumentsAreMadeAndTimed) {
 }
 
 TEST_F(Trainer, AResumedRunIsTheUninterruptedOneBitForBit) {
-  for (const int ranks : {1, 2}) {
-    SCOPED_TRACE(ranks);
-    Config whole = tiny_.config("whole" + std::to_string(ranks));
-    whole.train.micro_batches = 2;
-    whole.attention.mask = "documents";
-    run(ranks, whole);
-    Config resumed = whole;
-    resumed.run.folder = tiny_.folder().file("resumed" + std::to_string(ranks));
-    interrupt(whole, 3, resumed);
-    const Outcome outcome = run(ranks, resumed);
-    EXPECT_EQ(outcome.first_step, 3);
-    EXPECT_EQ(outcome.last_step, 6);
-    expect_same_bits(whole, resumed);
-  }
+  for (const int ranks : {1, 2})
+    for (const char* dtype : {"f32", "bf16"}) {
+      Config whole = tiny_.config(fmt::format("{} {}", ranks, dtype), {"train.micro_batches=2"});
+      whole.train.dtype = dtype;
+      whole.attention.mask = "documents";
+      run(ranks, whole);
+      expect_same_when_resumed(whole, ranks, copy(whole, "resumed"));
+    }
 }
 
 // bf16 keeps eight bits of weights and activations: curves are near one another, not equal.
@@ -288,8 +237,7 @@ TEST_F(Trainer, LearnsInBfloat16AsInFloat) {
 }
 
 TEST_F(Trainer, RanksInBfloat16GiveTheLossesOfOneWithinRounding) {
-  Config one = tiny_.config("one");
-  one.train.dtype = "bf16";
+  Config one = tiny_.config("one", {"train.dtype=bf16"});
   run(1, one);
   for (const char* layout : {"zigzag", "striped"}) {
     Config config = one;
@@ -304,12 +252,9 @@ TEST_F(Trainer, RanksInBfloat16GiveTheLossesOfOneWithinRounding) {
 // An update of a ten-thousandth of a weight is less than bf16 resolves: weights that were kept in bf16 would
 // stay where they are for ever.
 TEST_F(Trainer, MasterWeightsKeepWhatBfloat16CannotHold) {
-  Config config = tiny_.config("small");
-  config.train.dtype = "bf16";
-  config.train.lr = config.train.min_lr = 1e-7;
-  config.train.weight_decay = 0;
-  config.train.warmup_steps = 0;
-  config.checkpoint.every = 1;
+  Config config =
+      tiny_.config("small", {"train.dtype=bf16", "train.lr=1e-7", "train.min_lr=1e-7", "train.weight_decay=0",
+                             "train.warmup_steps=0", "checkpoint.every=1"});
   run(1, config);
   const State first = state_of(config, checkpoint_of(config, 1)), last = last_state(config);
   std::size_t moved = 0, unseen = 0;
@@ -322,27 +267,11 @@ TEST_F(Trainer, MasterWeightsKeepWhatBfloat16CannotHold) {
   EXPECT_GT(unseen, moved * 9 / 10);
 }
 
-TEST_F(Trainer, AResumedRunInBfloat16IsTheUninterruptedOneBitForBit) {
-  for (const int ranks : {1, 2}) {
-    Config whole = tiny_.config("whole" + std::to_string(ranks));
-    whole.train.dtype = "bf16";
-    run(ranks, whole);
-    Config resumed = whole;
-    resumed.run.folder = tiny_.folder().file("resumed" + std::to_string(ranks));
-    interrupt(whole, 3, resumed);
-    EXPECT_EQ(run(ranks, resumed).first_step, 3);
-    expect_same_bits(whole, resumed);
-  }
-}
-
 TEST_F(Trainer, AnotherTypeIsABranch) {
-  Config whole = tiny_.config("whole");
-  whole.train.steps = 3;
+  Config whole = tiny_.config("whole", {"train.steps=3"});
   run(1, whole);
-  Config half = whole;
-  half.train.steps = 6;
-  half.train.dtype = "bf16";
-  EXPECT_THAT(error_text([&] { run(1, half); }), HasSubstr("train.dtype = 'bf16' differs from 'f32'"));
+  Config half = with(whole, {"train.steps=6", "train.dtype=bf16"});
+  EXPECT_THAT(run_error(1, half), HasSubstr("train.dtype = 'bf16' differs from 'f32'"));
   half.run.folder = tiny_.config("half").run.folder;
   const Outcome outcome = run(1, half, ResumePolicy::parse(checkpoint_of(whole, 3).string()));
   EXPECT_EQ(outcome.first_step, 3);
@@ -350,8 +279,7 @@ TEST_F(Trainer, AnotherTypeIsABranch) {
 }
 
 TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
-  Config whole = tiny_.config("whole");
-  whole.train.micro_batches = 2;
+  Config whole = tiny_.config("whole", {"train.micro_batches=2"});
   run(2, whole);
   struct Continuation {
     int ranks, context, micro_batches;
@@ -359,8 +287,7 @@ TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
   for (const auto& [ranks, context, micro_batches] :
        {Continuation{1, 0, 2}, Continuation{3, 0, 2}, Continuation{2, 1, 1}, Continuation{4, 2, 1}}) {
     SCOPED_TRACE(ranks);
-    Config resumed = whole;
-    resumed.run.folder = tiny_.folder().file(std::to_string(ranks) + std::to_string(context));
+    Config resumed = copy(whole, fmt::format("{} {}", ranks, context));
     resumed.parallel.context = context;
     resumed.train.micro_batches = micro_batches;
     interrupt(whole, 3, resumed);
@@ -370,9 +297,7 @@ TEST_F(Trainer, AnyNumberOfRanksGoesOn) {
 }
 
 TEST_F(Trainer, ASignalSavesAndStops) {
-  Config config = tiny_.config("run");
-  config.train.steps = 300;
-  config.checkpoint.every = 0;
+  Config config = tiny_.config("run", {"train.steps=300", "checkpoint.every=0"});
   std::thread killer([&] {
     const fs::path metrics = fs::path(config.run.folder) / "metrics.jsonl";
     for (int i = 0; i < 20000; ++i) {
@@ -404,14 +329,12 @@ TEST_F(Trainer, ALossThatIsNotFiniteNamesStepAndRankAndChangesNothing) {
                     buffers.parameters.write(map.embedding() + 7 * config.model.hidden, {&none, 1});
                   });
   const auto file = checkpoint_of(config, 3);
-  const std::string before = test::contents(file);
+  const std::string before = contents(file);
 
   config.train.steps = 6;
   config.checkpoint.every = 1;
-  EXPECT_THAT(error_text([&] { run(2, config); }),
-              mentions("the loss of optimizer step 4 is not finite", "rank 1", "train.lr",
-                       "The parameters were not changed"));
-  EXPECT_EQ(test::contents(file), before);
+  EXPECT_THAT(run_error(2, config), mentions("optimizer step 4 is not finite", "rank 1", "train.lr"));
+  EXPECT_EQ(contents(file), before);
   EXPECT_FALSE(fs::exists(checkpoint_of(config, 4)));
   EXPECT_EQ(losses(config).size(), 3u);
 }
@@ -428,53 +351,51 @@ TEST_F(Trainer, StepsWithoutTargetsAreTold) {
   run(2, config);
   EXPECT_EQ(losses(config), std::vector<double>(3, 0.0));
   EXPECT_EQ(metric(config, "targets"), std::vector<double>(3, 0.0));
-  EXPECT_THAT(log_of(config), mentions("optimizer step 1: none of its", "has a target",
-                                       "3 of 3 optimizer steps had no targets"));
-  Config usual = tiny_.config("usual");
-  usual.train.steps = 3;
+  EXPECT_THAT(log_of(config), mentions("optimizer step 1: none of its", "3 of 3 optimizer steps"));
+  Config usual = tiny_.config("usual", {"train.steps=3"});
   run(2, usual);
   EXPECT_THAT(log_of(usual), Not(HasSubstr("target")));
 }
 
 TEST_F(Trainer, WrongCombinationsNameTheKeys) {
-  const auto message = [&](int ranks, auto change) {
-    Config config = tiny_.config("run");
-    change(config);
-    return error_text([&] { run(ranks, config); });
-  };
-  EXPECT_THAT(message(3, [](Config& c) { c.parallel.context = 2; }),
-              mentions("parallel.context = 2", "3 ranks"));
-  EXPECT_THAT(message(1, [](Config& c) { c.parallel.context = 4; }), HasSubstr("parallel.context = 4"));
-  EXPECT_THAT(message(1, [](Config& c) { c.data.sequence_length = 1 << 20; }),
-              HasSubstr("longer than the data"));
-  EXPECT_THAT(message(1, [](Config& c) { c.data.shards.clear(); }), HasSubstr("data.shards is empty"));
-  EXPECT_THAT(message(1, [](Config& c) { c.data.shards = {"/none/such"}; }), HasSubstr("/none/such"));
-  EXPECT_THAT(message(1, [](Config& c) { c.model.vocabulary = 100; }),
-              mentions("model.vocabulary = 100", "257"));
-  EXPECT_THAT(message(1, [](Config& c) { c.attention.schedule = "circle"; }),
-              mentions("attention.schedule", "circle"));
-  EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "magic"; }),
-              mentions("attention.kernel = 'magic'", "portable"));
-  // The kernel of the other side of a PCI bus, and tensor cores without 16 bits.
-  if (annulus::test::on_host) {
-    EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "tensor_cores"; }),
-                mentions("attention.kernel = 'tensor_cores' is for GPUs", "run.device"));
-  } else {
-    EXPECT_THAT(message(1, [](Config& c) { c.attention.kernel = "tensor_cores"; }),
-                mentions("attention.kernel = 'tensor_cores'", "train.dtype = 'bf16'"));
+  const struct {
+    int ranks;
+    std::vector<std::string> changes, named;
+  } cases[] = {{3, {"parallel.context=2"}, {"parallel.context = 2", "3 ranks"}},
+               {1, {"parallel.context=4"}, {"parallel.context = 4"}},
+               {1, {"data.sequence_length=1048576"}, {"longer than the data"}},
+               {1, {"data.shards=[]"}, {"data.shards is empty"}},
+               {1, {"data.shards=/none/such"}, {"/none/such"}},
+               {1, {"model.vocabulary=100"}, {"model.vocabulary = 100", "257"}},
+               {1, {"attention.kernel=magic"}, {"attention.kernel = 'magic'", "portable"}},
+               // Tensor cores on a CPU or without 16 bits, and the kernel of the other side of a PCI bus.
+               {1,
+                {"attention.kernel=tensor_cores"},
+                {"attention.kernel = 'tensor_cores'", on_host ? "run.device" : "train.dtype = 'bf16'"}},
+               {1,
+                {on_host ? "attention.kernel=mma" : "attention.kernel=host_simd"},
+                {"attention.kernel", "run.device"}},
+               {1, {"attention.mask=full"}, {"attention.mask = 'full'"}},
+               {1, {"attention.mask=window:8,1"}, {"attention.mask = 'window:8,1'", "causal+window:8,1"}}};
+  const std::string base = tiny_.config("run").to_toml();
+  for (const auto& [ranks, changes, named] : cases) {
+    const std::string said = run_error(ranks, Config::parse(base, "run.toml", changes));
+    for (const std::string& name : named) EXPECT_THAT(said, HasSubstr(name)) << changes.front();
   }
-  const char* foreign = annulus::test::on_host ? "mma" : "host_simd";
-  EXPECT_THAT(message(1, [&](Config& c) { c.attention.kernel = foreign; }),
-              mentions(std::string("attention.kernel = '") + foreign, "run.device"));
+  // Configurations that a program makes itself have not been checked.
+  Config unchecked = tiny_.config("run");
+  unchecked.attention.schedule = "circle";
+  EXPECT_THAT(run_error(1, unchecked), mentions("attention.schedule", "circle"));
+  unchecked = tiny_.config("run");
+  unchecked.attention.mask = "window:3";
+  EXPECT_THAT(run_error(1, unchecked), HasSubstr("attention.mask"));
+  unchecked = tiny_.config("run");
+  unchecked.run.device = "gpu";
   if (!has_device) {
-    EXPECT_THAT(message(1, [](Config& c) { c.run.device = "gpu"; }), HasSubstr("run.device = 'gpu'"));
+    EXPECT_THAT(run_error(1, unchecked), HasSubstr("run.device = 'gpu'"));
   }
-  EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "window:3"; }), HasSubstr("attention.mask"));
-  EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "full"; }), HasSubstr("attention.mask = 'full'"));
-  EXPECT_THAT(message(1, [](Config& c) { c.attention.mask = "window:8,1"; }),
-              mentions("attention.mask = 'window:8,1'", "causal+window:8,1"));
   EXPECT_FALSE(fs::exists(tiny_.config("run").run.folder));  // nothing was begun
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -14,7 +14,7 @@
 #include "support/attention_kernels.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -46,9 +46,7 @@ class BfloatUpdate : public testing::TestWithParam<int> {
     const Config config = this->config(ranks);
     const std::string file = tiny_.file(fmt::format("{}.h5", ranks)).string();
     const annulus::test::KernelsSeen kernels;
-    comm::run_loopback(Topology::uniform(ranks, ranks), [&](comm::Communicator& world) {
-      train(world, config, {}, {file, 1});
-    });
+    run(ranks, config, {}, {}, {file, 1});
     annulus::test::expect_flagship_kernels(kernels, fmt::format("{} ranks", ranks));
 
     const io::File dump = io::File::open(file);
@@ -64,12 +62,12 @@ class BfloatUpdate : public testing::TestWithParam<int> {
         numbers->insert(numbers->end(), values.begin(), values.end());
       }
     }
-    const auto state = test::state_of(config, test::checkpoint_of(config, 1));
+    const auto state = state_of(config, checkpoint_of(config, 1));
     update.updated.assign(state.parameters.begin(), state.parameters.end());
     return update;
   }
 
-  test::TinyRun tiny_;
+  TinyRun tiny_;
 };
 
 /// Mean loss of the reference.
@@ -170,4 +168,4 @@ TEST_P(BfloatUpdate, IsThatOfDoublePrecision) {
 INSTANTIATE_TEST_SUITE_P(HeadDims, BfloatUpdate, testing::Values(64, 128));
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -6,19 +6,10 @@
 #include <array>
 #include <filesystem>
 
-#include "support/error_text.hpp"
-#include "train/ranks.hpp"
 #include "train/tiny_run.hpp"
 
-namespace annulus::train {
+namespace annulus::train::test {
 namespace {
-
-namespace fs = std::filesystem;
-using annulus::train::test::checkpoint_of;
-using annulus::train::test::messages;
-using annulus::train::test::TinyRun;
-using testing::Each;
-using testing::HasSubstr;
 
 /// What happened on a rank.
 struct Seen {
@@ -26,7 +17,7 @@ struct Seen {
   std::int64_t changed_after = -1;  // so many of them, a plan was changed
 };
 
-class WrongPlan : public testing::Test {
+class WrongPlan : public TinyTest {
  protected:
   WrongPlan() {
     config_.data.sequence_length = 700;  // documents end inside most sequences
@@ -67,7 +58,6 @@ class WrongPlan : public testing::Test {
     EXPECT_FALSE(fs::exists(checkpoint_of(config_, last + 1)));
   }
 
-  const TinyRun tiny_;
   Config config_ = tiny_.config("run");
   std::array<Seen, 2> seen_;
 };
@@ -95,4 +85,4 @@ TEST_F(WrongPlan, IsOneThatIsChangedNotOneThatIsMadeHere) {
 }
 
 }  // namespace
-}  // namespace annulus::train
+}  // namespace annulus::train::test

@@ -2,6 +2,7 @@
 #include <memory>
 #include <type_traits>
 
+#include <annulus/base/division.hpp>
 #include <annulus/core/cast.hpp>
 #include <annulus/core/pack.hpp>
 #include <annulus/core/range.hpp>
@@ -94,9 +95,12 @@ ReadyKernel gradient_norm(const KernelSizes& s) {
   const Exec exec;
   const std::int64_t size = parameters_of(s);
   const auto gradients = operand<Floats>(exec, of_gradients, "gradients", size);
+  using Blocks = optim::NormBlocks<Exec>;
   const auto clipper = std::make_shared<optim::GradientClipper<Exec>>(1.0);
+  const auto blocks = std::make_shared<Blocks>(exec, std::array{optim::NormRange{0, size, 0}},
+                                               ceil_divide(size, Blocks::size));
   return {.bytes = 4.0 * double(size),
-          .run = [=] { clipper->measure(exec, gradients); },
+          .run = [=] { clipper->measure(exec, gradients, *blocks); },
           .error =
               [=] {
                 double sum = 0;
@@ -105,7 +109,7 @@ ReadyKernel gradient_norm(const KernelSizes& s) {
                   sum += g * g;
                 }
                 Difference all;
-                all.add(clipper->measure(exec, gradients).norm, std::sqrt(sum));
+                all.add(clipper->measure(exec, gradients, *blocks).norm, std::sqrt(sum));
                 return all.relative();
               }};
 }

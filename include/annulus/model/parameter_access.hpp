@@ -35,7 +35,7 @@ class ParameterAccess {
 
 /// Whole buffers of (map.size()) elements, which stay as they are.
 template <class Exec, class T>
-class WholeParameters final : public ParameterAccess<Exec, T> {
+class WholeParameters : public ParameterAccess<Exec, T> {
  public:
   /// `gradients` may be empty where only losses are wanted.
   WholeParameters(const ParameterMap& map, const Array1<const T, Exec>& weights,

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include <annulus/comm/communicator.hpp>
@@ -36,8 +35,6 @@ class NormBlocks {
 
   /// `count`: blocks of all ranks. Throws Error when a range's numbers do not fit into them.
   NormBlocks(const Exec& exec, std::span<const NormRange> ranges, std::int64_t count);
-  /// Of a whole buffer of `elements`.
-  NormBlocks(const Exec& exec, std::int64_t elements);
 
   /// Of all ranks.
   std::int64_t count() const { return count_; }
@@ -66,9 +63,6 @@ class GradientClipper {
   /// `max_norm` > 0, infinity to measure without clipping; else Error.
   explicit GradientClipper(double max_norm);
 
-  /// Of a whole buffer.
-  Clipping measure(const Exec& exec, const Array1<const float, Exec>& gradients);
-
   /// Of the blocks of `gradients`. With a communicator, whose ranks hold all blocks once: a collective call
   /// with one result on every rank.
   Clipping measure(const Exec& exec, const Array1<const float, Exec>& gradients,
@@ -76,8 +70,6 @@ class GradientClipper {
 
  private:
   double max_norm_;
-  std::optional<NormBlocks<Exec>> whole_;  // of the last whole buffer
-  std::int64_t whole_elements_ = -1;
   Owned<Array1<double, Exec>> sums_;  // (blocks + 1): the sum of squares of each block, and of all
 };
 

@@ -23,7 +23,7 @@ namespace annulus::sharding {
 /// includes those before it. Bytes of a rank for N parameters on P ranks with bf16 weights and fp32 masters,
 /// gradients and moments, without padding; U is the number of parameters of the largest unit:
 ///
-///   none (WholeParameters)   18 N
+///   none                     18 N
 ///   optimizer                 6 N + 16 N / P +  4 U   weights and gradients are whole
 ///   gradients                 2 N + 16 N / P + 12 U   weights are whole
 ///   parameters                      16 N / P + 16 U
@@ -165,10 +165,9 @@ class ShardedParameters final : public model::ParameterAccess<Exec, T> {
   optim::MasterWeights<Exec, T> masters_;  // (shard_size)
   std::shared_ptr<model::BackwardMemory<Exec>> backward_;
   Array1<float, Exec> gradient_;  // (shard_size)
-  Buffer<T> own_weights_;         // (shard_size), of offloaded masters without all_weights_
   optim::NonFinite<Exec> non_finite_;
-  Buffer<T> all_weights_;                      // (padded_size()), where the stage keeps them
-  Array1<float, Exec> all_gradients_;          // likewise
+  Buffer<T> weights_;  // those of StateArrays: (padded_size()), or (shard_size) of offloaded masters
+  Array1<float, Exec> all_gradients_;          // (padded_size()), where the stage keeps them
   std::vector<Gathered> gathered_;             // of each unit
   std::vector<Buffer<float>> unit_gradients_;  // of each unit, while it is added to
   std::vector<bool> reduced_;                  // units whose shard holds sums of earlier sequences

@@ -13,11 +13,11 @@
 
 namespace annulus::sharding {
 
-/// Bytes that a rank holds of the state of a model, by category. docs/memory.md has the formulas.
+/// Bytes that a rank holds of the state of a model for as long as a run lasts, by category. docs/memory.md
+/// has the formulas.
 struct StateMemory {
-  MemoryBytes device{};   ///< in memory of the device, for as long as a run lasts
-  MemoryBytes passing{};  ///< the same, at most, while an optimizer step is made
-  MemoryBytes host{};     ///< in pinned memory of the host
+  MemoryBytes device{};  ///< in memory of the device
+  MemoryBytes host{};    ///< in pinned memory of the host
 };
 
 /// How the state is held.
@@ -28,6 +28,13 @@ struct StateLayout {
   bool offload = false;         ///< optim::MasterOptions::offload
   bool native_sums = false;     ///< comm::Sums::native, of gradients
 };
+
+/// Elements of what a rank holds for as long as a run lasts: what is allocated, and what prediction counts.
+struct StateArrays {
+  std::int64_t masters = 0;  ///< beside two moments of as many
+  std::int64_t weights = 0;  ///< for computing: all, or a shard; 0 where they are the masters, or come and go
+};
+StateArrays state_arrays(const model::ParameterMap& map, const StateLayout& layout);
 
 /// The padding of shards counts; the lists by which the optimizer works, some thousandths of its state, do
 /// not.
@@ -58,8 +65,7 @@ struct PassingMemory {
   MemoryBytes sums{};              ///< while the sums behind the last pass are made
   MemoryBytes kept{};              ///< from the first optimizer step on, beside all others
 };
-/// During these calls of a model in the last of so many passes of an optimizer step. ShardedParameters makes
-/// of each what stands here; a test holds them together.
+/// During these calls of a model in the last of so many passes of an optimizer step.
 PassingMemory passing_memory(const model::ParameterMap& map, const StateLayout& layout,
                              const SumsLayout& sums, std::span<const model::UnitCall> calls,
                              std::int64_t passes);

@@ -68,6 +68,8 @@ std::int64_t spare_gpu_bytes(const Config& config, std::int64_t total);
 /// vocabulary is that of the data.
 MemoryPlan plan_memory(const Config& config, const PlannedMachine& machine);
 
+/// {category: bytes}
+nlohmann::json bytes_json(const MemoryBytes& bytes);
 /// [{"moment", "device": {category: bytes}, "host": {…}}], as in memory.json of a run.
 nlohmann::json moments_json(const std::vector<forecast::MomentMemory>& moments);
 

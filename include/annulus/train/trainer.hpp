@@ -6,6 +6,7 @@
 #include <string>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/forecast/update_memory.hpp>
 #include <annulus/train/config.hpp>
 #include <annulus/train/peak_memory.hpp>
 
@@ -46,7 +47,8 @@ struct Outcome {
   bool last_save_failed = false;  ///< the state at the end is on no disk
   std::string last_checkpoint;    ///< the newest good one, empty when there is none
   PeakMemory memory;              ///< of the rank that needed most, category by category
-  PeakMemory predicted_memory;    ///< the same before the run: peaks of host and device alone
+  forecast::UpdateMemory
+      predicted_memory;  ///< before the run; its peaks are those of the rank that needs most
 };
 
 /// Trains as the configuration says, on the device and in the type that it names: a collective call of all

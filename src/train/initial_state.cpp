@@ -1,9 +1,10 @@
-#include "train/start_weights.hpp"
+#include "train/initial_state.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,19 +13,31 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/checkpoint/kept_files.hpp>
-#include <annulus/comm/agreement.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/progress_line.hpp>
 #include <annulus/train/weight_source.hpp>
 
 #include "train/checkpoint_parts.hpp"
 #include "train/model_from.hpp"
+#include "train/snapshot.hpp"
+#include "train/together.hpp"
 
 namespace annulus::train {
 
 namespace {
 
 using Check = checkpoint::Checkpoint::Check;
+
+void read_share(const checkpoint::Checkpoint& from, bool shows, Learner& learner) {
+  const std::vector<checkpoint::Slice> share = learner.state().share();
+  std::optional<io::ProgressLine> line;
+  if (shows)
+    line.emplace(fmt::format("loading {}", from.path().filename().string()),
+                 Snapshot::bytes(elements_of(share)));
+  load_slices(from, learner.map(), share, learner.state().master_buffers(), [&](std::int64_t bytes) {
+    if (line) line->show(bytes);
+  });
+}
 
 void read_weights(const WeightSource& from, bool shows, Learner& learner) {
   const std::vector<checkpoint::Slice> share = learner.state().share();
@@ -85,31 +98,63 @@ void announce_start(const WeightSource& from, const Config& config) {
 
 }  // namespace
 
+checkpoint::Progress restore(comm::Communicator& world, Learner& learner, RunFolder* folder) {
+  for (;;) {
+    const std::string path = share_text(
+        world, folder != nullptr ? std::filesystem::absolute(folder->resume_from()->path()).string() : "");
+    std::optional<checkpoint::Checkpoint> own;  // rank 0 has opened it
+    together(world, [&] {
+      if (folder == nullptr) try {
+          own.emplace(path, Check::manifest);
+        } catch (const Error& error) {
+          fail(
+              "{} (rank 0 has read it: run.folder and --resume are to lie where all machines of the run see "
+              "them)",
+              error.what());
+        }
+    });
+    const checkpoint::Checkpoint& from = own ? *own : *folder->resume_from();
+    together(world, [&] { from.require_tensors(tensors_of(learner.map())); });
+    try {
+      together(world, [&] { read_share(from, folder != nullptr, learner); });
+    } catch (const Error& damage) {
+      together(world, [&] {
+        if (folder != nullptr) folder->pass_over(damage.what());
+      });
+      continue;
+    }
+    learner.state().restored(from.progress().step);
+    return from.progress();
+  }
+}
+
 void start_from_weights(comm::Communicator& world, Learner& learner, const Config& config,
                         const data::TokenizerIdentity& tokenizer) {
   const bool first = world.rank() == 0;
   std::optional<WeightSource> from;
-  std::string problem;
+  const auto step = [&](const auto& action) {
+    together(world, [&] {
+      try {
+        action();
+      } catch (const Error& error) {
+        fail("model.from: {}", error.what());
+      }
+    });
+  };
   comm::Facts facts;
-  try {
+  step([&] {
     from.emplace(config.model_from, first ? Check::whole : Check::manifest);
     facts.add("the contents of model.from", fmt::format("{:016x}", from->fingerprint()),
               "give every rank the same weights");
-  } catch (const Error& error) {
-    problem = fmt::format("model.from: {}", error.what());
-  }
-  comm::throw_together(world, problem);
+  });
   comm::require_agreement(world, facts);
-  try {
+  step([&] {
     if (first) {
       announce_start(*from, config);
       keep_files(*from, config, tokenizer);
     }
     read_weights(*from, first, learner);
-  } catch (const Error& error) {
-    problem = fmt::format("model.from: {}", error.what());
-  }
-  comm::throw_together(world, problem);
+  });
   learner.state().restored(0);
 }
 

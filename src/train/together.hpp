@@ -1,11 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 
+#include <annulus/comm/agreement.hpp>
 #include <annulus/comm/communicator.hpp>
 
 namespace annulus::train {
+
+/// Calls action() on this rank; where it throws on any, all ranks throw Error. Collective.
+template <class Action>
+void together(comm::Communicator& world, const Action& action) {
+  std::string problem;
+  try {
+    action();
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  comm::throw_together(world, problem);
+}
 
 /// The text of rank 0, on all ranks. Collective.
 inline std::string share_text(comm::Communicator& world, std::string text) {
