@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include <annulus/data/shard.hpp>
 #include <annulus/data/verify.hpp>
+#include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/hdf5_writer.hpp>
 
@@ -76,6 +78,14 @@ struct RandomStream {
     return stream;
   }
 };
+
+/// Names and contents of the shards of a folder.
+inline std::map<std::string, std::string> shards_in(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".h5") contents[entry.path().filename()] = io::read_text(entry.path());
+  return contents;
+}
 
 /// Calls use(shard, ids) for each document of the shards of a folder, which it verifies.
 template <class Use>
