@@ -1,21 +1,13 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 
-#include <filesystem>
 #include <fstream>
-#include <map>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include <annulus/data/packer.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "data/shards.hpp"
-#include "support/error_text.hpp"
-#include "support/temporary_folder.hpp"
 
 namespace annulus::data {
 
