@@ -25,8 +25,6 @@ namespace annulus::train {
 
 namespace {
 
-using annulus::detail::bytes_text;
-
 /// Ranks of `world` on the machine of this one.
 int ranks_here(comm::Communicator& world) {
   Fingerprint name;

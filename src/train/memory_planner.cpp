@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <annulus/base/division.hpp>
-#include <annulus/base/duration.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/comm/sums.hpp>
 #include <annulus/data/loader.hpp>
 #include <annulus/distributed/exchange_memory.hpp>
@@ -192,7 +192,7 @@ std::string reason_of(const std::vector<ForecastChoice>& choices, std::size_t ch
   if (missing != nullptr)
     text +=
         fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(missing->memory),
-                    duration_text(missing->time.total()), annulus::detail::bytes_text(missing->missing));
+                    duration_text(missing->time.total()), bytes_text(missing->missing));
   if (next != nullptr)
     text += fmt::format("; next would be {} ({})", outline(next->memory), duration_text(next->time.total()));
   return text;

@@ -43,8 +43,7 @@ std::string PredictedPeaks::text() const {
   const MemoryUse& most = device.total_peak > 0 ? device : host;
   return fmt::format(
       "predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
-      device.total_peak > 0 ? "GPU" : "host", annulus::detail::bytes_text(most.total_peak),
-      annulus::detail::bytes_text(at_once), moment);
+      device.total_peak > 0 ? "GPU" : "host", bytes_text(most.total_peak), bytes_text(at_once), moment);
 }
 
 nlohmann::json to_json(const PredictedPeaks& peaks) {

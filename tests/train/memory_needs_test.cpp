@@ -50,11 +50,10 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
   const std::int64_t needed = predicted(config);
   ASSERT_GT(needed, 16 * map.size());
   EXPECT_THAT(message(config, needed - 1),
-              AllOf(HasSubstr("the run does not fit: an optimizer step takes " +
-                              annulus::detail::bytes_text(needed) + " of"),
-                    HasSubstr("parameters " + annulus::detail::bytes_text(4 * map.size()) + ", gradients "),
-                    HasSubstr("optimizer " + annulus::detail::bytes_text(8 * map.size())),
-                    HasSubstr("activations "), HasSubstr("workspace "), HasSubstr("communication "),
+              AllOf(HasSubstr("the run does not fit: an optimizer step takes " + bytes_text(needed) + " of"),
+                    HasSubstr("parameters " + bytes_text(4 * map.size()) + ", gradients "),
+                    HasSubstr("optimizer " + bytes_text(8 * map.size())), HasSubstr("activations "),
+                    HasSubstr("workspace "), HasSubstr("communication "),
                     // On a GPU the workspace of cuBLAS is most of it.
                     HasSubstr(on_host ? "parallel.zero = 1, 2 or 3" : "spread the sequence over more GPUs"),
                     HasSubstr(" are free on the machine ")));
