@@ -6,9 +6,6 @@
 
 namespace annulus::app {
 
-/// "12.3 MB" and the like, in powers of ten.
-std::string bytes_text(std::int64_t bytes);
-
 /// `text` as a shell takes it for one word: in quotes where it needs them.
 std::string shell_word(const std::string& text);
 

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include <annulus/io/slabs.hpp>
-
 namespace annulus::diff {
 
 namespace {

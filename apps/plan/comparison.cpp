@@ -7,15 +7,12 @@
 #include <iterator>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/simulate/simulate.hpp>
 
-#include "common/text.hpp"
-
 namespace annulus::planner {
 namespace {
-
-using app::bytes_text;
 
 Row try_schedule(const std::string& name, const Case& c) {
   Row row{name, c.layout, {}, {}};

@@ -5,10 +5,10 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/atomic.hpp>
 
-#include "common/text.hpp"
 #include "html/element.hpp"
 #include "html/page.hpp"
 #include "html/table.hpp"
@@ -17,8 +17,6 @@
 
 namespace annulus::planner {
 namespace {
-
-using app::bytes_text;
 
 constexpr std::size_t most_spans = 200000;
 

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <annulus/base/units.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
 #include <annulus/simulate/simulate.hpp>
 
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
-#include "common/text.hpp"
 #include "plan/comparison.hpp"
 #include "plan/html_report.hpp"
 #include "plan/json_report.hpp"
@@ -29,8 +29,7 @@ void print_summary(const plan::Plan& plan, const Case& c, const simulate::Simula
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
   fmt::print("predicted by rates of {}\n", c.rates);
   if (c.blocks != nullptr)
-    fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns",
-               app::bytes_text(c.column_bytes));
+    fmt::print("{:<22}  {} by each rank, not in the times\n", "sent for columns", bytes_text(c.column_bytes));
 }
 
 /// Fills in the schedule and the layout that are left open.

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 
-#include "common/text.hpp"
+#include <annulus/base/units.hpp>
 
 namespace annulus::planner {
-
-using app::bytes_text;
 
 Summary summarize(const simulate::Simulation& simulation) {
   Summary s;

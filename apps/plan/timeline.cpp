@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/text.hpp"
 #include "html/element.hpp"
 #include "html/timeline.hpp"
+
+#include <annulus/base/units.hpp>
 
 namespace annulus::planner {
 namespace {
@@ -93,7 +94,7 @@ Span span_of(const TransferSpan& t) {
           .label = fmt::format("{} {}", name_of(t.tensor), t.owner),
           .title = fmt::format("{} of shard {}: rank {} to rank {}, {}, {}, posted in plan step {}, there at "
                                "{:.4g} ms",
-                               name_of(t.tensor), t.owner, t.from, t.to, app::bytes_text(t.bytes),
+                               name_of(t.tensor), t.owner, t.from, t.to, bytes_text(t.bytes),
                                name_of(t.channel), t.step, t.end * 1e3)};
 }
 

@@ -10,7 +10,7 @@
 #include <annulus/core/tensor.hpp>
 #include <annulus/core/threads.hpp>
 #include <annulus/measure/cluster.hpp>
-#include <annulus/model/flops.hpp>
+#include <annulus/model/config.hpp>
 
 #include "bench/links/rates.hpp"
 

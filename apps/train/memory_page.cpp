@@ -5,8 +5,8 @@
 #include <numeric>
 #include <system_error>
 
-#include <annulus/base/duration.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/io/json.hpp>
 

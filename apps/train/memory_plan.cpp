@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <utility>
 
-#include <annulus/base/duration.hpp>
 #include <annulus/base/error.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 #include <annulus/core/tensor.hpp>
 #include <annulus/io/atomic.hpp>

@@ -1,10 +1,12 @@
 #include <annulus/base/nearest.hpp>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include <annulus/base/error.hpp>
 
 namespace annulus {
 
@@ -29,6 +31,13 @@ std::string did_you_mean(std::string_view given, std::span<const std::string_vie
   const auto best = std::ranges::min_element(known, {}, edits);
   if (best == known.end() || !is_near(edits(*best), given)) return "";
   return fmt::format("did you mean '{}'? ", *best);
+}
+
+std::size_t place_of_name(std::string_view given, std::span<const std::string_view> known,
+                          std::string_view field) {
+  const auto found = std::ranges::find(known, given);
+  require(found != known.end(), "{} '{}' is unknown; known are {}", field, given, fmt::join(known, ", "));
+  return static_cast<std::size_t>(found - known.begin());
 }
 
 }  // namespace annulus

@@ -92,6 +92,15 @@ std::int64_t peak_resident_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
+std::string bytes_text(const MemoryBytes& bytes) {
+  std::string text;
+  for (int c = 0; c < memory_category_count; ++c)
+    if (const std::int64_t of = bytes[static_cast<std::size_t>(c)]; of != 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(c)),
+                          bytes_text(of));
+  return text;
+}
+
 namespace detail {
 
 void memory_allocated(MemoryKind kind, MemoryCategory category, std::int64_t bytes) {
@@ -108,23 +117,6 @@ void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t byte
 void memory_moved(MemoryKind kind, MemoryCategory from, MemoryCategory to, std::int64_t bytes) noexcept {
   gauge_of(kind, from).current.fetch_sub(bytes, std::memory_order_relaxed);
   gauge_of(kind, to).add(bytes);  // that of all categories has not changed
-}
-
-std::string bytes_text(std::int64_t bytes) {
-  constexpr std::int64_t kilo = 1000, mega = kilo * kilo, giga = kilo * mega;
-  if (bytes < 10 * kilo) return fmt::format("{} bytes", bytes);
-  if (bytes < mega) return fmt::format("{:.2f} kB", double(bytes) / double(kilo));
-  if (bytes < giga) return fmt::format("{:.2f} MB", double(bytes) / double(mega));
-  return fmt::format("{:.2f} GB", double(bytes) / double(giga));
-}
-
-std::string bytes_text(const MemoryBytes& bytes) {
-  std::string text;
-  for (int c = 0; c < memory_category_count; ++c)
-    if (const std::int64_t of = bytes[static_cast<std::size_t>(c)]; of != 0)
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<MemoryCategory>(c)),
-                          bytes_text(of));
-  return text;
 }
 
 std::string memory_remedy(MemoryKind kind, const MemoryBytes& bytes) {

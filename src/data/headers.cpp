@@ -1,4 +1,4 @@
-#include <annulus/data/headers.hpp>
+#include <annulus/data/shard.hpp>
 
 #include <nlohmann/json.hpp>
 

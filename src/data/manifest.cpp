@@ -23,72 +23,56 @@ using nlohmann::json;
 /// Some 150 bytes a shard.
 constexpr FileKind manifest_file{"the manifest of a pack", 256 * kinds::mib};
 
-/// Takes values out of a manifest; every Error names it, and the value.
-class ManifestReader {
- public:
-  explicit ManifestReader(const std::string& origin) : origin_(origin) {}
+std::int64_t count(const json& object, const char* key, std::int64_t least = 0,
+                   std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+  const json& value = object.at(key);
+  const bool whole =
+      value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+  require(whole && value.get<std::int64_t>() >= least, "{} = {} is no number from {} to {}", key,
+          io::shown(value), least, most);
+  return value.get<std::int64_t>();
+}
 
-  [[noreturn]] void damaged(const std::string& what) const {
-    fail("'{}' is damaged ({}): delete the folder and pack again", origin_, what);
-  }
-  const json& at(const json& object, const char* key, json::value_t type) const {
-    if (!object.is_object() || !object.contains(key)) damaged(fmt::format("{} is missing", key));
-    if (object[key].type() != type) damaged(fmt::format("{} is {}", key, object[key].type_name()));
-    return object[key];
-  }
-  std::string text(const json& object, const char* key) const {
-    return at(object, key, json::value_t::string).get<std::string>();
-  }
-  std::int64_t count(const json& object, const char* key, std::int64_t least = 0,
-                     std::int64_t most = std::numeric_limits<std::int64_t>::max()) const {
-    const json value = object.is_object() && object.contains(key) ? object[key] : json();
-    const bool whole =
-        value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
-    if (!whole || value.get<std::int64_t>() < least)
-      damaged(fmt::format("{} is no number from {} to {}", key, least, most));
-    return value.get<std::int64_t>();
-  }
-  std::uint32_t checksum(const json& object) const {
-    return static_cast<std::uint32_t>(
-        count(object, "checksum", 0, std::numeric_limits<std::uint32_t>::max()));
-  }
+std::uint32_t checksum(const json& object) {
+  return static_cast<std::uint32_t>(count(object, "checksum", 0, std::numeric_limits<std::uint32_t>::max()));
+}
 
- private:
-  const std::string& origin_;
-};
-
-PackManifest from_json(const json& all, const ManifestReader& read) {
-  using Type = json::value_t;
+/// Throws json::exception and Error where a value is missing or wrong.
+PackManifest from_json(const json& all) {
   PackManifest manifest;
-  const json& arguments = read.at(all, "arguments", Type::object);
-  const json& tokenizer = read.at(arguments, "tokenizer", Type::object);
-  manifest.tokenizer = {read.text(tokenizer, "name"), read.count(tokenizer, "vocabulary", 1),
-                        read.count(tokenizer, "end_of_document"), read.text(tokenizer, "fingerprint")};
-  if (arguments.contains("tokenizer_settings"))  // which earlier programs did not write
-    manifest.tokenizer_settings = read.text(arguments, "tokenizer_settings");
-  manifest.shard_tokens = read.count(arguments, "shard_tokens", 1);
-  for (const json& extension : read.at(arguments, "extensions", Type::array)) {
-    if (!extension.is_string()) read.damaged("extensions holds no strings");
-    manifest.extensions.push_back(extension.get<std::string>());
+  const json& arguments = all.at("arguments");
+  const json& tokenizer = arguments.at("tokenizer");
+  manifest.tokenizer = {tokenizer.at("name"), count(tokenizer, "vocabulary", 1),
+                        count(tokenizer, "end_of_document"), tokenizer.at("fingerprint")};
+  manifest.tokenizer_settings =
+      arguments.value("tokenizer_settings", "");  // which earlier programs did not write
+  manifest.shard_tokens = count(arguments, "shard_tokens", 1);
+  arguments.at("extensions").get_to(manifest.extensions);
+  all.at("inputs").get_to(manifest.inputs);
+  for (const json& shard : all.at("shards").get_ref<const json::array_t&>()) {
+    manifest.shards.push_back({shard.at("file"), count(shard, "tokens", 1),
+                               count(shard, "documents", 1, max_documents), checksum(shard)});
+    require(manifest.shards.back().file == PackManifest::shard_name(std::ssize(manifest.shards) - 1),
+            "shards are not called tokens-000000.h5 and so on");
   }
-  manifest.inputs = read.text(all, "inputs");
-  for (const json& shard : read.at(all, "shards", Type::array)) {
-    manifest.shards.push_back({read.text(shard, "file"), read.count(shard, "tokens", 1),
-                               read.count(shard, "documents", 1, max_documents), read.checksum(shard)});
-    if (manifest.shards.back().file != PackManifest::shard_name(std::ssize(manifest.shards) - 1))
-      read.damaged("shards are not called tokens-000000.h5 and so on");
-  }
-  const json& next = read.at(all, "next", Type::object);
-  manifest.next = {read.count(next, "file"), read.count(next, "offset"), read.checksum(next)};
-  const json& skipped = read.at(all, "skipped", Type::object);
-  manifest.skipped_binary = read.count(skipped, "binary");
-  manifest.skipped_empty = read.count(skipped, "empty");
-  if (skipped.contains("lines")) manifest.skipped_lines = read.count(skipped, "lines");
-  manifest.complete = read.at(all, "complete", Type::boolean).get<bool>();
-  const json entropy = all.contains("unigram_entropy") ? all["unigram_entropy"] : json();
-  if (!entropy.is_number()) read.damaged("unigram_entropy is no number");
-  manifest.unigram_entropy = entropy.get<double>();
+  const json& next = all.at("next");
+  manifest.next = {count(next, "file"), count(next, "offset"), checksum(next)};
+  const json& skipped = all.at("skipped");
+  manifest.skipped_binary = count(skipped, "binary");
+  manifest.skipped_empty = count(skipped, "empty");
+  if (skipped.contains("lines")) manifest.skipped_lines = count(skipped, "lines");
+  manifest.complete = all.at("complete").get_ref<const bool&>();
+  require(all.at("unigram_entropy").is_number(), "unigram_entropy is no number");
+  all.at("unigram_entropy").get_to(manifest.unigram_entropy);
   return manifest;
+}
+
+[[noreturn]] void reject(const std::filesystem::path& folder, const char* what, const std::string& before,
+                         const std::string& now) {
+  fail(
+      "the folder '{}' holds a pack with other {} ({}, now {}): choose another output folder, or delete that "
+      "one",
+      folder.string(), what, before, now);
 }
 
 }  // namespace
@@ -98,14 +82,18 @@ std::string PackManifest::shard_name(std::int64_t number) {
 }
 
 PackManifest PackManifest::parse(std::string_view text, const std::string& origin) {
-  const json all = io::parse_json(text, origin);
-  require(all.is_object() && all.contains("format") && all["format"] == manifest_format,
+  const json all = io::parse_json_object(text, origin);
+  require(all.value("format", json()) == manifest_format,
           "'{}' is no manifest of annulus-tokens pack: choose another output folder", origin);
-  const json version = all.contains("version") ? all["version"] : json();
+  const json version = all.value("version", json());
   require(version == manifest_version,
           "'{}' has version {}, this program writes version {}: choose another output folder", origin,
-          version.is_number() ? version.dump() : "?", manifest_version);
-  return from_json(all, ManifestReader(origin));
+          io::shown(version), manifest_version);
+  try {
+    return from_json(all);
+  } catch (const std::exception& error) {
+    fail("'{}' is damaged ({}): delete the folder and pack again", origin, error.what());
+  }
 }
 
 std::optional<PackManifest> PackManifest::read(const std::filesystem::path& folder) {
@@ -147,18 +135,6 @@ std::string PackManifest::to_text() const {
 void PackManifest::write(const std::filesystem::path& folder) const {
   io::write_text_atomically(folder / file_name, to_text(), Links::refuse);
 }
-
-namespace {
-
-[[noreturn]] void reject(const std::filesystem::path& folder, const char* what, const std::string& before,
-                         const std::string& now) {
-  fail(
-      "the folder '{}' holds a pack with other {} ({}, now {}): choose another output folder, or delete that "
-      "one",
-      folder.string(), what, before, now);
-}
-
-}  // namespace
 
 void PackManifest::require_same_arguments(const PackManifest& other,
                                           const std::filesystem::path& folder) const {

@@ -1,11 +1,12 @@
 #include <annulus/data/packer.hpp>
 
-#include <charconv>
+#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/data/verify.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/folder_lock.hpp>
@@ -43,11 +44,9 @@ void for_each_file(const fs::path& folder, const std::function<void(const std::s
 
 /// The number of a shard in its name; nothing in other names.
 std::optional<std::int64_t> shard_number(std::string_view name) {
-  constexpr std::size_t before = std::string_view("tokens-").size();
-  std::int64_t number = -1;
-  if (name.size() > before) std::from_chars(name.data() + before, name.data() + name.size(), number);
-  if (number < 0 || name != PackManifest::shard_name(number)) return std::nullopt;
-  return number;
+  std::string_view rest = name.substr(std::min(name.size(), std::string_view("tokens-").size()));
+  const auto number = take_number<std::int64_t>(rest);
+  return number && *number >= 0 && name == PackManifest::shard_name(*number) ? number : std::nullopt;
 }
 
 /// What a killed run left of a file that it was writing.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <annulus/model/flops.hpp>
+#include <annulus/model/config.hpp>
 #include <annulus/simulate/simulate.hpp>
 
 namespace annulus::forecast {

@@ -8,7 +8,6 @@
 
 #include <annulus/base/error.hpp>
 
-#include "hdf5/elements.hpp"
 #include "hdf5/stored_file.hpp"
 
 namespace annulus::io {
@@ -17,6 +16,30 @@ std::uint64_t Hyperslab::elements() const {
   std::uint64_t product = 1;
   for (std::size_t i = 0; i < count.size(); ++i) product *= count[i] * (block.empty() ? 1 : block[i]);
   return product;
+}
+
+void for_slabs(const Extents& extents, std::uint64_t limit,
+               const std::function<void(const Hyperslab&)>& use) {
+  require(!extents.empty(), "a scalar cannot be cut into slabs: give it one dimension");
+  if (std::find(extents.begin(), extents.end(), 0u) != extents.end()) return;
+  // The dimension that is cut: those behind it go whole, those before it one index at a time.
+  std::size_t cut = extents.size() - 1;
+  std::uint64_t behind = 1;
+  while (cut > 0 && behind * extents[cut] <= limit) behind *= extents[cut--];
+  const std::uint64_t step = std::max<std::uint64_t>(1, limit / behind);
+
+  Hyperslab slab{Extents(extents.size(), 0), extents};
+  std::fill_n(slab.count.begin(), cut, 1u);
+  for (;;) {
+    for (std::uint64_t begin = 0; begin < extents[cut]; begin += step) {
+      slab.start[cut] = begin;
+      slab.count[cut] = std::min(step, extents[cut] - begin);
+      use(slab);
+    }
+    std::size_t d = cut;
+    while (d > 0 && ++slab.start[d - 1] == extents[d - 1]) slab.start[--d] = 0;
+    if (d == 0) return;
+  }
 }
 
 const std::string& Object::file() const {

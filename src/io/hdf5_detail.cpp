@@ -1,7 +1,7 @@
 #include "hdf5_detail.hpp"
 
+#include <bit>
 #include <cstdlib>
-#include <limits>
 
 #include "base/system_error.hpp"
 
@@ -60,7 +60,8 @@ void hdf5_fail(std::string_view action, std::string_view object, std::string_vie
   fail("cannot {} '{}' in '{}': {}", action, object, file, hdf5_failure());
 }
 
-hid_t file_type(DType type) {
+hid_t hdf5_type(DType type) {
+  static_assert(std::endian::native == std::endian::little);
   switch (type) {
     case DType::u8:
       return H5T_STD_U8LE;
@@ -83,50 +84,11 @@ hid_t file_type(DType type) {
   }
 }
 
-hid_t memory_type(DType type) {
-  switch (type) {
-    case DType::u8:
-      return H5T_NATIVE_UINT8;
-    case DType::u16:
-      return H5T_NATIVE_UINT16;
-    case DType::u32:
-      return H5T_NATIVE_UINT32;
-    case DType::u64:
-      return H5T_NATIVE_UINT64;
-    case DType::i32:
-      return H5T_NATIVE_INT32;
-    case DType::i64:
-      return H5T_NATIVE_INT64;
-    case DType::f32:
-      return H5T_NATIVE_FLOAT;
-    case DType::f64:
-      return H5T_NATIVE_DOUBLE;
-    default:
-      fail("files hold no {}: store 16-bit floats as f32, or bit for bit as u16", name_of(type));
-  }
-}
-
 Handle make_space(const Extents& extents, std::string_view object, std::string_view file) {
-  static_assert(std::numeric_limits<hsize_t>::max() == std::numeric_limits<std::uint64_t>::max());
   const std::vector<hsize_t> sizes(extents.begin(), extents.end());
   const hid_t id = sizes.empty() ? H5Screate(H5S_SCALAR)
                                  : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr);
-  return hdf5_own(id, "describe the extents of", object, file);
-}
-
-Handle make_group(hid_t owner, const std::string& name, const std::string& full, const std::string& file) {
-  const auto step = [&](auto result) { return hdf5_check(result, "make the group", full, file); };
-  const Handle properties(step(H5Pcreate(H5P_GROUP_CREATE)));
-  step(H5Pset_obj_track_times(properties.get(), false));
-  return Handle(step(H5Gcreate2(owner, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT)));
-}
-
-void make_groups(hid_t owner, const std::string& name, const std::string& full, const std::string& file) {
-  for (std::size_t end = name.find('/', 1); end != std::string::npos; end = name.find('/', end + 1)) {
-    const std::string path = name.substr(0, end);
-    if (hdf5_check(H5Lexists(owner, path.c_str(), H5P_DEFAULT), "look for", full, file) == 0)
-      make_group(owner, path, path, file);
-  }
+  return Handle(hdf5_check(id, "describe the extents of", object, file));
 }
 
 }  // namespace detail

@@ -42,22 +42,17 @@ Result hdf5_check(Result result, std::string_view action, std::string_view objec
   return result;
 }
 
-/// hdf5_check for calls that give an identifier to own.
-inline Handle hdf5_own(hid_t id, std::string_view action, std::string_view object, std::string_view file) {
-  return Handle(hdf5_check(id, action, object, file));
-}
-
-/// Little-endian type in files, and type in memory.
-hid_t file_type(DType type);
-hid_t memory_type(DType type);
+/// The type of elements in files, and in the memory of little-endian machines.
+hid_t hdf5_type(DType type);
 
 /// "3-dimensional" dataspace of these extents (a scalar for none).
 Handle make_space(const Extents& extents, std::string_view object, std::string_view file);
 
-/// Makes the group `name` of the group `owner`, without times; `full` is its whole name.
-Handle make_group(hid_t owner, const std::string& name, const std::string& full, const std::string& file);
-
-/// Makes the groups on the way to `name` that are missing.
-void make_groups(hid_t owner, const std::string& name, const std::string& full, const std::string& file);
+/// Makes files opened through these access properties use the driver for writing: plain POSIX calls, but a
+/// write that fails is remembered in `state` instead of being reported to HDF5. HDF5 1.10 does not survive
+/// failing writes: it keeps what it cannot flush, tries again when the file is closed and when the process
+/// ends, and crashes there. So from the first failure on, writes are swallowed, HDF5 finishes in peace, and
+/// Annulus reports the error from `state`. `state` must outlive the file.
+void set_writing_driver(hid_t access_properties, FileState& state);
 
 }  // namespace annulus::io::detail

@@ -1,4 +1,4 @@
-#include "hdf5_driver.hpp"
+#include "hdf5_detail.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

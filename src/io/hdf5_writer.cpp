@@ -1,42 +1,121 @@
 #include <annulus/io/hdf5_writer.hpp>
 
-#include <algorithm>
+#include <map>
 
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/crc32.hpp>
 
 #include "base/system_error.hpp"
 #include "hdf5_detail.hpp"
-#include "hdf5_driver.hpp"
 
 namespace annulus::io {
 
 using detail::Handle;
 using detail::hdf5_check;
-using detail::hdf5_own;
 using detail::Hdf5Lock;
 
-GroupWriter GroupWriter::create_group(const std::string& name) {
-  const Hdf5Lock lock;
-  const std::string full = child_name(name);
-  detail::make_groups(id(), name, full, file());
-  Handle handle = detail::make_group(id(), name, full, file());
-  require_written();
-  return GroupWriter(std::move(handle), state_, full);
+ObjectWriter::ObjectWriter(Handle handle, std::shared_ptr<detail::FileState> state, std::string name)
+    : state_(std::move(state)), handle_(std::move(handle)), name_(std::move(name)) {}
+
+void ObjectWriter::require_written() const {
+  if (state_->write_error == 0) return;
+  const std::string what = name_ == "/" ? file() : fmt::format("{}' in '{}", name_, file());
+  fail("cannot write '{}': {}", what, system_error_text(state_->write_error));
 }
 
-DatasetWriter GroupWriter::create_dataset(const std::string& name, DType type, const Extents& extents) {
+namespace {
+
+/// Writes a scalar attribute in place of one of that name; returns whether there was one.
+bool write_scalar(hid_t owner, const std::string& name, const std::string& file, hid_t type,
+                  const void* value) {
+  const auto step = [&](auto result) { return hdf5_check(result, "write the attribute", name, file); };
+  const bool known = step(H5Aexists(owner, name.c_str())) > 0;
+  if (known) step(H5Adelete(owner, name.c_str()));
+  const Handle space(step(H5Screate(H5S_SCALAR)));
+  const Handle attribute(step(H5Acreate2(owner, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT)));
+  step(H5Awrite(attribute.get(), type, value));
+  return known;
+}
+
+Handle variable_text(const std::string& file) {
+  const auto step = [&](auto result) { return hdf5_check(result, "describe the type of", "a string", file); };
+  Handle type(step(H5Tcopy(H5T_C_S1)));
+  step(H5Tset_size(type.get(), H5T_VARIABLE));
+  step(H5Tset_cset(type.get(), H5T_CSET_UTF8));
+  return type;
+}
+
+using Strings = std::map<std::string, std::string>;
+
+herr_t collect_string(hid_t owner, const char* name, const H5A_info_t*, void* strings) {
+  try {
+    const Handle attribute(H5Aopen(owner, name, H5P_DEFAULT));
+    const Handle type(H5Aget_type(attribute.get()));
+    if (H5Tis_variable_str(type.get()) <= 0) return 0;
+    char* text = nullptr;
+    if (H5Aread(attribute.get(), type.get(), &text) < 0) return -1;
+    (*static_cast<Strings*>(strings))[name] = text == nullptr ? "" : text;
+    H5free_memory(text);
+    return 0;
+  } catch (...) {
+    return -1;  // C code between here and the caller: no exception may pass
+  }
+}
+
+/// Writes the checksum that HDF5's strings of variable length do not have
+/// (docs/decisions/0003-reading-hdf5.md).
+void write_crc_of_strings(hid_t owner, const std::string& name, const std::string& file) {
+  Strings strings;
+  hdf5_check(H5Aiterate2(owner, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, collect_string, &strings),
+             "read the attributes of", name, file);
+  std::int64_t crc = 0;
+  for (const auto& [key, value] : strings) {
+    for (const std::string& text : {key, value})
+      crc = crc32_of(std::span<const char>(text.c_str(), text.size() + 1), static_cast<std::uint32_t>(crc));
+  }
+  write_scalar(owner, strings_attribute, file, H5T_STD_I64LE, &crc);
+}
+
+}  // namespace
+
+void ObjectWriter::set_attribute(const std::string& name, std::string_view value) {
   const Hdf5Lock lock;
-  const std::string full = child_name(name);
+  const Handle type = variable_text(file());
+  const std::string text(value);
+  const char* pointer = text.c_str();
+  write_scalar(id(), name, file(), type.get(), &pointer);
+  write_crc_of_strings(id(), this->name(), file());
+  require_written();
+}
+
+void ObjectWriter::set_attribute(const std::string& name, double value) {
+  const Hdf5Lock lock;
+  // In place of a string it changes what the checksum of strings is over.
+  if (write_scalar(id(), name, file(), H5T_IEEE_F64LE, &value))
+    write_crc_of_strings(id(), this->name(), file());
+  require_written();
+}
+
+void ObjectWriter::set_attribute(const std::string& name, std::int64_t value) {
+  const Hdf5Lock lock;
+  if (write_scalar(id(), name, file(), H5T_STD_I64LE, &value))
+    write_crc_of_strings(id(), this->name(), file());
+  require_written();
+}
+
+DatasetWriter FileWriter::create_dataset(const std::string& name, DType type, const Extents& extents) {
+  const Hdf5Lock lock;
+  const std::string full = name.starts_with('/') ? name : "/" + name;
   const auto step = [&](auto result) { return hdf5_check(result, "make the dataset", full, file()); };
-  const hid_t stored = detail::file_type(type);
-  detail::make_groups(id(), name, full, file());
+  const hid_t stored = detail::hdf5_type(type);
   const Handle space = detail::make_space(extents, full, file());
-  const Handle properties(step(H5Pcreate(H5P_DATASET_CREATE)));
+  const Handle properties(step(H5Pcreate(H5P_DATASET_CREATE))), links(step(H5Pcreate(H5P_LINK_CREATE)));
+  step(H5Pset_create_intermediate_group(links.get(), 1));
   step(H5Pset_obj_track_times(properties.get(), false));
   step(H5Pset_layout(properties.get(), H5D_CONTIGUOUS));
   step(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY));  // readers refuse what has no place
   Handle handle(
-      step(H5Dcreate2(id(), name.c_str(), stored, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT)));
+      step(H5Dcreate2(id(), name.c_str(), stored, space.get(), links.get(), properties.get(), H5P_DEFAULT)));
   require_written();
   return DatasetWriter(std::move(handle), state_, full, type, extents);
 }
@@ -71,12 +150,12 @@ void DatasetWriter::write_selection(DType type, const void* values, std::size_t 
   require(size == wanted, "'{}': {} elements were given for {} of the dataset '{}'", file(), size, wanted,
           name());
   if (size == 0) return;
-  step(H5Dwrite(id(), detail::memory_type(type), source.get(), target.get(), H5P_DEFAULT, values));
+  step(H5Dwrite(id(), detail::hdf5_type(type), source.get(), target.get(), H5P_DEFAULT, values));
   require_written();
 }
 
 FileWriter::FileWriter(Handle file, Handle root, std::shared_ptr<detail::FileState> state)
-    : GroupWriter(std::move(root), std::move(state), "/"), file_handle_(std::move(file)) {}
+    : ObjectWriter(std::move(root), std::move(state), "/"), file_handle_(std::move(file)) {}
 
 FileWriter FileWriter::create(const std::filesystem::path& path) {
   const Hdf5Lock lock;
@@ -91,31 +170,26 @@ FileWriter FileWriter::create(const std::filesystem::path& path) {
   require(id >= 0, "cannot write '{}': {}", state->path,
           state->write_error != 0 ? system_error_text(state->write_error) : detail::hdf5_failure());
   Handle file(id);
-  Handle root = hdf5_own(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path);
+  Handle root(hdf5_check(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path));
   return FileWriter(std::move(file), std::move(root), state);
 }
-
-FileWriter::FileWriter(FileWriter&& other) noexcept = default;
 
 FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
   if (this != &other) {
     file_handle_.reset();
-    GroupWriter::operator=(std::move(other));
+    ObjectWriter::operator=(std::move(other));
     file_handle_ = std::move(other.file_handle_);
   }
   return *this;
 }
-
-FileWriter::~FileWriter() = default;
 
 void FileWriter::close() {
   if (file_handle_.get() < 0) return;
   const Hdf5Lock lock;
   handle_.reset();  // the root group
   const auto open_objects = H5Fget_obj_count(file_handle_.get(), H5F_OBJ_ALL | H5F_OBJ_LOCAL);
-  require(open_objects <= 1,
-          "'{}': {} groups or datasets are still open: let them go before the file is closed", file(),
-          open_objects - 1);
+  require(open_objects <= 1, "'{}': {} datasets are still open: let them go before the file is closed",
+          file(), open_objects - 1);
   if (H5Fclose(file_handle_.get()) < 0) fail("cannot close '{}': {}", file(), detail::hdf5_failure());
   file_handle_.release();
   require_written();

@@ -81,6 +81,18 @@ json parse_json(std::string_view text, std::string_view origin) {
   return json::parse(text);
 }
 
+json parse_json_object(std::string_view text, std::string_view origin) {
+  json value = parse_json(text, origin);
+  require(value.is_object(), "'{}' is no JSON object: {}", origin, advice);
+  return value;
+}
+
+std::string shown(const json& value) {
+  constexpr std::size_t longest = 120;
+  const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() <= longest ? text : text.substr(0, longest) + "…";
+}
+
 json read_json(const std::filesystem::path& path, const FileKind& kind, Links links) {
   return parse_json(read_text(path, kind, links), path.string());
 }

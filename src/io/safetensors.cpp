@@ -7,6 +7,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/crc32.hpp>
+#include <annulus/io/json.hpp>
 
 #include "safetensors_header.hpp"
 
@@ -50,19 +51,18 @@ const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
 
 const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
   const SafetensorsTensor* found = find(name);
-  require(found != nullptr, "'{}': there is no tensor {}: give the file that holds it", path(),
-          safetensors::shown(name));
+  require(found != nullptr, "'{}': there is no tensor {}: give the file that holds it", path(), shown(name));
   return *found;
 }
 
 void SafetensorsFile::require_type(const SafetensorsTensor& tensor, DType type) const {
   require(tensor.dtype == type, "'{}': tensor {} is {}, where {} is expected: convert it", path(),
-          safetensors::shown(tensor.name), tensor.type, safetensors::type_of(type).name);
+          shown(tensor.name), tensor.type, safetensors::type_of(type).name);
 }
 
 void SafetensorsFile::require_room(const SafetensorsTensor& tensor, std::uint64_t bytes) const {
   require(tensor.bytes() == bytes, "'{}': tensor {} has {} bytes, where {} are expected: give the right file",
-          path(), safetensors::shown(tensor.name), tensor.bytes(), bytes);
+          path(), shown(tensor.name), tensor.bytes(), bytes);
 }
 
 void SafetensorsFile::read_bytes(const SafetensorsTensor& tensor, std::uint64_t first, std::uint64_t unit,
@@ -71,7 +71,7 @@ void SafetensorsFile::read_bytes(const SafetensorsTensor& tensor, std::uint64_t 
   require(!__builtin_mul_overflow(first, unit, &skipped) && skipped <= tensor.bytes() &&
               out.size() <= tensor.bytes() - skipped,
           "'{}': tensor {} has {} bytes; {} from element {} on are none of them: ask for what is there",
-          path(), safetensors::shown(tensor.name), tensor.bytes(), out.size(), first);
+          path(), shown(tensor.name), tensor.bytes(), out.size(), first);
   read_at(data_ + tensor.begin + skipped, out);
 }
 

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include <annulus/base/error.hpp>
+#include <annulus/io/json.hpp>
 
 namespace annulus::io::safetensors {
 
@@ -17,137 +15,75 @@ namespace {
 
 constexpr const char* damaged = "the file is damaged or no safetensors file; copy or write it again";
 
-/// What the fields of a tensor have said so far.
-struct Fields {
-  std::optional<std::string> type;
-  std::optional<Extents> extents, offsets;
-};
+using nlohmann::json;
 
-/// Takes a header apart while nlohmann-json reads it: an object of objects, of which nothing else is kept
-/// than the format knows, so that neither depth nor repetition costs memory. Each function ends reading by
-/// Error.
-class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+/// Takes a header apart; every Error names the file.
+class HeaderReader {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
 
-  Header take() { return std::move(header_); }
-
-  bool start_object(std::size_t) override {
-    if (place_ == Place::outside) return place_ = Place::header, true;
-    if (place_ != Place::header) unexpected("an object");
-    if (name_ == metadata_name) return place_ = Place::metadata, true;
-    fields_ = {};
-    return place_ = Place::tensor, true;
-  }
-
-  bool key(string_t& name) override {
-    if (place_ == Place::header) {
-      if (!names_.insert(name).second)
-        fail("'{}': {} stands in the header twice: {}", path_, shown(name), damaged);
-      name_ = name;
-    } else if (place_ == Place::metadata) {
-      if (header_.metadata.contains(name))
-        fail("'{}': {} stands in {} twice: {}", path_, shown(name), metadata_name, damaged);
-      field_ = name;
-    } else {
-      field_ = name;
-      numbers_ = field_ == "shape" ? &fields_.extents : field_ == "data_offsets" ? &fields_.offsets : nullptr;
-      if (field_ != "dtype" && numbers_ == nullptr)
-        wrong("has a field {} that the format does not know", shown(name));
-      if (field_ == "dtype" ? fields_.type.has_value() : numbers_->has_value())
-        wrong("has its {} twice", field_);
+  Header read(const json& all) const {
+    Header header;
+    for (const auto& [name, value] : all.items()) {
+      if (name != metadata_name) {
+        header.tensors.push_back(tensor(name, value));
+      } else if (!value.is_null()) {  // no metadata, to the library of the format, too
+        require(value.is_object(), "'{}': {} is no object: {}", path_, metadata_name, damaged);
+        for (const auto& [key, text] : value.items()) {
+          require(text.is_string(), "'{}': {} of {} is no text: {}", path_, shown(key), metadata_name,
+                  damaged);
+          header.metadata[key] = text.get<std::string>();
+        }
+      }
     }
-    return true;
-  }
-
-  bool end_object() override {
-    if (place_ == Place::tensor) finish_tensor();
-    place_ = place_ == Place::header ? Place::behind : Place::header;
-    return true;
-  }
-
-  bool start_array(std::size_t) override {
-    if (place_ != Place::tensor || field_ == "dtype") unexpected("an array");
-    numbers_->emplace();
-    place_ = Place::numbers;
-    return true;
-  }
-  bool end_array() override { return place_ = Place::tensor, true; }
-
-  bool number_unsigned(number_unsigned_t value) override {
-    if (place_ != Place::numbers) unexpected("a number");
-    (*numbers_)->push_back(value);
-    return true;
-  }
-  bool string(string_t& value) override {
-    if (place_ == Place::metadata) return header_.metadata[field_] = value, true;
-    if (place_ != Place::tensor || field_ != "dtype") unexpected("a string");
-    fields_.type = value;
-    return true;
-  }
-
-  bool null() override {  // no metadata, to the library of the format, too
-    if (place_ != Place::header || name_ != metadata_name) unexpected("null");
-    return true;
-  }
-  bool boolean(bool) override { unexpected("true or false"); }
-  bool number_integer(number_integer_t) override { unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override {
-    unexpected("a number that is no whole number of 64 bits");
-  }
-  bool binary(binary_t&) override { unexpected("binary data"); }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    fail("'{}': the header is no JSON from byte {} on: {}", path_, position, damaged);
+    return header;
   }
 
  private:
-  enum class Place : std::uint8_t { outside, header, tensor, numbers, metadata, behind };
-
   template <class... Args>
-  [[noreturn]] void wrong(fmt::format_string<Args...> text, Args&&... args) const {
-    fail("'{}': tensor {} {}: {}", path_, shown(name_), fmt::format(text, std::forward<Args>(args)...),
+  [[noreturn]] void wrong(const std::string& name, fmt::format_string<Args...> text, Args&&... args) const {
+    fail("'{}': tensor {} {}: {}", path_, shown(name), fmt::format(text, std::forward<Args>(args)...),
          damaged);
   }
 
-  [[noreturn]] void unexpected(const char* what) const {
-    if (place_ == Place::outside || place_ == Place::behind)
-      fail("'{}': the header is {} and no object of tensors: {}", path_, what, damaged);
-    if (place_ == Place::metadata)
-      fail("'{}': {} of {} is {}; texts alone stand there: {}", path_, shown(field_), metadata_name, what,
-           damaged);
-    if (place_ == Place::header) wrong("is {} and no object with dtype, shape and data_offsets", what);
-    wrong("has {} for its {}", what, field_);
+  SafetensorsTensor tensor(const std::string& name, const json& fields) const {
+    if (!fields.is_object()) wrong(name, "is no object with dtype, shape and data_offsets");
+    for (const char* field : {"dtype", "shape", "data_offsets"})
+      if (!fields.contains(field)) wrong(name, "has no {}", field);
+    for (const auto& [field, value] : fields.items())
+      if (field != "dtype" && field != "shape" && field != "data_offsets")
+        wrong(name, "has a field {} that the format does not know", shown(field));
+    if (!fields["dtype"].is_string()) wrong(name, "has a dtype that is no text");
+    const auto dtype = fields["dtype"].get<std::string>();
+    const Type* type = find_type(dtype);
+    require(type != nullptr,
+            "'{}': tensor {} has the dtype {}, which Annulus does not read: convert the tensor to F32, BF16 "
+            "or F16",
+            path_, shown(name), shown(dtype));
+    const Extents extents = numbers(name, fields, "shape"), offsets = numbers(name, fields, "data_offsets");
+    if (offsets.size() != 2) wrong(name, "has {} data_offsets instead of two", offsets.size());
+    const std::uint64_t begin = offsets[0], end = offsets[1];
+    if (begin > end) wrong(name, "ends (byte {}) before it begins (byte {})", end, begin);
+    const auto bytes = bytes_of(extents, type->bytes);
+    if (!bytes) wrong(name, "has a shape of more than 2^64 bytes");
+    if (*bytes != end - begin)
+      wrong(name, "has {} bytes, but its shape ({}) of {} needs {}", end - begin, fmt::join(extents, ", "),
+            type->name, *bytes);
+    return {name, dtype, type->dtype, extents, begin, end};
   }
 
-  void finish_tensor() {
-    if (!fields_.type) wrong("has no dtype");
-    if (!fields_.extents) wrong("has no shape");
-    if (!fields_.offsets) wrong("has no data_offsets");
-    const Extents& offsets = *fields_.offsets;
-    const Type* type = find_type(*fields_.type);
-    if (type == nullptr)
-      fail(
-          "'{}': tensor {} has the dtype {}, which Annulus does not read: convert the tensor to F32, BF16 or "
-          "F16",
-          path_, shown(name_), shown(*fields_.type));
-    if (offsets.size() != 2) wrong("has {} data_offsets instead of two", offsets.size());
-    if (offsets[0] > offsets[1]) wrong("ends (byte {}) before it begins (byte {})", offsets[1], offsets[0]);
-    const auto bytes = bytes_of(*fields_.extents, type->bytes);
-    if (!bytes) wrong("has a shape of more than 2^64 bytes");
-    if (*bytes != offsets[1] - offsets[0])
-      wrong("has {} bytes, but its shape ({}) of {} needs {}", offsets[1] - offsets[0],
-            fmt::join(fields_.extents->begin(), fields_.extents->end(), ", "), type->name, *bytes);
-    header_.tensors.push_back(
-        {name_, std::string(type->name), type->dtype, *std::move(fields_.extents), offsets[0], offsets[1]});
+  Extents numbers(const std::string& name, const json& fields, const char* field) const {
+    Extents all;
+    if (!fields[field].is_array()) wrong(name, "has a {} that is no array", field);
+    for (const json& number : fields[field]) {
+      if (!number.is_number_unsigned())
+        wrong(name, "has a {} with something else than whole numbers of 64 bits", field);
+      all.push_back(number.get<std::uint64_t>());
+    }
+    return all;
   }
 
   const std::string& path_;
-  Place place_ = Place::outside;
-  std::string name_, field_;
-  Fields fields_;
-  std::optional<Extents>* numbers_ = nullptr;
-  std::set<std::string, std::less<>> names_;
-  Header header_;
 };
 
 /// Throws Error unless the tensors, in the order of their data, fill `data_bytes` bytes one behind the other.
@@ -186,13 +122,6 @@ const Type& type_of(DType dtype) {
   return *std::find_if(types.begin(), types.end(), [&](const Type& type) { return type.dtype == dtype; });
 }
 
-std::string shown(std::string_view name) {
-  constexpr std::size_t longest = 120;
-  const bool cut = name.size() > longest;
-  const nlohmann::json text(std::string(name.substr(0, longest)));
-  return text.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + (cut ? "…" : "");
-}
-
 std::optional<std::uint64_t> bytes_of(const Extents& extents, std::uint64_t element_bytes) {
   std::uint64_t bytes = element_bytes;
   // Zero elements are few, whatever the other extents.
@@ -204,11 +133,7 @@ std::optional<std::uint64_t> bytes_of(const Extents& extents, std::uint64_t elem
 
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& path) {
   require(text.starts_with('{'), "'{}': the header is no JSON object: {}", path, damaged);
-  const std::size_t zero = text.find('\0');  // where nlohmann-json takes the text to end
-  require(zero == text.npos, "'{}': the header is no JSON from byte {} on: {}", path, zero, damaged);
-  HeaderReader reader(path);
-  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
-  Header header = reader.take();
+  Header header = HeaderReader(path).read(parse_json(text, path));
   std::stable_sort(header.tensors.begin(), header.tensors.end(),
                    [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
                      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -222,13 +147,12 @@ std::string header_text(const Header& header, const std::string& path) {
   const auto separate = [&] { text += text.size() > 1 ? "," : ""; };
   try {
     if (!header.metadata.empty())
-      text += fmt::format("\"{}\":{}", metadata_name, nlohmann::json(header.metadata).dump());
+      text += fmt::format("\"{}\":{}", metadata_name, json(header.metadata).dump());
     for (const SafetensorsTensor& tensor : header.tensors) {
       separate();
-      text +=
-          fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                      nlohmann::json(tensor.name).dump(), tensor.type,
-                      fmt::join(tensor.extents.begin(), tensor.extents.end(), ","), tensor.begin, tensor.end);
+      text += fmt::format(
+          R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", json(tensor.name).dump(), tensor.type,
+          fmt::join(tensor.extents.begin(), tensor.extents.end(), ","), tensor.begin, tensor.end);
     }
   } catch (const nlohmann::json::type_error&) {
     fail("cannot write '{}': a name or text of it is no UTF-8: correct it", path);

@@ -33,9 +33,6 @@ inline constexpr std::array types{
 const Type* find_type(std::string_view name);
 const Type& type_of(DType dtype);
 
-/// A name of a file as it may stand in an error: quoted, on one line, of bounded length.
-std::string shown(std::string_view name);
-
 /// Bytes of a tensor; none when 64 bits do not hold the number.
 std::optional<std::uint64_t> bytes_of(const Extents& extents, std::uint64_t element_bytes);
 

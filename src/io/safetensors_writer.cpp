@@ -15,6 +15,7 @@
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
+#include <annulus/io/json.hpp>
 
 #include <annulus/base/descriptor.hpp>
 #include "base/system_error.hpp"
@@ -83,7 +84,7 @@ safetensors::Header lay_out(std::vector<SafetensorsSpec> specs, std::map<std::st
     require(bytes && !__builtin_add_overflow(next, *bytes, &end) &&
                 end <= std::numeric_limits<std::int64_t>::max() / 2,
             "cannot write '{}': tensor {} makes it larger than files can be: correct its shape", path,
-            safetensors::shown(spec.name));
+            shown(spec.name));
     require(spec.name != safetensors::metadata_name,
             "cannot write '{}': the name {} is reserved: choose another one", path, spec.name);
     header.tensors.push_back({std::move(spec.name), std::string(safetensors::type_of(spec.type).name),
@@ -107,7 +108,7 @@ class SafetensorsWriter::Impl {
       std::string name = tensor.name;
       const auto [there, added] = tensors_.try_emplace(std::move(name), std::move(tensor));
       require(added, "cannot write '{}': two tensors have the name {}: rename one", path_,
-              safetensors::shown(there->first));
+              shown(there->first));
     }
     constexpr int flags =
         O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;  // waits for no pipe
@@ -122,19 +123,19 @@ class SafetensorsWriter::Impl {
   void write(std::string_view name, DType type, std::uint64_t first, std::span<const std::byte> values) {
     const SafetensorsTensor& tensor = find(name);
     require(tensor.dtype == type, "cannot write {} into tensor {} of '{}': it is {}",
-            safetensors::type_of(type).name, safetensors::shown(name), path_, tensor.type);
+            safetensors::type_of(type).name, shown(name), path_, tensor.type);
     std::uint64_t skipped = 0;
     require(values.size() % size_of(type) == 0 && !__builtin_mul_overflow(first, size_of(type), &skipped) &&
                 skipped <= tensor.bytes() && values.size() <= tensor.bytes() - skipped,
             "cannot write {} bytes into tensor {} of '{}' from element {} on: it has {} bytes", values.size(),
-            safetensors::shown(name), path_, first, tensor.bytes());
+            shown(name), path_, first, tensor.bytes());
     const std::uint64_t begin = tensor.begin + skipped;
     const std::uint32_t crc = checksum_ ? io::crc32(values) : 0;
     {
       const std::lock_guard lock(mutex_);
       require(written_.add(begin, begin + values.size(), crc),
-              "cannot write elements of tensor {} of '{}' a second time (from element {} on)",
-              safetensors::shown(name), path_, first);
+              "cannot write elements of tensor {} of '{}' a second time (from element {} on)", shown(name),
+              path_, first);
     }
     write_at(data_ + begin, values);
   }
@@ -145,8 +146,8 @@ class SafetensorsWriter::Impl {
     const std::uint64_t missing = written_.first_missing();
     for (const auto& [name, tensor] : tensors_) {
       require(missing < tensor.begin || missing >= tensor.end,
-              "cannot finish '{}': tensor {} lacks elements from byte {} of its {} on", path_,
-              safetensors::shown(name), missing - tensor.begin, tensor.bytes());
+              "cannot finish '{}': tensor {} lacks elements from byte {} of its {} on", path_, shown(name),
+              missing - tensor.begin, tensor.bytes());
     }
     // File systems without fsync say EINVAL; there is nothing more to be done on those.
     require_system(::fsync(file_.get()) == 0 || errno == EINVAL, "bring to the disk", path_);
@@ -159,8 +160,8 @@ class SafetensorsWriter::Impl {
  private:
   const SafetensorsTensor& find(std::string_view name) const {
     const auto found = tensors_.find(name);
-    require(found != tensors_.end(), "cannot write tensor {}: '{}' was started without it",
-            safetensors::shown(name), path_);
+    require(found != tensors_.end(), "cannot write tensor {}: '{}' was started without it", shown(name),
+            path_);
     return found->second;
   }
 

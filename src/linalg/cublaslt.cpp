@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string>
 
-#include "linalg/kept_memory.hpp"
+#include "linalg/host.hpp"
 
 namespace annulus::linalg::detail {
 namespace {

@@ -16,4 +16,11 @@ void multiply(const HostExec& exec, const Gemm& gemm, const Array2<const bfloat1
               const Array2<const bfloat16, HostExec>& b, const Array2<const TC, HostExec>& c,
               const Array2<TC, HostExec>& d);
 
+/// Rows, columns and terms of a panel of the host: large enough that widening costs little beside the
+/// product.
+inline constexpr std::int64_t panel_size = 1024;
+
+/// Of cuBLASLt, for each stream: what NVIDIA recommends for Hopper.
+inline constexpr std::size_t cublaslt_workspace_bytes = std::size_t{32} << 20;
+
 }  // namespace annulus::linalg::detail

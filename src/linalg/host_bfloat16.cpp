@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "linalg/host.hpp"
-#include "linalg/kept_memory.hpp"
 
 namespace annulus::linalg::detail {
 namespace {

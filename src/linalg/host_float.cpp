@@ -6,7 +6,34 @@
 
 #include "linalg/host.hpp"
 
-namespace annulus::linalg::detail {
+#ifdef ANNULUS_BLAS_IS_OPENBLAS
+extern "C" char* openblas_get_corename(void);
+#endif
+
+namespace annulus::linalg {
+
+std::string host_blas_kernels() {
+#ifdef ANNULUS_BLAS_IS_OPENBLAS
+  return std::string("OpenBLAS ") + openblas_get_corename();
+#else
+  return ANNULUS_BLAS_NAME;
+#endif
+}
+
+std::int64_t kept_memory(std::span<const ProductSize> products, DType factors, bool on_host) {
+  if (!on_host) return static_cast<std::int64_t>(detail::cublaslt_workspace_bytes);
+  if (factors == DType::f32) return 0;
+  std::int64_t a = 0, b = 0, product = 0;  // fp32 elements of the panels
+  const auto part = [](std::int64_t extent) { return std::min(extent, detail::panel_size); };
+  for (const ProductSize& size : products) {
+    a = std::max(a, part(size.m) * part(size.k));
+    b = std::max(b, part(size.k) * part(size.n));
+    if (!size.fp32_result) product = std::max(product, part(size.m) * part(size.n));
+  }
+  return (a + b + product) * static_cast<std::int64_t>(sizeof(float));
+}
+
+namespace detail {
 namespace {
 
 constexpr const char* blas_op(Op op) {
@@ -42,4 +69,5 @@ void multiply(const HostExec& exec, const Gemm& gemm, const Array2<const float, 
   }
 }
 
-}  // namespace annulus::linalg::detail
+}  // namespace detail
+}  // namespace annulus::linalg

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include <annulus/linalg/kept_memory.hpp>
+#include <annulus/linalg/matmul.hpp>
 #include <annulus/loss/lm_head.hpp>
-#include <annulus/model/flops.hpp>
+#include <annulus/model/config.hpp>
 
 #include "model/activation_layout.hpp"
 #include "model/lm_head_options.hpp"

@@ -1,8 +1,11 @@
 #include <annulus/model/config.hpp>
 
+#include <array>
 #include <cmath>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
+#include <annulus/model/recompute.hpp>
 
 namespace annulus::model {
 
@@ -11,6 +14,9 @@ namespace {
 // What is beyond them is a mistake, which would end in no memory or in counts that overflow.
 constexpr int most_layers = 10'000;
 constexpr double most_parameters = 1e15;
+
+constexpr std::array<std::string_view, 4> names_of_policies{"none", "full", "selective",
+                                                            "sequence-selective"};
 
 }  // namespace
 
@@ -43,6 +49,30 @@ void LlamaConfig::check() const {
       "model.hidden = {}, model.ffn = {}, model.heads = {} and model.vocabulary = {} make a model of {:.1e} "
       "parameters: correct them",
       hidden, ffn, heads, vocabulary, all);
+}
+
+std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config) {
+  const std::int64_t hidden = config.hidden, ffn = config.ffn;
+  return {{{config.qkv_width(), hidden}, {hidden, config.q_width()}, {2 * ffn, hidden}, {hidden, ffn}}};
+}
+
+double dense_flops(const LlamaConfig& config, std::int64_t rows) {
+  double layer = 0;
+  for (const WeightMatrix& weight : layer_matrices(config)) layer += double(weight.out) * double(weight.in);
+  return 6.0 * double(rows) * (config.layers * layer + double(config.vocabulary) * config.hidden);
+}
+
+double attention_flops(const LlamaConfig& config, double pairs) {
+  // Forward Q·Kᵀ and P·V, backward two for each.
+  return 12.0 * pairs * config.heads * config.head_dim * config.layers;
+}
+
+std::string_view name_of(Recompute recompute) {
+  return names_of_policies.at(static_cast<std::size_t>(recompute));
+}
+
+Recompute parse_recompute(std::string_view name, std::string_view field) {
+  return static_cast<Recompute>(place_of_name(name, names_of_policies, field));
 }
 
 }  // namespace annulus::model

@@ -2,7 +2,6 @@
 
 #include "core/instantiate.hpp"
 #include "model/joint_heads.hpp"
-#include "model/partial_sums.hpp"
 #include "model/rows.hpp"
 
 namespace annulus::model {

@@ -12,7 +12,6 @@
 
 #include "core/instantiate.hpp"
 #include "model/activation_store.hpp"
-#include "model/flat_unit.hpp"
 #include "model/layer_passes.hpp"
 #include "model/lm_head_options.hpp"
 #include "model/outer_passes.hpp"

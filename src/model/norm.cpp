@@ -3,7 +3,6 @@
 #include <annulus/base/division.hpp>
 
 #include "core/instantiate.hpp"
-#include "model/partial_sums.hpp"
 #include "model/rows.hpp"
 
 namespace annulus::model {

@@ -6,12 +6,13 @@
 #include <numbers>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/nearest.hpp>
 
 namespace annulus::model {
 
 namespace {
 
-constexpr std::array all_scales{RopeScale::none, RopeScale::linear, RopeScale::llama3, RopeScale::yarn};
+constexpr std::array<std::string_view, 4> names_of_scales{"none", "linear", "llama3", "yarn"};
 
 // One operation in float, rounded once: the double result of two floats rounds to the float that the exact
 // result rounds to. Without the volatile a compiler may take a product and a sum for one fused operation.
@@ -77,24 +78,8 @@ float yarn_frequency(float wave, int i, const Ramp& ramp, const RopeScaling& s) 
 
 }  // namespace
 
-std::string_view name_of(RopeScale scale) {
-  switch (scale) {
-    case RopeScale::none:
-      return "none";
-    case RopeScale::linear:
-      return "linear";
-    case RopeScale::llama3:
-      return "llama3";
-    case RopeScale::yarn:
-      return "yarn";
-  }
-  return "unknown";
-}
-
 RopeScale parse_rope_scale(std::string_view name, std::string_view field) {
-  for (const RopeScale scale : all_scales)
-    if (name_of(scale) == name) return scale;
-  fail("{} '{}' is unknown; known are none, linear, llama3 and yarn", field, name);
+  return static_cast<RopeScale>(place_of_name(name, names_of_scales, field));
 }
 
 void RopeScaling::check() const {

@@ -1,7 +1,6 @@
 #include <annulus/topology/job.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <numeric>
@@ -9,6 +8,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/base/printable.hpp>
 
 namespace annulus {
@@ -84,8 +84,8 @@ std::vector<int> distribute(const Variables& variables, const std::vector<std::s
   if (kind.starts_with("plane")) {
     const std::string size = kind.find('=') != kind.npos ? kind.substr(kind.find('=') + 1)
                                                          : variables("SLURM_DIST_PLANESIZE").value_or("1");
-    std::string_view rest;
-    return round_robin(counts, std::max(1, leading_number(size, rest).value_or(1)));
+    std::string_view rest = size;
+    return round_robin(counts, std::max(1, take_number<int>(rest).value_or(1)));
   }
   if (kind == "arbitrary")
     return arbitrary(variables, hosts, static_cast<std::size_t>(std::reduce(counts.begin(), counts.end())));
@@ -159,9 +159,8 @@ Job job_of_ranks(std::string_view text, std::string_view origin) {
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    std::string_view rest;
-    const std::size_t begin = line.find_first_not_of(" \t");
-    const auto rank = leading_number(std::string_view(line).substr(begin), rest);
+    std::string_view rest = std::string_view(line).substr(line.find_first_not_of(" \t"));
+    const auto rank = take_number<int>(rest);
     const std::size_t host = rest.find_first_not_of(": \t");
     require(rank && *rank >= 0 && host != rest.npos && host > 0, "{}:{}: '{}' is not 'RANK HOST'", origin,
             number, line.substr(0, 100));

@@ -6,7 +6,6 @@
 #include <map>
 
 #include <annulus/core/tensor.hpp>
-#include <annulus/io/slabs.hpp>
 
 #include "trace/stored.hpp"
 

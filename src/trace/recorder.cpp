@@ -7,7 +7,6 @@
 #include <annulus/base/version.hpp>
 #include <annulus/comm/watchdog.hpp>
 #include <annulus/core/tensor.hpp>
-#include <annulus/io/slabs.hpp>
 #include <annulus/trace/format.hpp>
 
 #include "trace/gather.hpp"

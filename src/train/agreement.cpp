@@ -8,7 +8,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/processor.hpp>
-#include <annulus/linalg/host_blas.hpp>
+#include <annulus/linalg/matmul.hpp>
 #include <annulus/train/device.hpp>
 
 #include "sequence/mask_terms.hpp"

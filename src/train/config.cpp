@@ -5,7 +5,6 @@
 #include <toml++/toml.h>
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -16,6 +15,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/base/parse_number.hpp>
 #include <annulus/train/other_folder.hpp>
 
 #include "base/text.hpp"
@@ -94,14 +94,12 @@ constexpr auto counts_of_tokens = std::to_array<std::string_view>(
 
 // "128k" as 131072, "1M" as 1048576; nothing for other texts and for what 64 bits do not hold.
 std::optional<std::int64_t> in_units(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view unit(end, text.data() + text.size());
-  const auto power = std::string_view("kmgt").find(static_cast<char>(unit.size() == 1 ? unit[0] | 0x20 : 0));
-  if (error != std::errc() || power == std::string_view::npos) return std::nullopt;
+  const auto number = take_number<std::int64_t>(text);  // in front of its unit
+  const auto power = std::string_view("kmgt").find(static_cast<char>(text.size() == 1 ? text[0] | 0x20 : 0));
+  if (!number || power == std::string_view::npos) return std::nullopt;
   const std::int64_t factor = std::int64_t{1} << (10 * (power + 1));
-  if (number < 0 || number > std::numeric_limits<std::int64_t>::max() / factor) return std::nullopt;
-  return number * factor;
+  if (*number < 0 || *number > std::numeric_limits<std::int64_t>::max() / factor) return std::nullopt;
+  return *number * factor;
 }
 
 // What is read into: the configuration, and where its keys were given.

@@ -15,7 +15,7 @@
 #include <annulus/core/region.hpp>
 #include <annulus/model/activation_memory.hpp>
 #include <annulus/model/backward_memory.hpp>
-#include <annulus/model/flops.hpp>
+#include <annulus/model/config.hpp>
 #include <annulus/model/llama.hpp>
 #include <annulus/optim/clip.hpp>
 

@@ -31,7 +31,7 @@ std::string offload_text(const optim::MasterWeights<Exec, T>& masters) {
       "memory.offload_optimizer: master weights and moments, {} a rank, lie in pinned memory of the host, "
       "whose "
       "threads update them",
-      annulus::detail::bytes_text(12 * masters.size()));
+      bytes_text(12 * masters.size()));
 }
 
 /// Hashes of masters and moments, made where they lie.

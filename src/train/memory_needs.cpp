@@ -12,6 +12,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/fingerprint.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/core/device_pool.hpp>
 #include <annulus/core/memory_use.hpp>
@@ -26,7 +27,6 @@ namespace annulus::train {
 
 namespace {
 
-using annulus::detail::bytes_text;
 using sharding::total;
 
 /// Ranks of `world` on the machine of this one.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <annulus/base/division.hpp>
-#include <annulus/base/duration.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/comm/sums.hpp>
 #include <annulus/data/loader.hpp>
 #include <annulus/distributed/attention.hpp>
@@ -203,7 +203,7 @@ std::string MemoryChoices::reason() const {
   if (lacking != nullptr)
     text +=
         fmt::format("; of what would be faster {} ({}) comes nearest and lacks {}", outline(lacking->memory),
-                    duration_text(lacking->time.total()), annulus::detail::bytes_text(lacking->missing));
+                    duration_text(lacking->time.total()), bytes_text(lacking->missing));
   if (next != nullptr)
     text += fmt::format("; next would be {} ({})", outline(next->memory), duration_text(next->time.total()));
   return text;

@@ -11,7 +11,8 @@
 #include <utility>
 
 #include <annulus/base/error.hpp>
-#include <annulus/model/flops.hpp>
+#include <annulus/base/parse_number.hpp>
+#include <annulus/model/config.hpp>
 
 #include "train/attention_inputs.hpp"
 #include "train/groups.hpp"
@@ -161,18 +162,13 @@ std::int64_t parse_bytes(const std::string& text, const std::string& field) {
                                                                  {"GiB", 1073741824},
                                                                  {"TB", 1e12},
                                                                  {"TiB", 1099511627776}}};
-  std::size_t end = 0;
-  double number = -1;
-  try {
-    number = std::stod(text, &end);
-  } catch (const std::exception&) {
-    number = -1;
-  }
-  std::string unit = text.substr(end);
-  std::erase(unit, ' ');
+  std::string packed = text;
+  std::erase(packed, ' ');
+  std::string_view rest = packed;
+  const double number = take_number<double>(rest).value_or(-1);
   constexpr double most = 1e18;
   for (const auto& [name, factor] : units)
-    if (unit == name && number > 0 && number * factor <= most) return std::llround(number * factor);
+    if (rest == name && number > 0 && number * factor <= most) return std::llround(number * factor);
   fail("{} '{}': give bytes, at most 10^18, with MB, MiB, GB, GiB, TB or TiB behind them, as in 141GB", field,
        text);
 }

@@ -10,7 +10,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/core/tensor.hpp>
-#include <annulus/data/headers.hpp>
+#include <annulus/data/shard.hpp>
 #include <annulus/sequence/layout.hpp>
 
 #include "train/agreement.hpp"

@@ -17,6 +17,7 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/comm/agreement.hpp>
 #include <annulus/core/memory_use.hpp>
 #include <annulus/io/progress_line.hpp>
@@ -470,10 +471,8 @@ void Saver::conclude(const std::string& problem) {
   last_saved_ = folder_->path_of(save->progress.step).string();
   const double seconds = last_seconds_ = seconds_since(save->started);
   const std::int64_t bytes = Snapshot::bytes(learner_.map().size());
-  spdlog::info("saved {} ({} in {:.2f} s, {}/s; training waited {:.2f} s)", last_saved_,
-               annulus::detail::bytes_text(bytes), seconds,
-               annulus::detail::bytes_text(std::llround(double(bytes) / std::max(seconds, 1e-9))),
-               save->waited);
+  spdlog::info("saved {} ({} in {:.2f} s, {}/s; training waited {:.2f} s)", last_saved_, bytes_text(bytes),
+               seconds, bytes_text(std::llround(double(bytes) / std::max(seconds, 1e-9))), save->waited);
 }
 
 void Saver::finish_alone() {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include <annulus/base/error.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/checkpoint/kept_files.hpp>
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
@@ -343,8 +344,7 @@ class Run {
     const bool on_gpu = predicted_.device.total > 0;
     const forecast::PeakBytes& peak = on_gpu ? predicted_.device : predicted_.host;
     spdlog::info("predicted peak of a rank's {} memory: {} ({}), most in the part '{}' of an optimizer step",
-                 on_gpu ? "GPU" : "host", annulus::detail::bytes_text(peak.total),
-                 annulus::detail::bytes_text(peak.at_once), peak.moment);
+                 on_gpu ? "GPU" : "host", bytes_text(peak.total), bytes_text(peak.at_once), peak.moment);
     if (plans.chosen())
       spdlog::info("attention was chosen: schedule {}, layout {}, by rates of {}", plans.schedule(),
                    plans.layout().to_string(), rates);

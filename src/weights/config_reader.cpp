@@ -15,55 +15,36 @@ const Json* ConfigReader::take(const char* key) {
 }
 
 std::optional<std::int64_t> ConfigReader::whole(const char* key) {
-  const Json* value = take(key);
-  if (value == nullptr) return std::nullopt;
   constexpr std::uint64_t largest = std::numeric_limits<std::int32_t>::max();
-  if (!value->is_number_unsigned() || value->get<std::uint64_t>() == 0 ||
-      value->get<std::uint64_t>() > largest)
-    wrong_type(key, "a whole number from 1 to 2147483647");
-  return value->get<std::int64_t>();
+  return typed<std::int64_t>(key, "a whole number from 1 to 2147483647", [](const Json& value) {
+    return value.is_number_unsigned() && value.get<std::uint64_t>() - 1 < largest;
+  });
 }
 
 std::optional<double> ConfigReader::number(const char* key) {
-  const Json* value = take(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_number()) wrong_type(key, "a number");
-  return value->get<double>();
+  return typed<double>(key, "a number", [](const Json& value) { return value.is_number(); });
 }
 
 std::optional<bool> ConfigReader::truth(const char* key) {
-  const Json* value = take(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_boolean()) wrong_type(key, "true or false");
-  return value->get<bool>();
+  return typed<bool>(key, "true or false", [](const Json& value) { return value.is_boolean(); });
 }
 
 std::optional<std::string> ConfigReader::text(const char* key) {
-  const Json* value = take(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) wrong_type(key, "a text");
-  return value->get<std::string>();
+  return typed<std::string>(key, "a text", [](const Json& value) { return value.is_string(); });
 }
 
 std::int64_t ConfigReader::required_whole(const char* key) {
-  const auto value = whole(key);
-  require(value.has_value(), "'{}' lacks {}{}: give the config.json of the model", origin_, prefix_, key);
-  return *value;
+  return required(key, whole(key));
 }
 
 double ConfigReader::required_number(const char* key) {
-  const auto value = number(key);
-  require(value.has_value(), "'{}' lacks {}{}: give the config.json of the model", origin_, prefix_, key);
-  return *value;
+  return required(key, number(key));
 }
 
 void ConfigReader::refuse(const char* key, std::string_view why) const {
   const auto found = object_.find(key);
-  fail("'{}': {}{} = {}: {}", origin_, prefix_, key, found == object_.end() ? "null" : shown(*found), why);
-}
-
-void ConfigReader::wrong_type(const char* key, const char* wanted) const {
-  fail("'{}': {}{} = {} must be {}", origin_, prefix_, key, shown(object_.at(key)), wanted);
+  fail("'{}': {}{} = {}: {}", origin_, prefix_, key, found == object_.end() ? "null" : io::shown(*found),
+       why);
 }
 
 void ConfigReader::require_all_taken() const {
@@ -71,7 +52,7 @@ void ConfigReader::require_all_taken() const {
     require(taken_.contains(key) || value.is_null(),
             "'{}': {}{} = {} is not known here and may change what the model computes: remove the key if it "
             "does not",
-            origin_, prefix_, shown(Json(key)), shown(value));
+            origin_, prefix_, io::shown(key), io::shown(value));
 }
 
 }  // namespace annulus::weights

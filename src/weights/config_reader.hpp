@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "weights/json.hpp"
+#include <annulus/io/json.hpp>
 
 namespace annulus::weights {
 
@@ -39,7 +39,19 @@ class ConfigReader {
   void require_all_taken() const;
 
  private:
-  [[noreturn]] void wrong_type(const char* key, const char* wanted) const;
+  /// The value of a key as a T, where it is right; `wanted` says what that is.
+  template <class T, class IsRight>
+  std::optional<T> typed(const char* key, const char* wanted, const IsRight& is_right) {
+    const nlohmann::json* value = take(key);
+    if (value == nullptr) return std::nullopt;
+    require(is_right(*value), "'{}': {}{} = {} must be {}", origin_, prefix_, key, io::shown(*value), wanted);
+    return value->get<T>();
+  }
+  template <class T>
+  T required(const char* key, const std::optional<T>& value) const {
+    require(value.has_value(), "'{}' lacks {}{}: give the config.json of the model", origin_, prefix_, key);
+    return *value;
+  }
 
   const nlohmann::json& object_;
   const std::string& origin_;

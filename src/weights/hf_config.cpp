@@ -9,6 +9,7 @@
 #include <annulus/base/parse_number.hpp>
 #include <annulus/io/atomic.hpp>
 
+#include "sequence/mask_terms.hpp"
 #include "weights/config_reader.hpp"
 #include "weights/hf_rope.hpp"
 
@@ -131,10 +132,6 @@ std::int64_t sliding_window_of(ConfigReader& reader, const Json& json, const Fam
   return window;
 }
 
-int as_int(std::int64_t value) {
-  return static_cast<int>(value);
-}
-
 /// The shortest decimal number that is read as this float.
 double shortest(float value) {
   return parse_number<double>(fmt::format("{}", value)).value_or(value);
@@ -146,8 +143,17 @@ std::string HfConfig::mask() const {
   return sliding_window == 0 ? "causal" : fmt::format("window:{},0", sliding_window - 1);
 }
 
+std::int64_t sliding_window_of(std::string_view mask, const std::string& origin) {
+  const detail::MaskTerms terms = detail::parse_mask_terms(mask, "attention.mask");
+  require(!terms.dilated && !terms.blocks,
+          "{}: models in Hugging Face's format have causal attention, or a sliding window, and not "
+          "attention.mask = '{}'",
+          origin, mask);
+  return terms.window ? terms.window->left + 1 : 0;
+}
+
 HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
-  const Json json = parse_json_object(text, origin);
+  const Json json = io::parse_json_object(text, origin);
   ConfigReader reader(json, origin);
   const Family& family = family_of(reader);
   HfConfig config;
@@ -158,14 +164,14 @@ HfConfig parse_hf_config(std::string_view text, const std::string& origin) {
   shape.qkv_bias = family.qkv_bias;
   shape.qk_norm = family.qk_norm;
   shape.vocabulary = reader.required_whole("vocab_size");
-  shape.hidden = as_int(reader.required_whole("hidden_size"));
-  shape.ffn = as_int(reader.required_whole("intermediate_size"));
-  shape.layers = as_int(reader.required_whole("num_hidden_layers"));
-  shape.heads = as_int(reader.required_whole("num_attention_heads"));
-  shape.kv_heads = as_int(
+  shape.hidden = static_cast<int>(reader.required_whole("hidden_size"));
+  shape.ffn = static_cast<int>(reader.required_whole("intermediate_size"));
+  shape.layers = static_cast<int>(reader.required_whole("num_hidden_layers"));
+  shape.heads = static_cast<int>(reader.required_whole("num_attention_heads"));
+  shape.kv_heads = static_cast<int>(
       reader.whole("num_key_value_heads").value_or(family.kv_heads == 0 ? shape.heads : family.kv_heads));
   if (const auto head_dim = reader.whole("head_dim")) {
-    shape.head_dim = as_int(*head_dim);
+    shape.head_dim = static_cast<int>(*head_dim);
   } else {
     shape.head_dim = family.head_dim == 0 ? shape.hidden / shape.heads : family.head_dim;
     if (family.head_dim == 0 && shape.hidden % shape.heads != 0)
@@ -207,7 +213,7 @@ HfConfig read_hf_config(const std::filesystem::path& folder) {
 }
 
 TokenIds parse_token_ids(std::string_view text, const std::string& origin) {
-  const Json json = parse_json_object(text, origin);
+  const Json json = io::parse_json_object(text, origin);
   ConfigReader reader(json, origin);
   TokenIds ids = token_ids_of(reader, json);
   reader.require_all_taken();

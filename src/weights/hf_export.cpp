@@ -4,10 +4,9 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
+#include <annulus/io/json.hpp>
 #include <annulus/io/safetensors_writer.hpp>
 #include <annulus/weights/hf_weights.hpp>
-
-#include "weights/json.hpp"
 
 namespace annulus::weights {
 

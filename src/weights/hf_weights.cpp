@@ -3,23 +3,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
 
 #include <annulus/base/error.hpp>
-
-#include "weights/json.hpp"
+#include <annulus/io/json.hpp>
 
 namespace annulus::weights {
 
 namespace {
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;  // read at a time
-
-std::string text_of(const std::string& name) {
-  return shown(name);
-}
 
 io::Extents extents_of(const model::Parameter& parameter) {
   const auto rows = static_cast<std::uint64_t>(parameter.rows),
@@ -58,6 +54,36 @@ bool is_derived(std::string_view name) {
 
 }  // namespace
 
+std::string hf_name(const model::Parameter& parameter) {
+  using Pair = std::pair<std::string_view, std::string_view>;
+  constexpr std::array outside{Pair{"embedding", "model.embed_tokens.weight"},
+                               Pair{"final_norm", "model.norm.weight"}, Pair{"lm_head", "lm_head.weight"}};
+  constexpr std::array of_layer{Pair{"attention_norm", "input_layernorm.weight"},
+                                Pair{"attention.query", "self_attn.q_proj.weight"},
+                                Pair{"attention.key", "self_attn.k_proj.weight"},
+                                Pair{"attention.value", "self_attn.v_proj.weight"},
+                                Pair{"attention.query_bias", "self_attn.q_proj.bias"},
+                                Pair{"attention.key_bias", "self_attn.k_proj.bias"},
+                                Pair{"attention.value_bias", "self_attn.v_proj.bias"},
+                                Pair{"attention.query_norm", "self_attn.q_norm.weight"},
+                                Pair{"attention.key_norm", "self_attn.k_norm.weight"},
+                                Pair{"attention.out", "self_attn.o_proj.weight"},
+                                Pair{"ffn_norm", "post_attention_layernorm.weight"},
+                                Pair{"ffn.gate", "mlp.gate_proj.weight"},
+                                Pair{"ffn.up", "mlp.up_proj.weight"},
+                                Pair{"ffn.down", "mlp.down_proj.weight"}};
+  const std::string_view name = parameter.name;
+  for (const auto& [ours, theirs] : outside)
+    if (name == ours) return std::string(theirs);
+  constexpr std::string_view prefix = "layers.";
+  const std::size_t dot = name.starts_with(prefix) ? name.find('.', prefix.size()) : name.npos;
+  if (dot != name.npos) {
+    for (const auto& [ours, theirs] : of_layer)
+      if (name.substr(dot + 1) == ours) return fmt::format("model.{}.{}", name.substr(0, dot), theirs);
+  }
+  fail("transformers has no name for the parameter '{}'", name);
+}
+
 HfWeights::HfWeights(const std::filesystem::path& folder)
     : config_(read_hf_config(folder)), map_(config_.shape), tensors_(folder) {
   std::map<DType, int> types;
@@ -66,13 +92,13 @@ HfWeights::HfWeights(const std::filesystem::path& folder)
     const TensorFolder::Place place = tensors_.find(name);
     require(bool(place),
             "'{}' holds no tensor {}, which the model of its config.json has: copy or write the folder again",
-            folder.string(), text_of(name));
+            folder.string(), io::shown(name));
     require(place.tensor->extents == extents_of(parameter),
             "'{}': tensor {} has shape ({}), by config.json it is ({}): give the files of one model",
-            place.file->path(), text_of(name), fmt::join(place.tensor->extents, ", "),
+            place.file->path(), io::shown(name), fmt::join(place.tensor->extents, ", "),
             fmt::join(extents_of(parameter), ", "));
     require(is_float(place.tensor->dtype), "'{}': tensor {} is {}: give weights in F32, BF16 or F16",
-            place.file->path(), text_of(name), place.tensor->type);
+            place.file->path(), io::shown(name), place.tensor->type);
     ++types[*place.tensor->dtype];
     places_.push_back(place);
   }
@@ -92,7 +118,7 @@ void HfWeights::require_known_tensors() const {
       continue;
     }
     fail("'{}': tensor {} is none of the model that config.json describes: give the files of one model",
-         place.file->path(), text_of(name));
+         place.file->path(), io::shown(name));
   }
 }
 
@@ -107,7 +133,7 @@ void HfWeights::require_equal(const TensorFolder::Place& a, const TensorFolder::
   }
   require(equal,
           "'{}': tensor {} is not tensor {}, although tie_word_embeddings is true: correct config.json",
-          a.file->path(), text_of(a.tensor->name), text_of(b.tensor->name));
+          a.file->path(), io::shown(a.tensor->name), io::shown(b.tensor->name));
 }
 
 void HfWeights::read(std::int64_t begin, std::span<float> values) const {
@@ -120,7 +146,7 @@ void HfWeights::read(std::int64_t begin, std::span<float> values) const {
     read_floats(place, static_cast<std::uint64_t>(first), part);
     require(std::all_of(part.begin(), part.end(), [](float value) { return std::isfinite(value); }),
             "'{}': tensor {} holds numbers that are not finite: copy the file again", place.file->path(),
-            text_of(place.tensor->name));
+            io::shown(place.tensor->name));
     begin += std::ssize(part);
     values = values.subspan(part.size());
   }

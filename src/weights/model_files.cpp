@@ -10,9 +10,8 @@
 #include <vector>
 
 #include <annulus/base/file.hpp>
+#include <annulus/io/json.hpp>
 #include <annulus/weights/hf_config.hpp>
-
-#include "weights/json.hpp"
 
 namespace annulus::weights {
 
@@ -52,7 +51,7 @@ std::optional<std::string> text_if_there(const fs::path& path) {
 void note_code(const fs::path& folder, std::vector<std::string>& left_out) {
   const fs::path config = folder / "config.json";
   if (const auto contents = text_if_there(config)) {
-    const nlohmann::json json = parse_json_object(*contents, config.string());
+    const nlohmann::json json = io::parse_json_object(*contents, config.string());
     for (const char* key : unwanted)
       if (json.contains(key))
         left_out.push_back(fmt::format("'{}': {} does not go along", config.string(), key));
@@ -81,7 +80,7 @@ ModelFiles read_model_files(const fs::path& folder, std::vector<std::string>& le
     std::optional<std::string> contents = text_if_there(path);
     if (!contents) continue;
     if (settings) {
-      nlohmann::json json = parse_json_object(*contents, path.string());
+      nlohmann::json json = io::parse_json_object(*contents, path.string());
       for (const char* key : unwanted) {
         if (json.erase(key) == 0) continue;
         left_out.push_back(fmt::format("'{}': {} does not go along", path.string(), key));

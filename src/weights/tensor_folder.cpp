@@ -5,8 +5,8 @@
 
 #include <annulus/base/error.hpp>
 #include <annulus/base/file.hpp>
+#include <annulus/io/json.hpp>
 
-#include "weights/json.hpp"
 #include "weights/weight_map.hpp"
 
 namespace annulus::weights {
@@ -24,14 +24,10 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
-std::string text(const std::string& name) {
-  return shown(name);
-}
-
 }  // namespace
 
 WeightMap parse_weight_map(std::string_view text, const std::string& origin) {
-  const nlohmann::json json = parse_json_object(text, origin);
+  const nlohmann::json json = io::parse_json_object(text, origin);
   const auto found = json.find("weight_map");
   require(found != json.end() && found->is_object() && !found->empty(),
           "'{}' has no weight_map, an object of files by tensor: copy or write it again", origin);
@@ -39,13 +35,11 @@ WeightMap parse_weight_map(std::string_view text, const std::string& origin) {
   for (const auto& [tensor, file] : found->items()) {
     require(file.is_string(),
             "'{}': tensor {} lies in {}, which is no name of a file: copy or write it again", origin,
-            shown(tensor), shown(file));
+            io::shown(tensor), io::shown(file));
     const std::string name = file.get<std::string>();
-    const bool inside = !name.empty() && name != "." && name != ".." &&
-                        name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
-    require(inside,
+    require(is_plain_name(name) && name.find('\\') == name.npos,
             "'{}': tensor {} lies in {}, outside of the folder: give names of files in the folder alone",
-            origin, shown(tensor), shown(file));
+            origin, io::shown(tensor), io::shown(file));
     files[tensor] = name;
   }
   return files;
@@ -69,19 +63,19 @@ TensorFolder::TensorFolder(const fs::path& folder) : folder_(folder) {
     files_.emplace_back(folder / name);
     for (const io::SafetensorsTensor& tensor : files_.back().tensors()) {
       const auto [before, added] = held.emplace(tensor.name, name);
-      require(added, "'{}': tensor {} lies in {} and in {}: remove one", index, text(tensor.name),
-              text(before->second), text(name));
+      require(added, "'{}': tensor {} lies in {} and in {}: remove one", index, io::shown(tensor.name),
+              io::shown(before->second), io::shown(name));
     }
   }
   for (const auto& [tensor, file] : listed) {
     const auto found = held.find(tensor);
     require(found != held.end() && found->second == file,
             "'{}': tensor {} is not in {}, which the index names: copy or write the folder again", index,
-            text(tensor), text(file));
+            io::shown(tensor), io::shown(file));
   }
   for (const auto& [tensor, file] : held)
     require(listed.contains(tensor), "'{}' does not list tensor {} of {}: copy or write the folder again",
-            index, text(tensor), text(file));
+            index, io::shown(tensor), io::shown(file));
 }
 
 TensorFolder::Place TensorFolder::find(std::string_view name) const {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include <annulus/base/duration.hpp>
 #include <annulus/base/nearest.hpp>
+#include <annulus/base/units.hpp>
 
 namespace annulus {
 namespace {

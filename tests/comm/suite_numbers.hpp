@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <annulus/base/splitmix.hpp>
 #include <annulus/comm/communicator.hpp>
 
 /// What reductions are tried with.
@@ -16,9 +17,7 @@ namespace annulus::comm::suite {
 /// A number whose sum over ranks depends on the order in which it is formed.
 template <class T>
 T contribution(int rank, std::size_t i) {
-  const std::uint64_t mixed =
-      (static_cast<std::uint64_t>(rank) * 0x9e3779b97f4a7c15u) ^ (i * 0xbf58476d1ce4e5b9u);
-  const std::uint64_t bits = (mixed ^ (mixed >> 29)) * 0x94d049bb133111ebu;
+  const std::uint64_t bits = splitmix64(splitmix64(static_cast<std::uint64_t>(rank)) ^ i);
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(bits);
   } else {

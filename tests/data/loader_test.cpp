@@ -1,26 +1,16 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
-#include <vector>
 
 #include <annulus/data/loader.hpp>
 #include <annulus/sequence/layout.hpp>
 
 #include "data/shards.hpp"
-#include "support/error_text.hpp"
-#include "support/temporary_folder.hpp"
 
 namespace annulus::data {
 namespace {
 
-using annulus::test::error_text;
-using annulus::test::TemporaryFolder;
 using test::RandomStream;
-using test::RawShard;
-using testing::HasSubstr;
+using test::TemporaryFolder;
 
 class LoaderTest : public testing::Test {
  protected:
@@ -49,10 +39,8 @@ class LoaderTest : public testing::Test {
 void expect_equal(const std::vector<Sequence>& a, const std::vector<Sequence>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
-    EXPECT_EQ(a[i].index, b[i].index) << i;
-    EXPECT_EQ(a[i].tokens, b[i].tokens) << i;
-    EXPECT_EQ(a[i].targets, b[i].targets) << i;
-    EXPECT_EQ(a[i].document_starts, b[i].document_starts) << i;
+    SCOPED_TRACE(i);
+    test::expect_equal(a[i], b[i]);
   }
 }
 
@@ -143,14 +131,13 @@ TEST_F(LoaderTest, RanksWithoutRowsStillLearnTheDocuments) {
 }
 
 TEST_F(LoaderTest, ErrorsOfTheThreadComeOutOfNext) {
-  RawShard<> bad;
+  test::RawShard<> bad;
   bad.tokens = std::vector<std::uint16_t>(41, 1);
   bad.tokens[25] = 300;
   bad.documents = {0};
   const TemporaryFolder folder;
   bad.write(folder.file("bad.h5"));
-  const std::filesystem::path paths[] = {folder.path()};
-  const auto dataset = std::make_shared<TokenDataset>(paths, 10);
+  const auto dataset = std::make_shared<TokenDataset>(test::dataset_of(folder, 10));
   for (const std::int64_t prefetch : {0, 1, 4}) {
     LoaderOptions with;
     with.rows = Layout().shard(10, 1, 0);
@@ -160,7 +147,7 @@ TEST_F(LoaderTest, ErrorsOfTheThreadComeOutOfNext) {
     EXPECT_EQ(loader.next().index, 0);  // what was read before the error is given first
     EXPECT_EQ(loader.next().index, 1);
     for (int again = 0; again < 2; ++again) {
-      EXPECT_THAT(error_text([&] { loader.next(); }), HasSubstr("offset 25"));
+      EXPECT_THAT(error_text([&] { loader.next(); }), mentions("offset 25"));
       EXPECT_EQ(loader.state(), (StreamState{0, 2}));
     }
   }
@@ -193,10 +180,10 @@ TEST_F(LoaderTest, BadOptionsAreErrors) {
     spoil(bad);
     return error_text([&] { Loader(dataset_, bad); });
   };
-  EXPECT_THAT(with([](auto& o) { o.group = 1; }), HasSubstr("group 1 of 1"));
-  EXPECT_THAT(with([](auto& o) { o.groups = 0; }), HasSubstr("group 0 of 0"));
-  EXPECT_THAT(with([](auto& o) { o.prefetch = -1; }), HasSubstr("prefetch is -1"));
-  EXPECT_THAT(with([](auto& o) { o.start = {0, 20}; }), HasSubstr("the data has 20 sequences"));
+  EXPECT_THAT(with([](auto& o) { o.group = 1; }), mentions("group 1 of 1"));
+  EXPECT_THAT(with([](auto& o) { o.groups = 0; }), mentions("group 0 of 0"));
+  EXPECT_THAT(with([](auto& o) { o.prefetch = -1; }), mentions("prefetch", "-1"));
+  EXPECT_THAT(with([](auto& o) { o.start = {0, 20}; }), mentions("20"));
 }
 
 }  // namespace

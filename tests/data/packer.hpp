@@ -1,53 +1,61 @@
 #pragma once
 
-#include <gtest/gtest.h>
+#include <fmt/format.h>
 
-#include <cstdint>
-#include <filesystem>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <fstream>
+#include <stdexcept>
 
 #include <annulus/data/packer.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "data/shards.hpp"
-#include "support/temporary_folder.hpp"
 
-namespace annulus::data::test {
+namespace annulus::data {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
 
 /// The documents of all shards of a folder, decoded.
-inline std::vector<std::string> documents_in(const std::filesystem::path& folder) {
+inline std::vector<std::string> documents_in(const fs::path& folder) {
   std::vector<std::string> texts;
-  for_each_document(folder, [&](const TokenShard& shard, const std::vector<std::int32_t>& ids) {
+  test::for_each_document(folder, [&](const TokenShard& shard, const std::vector<std::int32_t>& ids) {
     EXPECT_EQ(ids.back(), shard.header().tokenizer.end_of_document);
     texts.push_back(shard.tokenizer()->decode(ids));
   });
   return texts;
 }
 
-/// Names and contents of the shards of a folder.
-inline std::map<std::string, std::string> shards_in(const std::filesystem::path& folder) {
-  std::map<std::string, std::string> contents;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".h5") contents[entry.path().filename()] = io::read_text(entry.path());
-  }
-  return contents;
+/// The error that packing ends with.
+inline std::string pack_error(const PackOptions& options) {
+  return error_text([&] { pack(options); });
+}
+
+/// Packs until shard `last` is written, as if it were interrupted then.
+inline void pack_until(PackOptions options, std::int64_t last) {
+  options.on_shard = [=](const ShardHeader&, std::int64_t number) {
+    if (number == last) throw std::runtime_error("interrupted");
+  };
+  EXPECT_THROW(pack(options), std::runtime_error);
+}
+
+/// Makes a file longer than it is, without room on the disk: zeros follow.
+inline void extend(const std::string& path, std::uintmax_t bytes) {
+  fs::resize_file(path, bytes);
 }
 
 class PackerTest : public testing::Test {
  protected:
-  PackOptions options(const std::string& output = "out") const {
+  /// Options for packing the folder "in"; notes go to notes_.
+  PackOptions options(const std::string& output = "out") {
     PackOptions options;
     options.inputs = {folder_.path() / "in"};
     options.output = folder_.path() / output;
     options.tokenizer = make_byte_tokenizer();
+    options.on_note = [this](const std::string& text) { notes_.push_back(text); };
     return options;
   }
 
   std::string add(const std::string& name, std::string_view content) const {
-    std::filesystem::create_directories((folder_.path() / "in" / name).parent_path());
+    fs::create_directories((folder_.path() / "in" / name).parent_path());
     return folder_.write("in/" + name, content);
   }
 
@@ -64,11 +72,7 @@ class PackerTest : public testing::Test {
   }
 
   annulus::test::TemporaryFolder folder_;
+  std::vector<std::string> notes_;
 };
 
-/// Makes a file longer than it is, without room on the disk: zeros follow.
-inline void extend(const std::string& path, std::uintmax_t bytes) {
-  std::filesystem::resize_file(path, bytes);
-}
-
-}  // namespace annulus::data::test
+}  // namespace annulus::data

@@ -1,30 +1,15 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <annulus/data/shard.hpp>
-#include <annulus/data/verify.hpp>
-#include <annulus/io/atomic.hpp>
 
 #include "data/shards.hpp"
-#include "support/error_text.hpp"
 #include "support/full_disk.hpp"
-#include "support/temporary_folder.hpp"
 
 namespace annulus::data {
 namespace {
 
-using annulus::test::error_text;
-using annulus::test::TemporaryFolder;
 using test::RawShard;
-using testing::AllOf;
+using test::TemporaryFolder;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::string open_error(const std::string& path) {
   return error_text([&] { TokenShard::open(path); });
@@ -44,7 +29,7 @@ TEST(Shard, ReadsWhatWasWritten) {
   EXPECT_EQ(shard.header().type, DType::u16);
   EXPECT_EQ(shard.header().checksum, written.checksum);
   EXPECT_EQ(shard.header().tokenizer, make_byte_tokenizer()->identity());
-  EXPECT_THAT(shard.header().creator, HasSubstr("annulus"));
+  EXPECT_THAT(shard.header().creator, mentions("annulus"));
   std::vector<std::int32_t> read(5);
   shard.read(0, read);
   EXPECT_EQ(read, tokens);
@@ -54,19 +39,23 @@ TEST(Shard, ReadsWhatWasWritten) {
 }
 
 TEST(Shard, WriterRefusesWhatReadersWould) {
-  const TemporaryFolder folder;
-  const auto tokenizer = make_byte_tokenizer();
-  const auto write = [&](std::vector<std::int32_t> tokens, std::vector<std::int64_t> documents) {
-    return error_text([&] { write_shard(folder.file("a.h5"), *tokenizer, tokens, documents); });
+  struct Case {
+    std::vector<std::int32_t> tokens;
+    std::vector<std::int64_t> documents;
+    const char* named;
   };
-  EXPECT_THAT(write({}, {}), HasSubstr("at least one"));
-  EXPECT_THAT(write({1}, {}), HasSubstr("at least one"));
-  EXPECT_THAT(write({1, 257}, {0}), HasSubstr("token 1 has id 257"));
-  EXPECT_THAT(write({-1}, {0}), HasSubstr("token 0 has id -1"));
-  EXPECT_THAT(write({1, 2}, {1}), HasSubstr("document 0 starts at 1"));
-  EXPECT_THAT(write({1, 2}, {0, 2}), HasSubstr("document 1 starts at 2"));
-  EXPECT_THAT(write({1, 2}, {0, 0}), HasSubstr("document 1 starts at 0"));
-  EXPECT_FALSE(std::filesystem::exists(folder.file("a.h5")));
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.h5");
+  for (const auto& [tokens, documents, named] : {Case{{}, {}, ""},
+                                                 {{1}, {}, ""},
+                                                 {{1, 257}, {0}, "token 1 has id 257"},
+                                                 {{-1}, {0}, "token 0 has id -1"},
+                                                 {{1, 2}, {1}, "document 0 starts at 1"},
+                                                 {{1, 2}, {0, 2}, "document 1 starts at 2"},
+                                                 {{1, 2}, {0, 0}, "document 1 starts at 0"}})
+    EXPECT_THAT(error_text([&] { write_shard(path, *make_byte_tokenizer(), tokens, documents); }),
+                mentions(path, named));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 template <class T>
@@ -90,8 +79,7 @@ TYPED_TEST(ShardTypes, AreRead) {
   EXPECT_THAT(ids, ElementsAre(0, 5));
   shard.tokens[1] = 200;
   shard.write(folder.file("a.h5"));
-  EXPECT_THAT(verify_error(folder.file("a.h5")),
-              AllOf(HasSubstr("offset 1"), HasSubstr("id 200"), HasSubstr("vocabulary 200")));
+  EXPECT_THAT(verify_error(folder.file("a.h5")), mentions("offset 1", "id 200", "vocabulary 200"));
 }
 
 TEST(Shard, LargestIdsAreNotTakenForNegativeOnes) {
@@ -102,56 +90,67 @@ TEST(Shard, LargestIdsAreNotTakenForNegativeOnes) {
   shard.tokens = {1, 0xffffffffu};
   shard.documents = {0};
   shard.write(folder.file("a.h5"));
-  EXPECT_THAT(verify_error(folder.file("a.h5")), AllOf(HasSubstr("offset 1"), HasSubstr("id 4294967295")));
+  EXPECT_THAT(verify_error(folder.file("a.h5")), mentions("offset 1", "id 4294967295"));
 }
 
 TEST(BadShard, MissingForeignAndTruncated) {
   const TemporaryFolder folder;
-  EXPECT_THAT(open_error(folder.file("none.h5")), AllOf(HasSubstr("none.h5"), HasSubstr("check the path")));
-  EXPECT_THAT(open_error(folder.write("text.h5", "no shard")), HasSubstr("text.h5' is not an HDF5 file"));
-  io::write_hdf5_atomically(folder.file("other.h5"),
-                            [](io::FileWriter& file) { file.set_attribute("version", 1); });
-  EXPECT_THAT(open_error(folder.file("other.h5")),
-              AllOf(HasSubstr("no token shard"), HasSubstr("annulus-tokens pack")));
   RawShard{}.write(folder.file("good.h5"));
   const std::string bytes = io::read_text(folder.file("good.h5"));
-  EXPECT_THAT(open_error(folder.write("cut.h5", bytes.substr(0, bytes.size() - 100))),
-              AllOf(HasSubstr("cut.h5"), HasSubstr("truncated")));
+  io::write_hdf5_atomically(folder.file("other.h5"),
+                            [](io::FileWriter& file) { file.set_attribute("version", 1); });
+  for (const std::string& path :
+       {folder.file("none.h5"), folder.write("text.h5", "no shard"), folder.file("other.h5"),
+        folder.write("cut.h5", bytes.substr(0, bytes.size() - 100))})
+    EXPECT_THAT(open_error(path), mentions(path));
 }
+
+/// A good shard in which one thing is wrong, and what the error names.
+struct Spoiled {
+  void (*spoil)(RawShard<>& shard);
+  const char* named;
+};
 
 TEST(BadShard, HeaderFields) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.h5");
-  const auto with = [&](auto spoil) {
+  RawShard{}.write(path);
+  EXPECT_EQ(open_error(path), "no error");
+  for (const auto& [spoil, named] :
+       {Spoiled{[](auto& s) { s.format = "other"; }, "format"},
+        {[](auto& s) { s.format.reset(); }, "format"},
+        {[](auto& s) { s.version = 2; }, "version 2"},
+        {[](auto& s) { s.vocabulary = 0; }, "vocabulary is 0"},
+        {[](auto& s) { s.vocabulary = std::int64_t{1} << 31; }, "vocabulary is 2147483648"},
+        {[](auto& s) { s.vocabulary = 300; }, "vocabulary is 300"},
+        {[](auto& s) { s.end_of_document = 257; }, "end_of_document is 257"},
+        {[](auto& s) { s.end_of_document = -1; }, "end_of_document is -1"},
+        {[](auto& s) { s.checksum = -1; }, "checksum is -1"},
+        {[](auto& s) { s.tokenizer = "sentencepiece"; }, "fingerprint"},
+        {[](auto& s) { s.tokens.clear(); }, "'/tokens'"},
+        {[](auto& s) { s.documents.clear(); }, "'/documents'"},
+        {[](auto& s) { s.documents = {0, 1, 2, 3, 4, 5}; }, "6 documents"},
+        {[](auto& s) {
+           s.documents = {1, 3};
+         },
+         "document 0 starts at offset 1"},
+        {[](auto& s) {
+           s.documents = {0, 3, 3};
+         },
+         "document 2 starts at offset 3"},
+        {[](auto& s) {
+           s.documents = {0, 3, 2};
+         },
+         "document 2 starts at offset 2"},
+        {[](auto& s) {
+           s.documents = {0, 5};
+         },
+         "document 1 starts at offset 5"}}) {
     RawShard shard;
     spoil(shard);
     shard.write(path);
-    return open_error(path);
-  };
-  EXPECT_EQ(with([](auto&) {}), "no error");
-  EXPECT_THAT(with([](auto& s) { s.format = "other"; }), AllOf(HasSubstr(path), HasSubstr("no token shard")));
-  EXPECT_THAT(with([](auto& s) { s.format.reset(); }), HasSubstr("no token shard"));
-  EXPECT_THAT(with([](auto& s) { s.version = 2; }),
-              AllOf(HasSubstr(path), HasSubstr("version 2"), HasSubstr("reads version 1")));
-  EXPECT_THAT(with([](auto& s) { s.vocabulary = 0; }), HasSubstr("vocabulary is 0"));
-  EXPECT_THAT(with([](auto& s) { s.vocabulary = std::int64_t{1} << 31; }),
-              HasSubstr("vocabulary is 2147483648"));
-  EXPECT_THAT(with([](auto& s) { s.vocabulary = 300; }), HasSubstr("has a vocabulary of 257"));
-  EXPECT_THAT(with([](auto& s) { s.end_of_document = 257; }), HasSubstr("end_of_document is 257"));
-  EXPECT_THAT(with([](auto& s) { s.end_of_document = -1; }), HasSubstr("end_of_document is -1"));
-  EXPECT_THAT(with([](auto& s) { s.checksum = -1; }), HasSubstr("checksum is -1"));
-  EXPECT_THAT(with([](auto& s) { s.tokenizer = "sentencepiece"; }), HasSubstr("fingerprint"));
-  EXPECT_THAT(with([](auto& s) { s.tokens.clear(); }), AllOf(HasSubstr(path), HasSubstr("empty shard")));
-  EXPECT_THAT(with([](auto& s) { s.documents.clear(); }),
-              AllOf(HasSubstr("empty shard"), HasSubstr("documents")));
-  EXPECT_THAT(with([](auto& s) { s.documents = {0, 1, 2, 3, 4, 5}; }), HasSubstr("6 documents but 5 tokens"));
-  EXPECT_THAT(with([](auto& s) {
-                s.documents = {1, 3};
-              }),
-              AllOf(HasSubstr(path), HasSubstr("document 0 starts at offset 1")));
-  EXPECT_THAT(with([](auto& s) { s.documents = {0, 3, 3}; }), HasSubstr("document 2 starts at offset 3"));
-  EXPECT_THAT(with([](auto& s) { s.documents = {0, 3, 2}; }), HasSubstr("document 2 starts at offset 2"));
-  EXPECT_THAT(with([](auto& s) { s.documents = {0, 5}; }), HasSubstr("document 1 starts at offset 5"));
+    EXPECT_THAT(open_error(path), mentions(path, named));
+  }
 }
 
 TEST(BadShard, TypesAndShapes) {
@@ -174,30 +173,25 @@ TEST(BadShard, TypesAndShapes) {
   using U16 = std::vector<std::uint16_t>;
   using U64 = std::vector<std::uint64_t>;
   EXPECT_EQ(write(U16{1, 2}, {2}, U64{0}), "no error");
-  EXPECT_THAT(write(std::vector<float>{1, 2}, {2}, U64{0}),
-              AllOf(HasSubstr("tokens holds f32"), HasSubstr("u16")));
-  EXPECT_THAT(write(std::vector<std::int64_t>{1, 2}, {2}, U64{0}), HasSubstr("tokens holds i64"));
-  EXPECT_THAT(write(U16{1, 2}, {1, 2}, U64{0}), HasSubstr("'/tokens' has 2 dimensions, not 1"));
-  EXPECT_THAT(write(U16{1, 2}, {2}, std::vector<std::int64_t>{0}),
-              HasSubstr("'/documents' holds i64, not u64"));
-  EXPECT_THAT(write(U16{1, 2}, {2}, U64{}), HasSubstr("no dataset '/documents'"));
+  EXPECT_THAT(write(std::vector<float>{1, 2}, {2}, U64{0}), mentions("tokens", "f32"));
+  EXPECT_THAT(write(std::vector<std::int64_t>{1, 2}, {2}, U64{0}), mentions("tokens", "i64"));
+  EXPECT_THAT(write(U16{1, 2}, {1, 2}, U64{0}), mentions("'/tokens'", "2 dimensions"));
+  EXPECT_THAT(write(U16{1, 2}, {2}, std::vector<std::int64_t>{0}), mentions("'/documents'", "i64"));
+  EXPECT_THAT(write(U16{1, 2}, {2}, U64{}), mentions("'/documents'"));
 }
 
 TEST(BadShard, Contents) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.h5");
-  const auto with = [&](auto spoil) {
-    RawShard shard;
-    spoil(shard);
-    shard.write(path);
-    return verify_error(path);
-  };
-  EXPECT_EQ(with([](auto&) {}), "no error");
-  EXPECT_THAT(
-      with([](auto& s) { s.tokens[3] = 300; }),
-      AllOf(HasSubstr(path), HasSubstr("offset 3"), HasSubstr("id 300"), HasSubstr("vocabulary 257")));
-  EXPECT_THAT(with([](auto& s) { s.checksum = 12345; }),
-              AllOf(HasSubstr("the header says 00003039"), HasSubstr("damaged")));
+  RawShard{}.write(path);
+  EXPECT_EQ(verify_error(path), "no error");
+  RawShard bad_id, bad_checksum;
+  bad_id.tokens[3] = 300;
+  bad_id.write(path);
+  EXPECT_THAT(verify_error(path), mentions(path, "offset 3", "id 300", "vocabulary 257"));
+  bad_checksum.checksum = 12345;
+  bad_checksum.write(path);
+  EXPECT_THAT(verify_error(path), mentions(path, "00003039"));
 }
 
 TEST(BadShard, OneFlippedBitIsFound) {
@@ -208,7 +202,7 @@ TEST(BadShard, OneFlippedBitIsFound) {
   const auto at = bytes.find(stored);
   ASSERT_NE(at, std::string::npos);
   bytes[at] ^= 4;
-  EXPECT_THAT(verify_error(folder.write("b.h5", bytes)), HasSubstr("checksum"));
+  EXPECT_THAT(verify_error(folder.write("b.h5", bytes)), mentions("checksum"));
 }
 
 TEST(Shard, FullDiskLeavesNothing) {
@@ -218,7 +212,7 @@ TEST(Shard, FullDiskLeavesNothing) {
   const annulus::test::FileSizeLimit limit(50000);
   EXPECT_THAT(
       error_text([&] { write_shard(folder.file("a.h5"), *make_byte_tokenizer(), tokens, documents); }),
-      AllOf(HasSubstr(folder.file("a.h5")), HasSubstr("File too large")));
+      mentions(folder.file("a.h5"), "File too large"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
@@ -229,9 +223,8 @@ TEST(FindShards, FilesAndSortedFolders) {
   EXPECT_THAT(find_shards(paths), ElementsAre(folder.file("x.h5"), folder.file("a.h5"), folder.file("c.h5")));
   std::filesystem::create_directory(folder.file("sub"));
   const std::filesystem::path empty[] = {folder.file("sub")};
-  EXPECT_THAT(error_text([&] { find_shards(empty); }),
-              AllOf(HasSubstr(folder.file("sub")), HasSubstr("no token shards")));
-  EXPECT_THAT(error_text([&] { find_shards({}); }), HasSubstr("no token shards were given"));
+  EXPECT_THAT(error_text([&] { find_shards(empty); }), mentions(folder.file("sub")));
+  EXPECT_THROW(find_shards({}), Error);
 }
 
 /// People link the shards of several packs into one folder: none is left out without a word.
@@ -245,7 +238,7 @@ TEST(FindShards, LinksAreFollowedAndThoseToNothingNamed) {
   const auto found = find_shards(paths);
   EXPECT_THAT(found, ElementsAre(folder.file("links/b.h5"), folder.file("links/c.h5")));
   EXPECT_EQ(TokenShard::open(found[0]).header().tokens, 5);
-  EXPECT_THAT(open_error(found[1]), AllOf(HasSubstr("links/c.h5'"), HasSubstr("No such file")));
+  EXPECT_THAT(open_error(found[1]), mentions("links/c.h5'"));
 }
 
 TEST(TokenHistogram, Entropy) {
@@ -264,8 +257,8 @@ TEST(TokenHistogram, Entropy) {
 }
 
 TEST(TokenShard, StartsOfDocumentsAreReadForARange) {
-  const annulus::test::TemporaryFolder folder;
-  test::RawShard shard;  // of more documents than are read at once, of 1 to 7 tokens
+  const TemporaryFolder folder;
+  RawShard shard;  // of more documents than are read at once, of 1 to 7 tokens
   shard.documents = {0};
   while (shard.documents.size() < 10000)
     shard.documents.push_back(shard.documents.back() + 1 + shard.documents.size() % 7);

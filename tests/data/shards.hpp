@@ -1,19 +1,37 @@
 #pragma once
 
-#include <cstdint>
+#include <gmock/gmock.h>
+
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
-#include <string>
-#include <vector>
 
-#include <annulus/data/shard.hpp>
+#include <annulus/data/dataset.hpp>
 #include <annulus/data/verify.hpp>
+#include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
 #include <annulus/io/hdf5_writer.hpp>
 
+#include "support/error_text.hpp"
+#include "support/temporary_folder.hpp"
+
 namespace annulus::data::test {
+
+using annulus::test::TemporaryFolder;
+
+inline void expect_equal(const Sequence& got, const Sequence& expected) {
+  EXPECT_EQ(got.index, expected.index);
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_EQ(got.targets, expected.targets);
+  EXPECT_EQ(got.document_starts, expected.document_starts);
+}
+
+/// The stream of all shards of a folder.
+inline TokenDataset dataset_of(const TemporaryFolder& folder, std::int64_t sequence_tokens) {
+  return TokenDataset(std::span(&folder.path(), 1), sequence_tokens);
+}
 
 /// A shard made by hand, good as it stands; tests spoil one thing. T is the stored type of the ids.
 template <class T = std::uint16_t>
@@ -76,6 +94,14 @@ struct RandomStream {
     return stream;
   }
 };
+
+/// Names and contents of the shards of a folder.
+inline std::map<std::string, std::string> shards_in(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".h5") contents[entry.path().filename()] = io::read_text(entry.path());
+  return contents;
+}
 
 /// Calls use(shard, ids) for each document of the shards of a folder, which it verifies.
 template <class Use>

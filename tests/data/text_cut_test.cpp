@@ -1,10 +1,7 @@
 // Long texts are encoded in parts: the ids must be those of the whole, whatever the model does to spaces.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include <annulus/data/tokenizer.hpp>
 

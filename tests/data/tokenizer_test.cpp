@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <annulus/data/tokenizer.hpp>
@@ -11,17 +10,12 @@
 namespace annulus::data {
 namespace {
 
-using annulus::test::error_text;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 TEST(ByteTokenizer, IdsAreBytes) {
   const auto tokenizer = make_byte_tokenizer();
   EXPECT_EQ(tokenizer->identity(), (TokenizerIdentity{"byte", 257, 256, ""}));
   std::vector<std::int32_t> ids{7};
   tokenizer->encode("aü\xff", ids);
-  EXPECT_THAT(ids, ElementsAre(7, 'a', 0xc3, 0xbc, 0xff));
+  EXPECT_THAT(ids, testing::ElementsAre(7, 'a', 0xc3, 0xbc, 0xff));
   ids.push_back(256);
   EXPECT_EQ(tokenizer->decode(ids), "\aaü\xff");
   EXPECT_TRUE(tokenizer->model().empty());
@@ -29,27 +23,23 @@ TEST(ByteTokenizer, IdsAreBytes) {
 
 TEST(ByteTokenizer, DecodeNamesTheIdItDoesNotHave) {
   const std::vector<std::int32_t> ids{257};
-  EXPECT_THAT(error_text([&] { make_byte_tokenizer()->decode(ids); }), HasSubstr("no token 257"));
+  EXPECT_THAT(error_text([&] { make_byte_tokenizer()->decode(ids); }), mentions("257"));
 }
 
 TEST(MakeTokenizer, TellsWhatIsWrong) {
   const annulus::test::TemporaryFolder folder;
-  EXPECT_THAT(error_text([] { make_tokenizer("bpe", ""); }), HasSubstr("unknown tokenizer 'bpe'"));
-  EXPECT_THAT(error_text([] { make_tokenizer("byte", "m.model"); }), HasSubstr("takes no model"));
-  EXPECT_THAT(error_text([] { make_tokenizer("sentencepiece", ""); }), HasSubstr("needs a model"));
-  EXPECT_THAT(error_text([] { make_tokenizer("sentencepiece", "/no/m.model"); }),
-              AllOf(HasSubstr("'/no/m.model'"), HasSubstr("check the path")));
-  const std::string text = folder.write("text.model", "this is no model");
-  EXPECT_THAT(error_text([&] { make_tokenizer("sentencepiece", text); }),
-              AllOf(HasSubstr(text), HasSubstr("not a SentencePiece model")));
-  const std::string pipe = folder.file("pipe.model");
+  const std::string text = folder.write("text.model", "this is no model"),
+                    empty = folder.write("empty.model", ""), pipe = folder.file("pipe.model");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const std::string& path : {pipe, std::string("/dev/zero")})
-    EXPECT_THAT(
-        error_text([&] { make_tokenizer("sentencepiece", path); }),
-        AllOf(HasSubstr("'" + path + "'"), HasSubstr("pipe or a device"), HasSubstr("tokenizer's model")));
-  const std::string empty = folder.write("empty.model", "");
-  EXPECT_THAT(error_text([&] { make_tokenizer("sentencepiece", empty); }), HasSubstr(empty));
+  for (const auto& [name, model, named] : {std::array<std::string, 3>{"bpe", "", "'bpe'"},
+                                           {"byte", "m.model", "'m.model'"},
+                                           {"sentencepiece", "", "sentencepiece"},
+                                           {"sentencepiece", "/no/m.model", "'/no/m.model'"},
+                                           {"sentencepiece", text, text},
+                                           {"sentencepiece", pipe, pipe},
+                                           {"sentencepiece", "/dev/zero", "'/dev/zero'"},
+                                           {"sentencepiece", empty, empty}})
+    EXPECT_THAT(error_text([&] { make_tokenizer(name, model); }), mentions(named));
 }
 
 TEST(TextPrefix, EndsBeforeWhatIsNoText) {

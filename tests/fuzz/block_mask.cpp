@@ -1,8 +1,6 @@
 // Masks in their text form, and block lists (docs/formats/block-mask.md). The first line is "TOKENS MASK",
 // in which "@" stands for a file with the other lines.
-#include <charconv>
-#include <string>
-
+#include <annulus/base/parse_number.hpp>
 #include <annulus/sequence/mask.hpp>
 
 #include "memory_file.hpp"
@@ -10,9 +8,7 @@
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace annulus;
   std::string_view text = fuzz::text_of(data, size), first = fuzz::take_line(text);
-  std::int64_t tokens = 0;
-  const char* const behind = std::from_chars(first.data(), first.data() + first.size(), tokens).ptr;
-  first.remove_prefix(static_cast<std::size_t>(behind - first.data()));
+  const std::int64_t tokens = take_number<std::int64_t>(first).value_or(0);
   if (first.starts_with(' ')) first.remove_prefix(1);
   const fuzz::MemoryFile file({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   std::string mask_text(first);

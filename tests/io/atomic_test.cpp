@@ -1,15 +1,10 @@
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
-#include <string>
-#include <vector>
 
-#include <annulus/base/error.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/hdf5_writer.hpp>
 
@@ -21,7 +16,6 @@ namespace annulus::io {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
@@ -87,8 +81,7 @@ TEST(WriteAtomically, FollowsNoLinkInPlaceOfTheTemporaryFile) {
         if (!before) plant();
       });
     };
-    EXPECT_THAT(error_text(write),
-                HasSubstr(before ? "Too many levels of symbolic links" : "somebody has put another file"));
+    EXPECT_THAT(error_text(write), mentions(folder.file("a")));
   }
   EXPECT_EQ(read_text(folder.file("a")), "new");
   EXPECT_EQ(read_text(folder.file("victim")), "precious");
@@ -122,7 +115,7 @@ TEST(WriteAtomically, RefusesALinkInThePlaceOfItsOwnFile) {
   folder.write("a", "old");
   std::filesystem::create_symlink(folder.file("a"), folder.file("link"));
   EXPECT_THAT(error_text([&] { write_text_atomically(folder.file("link"), "new", Links::refuse); }),
-              mentions(folder.file("link"), "is a symbolic link"));
+              mentions(folder.file("link")));
   EXPECT_EQ(read_text(folder.file("a")), "old");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a", "link"));
 }
@@ -131,19 +124,16 @@ TEST(WriteAtomically, LeavesWhatIsNoFile) {
   const test::TemporaryFolder folder;
   const std::string pipe = folder.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(error_text([&] { write_text_atomically(pipe, "x"); }),
-              mentions(pipe, "no regular file", "another name"));
+  EXPECT_THAT(error_text([&] { write_text_atomically(pipe, "x"); }), mentions(pipe));
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("pipe"));
 }
 
 TEST(WriteAtomically, NeedsItsFolder) {
   const test::TemporaryFolder folder;
-  const std::string missing = folder.file("no/a");
-  EXPECT_THAT(error_text([&] { write_text_atomically(missing, "x"); }), mentions(missing, "No such file"));
   folder.write("file", "x");
-  EXPECT_THAT(error_text([&] { write_text_atomically(folder.file("file/a"), "x"); }),
-              HasSubstr("Not a directory"));
+  for (const std::string& path : {folder.file("no/a"), folder.file("file/a")})
+    EXPECT_THAT(error_text([&] { write_text_atomically(path, "x"); }), mentions(path));
 }
 
 TEST(WriteAtomically, AcceptsAPathWithoutFolder) {
@@ -161,7 +151,7 @@ TEST(WriteAtomically, FullDiskKeepsTheOldFile) {
   {
     const test::FileSizeLimit limit(1000);
     EXPECT_THAT(error_text([&] { write_text_atomically(folder.file("a"), std::string(5000, 'x')); }),
-                mentions(folder.file("a"), "File too large", "ulimit"));
+                mentions(folder.file("a"), "File too large"));
   }
   EXPECT_EQ(read_text(folder.file("a")), "old");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
@@ -174,9 +164,8 @@ TEST(RequireWritable, TellsBeforeAnythingIsWritten) {
   require_writable(folder.file("new"));
   EXPECT_EQ(read_text(folder.file("a")), "old");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
-  const std::string missing = folder.file("no/a");
-  EXPECT_THAT(error_text([&] { require_writable(missing); }), HasSubstr(missing));
-  EXPECT_THAT(error_text([&] { require_writable("/dev/null"); }), HasSubstr("no regular file"));
+  for (const std::string& path : {folder.file("no/a"), std::string("/dev/null")})
+    EXPECT_THAT(error_text([&] { require_writable(path); }), mentions(path));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <annulus/io/folder_lock.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "support/error_text.hpp"
@@ -33,7 +32,7 @@ TEST(FolderLock, NamesWhatCannotBeOpened) {
   EXPECT_THAT(error_text([&] {
                 FolderLock(file, {"run.lock", "in use"});
               }),
-              testing::HasSubstr((file / "run.lock").string()));
+              mentions((file / "run.lock").string()));
 }
 
 TEST(FolderLock, LeavesAFolderThatCannotBeWrittenAsItIs) {

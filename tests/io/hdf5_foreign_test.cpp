@@ -1,12 +1,7 @@
 // What other programs write: the C interface of HDF5 stands for them here.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <hdf5.h>
 
-#include <string>
-#include <vector>
-
-#include <annulus/base/error.hpp>
 #include <annulus/io/hdf5.hpp>
 
 #include "support/error_text.hpp"
@@ -16,7 +11,6 @@ namespace annulus::io {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 void attribute(hid_t owner, const char* name, hid_t type, const void* value, hsize_t elements = 0) {
   const hid_t space = elements == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &elements, nullptr);
@@ -72,37 +66,25 @@ class Hdf5Foreign : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(Hdf5Foreign, StringsOfFixedLength) {
+TEST_F(Hdf5Foreign, IsReadOrNamed) {
   const File file = File::open(folder_.file("f.h5"));
   EXPECT_EQ(file.string_attribute("padded"), "abc");
   EXPECT_EQ(file.string_attribute("spaced"), "abc");
   EXPECT_EQ(file.string_attribute("full"), "abcd");
-}
-
-TEST_F(Hdf5Foreign, NumbersOfAnyWidth) {
-  const File file = File::open(folder_.file("f.h5"));
   EXPECT_EQ(file.integer_attribute("u8"), 200);
   EXPECT_EQ(file.integer_attribute("one"), 1);
   EXPECT_EQ(file.double_attribute("f32"), 0.5);
-  EXPECT_THAT(error_text([&] { file.integer_attribute("huge"); }), HasSubstr("below 2^63"));
-  EXPECT_THAT(error_text([&] { file.integer_attribute("two"); }), HasSubstr("has 2 elements"));
-}
-
-TEST_F(Hdf5Foreign, ByteOrderIsConverted) {
-  const File file = File::open(folder_.file("f.h5"));
   EXPECT_THAT(file.read<std::uint16_t>("big_endian"), ElementsAre(1, 0x0203, 3));
-}
-
-TEST_F(Hdf5Foreign, TypesThatAnnulusDoesNotUseAreNamed) {
-  const File file = File::open(folder_.file("f.h5"));
-  EXPECT_THAT(error_text([&] { file.dataset("i16"); }), HasSubstr("'/i16' has elements of a type"));
+  for (const char* name : {"huge", "two"})  // 2^64 − 1, and two elements
+    EXPECT_THAT(error_text([&] { file.integer_attribute(name); }), mentions(name));
+  EXPECT_THAT(error_text([&] { file.dataset("i16"); }), mentions("'/i16'"));
 }
 
 TEST_F(Hdf5Foreign, PrintingOfOtherUsersIsLeftAlone) {
   H5E_auto2_t before = nullptr, after = nullptr;
   void *before_data = nullptr, *after_data = nullptr;
   H5Eget_auto2(H5E_DEFAULT, &before, &before_data);
-  EXPECT_THAT(error_text([&] { File::open(folder_.file("none.h5")); }), HasSubstr("none.h5"));
+  EXPECT_THAT(error_text([&] { File::open(folder_.file("none.h5")); }), mentions("none.h5"));
   H5Eget_auto2(H5E_DEFAULT, &after, &after_data);
   EXPECT_EQ(before, after);
   EXPECT_NE(after, nullptr);

@@ -1,11 +1,9 @@
 // Every way in which HDF5 lays out groups, attributes and chunks that Annulus reads, written by the C
 // interface of HDF5 in its oldest and its newest format.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <numeric>
 
-#include <annulus/base/error.hpp>
 #include <annulus/io/hdf5.hpp>
 
 #include "support/error_text.hpp"

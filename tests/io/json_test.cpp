@@ -1,17 +1,12 @@
 #include <annulus/io/json.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <string>
 
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace annulus::io {
 namespace {
-
-using testing::HasSubstr;
 
 std::string said_of(std::string_view text) {
   return error_text([&] { parse_json(text, "a.json"); });
@@ -24,29 +19,29 @@ std::string nested(int depth) {
 
 TEST(Json, ErrorsNameFileAndByte) {
   EXPECT_EQ(parse_json("{\"a\": [1, 2]}", "a.json").at("a").at(1), 2);
-  EXPECT_THAT(said_of("{\"a\": nonsense}"), HasSubstr("'a.json' is no JSON from byte 8 on"));
-  EXPECT_THAT(said_of(""), HasSubstr("'a.json' is no JSON"));
-  EXPECT_THAT(said_of(std::string_view("[1]\0]", 5)), HasSubstr("'a.json' is no JSON from byte 4 on"));
-  EXPECT_THAT(said_of("{\"a\": \"\xe9t\"}"), HasSubstr("'a.json' is no JSON from byte 8 on"));
-  EXPECT_THAT(said_of("[1e999]"), HasSubstr("'a.json' holds a number that is too large"));
+  for (const auto& [text, named] : {std::pair<std::string_view, const char*>{"{\"a\": nonsense}", "byte 8"},
+                                    {"", "byte"},
+                                    {std::string_view("[1]\0]", 5), "byte 4"},
+                                    {"{\"a\": \"\xe9t\"}", "byte 8"},
+                                    {"[1e999]", "number"}})
+    EXPECT_THAT(said_of(text), mentions("'a.json'", named)) << text;
   const test::TemporaryFolder folder;
   const std::string file = folder.write("b.json", "{");
-  EXPECT_THAT(error_text([&] { read_json(file); }), HasSubstr("'" + file + "' is no JSON"));
+  EXPECT_THAT(error_text([&] { read_json(file); }), mentions("'" + file + "'"));
 }
 
 TEST(Json, DepthHasALimit) {
   EXPECT_EQ(said_of(nested(deepest_nesting)), "no error");
-  EXPECT_THAT(said_of(nested(deepest_nesting + 2)), HasSubstr("'a.json' is nested more than 100 deep"));
-  EXPECT_THAT(said_of(std::string(60'000'000, '[')), HasSubstr("nested more than"));  // at once
   std::string objects;
   for (int i = 0; i < 100000; ++i) objects += "{\"a\":";
-  EXPECT_THAT(said_of(objects), HasSubstr("nested more than"));
+  for (const std::string& deep : {nested(deepest_nesting + 2), std::string(60'000'000, '['), objects})
+    EXPECT_THAT(said_of(deep), mentions("'a.json'", "100 deep"));  // at once
 }
 
 TEST(Json, ValuesHaveALimit) {
   std::string many = "[";
   for (std::int64_t i = 0; i <= most_json_values; ++i) many += "1,";
-  EXPECT_THAT(said_of(many + "1]"), HasSubstr("'a.json' has more than"));
+  EXPECT_THAT(said_of(many + "1]"), mentions("'a.json'", "values"));
 }
 
 TEST(Json, WhatIsNotThereIsNamedWithTheFile) {
@@ -55,7 +50,7 @@ TEST(Json, WhatIsNotThereIsNamedWithTheFile) {
     return error_text([&] { take_json_apart("a.json", [&] { return value.at(key).get<int>(); }); });
   };
   EXPECT_THAT(take("loss"), mentions("'a.json'", "'loss'"));
-  EXPECT_THAT(take("step"), mentions("'a.json'", "must be number"));
+  EXPECT_THAT(take("step"), mentions("'a.json'"));
   EXPECT_EQ(take_json_apart("a.json", [&] { return value.size(); }), 1u);
 }
 

@@ -1,13 +1,11 @@
 #include <annulus/io/safetensors.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <thread>
-#include <vector>
 
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
@@ -23,7 +21,6 @@ namespace {
 
 using test::safetensors_bytes;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 template <class T>
 std::vector<T> read(const SafetensorsFile& file, std::string_view name) {
@@ -82,13 +79,12 @@ TEST(Safetensors, OfAnotherTypeOrLengthAreRefused) {
   std::vector<float> floats(1);
   std::vector<float16> halves(3);
   EXPECT_THAT(error_text([&] { file.read(file.tensor("w"), std::span(floats)); }),
-              mentions(folder.file("a"), "\"w\" is F16, where F32"));
-  EXPECT_THAT(error_text([&] { file.read(file.tensor("w"), std::span(halves)); }),
-              HasSubstr("has 4 bytes, where 6 are expected"));
+              mentions(folder.file("a"), "\"w\"", "F32"));
+  EXPECT_THAT(error_text([&] { file.read(file.tensor("w"), std::span(halves)); }), mentions("4 bytes"));
   for (const std::uint64_t first : {std::uint64_t{1}, std::uint64_t{3}, ~std::uint64_t{0}})
     EXPECT_THAT(error_text([&] { file.read(file.tensor("w"), first, std::span(halves).first(2)); }),
-                HasSubstr("none of them"));
-  EXPECT_THAT(error_text([&] { file.tensor("v"); }), mentions(folder.file("a"), "no tensor \"v\""));
+                mentions("\"w\"", fmt::format("element {}", first)));
+  EXPECT_THAT(error_text([&] { file.tensor("v"); }), mentions(folder.file("a"), "\"v\""));
 }
 
 TEST(Safetensors, ShrinkingUnderTheReaderIsAnError) {
@@ -97,7 +93,7 @@ TEST(Safetensors, ShrinkingUnderTheReaderIsAnError) {
       safetensors_bytes(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "abcd");
   const SafetensorsFile file(folder.write("a", bytes));
   folder.write("a", bytes.substr(0, bytes.size() - 2));
-  EXPECT_THAT(error_text([&] { read<std::uint8_t>(file, "w"); }), HasSubstr("became shorter"));
+  EXPECT_THAT(error_text([&] { read<std::uint8_t>(file, "w"); }), mentions(folder.file("a")));
 }
 
 TEST(SafetensorsWriter, WritesTheBytesOfTheFormat) {
@@ -161,30 +157,28 @@ TEST(SafetensorsWriter, KeepsEveryBit) {
 
 TEST(SafetensorsWriter, RefusesWhatDoesNotFit) {
   const test::TemporaryFolder folder;
-  const auto start = [&](std::vector<SafetensorsSpec> specs) {
-    return error_text([&] { SafetensorsWriter(folder.file("a"), std::move(specs)); });
-  };
-  EXPECT_THAT(start({{"w", DType::f32, {1}}, {"w", DType::u8, {1}}}),
-              HasSubstr("two tensors have the name \"w\""));
-  EXPECT_THAT(start({{"__metadata__", DType::f32, {1}}}), HasSubstr("reserved"));
-  EXPECT_THAT(start({{"\xff", DType::f32, {1}}}), HasSubstr("no UTF-8"));
-  EXPECT_THAT(start({{"w", DType::f32, {1ull << 40, 1ull << 40}}}), HasSubstr("larger than files can be"));
-  EXPECT_THAT(error_text([&] { SafetensorsWriter(folder.file("no/a"), {}); }), HasSubstr("No such file"));
+  for (const auto& [specs, named] : std::vector<std::pair<std::vector<SafetensorsSpec>, const char*>>{
+           {{{"w", DType::f32, {1}}, {"w", DType::u8, {1}}}, "\"w\""},
+           {{{"__metadata__", DType::f32, {1}}}, "__metadata__"},
+           {{{"\xff", DType::f32, {1}}}, "UTF-8"},
+           {{{"w", DType::f32, {1ull << 40, 1ull << 40}}}, "\"w\""}})
+    EXPECT_THAT(error_text([&] { SafetensorsWriter(folder.file("a"), specs); }),
+                mentions(folder.file("a"), named));
+  EXPECT_THAT(error_text([&] { SafetensorsWriter(folder.file("no/a"), {}); }), mentions(folder.file("no/a")));
 
   SafetensorsWriter file(folder.file("a"), {{"w", DType::f32, {4}}, {"v", DType::f32, {1}}});
   const std::vector<float> two{1, 2};
   file.write("w", 1, span_of(two));
-  EXPECT_THAT(error_text([&] { file.write("w", 2, span_of(two)); }), HasSubstr("a second time"));
-  EXPECT_THAT(error_text([&] { file.write("w", 0, span_of(two)); }), HasSubstr("a second time"));
-  EXPECT_THAT(error_text([&] { file.write("w", 3, span_of(two)); }), HasSubstr("it has 16 bytes"));
-  EXPECT_THAT(error_text([&] { file.write("u", 0, span_of(two)); }), HasSubstr("started without it"));
-  EXPECT_THAT(error_text([&] { file.write("w", 0, std::span<const std::int32_t>{}); }),
-              HasSubstr("it is F32"));
-  EXPECT_THAT(error_text([&] { file.finish(); }), HasSubstr("\"w\" lacks elements from byte 0 of its 16"));
+  for (const std::uint64_t first : {2u, 0u, 3u})
+    EXPECT_THAT(error_text([&] { file.write("w", first, span_of(two)); }),
+                mentions("\"w\"", fmt::format("element {}", first)));
+  EXPECT_THAT(error_text([&] { file.write("u", 0, span_of(two)); }), mentions("\"u\""));
+  EXPECT_THAT(error_text([&] { file.write("w", 0, std::span<const std::int32_t>{}); }), mentions("F32"));
+  EXPECT_THAT(error_text([&] { file.finish(); }), mentions("\"w\"", "byte 0 of its 16"));
   file.write("w", 0, span_of(two).first(1));
-  EXPECT_THAT(error_text([&] { file.finish(); }), HasSubstr("\"w\" lacks elements from byte 12 of its 16"));
+  EXPECT_THAT(error_text([&] { file.finish(); }), mentions("\"w\"", "byte 12 of its 16"));
   file.write("w", 3, span_of(two).first(1));
-  EXPECT_THAT(error_text([&] { file.finish(); }), HasSubstr("\"v\" lacks elements from byte 0 of its 4"));
+  EXPECT_THAT(error_text([&] { file.finish(); }), mentions("\"v\"", "byte 0 of its 4"));
   file.write("v", 0, span_of(two).first(1));
   EXPECT_EQ(file.finish(), std::nullopt);
 }

@@ -25,14 +25,8 @@ constexpr int sequences = 2;
 constexpr std::int64_t tokens = 37;  // of each
 
 LlamaConfig config_of(int layers, const test::Variant& variant = {}) {
-  LlamaConfig config;
-  config.vocabulary = 50;
-  config.layers = layers;
-  config.hidden = 40;
-  config.heads = 6;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.ffn = 72;
+  LlamaConfig config{
+      .vocabulary = 50, .layers = layers, .hidden = 40, .heads = 6, .kv_heads = 2, .head_dim = 16, .ffn = 72};
   variant.set(config);
   return config;
 }
@@ -187,20 +181,18 @@ TEST(BackwardMemory, CountsWhatHasBegunAsGradients) {
 class SevenBillion : public testing::Test {
  protected:
   static constexpr std::int64_t rows = 32768;
-  SevenBillion() {
-    config_.vocabulary = 32000;
-    config_.layers = 32;
-    config_.hidden = 4096;
-    config_.heads = config_.kv_heads = 32;
-    config_.head_dim = 128;
-    config_.ffn = 11008;
-  }
   ActivationMemory memory(const ActivationOptions& options) const {
     return activation_memory(config_, {.tokens = rows, .early = options.early_positions}, DType::bf16,
                              options, false);
   }
   static double kib_a_row(std::int64_t bytes) { return double(bytes) / double(rows) / 1024; }
-  LlamaConfig config_;
+  const LlamaConfig config_{.vocabulary = 32000,
+                            .layers = 32,
+                            .hidden = 4096,
+                            .heads = 32,
+                            .kv_heads = 32,
+                            .head_dim = 128,
+                            .ffn = 11008};
 };
 
 TEST_F(SevenBillion, KeepsWhatTheTableSays) {

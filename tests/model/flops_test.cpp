@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <annulus/model/flops.hpp>
+#include <annulus/model/config.hpp>
 
 #include "model/small_config.hpp"
 

@@ -11,6 +11,7 @@
 #include <annulus/comm/loopback.hpp>
 #include <annulus/core/cast.hpp>
 #include <annulus/model/llama.hpp>
+#include <annulus/model/unit_calls.hpp>
 #include <annulus/plan/schedules.hpp>
 
 #include "model/variant.hpp"
@@ -18,27 +19,49 @@
 
 namespace annulus::test {
 
-/// Gradients hold NaN until the model sets them: it is told so where it first asks for those of a unit.
+/// Hands calls on to `to`, and takes them down.
 template <class Exec, class T>
-class FreshGradients final : public model::ParameterAccess<Exec, T> {
+class RecordedCalls : public model::ParameterAccess<Exec, T> {
  public:
-  FreshGradients(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& to)
-      : to_(to), asked_(map.units().size(), false) {}
+  using Kind = model::UnitCall::Kind;
+  explicit RecordedCalls(model::ParameterAccess<Exec, T>& to) : to_(to) {}
   Array1<const T, Exec> weights(const Exec& exec, int unit, int next) override {
+    calls.push_back({Kind::weights, unit, next});
     return to_.weights(exec, unit, next);
   }
-  void release_weights(const Exec& exec, int unit) override { to_.release_weights(exec, unit); }
+  void release_weights(const Exec& exec, int unit) override {
+    calls.push_back({Kind::release_weights, unit});
+    to_.release_weights(exec, unit);
+  }
   model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    model::UnitGradient<Exec> gradient = to_.gradients(exec, unit);
+    calls.push_back({Kind::gradients, unit});
+    return to_.gradients(exec, unit);
+  }
+  void finish_gradients(const Exec& exec, int unit) override {
+    calls.push_back({Kind::finish_gradients, unit});
+    to_.finish_gradients(exec, unit);
+  }
+  std::vector<model::UnitCall> calls;
+
+ private:
+  model::ParameterAccess<Exec, T>& to_;
+};
+
+/// Gradients hold NaN until the model sets them: it is told so where it first asks for those of a unit.
+template <class Exec, class T>
+class FreshGradients final : public RecordedCalls<Exec, T> {
+ public:
+  FreshGradients(const model::ParameterMap& map, model::ParameterAccess<Exec, T>& to)
+      : RecordedCalls<Exec, T>(to), asked_(map.units().size(), false) {}
+  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
+    model::UnitGradient<Exec> gradient = RecordedCalls<Exec, T>::gradients(exec, unit);
     gradient.fresh = !asked_[static_cast<std::size_t>(unit)];
     asked_[static_cast<std::size_t>(unit)] = true;
     if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, std::numeric_limits<float>::quiet_NaN());
     return gradient;
   }
-  void finish_gradients(const Exec& exec, int unit) override { to_.finish_gradients(exec, unit); }
 
  private:
-  model::ParameterAccess<Exec, T>& to_;
   std::vector<bool> asked_;
 };
 
@@ -56,14 +79,14 @@ struct LlamaProblem {
   LlamaProblem(std::int64_t length, const std::string& mask_text, bool tied = false, int kv_heads = 1,
                int layers = 2, const Variant& variant = {})
       : mask(Mask::parse(mask_text, length)) {
-    config.vocabulary = 37;
-    config.layers = layers;
-    config.hidden = 24;
-    config.heads = 2;
-    config.kv_heads = kv_heads;
-    config.head_dim = 16;
-    config.ffn = 40;
-    config.tied = tied;
+    config = {.vocabulary = 37,
+              .layers = layers,
+              .hidden = 24,
+              .heads = 2,
+              .kv_heads = kv_heads,
+              .head_dim = 16,
+              .ffn = 40,
+              .tied = tied};
     variant.set(config);
     std::mt19937 random(7);
     for (std::int64_t t = 0; t < length; ++t) {

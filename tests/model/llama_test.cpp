@@ -1,10 +1,8 @@
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <tuple>
 
 #include <annulus/comm/null.hpp>
-#include <annulus/model/unit_calls.hpp>
 
 #include "llama_problem.hpp"
 #include "reference_llama.hpp"
@@ -76,17 +74,20 @@ INSTANTIATE_TEST_SUITE_P(Masks, LlamaGradients,
                                          Case{"documents:0,7,8,20", false, 2, test::with_norm},
                                          Case{"causal", false, 1, test::with_both}));
 
+/// Of sums in another order.
+void expect_near(const LlamaProblem::Result& many, const LlamaProblem::Result& one) {
+  EXPECT_EQ(many.valid, one.valid);
+  EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
+  EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+}
+
 class LlamaRanks : public testing::TestWithParam<std::tuple<std::string, std::string, int>> {};
 
 // N ranks give the loss and the gradients of one rank.
 TEST_P(LlamaRanks, GiveTheLossAndGradientsOfOneRank) {
   const auto& [layout, schedule, ranks] = GetParam();
   const LlamaProblem problem(29, "causal", false, 1);
-  const auto one = on_ranks(problem, 1, "contiguous", "ring");
-  const auto many = on_ranks(problem, ranks, layout, schedule);
-  EXPECT_EQ(many.valid, one.valid);
-  EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
-  EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+  expect_near(on_ranks(problem, ranks, layout, schedule), on_ranks(problem, 1, "contiguous", "ring"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LlamaRanks,
@@ -98,10 +99,7 @@ TEST(Llama, RanksGiveTheLossAndGradientsOfOneWithBiasesAndNorms) {
   for (const test::Variant& variant : {test::with_bias, test::with_norm, test::with_both}) {
     SCOPED_TRACE(variant);
     const LlamaProblem problem(29, "causal", false, 1, 2, variant);
-    const auto one = on_ranks(problem, 1, "contiguous", "ring");
-    const auto many = on_ranks(problem, 3, "zigzag", "burst");
-    EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
-    EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+    expect_near(on_ranks(problem, 3, "zigzag", "burst"), on_ranks(problem, 1, "contiguous", "ring"));
   }
 }
 
@@ -145,15 +143,6 @@ TEST(LlamaBfloat16, RanksGiveTheGradientsOfOneWithinRounding) {
       EXPECT_NEAR(many.loss, one.loss, 0.01 * one.loss);
       EXPECT_LT(test::relative_error(many.gradients, one.gradients), bfloat16_error);
     }
-}
-
-TEST(LlamaBfloat16, RunsAreBitwiseRepeatable) {
-  const LlamaProblem problem(40, "causal");
-  const auto communicator = comm::make_null();
-  const auto first = problem.run<bfloat16>(*communicator, "contiguous", "ring");
-  const auto second = problem.run<bfloat16>(*communicator, "contiguous", "ring");
-  EXPECT_EQ(first.loss, second.loss);
-  EXPECT_EQ(first.gradients, second.gradients);
 }
 
 /// cuBLAS orders the sums of a product by its number of rows.
@@ -205,10 +194,7 @@ TEST(LlamaBfloat16, SequencesOfAPassGiveTheSumsOfEach) {
 TEST(Llama, WorksWithMoreRanksThanTokens) {
   const LlamaProblem problem(3, "causal", false, 1);
   expect_sums_over_sequences<float>(5, problem, "burst", fp32_limit);
-  const auto one = on_ranks(problem, 1, "contiguous", "ring");
-  const auto many = on_ranks(problem, 5, "zigzag", "burst");
-  EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);
-  EXPECT_LT(test::relative_error(many.gradients, one.gradients), 3e-6);
+  expect_near(on_ranks(problem, 5, "zigzag", "burst"), on_ranks(problem, 1, "contiguous", "ring"));
 }
 
 // Nothing is read of gradients that hold nothing, and all of them is set: also by a rank without tokens.
@@ -244,54 +230,27 @@ TEST(Llama, GradScaleScalesTheGradients) {
   EXPECT_LT(test::relative_error(scaled.gradients, plain.gradients), 1e-6);
 }
 
-TEST(Llama, RunsAreBitwiseRepeatable) {
+template <class T>
+void expect_repeatable() {
   const LlamaProblem problem(40, "causal");
-  const auto communicator = comm::make_null();
-  const auto first = problem.run(*communicator, "contiguous", "ring");
-  const auto second = problem.run(*communicator, "contiguous", "ring");
+  const auto first = on_ranks<T>(problem, 1, "contiguous", "ring"),
+             second = on_ranks<T>(problem, 1, "contiguous", "ring");
   EXPECT_EQ(first.loss, second.loss);
   EXPECT_EQ(first.gradients, second.gradients);
+}
+
+TEST(Llama, RunsAreBitwiseRepeatable) {
+  expect_repeatable<float>();
+  expect_repeatable<bfloat16>();
 }
 
 TEST(Llama, RefusesTokensOutsideTheVocabulary) {
   LlamaProblem problem(8, "causal");
   problem.tokens[5] = 37;
   const auto communicator = comm::make_null();
-  try {
-    problem.run(*communicator, "contiguous", "ring");
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), mentions("37", "row 5", "model.vocabulary"));
-  }
+  EXPECT_THAT(error_text([&] { problem.run(*communicator, "contiguous", "ring"); }),
+              mentions("37", "row 5", "model.vocabulary"));
 }
-
-/// Takes calls down and hands them on.
-class RecordedCalls final : public model::ParameterAccess<test::TestExec, float> {
- public:
-  using Exec = test::TestExec;
-  using Kind = model::UnitCall::Kind;
-  explicit RecordedCalls(model::ParameterAccess<Exec, float>& to) : to_(to) {}
-  Array1<const float, Exec> weights(const Exec& exec, int unit, int next) override {
-    calls.push_back({Kind::weights, unit, next});
-    return to_.weights(exec, unit, next);
-  }
-  void release_weights(const Exec& exec, int unit) override {
-    calls.push_back({Kind::release_weights, unit});
-    to_.release_weights(exec, unit);
-  }
-  model::UnitGradient<Exec> gradients(const Exec& exec, int unit) override {
-    calls.push_back({Kind::gradients, unit});
-    return to_.gradients(exec, unit);
-  }
-  void finish_gradients(const Exec& exec, int unit) override {
-    calls.push_back({Kind::finish_gradients, unit});
-    to_.finish_gradients(exec, unit);
-  }
-  std::vector<model::UnitCall> calls;
-
- private:
-  model::ParameterAccess<Exec, float>& to_;
-};
 
 // What predictions of memory go through is what the model does.
 TEST(UnitCalls, AreThoseOfTraining) {
@@ -312,7 +271,7 @@ TEST(UnitCalls, AreThoseOfTraining) {
     const Array1<float, test::TestExec> weights("weights", size), gradients("gradients", size);
     Kokkos::deep_copy(exec, weights, problem.parameters);
     model::WholeParameters<test::TestExec, float> whole(llama.parameter_map(), weights, gradients);
-    RecordedCalls recorded(whole);
+    test::RecordedCalls recorded(whole);
     llama.train(exec, {.tokens = problem.tokens, .targets = problem.targets}, 1.0f,
                 {.attention = runs, .parameters = recorded});
     llama.take_loss(exec);
@@ -321,25 +280,15 @@ TEST(UnitCalls, AreThoseOfTraining) {
 }
 
 TEST(LlamaConfig, NamesTheFieldThatIsWrong) {
-  const auto message = [](auto change) -> std::string {
-    model::LlamaConfig config;
-    config.vocabulary = 100;
-    change(config);
-    try {
-      config.check();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  using testing::HasSubstr;
-  EXPECT_EQ(message([](auto&) {}), "");
-  EXPECT_THAT(message([](auto& c) { c.vocabulary = 0; }), HasSubstr("model.vocabulary = 0"));
-  EXPECT_THAT(message([](auto& c) { c.heads = 4, c.kv_heads = 3; }), HasSubstr("model.kv_heads = 3"));
-  EXPECT_THAT(message([](auto& c) { c.head_dim = 12; }), HasSubstr("model.head_dim = 12"));
-  EXPECT_THAT(message([](auto& c) { c.head_dim = 264; }), HasSubstr("model.head_dim = 264"));
-  EXPECT_THAT(message([](auto& c) { c.rope_theta = 0; }), HasSubstr("model.rope_theta"));
-  EXPECT_THAT(message([](auto& c) { c.layers = -1; }), HasSubstr("model.layers = -1"));
+  using model::LlamaConfig;
+  EXPECT_EQ(error_text([] { LlamaConfig{.vocabulary = 100}.check(); }), "no error");
+  for (const auto& [config, named] : {std::pair{LlamaConfig{}, "model.vocabulary = 0"},
+                                      {{.vocabulary = 100, .kv_heads = 3}, "model.kv_heads = 3"},
+                                      {{.vocabulary = 100, .head_dim = 12}, "model.head_dim = 12"},
+                                      {{.vocabulary = 100, .head_dim = 264}, "model.head_dim = 264"},
+                                      {{.vocabulary = 100, .rope_theta = 0}, "model.rope_theta"},
+                                      {{.vocabulary = 100, .layers = -1}, "model.layers = -1"}})
+    EXPECT_THAT(error_text([&] { config.check(); }), mentions(named));
 }
 
 }  // namespace

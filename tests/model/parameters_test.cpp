@@ -1,9 +1,7 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include <annulus/base/error.hpp>
 #include <annulus/model/parameters.hpp>
 
 #include "model/small_config.hpp"

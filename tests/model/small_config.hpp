@@ -1,20 +1,12 @@
 #pragma once
 
-#include <annulus/model/parameters.hpp>
+#include <annulus/model/config.hpp>
 
 namespace annulus::model::test {
 
 /// Three layers, four heads and two kv heads of 16.
 inline LlamaConfig small_config() {
-  LlamaConfig config;
-  config.vocabulary = 50;
-  config.layers = 3;
-  config.hidden = 64;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.ffn = 96;
-  return config;
+  return {.vocabulary = 50, .layers = 3, .hidden = 64, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 96};
 }
 
 }  // namespace annulus::model::test

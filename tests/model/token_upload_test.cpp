@@ -1,5 +1,4 @@
 // Token ids on their way to a device.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

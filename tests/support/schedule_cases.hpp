@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <annulus/base/parse_number.hpp>
 #include <annulus/plan/plan.hpp>
 
 /// What the crosses of tests run over: topologies, schedules with their arguments, and what docs/schedules.md
@@ -61,7 +61,8 @@ inline std::optional<std::string> documented_refusal(std::string_view schedule,
   int exchanging = 0;  // ranks that exchange heads
   if (schedule == "ulysses") exchanging = ranks;
   if (schedule.starts_with("hybrid:")) {
-    std::from_chars(schedule.data() + 7, schedule.data() + schedule.size(), exchanging);
+    std::string_view grid = schedule.substr(7);
+    exchanging = take_number<int>(grid).value();
   }
   if (problem.heads < exchanging) return "query heads are too few";
   return std::nullopt;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include <annulus/base/units.hpp>
 #include <annulus/comm/loopback.hpp>
 #include <annulus/train/plan_memory.hpp>
 
@@ -37,7 +38,7 @@ TEST_F(MemoryNeeds, TheStateOfTheModelNamesShards) {
   const model::ParameterMap map(config.model);  // 16 bytes a parameter
   const std::int64_t needed = predicted(config);
   ASSERT_GT(needed, 16 * map.size());
-  const auto bytes = [&](std::int64_t of) { return annulus::detail::bytes_text(of); };
+  const auto bytes = [&](std::int64_t of) { return bytes_text(of); };
   EXPECT_THAT(
       message(config, needed - 1),
       mentions(bytes(needed), "parameters " + bytes(4 * map.size()), "optimizer " + bytes(8 * map.size()),

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <annulus/comm/loopback.hpp>
-#include <annulus/data/headers.hpp>
+#include <annulus/data/shard.hpp>
 #include <annulus/sequence/layout.hpp>
 #include <array>
 #include <filesystem>

@@ -6,7 +6,7 @@
 #include <annulus/data/tokenizer.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json_lines.hpp>
-#include <annulus/model/flops.hpp>
+#include <annulus/model/config.hpp>
 #include <chrono>
 #include <cmath>
 #include <csignal>

@@ -1,13 +1,10 @@
 #include <annulus/weights/hf_config.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
-
-#include <string>
 
 #include "support/error_text.hpp"
 
@@ -15,19 +12,24 @@ namespace annulus::weights {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+
+const std::string origin = "model/config.json";
 
 HfConfig parse(const json& config) {
-  return parse_hf_config(config.dump(), "model/config.json");
+  return parse_hf_config(config.dump(), origin);
 }
 
 /// The error that it is refused with: one line that names the file.
 std::string config_refusal(const json& config) {
   const std::string text = error_text([&] { parse(config); });
-  EXPECT_THAT(text, AllOf(HasSubstr("'model/config.json'"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(text, mentions(origin));
+  EXPECT_EQ(text.find('\n'), text.npos) << text;
   return text;
+}
+
+/// Configurations that are refused, and what of them is named.
+void expect_refusals(const std::vector<std::pair<json, const char*>>& cases) {
+  for (const auto& [config, named] : cases) EXPECT_THAT(config_refusal(config), mentions(named)) << config;
 }
 
 json llama() {
@@ -88,23 +90,17 @@ json qwen3() {
 
 TEST(HfConfig, OfLlama31) {
   const HfConfig config = parse(llama());
+  const model::LlamaConfig& shape = config.shape;
   EXPECT_EQ(config.family, "llama");
-  EXPECT_EQ(config.shape.vocabulary, 128256);
-  EXPECT_EQ(config.shape.hidden, 4096);
-  EXPECT_EQ(config.shape.ffn, 14336);
-  EXPECT_EQ(config.shape.layers, 32);
-  EXPECT_EQ(config.shape.heads, 32);
-  EXPECT_EQ(config.shape.kv_heads, 8);
-  EXPECT_EQ(config.shape.head_dim, 128);
-  EXPECT_EQ(config.shape.norm_epsilon, 1e-5f);
-  EXPECT_FALSE(config.shape.tied);
-  EXPECT_EQ(config.shape.rope_theta, 500000.0f);
-  EXPECT_EQ(config.shape.rope, (model::RopeScaling{.name = "llama3", .factor = 8, .original_length = 8192}));
+  EXPECT_EQ(std::tuple(shape.vocabulary, shape.hidden, shape.ffn, shape.layers),
+            std::tuple(128256, 4096, 14336, 32));
+  EXPECT_EQ(std::tuple(shape.heads, shape.kv_heads, shape.head_dim), std::tuple(32, 8, 128));
+  EXPECT_EQ(std::tuple(shape.tied, shape.qkv_bias, shape.qk_norm), std::tuple(false, false, false));
+  EXPECT_EQ(std::tuple(shape.norm_epsilon, shape.rope_theta), std::tuple(1e-5f, 500000.0f));
+  EXPECT_EQ(shape.rope, (model::RopeScaling{.name = "llama3", .factor = 8, .original_length = 8192}));
   EXPECT_EQ(config.positions, 131072);
   EXPECT_EQ(config.dtype, DType::bf16);
   EXPECT_EQ(config.mask(), "causal");
-  EXPECT_FALSE(config.shape.qkv_bias);
-  EXPECT_FALSE(config.shape.qk_norm);
 }
 
 TEST(HfConfig, OfLlama2TakesWhatIsNotSaid) {
@@ -130,14 +126,13 @@ TEST(HfConfig, NewFormOfRopeSettings) {
   config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 2e6}};
   EXPECT_EQ(parse(config).shape.rope_theta, 2e6f);
   config["rope_theta"] = 1e6;
-  EXPECT_THAT(config_refusal(config),
-              HasSubstr("rope_parameters.rope_theta = 2000000.0: another one stands outside"));
+  EXPECT_THAT(config_refusal(config), mentions("rope_parameters.rope_theta = 2000000.0"));
   config.erase("rope_theta");
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
-  EXPECT_THAT(config_refusal(config), HasSubstr("rope_parameters says something else"));
+  EXPECT_THAT(config_refusal(config), mentions("rope_scaling", "rope_parameters"));
   config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
   config.erase("rope_scaling");
-  EXPECT_THAT(config_refusal(config), HasSubstr("layers of several kinds"));
+  EXPECT_THAT(config_refusal(config), mentions("rope_parameters"));
 }
 
 TEST(HfConfig, OldFormsOfRopeSettings) {
@@ -165,19 +160,14 @@ TEST(HfConfig, OldFormsOfRopeSettings) {
   }
   for (const char* type : {"dynamic", "longrope", "mrope", "su"})
     EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
-                mentions(type, "known are default, linear, llama3 and yarn"));
-  EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}})),
-              HasSubstr("lacks rope_scaling.factor"));
-  EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", "2"}})),
-              HasSubstr("must be a number"));
-  EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 0.5}})),
-              HasSubstr("rope_factor = 0.5"));
-  EXPECT_THAT(
-      config_refusal(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}})),
-      HasSubstr("rope_scaling.\"beta_fast\" = 32 is not known here"));
-  EXPECT_THAT(
-      config_refusal(with(llama(), "rope_scaling", {{"type", "yarn"}, {"factor", 2}, {"truncate", false}})),
-      HasSubstr("truncate"));
+                mentions("rope_type", type));
+  for (const auto& [scaling, named] : std::vector<std::pair<json, const char*>>{
+           {{{"type", "linear"}}, "rope_scaling.factor"},
+           {{{"type", "linear"}, {"factor", "2"}}, "rope_scaling.factor"},
+           {{{"type", "linear"}, {"factor", 0.5}}, "rope_factor = 0.5"},
+           {{{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}, "rope_scaling.\"beta_fast\" = 32"},
+           {{{"type", "yarn"}, {"factor", 2}, {"truncate", false}}, "truncate"}})
+    EXPECT_THAT(config_refusal(with(llama(), "rope_scaling", scaling)), mentions(named));
 }
 
 TEST(HfConfig, OfMistralHasAWindow) {
@@ -187,8 +177,7 @@ TEST(HfConfig, OfMistralHasAWindow) {
   EXPECT_EQ(parse(config).mask(), "window:1023,0");
   EXPECT_EQ(parse(with(config, "sliding_window", nullptr)).mask(), "causal");
   EXPECT_EQ(parse(without(config, {"sliding_window"})).mask(), "window:4095,0");  // transformers' own
-  EXPECT_THAT(config_refusal(with(llama(), "sliding_window", 4096)),
-              HasSubstr("layers of this type have none"));
+  EXPECT_THAT(config_refusal(with(llama(), "sliding_window", 4096)), mentions("sliding_window"));
 }
 
 TEST(HfConfig, OfQwenHasBiasesOrNorms) {
@@ -202,71 +191,61 @@ TEST(HfConfig, OfQwenHasBiasesOrNorms) {
   EXPECT_TRUE(three.shape.tied);
   EXPECT_EQ(three.shape.head_dim, 128) << "not 1024 / 32";
   // Biases of all four products of attention.
-  EXPECT_THAT(config_refusal(with(qwen3(), "attention_bias", true)), HasSubstr("attention_bias = true"));
+  EXPECT_THAT(config_refusal(with(qwen3(), "attention_bias", true)), mentions("attention_bias = true"));
 }
 
 TEST(HfConfig, LayersOfSeveralKindsAreRefused) {
   json config = with(qwen2(), "use_sliding_window", true);
-  EXPECT_THAT(config_refusal(config), HasSubstr("max_window_layers = 21"));
+  EXPECT_THAT(config_refusal(config), mentions("max_window_layers = 21"));
   EXPECT_EQ(parse(with(config, "max_window_layers", 0)).mask(), "window:32767,0");
   EXPECT_EQ(parse(with(config, "max_window_layers", 32)).mask(), "causal");
   config["num_hidden_layers"] = 2;
   config["layer_types"] = {"full_attention", "sliding_attention"};
-  EXPECT_THAT(config_refusal(config), HasSubstr("layer_types"));
+  EXPECT_THAT(config_refusal(config), mentions("layer_types"));
   EXPECT_EQ(parse(with(config, "layer_types", {"full_attention", "full_attention"})).mask(), "causal");
   EXPECT_EQ(parse(with(config, "layer_types", {"sliding_attention", "sliding_attention"})).mask(),
             "window:32767,0");
-  EXPECT_THAT(config_refusal(with(config, "layer_types", {"full_attention"})), HasSubstr("layer_types"));
+  EXPECT_THAT(config_refusal(with(config, "layer_types", {"full_attention"})), mentions("layer_types"));
 }
 
 TEST(HfConfig, RefusesWhatChangesWhatIsComputed) {
-  EXPECT_THAT(config_refusal(with(llama(), "model_type", "gemma")), HasSubstr("model_type = \"gemma\""));
-  EXPECT_THAT(config_refusal(without(llama(), {"model_type"})), HasSubstr("model_type = null"));
-  EXPECT_THAT(config_refusal(with(llama(), "architectures", {"LlamaForSequenceClassification"})),
-              HasSubstr("LlamaForCausalLM alone"));
-  EXPECT_THAT(config_refusal(with(llama(), "attention_bias", true)), HasSubstr("attention_bias = true"));
-  EXPECT_THAT(config_refusal(with(llama(), "mlp_bias", true)), HasSubstr("mlp_bias = true"));
-  EXPECT_THAT(config_refusal(with(llama(), "attention_dropout", 0.1)), HasSubstr("attention_dropout = 0.1"));
-  EXPECT_THAT(config_refusal(with(llama(), "partial_rotary_factor", 0.5)),
-              HasSubstr("partial_rotary_factor = 0.5"));
-  EXPECT_THAT(config_refusal(with(llama(), "hidden_act", "gelu")), HasSubstr("hidden_act = \"gelu\""));
-  EXPECT_THAT(config_refusal(with(qwen2(), "use_mrope", true)), HasSubstr("use_mrope = true"));
-  EXPECT_THAT(config_refusal(with(llama(), "rope_interleaved", true)), HasSubstr("rope_interleaved = true"));
-  EXPECT_THAT(config_refusal(with(llama(), "quantization_config", {{"bits", 4}})), HasSubstr("quantized"));
-  EXPECT_THAT(config_refusal(with(llama(), "torch_dtype", "float8")), HasSubstr("torch_dtype"));
-  EXPECT_THAT(config_refusal(with(llama(), "attention_multiplier", 0.5)),
-              HasSubstr("\"attention_multiplier\" = 0.5 is not known here"));
+  expect_refusals(
+      {{with(llama(), "model_type", "gemma"), "model_type = \"gemma\""},
+       {without(llama(), {"model_type"}), "model_type = null"},
+       {with(llama(), "architectures", {"LlamaForSequenceClassification"}), "LlamaForCausalLM"},
+       {with(llama(), "attention_bias", true), "attention_bias = true"},
+       {with(llama(), "mlp_bias", true), "mlp_bias = true"},
+       {with(llama(), "attention_dropout", 0.1), "attention_dropout = 0.1"},
+       {with(llama(), "partial_rotary_factor", 0.5), "partial_rotary_factor = 0.5"},
+       {with(llama(), "hidden_act", "gelu"), "hidden_act = \"gelu\""},
+       {with(qwen2(), "use_mrope", true), "use_mrope = true"},
+       {with(llama(), "rope_interleaved", true), "rope_interleaved = true"},
+       {with(llama(), "quantization_config", {{"bits", 4}}), "quantization_config"},
+       {with(llama(), "torch_dtype", "float8"), "torch_dtype"},
+       {with(llama(), "attention_multiplier", 0.5), "\"attention_multiplier\" = 0.5"},
+       {without(llama(), {"vocab_size"}), "vocab_size"},
+       {with(llama(), "vocab_size", -1), "vocab_size = -1"},
+       {with(llama(), "vocab_size", 1ull << 40), "vocab_size = 1099511627776"},
+       {with(llama(), "hidden_size", 4095), "num_attention_heads"},
+       {with(llama(), "num_key_value_heads", 5), "model.kv_heads = 5"},
+       {with(llama(), "num_hidden_layers", 2147483647), "model.layers = 2147483647"},
+       {with(with(llama(), "num_hidden_layers", 2147483647), "layer_types", {"full_attention"}),
+        "layer_types"},
+       {with(with(llama(), "hidden_size", 2147483647), "head_dim", 128), "model.hidden = 2147483647"},
+       {with(llama(), "head_dim", 12), "model.head_dim = 12"},
+       {with(llama(), "rope_theta", 1e200), "model.rope_theta = inf"},
+       {with(llama(), "rms_norm_eps", 1e200), "model.norm_epsilon = inf"}});
   EXPECT_EQ(parse(with(llama(), "attention_multiplier", nullptr)).family, "llama");
-  EXPECT_THAT(config_refusal(without(llama(), {"vocab_size"})), HasSubstr("lacks vocab_size"));
-  EXPECT_THAT(config_refusal(with(llama(), "vocab_size", -1)),
-              HasSubstr("vocab_size = -1 must be a whole number"));
-  EXPECT_THAT(config_refusal(with(llama(), "vocab_size", 1ull << 40)),
-              HasSubstr("must be a whole number from 1 to"));
-  EXPECT_THAT(config_refusal(with(llama(), "hidden_size", 4095)),
-              HasSubstr("num_attention_heads does not divide it"));
-  EXPECT_THAT(config_refusal(with(llama(), "num_key_value_heads", 5)), HasSubstr("not divisible"));
-  EXPECT_THAT(config_refusal(with(llama(), "num_hidden_layers", 2147483647)),
-              HasSubstr("model.layers = 2147483647: at most"));
-  EXPECT_THAT(
-      config_refusal(with(with(llama(), "num_hidden_layers", 2147483647), "layer_types", {"full_attention"})),
-      HasSubstr("layer_types"));
-  EXPECT_THAT(config_refusal(with(with(llama(), "hidden_size", 2147483647), "head_dim", 128)),
-              mentions("model.hidden = 2147483647", "parameters: correct them"));
-  EXPECT_THAT(config_refusal(with(llama(), "head_dim", 12)), HasSubstr("model.head_dim = 12"));
-  EXPECT_THAT(config_refusal(with(llama(), "rope_theta", 1e200)), HasSubstr("model.rope_theta = inf"));
-  EXPECT_THAT(config_refusal(with(llama(), "rms_norm_eps", 1e200)), HasSubstr("model.norm_epsilon = inf"));
 }
 
 TEST(HfConfig, MustBeOneJsonObject) {
-  const auto refused = [](std::string_view text) {
-    return error_text([&] { parse_hf_config(text, "config.json"); });
-  };
-  EXPECT_THAT(refused(""), HasSubstr("'config.json' is no JSON from byte"));
-  EXPECT_THAT(refused("[]"), HasSubstr("no JSON object"));
-  EXPECT_THAT(refused(R"({"rms_norm_eps": 1e999})"), HasSubstr("a number that is too large"));
-  EXPECT_THAT(refused(R"({"a": 1, "a": 2})"), HasSubstr("names 'a' twice"));
-  EXPECT_THAT(refused(R"({"a": {"b": 1, "b": 2}})"), HasSubstr("names 'b' twice"));
-  EXPECT_THAT(refused("{\"a\":" + std::string(100, '[')), HasSubstr("nested"));
+  for (const auto& [text, named] : {std::pair<std::string, const char*>{"", "byte"},
+                                    {"[]", "JSON object"},
+                                    {R"({"rms_norm_eps": 1e999})", "number"},
+                                    {R"({"a": 1, "a": 2})", "'a' twice"},
+                                    {R"({"a": {"b": 1, "b": 2}})", "'b' twice"},
+                                    {"{\"a\":" + std::string(100, '['), "nested"}})
+    EXPECT_THAT(error_text([&] { parse_hf_config(text, origin); }), mentions(origin, named)) << text;
 }
 
 /// Quadratic readers took minutes.
@@ -279,9 +258,9 @@ TEST(HfConfig, ManyKeysAreRefusedInNoTime) {
   const auto begin = std::chrono::steady_clock::now();
   for (const std::string& keys : {names, objects})
     EXPECT_THAT(error_text([&] {
-                  parse_hf_config(R"({"model_type":"llama","vocab_size":-1,)" + keys + "}", "config.json");
+                  parse_hf_config(R"({"model_type":"llama","vocab_size":-1,)" + keys + "}", origin);
                 }),
-                HasSubstr("vocab_size"));
+                mentions("vocab_size"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
@@ -297,15 +276,15 @@ TEST(HfConfig, KeepsIdsOfSpecialTokens) {
   EXPECT_EQ(written.at("bos_token_id"), nullptr);
   EXPECT_FALSE(written.contains("pad_token_id"));
   EXPECT_EQ(parse(with(llama(), "pad_token_id", -1)).token_ids.at("pad_token_id"), "-1");
-  EXPECT_THAT(config_refusal(with(llama(), "eos_token_id", "</s>")), HasSubstr("eos_token_id = \"</s>\""));
-  EXPECT_THAT(config_refusal(with(llama(), "eos_token_id", {1, 2.5})), HasSubstr("eos_token_id"));
+  expect_refusals({{with(llama(), "eos_token_id", "</s>"), "eos_token_id = \"</s>\""},
+                   {with(llama(), "eos_token_id", {1, 2.5}), "eos_token_id"}});
 }
 
 /// By positions over the original length.
 TEST(HfConfig, OlderVersionsTakeAnotherFactorOfYarn) {
   const model::RopeScaling yarn{.name = "yarn", .factor = 4, .original_length = 32768};
   EXPECT_EQ(older_yarn(yarn, 131072), "");
-  EXPECT_THAT(older_yarn(yarn, 1024), AllOf(HasSubstr("0.03125"), HasSubstr("131072"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(older_yarn(yarn, 1024), mentions("0.03125", "131072"));
   EXPECT_EQ(older_yarn({.name = "llama3", .factor = 8, .original_length = 8192}, 131072), "");
 }
 
@@ -336,11 +315,11 @@ TEST(HfConfig, IsWrittenAsItIsRead) {
       EXPECT_EQ(after.dtype, DType::f16);
     }
   }
-  EXPECT_THAT(to_hf_config(parse(llama()), DType::bf16), HasSubstr("\"rms_norm_eps\": 1e-05"));
+  EXPECT_THAT(to_hf_config(parse(llama()), DType::bf16), mentions("\"rms_norm_eps\": 1e-05"));
   HfConfig both = parse(qwen2());
   both.shape.qk_norm = true;
   EXPECT_THAT(error_text([&] { to_hf_config(both, DType::bf16); }),
-              HasSubstr("no type of model with model.qkv_bias and model.qk_norm"));
+              mentions("model.qkv_bias", "model.qk_norm"));
 }
 
 }  // namespace

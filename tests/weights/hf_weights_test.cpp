@@ -1,12 +1,10 @@
 #include <annulus/weights/hf_weights.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <filesystem>
+#include <array>
 #include <limits>
 #include <set>
-#include <vector>
 
 #include <annulus/io/safetensors_writer.hpp>
 
@@ -22,13 +20,11 @@ using annulus::test::TemporaryFolder;
 using test::small_hf_config;
 using test::small_weight;
 using test::write_small_model;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 std::string folder_refusal(const fs::path& folder) {
   const std::string text = error_text([&] { HfWeights{folder}; });
-  EXPECT_THAT(text, AllOf(HasSubstr(folder.string()), Not(HasSubstr("\n"))));
+  EXPECT_THAT(text, mentions(folder.string()));
+  EXPECT_EQ(text.find('\n'), text.npos) << text;
   return text;
 }
 
@@ -67,6 +63,13 @@ TEST(HfWeights, NamesOfBiasesAndNormsAreThoseOfQwen) {
                   "model.layers.1.self_attn.k_norm.weight", "model.layers.1.self_attn.q_norm.weight"));
 }
 
+void expect_small_weights(const HfWeights& weights) {
+  std::vector<float> values(static_cast<std::size_t>(weights.map().size()));
+  weights.read(0, values);
+  for (std::int64_t i = 0; i < weights.map().size(); ++i)
+    ASSERT_EQ(values[std::size_t(i)], small_weight(i)) << i;
+}
+
 TEST(HfWeights, EveryPartIsReadFromEveryType) {
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     const TemporaryFolder folder;
@@ -74,10 +77,7 @@ TEST(HfWeights, EveryPartIsReadFromEveryType) {
     const HfWeights weights(folder.file("model"));
     EXPECT_EQ(weights.type(), type);
     EXPECT_EQ(weights.config().dtype, type);
-    std::vector<float> values(static_cast<std::size_t>(weights.map().size()));
-    weights.read(0, values);
-    for (std::int64_t i = 0; i < weights.map().size(); ++i)
-      ASSERT_EQ(values[std::size_t(i)], small_weight(i)) << i;
+    expect_small_weights(weights);
     const std::int64_t begin = weights.map().find("layers.0.attention.key").offset - 3;
     std::vector<float> part(2000);
     weights.read(begin, part);
@@ -138,8 +138,7 @@ TEST(HfWeights, BiasesAndNormsLieAsTheirConfigurationSays) {
   // A Qwen2 without its biases, and a LLaMA with some.
   test::edit(folder.file("2/config.json"), "\"model_type\": \"qwen2\"", "\"model_type\": \"qwen3\"");
   test::edit(folder.file("2/config.json"), "Qwen2ForCausalLM", "Qwen3ForCausalLM");
-  EXPECT_THAT(folder_refusal(folder.file("2")),
-              HasSubstr("holds no tensor \"model.layers.0.self_attn.q_norm.weight\""));
+  EXPECT_THAT(folder_refusal(folder.file("2")), mentions("\"model.layers.0.self_attn.q_norm.weight\""));
 }
 
 TEST(HfWeights, LargeModelsComeInSeveralFiles) {
@@ -149,34 +148,27 @@ TEST(HfWeights, LargeModelsComeInSeveralFiles) {
   EXPECT_FALSE(fs::exists(folder.file("model/model.safetensors")));
   const HfWeights weights(folder.file("model"));
   EXPECT_EQ(weights.tensors().files().size(), 8u);
-  std::vector<float> values(static_cast<std::size_t>(weights.map().size()));
-  weights.read(0, values);
-  for (std::int64_t i = 0; i < weights.map().size(); ++i)
-    ASSERT_EQ(values[std::size_t(i)], small_weight(i)) << i;
+  expect_small_weights(weights);
 }
 
 TEST(HfWeights, RefusesTensorsThatAreNotThoseOfTheConfiguration) {
   const TemporaryFolder folder;
   const std::string model = folder.file("model"), config = model + "/config.json";
   write_small_model(model, small_hf_config(), DType::f32);
-  test::edit(config, "\"intermediate_size\": 24", "\"intermediate_size\": 25");
-  EXPECT_THAT(folder_refusal(model),
-              HasSubstr("gate_proj.weight\" has shape (24, 32), by config.json it is (25, 32)"));
-  test::edit(config, "\"intermediate_size\": 25", "\"intermediate_size\": 24");
-  test::edit(config, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-  EXPECT_THAT(folder_refusal(model), HasSubstr("holds no tensor \"model.layers.2.input_layernorm.weight\""));
-  test::edit(config, "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 1");
-  EXPECT_THAT(folder_refusal(model),
-              HasSubstr("\"model.layers.1.input_layernorm.weight\" is none of the model"));
-  test::edit(config, "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
-  test::edit(config, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-  EXPECT_THAT(folder_refusal(model),
-              HasSubstr("\"lm_head.weight\" is not tensor \"model.embed_tokens.weight\""));
-  test::edit(config, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+  const std::string original = io::read_text(config);
+  for (const auto& [from, to, named] :
+       {std::array{"\"intermediate_size\": 24", "\"intermediate_size\": 25", "gate_proj.weight\""},
+        {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "\"model.layers.2.input_layernorm.weight\""},
+        {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "\"model.layers.1.input_layernorm.weight\""},
+        {"\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", "\"lm_head.weight\""}}) {
+    test::edit(config, from, to);
+    EXPECT_THAT(folder_refusal(model), mentions(named));
+    io::write_text_atomically(config, original);
+  }
   test::edit(model + "/model.safetensors", R"("dtype":"F32")", R"("dtype":"I32")");
-  EXPECT_THAT(folder_refusal(model), mentions("is I32", "F32, BF16 or F16"));
+  EXPECT_THAT(folder_refusal(model), mentions("I32"));
   fs::remove(config);
-  EXPECT_THAT(folder_refusal(model), mentions("config.json", "No such file"));
+  EXPECT_THAT(folder_refusal(model), mentions("config.json"));
 }
 
 TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
@@ -192,8 +184,8 @@ TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
       write_hf_folder(folder.file("new"), {.config = small_hf_config(), .type = type, .read = with(bad)});
     });
   };
-  EXPECT_THAT(write(DType::f16, 1e6f), mentions("embedding", "f16", "another type"));
-  EXPECT_THAT(write(DType::f32, std::numeric_limits<float>::quiet_NaN()), HasSubstr("embedding"));
+  EXPECT_THAT(write(DType::f16, 1e6f), mentions("embedding", "f16"));
+  EXPECT_THAT(write(DType::f32, std::numeric_limits<float>::quiet_NaN()), mentions("embedding"));
   EXPECT_TRUE(fs::is_empty(folder.file("new")));
   write_small_model(folder.file("model"), small_hf_config(), DType::f32);
   const std::string path = folder.file("model/model.safetensors");
@@ -204,14 +196,14 @@ TEST(HfWeights, RefusesNumbersThatAreNotFinite) {
   const HfWeights weights(folder.file("model"));
   std::vector<float> values(8);
   EXPECT_THAT(error_text([&] { weights.read(weights.map().size() - 8, values); }),
-              mentions(path, "\"lm_head.weight\" holds numbers that are not finite"));
+              mentions(path, "\"lm_head.weight\""));
 }
 
 TEST(HfWeights, AreNotWrittenOverOthers) {
   const TemporaryFolder folder;
   write_small_model(folder.file("model"), small_hf_config(), DType::f32);
   EXPECT_THAT(error_text([&] { write_small_model(folder.file("model"), small_hf_config(), DType::f32); }),
-              mentions("holds weights already", "another folder"));
+              mentions(folder.file("model")));
 }
 
 }  // namespace

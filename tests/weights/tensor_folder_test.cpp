@@ -1,10 +1,6 @@
 #include <annulus/weights/tensor_folder.hpp>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
 
 #include <annulus/io/safetensors_writer.hpp>
 
@@ -15,9 +11,6 @@ namespace annulus::weights {
 namespace {
 
 using annulus::test::TemporaryFolder;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
 
 void write_tensor(const std::string& path, const std::string& name, std::uint8_t value) {
   io::write_safetensors(path, {{name, DType::u8, {1}}}, {}, [&](io::SafetensorsWriter& file) {
@@ -34,7 +27,8 @@ struct Sharded {
   }
   std::string refusal() const {
     const std::string text = error_text([&] { TensorFolder{folder.path()}; });
-    EXPECT_THAT(text, AllOf(HasSubstr(folder.path().string()), Not(HasSubstr("\n"))));
+    EXPECT_THAT(text, mentions(folder.path().string()));
+    EXPECT_EQ(text.find('\n'), text.npos) << text;
     return text;
   }
   TemporaryFolder folder;
@@ -65,43 +59,36 @@ TEST(TensorFolder, FollowsLinksOfTheFolderItself) {  // as the cache of download
   std::filesystem::create_symlink(elsewhere.file("blob"), folder.file("model.safetensors"));
   EXPECT_EQ(TensorFolder(folder.path()).all().size(), 1u);
   std::filesystem::remove(elsewhere.file("blob"));
-  EXPECT_THAT(error_text([&] { TensorFolder{folder.path()}; }),
-              mentions("model.safetensors'", "No such file"));
+  EXPECT_THAT(error_text([&] { TensorFolder{folder.path()}; }), mentions("model.safetensors'"));
 }
 
 TEST(TensorFolder, RefusesIndicesThatLeadOutOfTheFolder) {
   for (const char* name :
        {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\\\b", "a\\u0000"})
-    EXPECT_THAT(Sharded(std::string(R"({"a":")") + name + "\"}").refusal(),
-                HasSubstr("outside of the folder"))
-        << name;
+    EXPECT_THAT(Sharded(std::string(R"({"a":")") + name + "\"}").refusal(), mentions("tensor \"a\"")) << name;
 }
 
 TEST(TensorFolder, RefusesIndicesThatAreNotWhatTheFilesSay) {
-  EXPECT_THAT(Sharded(R"({"a":"two.safetensors","b":"two.safetensors"})").refusal(),
-              HasSubstr("tensor \"a\" is not in \"two.safetensors\""));
-  EXPECT_THAT(Sharded(R"({"a":"one.safetensors","b":"one.safetensors"})").refusal(),
-              HasSubstr("tensor \"b\" is not in"));
-  EXPECT_THAT(Sharded(R"({"a":"one.safetensors","b":"three.safetensors"})").refusal(),
-              mentions("three.safetensors", "No such file"));
-  EXPECT_THAT(Sharded(R"({"a":"one.safetensors","a":"two.safetensors"})").refusal(),
-              HasSubstr("names 'a' twice"));
-  EXPECT_THAT(Sharded(R"({"a":1})").refusal(), HasSubstr("no name of a file"));
-  EXPECT_THAT(Sharded("[]").refusal(), HasSubstr("no weight_map"));
-  EXPECT_THAT(Sharded("{}").refusal(), HasSubstr("no weight_map"));
+  for (const auto& [index, named] :
+       {std::pair{R"({"a":"two.safetensors","b":"two.safetensors"})", "tensor \"a\""},
+        {R"({"a":"one.safetensors","b":"one.safetensors"})", "tensor \"b\""},
+        {R"({"a":"one.safetensors","b":"three.safetensors"})", "three.safetensors"},
+        {R"({"a":"one.safetensors","a":"two.safetensors"})", "'a' twice"},
+        {R"({"a":1})", "tensor \"a\""},
+        {"[]", "weight_map"},
+        {"{}", "weight_map"}})
+    EXPECT_THAT(Sharded(index).refusal(), mentions(named)) << index;
   const Sharded twice(R"({"a":"one.safetensors","b":"two.safetensors"})");
   write_tensor(twice.folder.file("two.safetensors"), "a", 1);
-  EXPECT_THAT(twice.refusal(),
-              HasSubstr("tensor \"a\" lies in \"one.safetensors\" and in \"two.safetensors\""));
+  EXPECT_THAT(twice.refusal(), mentions("tensor \"a\"", "\"one.safetensors\"", "\"two.safetensors\""));
   const Sharded more(R"({"a":"one.safetensors"})");
   write_tensor(more.folder.file("one.safetensors"), "c", 1);
-  EXPECT_THAT(more.refusal(), HasSubstr("tensor \"a\" is not in"));
+  EXPECT_THAT(more.refusal(), mentions("tensor \"a\""));
   const TemporaryFolder device;
   std::filesystem::create_symlink("/dev/zero", device.file("model.safetensors.index.json"));
-  EXPECT_THAT(error_text([&] { TensorFolder{device.path()}; }), HasSubstr("is no regular file"));
   const TemporaryFolder empty;
-  EXPECT_THAT(error_text([&] { TensorFolder{empty.path()}; }),
-              HasSubstr("holds neither model.safetensors nor"));
+  for (const auto& folder : {device.path(), empty.path()})
+    EXPECT_THAT(error_text([&] { TensorFolder{folder}; }), mentions(folder.string()));
 }
 
 }  // namespace

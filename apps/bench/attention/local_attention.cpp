@@ -11,7 +11,6 @@
 #include <annulus/core/processor.hpp>
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
-#include <annulus/linalg/host_blas.hpp>
 #include <annulus/linalg/matmul.hpp>
 
 #include "bench/attention/local/check.hpp"

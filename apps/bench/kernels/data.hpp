@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <annulus/base/float16.hpp>
+#include <annulus/base/splitmix.hpp>
 #include <annulus/core/range.hpp>
 #include <annulus/core/tensor.hpp>
 
@@ -17,10 +18,9 @@ namespace annulus::bench {
 
 /// Uniform in [-1, 1).
 KOKKOS_INLINE_FUNCTION float noise(std::uint32_t seed, std::int64_t index) {
-  auto x = static_cast<std::uint64_t>(index) * 0x9e3779b97f4a7c15ull + (std::uint64_t{seed} << 32);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x ^= x >> 31;
-  return static_cast<float>(x >> 40) * 0x1p-23f - 1.0f;
+  const std::uint64_t bits =
+      mix_bits(static_cast<std::uint64_t>(index) * splitmix_step + (std::uint64_t{seed} << 32));
+  return static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f;
 }
 
 /// The same as it is stored.

@@ -112,7 +112,7 @@ std::string text_of(const Column& column, const json& value) {
     case Form::percent:
       return fmt::format("{:.1f}%", 100 * value.get<double>());
     case Form::bytes:
-      return app::bytes_text(value.get<std::int64_t>());
+      return bytes_text(value.get<std::int64_t>());
   }
   return {};
 }

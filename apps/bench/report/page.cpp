@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string_view>
 
-#include <annulus/base/duration.hpp>
+#include <annulus/base/units.hpp>
 #include <annulus/base/version.hpp>
 
 #include "bench/report/columns.hpp"

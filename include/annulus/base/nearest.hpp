@@ -20,4 +20,9 @@ constexpr bool is_near(std::size_t distance, std::string_view given) {
 /// near.
 std::string did_you_mean(std::string_view given, std::span<const std::string_view> known);
 
+/// The place of `given` among `known`, as of an enumeration whose values have these names. Throws Error that
+/// names `field` and all that is known when it is none of them.
+std::size_t place_of_name(std::string_view given, std::span<const std::string_view> known,
+                          std::string_view field);
+
 }  // namespace annulus

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <annulus/base/units.hpp>
+
 namespace annulus {
 
 /// What memory is used for; the trainer reports the peak of each.
@@ -47,16 +49,15 @@ std::int64_t peak_resident_bytes();
 /// job, of a container) allows less.
 std::int64_t available_host_memory();
 
+/// "parameters 12.50 GB, optimizer 4096 bytes": what is not 0.
+std::string bytes_text(const MemoryBytes& bytes);
+
 namespace detail {
 void memory_allocated(MemoryKind kind, MemoryCategory category, std::int64_t bytes);
 void memory_released(MemoryKind kind, MemoryCategory category, std::int64_t bytes) noexcept;
 /// Bytes in use serve another purpose from now on.
 void memory_moved(MemoryKind kind, MemoryCategory from, MemoryCategory to, std::int64_t bytes) noexcept;
 
-/// "4096 bytes", "12.50 GB": for messages.
-std::string bytes_text(std::int64_t bytes);
-/// "parameters 12.50 GB, optimizer 4096 bytes": what is not 0.
-std::string bytes_text(const MemoryBytes& bytes);
 /// What to do where memory of this kind does not hold these bytes: a remedy for what takes most of them, the
 /// state of a model or what grows with the sequence. It names keys of annulus-train.
 std::string memory_remedy(MemoryKind kind, const MemoryBytes& bytes);

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include <annulus/data/headers.hpp>
 #include <annulus/data/shard.hpp>
 #include <annulus/sequence/position_map.hpp>
 

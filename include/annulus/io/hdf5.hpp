@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,12 +36,22 @@ struct Hyperslab {
   std::uint64_t elements() const;
 };
 
+/// Cuts an array of these extents (one dimension at least) into parts that lie in one stretch in row-major
+/// order and hold `limit` elements at most, but one at least, and calls `use` with one after the other: how a
+/// dataset is read or written that memory need not hold.
+void for_slabs(const Extents& extents, std::uint64_t limit,
+               const std::function<void(const Hyperslab& slab)>& use);
+
 namespace hdf5 {
 class ChunkCache;
 class StoredFile;
 class StoredObject;
 struct StoredAttribute;
 }  // namespace hdf5
+
+/// Attribute of an object that Annulus wrote: the CRC-32 of its strings of variable length, the one part of
+/// the metadata that HDF5 gives no checksum.
+inline constexpr const char* strings_attribute = "strings_crc32";
 
 /// What groups and datasets share: a place in a file, and attributes (scalars with a name).
 class Object {

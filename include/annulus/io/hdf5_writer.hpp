@@ -60,7 +60,7 @@ struct FileState {
 
 }  // namespace detail
 
-/// What groups and datasets that are being written share: a place in a file, and attributes.
+/// What the root group and datasets that are being written share: a place in a file, and attributes.
 class ObjectWriter {
  public:
   /// Path of the file, as it was made.
@@ -73,9 +73,10 @@ class ObjectWriter {
   /// 64-bit signed, the rest as 64-bit floats: what h5py reads as str, int64 and float64.
   void set_attribute(const std::string& name, std::string_view value);
   void set_attribute(const std::string& name, double value);
+  void set_attribute(const std::string& name, std::int64_t value);
   template <std::integral I>
   void set_attribute(const std::string& name, I value) {
-    set_integer(name, static_cast<std::int64_t>(value));
+    set_attribute(name, static_cast<std::int64_t>(value));
   }
 
  protected:
@@ -90,7 +91,6 @@ class ObjectWriter {
   ~ObjectWriter() = default;
   ObjectWriter(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name);
   std::int64_t id() const { return handle_.get(); }
-  std::string child_name(const std::string& name) const;
 
   /// Throws Error when writing to the file has failed.
   void require_written() const;
@@ -98,9 +98,6 @@ class ObjectWriter {
   std::shared_ptr<detail::FileState> state_;  // before the handle, which needs it until it is closed
   detail::Handle handle_;
   std::string name_;
-
- private:
-  void set_integer(const std::string& name, std::int64_t value);
 };
 
 /// An n-dimensional array that is being written.
@@ -121,7 +118,7 @@ class DatasetWriter : public ObjectWriter {
   }
 
  private:
-  friend class GroupWriter;
+  friend class FileWriter;
   DatasetWriter(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name, DType type,
                 Extents extents);
   void write_selection(DType type, const void* values, std::size_t size, const Hyperslab* part);
@@ -129,15 +126,22 @@ class DatasetWriter : public ObjectWriter {
   Extents extents_;
 };
 
-/// A group that is being filled. Names may be paths ("layer/3/weight").
-class GroupWriter : public ObjectWriter {
+/// A new HDF5 file; as an ObjectWriter it is its root group.
+class FileWriter : public ObjectWriter {
  public:
-  /// Makes a group; groups on the way are made too.
-  GroupWriter create_group(const std::string& name);
+  /// Starts a new file, in place of one of that name. Files that others may read are written with
+  /// write_hdf5_atomically.
+  static FileWriter create(const std::filesystem::path& path);
+
+  FileWriter(FileWriter&& other) noexcept = default;
+  FileWriter& operator=(FileWriter&& other) noexcept;
+
+  /// Closes without throwing; a file that was not closed by close() is not to be trusted.
+  ~FileWriter() = default;
 
   /// Makes a dataset of a type other than bf16 and f16 (stored in one piece, without times, so that equal
-  /// contents give equal bytes); groups on the way are made too. Its elements are to be written before the
-  /// file is closed.
+  /// contents give equal bytes). Its elements are to be written before the file is closed. The name may be a
+  /// path ("layer/3/weight"): groups on the way are made too.
   DatasetWriter create_dataset(const std::string& name, DType type, const Extents& extents);
 
   /// Makes a dataset and writes it whole.
@@ -146,25 +150,8 @@ class GroupWriter : public ObjectWriter {
     create_dataset(name, dtype_of<T>, extents).write(values);
   }
 
- protected:
-  using ObjectWriter::ObjectWriter;
-};
-
-/// A new HDF5 file; as a GroupWriter it is its root group.
-class FileWriter : public GroupWriter {
- public:
-  /// Starts a new file, in place of one of that name. Files that others may read are written with
-  /// write_hdf5_atomically.
-  static FileWriter create(const std::filesystem::path& path);
-
-  FileWriter(FileWriter&& other) noexcept;
-  FileWriter& operator=(FileWriter&& other) noexcept;
-
-  /// Closes without throwing; a file that was not closed by close() is not to be trusted.
-  ~FileWriter();
-
-  /// Brings everything to the file and closes it. Throws Error when that fails (disk full). Groups and
-  /// datasets of the file must be gone before.
+  /// Brings everything to the file and closes it. Throws Error when that fails (disk full). Datasets of the
+  /// file must be gone before.
   void close();
 
  private:

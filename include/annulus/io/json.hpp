@@ -31,6 +31,12 @@ std::string json_text(const Json& value, int indent = 2) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+/// The value of a JSON object. Throws Error as parse_json, and where the text is another value.
+nlohmann::json parse_json_object(std::string_view text, std::string_view origin);
+
+/// A value, or a name, of a file as it may stand in an error: quoted, on one line, of bounded length.
+std::string shown(const nlohmann::json& value);
+
 /// Calls `use`, which takes a JSON value apart, and gives what it gives. Where a value is missing or of
 /// another type, throws Error that names `origin` and that value.
 template <class Use>

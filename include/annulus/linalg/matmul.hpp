@@ -1,5 +1,9 @@
 #pragma once
 
+#include <span>
+#include <string>
+
+#include <annulus/base/dtype.hpp>
 #include <annulus/base/float16.hpp>
 #include <annulus/core/tensor.hpp>
 
@@ -37,5 +41,20 @@ void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
 template <class Exec, class T, class TC>
 void matmul(const Exec& exec, const Gemm& gemm, const Array2<const T, Exec>& a,
             const Array2<const T, Exec>& b, const Array2<const TC, Exec>& c, const Array2<TC, Exec>& d);
+
+/// Sizes of a product: C (m, n) of op(A) (m, k) and op(B) (k, n).
+struct ProductSize {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool fp32_result = false;  ///< C is fp32 whatever the type of A and B
+};
+
+/// Bytes that matmul keeps between products of these sizes, of factors of type `factors`: for a stream of a
+/// GPU, or for a thread of the host.
+std::int64_t kept_memory(std::span<const ProductSize> products, DType factors, bool on_host);
+
+/// The BLAS of the host and, where that is OpenBLAS, which of its kernels it has chosen for this machine's
+/// CPU: "OpenBLAS SkylakeX". Machines with the same answer of OpenBLAS get the same bits from the same
+/// GEMM. Another BLAS, that of an installed Kokkos Kernels, is named by its libraries.
+std::string host_blas_kernels();
 
 }  // namespace annulus::linalg

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -18,7 +19,7 @@ struct LlamaConfig {
   int head_dim = 64;  ///< 16 to 256 in multiples of 8; heads · head_dim need not be hidden
   int ffn = 688;      ///< width of the SwiGLU
   float rope_theta = 10000.0f;
-  RopeScaling rope;  ///< for longer sequences than the model was trained on
+  RopeScaling rope = {};  ///< for longer sequences than the model was trained on
   float norm_epsilon = 1e-5f;
   bool tied = false;      ///< the LM head shares the embedding's weights
   bool qkv_bias = false;  ///< the products of q, k and v add a bias
@@ -34,5 +35,20 @@ struct LlamaConfig {
   /// Of its rotary positions.
   RopeFrequencies frequencies() const { return rope_frequencies(rope_theta, head_dim, rope); }
 };
+
+/// A weight that rows are multiplied by, (out, in).
+struct WeightMatrix {
+  std::int64_t out = 0, in = 0;
+};
+/// Of a layer: q, k and v together; attention's output; gate and up together; down.
+std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config);
+
+/// Floating-point operations of forward and backward, two a multiply-add, of all products with weights over
+/// `rows` tokens. The backward of a product counts as two products; what a backward computes a second time
+/// does not count (model FLOPs, as in PaLM, appendix B).
+double dense_flops(const LlamaConfig& config, std::int64_t rows);
+
+/// Those of attention in all layers, over `pairs` unmasked (query, key) pairs of one head.
+double attention_flops(const LlamaConfig& config, double pairs);
 
 }  // namespace annulus::model

@@ -15,9 +15,8 @@ enum class RopeScale : std::uint8_t {
   llama3,  ///< long wavelengths divided by the factor, short ones kept, smooth in between (Llama 3.1)
   yarn     ///< the same by a ramp over dimensions, and attention made sharper (Peng et al. 2023)
 };
-std::string_view name_of(RopeScale scale);
 
-/// The inverse of name_of. Throws Error naming `field` when `name` is none of them.
+/// The scale of this name ("llama3"). Throws Error naming `field` when there is none.
 RopeScale parse_rope_scale(std::string_view name, std::string_view field);
 
 /// A RopeScale with its numbers. Those that a scale does not read keep their defaults.

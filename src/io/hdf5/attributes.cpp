@@ -4,8 +4,6 @@
 
 #include <annulus/io/crc32.hpp>
 
-#include "btrees.hpp"
-
 namespace annulus::io::hdf5 {
 
 namespace {

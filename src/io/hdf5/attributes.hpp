@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "heaps.hpp"
+#include "heaps_and_trees.hpp"
 #include "object_header.hpp"
 #include "types.hpp"
 

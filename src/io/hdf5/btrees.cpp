@@ -1,4 +1,4 @@
-#include "btrees.hpp"
+#include "heaps_and_trees.hpp"
 
 #include <array>
 
@@ -19,15 +19,13 @@ struct OldTree {
 
   void visit(std::uint64_t address, unsigned most_levels) const {
     constexpr std::uint64_t prefix_bytes = 24;
-    const Bytes prefix = walk.bytes(address, prefix_bytes, node_text);
-    Cursor fields(walk, prefix, node_text);
-    fields.signature("TREE");
-    fields.version(type);
+    Cursor fields = walk.structure(address, prefix_bytes, node_text, "TREE", type, Walk::Checksum::none);
     const std::uint8_t level = fields.u8();
     const std::uint16_t entries = fields.u16();
     walk.require_intact(level < most_levels, "the levels of the B-tree do not decrease");
-    const Bytes body = walk.bytes(address + prefix_bytes, entries * (key_bytes + 8) + key_bytes, node_text);
-    Cursor children(walk, body, node_text);
+    Cursor children(walk,
+                    walk.bytes(address + prefix_bytes, entries * (key_bytes + 8) + key_bytes, node_text),
+                    node_text);
     for (unsigned i = 0; i < entries; ++i) {
       const View key = children.take(key_bytes);
       const std::uint64_t child = children.u64();
@@ -74,11 +72,7 @@ struct NewTree {
     const std::uint64_t children = level > 0 ? records + 1 : 0;
     const std::uint64_t size = overhead + records * record_bytes + children * pointer;
     walk.require_intact(size <= node_bytes, "a node of the B-tree has too many records");
-    const Bytes node = walk.bytes(address, size, node_text);
-    require_checksum(walk, node, node_text);
-    Cursor fields(walk, node, node_text);
-    fields.signature(level > 0 ? "BTIN" : "BTLF");
-    fields.version(0);
+    Cursor fields = walk.structure(address, size, node_text, level > 0 ? "BTIN" : "BTLF");
     fields.version(type);
     for (std::uint64_t i = 0; i < records; ++i) use(fields.take(record_bytes));
     for (std::uint64_t i = 0; i < children; ++i) {
@@ -99,11 +93,7 @@ void for_each_child(const Walk& walk, std::uint64_t root, std::uint8_t type, std
 void for_each_record(const Walk& walk, std::uint64_t header, std::uint8_t type,
                      const std::function<void(View)>& use) {
   constexpr std::uint64_t header_bytes = 38;
-  const Bytes bytes = walk.bytes(header, header_bytes, tree_text);
-  require_checksum(walk, bytes, tree_text);
-  Cursor fields(walk, bytes, tree_text);
-  fields.signature("BTHD");
-  fields.version(0);
+  Cursor fields = walk.structure(header, header_bytes, tree_text, "BTHD");
   fields.version(type);
   NewTree tree{walk, type, use};
   tree.node_bytes = fields.u32();

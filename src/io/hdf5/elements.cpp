@@ -1,4 +1,4 @@
-#include "elements.hpp"
+#include "layout.hpp"
 
 #include <algorithm>
 #include <cstring>

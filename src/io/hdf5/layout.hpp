@@ -1,5 +1,7 @@
 #pragma once
 
+#include <list>
+#include <unordered_map>
 #include <vector>
 
 #include "object_header.hpp"
@@ -62,26 +64,27 @@ struct ChunkIndex {
 /// Fills layout.chunks; chunk extents, grid, chunk_bytes and filters are known.
 void read_chunks(const Walk& walk, const ChunkIndex& index, Layout& layout);
 
-/// What the index structures of HDF5 1.10 share: entries in the order of the grid.
-class ChunkEntries {
+/// Chunks unpacked lately, the last one first.
+class ChunkCache {
  public:
-  ChunkEntries(const Walk& walk, Layout& layout) : walk_(walk), layout_(layout) {}
-
-  /// Bytes of an entry in the file must leave room for an address.
-  void set_entry_bytes(std::uint8_t bytes);
-  std::uint64_t entry_bytes() const { return entry_bytes_; }
-  std::uint64_t count() const { return layout_.chunks.size(); }
-
-  /// Takes entries for the chunks from `first` on.
-  void take(Cursor& fields, std::uint64_t first, std::uint64_t count);
+  /// The elements of a chunk of this index in the grid.
+  View chunk(const Walk& walk, const Layout& layout, std::uint32_t element_bytes, std::uint64_t index);
 
  private:
-  const Walk& walk_;
-  Layout& layout_;
-  std::uint64_t entry_bytes_ = 0;
+  struct Entry {
+    std::uint64_t index;
+    Bytes bytes;
+  };
+  std::list<Entry> entries_;
+  std::unordered_map<std::uint64_t, std::list<Entry>::iterator> places_;
 };
 
-void read_fixed_array(const Walk& walk, std::uint64_t address, ChunkEntries& entries);
-void read_extensible_array(const Walk& walk, std::uint64_t address, ChunkEntries& entries);
+/// Reads the elements of `part` (all of them when it is null), which lies inside the dataset, in row-major
+/// order and this machine's byte order.
+void read_elements(const Walk& walk, const StoredDataset& dataset, const Hyperslab* part,
+                   std::span<std::uint8_t> out, ChunkCache& cache);
+
+/// Undoes the filters of a chunk. Never makes more than the chunk's size and the checksums of its filters.
+Bytes unpack(const Walk& walk, const Layout& layout, std::uint32_t element_bytes, const Chunk& chunk);
 
 }  // namespace annulus::io::hdf5

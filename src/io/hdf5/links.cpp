@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "btrees.hpp"
-#include "heaps.hpp"
+#include "heaps_and_trees.hpp"
 
 namespace annulus::io::hdf5 {
 
@@ -47,14 +46,10 @@ void add_symbols(const Walk& walk, Links& links, View message) {
   const std::uint64_t tree = fields.u64();
   const LocalHeap heap(walk, fields.u64());
   for_each_child(walk, tree, group_tree, key_bytes, [&](View, std::uint64_t node) {
-    const Bytes prefix = walk.bytes(node, prefix_bytes, what);
-    Cursor head(walk, prefix, what);
-    head.signature("SNOD");
-    head.version(1);
+    Cursor head = walk.structure(node, prefix_bytes, what, "SNOD", 1, Walk::Checksum::none);
     head.skip(1);
     const std::uint16_t entries = head.u16();
-    const Bytes bytes = walk.bytes(node + prefix_bytes, entries * entry_bytes, what);
-    Cursor entry(walk, bytes, what);
+    Cursor entry(walk, walk.bytes(node + prefix_bytes, entries * entry_bytes, what), what);
     for (unsigned i = 0; i < entries; ++i) {
       std::string name = heap.text(walk, entry.u64());
       Link link;

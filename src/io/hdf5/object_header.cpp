@@ -24,8 +24,7 @@ ObjectHeader::ObjectHeader(const Walk& walk, std::uint64_t address) {
 
 void ObjectHeader::read_old(const Walk& walk, std::uint64_t address) {
   constexpr std::uint64_t prefix_bytes = 16;
-  const Bytes prefix = walk.bytes(address, prefix_bytes, header_text);
-  Cursor fields(walk, prefix, header_text);
+  Cursor fields(walk, walk.bytes(address, prefix_bytes, header_text), header_text);
   fields.version(1);
   fields.skip(7);  // reserved, number of messages, links to the object
   continuations_.push_back({address + prefix_bytes, fields.u32()});

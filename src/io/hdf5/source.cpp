@@ -116,6 +116,16 @@ Bytes Walk::bytes_up_to(std::uint64_t address, std::uint64_t size, std::string_v
   return bytes(address, address < end ? std::min(size, end - address) : size, what);
 }
 
+Cursor Walk::structure(std::uint64_t address, std::uint64_t size, std::string_view what,
+                       std::string_view signature, std::uint8_t version, Checksum checksum) const {
+  Bytes all = bytes(address, size, what);
+  if (checksum == Checksum::last) require_checksum(*this, all, what);
+  Cursor fields(*this, std::move(all), what);
+  fields.signature(signature);
+  fields.version(version);
+  return fields;
+}
+
 void Walk::spend(std::uint64_t bytes) const {
   if (source_.spend(bytes)) return;
   damaged("its metadata is larger than that of an intact file can be");
@@ -163,6 +173,9 @@ unsigned bytes_for(std::uint64_t limit) {
   return limit == 0 ? 1 : (static_cast<unsigned>(std::bit_width(limit)) - 1) / 8 + 1;
 }
 
+namespace {
+
+// The checksum of HDF5's metadata since version 1.8.
 std::uint32_t lookup3(View bytes) {
   std::uint32_t a = 0xdeadbeef + static_cast<std::uint32_t>(bytes.size()), b = a, c = a;
   const auto word = [&](std::size_t at) {
@@ -190,6 +203,8 @@ std::uint32_t lookup3(View bytes) {
   c ^= b, c -= std::rotl(b, 24);
   return c;
 }
+
+}  // namespace
 
 void require_equal_checksum([[maybe_unused]] const Walk& walk, [[maybe_unused]] std::uint64_t stored,
                             [[maybe_unused]] View bytes, [[maybe_unused]] std::string_view what) {

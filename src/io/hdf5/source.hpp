@@ -58,6 +58,8 @@ class Source {
   mutable std::atomic<std::uint64_t> budget_{0};
 };
 
+class Cursor;
+
 /// The reading of one object's metadata: names file and object in every error.
 class Walk {
  public:
@@ -71,6 +73,13 @@ class Walk {
 
   /// bytes() of at most `size` bytes: fewer where the file ends before.
   Bytes bytes_up_to(std::uint64_t address, std::uint64_t size, std::string_view what) const;
+
+  /// The structure of so many bytes at an address, behind its signature ("TREE") and `version`; `checksum`:
+  /// its last four bytes are that of the others, and right.
+  enum class Checksum : bool { none, last };
+  Cursor structure(std::uint64_t address, std::uint64_t size, std::string_view what,
+                   std::string_view signature, std::uint8_t version = 0,
+                   Checksum checksum = Checksum::last) const;
 
   /// Counts what is derived from metadata against the file's budget.
   void spend(std::uint64_t bytes) const;
@@ -89,10 +98,14 @@ class Walk {
   std::string object_;
 };
 
-/// Takes little-endian fields off the front of a structure. Throws Error when it ends too early.
+/// Takes little-endian fields off the front of a structure, whose bytes it may own. Throws Error when it ends
+/// too early.
 class Cursor {
  public:
   Cursor(const Walk& walk, View bytes, std::string_view what) : walk_(walk), left_(bytes), what_(what) {}
+  Cursor(const Walk& walk, Bytes&& bytes, std::string_view what)
+      : walk_(walk), bytes_(std::move(bytes)), left_(bytes_), what_(what) {}
+  Cursor(Cursor&&) = default;
 
   std::size_t left() const { return left_.size(); }
   View take(std::uint64_t size);
@@ -109,6 +122,7 @@ class Cursor {
 
  private:
   const Walk& walk_;
+  Bytes bytes_;
   View left_;
   std::string_view what_;
 };
@@ -124,8 +138,5 @@ void require_checksum(const Walk& walk, View structure, std::string_view what);
 
 /// Throws Error unless `stored` is the checksum of `bytes`.
 void require_equal_checksum(const Walk& walk, std::uint64_t stored, View bytes, std::string_view what);
-
-/// lookup3, the checksum of HDF5's metadata since version 1.8.
-std::uint32_t lookup3(View bytes);
 
 }  // namespace annulus::io::hdf5

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "strings_attribute.hpp"
-
 namespace annulus::io::hdf5 {
 
 namespace {

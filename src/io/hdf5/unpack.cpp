@@ -1,6 +1,6 @@
 #include <zlib.h>
 
-#include "elements.hpp"
+#include "layout.hpp"
 
 namespace annulus::io::hdf5 {
 

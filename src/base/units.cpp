@@ -1,4 +1,4 @@
-#include <annulus/base/duration.hpp>
+#include <annulus/base/units.hpp>
 
 #include <fmt/format.h>
 
@@ -16,6 +16,15 @@ std::string duration_text(double seconds) {
   if (seconds >= 2 * 60) return text(seconds / 60, "min");
   if (seconds >= 1) return text(seconds, "s");
   return seconds >= 1e-3 || seconds == 0 ? text(1e3 * seconds, "ms") : text(1e6 * seconds, "us");
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
+  const char* unit = "kB";
+  double value = static_cast<double>(bytes) / 1000;
+  for (const char* larger : {"MB", "GB", "TB"})
+    if (value >= 1000) value /= 1000, unit = larger;
+  return fmt::format("{:.2f} {}", value, unit);
 }
 
 }  // namespace annulus

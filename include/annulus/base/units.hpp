@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace annulus {
 
 /// In the unit that fits: "12.31 ms", "2.310 s", "3.401 min", "13.52 h", "4.826 d".
 std::string duration_text(double seconds);
+
+/// "4096 bytes", "12.50 GB".
+std::string bytes_text(std::int64_t bytes);
 
 }  // namespace annulus
