@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <annulus/attention/local.hpp>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -13,6 +15,11 @@
 
 namespace annulus::attention {
 namespace {
+
+constexpr std::pair<Kernel, std::string_view> kernel_names[] = {
+    {Kernel::automatic, "automatic"}, {Kernel::portable, "portable"},
+    {Kernel::host_simd, "host_simd"}, {Kernel::mma, "mma"},
+    {Kernel::hopper, "hopper"},       {Kernel::tensor_cores, "tensor_cores"}};
 
 #ifdef ANNULUS_ATTENTION_MMA
 constexpr bool has_tensor_core_kernels = true;
@@ -155,21 +162,8 @@ void run_backward(Kernel kernel, const Exec& exec, const Operands<T, Exec>& in,
 }  // namespace
 
 std::string_view name_of(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::automatic:
-      return "automatic";
-    case Kernel::portable:
-      return "portable";
-    case Kernel::host_simd:
-      return "host_simd";
-    case Kernel::mma:
-      return "mma";
-    case Kernel::hopper:
-      return "hopper";
-    case Kernel::tensor_cores:
-      return "tensor_cores";
-  }
-  return "unknown";
+  const auto found = std::ranges::find(kernel_names, kernel, &std::pair<Kernel, std::string_view>::first);
+  return found == std::end(kernel_names) ? "unknown" : found->second;
 }
 
 bool on_tensor_cores(Kernel kernel) {
@@ -177,10 +171,8 @@ bool on_tensor_cores(Kernel kernel) {
 }
 
 Kernel parse_kernel(std::string_view name, std::string_view field) {
-  for (const Kernel kernel : {Kernel::automatic, Kernel::portable, Kernel::host_simd, Kernel::mma,
-                              Kernel::hopper, Kernel::tensor_cores}) {
-    if (name_of(kernel) == name) return kernel;
-  }
+  for (const auto& [kernel, known] : kernel_names)
+    if (known == name) return kernel;
   fail("{} '{}' is unknown; known are automatic, portable, host_simd, mma, hopper and tensor_cores", field,
        name);
 }

@@ -6,6 +6,8 @@
 #include <annulus/base/division.hpp>
 #include <annulus/base/error.hpp>
 
+#include "core/instantiate.hpp"
+
 namespace annulus::attention {
 
 namespace pairs_detail {  // named: device compilers want lambdas and their captures to have linkage
@@ -127,9 +129,8 @@ void count_pairs(const Exec& exec, const PairsOf& what, std::int64_t* count) {
       });
 }
 
-template void count_pairs(const HostExec&, const PairsOf&, std::int64_t*);
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-template void count_pairs(const Kokkos::DefaultExecutionSpace&, const PairsOf&, std::int64_t*);
-#endif
+#define ANNULUS_INSTANTIATE(Exec) template void count_pairs(const Exec&, const PairsOf&, std::int64_t*);
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
+#undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::attention

@@ -59,6 +59,47 @@ StepNames name_step(const Program& program, const ProgramStep& step, int number,
           fmt::format("{}: compute {}", name, name_computes(planned))};
 }
 
+/// Rows of queries that a thread takes at a time, in every kernel of the host.
+constexpr std::int64_t tile_rows = 64;
+
+/// Batches [b, b + batches) and heads [h, h + heads) of a block, as far as it has them.
+void narrow(Block& block, std::int64_t b, std::int64_t batches, std::int64_t h, std::int64_t heads) {
+  block.offset += b * block.batch_stride + h * block.head_stride;
+  block.batch = std::min(batches, block.batch - b);
+  block.heads = std::min(heads, block.heads - h);
+}
+
+/// The part of `call` in these sequences and kv heads.
+LocalCall narrowed(const LocalCall& call, std::int64_t b, std::int64_t batches, std::int64_t h,
+                   std::int64_t heads) {
+  const std::int64_t group = call.q.heads / call.k.heads;
+  LocalCall part = call;
+  for (Block* block : {&part.q, &part.o, &part.lse, &part.d, &part.d_o, &part.dq})
+    narrow(*block, b, batches, h * group, heads * group);
+  for (Block* block : {&part.k, &part.v, &part.dk, &part.dv}) narrow(*block, b, batches, h, heads);
+  part.first_batch += b;
+  part.first_head += h * group;
+  return part;
+}
+
+/// The parts of `call`, in order; the call itself when cutting is off. `pairs` is not divided.
+std::vector<LocalCall> parts_of(const LocalCall& call, const Cutting& cutting) {
+  if (cutting.least_pairs <= 0) return {call};
+  const std::int64_t group = call.q.heads / call.k.heads;
+  const std::int64_t unit_pairs = group * call.q.rows * call.k.rows;
+  const std::int64_t unit_tiles = group * ceil_divide(call.q.rows, tile_rows);
+  const std::int64_t units = std::max(ceil_divide(cutting.least_pairs, unit_pairs),
+                                      ceil_divide(std::int64_t{2} * cutting.threads, unit_tiles));
+  const std::int64_t heads = std::min(units, call.k.heads);  // kv heads of a part
+  const std::int64_t batches = units <= call.k.heads ? 1 : ceil_divide(units, call.k.heads);
+  std::vector<LocalCall> parts;
+  for (std::int64_t b = 0; b < call.q.batch; b += batches) {
+    for (std::int64_t h = 0; h < call.k.heads; h += heads)
+      parts.push_back(narrowed(call, b, batches, h, heads));
+  }
+  return parts;
+}
+
 /// Walks through the steps of one rank, keeping track of what every slot holds.
 class Compiler {
  public:
@@ -106,21 +147,19 @@ class Compiler {
       const plan::Transfer& t = landed.transfer;
       if (t.wait != site_.step) continue;
       if (landed.staging != Message::none) {
-        Action unpack;
-        unpack.kind = Action::Kind::unpack;
-        unpack.to = landed.block;
-        unpack.wire = t.wire;
-        unpack.staging = landed.staging;
-        now.actions.push_back(unpack);
+        now.actions.push_back({.kind = Action::Kind::unpack,
+                               .from = {},
+                               .to = landed.block,
+                               .from_lse = {},
+                               .to_lse = {},
+                               .wire = t.wire,
+                               .staging = landed.staging});
       }
       if (t.on_receive == OnReceive::store) {
         if (t.slot != local_slot) slots_.hold(t.slice, t.slot);
       } else if (t.on_receive == OnReceive::add) {
-        Action add;
-        add.kind = Action::Kind::add;
-        add.from = landed.block;
-        add.to = slots_.find_result(t.slice, t.target, "adds to");
-        now.actions.push_back(add);
+        now.actions.push_back(
+            {Action::Kind::add, landed.block, slots_.find_result(t.slice, t.target, "adds to")});
       } else {
         const auto partner = std::find_if(half_merges.begin(), half_merges.end(), [&](const Landed* other) {
           const plan::Transfer& u = other->transfer;
@@ -142,13 +181,10 @@ class Compiler {
   }
 
   Action merge(const Landed& out, const Landed& lse) {
-    Action merge;
-    merge.kind = Action::Kind::merge;
-    merge.from = out.block;
-    merge.from_lse = lse.block;
-    merge.to = slots_.find_result(out.transfer.slice, out.transfer.target, "merges into");
-    merge.to_lse = slots_.find_result(lse.transfer.slice, lse.transfer.target, "merges into");
-    return merge;
+    const auto target = [&](const plan::Transfer& t) {
+      return slots_.find_result(t.slice, t.target, "merges into");
+    };
+    return {Action::Kind::merge, out.block, target(out.transfer), lse.block, target(lse.transfer)};
   }
 
   void post(ProgramStep& now, const plan::Step& step) {
@@ -181,12 +217,11 @@ class Compiler {
   Message message(const plan::Transfer& t, const Block& block) {
     site_.check(t.peer >= 0 && t.peer < problem_.ranks(), "exchanges {} with rank {} of {}", text(t.slice),
                 t.peer, problem_.ranks());
-    Message message;
-    message.slice = t.slice;
-    message.block = block;
-    message.wire = t.wire;
-    message.peer = t.peer;
-    message.bytes = static_cast<std::size_t>(block.elements()) * size_of(t.wire);
+    Message message{.slice = t.slice,
+                    .block = block,
+                    .wire = t.wire,
+                    .peer = t.peer,
+                    .bytes = static_cast<std::size_t>(block.elements()) * size_of(t.wire)};
     if (message.bytes > 0 &&
         (!block.contiguous() || t.wire != storage(t.slice.tensor, problem_.activation))) {
       message.staging = slots_.take_staging(message.bytes, t.wait);
@@ -284,6 +319,10 @@ class Compiler {
 
 Program make_program(const plan::Plan& plan, int rank, const Cutting& cutting) {
   return Compiler(plan, rank, cutting).run();
+}
+
+LocalCall sequence_of(const LocalCall& call, std::int64_t batch) {
+  return narrowed(call, batch, 1, 0, call.k.heads);
 }
 
 void count_pairs(Program& program, const Mask& mask) {

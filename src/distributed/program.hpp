@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
+#include <annulus/sequence/position_map.hpp>
 
 #include "distributed/block.hpp"
-#include "distributed/local_call.hpp"
 #include "distributed/slots.hpp"
 
 /// What one rank does in a pass of a plan, with every slice of the plan resolved to a place in memory.
@@ -51,6 +51,27 @@ struct Cleared {
   Block block;
 };
 
+/// One call of a local kernel.
+struct LocalCall {
+  Block q, k, v;
+  Block o, lse;              ///< forward: merged into; backward: lse is read
+  Block d, d_o, dq, dk, dv;  ///< backward
+  PositionMap q_positions, kv_positions;
+  std::int64_t first_batch = 0;  ///< of the whole batch
+  std::int64_t first_head = 0;   ///< of all query heads: which block lists of HeadBlocks are the call's
+  bool finishes = false;         ///< forward: nobody touches its rows of O behind it (mark_finishing)
+  std::int64_t pairs = 0;  ///< unmasked (query, key) pairs over heads and batch, once count_pairs has run
+};
+
+/// How a compute is cut by batch and kv head while transfers are in flight, so that the executor can give the
+/// transport a turn between the parts: transports like Open MPI move data only while somebody is inside one
+/// of their calls.
+struct Cutting {
+  std::int64_t least_pairs =
+      0;            ///< (query, key, head) triples, masked or not, that a part has at least; 0: never cut
+  int threads = 1;  ///< every part keeps this many threads busy
+};
+
 /// What profilers call a step and its parts: "burst backward step 3", "burst backward step 3: compute q of
 /// shard 1 with k, v of shard 1".
 struct StepNames {
@@ -89,6 +110,9 @@ void mark_finishing(Program& program);
 /// or is neither finished nor listed as unfinished. Looks at the program from its beginning, where
 /// mark_finishing does so from its end.
 void check_finishing(const Program& program);
+
+/// The call's part in its sequence `batch`, from 0.
+LocalCall sequence_of(const LocalCall& call, std::int64_t batch);
 
 /// Sets LocalCall::pairs of all calls. Apart from make_program, because kernels need it not and counting
 /// takes time.

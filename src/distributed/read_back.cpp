@@ -255,15 +255,13 @@ class Reader {
   }
 
   plan::Transfer transfer(const Message& message, const Exchange& exchange, int wait) {
-    plan::Transfer transfer;
-    transfer.slice = message.slice;
-    transfer.wire = message.wire;
-    transfer.channel = exchange.channel;
-    transfer.peer = message.peer;
-    transfer.slot = message.block.slot;
-    transfer.post = site_.step;
-    transfer.wait = wait;
-    return transfer;
+    return {.slice = message.slice,
+            .wire = message.wire,
+            .channel = exchange.channel,
+            .peer = message.peer,
+            .slot = message.block.slot,
+            .post = site_.step,
+            .wait = wait};
   }
 
   /// Bytes are those of the block as they travel; a staging buffer is large enough and nobody else's.

@@ -244,9 +244,8 @@ class Attention<Exec, T>::Impl {
     }
   };
 
-  static Columns gather(const Exec& exec, comm::Communicator& communicator, const PositionMap& rows,
-                        const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
-                        const Selection<Exec>& selection, const Lists<Exec>& lists) {
+  Columns gather(const Exec& exec, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
+                 const Selection<Exec>& selection, const Lists<Exec>& lists) {
     const std::size_t batch = k.extent(0), width = k.extent(3);
     const auto most = static_cast<std::size_t>(selection.most_columns());
     const auto selections = static_cast<std::size_t>(selection.lists);
@@ -257,14 +256,10 @@ class Attention<Exec, T>::Impl {
     columns.k = Array4<T, Exec>(columns.memory.view().data(), batch, selections, most, width);
     columns.v = Array4<T, Exec>(columns.k.data() + columns.k.size(), batch, selections, most, width);
     const WantedRows wanted{.listed = lists.columns.view().data(), .count = selection.most_columns()};
-    take_rows<Exec, T>(exec, k, rows, wanted, columns.k);
-    take_rows<Exec, T>(exec, v, rows, wanted, columns.v);
-    communicator.all_reduce(Queue(exec), *columns.memory);
+    take_rows<Exec, T>(exec, k, rows_, wanted, columns.k);
+    take_rows<Exec, T>(exec, v, rows_, wanted, columns.v);
+    communicator_.all_reduce(Queue(exec), *columns.memory);
     return columns;
-  }
-  Columns gather(const Exec& exec, const Array4<const T, Exec>& k, const Array4<const T, Exec>& v,
-                 const Selection<Exec>& selection, const Lists<Exec>& lists) {
-    return gather(exec, communicator_, rows_, k, v, selection, lists);
   }
 
   /// Queries of this rank against the columns, but for the pairs that listed blocks hold.

@@ -6,8 +6,8 @@
 
 #include <annulus/attention/pairs.hpp>
 
+#include "core/instantiate.hpp"
 #include "sparsity/bits.hpp"
-#include "sparsity/instantiate.hpp"
 
 namespace annulus::sparsity {
 
@@ -104,7 +104,7 @@ PairMask::PairMask(const HostPairs& pairs, std::int64_t batch_heads) {
 #define ANNULUS_INSTANTIATE(EXEC)                                     \
   template HostPairs::HostPairs(const EXEC&, const Selection<EXEC>&); \
   template Marks marks_of(const EXEC&, const Selection<EXEC>&, const PositionMap&);
-ANNULUS_SPARSITY_SPACES(ANNULUS_INSTANTIATE)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -4,8 +4,8 @@
 
 #include <annulus/core/region.hpp>
 
+#include "core/instantiate.hpp"
 #include "sparsity/bits.hpp"
-#include "sparsity/instantiate.hpp"
 
 namespace annulus::sparsity {
 
@@ -174,7 +174,7 @@ void count_selected(const Exec& exec, const Selection<Exec>& selection, std::int
 #define ANNULUS_INSTANTIATE(EXEC)                                         \
   template Lists<EXEC> expand<EXEC>(const EXEC&, const Selection<EXEC>&); \
   template void count_selected<EXEC>(const EXEC&, const Selection<EXEC>&, std::int64_t, std::int64_t*);
-ANNULUS_SPARSITY_SPACES(ANNULUS_INSTANTIATE)
+ANNULUS_ON_HOST_AND_DEVICE(ANNULUS_INSTANTIATE)
 #undef ANNULUS_INSTANTIATE
 
 }  // namespace annulus::sparsity

@@ -133,15 +133,10 @@ TEST(Reference, NamesWhatDoesNotFit) {
     return error_text([&] { attention::reference::forward(q, k, v, mask.rule(), 1.0); });
   };
   EXPECT_EQ(forward(q, kv, kv, mask), "no error");
-  EXPECT_EQ(forward(q, Array(1, 3, 4, 8), kv, mask),
-            "Reference attention: 4 heads are not divisible by 3 kv heads: use a multiple");
-  EXPECT_EQ(
-      forward(q, Array(1, 2, 5, 8), kv, mask),
-      "Reference attention: k is (1, 2, 5, 8) but q is (1, 4, 4, 8): batch, tokens and head_dim must agree");
-  EXPECT_EQ(forward(q, kv, Array(1, 2, 4, 16), mask),
-            "Reference attention: v is (1, 2, 4, 16) but k is (1, 2, 4, 8): they must have one shape");
-  EXPECT_EQ(forward(q, kv, kv, Mask::parse("full", 5)),
-            "Reference attention: the mask is for 5 tokens but q has 4: they must agree");
+  EXPECT_THAT(forward(q, Array(1, 3, 4, 8), kv, mask), mentions("4 heads", "3 kv heads"));
+  EXPECT_THAT(forward(q, Array(1, 2, 5, 8), kv, mask), mentions("k is (1, 2, 5, 8)", "q is (1, 4, 4, 8)"));
+  EXPECT_THAT(forward(q, kv, Array(1, 2, 4, 16), mask), mentions("v is (1, 2, 4, 16)", "k is (1, 2, 4, 8)"));
+  EXPECT_THAT(forward(q, kv, kv, Mask::parse("full", 5)), mentions("5 tokens", "q has 4"));
 }
 
 TEST(RelativeError, SeesNanInfinityAndShapes) {

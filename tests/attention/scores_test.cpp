@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include <annulus/attention/scores.hpp>
-#include <annulus/base/float16.hpp>
-#include <annulus/core/memory.hpp>
 #include <annulus/sequence/layout.hpp>
 
+#include "support/attention_rows.hpp"
 #include "support/error_text.hpp"
 #include "support/exec.hpp"
 
@@ -20,62 +18,34 @@ constexpr int heads = 4, kv_heads = 2, batch = 2;
 constexpr std::int64_t tokens = 301;
 
 template <class T>
-std::vector<T> random_rows(std::int64_t size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<T> rows;
-  for (std::int64_t i = 0; i < size; ++i) rows.push_back(T(normal(random)));
-  return rows;
-}
-
-template <class T>
-Array4<const T, TestExec> on_device(const TestExec& exec, const std::vector<T>& rows, std::int64_t rows_heads,
-                                    std::int64_t count, int head_dim) {
-  const Array4<T, TestExec> array("rows", batch, rows_heads, count, head_dim);
-  Kokkos::deep_copy(exec, Array1<T, TestExec>(array.data(), array.size()),
-                    Array1<const T, HostExec>(rows.data(), rows.size()));
-  exec.fence();
-  return array;
-}
-
-template <class T>
 struct Scores {
   int head_dim;
   std::int64_t queries;
-  std::vector<T> q = random_rows<T>(std::int64_t{batch} * heads * queries * head_dim, 1),
-                 k = random_rows<T>(std::int64_t{batch} * kv_heads * tokens * head_dim, 2);
-  float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  AttentionProblem problem =
+      AttentionProblem::random({tokens, head_dim, batch, heads, kv_heads}, "causal", dtype_of<T>);
+  float scale = static_cast<float>(problem.scale);
 
-  const T* key(std::int64_t head, std::int64_t position) const {
-    return k.data() +
-           ((head / heads * kv_heads + head % heads / (heads / kv_heads)) * tokens + position) * head_dim;
-  }
-
-  /// Of one of so many ranks, (batch · heads, its keys, queries). `maxima` (batch · heads · queries) are
-  /// raised.
+  /// Scores of one of so many ranks, (batch · heads, its keys, queries). `maxima` (batch · heads · queries)
+  /// are raised.
   std::vector<float> of_rank(const PositionMap& positions, std::vector<float>& maxima) const {
     const TestExec exec;
-    std::vector<T> rows;
-    for (std::int64_t head = 0; head < std::int64_t{batch} * heads; head += heads / kv_heads)
-      for (std::int64_t row = 0; row < positions.count; ++row)
-        rows.insert(rows.end(), key(head, positions(row)), key(head, positions(row)) + head_dim);
-    const auto keys = on_device(exec, rows, kv_heads, positions.count, head_dim);
+    const auto q = rows_on<T>(exec, problem.q,
+                              Layout().shard(tokens, 1, 0).slice({tokens - queries, tokens})),
+               k = rows_on<T>(exec, problem.k, positions);
     const Array3<float, TestExec> scores("scores", batch * heads, positions.count, queries);
     const Array1<float, TestExec> raised("maxima", maxima.size());
     Kokkos::deep_copy(exec, raised, Array1<const float, HostExec>(maxima.data(), maxima.size()));
     attention::causal_scores<TestExec, T>(exec,
-                                          {.q = on_device(exec, q, heads, queries, head_dim),
+                                          {.q = q.memory(),
                                            .first_query = tokens - queries,
-                                           .k = keys,
+                                           .k = k.memory(),
                                            .k_positions = positions,
                                            .scale = scale},
                                           scores, raised);
     Kokkos::deep_copy(exec, Array1<float, HostExec>(maxima.data(), maxima.size()), raised);
-    std::vector<float> found(scores.size());
-    Kokkos::deep_copy(exec, Array1<float, HostExec>(found.data(), found.size()),
-                      Array1<const float, TestExec>(scores.data(), scores.size()));
-    exec.fence();
-    return found;
+    exec.fence("annulus::test: scores are there");
+    const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), scores);
+    return {found.data(), found.data() + found.size()};
   }
 
   void check() const {
@@ -99,11 +69,11 @@ struct Scores {
             continue;
           }
           double score = 0, size = 0;
+          const double* const of_query = problem.q.row(head / heads, head % heads, tokens - queries + query);
+          const double* const of_key =
+              problem.k.row(head / heads, head % heads / (heads / kv_heads), position);
           for (int c = 0; c < head_dim; ++c) {
-            const double term =
-                double(scale) *
-                static_cast<float>(q[static_cast<std::size_t>((head * queries + query) * head_dim + c)]) *
-                static_cast<float>(key(head, position)[c]);
+            const double term = double(scale) * of_query[c] * of_key[c];
             score += term;
             size += std::abs(term);
           }
@@ -149,11 +119,11 @@ TEST(CausalScoresError, NamesArraysThatDoNotFit) {
   const Array4<float, TestExec> q("q", 1, 4, 8, 16), k("k", 1, 3, 10, 16);
   const Array3<float, TestExec> scores("scores", 4, 10, 8);
   const Array1<float, TestExec> maxima("maxima", 32);
-  const auto message = error_text([&] {
-    attention::causal_scores<TestExec, float>(exec, {.q = q, .k = k, .k_positions = Layout().shard(10, 1, 0)},
-                                              scores, maxima);
-  });
-  EXPECT_NE(message.find("the kv heads must divide the heads"), std::string::npos) << message;
+  EXPECT_THAT(error_text([&] {
+                attention::causal_scores<TestExec, float>(
+                    exec, {.q = q, .k = k, .k_positions = Layout().shard(10, 1, 0)}, scores, maxima);
+              }),
+              mentions("(1, 4, 8, 16)", "(1, 3, 10, 16)"));
 }
 
 }  // namespace

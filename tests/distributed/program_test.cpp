@@ -10,7 +10,7 @@
 
 #include <annulus/plan/schedules.hpp>
 
-#include "distributed/exchange_layout.hpp"
+#include "distributed/buffers.hpp"
 #include "distributed/handmade.hpp"
 #include "distributed/program.hpp"
 #include "support/error_text.hpp"

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ostream>
 #include <string>
+#include <vector>
 
 #include "support/shell.hpp"
 
@@ -17,8 +20,18 @@ struct Outcome {
 };
 
 constexpr int timeout_ms = 1000, never_reached_ms = 60000;
+constexpr int any_failure = -2;
 
-/// Runs a job in which rank 1 gets lost or stuck in the way `how`, under a timeout of waits in milliseconds.
+/// A way in which rank 1 gets lost or stuck, and what a job is to leave.
+struct Stall {
+  const char* how;
+  int timeout;  ///< of waits, in milliseconds
+  int status;
+  std::vector<std::string> says;        ///< regular expressions
+  std::vector<std::string> never = {};  ///< likewise
+  friend void PrintTo(const Stall& stall, std::ostream* to) { *to << stall.how; }
+};
+
 inline Outcome run_stall_job(const std::string& how, int timeout, int ranks, const std::string& transport) {
   const auto start = std::chrono::steady_clock::now();
   const ShellResult result =
@@ -31,6 +44,19 @@ inline Outcome run_stall_job(const std::string& how, int timeout, int ranks, con
             0);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
   return {result.status, time.count(), result.output};
+}
+
+inline void expect_outcome(const Outcome& outcome, const Stall& stall, double soon) {
+  if (stall.status == any_failure) {
+    EXPECT_NE(outcome.status, 0) << outcome.output;
+    EXPECT_NE(outcome.status, 124) << "timed out";
+  } else {
+    EXPECT_EQ(outcome.status, stall.status) << outcome.output;
+  }
+  EXPECT_LT(outcome.seconds, soon);
+  for (const std::string& text : stall.says) EXPECT_THAT(outcome.output, testing::ContainsRegex(text));
+  for (const std::string& text : stall.never)
+    EXPECT_THAT(outcome.output, testing::Not(testing::ContainsRegex(text)));
 }
 
 }  // namespace annulus::test

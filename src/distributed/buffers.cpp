@@ -1,4 +1,4 @@
-#include "distributed/exchange_layout.hpp"
+#include "distributed/buffers.hpp"
 
 #include <algorithm>
 #include <utility>
