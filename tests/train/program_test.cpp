@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -201,9 +202,9 @@ TEST_F(Program, NodesChangeNoBitAndNativeSumsAgreeUnderEveryStage) {
 
 TEST_F(Program, ATerminalThatIsGoneAndALimitOfProcessorTimeSave) {
   for (const auto& [number, name] : {std::pair(SIGHUP, "SIGHUP"), std::pair(SIGXCPU, "SIGXCPU")}) {
-    const auto before = std::signal(number, SIG_DFL);  // whatever this test was started by
+    const auto before = signal(number, SIG_DFL);  // whatever this test was started by
     Job job = start(arguments_of(name, long_run));
-    std::signal(number, before);
+    signal(number, before);
     ASSERT_TRUE(wait_for_records(name, 1)) << output();
     job.signal(number);
     EXPECT_EQ(job.wait(20), 0) << output();
