@@ -73,7 +73,7 @@ if(ANNULUS_KOKKOS_KERNELS_INSTALLED)
   set(CMAKE_REQUIRED_QUIET ON)
   check_cxx_source_compiles("#include <KokkosKernels_config.h>\n#ifndef KOKKOSKERNELS_ENABLE_TPL_BLAS\n#error none\n#endif\nint main() {}"
     ANNULUS_KOKKOS_KERNELS_BLAS)
-  # OpenBLAS says which of its kernels it runs (annulus/linalg/host_blas.hpp).
+  # OpenBLAS says which of its kernels it runs (annulus/linalg/matmul.hpp).
   check_cxx_source_compiles("extern \"C\" char* openblas_get_corename(void);\nint main() { return *openblas_get_corename() == 0; }"
     ANNULUS_BLAS_IS_OPENBLAS)
   cmake_pop_check_state()

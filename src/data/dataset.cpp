@@ -1,7 +1,6 @@
 #include <annulus/data/dataset.hpp>
 
 #include <algorithm>
-#include <mutex>
 
 #include <annulus/base/error.hpp>
 #include <annulus/io/crc32.hpp>
@@ -11,12 +10,6 @@
 namespace annulus::data {
 
 namespace {
-
-/// A shard that is being read.
-struct OpenShard {
-  std::size_t index;
-  TokenShard shard;
-};
 
 /// Files kept open; a sequence seldom touches more, and limits on open files are low on some machines.
 constexpr std::size_t open_shards = 8;
@@ -32,86 +25,47 @@ void require_same_tokenizer(const ShardHeader& first, const ShardHeader& other) 
 
 }  // namespace
 
-struct TokenDataset::State {
-  std::vector<ShardHeader> shards;
-  std::vector<std::int64_t> starts{0};  // where in the stream each shard starts; the last is the total
-  std::int64_t documents = 0, sequence_tokens = 0;
-
-  std::mutex mutex;
-  std::vector<OpenShard> open;  // the one used last comes last
-
-  std::int64_t tokens() const { return starts.back(); }
-  std::int64_t sequences() const { return (tokens() - 1) / sequence_tokens; }
-
-  OpenShard& use(std::size_t index) {
-    const auto found = std::find_if(open.begin(), open.end(),
-                                    [=](const OpenShard& candidate) { return candidate.index == index; });
-    if (found != open.end()) {
-      std::rotate(found, found + 1, open.end());
-      return open.back();
-    }
-    TokenShard shard = TokenShard::open(shards[index].path);
-    const ShardHeader &known = shards[index], &now = shard.header();
-    require(
-        now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
-        "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
-        "alone while they are read, and give every machine the same ones",
-        known.path);
-    if (open.size() == open_shards) open.erase(open.begin());
-    open.push_back({index, std::move(shard)});
-    return open.back();
+const TokenShard& TokenDataset::use(std::size_t index) const {
+  const auto found = std::ranges::find(open_, index, &OpenShard::index);
+  if (found != open_.end()) {
+    std::rotate(found, found + 1, open_.end());
+    return open_.back().shard;
   }
-};
+  TokenShard shard = TokenShard::open(shards_[index].path);
+  const ShardHeader &known = shards_[index], &now = shard.header();
+  require(
+      now.tokens == known.tokens && now.checksum == known.checksum && now.tokenizer == known.tokenizer,
+      "'{}' has changed since its header was read, or is another file on this machine: leave token shards "
+      "alone while they are read, and give every machine the same ones",
+      known.path);
+  if (open_.size() == open_shards) open_.erase(open_.begin());
+  open_.push_back({index, std::move(shard)});
+  return open_.back().shard;
+}
 
 TokenDataset::TokenDataset(std::span<const std::filesystem::path> paths, std::int64_t sequence_tokens)
     : TokenDataset(read_headers(paths), sequence_tokens) {}
 
 TokenDataset::TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequence_tokens)
-    : state_(std::make_unique<State>()) {
-  State& state = *state_;
+    : shards_(std::move(shards)), sequence_tokens_(sequence_tokens) {
   require(sequence_tokens > 0, "a sequence length of {} was asked for: it must be at least 1",
           sequence_tokens);
-  state.sequence_tokens = sequence_tokens;
-  require(!shards.empty(), "no token shards were given: name files or folders of them");
-  state.shards = std::move(shards);
-  for (const ShardHeader& shard : state.shards) {
-    require_same_tokenizer(state.shards.front(), shard);
-    state.starts.push_back(state.starts.back() + shard.tokens);
-    state.documents += shard.documents;
+  require(!shards_.empty(), "no token shards were given: name files or folders of them");
+  for (const ShardHeader& shard : shards_) {
+    require_same_tokenizer(shards_.front(), shard);
+    starts_.push_back(tokens() + shard.tokens);
+    documents_ += shard.documents;
   }
-  require(state.sequences() > 0,
+  require(sequences() > 0,
           "a sequence of {} tokens (and the target of its last one) is longer than the data: {} tokens in {} "
           "files "
           "starting with '{}'; shorten the sequence or pack more text",
-          sequence_tokens, state.tokens(), state.shards.size(), state.shards.front().path);
-}
-
-TokenDataset::~TokenDataset() = default;
-TokenDataset::TokenDataset(TokenDataset&&) noexcept = default;
-TokenDataset& TokenDataset::operator=(TokenDataset&&) noexcept = default;
-
-const TokenizerIdentity& TokenDataset::tokenizer() const {
-  return state_->shards.front().tokenizer;
-}
-std::int64_t TokenDataset::tokens() const {
-  return state_->tokens();
-}
-std::int64_t TokenDataset::documents() const {
-  return state_->documents;
-}
-std::int64_t TokenDataset::sequence_tokens() const {
-  return state_->sequence_tokens;
-}
-std::int64_t TokenDataset::sequences() const {
-  return state_->sequences();
-}
-const std::vector<ShardHeader>& TokenDataset::shards() const {
-  return state_->shards;
+          sequence_tokens, tokens(), shards_.size(), shards_.front().path);
 }
 
 std::uint32_t TokenDataset::fingerprint() const {
   std::uint32_t crc = 0;
-  for (const ShardHeader& shard : state_->shards) {
+  for (const ShardHeader& shard : shards_) {
     const std::int64_t facts[] = {shard.tokens, shard.checksum};
     crc = io::crc32_of(std::span<const std::int64_t>(facts), crc);
   }
@@ -119,10 +73,9 @@ std::uint32_t TokenDataset::fingerprint() const {
 }
 
 Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
-  State& state = *state_;
-  const std::int64_t length = state.sequence_tokens;
-  require(index >= 0 && index < state.sequences(), "sequence {} was asked for; the data has {}", index,
-          state.sequences());
+  const std::int64_t length = sequence_tokens_;
+  require(index >= 0 && index < sequences(), "sequence {} was asked for; the data has {}", index,
+          sequences());
   require(rows.empty() || (rows.front() >= 0 && rows.back() < length),
           "positions {} to {} were asked for of a sequence of {} tokens", rows.empty() ? 0 : rows.front(),
           rows.empty() ? 0 : rows.back(), length);
@@ -134,24 +87,24 @@ Sequence TokenDataset::read(std::int64_t index, const PositionMap& rows) const {
   sequence.targets.resize(sequence.tokens.size());
   std::vector<std::int64_t> starts;  // of documents, relative, in (0, length]
 
-  const std::lock_guard lock(state.mutex);
-  auto shard = static_cast<std::size_t>(std::upper_bound(state.starts.begin(), state.starts.end(), begin) -
-                                        state.starts.begin() - 1);
-  for (; shard < state.shards.size() && state.starts[shard] < end; ++shard) {
-    const OpenShard& open = state.use(shard);
-    const std::int64_t offset = state.starts[shard] - begin;  // of the shard, relative to the sequence
-    const RowRange inside{rows.rows_below(offset), rows.rows_below(offset + open.shard.header().tokens)};
+  const std::lock_guard lock(mutex_);
+  auto index_of_shard =
+      static_cast<std::size_t>(std::ranges::upper_bound(starts_, begin) - starts_.begin() - 1);
+  for (; index_of_shard < shards_.size() && starts_[index_of_shard] < end; ++index_of_shard) {
+    const TokenShard& shard = use(index_of_shard);
+    const std::int64_t offset = starts_[index_of_shard] - begin;  // of the shard, relative to the sequence
+    const RowRange inside{rows.rows_below(offset), rows.rows_below(offset + shard.header().tokens)};
     if (!inside.empty()) {
       const auto part = [&](std::vector<std::int32_t>& values) {
         return std::span(values).subspan(static_cast<std::size_t>(inside.begin),
                                          static_cast<std::size_t>(inside.size()));
       };
-      read_rows(open.shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
+      read_rows(shard, -offset, rows.slice(inside), part(sequence.tokens), part(sequence.targets));
     }
-    for (const std::int64_t start : open.shard.documents(-offset + 1, length - offset + 1))
+    for (const std::int64_t start : shard.documents(-offset + 1, length - offset + 1))
       starts.push_back(start + offset);
   }
-  if (state.starts[shard] == end) starts.push_back(length);  // a shard starts with a document
+  if (starts_[index_of_shard] == end) starts.push_back(length);  // a shard starts with a document
 
   sequence.document_starts.push_back(0);
   for (const std::int64_t start : starts) {

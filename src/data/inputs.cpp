@@ -83,13 +83,14 @@ class Finder {
 
   std::vector<InputFile> take() {
     if (links_ > 0)
-      note(fmt::format(
+      options_.on_note(fmt::format(
           "{} links inside of the inputs are passed over, '{}' the first: --follow-links reads what "
           "they lead to",
           links_, first_link_));
     if (others_ > 0)
-      note(fmt::format("{} devices, pipes and the like inside of the inputs are passed over, '{}' the first",
-                       others_, first_other_));
+      options_.on_note(
+          fmt::format("{} devices, pipes and the like inside of the inputs are passed over, '{}' the first",
+                      others_, first_other_));
     require(
         !files_.empty(), "the inputs hold no files{}: check the paths{}",
         options_.extensions.empty() ? "" : found(),
@@ -98,10 +99,6 @@ class Finder {
   }
 
  private:
-  void note(const std::string& text) const {
-    if (options_.on_note) options_.on_note(text);
-  }
-
   /// " with the extensions .txt; there are .md (3), no extension (1)"
   std::string found() const {
     std::string text = fmt::format(" with the extensions {}", fmt::join(options_.extensions, ","));
@@ -121,7 +118,8 @@ class Finder {
       const fs::path place = fs::canonical(folder, error);
       require_input(error, folder);
       if (std::ranges::count(around_, place) > 0) {
-        note(fmt::format("'{}' leads back to a folder around it, and is passed over", folder.string()));
+        options_.on_note(
+            fmt::format("'{}' leads back to a folder around it, and is passed over", folder.string()));
         return;
       }
       around_.push_back(place);
@@ -147,7 +145,7 @@ class Finder {
     if (fs::is_symlink(status)) {
       status = fs::status(path, error);
       if (error) {
-        note(fmt::format("the link '{}' is passed over: {}", path.string(), error.message()));
+        options_.on_note(fmt::format("the link '{}' is passed over: {}", path.string(), error.message()));
         return;
       }
     }
@@ -297,9 +295,8 @@ bool DocumentReader::is_json_lines(const InputFile& file) {
   std::string line;
   while (is_blank(line) && next_line(line)) continue;
   const bool lines = parse_record(line).problem.empty();
-  if (lines && note_)
-    note_(fmt::format("'{}' is read as JSON lines: its first line is a record", file.path.string()));
-  if (!lines && note_) {
+  if (lines) note_(fmt::format("'{}' is read as JSON lines: its first line is a record", file.path.string()));
+  if (!lines) {
     line.append(piece_, std::min(at_, piece_.size()));
     const std::string_view front = std::string_view(line).substr(0, piece_bytes);
     const bool array = begins_with_record(front, 1);

@@ -28,7 +28,7 @@ struct InputFile {
 /// an input.
 std::vector<InputFile> find_inputs(const PackOptions& options);
 
-/// Of the first files of a list: changes when one of them, its size or its time of change does.
+/// Tells the first files of a list apart: changes when one of them, its size or its time of change does.
 class InputFingerprint {
  public:
   void add(const InputFile& file);

@@ -112,8 +112,7 @@ class ShardFiller {
     if (document.kind != Document::Kind::text) {
       const bool line = document.kind == Document::Kind::bad_line;
       ++(line ? manifest_.skipped_lines : manifest_.skipped_binary);
-      if (options_.on_note)
-        options_.on_note(fmt::format("{} is passed over: {}", reader.origin(), document.problem));
+      options_.on_note(fmt::format("{} is passed over: {}", reader.origin(), document.problem));
       return;
     }
     if (document.text.empty() && !document.more) {
@@ -135,9 +134,8 @@ class ShardFiller {
 
   /// The manifest says that all before `next` is packed.
   void come_to(InputPosition next) {
-    while (fingerprint_.files() < next.file) {
+    while (fingerprint_.files() < next.file)
       fingerprint_.add(files_[static_cast<std::size_t>(fingerprint_.files())]);
-    }
     manifest_.next = next;
     manifest_.inputs = fingerprint_.text();
   }
@@ -199,7 +197,7 @@ class ShardFiller {
     tokens_.erase_front(tokens);
     documents_.clear();
     start_ = 0;
-    if (options_.on_shard) options_.on_shard(header, number);
+    options_.on_shard(header, number);
   }
 
   const PackOptions& options_;
@@ -212,34 +210,10 @@ class ShardFiller {
   std::int64_t start_ = 0;               // of the document that is being added
 };
 
-/// Bytes of the inputs behind a position.
-class BytesRead {
- public:
-  BytesRead(std::span<const InputFile> files, InputPosition start) : files_(files) {
-    start_ = before(start);
-    for (const InputFile& file : files) total_ += static_cast<std::int64_t>(file.bytes);
-    total_ -= start_;
-  }
-
-  /// Between the start and `position`, which does not go back.
-  std::int64_t before(const InputPosition& position) {
-    for (; file_ < position.file; ++file_)
-      whole_ += static_cast<std::int64_t>(files_[static_cast<std::size_t>(file_)].bytes);
-    return whole_ + position.offset - start_;
-  }
-  std::int64_t total() const { return total_; }
-
- private:
-  std::span<const InputFile> files_;
-  std::int64_t file_ = 0, whole_ = 0;  // files that are passed, and their bytes
-  std::int64_t start_ = 0, total_ = 0;
-};
-
 double entropy_of(const PackManifest& manifest, const fs::path& folder) {
   TokenHistogram histogram;
-  for (const PackManifest::Shard& shard : manifest.shards) {
+  for (const PackManifest::Shard& shard : manifest.shards)
     count_tokens(TokenShard::open(folder / shard.file), histogram);
-  }
   return histogram.entropy();
 }
 
@@ -282,9 +256,14 @@ PackSummary pack(PackOptions options) {
   if (!was_complete) {
     remove_leftovers(options.output);
     DocumentReader reader(files, manifest.next, options.bad_lines, options.on_note);
-    BytesRead bytes(files, manifest.next);
-    const auto tell = [&](const InputPosition& position) {
-      if (options.on_read) options.on_read(bytes.before(position), bytes.total());
+    std::vector<std::int64_t> begins{0};  // of files that lie one behind the other
+    for (const InputFile& file : files)
+      begins.push_back(begins.back() + static_cast<std::int64_t>(file.bytes));
+    const auto place_of = [&](const InputPosition& position) {
+      return begins[static_cast<std::size_t>(position.file)] + position.offset;
+    };
+    const auto tell = [&, first = place_of(manifest.next)](const InputPosition& position) {
+      options.on_read(place_of(position) - first, begins.back() - first);
     };
     ShardFiller filler(options, files, manifest, tell);
     for (InputPosition start = reader.position(); auto document = reader.next(); start = reader.position()) {

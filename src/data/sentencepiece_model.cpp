@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include <annulus/base/error.hpp>
@@ -168,7 +167,7 @@ class ReplacementTable {
   static std::uint32_t label(std::uint32_t unit) { return unit & 0x800000ffu; }
   static std::uint32_t value(std::uint32_t unit) { return unit & 0x7fffffffu; }
 
-  /// Of the key that ends at a unit.
+  /// Text that replaces the key that ends at a unit.
   std::string_view replacement(std::size_t unit) const {
     const std::string_view from = replacements_.substr(value(units_[unit ^ offset(units_[unit])]));
     return from.substr(0, from.find('\0'));
@@ -192,7 +191,7 @@ class ReplacementTable {
   Facts facts_;
 };
 
-/// Of the message NormalizerSpec, which also tells where text may be cut.
+/// Reads the message NormalizerSpec, which also tells where text may be cut.
 bool is_sound_normalizer(std::string_view bytes, WordBreaks& breaks) {
   constexpr std::uint64_t precompiled_charsmap = 2, add_dummy_prefix = 3, remove_extra_whitespaces = 4,
                           escape_whitespaces = 5;
@@ -213,7 +212,7 @@ bool is_sound_normalizer(std::string_view bytes, WordBreaks& breaks) {
   return reader.ok();
 }
 
-/// Of the message TrainerSpec.
+/// Reads the message TrainerSpec.
 bool is_sound_trainer(std::string_view bytes, WordBreaks& breaks) {
   constexpr std::uint64_t model_type = 3, treat_whitespace_as_suffix = 24, unigram = 1, bpe = 2;
   MessageReader reader(bytes);
@@ -237,7 +236,7 @@ struct Pieces {
   bool span_words = false, have_space = false;
 };
 
-/// Of the message SentencePiece.
+/// Reads the message SentencePiece.
 bool is_sound_piece(std::string_view bytes, Pieces& pieces) {
   constexpr std::uint64_t piece = 1, type = 3, normal = 1, user_defined = 4;
   std::string_view text;

@@ -44,13 +44,6 @@ double TokenHistogram::entropy() const {
   return sum;
 }
 
-std::int64_t TokenHistogram::count(std::int32_t id) const {
-  const auto slot = static_cast<std::size_t>(id);
-  if (slot < counts_.size()) return counts_[slot];
-  const auto found = others_.find(id);
-  return found == others_.end() ? 0 : found->second;
-}
-
 void count_tokens(const TokenShard& shard, TokenHistogram& histogram) {
   std::vector<std::int32_t> ids;
   const std::int64_t tokens = shard.header().tokens;

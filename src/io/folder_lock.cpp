@@ -18,24 +18,18 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const Options& optio
     missing_ = std::strerror(errno);
     return;
   }
-  Descriptor descriptor = open_own_file(file_);
-  if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
-    const int reason = errno;
-    require(reason != EWOULDBLOCK, "{}", options.in_use);
-    missing_ = std::strerror(reason);
-  }
-  descriptor_ = descriptor.release();
+  held_ = open_own_file(file_);
+  if (::flock(held_.get(), LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  require(reason != EWOULDBLOCK, "{}", options.in_use);
+  missing_ = std::strerror(reason);
 }
 
 bool FolderLock::in_place() const {
   struct stat held {
   }, there{};
-  if (descriptor_ < 0 || ::fstat(descriptor_, &held) != 0) return true;
+  if (held_.get() < 0 || ::fstat(held_.get(), &held) != 0) return true;
   return ::stat(file_.c_str(), &there) == 0 && there.st_dev == held.st_dev && there.st_ino == held.st_ino;
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace annulus::io

@@ -32,14 +32,6 @@ Hdf5Lock::~Hdf5Lock() {
   H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_);
 }
 
-Handle& Handle::operator=(Handle&& other) noexcept {
-  if (this != &other) {
-    reset();
-    id_ = other.release();
-  }
-  return *this;
-}
-
 void Handle::reset() noexcept {
   if (id_ < 0) return;
   const Hdf5Lock lock;

@@ -1,7 +1,5 @@
 #include <annulus/io/hdf5_writer.hpp>
 
-#include <map>
-
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/crc32.hpp>
 
@@ -23,84 +21,52 @@ void ObjectWriter::require_written() const {
   fail("cannot write '{}': {}", what, system_error_text(state_->write_error));
 }
 
-namespace {
-
-/// Writes a scalar attribute in place of one of that name; returns whether there was one.
-bool write_scalar(hid_t owner, const std::string& name, const std::string& file, hid_t type,
-                  const void* value) {
-  const auto step = [&](auto result) { return hdf5_check(result, "write the attribute", name, file); };
-  const bool known = step(H5Aexists(owner, name.c_str())) > 0;
-  if (known) step(H5Adelete(owner, name.c_str()));
+/// Writes a scalar attribute in place of one of that name.
+void ObjectWriter::write_scalar(const std::string& name, std::int64_t type, const void* value) {
+  const auto step = [&](auto result) { return hdf5_check(result, "write the attribute", name, file()); };
+  if (step(H5Aexists(id(), name.c_str())) > 0) step(H5Adelete(id(), name.c_str()));
   const Handle space(step(H5Screate(H5S_SCALAR)));
-  const Handle attribute(step(H5Acreate2(owner, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT)));
+  const Handle attribute(step(H5Acreate2(id(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT)));
   step(H5Awrite(attribute.get(), type, value));
-  return known;
-}
-
-Handle variable_text(const std::string& file) {
-  const auto step = [&](auto result) { return hdf5_check(result, "describe the type of", "a string", file); };
-  Handle type(step(H5Tcopy(H5T_C_S1)));
-  step(H5Tset_size(type.get(), H5T_VARIABLE));
-  step(H5Tset_cset(type.get(), H5T_CSET_UTF8));
-  return type;
-}
-
-using Strings = std::map<std::string, std::string>;
-
-herr_t collect_string(hid_t owner, const char* name, const H5A_info_t*, void* strings) {
-  try {
-    const Handle attribute(H5Aopen(owner, name, H5P_DEFAULT));
-    const Handle type(H5Aget_type(attribute.get()));
-    if (H5Tis_variable_str(type.get()) <= 0) return 0;
-    char* text = nullptr;
-    if (H5Aread(attribute.get(), type.get(), &text) < 0) return -1;
-    (*static_cast<Strings*>(strings))[name] = text == nullptr ? "" : text;
-    H5free_memory(text);
-    return 0;
-  } catch (...) {
-    return -1;  // C code between here and the caller: no exception may pass
-  }
 }
 
 /// Writes the checksum that HDF5's strings of variable length do not have
 /// (docs/decisions/0003-reading-hdf5.md).
-void write_crc_of_strings(hid_t owner, const std::string& name, const std::string& file) {
-  Strings strings;
-  hdf5_check(H5Aiterate2(owner, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, collect_string, &strings),
-             "read the attributes of", name, file);
+void ObjectWriter::write_crc_of_strings() {
   std::int64_t crc = 0;
-  for (const auto& [key, value] : strings) {
+  for (const auto& [key, value] : strings_)
     for (const std::string& text : {key, value})
       crc = crc32_of(std::span<const char>(text.c_str(), text.size() + 1), static_cast<std::uint32_t>(crc));
-  }
-  write_scalar(owner, strings_attribute, file, H5T_STD_I64LE, &crc);
+  write_scalar(strings_attribute, H5T_STD_I64LE, &crc);
 }
-
-}  // namespace
 
 void ObjectWriter::set_attribute(const std::string& name, std::string_view value) {
   const Hdf5Lock lock;
-  const Handle type = variable_text(file());
-  const std::string text(value);
-  const char* pointer = text.c_str();
-  write_scalar(id(), name, file(), type.get(), &pointer);
-  write_crc_of_strings(id(), this->name(), file());
+  const auto step = [&](auto result) { return hdf5_check(result, "describe the type of", name, file()); };
+  const Handle type(step(H5Tcopy(H5T_C_S1)));
+  step(H5Tset_size(type.get(), H5T_VARIABLE));
+  step(H5Tset_cset(type.get(), H5T_CSET_UTF8));
+  std::string& text = strings_[name];
+  text = value.substr(0, value.find('\0'));
+  const char* const pointer = text.c_str();
+  write_scalar(name, type.get(), &pointer);
+  write_crc_of_strings();
+  require_written();
+}
+
+void ObjectWriter::set_number(const std::string& name, std::int64_t type, const void* value) {
+  const Hdf5Lock lock;
+  write_scalar(name, type, value);
+  if (strings_.erase(name) > 0) write_crc_of_strings();
   require_written();
 }
 
 void ObjectWriter::set_attribute(const std::string& name, double value) {
-  const Hdf5Lock lock;
-  // In place of a string it changes what the checksum of strings is over.
-  if (write_scalar(id(), name, file(), H5T_IEEE_F64LE, &value))
-    write_crc_of_strings(id(), this->name(), file());
-  require_written();
+  set_number(name, H5T_IEEE_F64LE, &value);
 }
 
 void ObjectWriter::set_attribute(const std::string& name, std::int64_t value) {
-  const Hdf5Lock lock;
-  if (write_scalar(id(), name, file(), H5T_STD_I64LE, &value))
-    write_crc_of_strings(id(), this->name(), file());
-  require_written();
+  set_number(name, H5T_STD_I64LE, &value);
 }
 
 DatasetWriter FileWriter::create_dataset(const std::string& name, DType type, const Extents& extents) {
@@ -134,17 +100,13 @@ void DatasetWriter::write_selection(DType type, const void* values, std::size_t 
   const Handle target(step(H5Dget_space(id())));
   const Handle source = detail::make_space({size}, name(), file());
   if (part != nullptr) {
-    const auto sizes = [](const Extents& extents) {
-      return std::vector<hsize_t>(extents.begin(), extents.end());
-    };
-    const auto start = sizes(part->start), count = sizes(part->count), stride = sizes(part->stride),
-               block = sizes(part->block);
-    require(start.size() == extents_.size() && count.size() == extents_.size(),
+    require(part->start.size() == extents_.size() && part->count.size() == extents_.size() &&
+                part->stride.empty() && part->block.empty(),
             "'{}': the part of the dataset '{}' that is to be written has {} dimensions, the dataset {}",
-            file(), name(), start.size(), extents_.size());
-    step(H5Sselect_hyperslab(target.get(), H5S_SELECT_SET, start.data(),
-                             stride.empty() ? nullptr : stride.data(), count.data(),
-                             block.empty() ? nullptr : block.data()));
+            file(), name(), part->start.size(), extents_.size());
+    const std::vector<hsize_t> start(part->start.begin(), part->start.end()),
+        count(part->count.begin(), part->count.end());
+    step(H5Sselect_hyperslab(target.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr));
   }
   const auto wanted = static_cast<std::uint64_t>(step(H5Sget_select_npoints(target.get())));
   require(size == wanted, "'{}': {} elements were given for {} of the dataset '{}'", file(), size, wanted,
@@ -172,15 +134,6 @@ FileWriter FileWriter::create(const std::filesystem::path& path) {
   Handle file(id);
   Handle root(hdf5_check(H5Gopen2(id, "/", H5P_DEFAULT), "open the group", "/", state->path));
   return FileWriter(std::move(file), std::move(root), state);
-}
-
-FileWriter& FileWriter::operator=(FileWriter&& other) noexcept {
-  if (this != &other) {
-    file_handle_.reset();
-    ObjectWriter::operator=(std::move(other));
-    file_handle_ = std::move(other.file_handle_);
-  }
-  return *this;
 }
 
 void FileWriter::close() {

@@ -10,7 +10,6 @@
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/json.hpp>
 
-#include <annulus/base/descriptor.hpp>
 #include "base/system_error.hpp"
 
 namespace annulus::io {

@@ -10,8 +10,6 @@
 #include <system_error>
 #include <vector>
 
-#include <annulus/base/descriptor.hpp>
-
 namespace annulus::io {
 
 namespace fs = std::filesystem;
@@ -54,10 +52,9 @@ NewFolder::NewFolder(const fs::path& path) : path_(path.lexically_normal()) {
             "the folder '{}' cannot be made ({}): make the folder around it, or check its permissions",
             path_.string(), error ? error.message() : "it exists");
     errno = 0;
-    held_ = locked(temporary_).release();
-    const bool taken = held_ < 0 && (errno == EWOULDBLOCK || errno == ENOENT);
+    held_ = locked(temporary_);
+    const bool taken = held_.get() < 0 && (errno == EWOULDBLOCK || errno == ENOENT);
     if (!taken && fs::exists(temporary_, error)) return;
-    if (held_ >= 0) ::close(held_);
   }
   fail(
       "the folder '{}' cannot be made (another process removes '{}'): see who writes to the folder around it",
@@ -67,7 +64,6 @@ NewFolder::NewFolder(const fs::path& path) : path_(path.lexically_normal()) {
 NewFolder::~NewFolder() {
   std::error_code ignored;
   if (!committed_) fs::remove_all(temporary_, ignored);
-  if (held_ >= 0) ::close(held_);
 }
 
 void NewFolder::commit() {

@@ -142,7 +142,7 @@ class Plan {
   cublasLtMatmulAlgo_t algorithm_{};
 };
 
-// Of one stream.
+// What belongs to one stream.
 class Context {
  public:
   // The memory belongs to the default instance, which lasts; `exec` may end before Kokkos does.

@@ -20,7 +20,7 @@ void multiply(const HostExec& exec, const Gemm& gemm, const Array2<const bfloat1
 /// product.
 inline constexpr std::int64_t panel_size = 1024;
 
-/// Of cuBLASLt, for each stream: what NVIDIA recommends for Hopper.
+/// Workspace of cuBLASLt for each stream: what NVIDIA recommends for Hopper.
 inline constexpr std::size_t cublaslt_workspace_bytes = std::size_t{32} << 20;
 
 }  // namespace annulus::linalg::detail

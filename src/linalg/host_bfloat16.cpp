@@ -20,7 +20,7 @@ struct Panels {
 // depend on the others' pace.
 Panels& panels_of_thread() {
   thread_local Panels panels;
-  // Those of the thread that ends Kokkos would live on after it.
+  // Arrays of the thread that ends Kokkos would live on after it.
   [[maybe_unused]] static const bool hooked =
       (Kokkos::push_finalize_hook([] { panels_of_thread() = {}; }), true);
   return panels;

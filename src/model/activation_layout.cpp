@@ -1,6 +1,5 @@
 #include "model/activation_layout.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>

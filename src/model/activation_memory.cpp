@@ -1,11 +1,9 @@
 #include <annulus/model/activation_memory.hpp>
 
 #include <algorithm>
-#include <vector>
 
 #include <annulus/linalg/matmul.hpp>
 #include <annulus/loss/lm_head.hpp>
-#include <annulus/model/config.hpp>
 
 #include "model/activation_layout.hpp"
 #include "model/lm_head_options.hpp"

@@ -58,7 +58,7 @@ class ActivationStore {
     }
   }
 
-  /// Of the steps between the layers: nothing is kept.
+  /// Arrays of the steps between the layers: nothing is kept.
   LayerArrays<Exec, T> between() const {
     return {&shapes_, {}, nullptr, data(shared_), nullptr, &layout_.shared};
   }

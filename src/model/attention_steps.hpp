@@ -120,7 +120,7 @@ class AttentionSteps {
     });
   }
 
-  /// Of the product behind attention.
+  /// Gradients of the product behind attention.
   template <class Steps>
   void out_backward(Steps& step, const Work* work, Chunk c) const {
     step({joined, d_residual, d_joined}, [&](const Arrays& a) {

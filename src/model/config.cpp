@@ -1,6 +1,5 @@
 #include <annulus/model/config.hpp>
 
-#include <array>
 #include <cmath>
 
 #include <annulus/base/error.hpp>

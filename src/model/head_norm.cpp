@@ -125,7 +125,7 @@ void backward_packs(const Exec& exec, const HeadArrays<Exec, const float>& gradi
           const Row at(first_row + row, tokens);
           const float* const d = place.in(dq.data(), dk.data(), dv.data(), at, tokens);
           T* const x = &d_qkv(row, place.column);
-          // Of elements i and i + half: the gradient behind the norm, and what went into the norm.
+          // For elements i and i + half: the gradient behind the norm, and what went into the norm.
           const auto load_both = [&](const int i, Pack<width>(&ds)[2], Pack<width>(&xs)[2]) {
             ds[0] = load<width>(d + i), ds[1] = load<width>(d + i + half);
             if (!normed) return;

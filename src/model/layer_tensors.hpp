@@ -118,7 +118,7 @@ struct Shapes {
   std::int64_t kv_width() const { return config.kv_width(); }
   std::int64_t qkv_width() const { return config.qkv_width(); }
 
-  /// Of `tensor`; of middle, ffn_inverse_rms, gate_up and qkv with all rows or with those of a chunk.
+  /// Size of `tensor`; of middle, ffn_inverse_rms, gate_up and qkv with all rows or with those of a chunk.
   std::int64_t bytes(Tensor tensor, bool all_rows) const;
 
   /// action(chunk), from the first rows on; once where there is no row.

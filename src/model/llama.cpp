@@ -54,8 +54,26 @@ class Llama<Exec, T>::Impl {
     rope_table(exec, positions, config.frequencies(), *cosine_, *sine_);
   }
 
-  const LlamaConfig& config() const { return shapes_.config; }
   const ParameterMap& map() const { return map_; }
+
+  void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
+    forward(exec, rows, pass);
+    loss(exec, grad_scale, pass);
+    backward(exec, pass);
+  }
+
+  Loss take_loss(const Exec& exec) {
+    const auto loss = lm_head_.take(exec);
+    ids_.reuse();
+    return {loss.loss_sum, loss.valid};
+  }
+  AttentionCalls take_attention_calls() { return std::exchange(calls_, {}); }
+
+ private:
+  using WeightUnit = FlatUnit<Exec, const T>;
+  using GradientUnit = FlatUnit<Exec, float>;
+
+  const LlamaConfig& config() const { return shapes_.config; }
 
   void forward(const Exec& exec, const TokenRows& rows, const Pass& pass) {
     check(rows.tokens, rows.targets);
@@ -86,10 +104,9 @@ class Llama<Exec, T>::Impl {
     recorder_.all(exec, "last", residual(next, Tensor::last));
   }
 
-  /// Without `grad_scale` forward alone.
-  void loss(const Exec& exec, std::optional<float> grad_scale, const Pass& pass) {
+  void loss(const Exec& exec, float grad_scale, const Pass& pass) {
     const Region region("annulus::model::lm_head");
-    const int after = grad_scale ? map_.layer_unit(config().layers - 1) : -1;
+    const int after = map_.layer_unit(config().layers - 1);
     const auto with_head = [&](const WeightUnit& final_unit, const WeightUnit& head_unit) {
       const std::int64_t vocabulary = config().vocabulary, hidden = config().hidden;
       const LossWork<Exec, T> work{
@@ -107,7 +124,7 @@ class Llama<Exec, T>::Impl {
           .d_gain =
               [&] { return gradients(exec, pass, map_.final_unit()).vector(map_.final_norm(), hidden); }};
       OuterPasses<Exec, T>(shapes_).loss(RunSteps<Exec, T>(store_.between()), &work);
-      if (grad_scale) pass.parameters.finish_gradients(exec, map_.final_unit());
+      pass.parameters.finish_gradients(exec, map_.final_unit());
     };
     const bool tied = map_.lm_head_unit() != map_.final_unit();
     with_weights(exec, pass, map_.final_unit(), tied ? map_.lm_head_unit() : after,
@@ -143,24 +160,13 @@ class Llama<Exec, T>::Impl {
     pass.parameters.finish_gradients(exec, unit);
   }
 
-  Loss take_loss(const Exec& exec) {
-    const auto loss = lm_head_.take(exec);
-    ids_.reuse();
-    return {loss.loss_sum, loss.valid};
-  }
-  AttentionCalls take_attention_calls() { return std::exchange(calls_, {}); }
-
- private:
-  using WeightUnit = FlatUnit<Exec, const T>;
-  using GradientUnit = FlatUnit<Exec, float>;
-
   // Calls action(weights of `unit`), and gives them back.
   template <class Action>
   void with_weights(const Exec& exec, const Pass& pass, int unit, int next, const Action& action) const {
     action(WeightUnit(map_.unit(unit), pass.parameters.weights(exec, unit, next)));
     pass.parameters.release_weights(exec, unit);
   }
-  // Of a unit whose sums begin at zero.
+  // Gradients of a unit whose sums begin at zero.
   GradientUnit gradients(const Exec& exec, const Pass& pass, int unit) const {
     const auto gradient = pass.parameters.gradients(exec, unit);
     if (gradient.fresh) Kokkos::deep_copy(exec, gradient.elements, 0.0f);
@@ -229,44 +235,15 @@ Llama<Exec, T>::Llama(const Exec& exec, const LlamaConfig& config, const Positio
     : impl_(std::make_unique<Impl>(exec, config, positions, options)) {}
 template <class Exec, class T>
 Llama<Exec, T>::~Llama() = default;
-template <class Exec, class T>
-Llama<Exec, T>::Llama(Llama&&) noexcept = default;
-template <class Exec, class T>
-Llama<Exec, T>& Llama<Exec, T>::operator=(Llama&&) noexcept = default;
 
-template <class Exec, class T>
-const LlamaConfig& Llama<Exec, T>::config() const {
-  return impl_->config();
-}
 template <class Exec, class T>
 const ParameterMap& Llama<Exec, T>::parameter_map() const {
   return impl_->map();
 }
 
 template <class Exec, class T>
-void Llama<Exec, T>::forward(const Exec& exec, const TokenRows& rows, const Pass& pass) {
-  impl_->forward(exec, rows, pass);
-}
-template <class Exec, class T>
-void Llama<Exec, T>::loss(const Exec& exec, float grad_scale, const Pass& pass) {
-  impl_->loss(exec, grad_scale, pass);
-}
-template <class Exec, class T>
-void Llama<Exec, T>::backward(const Exec& exec, const Pass& pass) {
-  impl_->backward(exec, pass);
-}
-
-template <class Exec, class T>
 void Llama<Exec, T>::train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass) {
-  forward(exec, rows, pass);
-  loss(exec, grad_scale, pass);
-  backward(exec, pass);
-}
-
-template <class Exec, class T>
-void Llama<Exec, T>::evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass) {
-  forward(exec, rows, pass);
-  impl_->loss(exec, std::nullopt, pass);
+  impl_->train(exec, rows, grad_scale, pass);
 }
 
 template <class Exec, class T>

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 
 #include <annulus/core/memory.hpp>
 #include <annulus/core/region.hpp>
@@ -24,7 +23,7 @@ struct LossWork {
   RowRecorder& recorder;
   Array1<const T, Exec> gain;    // (hidden)
   Array2<const T, Exec> weight;  // of the LM head (vocabulary, hidden)
-  std::optional<float> grad_scale;
+  float grad_scale;
   std::function<Array2<float, Exec>()> d_weight;  // (vocabulary, hidden), added to
   std::function<Array1<float, Exec>()> d_gain;    // (hidden), added to
 };
@@ -44,8 +43,8 @@ class OuterPasses {
  public:
   explicit OuterPasses(const Shapes& shapes) : shapes_(shapes) {}
 
-  /// Final norm and LM head, forward and backward; forward alone where there is no grad_scale. Leaves the
-  /// gradient of the last layer's output in d_residual.
+  /// Final norm and LM head, forward and backward. Leaves the gradient of the last layer's output in
+  /// d_residual.
   template <class Steps>
   void loss(Steps&& step, const LossWork<Exec, T>* work) const {
     step({last, last_inverse_rms, last_normed}, [&](const Arrays& a) {
@@ -55,18 +54,14 @@ class OuterPasses {
       record_logits(*work, a.matrix(last_normed));
     });
     step({last_normed, d_last_normed, logits}, [&](const Arrays& a) {
-      if (!work->grad_scale)
-        return work->lm_head.forward(work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
-                                     a.elements(logits));
       work->ids.sort(work->exec);
       work->lm_head.forward_backward(
           work->exec, a.matrix(last_normed), work->weight, work->ids.targets(),
-          {.scale = *work->grad_scale, .d_hidden = a.matrix(d_last_normed), .d_weight = work->d_weight()},
+          {.scale = work->grad_scale, .d_hidden = a.matrix(d_last_normed), .d_weight = work->d_weight()},
           a.elements(logits));
       work->recorder.all(work->exec, "d_normed", a.matrix(d_last_normed));
     });
     step({last, last_inverse_rms, d_last_normed, d_residual, row_partial}, [&](const Arrays& a) {
-      if (!work->grad_scale) return;
       Kokkos::deep_copy(work->exec, a.matrix(d_residual), T(0.0f));
       rms_norm_backward<Exec, T>(work->exec, a.matrix(last), work->gain, a.vector(last_inverse_rms),
                                  a.matrix(d_last_normed),

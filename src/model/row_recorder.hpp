@@ -43,7 +43,7 @@ class RowRecorder {
   void all(const Exec& exec, const char* name, const ViewType& view) const {
     if (recorder_ != nullptr) recorder_->rows(exec, prefix_ + name, view);
   }
-  /// Those of a chunk: (chunk, columns). The last one completes the tensor. Waits for `exec`.
+  /// Rows of a chunk: (chunk, columns). The last one completes the tensor. Waits for `exec`.
   template <class Exec, class T>
   void chunk(const Exec& exec, const char* name, const Array2<T, Exec>& view, Chunk of) {
     if (recorder_ == nullptr) return;

@@ -14,14 +14,6 @@
 namespace annulus {
 namespace {
 
-std::optional<int> leading_number(std::string_view text, std::string_view& rest) {
-  int value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc()) return std::nullopt;
-  rest = text.substr(static_cast<std::size_t>(end - text.data()));
-  return value;
-}
-
 /// Node of each rank when nodes are given one rank after the other (`plane` of them at a time), round robin.
 std::vector<int> round_robin(std::vector<int> free, int plane) {
   std::vector<int> nodes, left(free.size());  // left: the nodes that are not full

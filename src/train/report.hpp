@@ -35,7 +35,7 @@ struct StepResult {
   std::optional<sparsity::Balance> attention_imbalance;
   std::optional<double> attention_recall;  ///< of an audit (sparsity.audit_every)
   double attention_computation_ratio = 1;  ///< of attention's plan steps, the mean of the ranks
-  double flops = 0;                        ///< operations of the model, all ranks together (model/flops.hpp)
+  double flops = 0;                        ///< operations of the model, all ranks together (model/config.hpp)
   PeakMemory memory;                       ///< of the rank that needs most, category by category
   int stop_signal = 0;                     ///< one that any rank has received, 0 if none has
   int saving = 0;                          ///< 1 where any rank still writes a checkpoint

@@ -21,14 +21,14 @@ class ConfigReader {
   /// The value of a key, which counts as taken; null where it is missing.
   const nlohmann::json* take(const char* key);
 
-  /// The same of one type. Throw Error when it is of another one, and when a whole number is not in
+  /// Take a value of one type. Throw Error when it is of another one, and when a whole number is not in
   /// [1, 2³¹).
   std::optional<std::int64_t> whole(const char* key);
   std::optional<double> number(const char* key);
   std::optional<bool> truth(const char* key);
   std::optional<std::string> text(const char* key);
 
-  /// The same; throw Error where the key is missing.
+  /// Take a value that must be there: throw Error where the key is missing.
   std::int64_t required_whole(const char* key);
   double required_number(const char* key);
 

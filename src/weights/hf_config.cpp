@@ -43,7 +43,7 @@ constexpr std::array harmless{
     // How text is generated, which old versions say here.
     "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams",
     "repetition_penalty",
-    // Of LLaMA 1, SmolLM2 and copies of models by unsloth.
+    // Written by LLaMA 1, SmolLM2 and copies of models by unsloth.
     "max_sequence_length", "is_llama_config", "transformers.js_config", "unsloth_fixed", "unsloth_version"};
 
 /// Takes the ids of special tokens.

@@ -42,7 +42,7 @@ void read_yarn(ConfigReader& reader, model::RopeScaling& rope) {
   }
 }
 
-/// Of rope_scaling or rope_parameters.
+/// Scaling that rope_scaling or rope_parameters asks for.
 model::RopeScaling read_scaling(ConfigReader& reader, std::int64_t positions) {
   model::RopeScaling rope;
   // The old name is "type"; files have both.

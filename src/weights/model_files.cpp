@@ -7,7 +7,6 @@
 #include <array>
 #include <optional>
 #include <system_error>
-#include <vector>
 
 #include <annulus/base/file.hpp>
 #include <annulus/io/json.hpp>

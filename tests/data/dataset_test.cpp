@@ -11,7 +11,7 @@ using test::RawShard;
 using test::TemporaryFolder;
 using testing::ElementsAre;
 
-/// The same as TokenDataset::read, token by token from memory.
+/// What TokenDataset::read gives, token by token from memory.
 Sequence brute_force(const RandomStream& stream, std::int64_t length, std::int64_t index,
                      const PositionMap& rows) {
   Sequence sequence;

@@ -2,9 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
-#include <utility>
 
 #include "data/packer.hpp"
 #include "data/shard_tokens.hpp"
@@ -58,7 +56,7 @@ class Stops final : public Tokenizer {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 
-/// Of some MiB, with characters that lie across all multiples of a MiB, and a stretch of 3 MiB without a
+/// Text of some MiB, with characters that lie across all multiples of a MiB, and a stretch of 3 MiB without a
 /// stop.
 std::string long_text() {
   std::string text;

@@ -1,5 +1,4 @@
 #include <chrono>
-#include <utility>
 
 #include "data/packer.hpp"
 #include "support/full_disk.hpp"

@@ -34,13 +34,13 @@ class Tokens : public testing::Test {
   Result tokens(const std::string& arguments) const {
     return run_shell("cd " + folder_.path().string() + " && '" + program + "' " + arguments);
   }
-  /// Of a command that ends well.
+  /// Output of a command that ends well.
   std::string output(const std::string& arguments) const {
     const Result result = tokens(arguments);
     EXPECT_EQ(result.status, 0) << arguments << ": " << result.output;
     return result.output;
   }
-  /// Of a command that ends with status 1.
+  /// Output of a command that ends with status 1.
   std::string failure(const std::string& arguments) const {
     const Result result = tokens(arguments);
     EXPECT_EQ(result.status, 1) << arguments << ": " << result.output;

@@ -2,9 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <map>
-#include <optional>
 #include <random>
 #include <span>
 

@@ -1,8 +1,6 @@
 // Long texts are encoded in parts: the ids must be those of the whole, whatever the model does to spaces.
 #include <gmock/gmock.h>
 
-#include <map>
-
 #include <annulus/data/tokenizer.hpp>
 
 #include "support/shell.hpp"

@@ -14,7 +14,7 @@ using data::Document;
 std::vector<Document> read(std::span<const data::InputFile> files, data::InputPosition start,
                            data::BadLines bad_lines, std::vector<data::InputPosition>& positions) {
   std::vector<Document> documents;
-  data::DocumentReader reader(files, start, bad_lines, {});
+  data::DocumentReader reader(files, start, bad_lines, [](const std::string&) {});
   for (positions.assign(1, start); auto document = reader.next(); positions.push_back(reader.position()))
     documents.push_back(std::move(*document));
   return documents;

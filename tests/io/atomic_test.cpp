@@ -1,9 +1,7 @@
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/hdf5_writer.hpp>

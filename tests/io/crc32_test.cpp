@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <string_view>
-#include <vector>
 
 #include <annulus/io/crc32.hpp>
 

@@ -1,6 +1,5 @@
 #include <annulus/io/folder_lock.hpp>
 
-#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include "support/error_text.hpp"

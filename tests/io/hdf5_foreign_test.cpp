@@ -1,5 +1,4 @@
 // What other programs write: the C interface of HDF5 stands for them here.
-#include <gmock/gmock.h>
 #include <hdf5.h>
 
 #include <annulus/io/hdf5.hpp>

@@ -1,8 +1,5 @@
 // What leads out of a file, to code of others or to more than the file holds, is refused. The C interface of
 // HDF5 writes it here.
-#include <gmock/gmock.h>
-
-#include <fstream>
 
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/hdf5_writer.hpp>

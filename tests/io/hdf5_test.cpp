@@ -1,6 +1,4 @@
-#include <gmock/gmock.h>
 
-#include <limits>
 #include <numeric>
 #include <thread>
 
@@ -150,11 +148,6 @@ TEST(Hdf5, ObjectsMayOutliveTheirFile) {
     return file.create_dataset("x", DType::f32, {2});
   }();
   x.write(view(std::vector<float>{1, 2}));
-  x = [&] {
-    FileWriter file = FileWriter::create(folder.file("b.h5"));
-    return file.create_dataset("x", DType::f32, {1});
-  }();
-  x.write(view(std::vector<float>{3}));
 }
 
 TEST(Hdf5, CloseWantsObjectsGone) {
@@ -167,18 +160,6 @@ TEST(Hdf5, CloseWantsObjectsGone) {
   file.close();
   file.close();  // once more is nothing
   EXPECT_TRUE(File::open(folder.file("a.h5")).has("x"));
-}
-
-TEST(Hdf5, MoveAssignmentClosesTheOldFile) {
-  const test::TemporaryFolder folder;
-  FileWriter file = FileWriter::create(folder.file("a.h5"));
-  file.set_attribute("n", 1);
-  file = FileWriter::create(folder.file("b.h5"));
-  file.set_attribute("n", 2);
-  EXPECT_EQ(file.file(), folder.file("b.h5"));
-  EXPECT_EQ(File::open(folder.file("a.h5")).integer_attribute("n"), 1);
-  file.close();
-  EXPECT_EQ(File::open(folder.file("b.h5")).integer_attribute("n"), 2);
 }
 
 TEST(Hdf5, ThreadsTakeTurns) {

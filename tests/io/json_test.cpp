@@ -1,7 +1,5 @@
 #include <annulus/io/json.hpp>
 
-#include <gmock/gmock.h>
-
 #include "support/error_text.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -1,4 +1,3 @@
-#include <gmock/gmock.h>
 
 #include <annulus/io/new_folder.hpp>
 

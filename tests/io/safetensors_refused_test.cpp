@@ -1,4 +1,3 @@
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <annulus/io/safetensors.hpp>

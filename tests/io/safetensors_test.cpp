@@ -1,10 +1,7 @@
 #include <annulus/io/safetensors.hpp>
 
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <thread>
 
 #include <annulus/io/atomic.hpp>

@@ -1,7 +1,5 @@
 #include <annulus/io/hdf5.hpp>
 
-#include <gmock/gmock.h>
-
 #include <numeric>
 
 #include "support/error_text.hpp"

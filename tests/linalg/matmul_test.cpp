@@ -1,10 +1,7 @@
 #include <annulus/linalg/matmul.hpp>
 
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <thread>
 
 #include <linalg/portable.hpp>

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include <annulus/base/float16.hpp>
 #include <annulus/core/memory.hpp>

@@ -1,8 +1,8 @@
-// Biases of q, k and v, and norms of the heads of q and k, between the joint product and attention.
+// Biases of q, k and v, norms of the heads of q and k, and rotary positions, between the joint product and
+// attention.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <vector>
 
 #include <annulus/model/ops.hpp>
 #include <annulus/sequence/layout.hpp>
@@ -22,6 +22,7 @@ struct Problem {
   static constexpr int heads = 6, kv_heads = 2, joint = heads + 2 * kv_heads;
   static constexpr float epsilon = 1e-3f;
   int head_dim, batch, tokens;
+  bool normed = true;
   int rows = batch * tokens, width = joint * head_dim, half = head_dim / 2;
   Array2<float, Exec> cosine{"cosine", tokens, half}, sine{"sine", tokens, half};
   Array2<T, Exec> qkv = test::random2<T>(1, rows, width);
@@ -38,18 +39,27 @@ struct Problem {
   Array4<E, Exec> by_head(int count) const {
     return Array4<E, Exec>("heads", batch, count, tokens, head_dim);
   }
-  void table(const Exec& exec) const {
-    rope_table<Exec>(exec, Layout().shard(tokens, 1, 0), rope_frequencies(10000, head_dim, {}), cosine, sine);
+  /// Positions whose angles float could not tell apart.
+  PositionMap positions() const {
+    const PositionMap shard = Layout::parse("zigzag").shard(3'000'017, 4, 1);
+    return shard.slice({shard.count - tokens, shard.count});
   }
+  RopeFrequencies frequencies() const { return rope_frequencies(10000, head_dim, {}); }
   HeadNorm<Exec, T> norm() const { return {gain, epsilon}; }
 
   /// Forward and backward in two chunks of rows.
   void run(const Exec& exec) const {
+    rope_table<Exec>(exec, positions(), frequencies(), cosine, sine);
     Kokkos::deep_copy(exec, d_qkv, qkv);
     const int first = rows / 3;
     for (const auto& [begin, count] : {std::pair{0, first}, {first, rows - first}}) {
       const Array2<T, Exec> chunk(qkv.data() + std::int64_t{begin} * width, count, width),
           d_chunk(d_qkv.data() + std::int64_t{begin} * width, count, width);
+      if (!normed) {
+        split_qkv_rope<Exec, T>(exec, chunk, {cosine, sine}, out, begin);
+        split_qkv_rope_backward<Exec, T>(exec, {dq, dk, dv}, {cosine, sine}, d_chunk, begin);
+        continue;
+      }
       split_qkv_norm_rope<Exec, T>(exec, chunk, norm(), {cosine, sine}, out, begin);
       split_qkv_norm_rope_backward<Exec, T>(exec, {dq, dk, dv}, norm(), {cosine, sine},
                                             {.d_qkv = d_chunk, .d_gain = d_gain, .partial = partial}, begin);
@@ -64,17 +74,24 @@ TYPED_TEST_SUITE(HeadNorms, test::TrainingTypes, test::TypeNames);
 TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
   using T = TypeParam;
   const Exec exec;
-  for (const auto& [head_dim, batch] : {std::pair{16, 1}, {24, 3}, {128, 2}, {256, 1}}) {
-    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch);
-    const Problem<T> p{head_dim, batch, 47};
-    p.table(exec);
+  for (const auto& [head_dim, batch, normed] : {std::tuple{16, 1, true},
+                                                {24, 3, true},
+                                                {128, 2, true},
+                                                {256, 1, true},
+                                                {16, 1, false},
+                                                {24, 3, false},
+                                                {128, 2, false}}) {
+    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch << (normed ? ", normed" : ""));
+    const Problem<T> p{head_dim, batch, 47, normed};
+    const PositionMap positions = p.positions();
+    const std::vector<float> inverse = p.frequencies().inverse;
     const auto gain_before = test::copy_on_host(p.d_gain);
     p.run(exec);
     exec.fence();
     const auto qkv = values_of(p.qkv), gain = values_of(p.gain), d_qkv = values_of(p.d_qkv);
     const auto q = values_of(p.out.q), k = values_of(p.out.k), v = values_of(p.out.v);
     const auto dq = values_of(p.dq), dk = values_of(p.dk), dv = values_of(p.dv);
-    const auto cosine = values_of(p.cosine), sine = values_of(p.sine), d_gain = values_of(p.d_gain);
+    const auto d_gain = values_of(p.d_gain);
     std::vector<std::vector<double>> gain_gradient(2, std::vector<double>(std::size_t(head_dim)));
     for (int row = 0; row < p.rows; ++row) {
       const int b = row / p.tokens, t = row % p.tokens;
@@ -89,22 +106,24 @@ TYPED_TEST(HeadNorms, ForwardAndBackwardMatchDoublePrecision) {
           x[i] = qkv(row, h * head_dim + i);
           squares += x[i] * x[i];
         }
-        const double r = is_v ? 1 : 1 / std::sqrt(squares / head_dim + double(p.epsilon));
-        const auto scale = [&](int i) { return is_v ? 1 : r * gain(which, i); };
+        const bool plain = is_v || !normed;
+        const double r = plain ? 1 : 1 / std::sqrt(squares / head_dim + double(p.epsilon));
+        const auto scale = [&](int i) { return plain ? 1 : r * gain(which, i); };
         for (int i = 0; i < p.half; ++i) {
-          const double c = is_v ? 1 : cosine(t, i), s = is_v ? 0 : sine(t, i);
+          const double angle = is_v ? 0 : double(positions(t)) * double(inverse[i]);
+          const double c = std::cos(angle), s = std::sin(angle);
           const double a = x[i] * scale(i), z = x[i + p.half] * scale(i + p.half);
           ASSERT_NEAR(to(b, own, t, i), a * c - z * s, tolerance<T>(a * c - z * s, 4e-6)) << h << ", " << row;
           ASSERT_NEAR(to(b, own, t, i + p.half), z * c + a * s, tolerance<T>(z * c + a * s, 4e-6));
           d[i] = from(b, own, t, i) * c + from(b, own, t, i + p.half) * s;
           d[i + p.half] = from(b, own, t, i + p.half) * c - from(b, own, t, i) * s;
         }
-        for (int i = 0; i < head_dim; ++i) dot += is_v ? 0 : d[i] * gain(which, i) * x[i] * r;
+        for (int i = 0; i < head_dim; ++i) dot += plain ? 0 : d[i] * gain(which, i) * x[i] * r;
         for (int i = 0; i < head_dim; ++i) {
           const double unit = x[i] * r;
-          const double dx = is_v ? d[i] : r * (d[i] * gain(which, i) - unit * dot / head_dim);
+          const double dx = plain ? d[i] : r * (d[i] * gain(which, i) - unit * dot / head_dim);
           ASSERT_NEAR(d_qkv(row, h * head_dim + i), dx, tolerance<T>(dx, 1e-5)) << h << ", " << row;
-          if (!is_v) gain_gradient[which][i] += d[i] * unit;
+          if (!plain) gain_gradient[which][i] += d[i] * unit;
         }
       }
     }
@@ -119,7 +138,6 @@ TYPED_TEST(HeadNorms, SumsAreTheSameBitsEveryTime) {
   using T = TypeParam;
   const auto gradients = [](const Exec& exec) {
     const Problem<T> p{64, 2, 301};
-    p.table(exec);
     p.run(exec);
     const Array1<float, Exec> d_bias("d_bias", p.width);
     add_column_sums<Exec, T>(exec, p.d_qkv, d_bias, p.partial);

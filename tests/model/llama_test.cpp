@@ -1,6 +1,4 @@
-#include <gmock/gmock.h>
 
-#include <tuple>
 
 #include <annulus/comm/null.hpp>
 
@@ -74,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Masks, LlamaGradients,
                                          Case{"documents:0,7,8,20", false, 2, test::with_norm},
                                          Case{"causal", false, 1, test::with_both}));
 
-/// Of sums in another order.
+/// Tolerance of sums in another order.
 void expect_near(const LlamaProblem::Result& many, const LlamaProblem::Result& one) {
   EXPECT_EQ(many.valid, one.valid);
   EXPECT_NEAR(many.loss, one.loss, 1e-6 * one.loss);

@@ -4,8 +4,6 @@
 
 #include <cmath>
 #include <random>
-#include <string>
-#include <vector>
 
 #include <annulus/base/dtype.hpp>
 #include <annulus/core/tensor.hpp>

@@ -2,12 +2,9 @@
 
 #include <cmath>
 #include <random>
-#include <utility>
-#include <vector>
 
 #include <annulus/core/cast.hpp>
 #include <annulus/model/ops.hpp>
-#include <annulus/sequence/layout.hpp>
 
 #include "model/ops_support.hpp"
 
@@ -159,58 +156,6 @@ TYPED_TEST(Ops, EmbeddingLooksUpAndSumsTheRowsOfEachToken) {
         }
         ASSERT_NEAR(hd_table(id, c), sum, 3e-5);
       }
-  }
-}
-
-TYPED_TEST(Ops, RopeRotatesByGlobalPositionsWhateverTheLayout) {
-  using T = TypeParam;
-  const Exec exec;
-  const std::int64_t length = 3'000'017;  // positions whose angles float could not tell apart
-  for (const auto& [head_dim, batch] : {std::pair{16, 1}, {24, 3}, {128, 2}}) {
-    SCOPED_TRACE(testing::Message() << head_dim << ", batch " << batch);
-    const int heads = 6, kv_heads = 2, tokens = 12, rows = batch * tokens, half = head_dim / 2;
-    const PositionMap shard = Layout::parse("zigzag").shard(length, 4, 1);
-    const PositionMap positions = shard.slice({shard.count - tokens, shard.count});
-    const Array2<float, Exec> cosine("cosine", tokens, half), sine("sine", tokens, half);
-    const RopeFrequencies frequencies = rope_frequencies(10000, head_dim, {});
-    rope_table<Exec>(exec, positions, frequencies, cosine, sine);
-    const auto qkv = random2<T>(10, rows, (heads + 2 * kv_heads) * head_dim);
-    const Array4<T, Exec> q("q", batch, heads, tokens, head_dim), k("k", batch, kv_heads, tokens, head_dim),
-        v("v", batch, kv_heads, tokens, head_dim);
-    split_qkv_rope<Exec, T>(exec, qkv, {cosine, sine}, {q, k, v});
-    const auto dq = test::random(11, Array4<float, Exec>("dq", batch, heads, tokens, head_dim)),
-               dk = test::random(12, Array4<float, Exec>("dk", batch, kv_heads, tokens, head_dim)),
-               dv = test::random(13, Array4<float, Exec>("dv", batch, kv_heads, tokens, head_dim));
-    const Array2<T, Exec> d_qkv("d_qkv", rows, qkv.extent(1));
-    split_qkv_rope_backward<Exec, T>(exec, {dq, dk, dv}, {cosine, sine}, d_qkv);
-    exec.fence();
-    const auto in = values_of(qkv), back = values_of(d_qkv);
-    const auto hq = values_of(q), hk = values_of(k), hv = values_of(v);
-    const auto hdq = values_of(dq), hdk = values_of(dk), hdv = values_of(dv);
-    for (int row = 0; row < rows; ++row) {
-      const int b = row / tokens, t = row % tokens;
-      for (int h = 0; h < heads + 2 * kv_heads; ++h) {
-        const bool is_q = h < heads, is_v = h >= heads + kv_heads;
-        const auto& to = is_q ? hq : is_v ? hv : hk;
-        const auto& from = is_q ? hdq : is_v ? hdv : hdk;
-        const int own = is_q ? h : is_v ? h - heads - kv_heads : h - heads;
-        for (int i = 0; i < half; ++i) {
-          const double angle = is_v ? 0 : double(positions(t)) * double(frequencies.inverse[i]);
-          const double c = std::cos(angle), s = std::sin(angle);
-          const int first = h * head_dim + i, second = first + half;
-          const auto near = [&](double actual, double expected) {
-            return std::abs(actual - expected) <= tolerance<T>(expected, 2e-6);
-          };
-          const double in_first = in(row, first), in_second = in(row, second);
-          ASSERT_TRUE(near(to(b, own, t, i), in_first * c - in_second * s)) << h << ", " << row;
-          ASSERT_TRUE(near(to(b, own, t, half + i), in_second * c + in_first * s)) << h << ", " << row;
-          // the transpose
-          const double from_first = from(b, own, t, i), from_second = from(b, own, t, half + i);
-          ASSERT_TRUE(near(back(row, first), from_first * c + from_second * s)) << h << ", " << row;
-          ASSERT_TRUE(near(back(row, second), from_second * c - from_first * s)) << h << ", " << row;
-        }
-      }
-    }
   }
 }
 

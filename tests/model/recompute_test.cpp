@@ -1,5 +1,4 @@
 // What layers keep, compute again and offload makes no difference to what a model learns.
-#include <gmock/gmock.h>
 
 #include "llama_problem.hpp"
 #include "support/error_text.hpp"
@@ -14,10 +13,10 @@ using test::on_ranks;
 
 constexpr LlamaProblem::Sequences two_sequences{0, 2};
 
-// Of results whose sums over rows have another order. On the host that order alone makes 2e-7. OpenBLAS'
-// kernels with FMA (Haswell, Zen) give a row of a product other bits where the call has fewer rows: then
-// losses differ, too, and gradients by 2.9e-6 at most. With OPENBLAS_CORETYPE=Sandybridge a row has the same
-// bits in any call, and losses are equal. 2.3e-6 was seen on an H200.
+// Tolerance of results whose sums over rows have another order. On the host that order alone makes 2e-7.
+// OpenBLAS' kernels with FMA (Haswell, Zen) give a row of a product other bits where the call has fewer rows:
+// then losses differ, too, and gradients by 2.9e-6 at most. With OPENBLAS_CORETYPE=Sandybridge a row has the
+// same bits in any call, and losses are equal. 2.3e-6 was seen on an H200.
 constexpr double other_order = test::on_host ? 3e-6 : 5e-6;
 constexpr std::int64_t length = 61;
 

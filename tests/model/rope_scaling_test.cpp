@@ -1,7 +1,5 @@
 #include <annulus/model/rope_scaling.hpp>
 
-#include <gmock/gmock.h>
-
 #include <cmath>
 
 #include <annulus/model/config.hpp>

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "model/token_upload.hpp"
 #include "support/exec.hpp"

@@ -3,12 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <string>
-#include <vector>
 
 #include <annulus/io/atomic.hpp>
 #include <annulus/io/hdf5.hpp>

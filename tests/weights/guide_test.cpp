@@ -1,11 +1,5 @@
 // docs/models.md as a reader follows it, with a small model, and the configurations of models under data/.
 #include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <string>
-#include <vector>
 
 #include <annulus/data/shard.hpp>
 #include <annulus/io/atomic.hpp>

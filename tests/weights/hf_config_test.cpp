@@ -1,7 +1,5 @@
 #include <annulus/weights/hf_config.hpp>
 
-#include <gmock/gmock.h>
-
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,10 +1,6 @@
 #include <annulus/weights/hf_weights.hpp>
 
-#include <gmock/gmock.h>
-
 #include <array>
-#include <limits>
-#include <set>
 
 #include <annulus/io/safetensors_writer.hpp>
 

@@ -1,9 +1,7 @@
 // annulus-weights as its users run it.
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include <annulus/checkpoint/reader.hpp>
@@ -29,13 +27,13 @@ class Program : public testing::Test {
   ShellResult weights(const std::string& arguments) const {
     return run_shell("cd " + folder_.path().string() + " && " ANNULUS_WEIGHTS_PROGRAM " " + arguments);
   }
-  /// Of a command that ends well.
+  /// Output of a command that ends well.
   std::string output(const std::string& arguments) const {
     const ShellResult result = weights(arguments);
     EXPECT_EQ(result.status, 0) << result.output;
     return result.output;
   }
-  /// Of a command that ends with status 1 and one line.
+  /// Output of a command that ends with status 1 and one line.
   std::string failure(const std::string& arguments) const {
     const ShellResult result = weights(arguments);
     EXPECT_EQ(result.status, 1) << result.output;

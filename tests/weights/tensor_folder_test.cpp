@@ -1,7 +1,5 @@
 #include <annulus/weights/tensor_folder.hpp>
 
-#include <gmock/gmock.h>
-
 #include <annulus/io/safetensors_writer.hpp>
 
 #include "support/error_text.hpp"

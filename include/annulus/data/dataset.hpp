@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -36,20 +36,17 @@ class TokenDataset {
   /// target.
   TokenDataset(std::span<const std::filesystem::path> paths, std::int64_t sequence_tokens);
 
-  /// The same without opening a shard: `shards` are the headers that read_headers has given, here or in
+  /// Opens no shard: `shards` are the headers that read_headers has given, here or in
   /// another process. A shard is opened when read wants tokens of it.
   TokenDataset(std::vector<ShardHeader> shards, std::int64_t sequence_tokens);
-  ~TokenDataset();
-  TokenDataset(TokenDataset&&) noexcept;
-  TokenDataset& operator=(TokenDataset&&) noexcept;
 
-  const TokenizerIdentity& tokenizer() const;
+  const TokenizerIdentity& tokenizer() const { return shards_.front().tokenizer; }
   std::int64_t vocabulary() const { return tokenizer().vocabulary; }
-  std::int64_t tokens() const;           ///< of the whole stream
-  std::int64_t documents() const;        ///< of the whole stream
-  std::int64_t sequence_tokens() const;  ///< N
-  std::int64_t sequences() const;        ///< (tokens − 1) / N
-  const std::vector<ShardHeader>& shards() const;
+  std::int64_t tokens() const { return starts_.back(); }             ///< of the whole stream
+  std::int64_t documents() const { return documents_; }              ///< of the whole stream
+  std::int64_t sequence_tokens() const { return sequence_tokens_; }  ///< N
+  std::int64_t sequences() const { return (tokens() - 1) / sequence_tokens_; }
+  const std::vector<ShardHeader>& shards() const { return shards_; }
 
   /// CRC-32 over the checksums and sizes of the shards in order: the same as long as the stream is the same.
   /// A resumed run compares it.
@@ -60,8 +57,18 @@ class TokenDataset {
   Sequence read(std::int64_t index, const PositionMap& rows) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  /// A shard that is being read.
+  struct OpenShard {
+    std::size_t index;
+    TokenShard shard;
+  };
+  const TokenShard& use(std::size_t index) const;
+
+  std::vector<ShardHeader> shards_;
+  std::vector<std::int64_t> starts_{0};  // where in the stream each shard starts; the last is the total
+  std::int64_t documents_ = 0, sequence_tokens_;
+  mutable std::mutex mutex_;             // of the open shards
+  mutable std::vector<OpenShard> open_;  // the one used last comes last
 };
 
 }  // namespace annulus::data

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include <annulus/data/dataset.hpp>
 #include <annulus/data/order.hpp>
@@ -27,19 +32,32 @@ class Loader {
 
   /// Waits for a read that is under way, drops what was read ahead.
   ~Loader();
-  Loader(Loader&&) noexcept;
-  Loader& operator=(Loader&&) noexcept;
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
 
   /// The next sequence. Does not depend on `prefetch`. Throws what reading threw, at this and every later
   /// call.
   Sequence next();
 
   /// Where a new Loader goes on with the sequence that next() gives next, in all groups.
-  StreamState state() const;
+  StreamState state() const { return taken_; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  Sequence read(StreamState state) const;
+  void read_ahead();
+
+  const std::shared_ptr<const TokenDataset> dataset_;
+  const LoaderOptions options_;
+  const SequenceOrder order_;
+  StreamState taken_;  // what next() gave is before this
+
+  // The thread fills `ready_` ahead of next(); both ends hold the mutex. Reading itself happens without it.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Sequence> ready_;
+  std::exception_ptr failure_;  // written by the thread under the mutex, before it ends
+  bool stop_ = false;
+  std::thread thread_;
 };
 
 }  // namespace annulus::data

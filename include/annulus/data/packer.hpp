@@ -35,12 +35,13 @@ struct PackOptions {
   bool follow_links = false;            ///< links inside folders are followed, wherever they lead
   BadLines bad_lines = BadLines::error;
   std::string tokenizer_settings;  ///< what else the ids depend on; a pack goes on with the same alone
-  std::function<void(const ShardHeader& shard, std::int64_t number)> on_shard;  ///< called after each shard
+  /// Called after each shard.
+  std::function<void(const ShardHeader& shard, std::int64_t number)> on_shard = [](auto&&...) {};
   /// Called after each document and each MiB of a long one: bytes of the inputs that this call has read, of
   /// those that it has to read.
-  std::function<void(std::int64_t read, std::int64_t total)> on_read;
+  std::function<void(std::int64_t read, std::int64_t total)> on_read = [](auto&&...) {};
   /// Called with what was passed over or taken for something else, and why.
-  std::function<void(const std::string& text)> on_note;
+  std::function<void(const std::string& text)> on_note = [](auto&&...) {};
 };
 
 struct PackSummary {

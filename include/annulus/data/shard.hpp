@@ -82,7 +82,7 @@ ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& toke
 /// Fills `out` with the ids from `start` on of a shard that is being written.
 using TokenSource = std::function<void(std::int64_t start, std::span<std::int32_t> out)>;
 
-/// The same for `tokens` ids that need not be in memory: `read` is asked for them once, in order.
+/// Writes a shard of `tokens` ids that need not be in memory: `read` is asked for them once, in order.
 ShardHeader write_shard(const std::filesystem::path& path, const Tokenizer& tokenizer, std::int64_t tokens,
                         const TokenSource& read, std::span<const std::int64_t> documents);
 

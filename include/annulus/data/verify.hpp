@@ -17,7 +17,6 @@ class TokenHistogram {
  public:
   void add(std::span<const std::int32_t> ids);
   std::int64_t total() const { return total_; }
-  std::int64_t count(std::int32_t id) const;
 
   /// Entropy of the ids taken one by one, −Σ p·ln p, in nats per token: the loss of the best model that knows
   /// nothing but how frequent each id is.

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <string>
 
+#include <annulus/base/descriptor.hpp>
+
 namespace annulus::io {
 
 /// Holds a folder against other holders: an advisory lock (flock) on a file in it, which the operating system
@@ -18,9 +20,6 @@ class FolderLock {
   /// that names the lock file when that cannot be opened. A folder that this process cannot write stays as it
   /// is, without a lock.
   FolderLock(const std::filesystem::path& folder, const Options& options);
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
 
   /// Why nothing is held (a file system without locks, a folder that cannot be written); else empty.
   const std::string& missing() const { return missing_; }
@@ -31,7 +30,7 @@ class FolderLock {
 
  private:
   std::filesystem::path file_;
-  int descriptor_ = -1;
+  Descriptor held_{-1};
   std::string missing_;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,14 +38,9 @@ class Handle {
   Handle() = default;
   explicit Handle(std::int64_t id) : id_(id) {}
   Handle(Handle&& other) noexcept : id_(other.release()) {}
-  Handle& operator=(Handle&& other) noexcept;
   ~Handle() { reset(); }
   std::int64_t get() const { return id_; }
-  std::int64_t release() noexcept {
-    const std::int64_t id = id_;
-    id_ = -1;
-    return id;
-  }
+  std::int64_t release() noexcept { return std::exchange(id_, -1); }
   void reset() noexcept;
 
  private:
@@ -80,14 +76,7 @@ class ObjectWriter {
   }
 
  protected:
-  ObjectWriter() = default;
   ObjectWriter(ObjectWriter&&) noexcept = default;
-  ObjectWriter& operator=(ObjectWriter&& other) noexcept {
-    std::swap(state_, other.state_);  // the old handle goes before the state that it needs
-    std::swap(handle_, other.handle_);
-    std::swap(name_, other.name_);
-    return *this;
-  }
   ~ObjectWriter() = default;
   ObjectWriter(detail::Handle handle, std::shared_ptr<detail::FileState> state, std::string name);
   std::int64_t id() const { return handle_.get(); }
@@ -98,6 +87,13 @@ class ObjectWriter {
   std::shared_ptr<detail::FileState> state_;  // before the handle, which needs it until it is closed
   detail::Handle handle_;
   std::string name_;
+
+ private:
+  void write_scalar(const std::string& name, std::int64_t type, const void* value);
+  void set_number(const std::string& name, std::int64_t type, const void* value);
+  void write_crc_of_strings();
+
+  std::map<std::string, std::string> strings_;  // attributes
 };
 
 /// An n-dimensional array that is being written.
@@ -126,18 +122,13 @@ class DatasetWriter : public ObjectWriter {
   Extents extents_;
 };
 
-/// A new HDF5 file; as an ObjectWriter it is its root group.
+/// A new HDF5 file; as an ObjectWriter it is its root group. One that was not closed by close() is not to be
+/// trusted.
 class FileWriter : public ObjectWriter {
  public:
   /// Starts a new file, in place of one of that name. Files that others may read are written with
   /// write_hdf5_atomically.
   static FileWriter create(const std::filesystem::path& path);
-
-  FileWriter(FileWriter&& other) noexcept = default;
-  FileWriter& operator=(FileWriter&& other) noexcept;
-
-  /// Closes without throwing; a file that was not closed by close() is not to be trusted.
-  ~FileWriter() = default;
 
   /// Makes a dataset of a type other than bf16 and f16 (stored in one piece, without times, so that equal
   /// contents give equal bytes). Its elements are to be written before the file is closed. The name may be a

@@ -20,7 +20,7 @@ inline constexpr std::int64_t most_json_values = std::int64_t{1} << 23;
 /// member twice.
 nlohmann::json parse_json(std::string_view text, std::string_view origin);
 
-/// The same of a file.
+/// The value of a file that holds a JSON text.
 nlohmann::json read_json(const std::filesystem::path& path, const FileKind& kind = kinds::json,
                          Links links = Links::follow);
 

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <annulus/base/descriptor.hpp>
+
 namespace annulus::io {
 
 /// A folder that is there with all of its files or not at all. It is filled under another name beside its
@@ -28,7 +30,7 @@ class NewFolder {
 
   std::filesystem::path path_, temporary_;
   bool committed_ = false;
-  int held_ = -1;  // descriptor of the folder, whose lock says that it is being filled
+  Descriptor held_{-1};  // of the folder, whose lock says that it is being filled
 };
 
 }  // namespace annulus::io

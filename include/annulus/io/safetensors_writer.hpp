@@ -1,19 +1,20 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <annulus/base/dtype.hpp>
-#include <annulus/io/hdf5.hpp>
+#include <annulus/base/descriptor.hpp>
+#include <annulus/io/safetensors.hpp>
 
 /// Writing files in safetensors layout (safetensors.hpp), any part of any tensor at any time.
 namespace annulus::io {
@@ -41,9 +42,8 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs, Options options);
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs)
       : SafetensorsWriter(path, std::move(specs), Options{}) {}
-  SafetensorsWriter(SafetensorsWriter&&) noexcept;
-  SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
-  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   /// Writes values.size() elements of the tensor `name`, in row-major order, from element `first` on. Throws
   /// Error when there is no such tensor or element, when it has another type than T, and when an element was
@@ -53,20 +53,51 @@ class SafetensorsWriter {
     write_elements(name, dtype_of<T>, first, std::as_bytes(values));
   }
 
-  /// The same for elements of `type` as they lie in memory.
+  /// Writes elements of `type` as they lie in memory.
   void write_elements(std::string_view name, DType type, std::uint64_t first,
                       std::span<const std::byte> values);
 
   /// Bytes of the whole file.
-  std::uint64_t size() const;
+  std::uint64_t size() const { return data_ + data_bytes_; }
 
   /// Brings the file to the disk and closes it. Throws Error that names the first tensor of which elements
   /// are missing. Gives the CRC-32 (io::crc32) of the whole file when Options::checksum asks for it.
   std::optional<std::uint32_t> finish();
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  /// Ranges of bytes that have been written, neighbours joined, with the CRC-32 of each.
+  class WrittenRanges {
+   public:
+    /// False when a byte of [begin, end) has been added before.
+    bool add(std::uint64_t begin, std::uint64_t end, std::uint32_t crc);
+
+    /// The first byte from 0 on that has not been added.
+    std::uint64_t first_missing() const {
+      return ranges_.empty() || ranges_.begin()->first > 0 ? 0 : ranges_.begin()->second.end;
+    }
+    /// CRC-32 of the bytes before first_missing().
+    std::uint32_t crc() const { return first_missing() == 0 ? 0 : ranges_.begin()->second.crc; }
+
+   private:
+    struct Range {
+      std::uint64_t end;
+      std::uint32_t crc;
+    };
+
+    std::map<std::uint64_t, Range> ranges_;  // by where they begin
+  };
+  const SafetensorsTensor& find(std::string_view name) const;
+  void write_at(std::uint64_t at, std::span<const std::byte> bytes);
+
+  std::string path_;
+  Descriptor file_{-1};
+  std::map<std::string, SafetensorsTensor, std::less<>> tensors_;
+  std::uint64_t data_ = 0, data_bytes_ = 0;  // where the first tensor begins, bytes of all
+  bool checksum_;
+  std::uint32_t header_crc_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;  // of written_
+  WrittenRanges written_;
 };
 
 /// Replaces the file `path` in one step (write_atomically) by one that `fill` writes, and gives what

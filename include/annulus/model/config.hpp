@@ -32,7 +32,7 @@ struct LlamaConfig {
   std::int64_t kv_width() const { return std::int64_t{kv_heads} * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
 
-  /// Of its rotary positions.
+  /// Frequencies of its rotary positions.
   RopeFrequencies frequencies() const { return rope_frequencies(rope_theta, head_dim, rope); }
 };
 
@@ -40,7 +40,7 @@ struct LlamaConfig {
 struct WeightMatrix {
   std::int64_t out = 0, in = 0;
 };
-/// Of a layer: q, k and v together; attention's output; gate and up together; down.
+/// Weights of a layer: q, k and v together; attention's output; gate and up together; down.
 std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config);
 
 /// Floating-point operations of forward and backward, two a multiply-add, of all products with weights over
@@ -48,7 +48,7 @@ std::array<WeightMatrix, 4> layer_matrices(const LlamaConfig& config);
 /// does not count (model FLOPs, as in PaLM, appendix B).
 double dense_flops(const LlamaConfig& config, std::int64_t rows);
 
-/// Those of attention in all layers, over `pairs` unmasked (query, key) pairs of one head.
+/// Operations of attention in all layers, over `pairs` unmasked (query, key) pairs of one head.
 double attention_flops(const LlamaConfig& config, double pairs);
 
 }  // namespace annulus::model

@@ -62,10 +62,7 @@ class Llama {
   Llama(const Exec& exec, const LlamaConfig& config, const PositionMap& positions)
       : Llama(exec, config, positions, Options{}) {}
   ~Llama();
-  Llama(Llama&&) noexcept;
-  Llama& operator=(Llama&&) noexcept;
 
-  const LlamaConfig& config() const;
   const ParameterMap& parameter_map() const;
 
   /// Layers that attend to selected pairs (sparsity::Attention), which each selects in its forward pass and
@@ -73,12 +70,12 @@ class Llama {
   struct Sparse {
     sparsity::Attention<Exec, T>& attention;
     std::vector<bool> layers;  ///< of the model's, whether it does
-    /// From 0 on: forward audits one head of each of these layers, head (audit + layer) mod heads
+    /// From 0 on: a pass audits one head of each of these layers, head (audit + layer) mod heads
     /// (sparsity::Attention::audit).
     std::int64_t audit = -1;
   };
 
-  /// What the steps of one pass share.
+  /// What a pass works with.
   struct Pass {
     Attention& attention;
     ParameterAccess<Exec, T>& parameters;
@@ -86,19 +83,11 @@ class Llama {
     const Sparse* sparse = nullptr;       ///< null: all layers attend to all pairs
   };
 
-  /// Three steps, in this order, for each pass. Collective over the ranks of `attention`. They only
-  /// enqueue work: the host does not wait but for what attention exchanges, for parameters that are not there
-  /// yet, and for each tensor where there is a recorder.
-  void forward(const Exec& exec, const TokenRows& rows, const Pass& pass);
-  /// Adds the loss to what take_loss gives, and forms the gradient of grad_scale · Σ cross-entropy by the LM
-  /// head and by its input.
-  void loss(const Exec& exec, float grad_scale, const Pass& pass);
-  void backward(const Exec& exec, const Pass& pass);
-
-  /// The three of them.
+  /// A forward and a backward pass: adds the loss to what take_loss gives, and the gradient of grad_scale · Σ
+  /// cross-entropy to those of the parameters. Collective over the ranks of `attention`. Only enqueues work:
+  /// the host does not wait but for what attention exchanges, for parameters that are not there yet, and for
+  /// each tensor where there is a recorder.
   void train(const Exec& exec, const TokenRows& rows, float grad_scale, const Pass& pass);
-  /// forward, and the loss alone.
-  void evaluate(const Exec& exec, const TokenRows& rows, const Pass& pass);
 
   /// The loss of the passes since the last call. Waits for the work on `exec`.
   Loss take_loss(const Exec& exec);

@@ -37,15 +37,14 @@ class ParameterAccess {
 template <class Exec, class T>
 class WholeParameters : public ParameterAccess<Exec, T> {
  public:
-  /// `gradients` may be empty where only losses are wanted.
   WholeParameters(const ParameterMap& map, const Array1<const T, Exec>& weights,
                   const Array1<float, Exec>& gradients)
       : map_(map), weights_(weights), gradients_(gradients) {
     const auto size = static_cast<std::size_t>(map.size());
     require(weights.extent(0) == size, "the parameter buffer has {} elements, the model {}",
             weights.extent(0), size);
-    require(gradients.extent(0) == size || gradients.extent(0) == 0,
-            "the gradient buffer has {} elements, the model {}", gradients.extent(0), size);
+    require(gradients.extent(0) == size, "the gradient buffer has {} elements, the model {}",
+            gradients.extent(0), size);
   }
 
   Array1<const T, Exec> weights(const Exec&, int unit, int) override {

@@ -73,7 +73,7 @@ class ParameterMap {
   int embedding_unit() const { return 0; }
   int layer_unit(int layer) const { return 1 + layer; }
   int final_unit() const { return static_cast<int>(units_.size()) - 1; }
-  /// Of the LM head: the embedding's when tied.
+  /// Unit of the LM head: the embedding's when tied.
   int lm_head_unit() const { return lm_head_ == embedding_ ? embedding_unit() : final_unit(); }
 
  private:
@@ -93,7 +93,7 @@ template <class Exec>
 void initialize(const Exec& exec, const ParameterMap& map, std::uint64_t seed,
                 const Array1<float, Exec>& parameters);
 
-/// The same for elements [first, first + values.extent(0)) alone.
+/// Fills elements [first, first + values.extent(0)) alone.
 template <class Exec>
 void initialize_range(const Exec& exec, const ParameterMap& map, std::uint64_t seed, std::int64_t first,
                       const Array1<float, Exec>& values);

@@ -28,7 +28,7 @@ Recompute parse_recompute(std::string_view name, std::string_view field);
 /// How the layers of a model hold their activations. None, full and selective give the same bits, with and
 /// without offload; the others differ in the order of sums.
 struct ActivationOptions {
-  /// Of each layer, or one for all of them.
+  /// Policy of each layer, or one for all of them.
   std::vector<Recompute> recompute = {Recompute::none};
   /// sequence_selective computes attention of the queries before this position again.
   std::int64_t early_positions = 0;

@@ -40,7 +40,7 @@ std::int64_t sliding_window_of(std::string_view mask, const std::string& origin)
 /// knows.
 HfConfig parse_hf_config(std::string_view text, const std::string& origin);
 
-/// The same of the file config.json of a folder.
+/// Reads the config.json of a folder.
 HfConfig read_hf_config(const std::filesystem::path& folder);
 
 /// The token ids of a JSON object that has nothing else, and such an object. Throws Error as parse_hf_config.

@@ -20,7 +20,7 @@ inline constexpr const char* token_ids_file = "token_ids.json";
 /// How text is generated, among them ids of special tokens.
 inline constexpr const char* generation_file = "generation_config.json";
 
-/// Those that make a tokenizer, of which a run's data can name one (data::TokenizerIdentity::fingerprint).
+/// Files that make a tokenizer, of which a run's data can name one (data::TokenizerIdentity::fingerprint).
 inline constexpr std::string_view tokenizer_models[] = {"tokenizer.json", "tokenizer.model"};
 
 /// Whether a file of this name belongs to ModelFiles: generation_config.json, tokenizer.json,
