@@ -5,28 +5,50 @@
 #include <algorithm>
 #include <map>
 
-#include "distributed/slots.hpp"
+#include "plan/text.hpp"
 
 namespace annulus::distributed {
 
 namespace {
 
-/// "k, v of shard 2, rows [0, 512), heads [0, 4)"; slices that differ in their tensor alone are joined.
 std::string names_of(const std::vector<Message>& messages, const std::vector<std::size_t>& which) {
+  std::vector<plan::TensorSlice> slices;
+  for (const std::size_t i : which) slices.push_back(messages[i].slice);
+  return plan::describe(slices);
+}
+
+/// "k, v[2] rows 0:16 heads 0:2 from rank 1; dq[0] rows 0:16 heads 0:4 to rank 3".
+std::string names_of(const Program& program, const std::vector<int>& exchanges) {
   std::string text;
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    const plan::TensorSlice& p = messages[which[i]].slice;
-    if (i > 0) text += ", ";
-    text += plan::name_of(p.tensor);
-    plan::TensorSlice as_next = p;
-    if (i + 1 < which.size()) as_next.tensor = messages[which[i + 1]].slice.tensor;
-    if (i + 1 == which.size() || as_next != messages[which[i + 1]].slice)
-      text += fmt::format(" {}", place_text(p));
+  const auto add = [&](const std::vector<Message>& messages, const char* direction) {
+    std::vector<std::size_t> of_peer;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      of_peer.push_back(i);
+      if (i + 1 < messages.size() && messages[i + 1].peer == messages[i].peer) continue;
+      text += fmt::format("{}{} {} rank {}", text.empty() ? "" : "; ", names_of(messages, of_peer), direction,
+                          messages[i].peer);
+      of_peer.clear();
+    }
+  };
+  for (const int e : exchanges) {
+    add(program.exchanges[static_cast<std::size_t>(e)].receives, "from");
+    add(program.exchanges[static_cast<std::size_t>(e)].sends, "to");
   }
   return text;
 }
 
 }  // namespace
+
+StepNames name_step(const Program& program, const ProgramStep& step, int number, const plan::Step& planned) {
+  const std::string name =
+      fmt::format("{} {} step {}", program.plan.schedule, program.plan.pass_text(), number);
+  const auto& computes = planned.computes;
+  std::string computed = computes.empty() ? "" : plan::describe(computes.front());
+  if (computes.size() > 1) computed += fmt::format(" and {} more", computes.size() - 1);
+  return {name, fmt::format("{}: wait for {}", name, names_of(program, step.waits)),
+          fmt::format("{}: post {}", name, names_of(program, step.posts)),
+          fmt::format("{}: {}", name, computed)};
+}
 
 PlanText::PlanText(const comm::Communicator& communicator, Program program) : program_(std::move(program)) {
   for (int rank = 0; rank < communicator.size(); ++rank)

@@ -11,6 +11,9 @@
 
 namespace annulus::distributed {
 
+/// Names of step `number`, which `step` is the last one of; `planned` is where it comes from.
+StepNames name_step(const Program& program, const ProgramStep& step, int number, const plan::Step& planned);
+
 /// A program, and words for where in it a rank is and for what it waits. Transfers that go on without the
 /// host share it, so that they can be told of when the pass that posted them is over for the host.
 class PlanText {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
@@ -9,7 +10,6 @@
 #include "distributed/block.hpp"
 #include "distributed/local_call.hpp"
 #include "distributed/slots.hpp"
-#include "distributed/step_names.hpp"
 
 /// What one rank does in a pass of a plan, with every slice of the plan resolved to a place in memory.
 /// Neither Kokkos nor communication. Made once per plan, so that a plan that reads what a slot does not hold
@@ -49,6 +49,12 @@ struct Action {
 struct Cleared {
   plan::TensorSlice slice;
   Block block;
+};
+
+/// What profilers call a step and its parts: "burst backward step 3", "burst backward step 3: compute q[1]
+/// rows 0:16 x kv[1] rows 0:16 heads 0:4".
+struct StepNames {
+  std::string step, wait, post, compute;
 };
 
 struct ProgramStep {

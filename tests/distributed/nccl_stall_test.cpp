@@ -64,7 +64,7 @@ class NcclStall : public ::testing::Test {
     EXPECT_THAT(
         outcome.output,
         ContainsRegex("annulus: rank 0: stalled: .*ring backward, in plan step [0-9] of 0 to [0-9], has "
-                      "waited [5-9]\\.[0-9] s on channel '[a-z]+' for .* of shard [01], .* from rank 1, "
+                      "waited [5-9]\\.[0-9] s on channel '[a-z]+' for .*\\[[01]\\] rows .* from rank 1, "
                       "which sends it in plan step [0-9]"));
     EXPECT_THAT(outcome.output, HasSubstr("the run ends because a wait has taken longer than 5 s"));
   }

@@ -342,8 +342,8 @@ TEST(ProgramProof, TakesAboutAHundredthOfAStepOfAMillionTokens) {
           plan::RankProof proof(premises, 21);
           distributed::ReadBack steps(program);
           for (int step = 0; step < plan.steps; ++step) proof.add(steps.step());
-          proof.finish();
-          EXPECT_TRUE(proof.malformed().empty() && proof.violations().empty());
+          const plan::RankFindings found = proof.finish();
+          EXPECT_TRUE(found.malformed.empty() && found.violations.empty());
           EXPECT_NE(plan::expected_weight(premises, 21), 0u);
         }
         seconds += (cpu_seconds() - start) / repetitions;
