@@ -10,4 +10,7 @@ namespace annulus::app {
 /// holds for every type.
 nlohmann::json to_json(const simulate::Cluster& cluster);
 
+/// Ranks, sequence and heads of a problem.
+nlohmann::json to_json(const plan::Problem& problem);
+
 }  // namespace annulus::app

@@ -10,6 +10,26 @@
 
 namespace annulus::app {
 
+std::string table_text(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
+  std::vector<std::size_t> widths(rows.front().size());
+  const auto is_free = [&](const auto& row, std::size_t i) {
+    return row.size() < widths.size() && i + 1 == row.size();
+  };
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (!is_free(row, i)) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::size_t width = is_free(row, i) ? 0 : widths[i];
+      text += i == 0 ? "" : "  ";
+      text += i < left ? fmt::format("{:<{}}", row[i], width) : fmt::format("{:>{}}", row[i], width);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::string_view("/._-+=:,@%").find(char(c)) != std::string_view::npos;

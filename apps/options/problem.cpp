@@ -1,5 +1,7 @@
 #include "options/problem.hpp"
 
+#include <fmt/format.h>
+
 #include "options/checks.hpp"
 
 namespace annulus::options {
@@ -28,6 +30,11 @@ plan::Problem problem_of(const ProblemOptions& o) {
   plan::Problem problem = shape_of(o);
   problem.mask = Mask::parse(o.mask, o.tokens, "--mask");
   return problem;
+}
+
+std::string text_of(const plan::Problem& p) {
+  return fmt::format("{} tokens, {} heads ({} kv) of {}, batch {}, {}, mask {}", p.mask.tokens(), p.heads,
+                     p.kv_heads, p.head_dim, p.batch, name_of(p.activation), p.mask.to_string());
 }
 
 }  // namespace annulus::options

@@ -30,4 +30,7 @@ plan::Problem shape_of(const ProblemOptions& problem);
 /// shape_of, and the mask.
 plan::Problem problem_of(const ProblemOptions& problem);
 
+/// "131072 tokens, 32 heads (8 kv) of 128, batch 1, bf16, mask causal".
+std::string text_of(const plan::Problem& problem);
+
 }  // namespace annulus::options

@@ -1,5 +1,3 @@
-#include "plan/json_report.hpp"
-
 #include <nlohmann/json.hpp>
 
 #include <fstream>
@@ -12,6 +10,7 @@
 #include <annulus/io/json.hpp>
 
 #include "common/cluster_json.hpp"
+#include "plan/report.hpp"
 
 namespace annulus::planner {
 namespace {
@@ -23,21 +22,14 @@ json config_json(const plan::Plan& plan, const Case& c) {
   const plan::Problem& p = plan.problem;
   json nodes = json::array();
   for (int node = 0; node < p.topology.nodes(); ++node) nodes.push_back(p.topology.ranks_on(node));
-  json config = {{"schedule", plan.schedule},
+  json config = app::to_json(p);
+  config.update({{"schedule", plan.schedule},
                  {"pass", name_of(plan.pass)},
                  {"steps", plan.steps},
-                 {"ranks", p.ranks()},
                  {"ranks_per_node", nodes},
-                 {"tokens", p.mask.tokens()},
-                 {"heads", p.heads},
-                 {"kv_heads", p.kv_heads},
-                 {"head_dim", p.head_dim},
-                 {"batch", p.batch},
-                 {"dtype", name_of(p.activation)},
                  {"layout", p.layout.to_string()},
-                 {"mask", p.mask.to_string()},
                  {"cluster", app::to_json(c.cluster)},
-                 {"cluster_source", c.rates}};
+                 {"cluster_source", c.rates}});
   if (p.positions > 0) config["positions"] = p.positions;
   if (!c.selected.all()) config["density"] = c.selected.density;
   return config;

@@ -13,18 +13,17 @@
 
 #include "common/conventions.hpp"
 #include "common/run_commands.hpp"
-#include "plan/comparison.hpp"
-#include "plan/html_report.hpp"
-#include "plan/json_report.hpp"
+#include "common/text.hpp"
 #include "plan/options.hpp"
-#include "plan/summary.hpp"
+#include "plan/report.hpp"
 
 namespace annulus::planner {
 namespace {
 
 void print_summary(const plan::Plan& plan, const Case& c, const simulate::Simulation& simulation) {
-  fmt::print("{}, {}: {}, {} steps\n{}\n\n", plan.schedule, plan.pass_text(),
-             plan.problem.topology.to_string(), plan.steps, describe(plan));
+  fmt::print("{}, {}: {}, {} steps\n{}, layout {}\n\n", plan.schedule, plan.pass_text(),
+             plan.problem.topology.to_string(), plan.steps, options::text_of(plan.problem),
+             plan.problem.layout.to_string());
   if (!c.selected.all()) fmt::print("{:<22}  {:.3f}% of the pairs\n", "computed", 100 * c.selected.density);
   for (const auto& [name, value] : facts(summarize(simulation))) fmt::print("{:<22}  {}\n", name, value);
   fmt::print("predicted by rates of {}\n", c.rates);
@@ -67,7 +66,7 @@ int run(const Options& options) {
   const simulate::Simulation simulation =
       simulate::simulate(plan, c.cluster, detail, plan::RankSubset::automatic, c.selected);
   if (!options.json.empty()) write_json(options.json, plan, c, simulation, comparison);
-  if (!options.html.empty()) write_html(options.html, plan, simulation, c.rates);
+  if (!options.html.empty()) write_html(options.html, plan, c, simulation);
   if (!options.compare && !options.print) print_summary(plan, c, simulation);
   return 0;
 }

@@ -36,7 +36,8 @@ void set_selected(const std::string& sparsity, Case& c) {
   require(c.problem.mask.to_string() == "causal",
           "--sparsity {}: selections are made of the mask causal, not of {}: use causal", sparsity,
           c.problem.mask.to_string());
-  c.blocks = std::make_shared<simulate::SelectedBlocks>(read_selection(sparsity, "--sparsity"));
+  const Selection selection = read_selection(sparsity, "--sparsity");
+  c.blocks = std::make_shared<simulate::SelectedBlocks>(selection.blocks);
   require(c.blocks->tokens() == c.problem.mask.tokens(),
           "--sparsity {}: the selection is of {} tokens: set --tokens {}", sparsity, c.blocks->tokens(),
           c.blocks->tokens());
@@ -44,8 +45,7 @@ void set_selected(const std::string& sparsity, Case& c) {
           "--sparsity {}: {} selections of a sequence cannot be those of {} heads: set --heads", sparsity,
           c.blocks->lists(), c.problem.heads);
   c.selected = c.blocks->selected();
-  const std::int64_t columns =
-      std::int64_t{c.problem.batch} * c.blocks->lists() * read_most_columns(sparsity, "--sparsity");
+  const std::int64_t columns = std::int64_t{c.problem.batch} * c.blocks->lists() * selection.most_columns;
   const auto element = static_cast<std::int64_t>(size_of(c.problem.activation));
   c.column_bytes = plan::column_traffic(
       columns, c.problem.head_dim, c.pass == plan::Pass::forward ? element : element + 4, c.problem.ranks());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -43,25 +44,19 @@ Marks read_marks(const std::string& text, const std::string& what, std::string_v
 
 }  // namespace
 
-simulate::SelectedBlocks read_selection(const std::string& text, std::string_view field) {
+Selection read_selection(const std::string& text, std::string_view field) {
   constexpr std::int64_t block = 64;  // tokens, of sparsity::block_tokens: this program has no Kokkos
   const Marks slashes = read_marks(text, "selected_slashes", field);
   std::vector<std::vector<std::int64_t>> distances(slashes.lists);
   for (std::uint64_t list = 0; list < slashes.lists; ++list)
     for (std::uint64_t token = 0; token < slashes.tokens; token += block)
       if (slashes(list, token)) distances[list].push_back(static_cast<std::int64_t>(token) / block);
-  return {static_cast<std::int64_t>(slashes.tokens), block, distances};
-}
-
-std::int64_t read_most_columns(const std::string& text, std::string_view field) {
+  Selection selection{{static_cast<std::int64_t>(slashes.tokens), block, distances}};
   const Marks columns = read_marks(text, "selected_columns", field);
-  std::int64_t most = 0;
-  for (std::uint64_t list = 0; list < columns.lists; ++list) {
-    std::int64_t here = 0;
-    for (std::uint64_t token = 0; token < columns.tokens; ++token) here += columns(list, token) ? 1 : 0;
-    most = std::max(most, here);
-  }
-  return most;
+  for (auto list = columns.marks.begin(); list != columns.marks.end(); list += std::ptrdiff_t(columns.tokens))
+    selection.most_columns = std::max<std::int64_t>(
+        selection.most_columns, std::count_if(list, list + std::ptrdiff_t(columns.tokens), std::identity()));
+  return selection;
 }
 
 }  // namespace annulus::planner

@@ -7,23 +7,16 @@
 #include <map>
 #include <utility>
 
+#include "plan/text.hpp"
+
 namespace annulus::distributed {
 
 namespace {
 
-/// "k, v of shard 2, rows [0, 512), heads [0, 4)"; slices that differ in their tensor alone are joined.
 std::string names_of(const std::vector<Message>& messages, const std::vector<std::size_t>& which) {
-  std::string text;
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    const plan::TensorSlice& p = messages[which[i]].slice;
-    if (i > 0) text += ", ";
-    text += plan::name_of(p.tensor);
-    plan::TensorSlice as_next = p;
-    if (i + 1 < which.size()) as_next.tensor = messages[which[i + 1]].slice.tensor;
-    if (i + 1 == which.size() || as_next != messages[which[i + 1]].slice)
-      text += fmt::format(" {}", place_text(p));
-  }
-  return text;
+  std::vector<plan::TensorSlice> slices;
+  for (const std::size_t i : which) slices.push_back(messages[i].slice);
+  return plan::describe(slices);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <annulus/base/division.hpp>
 
+#include "plan/text.hpp"
+
 namespace annulus::distributed {
 
 using plan::HeadRange;
@@ -17,36 +19,23 @@ using plan::TensorSlice;
 
 namespace {
 
-/// "k, v of shard 2 from rank 1; dq of shard 0 to rank 3".
-std::string name_messages(const Program& program, const std::vector<int>& exchanges) {
+/// "k, v[2] rows 0:16 heads 0:2 from rank 1; dq[0] rows 0:16 heads 0:4 to rank 3".
+std::string names_of(const Program& program, const std::vector<int>& exchanges) {
   std::string text;
   const auto add = [&](const std::vector<Message>& messages, const char* direction) {
+    std::vector<plan::TensorSlice> of_peer;
     for (std::size_t i = 0; i < messages.size(); ++i) {
-      const Message& m = messages[i];
-      const bool joins = i + 1 < messages.size() && messages[i + 1].slice.owner == m.slice.owner &&
-                         messages[i + 1].peer == m.peer;
-      text += plan::name_of(m.slice.tensor);
-      text += joins ? std::string(", ")
-                    : fmt::format(" of shard {} {} rank {}; ", m.slice.owner, direction, m.peer);
+      of_peer.push_back(messages[i].slice);
+      if (i + 1 < messages.size() && messages[i + 1].peer == messages[i].peer) continue;
+      text += fmt::format("{}{} {} rank {}", text.empty() ? "" : "; ", plan::describe(of_peer), direction,
+                          messages[i].peer);
+      of_peer.clear();
     }
   };
   for (const int e : exchanges) {
-    const Exchange& exchange = program.exchanges[static_cast<std::size_t>(e)];
-    add(exchange.receives, "from");
-    add(exchange.sends, "to");
+    add(program.exchanges[static_cast<std::size_t>(e)].receives, "from");
+    add(program.exchanges[static_cast<std::size_t>(e)].sends, "to");
   }
-  if (!text.empty()) text.resize(text.size() - 2);
-  return text;
-}
-
-std::string name_computes(const plan::Step& step) {
-  std::string text;
-  constexpr std::size_t named = 4;
-  for (std::size_t i = 0; i < step.computes.size() && i < named; ++i) {
-    text += fmt::format("{}q of shard {} with k, v of shard {}", i == 0 ? "" : "; ", step.computes[i].q_shard,
-                        step.computes[i].kv_shard);
-  }
-  if (step.computes.size() > named) text += fmt::format("; {} more", step.computes.size() - named);
   return text;
 }
 
@@ -54,9 +43,12 @@ std::string name_computes(const plan::Step& step) {
 StepNames name_step(const Program& program, const ProgramStep& step, int number, const plan::Step& planned) {
   const std::string name =
       fmt::format("{} {} step {}", program.plan.schedule, program.plan.pass_text(), number);
-  return {name, fmt::format("{}: wait for {}", name, name_messages(program, step.waits)),
-          fmt::format("{}: post {}", name, name_messages(program, step.posts)),
-          fmt::format("{}: compute {}", name, name_computes(planned))};
+  const auto& computes = planned.computes;
+  std::string computed = computes.empty() ? "" : plan::describe(computes.front());
+  if (computes.size() > 1) computed += fmt::format(" and {} more", computes.size() - 1);
+  return {name, fmt::format("{}: wait for {}", name, names_of(program, step.waits)),
+          fmt::format("{}: post {}", name, names_of(program, step.posts)),
+          fmt::format("{}: {}", name, computed)};
 }
 
 /// Rows of queries that a thread takes at a time, in every kernel of the host.

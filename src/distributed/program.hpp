@@ -72,8 +72,8 @@ struct Cutting {
   int threads = 1;  ///< every part keeps this many threads busy
 };
 
-/// What profilers call a step and its parts: "burst backward step 3", "burst backward step 3: compute q of
-/// shard 1 with k, v of shard 1".
+/// What profilers call a step and its parts: "burst backward step 3", "burst backward step 3: compute q[1]
+/// rows 0:16 x kv[1] rows 0:16 heads 0:4".
 struct StepNames {
   std::string step, wait, post, compute;
 };

@@ -92,14 +92,14 @@ class ProgramProof {
         rank_(program.rank) {
     plan::RankProof proof(premises_, rank_);
     for (const plan::Step& step : read_back(program)) proof.add(step);
-    proof.finish();
-    const auto& wrong = proof.malformed().empty() ? proof.violations() : proof.malformed();
+    plan::RankFindings found = proof.finish();
+    const auto& wrong = found.malformed.empty() ? found.violations : found.malformed;
     require(wrong.empty(), "the program of plan '{}' ({}) is wrong:\n  {}", program.plan.schedule,
             program.plan.pass_text(), first_of(wrong));
     check_finishing(program);
-    for (std::size_t rank = 0; rank < proof.sent().size(); ++rank)
-      tells_.push_back({proof.sent()[rank], proof.computed()[rank]});
-    received_ = proof.received();
+    for (std::size_t rank = 0; rank < found.sent.size(); ++rank)
+      tells_.push_back({found.sent[rank], found.computed[rank]});
+    received_ = std::move(found.received);
   }
 
   const Told& tells(std::size_t rank) const { return tells_[rank]; }

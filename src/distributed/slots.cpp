@@ -38,15 +38,6 @@ T& at(std::vector<T>& all, Slot slot) {
 
 }  // namespace
 
-std::string place_text(const TensorSlice& slice) {
-  return fmt::format("of shard {}, rows [{}, {}), heads [{}, {})", slice.owner, slice.rows.begin,
-                     slice.rows.end, slice.heads.begin, slice.heads.end);
-}
-
-std::string text(const TensorSlice& slice) {
-  return fmt::format("{} {}", plan::name_of(slice.tensor), place_text(slice));
-}
-
 std::optional<TensorSlice>& SlotContents::held(Tensor tensor, Slot slot) {
   site_.check(slot >= 0, "uses slot {}", slot);
   auto& held = at(held_[static_cast<std::size_t>(tensor)], slot);

@@ -14,6 +14,7 @@
 #include <annulus/plan/plan.hpp>
 
 #include "distributed/block.hpp"
+#include "plan/text.hpp"
 
 /// What the slots of a rank hold while a plan is resolved step by step, and how much memory they take.
 namespace annulus::distributed {
@@ -47,11 +48,10 @@ struct Site {
   }
 };
 
-/// "of shard 3, rows [0, 8), heads [0, 2)": a slice without its tensor.
-std::string place_text(const plan::TensorSlice& slice);
-
-/// "k of shard 3, rows [0, 8), heads [0, 2)".
-std::string text(const plan::TensorSlice& slice);
+/// "k[3] rows 0:8 heads 0:2".
+inline std::string text(const plan::TensorSlice& slice) {
+  return plan::describe(slice);
+}
 
 /// Which slice a slot holds. The local slot always holds the rank's shard. `site` moves on with the steps,
 /// and outlives this.

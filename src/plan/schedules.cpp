@@ -11,7 +11,7 @@
 #include <annulus/base/nearest.hpp>
 #include <annulus/base/parse_number.hpp>
 
-#include "plan/builders/divisor.hpp"
+#include "plan/builders/parts.hpp"
 
 namespace annulus::plan {
 namespace {

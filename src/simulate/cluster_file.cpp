@@ -21,11 +21,38 @@ constexpr const char* keys_advice = "the keys of a cluster file are those of doc
 
 constexpr int most_ranks = Topology::max_ranks;
 
+/// Where the key is there: a number above 0, or 0 where that is possible.
+void read(const Section& section, const char* key, double& to, bool or_zero = false) {
+  if (const toml::node* node = section.find(key)) to = section.number(*node, key, 0, or_zero);
+}
+
+template <class Integer>
+void read(const Section& section, const char* key, Integer& to, std::int64_t most) {
+  if (const toml::node* node = section.find(key))
+    to = static_cast<Integer>(section.integer(*node, key, 0, most));
+}
+
+/// Shows `visit` a table of the file, if it is there.
+void read_table(const Section& file, const char* name, std::string_view origin, const auto& visit) {
+  if (const toml::node* node = file.find(name)) visit(Section(file.table(*node, name), name, origin));
+}
+
+/// The tables of a list, if it is there.
+template <class Entry>
+void read_list(const Section& file, const char* name, std::string_view origin,
+               Entry (*read_entry)(const Section&), std::vector<Entry>& to) {
+  const toml::node* const node = file.find(name);
+  if (node == nullptr) return;
+  const toml::array* const list = node->as_array();
+  if (list == nullptr || !list->is_homogeneous<toml::table>())
+    file.reject(*node, "{0} must be a list of tables: write [[{0}]] and its keys below", name);
+  to.clear();
+  for (const toml::node& entry : *list) to.push_back(read_entry({*entry.as_table(), name, origin}));
+}
+
 void read_link(const Section& section, Link& link) {
-  if (const toml::node* node = section.find("bandwidth"))
-    link.bandwidth = section.number(*node, "bandwidth", 0, false);
-  if (const toml::node* node = section.find("latency"))
-    link.latency = section.number(*node, "latency", 0, true);
+  read(section, "bandwidth", link.bandwidth);
+  read(section, "latency", link.latency, true);
 }
 
 Topology read_topology(const Section& section) {
@@ -74,84 +101,51 @@ KernelRate read_kernel(const Section& section) {
   kernel.pass = read_pass(section);
   if (const toml::node* node = section.find("dtype")) kernel.dtype = read_dtype(section, *node);
   kernel.head_dim = static_cast<int>(section.integer(section.need("head_dim"), "head_dim", 1, 1 << 16));
-  if (const toml::node* node = section.find("rows"))
-    kernel.rows = section.integer(*node, "rows", 0, Mask::max_tokens);
+  read(section, "rows", kernel.rows, Mask::max_tokens);
   kernel.rate = section.number(section.need("rate"), "rate", 0, false);
   return kernel;
-}
-
-std::vector<KernelRate> read_kernels(const Section& file, const toml::node& node, std::string_view origin) {
-  const toml::array* const list = node.as_array();
-  if (list == nullptr || !list->is_homogeneous<toml::table>())
-    file.reject(node, "kernel must be a list of tables: write [[kernel]] and its keys below");
-  std::vector<KernelRate> kernels;
-  for (const toml::node& entry : *list) kernels.push_back(read_kernel({*entry.as_table(), "kernel", origin}));
-  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
-    const auto of_pass = [pass](const KernelRate& kernel) { return kernel.pass == pass; };
-    if (std::none_of(kernels.begin(), kernels.end(), of_pass))
-      file.reject(node, "no [[kernel]] has pass = \"{}\": add one", plan::name_of(pass));
-  }
-  return kernels;
 }
 
 GemmRate read_gemm(const Section& section) {
   section.allow({"dtype", "width", "rate"});
   GemmRate gemm;
   if (const toml::node* node = section.find("dtype")) gemm.dtype = read_dtype(section, *node);
-  if (const toml::node* node = section.find("width"))
-    gemm.width = section.integer(*node, "width", 0, std::int64_t{1} << 40);
+  read(section, "width", gemm.width, std::int64_t{1} << 40);
   gemm.rate = section.number(section.need("rate"), "rate", 0, false);
   return gemm;
-}
-
-void read_memory(const Section& section, MemoryRates& memory) {
-  section.allow({"bandwidth", "host_copy_bandwidth", "host_bandwidth"});
-  const auto read = [&](const char* key, double& to) {
-    if (const toml::node* node = section.find(key)) to = section.number(*node, key, 0, false);
-  };
-  read("bandwidth", memory.device);
-  read("host_copy_bandwidth", memory.host_copy);
-  read("host_bandwidth", memory.host);
 }
 
 Cluster read(const toml::table& table, std::string_view origin) {
   const Section file(table, "", origin);
   file.allow({"cluster", "intra_node", "inter_node", "memory", "kernel", "gemm", "guessed"});
   Cluster cluster = default_cluster();
-  if (const toml::node* node = file.find("guessed")) {
-    if (!node->is_boolean()) file.reject(*node, "guessed must be true or false");
-    cluster.guessed = node->value<bool>().value();
-  }
-  if (const toml::node* node = file.find("cluster")) {
-    const Section section(file.table(*node, "cluster"), "cluster", origin);
+  if (const toml::node* node = file.find("guessed")) cluster.guessed = file.flag(*node, "guessed");
+  read_table(file, "cluster", origin, [&](const Section& section) {
     section.allow({"nodes", "ranks_per_node"});
     cluster.topology = read_topology(section);
-  }
-  if (const toml::node* node = file.find("intra_node")) {
-    const Section section(file.table(*node, "intra_node"), "intra_node", origin);
+  });
+  read_table(file, "intra_node", origin, [&](const Section& section) {
     section.allow({"bandwidth", "latency"});
     read_link(section, cluster.intra_node);
-  }
-  if (const toml::node* node = file.find("inter_node")) {
-    const Section section(file.table(*node, "inter_node"), "inter_node", origin);
+  });
+  read_table(file, "inter_node", origin, [&](const Section& section) {
     section.allow({"bandwidth", "latency", "nics_per_node", "rank_bandwidth"});
     read_link(section, cluster.inter_node);
-    if (const toml::node* nics = section.find("nics_per_node"))
-      cluster.nics_per_node = static_cast<int>(section.integer(*nics, "nics_per_node", 0, most_ranks));
-    if (const toml::node* rate = section.find("rank_bandwidth"))
-      cluster.rank_bandwidth = section.number(*rate, "rank_bandwidth", 0, true);
+    read(section, "nics_per_node", cluster.nics_per_node, most_ranks);
+    read(section, "rank_bandwidth", cluster.rank_bandwidth, true);
+  });
+  read_table(file, "memory", origin, [&](const Section& section) {
+    section.allow({"bandwidth", "host_copy_bandwidth", "host_bandwidth"});
+    read(section, "bandwidth", cluster.memory.device);
+    read(section, "host_copy_bandwidth", cluster.memory.host_copy);
+    read(section, "host_bandwidth", cluster.memory.host);
+  });
+  read_list(file, "kernel", origin, read_kernel, cluster.kernels);
+  for (const plan::Pass pass : {plan::Pass::forward, plan::Pass::backward}) {
+    if (std::ranges::find(cluster.kernels, pass, &KernelRate::pass) == cluster.kernels.end())
+      file.reject(*file.find("kernel"), "no [[kernel]] has pass = \"{}\": add one", plan::name_of(pass));
   }
-  if (const toml::node* node = file.find("kernel")) cluster.kernels = read_kernels(file, *node, origin);
-  if (const toml::node* node = file.find("memory"))
-    read_memory({file.table(*node, "memory"), "memory", origin}, cluster.memory);
-  if (const toml::node* node = file.find("gemm")) {
-    const toml::array* const list = node->as_array();
-    if (list == nullptr || !list->is_homogeneous<toml::table>() || list->empty())
-      file.reject(*node, "gemm must be a list of tables: write [[gemm]] and its keys below");
-    cluster.gemms.clear();
-    for (const toml::node& entry : *list)
-      cluster.gemms.push_back(read_gemm({*entry.as_table(), "gemm", origin}));
-  }
+  read_list(file, "gemm", origin, read_gemm, cluster.gemms);
   cluster.check();
   return cluster;
 }

@@ -66,19 +66,6 @@ Imbalance Loads::imbalance() const {
   return {plan::worker_imbalance(sum_), workers == 0 ? 1 : ratios / workers};
 }
 
-Imbalance imbalance_of(const plan::Plan& plan,
-                       const std::function<std::int64_t(const plan::Compute&)>& pairs) {
-  Loads loads(plan.problem.ranks(), plan.steps);
-  for (int rank = 0; rank < plan.problem.ranks(); ++rank) {
-    for (int step = 0; step < plan.steps; ++step) {
-      std::int64_t of_step = 0;
-      for (const plan::Compute& compute : plan.step(rank, step).computes) of_step += pairs(compute);
-      loads.add(rank, plan.round(step), of_step);
-    }
-  }
-  return loads.imbalance();
-}
-
 std::int64_t pairs_of(const plan::Problem& problem, const plan::Compute& c) {
   return problem.mask.pairs(problem.shard(c.q_shard).slice(c.q_rows),
                             problem.shard(c.kv_shard).slice(c.kv_rows));

@@ -20,8 +20,7 @@ std::vector<std::string> reports(std::vector<std::string> more) {
 const std::vector<std::string> computes_for_ever =
     reports({"rank 1: rank [02] has stalled; this rank: ring backward, in plan step 1 of 0 to 4, computes "
              "since [1-9]",
-             "dk, dv of shard 0, rows \\[0, 32\\), heads \\[0, 2\\) from rank 1, which sends it in plan step "
-             "2; rank 1 "
+             "dk, dv\\[0\\] rows 0:32 heads 0:2 from rank 1, which sends it in plan step 2; rank 1 "
              "was last heard of in plan step 1"});
 // mpirun ends the job long before the timeout: the survivors say what they were waiting for.
 const std::vector<std::string> lost = {

@@ -17,7 +17,7 @@ std::vector<std::string> reports(std::vector<std::string> more) {
   more.insert(
       more.end(),
       {"annulus: rank 0: stalled: .*ring backward, in plan step [0-9] of 0 to [0-9], has waited "
-       "[5-9]\\.[0-9] s on channel '[a-z]+' for .* of shard [01], .* from rank 1, which sends it in plan "
+       "[5-9]\\.[0-9] s on channel '[a-z]+' for .*\\[[01]\\] rows .* from rank 1, which sends it in plan "
        "step [0-9]",
        "the run ends because a wait has taken longer than 5 s"});
   return more;

@@ -103,10 +103,13 @@ TEST(DistributedProgram, StepsAreNamedByWhatTheyDo) {
   const Program program = distributed::make_program(plan::make_ring(all, plan::Pass::forward), 3, {});
   EXPECT_EQ(program.steps[1].names.step, "ring forward step 1");
   EXPECT_EQ(program.steps[1].names.wait,
-            "ring forward step 1: wait for k, v of shard 2 from rank 2; k, v of shard 3 to rank 0");
+            "ring forward step 1: wait for k, v[2] rows 0:15 heads 0:2 from rank 2; k, v[3] rows 0:15 heads "
+            "0:2 to rank 0");
   EXPECT_EQ(program.steps[1].names.post,
-            "ring forward step 1: post k, v of shard 1 from rank 2; k, v of shard 2 to rank 0");
-  EXPECT_EQ(program.steps[1].names.compute, "ring forward step 1: compute q of shard 3 with k, v of shard 2");
+            "ring forward step 1: post k, v[1] rows 0:15 heads 0:2 from rank 2; k, v[2] rows 0:15 heads 0:2 "
+            "to rank 0");
+  EXPECT_EQ(program.steps[1].names.compute,
+            "ring forward step 1: compute q[3] rows 0:15 x kv[2] rows 0:15 heads 0:4");
 }
 
 TEST(DistributedProgram, EveryExchangeIsPostedThenWaitedForOnce) {
@@ -225,7 +228,7 @@ TEST(DistributedProgram, PlansThatCannotBeRun) {
       {Pass::forward, [](Step& s) { s.computes.at(0).q_slot = 1; }, "holds nothing"},
       {Pass::forward, [](Step& s) { s.computes.at(0).q_rows.end = 31; }, "30 rows"},
       {Pass::forward, [](Step& s) { s.computes.at(0).heads.end = 5; }, "heads [0, 5)"},
-      {Pass::forward, [](Step& s) { s.computes.at(0).kv_shard = 0; }, "which holds k of shard 1"},
+      {Pass::forward, [](Step& s) { s.computes.at(0).kv_shard = 0; }, "which holds k[1]"},
       {Pass::forward, [](Step& s) { s.receives.at(0).slot = plan::local_slot; }, "overwrites the caller's k"},
       {Pass::forward, [](Step& s) { s.receives.at(0).on_receive = plan::OnReceive::add; }, "adds up k"},
       {Pass::forward, [](Step& s) { s.receives.at(0).on_receive = plan::OnReceive::merge; }, "merges k"},

@@ -336,8 +336,8 @@ TEST(ProgramProof, TakesAboutAHundredthOfAStepOfAMillionTokens) {
           const plan::Premises premises(plan.problem, pass, plan.steps, 64);
           plan::RankProof proof(premises, 21);
           for (const plan::Step& step : distributed::read_back(program)) proof.add(step);
-          proof.finish();
-          EXPECT_TRUE(proof.malformed().empty() && proof.violations().empty());
+          const plan::RankFindings found = proof.finish();
+          EXPECT_TRUE(found.malformed.empty() && found.violations.empty());
           EXPECT_NE(plan::expected_weight(premises, 21), 0u);
         }
         seconds += (cpu_seconds() - start) / repetitions;

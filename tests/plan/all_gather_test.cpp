@@ -12,27 +12,6 @@ namespace {
 using test::make_problem;
 using testing::IsEmpty;
 
-/// All others' shards come in, the own one goes to all others; in the backward also their gradients the other
-/// way.
-TEST(AllGather, MovesExactlyWhatTheFullMaskNeeds) {
-  for (const std::string& layout : test::layouts) {
-    for (int ranks = 2; ranks <= 8; ++ranks) {
-      const std::int64_t n = 61;
-      const Problem problem = make_problem(ranks, n, layout, "full");
-      const std::int64_t kv = problem.batch * problem.head_dim * problem.kv_heads;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const std::int64_t own = test::rows(problem, rank);
-        test::Expected expected;
-        for (const Tensor t : {Tensor::k, Tensor::v}) expected.set(t, (ranks - 1) * own * kv, (n - own) * kv);
-        test::expect_traffic(make_all_gather(problem, Pass::forward), rank, expected);
-        for (const Tensor t : {Tensor::dk, Tensor::dv})
-          expected.set(t, (n - own) * kv, (ranks - 1) * own * kv);
-        test::expect_traffic(make_all_gather(problem, Pass::backward), rank, expected);
-      }
-    }
-  }
-}
-
 TEST(AllGather, TakesTwoStepsForwardAndOneADistanceBackward) {
   const Problem problem = make_problem(5, 61, "zigzag", "causal");
   EXPECT_EQ(make_all_gather(problem, Pass::forward).steps, 2);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,9 +10,11 @@
 #include <vector>
 
 #include <annulus/plan/plan.hpp>
+#include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
 
 #include "plan/support.hpp"
+#include "support/error_text.hpp"
 #include "support/schedule_cases.hpp"
 
 namespace annulus::plan::test {
@@ -63,6 +66,29 @@ inline void check_plan(const Plan& plan) {
   EXPECT_TRUE(last_step_matters) << "the last step does nothing on any rank";
   EXPECT_THAT(violations(plan), testing::IsEmpty()) << to_string(plan);
 }
+
+/// The case as a test's trace names it.
+inline std::string case_text(std::string_view schedule, const Problem& p) {
+  return fmt::format("{} on {}, {}, {}, {} tokens, {} heads ({} kv)", schedule, p.topology.to_string(),
+                     p.layout.to_string(), p.mask.to_string(), p.mask.tokens(), p.heads, p.kv_heads);
+}
+
+/// Checks the plans of both passes, which must be refused as documented, or valid. Returns whether the
+/// schedule serves the problem.
+inline bool check(const std::string& schedule, const Problem& problem) {
+  const auto reason = annulus::test::documented_refusal(schedule, problem);
+  for (const Pass pass : passes) {
+    SCOPED_TRACE(case_text(schedule, problem) + " " + std::string(name_of(pass)));
+    if (reason)
+      EXPECT_THAT(error_text([&] { make_plan(schedule, problem, pass); }), testing::HasSubstr(*reason));
+    else
+      check_plan(make_plan(schedule, problem, pass));
+  }
+  return !reason;
+}
+
+/// Block rows with parts of all kinds.
+inline const std::vector<std::string> block_rows = {"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"};
 
 /// Rows of the shard of the rank `distance` places ahead.
 inline std::int64_t rows(const Problem& problem, int rank, int distance = 0) {

@@ -14,74 +14,8 @@
 namespace annulus::plan {
 namespace {
 
-using test::check_plan;
 using test::make_problem;
 using testing::HasSubstr;
-using testing::IsEmpty;
-
-void check(const std::string& schedule, const Problem& problem) {
-  for (const Pass pass : test::passes) {
-    SCOPED_TRACE(testing::Message() << schedule << " " << name_of(pass) << ", " << problem.layout.to_string()
-                                    << ", " << problem.mask.to_string() << ", " << problem.mask.tokens()
-                                    << " tokens, " << problem.heads << " heads (" << problem.kv_heads
-                                    << " kv) on " << problem.ranks() << " ranks");
-    check_plan(make_plan(schedule, problem, pass));
-  }
-}
-
-std::vector<std::string> hybrids_of(int ranks) {
-  std::vector<std::string> names;
-  for (int heads = 1; heads <= ranks; ++heads) {
-    if (ranks % heads != 0) continue;
-    names.push_back(fmt::format("hybrid:{}x{}", heads, ranks / heads));
-    if (heads > 1 && heads < ranks) names.push_back(names.back() + ":context-first");
-  }
-  return names;
-}
-
-TEST(Ulysses, IsValidForEveryLayoutAndMask) {
-  for (const int ranks : {1, 2, 3, 4, 6}) {
-    for (const std::int64_t tokens : {1, 5, 37}) {
-      for (const std::string& layout : test::layouts) {
-        for (const std::string& mask : test::masks_of(tokens)) {
-          check("ulysses", make_problem(ranks, tokens, layout, mask, 6, 3));
-          if (HasFailure()) return;
-        }
-      }
-    }
-  }
-}
-
-TEST(Ulysses, TakesHeadsThatTheRanksDoNotDivide) {
-  for (int ranks = 1; ranks <= 7; ++ranks) {
-    for (const auto& [heads, kv_heads] :
-         {std::pair{8, 8}, {8, 4}, {8, 2}, {8, 1}, {7, 7}, {7, 1}, {12, 4}, {9, 3}}) {
-      check("ulysses", make_problem(ranks, 23, "zigzag", "causal", heads, kv_heads));
-    }
-  }
-}
-
-TEST(Hybrid, IsValidForEveryLayoutAndMask) {
-  for (const int ranks : {1, 2, 4, 6}) {
-    for (const std::string& name : hybrids_of(ranks)) {
-      for (const std::int64_t tokens : {3, 37}) {
-        for (const std::string& layout : test::layouts) {
-          for (const std::string& mask : test::masks_of(tokens)) {
-            check(name, make_problem(ranks, tokens, layout, mask, 6, 3));
-            if (HasFailure()) return;
-          }
-        }
-      }
-    }
-  }
-  const test::BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"}), empty({"", ""});
-  for (const std::string& name : hybrids_of(8)) {
-    check(name, make_problem(8, 45, "contiguous", file.mask(6), 8, 2));
-    check(name, make_problem(8, 61, "zigzag", "causal", 11, 1));
-    EXPECT_EQ(make_plan(name, make_problem(8, 10, "contiguous", empty.mask(5), 8, 8), Pass::backward).steps,
-              0);
-  }
-}
 
 TEST(Hybrid, CoversTheSequenceByContextGroups) {
   for (const Placement placement : {Placement::head_first, Placement::context_first}) {
@@ -100,74 +34,6 @@ TEST(Hybrid, CoversTheSequenceByContextGroups) {
         for (std::int64_t i = 0; i < shard.count; ++i) EXPECT_EQ(shard(i), group(row++));
       }
       EXPECT_EQ(row, group.count);
-    }
-  }
-}
-
-/// With c rows a rank, b sequences, and H and C dividing everything: in the exchange of heads each rank keeps
-/// 1/H of its own rows; the ring carries all rows of a group for 1/H of the K/V heads, C − 1 times.
-TEST(Hybrid, MovesExactlyWhatTheFullMaskNeeds) {
-  for (const auto& [h, c] : {std::pair{2, 3}, {4, 2}, {4, 1}, {1, 4}, {2, 1}}) {
-    const std::int64_t rows = 12;
-    const Problem problem = make_problem(h * c, rows * h * c, "striped", "full", 8, 4);
-    const std::string name = fmt::format("hybrid:{}x{}", h, c);
-    const std::int64_t row = rows * problem.batch * problem.heads, q = row * problem.head_dim;
-    const std::int64_t kv = rows * problem.batch * problem.kv_heads * problem.head_dim;
-    const auto exchanged = [&](std::int64_t elements) { return elements * (h - 1) / h; };
-    for (int rank = 0; rank < h * c; ++rank) {
-      SCOPED_TRACE(testing::Message() << name << ", rank " << rank);
-      const Traffic forward = traffic(make_plan(name, problem, Pass::forward), rank);
-      const Traffic backward = traffic(make_plan(name, problem, Pass::backward), rank);
-      const auto expect = [](const Traffic& found, Tensor tensor, std::int64_t elements) {
-        EXPECT_EQ(found.sent[static_cast<int>(tensor)], elements) << name_of(tensor);
-        EXPECT_EQ(found.received[static_cast<int>(tensor)], elements) << name_of(tensor);
-      };
-      const std::int64_t ring = (c - 1) * kv;  // c·H rows, kv_heads/H heads
-      for (const Tensor t : {Tensor::k, Tensor::v}) {
-        expect(forward, t, exchanged(kv) + ring);
-        expect(backward, t, exchanged(kv) + ring);
-      }
-      expect(forward, Tensor::q, exchanged(q));
-      expect(forward, Tensor::o, exchanged(q));
-      expect(forward, Tensor::lse, exchanged(row));
-      for (const Tensor t : {Tensor::q, Tensor::d_o, Tensor::dq}) expect(backward, t, exchanged(q));
-      for (const Tensor t : {Tensor::lse, Tensor::d}) expect(backward, t, exchanged(row));
-      for (const Tensor t : {Tensor::dk, Tensor::dv}) expect(backward, t, exchanged(kv) + ring);
-    }
-  }
-}
-
-/// Of all rows but its own a rank gets the query heads and K/V heads that it computes with, of its own rows
-/// it sends those of the others; K/V heads that several ranks need, several times.
-TEST(Ulysses, MovesExactlyWhatTheHeadsNeed) {
-  for (const auto& [ranks, heads, kv_heads] :
-       {std::tuple{3, 6, 3}, {4, 8, 2}, {6, 8, 4}, {5, 7, 1}, {8, 8, 8}}) {
-    const std::int64_t n = 61;
-    const Problem problem = make_problem(ranks, n, "zigzag", "full", heads, kv_heads);
-    const int group = heads / kv_heads;
-    const auto first = [&](int rank) { return heads * rank / ranks; };
-    const auto kv_of = [&](int rank) { return (first(rank + 1) - 1) / group + 1 - first(rank) / group; };
-    int copies = 0;  // of K/V heads, on all ranks
-    for (int rank = 0; rank < ranks; ++rank) copies += kv_of(rank);
-    const Plan forward = make_ulysses(problem, Pass::forward),
-               backward = make_ulysses(problem, Pass::backward);
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::int64_t own = problem.shard(rank).count, others = n - own;
-      const std::int64_t b = problem.batch, d = problem.head_dim, mine = first(rank + 1) - first(rank);
-      const std::int64_t q_in = others * mine * b, q_out = own * (heads - mine) * b;
-      const std::int64_t kv_in = others * kv_of(rank) * b * d, kv_out = own * (copies - kv_of(rank)) * b * d;
-      test::Expected there;
-      there.set(Tensor::q, q_out * d, q_in * d);
-      for (const Tensor t : {Tensor::k, Tensor::v}) there.set(t, kv_out, kv_in);
-      test::Expected back = there;
-      there.set(Tensor::o, q_in * d, q_out * d);
-      there.set(Tensor::lse, q_in, q_out);
-      test::expect_traffic(forward, rank, there);
-      back.set(Tensor::d_o, q_out * d, q_in * d);
-      for (const Tensor t : {Tensor::lse, Tensor::d}) back.set(t, q_out, q_in);
-      back.set(Tensor::dq, q_in * d, q_out * d);
-      for (const Tensor t : {Tensor::dk, Tensor::dv}) back.set(t, kv_in, kv_out);
-      test::expect_traffic(backward, rank, back);
     }
   }
 }

@@ -15,33 +15,6 @@ using test::make_problem;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const std::vector<std::string> causal_masks = {
-    "causal",      "window:3,0",        "window:13,0",     "window:0,0",
-    "dilated:3,4", "causal+window:9,4", "documents:0,1,7", "documents:0,9,11+window:6,0"};
-
-void check_helper_worker(int ranks, std::int64_t tokens, const std::string& mask, int heads = 4,
-                         int kv_heads = 2) {
-  for (const Pass pass : test::passes) {
-    SCOPED_TRACE(testing::Message() << name_of(pass) << ", " << mask << ", " << tokens << " tokens on "
-                                    << ranks << " ranks");
-    test::check_plan(
-        make_helper_worker(make_problem(ranks, tokens, "contiguous", mask, heads, kv_heads), pass));
-  }
-}
-
-TEST(HelperWorker, IsValidForEveryCausalMask) {
-  for (int ranks = 1; ranks <= 9; ++ranks) {
-    for (const std::int64_t tokens : {12, 37, 64}) {
-      for (const std::string& mask : causal_masks) check_helper_worker(ranks, tokens, mask);
-    }
-    for (const std::int64_t tokens : {1, 5})
-      check_helper_worker(ranks, tokens, "causal");  // ranks without rows
-  }
-  for (const int kv_heads : {1, 3, 6}) check_helper_worker(5, 41, "causal", 6, kv_heads);
-  const test::BlockFile file({"0", "", "0 2", "0 3", "1", "1-5", "0 4 6", "7"});
-  for (int ranks = 1; ranks <= 9; ++ranks) check_helper_worker(ranks, 45, file.mask(6) + "+causal");
-}
-
 /// DistFlashAttn §3.2: ⌊P/2⌋ + 1 rounds, in which nobody is idle when P is odd, and P/2 ranks once when it is
 /// even.
 TEST(HelperWorker, BalancesTheWork) {

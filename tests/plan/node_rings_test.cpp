@@ -19,9 +19,9 @@ namespace {
 using test::BlockFile;
 using test::check_plan;
 using test::for_sends;
-using test::layouts;
 using test::on_nodes;
 using test::passes;
+using testing::IsEmpty;
 
 /// Same steps, whatever the name.
 bool same_steps(Plan a, const Plan& b) {
@@ -29,46 +29,14 @@ bool same_steps(Plan a, const Plan& b) {
   return a == b;
 }
 
-void check_node_rings(int nodes, int ranks_per_node, std::int64_t tokens, const std::string& mask,
-                      const std::vector<std::string>& on_layouts = layouts) {
-  for (const std::string& layout : on_layouts) {
-    const Problem problem = on_nodes(nodes, ranks_per_node, tokens, layout, mask);
-    SCOPED_TRACE(testing::Message() << layout << ", " << mask << ", " << tokens << " tokens on " << nodes
-                                    << " nodes of " << ranks_per_node << " ranks");
-    check_plan(make_topology_burst(problem, Pass::forward));
-    for (const std::string& name : test::node_rings) {
-      SCOPED_TRACE(name);
-      EXPECT_TRUE(
-          same_steps(make_plan(name, problem, Pass::forward), make_topology_burst(problem, Pass::forward)));
-      check_plan(make_plan(name, problem, Pass::backward));
+TEST(NodeRings, HaveOneForward) {
+  for (const std::string& layout : test::layouts) {
+    for (const std::string& mask : test::masks_of(37)) {
+      const Problem problem = on_nodes(3, 2, 37, layout, mask);
+      const Plan burst = make_topology_burst(problem, Pass::forward);
+      for (const std::string& name : test::node_rings)
+        EXPECT_TRUE(same_steps(make_plan(name, problem, Pass::forward), burst)) << name << layout << mask;
     }
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
-TEST(NodeRings, AreValidForEveryLayoutAndMask) {
-  for (const auto& [nodes, size] :
-       {std::pair{1, 3}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}, {3, 4}, {5, 2}}) {
-    for (const std::int64_t tokens : {3, 37, 48}) {
-      for (const std::string& mask : test::masks_of(tokens)) {
-        check_node_rings(nodes, size, tokens, mask);
-        if (HasFailure()) return;
-      }
-    }
-  }
-}
-
-TEST(NodeRings, AreValidOnManyRanks) {
-  check_node_rings(8, 8, 640, "causal", {"zigzag"});
-  check_node_rings(7, 5, 61, "window:9,3");  // ranks with a row or two
-  check_node_rings(4, 8, 20, "full");        // ranks without rows
-  check_node_rings(6, 6, 400, "dilated:9,50");
-}
-
-TEST(NodeRings, AreValidForBlockMasks) {
-  const BlockFile file({"0-1 5", "", "2 4-5", "0 3", "1 7", "5", "0-7", "3 7"});
-  for (const auto& [nodes, size] : {std::pair{2, 2}, {2, 4}, {3, 3}, {4, 2}, {8, 1}}) {
-    check_node_rings(nodes, size, 45, file.mask(6));
   }
 }
 
@@ -221,6 +189,76 @@ TEST(NodeRings, DoubleRingsMoveGradientsWhileNobodyComputes) {
         }
       }
     }
+  }
+}
+
+// --- Masks -------------------------------------------------------------------------------------------------
+
+std::int64_t rows_between_nodes(const Plan& plan, Tensor tensor) {
+  std::int64_t rows = 0;
+  for_sends(plan, [&](int rank, const Transfer& send) {
+    if (send.slice.tensor == tensor && !plan.problem.topology.same_node(rank, send.peer)) {
+      rows += send.slice.rows.size();
+    }
+  });
+  return rows;
+}
+
+TEST(NodeRings, DocumentsThatKeepToANodeStayThere) {
+  const Problem problem = on_nodes(3, 4, 96, "contiguous", "documents:0,32,64");
+  for (const std::string& name : test::node_rings) {
+    for (const Pass pass : passes) {
+      const Plan plan = make_plan(name, problem, pass);
+      for_sends(plan, [&](int rank, const Transfer& send) {
+        EXPECT_TRUE(problem.topology.same_node(rank, send.peer));
+      });
+      if (pass == Pass::forward) {
+        EXPECT_EQ(plan.steps, 4);
+      }
+    }
+  }
+}
+
+/// With a window of one shard, only the last shard of a node is needed on the next one.
+TEST(NodeRings, WindowsCrossToTheNextNodeOnly) {
+  const Problem problem = on_nodes(3, 4, 96, "contiguous", "window:8,0");
+  for (const std::string& name : test::node_rings) {
+    const Plan forward = make_plan(name, problem, Pass::forward);
+    EXPECT_EQ(rows_between_nodes(forward, Tensor::k), 2 * 8);
+    EXPECT_EQ(forward.steps, 4);  // two loops of two rounds
+  }
+  EXPECT_EQ(rows_between_nodes(make_hierarchical(problem, Pass::backward), Tensor::dk), 2 * 8);
+  EXPECT_EQ(rows_between_nodes(make_topology_burst(problem, Pass::backward), Tensor::q), 2 * 8);
+  EXPECT_EQ(rows_between_nodes(make_topology_burst(problem, Pass::backward), Tensor::dq), 2 * 8);
+}
+
+TEST(NodeRings, CausalContiguousShardsStopAtTheLastNode) {
+  const Problem problem = on_nodes(4, 2, 80, "contiguous", "causal");
+  // Each of the 20 rows of node n goes to the 3 − n nodes behind it.
+  EXPECT_EQ(rows_between_nodes(make_hierarchical(problem, Pass::backward), Tensor::v), 20 * (3 + 2 + 1));
+  EXPECT_EQ(rows_between_nodes(make_hierarchical(problem, Pass::backward), Tensor::dv), 20 * (3 + 2 + 1));
+  EXPECT_EQ(rows_between_nodes(make_topology_burst(problem, Pass::backward), Tensor::dq), 20 * (1 + 2 + 3));
+}
+
+TEST(NodeRings, NodesThatNeedNothingRelay) {
+  // Queries of shard 0 see the keys of shards 0, 3 and 7, on nodes 0, 1 and 3, those of shard 2 the keys of
+  // shard 7: two nodes away.
+  const BlockFile file({"0 3 7", "1", "2 7", "3", "4", "5", "6", "7"});
+  const Problem problem = on_nodes(4, 2, 80, "contiguous", file.mask(10));
+  const Plan plan = make_topology_burst(problem, Pass::backward);
+  EXPECT_THAT(violations(plan), IsEmpty());
+  using Ways = std::vector<std::pair<int, int>>;
+  Ways q, dq;
+  for_sends(plan, [&](int rank, const Transfer& send) {
+    if (send.slice.owner != 0) return;
+    if (send.slice.tensor == Tensor::q) q.emplace_back(rank, send.peer);
+    if (send.slice.tensor == Tensor::dq) dq.emplace_back(rank, send.peer);
+  });
+  EXPECT_EQ(q, (Ways{{0, 2}, {2, 4}, {2, 3}, {4, 6}, {6, 7}}));
+  EXPECT_EQ(dq, (Ways{{2, 4}, {3, 2}, {4, 6}, {6, 0}, {7, 6}}));
+  for (const Step& step : plan.rank_steps(4)) {
+    EXPECT_THAT(step.clears, IsEmpty());
+    for (const Transfer& receive : step.receives) EXPECT_EQ(receive.on_receive, OnReceive::store);
   }
 }
 

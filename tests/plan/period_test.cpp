@@ -8,11 +8,11 @@
 #include <optional>
 #include <utility>
 
-#include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
 #include <annulus/plan/validate.hpp>
 
 #include "plan/check_plan.hpp"
+#include "plan/mutations.hpp"
 #include "support/error_text.hpp"
 
 namespace annulus::plan {
@@ -24,9 +24,8 @@ using test::with_period;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
-constexpr int ranks = 6;  // on 3 nodes
+constexpr int ranks = test::mutated_ranks;
 
 std::vector<Plan> periodic_plans(std::int64_t tokens) {
   std::vector<Plan> plans;
@@ -68,7 +67,7 @@ struct EditedPeriod {
   }
   Plan plan;
   RankShift shift;
-  std::vector<std::vector<Step>> steps;  // [rank of the period][step]
+  test::Steps steps;  // [rank of the period][step]
 };
 
 TEST(Period, BuildersClaimOnlyWhatIsTrue) {
@@ -88,28 +87,6 @@ TEST(Period, IsProvedOnItsRanks) {
   }
 }
 
-/// Whatever is changed in all periods alike, the ranks of one show it if and only if all ranks do.
-template <class Entry, class Change>
-void expect_equally_found(const Plan& plan, std::vector<Entry> Step::*list, Change change) {
-  const EditedPeriod original(plan);
-  for (std::size_t rank = 0; rank < original.steps.size(); ++rank) {
-    for (std::size_t step = 0; step < original.steps[rank].size(); ++step) {
-      for (std::size_t i = 0; i < (original.steps[rank][step].*list).size(); ++i) {
-        EditedPeriod edited = original;
-        change(edited.steps[rank][step].*list, i);
-        const Plan changed = edited.finish();
-        const bool of_all = violations(changed, RankSubset::every_rank).empty();
-        const bool of_period = violations(changed, RankSubset::period).empty();
-        EXPECT_EQ(of_all, of_period) << describe(plan) << ": rank " << rank << " step " << step << " entry "
-                                     << i
-                                     << testing::PrintToString(violations(changed, RankSubset::every_rank))
-                                     << testing::PrintToString(violations(changed, RankSubset::period));
-        if (testing::Test::HasFailure()) return;
-      }
-    }
-  }
-}
-
 /// A few of the plans, of different schedules.
 std::vector<Plan> subjects() {
   std::vector<Plan> plans;
@@ -121,42 +98,20 @@ std::vector<Plan> subjects() {
   return plans;
 }
 
-TEST(Period, ShowsWhatIsMissingOrDouble) {
-  const auto drop = [](auto& entries, std::size_t i) {
-    entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(i));
-  };
-  const auto twice = [](auto& entries, std::size_t i) {
-    entries.push_back(typename std::decay_t<decltype(entries)>::value_type(entries[i]));
-  };
+/// Whatever is changed in all periods alike, the ranks of one show it if and only if all ranks do.
+TEST(Period, ShowsWhatAllRanksShow) {
   for (const Plan& plan : subjects()) {
-    expect_equally_found(plan, &Step::clears, drop);
-    expect_equally_found(plan, &Step::sends, drop);
-    expect_equally_found(plan, &Step::receives, drop);
-    expect_equally_found(plan, &Step::computes, drop);
-    expect_equally_found(plan, &Step::sends, twice);
-    expect_equally_found(plan, &Step::computes, twice);
-  }
-}
-
-TEST(Period, ShowsFieldsThatAreWrong) {
-  const auto each = [](const Plan& plan, auto list, auto change) {
-    expect_equally_found(plan, list, [&](auto& entries, std::size_t i) { change(entries[i]); });
-  };
-  for (const Plan& plan : subjects()) {
-    for (const auto list : {&Step::sends, &Step::receives}) {
-      each(plan, list, [](Transfer& t) { t.slice.owner = (t.slice.owner + 1) % ranks; });
-      each(plan, list, [](Transfer& t) { t.peer = (t.peer + 1) % ranks; });
-      each(plan, list, [](Transfer& t) { t.slice.heads.begin += 1; });
-      each(plan, list, [](Transfer& t) { t.wait += 1; });
-      each(plan, list, [](Transfer& t) {
-        t.channel = t.channel == Channel::gradients ? Channel::activations : Channel::gradients;
-      });
-    }
-    each(plan, &Step::computes, [](Compute& c) { c.out_slot += 1; });
-    each(plan, &Step::computes, [](Compute& c) { c.kv_slot += 1; });
-    each(plan, &Step::computes, [](Compute& c) { c.q_shard = (c.q_shard + 1) % ranks; });
-    each(plan, &Step::computes, [](Compute& c) { c.kv_shard = (c.kv_shard + 1) % ranks; });
-    each(plan, &Step::clears, [](Clear& c) { c.slice.owner = (c.slice.owner + 1) % ranks; });
+    EditedPeriod edited(plan);
+    test::for_each_mutation(edited.steps, [&](const test::Steps& steps, bool, const std::string& what) {
+      if (HasFailure()) return;
+      edited.steps = steps;
+      const Plan changed = edited.finish();
+      const auto of_all = violations(changed, RankSubset::every_rank),
+                 of_period = violations(changed, RankSubset::period);
+      EXPECT_EQ(of_all.empty(), of_period.empty())
+          << describe(plan) << ": " << what << testing::PrintToString(of_all)
+          << testing::PrintToString(of_period);
+    });
   }
 }
 

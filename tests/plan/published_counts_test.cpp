@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -51,27 +52,41 @@ void for_cases(const Check& check) {
   }
 }
 
-/// BurstEngine §3.1: (G−1)/G of 2Nd forward, of 4Nd backward (ring) or 3Nd + 2N for each head (Burst).
+/// BurstEngine §3.1: (G−1)/G of 2Nd forward, of 4Nd backward (ring) or 3Nd + 2N for each head (Burst). A rank
+/// passes on every shard but that of its successor and receives every shard but its own; of the gradients it
+/// passes on all but its own, which it receives instead of its predecessor's. Rings of rings do the same with
+/// shards of equal length.
 TEST(PublishedCounts, RingsPerRank) {
   for_cases([](int ranks, const Heads& heads) {
-    const std::int64_t n = 24 * ranks, share = n * (ranks - 1) / ranks;
-    const Problem problem = full(ranks, n, heads);
-    const Row row(problem);
-    const auto sent = [&](const char* schedule, Pass pass, int rank) {
-      const Traffic found = traffic(make_plan(schedule, problem, pass), rank);
-      std::int64_t received = 0;
-      for (const std::int64_t elements : found.received) received += elements;
-      EXPECT_EQ(received, found.total_sent());
-      return found.total_sent();
-    };
-    for (int rank = 0; rank < ranks; ++rank) {
-      for (const char* schedule : {"ring", "burst", "topology-burst", "hierarchical", "double-ring"}) {
-        if (annulus::test::documented_refusal(schedule, problem)) continue;
-        EXPECT_EQ(sent(schedule, Pass::forward, rank), 2 * share * row.kv) << schedule;
-        const bool queries_travel = std::string_view(schedule).ends_with("burst");
-        EXPECT_EQ(sent(schedule, Pass::backward, rank),
-                  queries_travel ? share * (3 * row.q + 2 * row.number) : 4 * share * row.kv)
-            << schedule;
+    for (const std::string& layout : test::layouts) {
+      for (const std::int64_t n : {24 * ranks, 24 * ranks + 5}) {
+        Problem problem = full(ranks, n, heads);
+        problem.layout = Layout::parse(layout);
+        const Row row(problem);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const std::int64_t own = test::rows(problem, rank);
+          const std::int64_t out = n - test::rows(problem, rank, 1),
+                             gradient_in = n - test::rows(problem, rank, -1);
+          Expected forward, burst;
+          for (const Tensor t : {Tensor::k, Tensor::v}) forward.set(t, out * row.kv, (n - own) * row.kv);
+          Expected ring = forward;
+          for (const Tensor t : {Tensor::dk, Tensor::dv})
+            ring.set(t, (n - own) * row.kv, gradient_in * row.kv);
+          for (const Tensor t : {Tensor::q, Tensor::d_o}) burst.set(t, out * row.q, (n - own) * row.q);
+          for (const Tensor t : {Tensor::lse, Tensor::d})
+            burst.set(t, out * row.number, (n - own) * row.number);
+          burst.set(Tensor::dq, (n - own) * row.q, gradient_in * row.q);
+          for (const char* schedule : {"ring", "burst", "topology-burst", "hierarchical", "double-ring"}) {
+            const std::string_view name = schedule;
+            const bool of_rings = name != "ring" && name != "burst";
+            if (of_rings && (n % ranks != 0 || annulus::test::documented_refusal(schedule, problem)))
+              continue;
+            SCOPED_TRACE(schedule);
+            test::expect_traffic(make_plan(schedule, problem, Pass::forward), rank, forward);
+            test::expect_traffic(make_plan(schedule, problem, Pass::backward), rank,
+                                 name.ends_with("burst") ? burst : ring);
+          }
+        }
       }
     }
   });
@@ -134,9 +149,11 @@ TEST(PublishedCounts, GradientsStartAtTheirFirstForeignRank) {
 TEST(PublishedCounts, AllGatherPerRank) {
   for_cases([](int ranks, const Heads& heads) {
     const std::int64_t n = 24 * ranks + 5;
-    const Problem problem = full(ranks, n, heads);
+    Problem problem = full(ranks, n, heads);
     const std::int64_t kv = Row(problem).kv;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int i = 0; i < ranks * std::ssize(test::layouts); ++i) {
+      const int rank = i % ranks;
+      problem.layout = Layout::parse(test::layouts[static_cast<std::size_t>(i / ranks)]);
       const std::int64_t own = test::rows(problem, rank), out = (ranks - 1) * own * kv, in = (n - own) * kv;
       Expected expected;
       for (const Tensor t : {Tensor::k, Tensor::v}) expected.set(t, out, in);
@@ -147,30 +164,70 @@ TEST(PublishedCounts, AllGatherPerRank) {
   });
 }
 
-/// All-to-all: of q, dO (and back: o, dQ) each rank keeps the share 1/G of its rows, (G−1)/G of Nd/G travel;
-/// K/V heads go to every rank with a query head of theirs, max(1, G/h_kv) times each.
-TEST(PublishedCounts, AllToAllPerRank) {
-  for (const int ranks : {2, 4, 8}) {
-    for (const Heads& heads : {Heads{8, 8}, {8, 4}, {8, 2}, {8, 1}, {16, 4}}) {
-      const std::int64_t c = 24;  // rows of a rank
-      const Problem problem = full(ranks, c * ranks, heads);
-      const Row row(problem);
-      const std::int64_t copies = std::max(1, ranks / heads.key);
-      const std::int64_t q = c * row.q * (ranks - 1) / ranks, number = c * row.number * (ranks - 1) / ranks;
-      const std::int64_t kv = c * row.kv * copies * (ranks - 1) / ranks;
-      Expected forward, backward;
-      for (const Tensor t : {Tensor::q, Tensor::o}) forward.set(t, q, q);
-      for (const Tensor t : {Tensor::k, Tensor::v}) forward.set(t, kv, kv);
-      forward.set(Tensor::lse, number, number);
-      for (const Tensor t : {Tensor::q, Tensor::d_o, Tensor::dq}) backward.set(t, q, q);
-      for (const Tensor t : {Tensor::k, Tensor::v, Tensor::dk, Tensor::dv}) backward.set(t, kv, kv);
-      for (const Tensor t : {Tensor::lse, Tensor::d}) backward.set(t, number, number);
-      for (int rank = 0; rank < ranks; ++rank) {
-        SCOPED_TRACE(testing::Message()
-                     << "rank " << rank << " of " << ranks << ", " << heads.key << " kv heads");
-        test::expect_traffic(make_ulysses(problem, Pass::forward), rank, forward);
-        test::expect_traffic(make_ulysses(problem, Pass::backward), rank, backward);
+/// With c rows a rank, b sequences, and H and C dividing everything: in the exchange of heads each rank keeps
+/// 1/H of its own rows; the ring carries all rows of a group for 1/H of the K/V heads, C − 1 times.
+TEST(PublishedCounts, HybridsPerRank) {
+  for (const auto& [h, c] : {std::pair{2, 3}, {4, 2}, {4, 1}, {1, 4}, {2, 1}}) {
+    const std::int64_t rows = 12;
+    const Problem problem = test::make_problem(h * c, rows * h * c, "striped", "full", 8, 4);
+    const std::string name = fmt::format("hybrid:{}x{}", h, c);
+    const std::int64_t row = rows * problem.batch * problem.heads, q = row * problem.head_dim;
+    const std::int64_t kv = rows * problem.batch * problem.kv_heads * problem.head_dim;
+    const auto exchanged = [&](std::int64_t elements) { return elements * (h - 1) / h; };
+    for (int rank = 0; rank < h * c; ++rank) {
+      SCOPED_TRACE(testing::Message() << name << ", rank " << rank);
+      const Traffic forward = traffic(make_plan(name, problem, Pass::forward), rank);
+      const Traffic backward = traffic(make_plan(name, problem, Pass::backward), rank);
+      const auto expect = [](const Traffic& found, Tensor tensor, std::int64_t elements) {
+        EXPECT_EQ(found.sent[static_cast<int>(tensor)], elements) << name_of(tensor);
+        EXPECT_EQ(found.received[static_cast<int>(tensor)], elements) << name_of(tensor);
+      };
+      const std::int64_t ring = (c - 1) * kv;  // c·H rows, kv_heads/H heads
+      for (const Tensor t : {Tensor::k, Tensor::v}) {
+        expect(forward, t, exchanged(kv) + ring);
+        expect(backward, t, exchanged(kv) + ring);
       }
+      expect(forward, Tensor::q, exchanged(q));
+      expect(forward, Tensor::o, exchanged(q));
+      expect(forward, Tensor::lse, exchanged(row));
+      for (const Tensor t : {Tensor::q, Tensor::d_o, Tensor::dq}) expect(backward, t, exchanged(q));
+      for (const Tensor t : {Tensor::lse, Tensor::d}) expect(backward, t, exchanged(row));
+      for (const Tensor t : {Tensor::dk, Tensor::dv}) expect(backward, t, exchanged(kv) + ring);
+    }
+  }
+}
+
+/// Of all rows but its own a rank gets the query heads and K/V heads that it computes with, of its own rows
+/// it sends those of the others; K/V heads that several ranks need, several times.
+TEST(PublishedCounts, AllToAllPerRank) {
+  for (const auto& [ranks, heads, kv_heads] :
+       {std::tuple{3, 6, 3}, {4, 8, 2}, {6, 8, 4}, {5, 7, 1}, {8, 8, 8}, {2, 8, 4}, {8, 8, 1}, {8, 16, 4}}) {
+    const std::int64_t n = 61;
+    const Problem problem = test::make_problem(ranks, n, "zigzag", "full", heads, kv_heads);
+    const int group = heads / kv_heads;
+    const auto first = [&](int rank) { return heads * rank / ranks; };
+    const auto kv_of = [&](int rank) { return (first(rank + 1) - 1) / group + 1 - first(rank) / group; };
+    int copies = 0;  // of K/V heads, on all ranks
+    for (int rank = 0; rank < ranks; ++rank) copies += kv_of(rank);
+    const Plan forward = make_ulysses(problem, Pass::forward),
+               backward = make_ulysses(problem, Pass::backward);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::int64_t own = problem.shard(rank).count, others = n - own;
+      const std::int64_t b = problem.batch, d = problem.head_dim, mine = first(rank + 1) - first(rank);
+      const std::int64_t q_in = others * mine * b, q_out = own * (heads - mine) * b;
+      const std::int64_t kv_in = others * kv_of(rank) * b * d, kv_out = own * (copies - kv_of(rank)) * b * d;
+      test::Expected there;
+      there.set(Tensor::q, q_out * d, q_in * d);
+      for (const Tensor t : {Tensor::k, Tensor::v}) there.set(t, kv_out, kv_in);
+      test::Expected back = there;
+      there.set(Tensor::o, q_in * d, q_out * d);
+      there.set(Tensor::lse, q_in, q_out);
+      test::expect_traffic(forward, rank, there);
+      back.set(Tensor::d_o, q_out * d, q_in * d);
+      for (const Tensor t : {Tensor::lse, Tensor::d}) back.set(t, q_out, q_in);
+      back.set(Tensor::dq, q_in * d, q_out * d);
+      for (const Tensor t : {Tensor::dk, Tensor::dv}) back.set(t, kv_in, kv_out);
+      test::expect_traffic(backward, rank, back);
     }
   }
 }
@@ -228,31 +285,61 @@ TEST(PublishedCounts, HelperWorkerPerRankAndOnAverage) {
   });
 }
 
-/// Topology-aware rings: of I nodes with J ranks, (J−1)·I of the G − 1 hops of a shard are inside nodes and I
-/// − 1 between them, for what is computed with and for sums alike.
+/// Rows of the shards of one rail.
+std::int64_t rail_rows(const Problem& problem, int local) {
+  std::int64_t rows = 0;
+  for (int node = 0; node < problem.topology.nodes(); ++node) {
+    rows += problem.shard(problem.topology.first_rank(node) + local).count;
+  }
+  return rows;
+}
+
+/// Bytes of one row of all tensors that travel, and of all sums.
+struct Widths {
+  std::int64_t inputs = 0, sums = 0;
+};
+Widths widths(const Problem& problem, bool queries, Pass pass) {
+  const std::int64_t stored = static_cast<std::int64_t>(size_of(problem.activation)), d = problem.head_dim;
+  const std::int64_t batch = problem.batch;
+  if (!queries || pass == Pass::forward) {
+    const std::int64_t kv = batch * problem.kv_heads * d;
+    return {2 * kv * stored, pass == Pass::backward ? 2 * kv * 4 : 0};
+  }
+  const std::int64_t heads = batch * problem.heads;
+  return {2 * heads * d * stored + 2 * heads * 4, heads * d * 4};
+}
+
+/// On its inner ring a rank passes on, in every loop, all shards but those of its successor's rail; between
+/// the nodes, the shards of its own rail but that of the next node. Of the sums it sends all of its own rail
+/// but its own between nodes, all other rails inside. With equal shards on I nodes of J ranks, (J−1)·I of the
+/// G − 1 hops of a shard are inside nodes and I − 1 between them.
 TEST(PublishedCounts, NodeRingsInsideAndBetweenNodes) {
   for (const auto& [nodes, size] :
-       {std::pair{2, 2}, {2, 4}, {4, 2}, {3, 3}, {4, 4}, {8, 2}, {2, 1}, {1, 4}}) {
+       {std::pair{2, 2}, {2, 4}, {3, 3}, {4, 2}, {4, 4}, {8, 2}, {2, 1}, {1, 4}}) {
     for (const Heads& heads : groupings) {
       for (const DType type : {DType::f32, DType::bf16}) {
-        const int ranks = nodes * size;
-        Problem problem = full(ranks, 24 * ranks, heads, type);
-        problem.topology = Topology::uniform(ranks, size);
-        const Row row(problem);
-        const auto stored = static_cast<std::int64_t>(size_of(type));
-        const std::int64_t kv = 24 * 2 * row.kv * stored, kv_sums = 24 * 2 * row.kv * 4;
-        const std::int64_t q = 24 * (2 * row.q * stored + 2 * row.number * 4), q_sums = 24 * row.q * 4;
-        for (const char* schedule : {"topology-burst", "hierarchical", "double-ring"}) {
-          const bool queries = std::string_view(schedule) == "topology-burst";
-          const std::int64_t of_forward = kv, of_backward = queries ? q + q_sums : kv + kv_sums;
-          for (int rank = 0; rank < ranks; ++rank) {
-            for (const auto& [pass, bytes] :
-                 {std::pair{Pass::forward, of_forward}, {Pass::backward, of_backward}}) {
-              SCOPED_TRACE(testing::Message()
-                           << schedule << " " << name_of(pass) << " " << nodes << "x" << size);
-              const Traffic found = traffic(make_plan(schedule, problem, pass), rank);
-              EXPECT_EQ(found.sent_bytes_inter_node, (nodes - 1) * bytes);
-              EXPECT_EQ(found.sent_bytes - found.sent_bytes_inter_node, (size - 1) * nodes * bytes);
+        for (const std::string& layout : test::layouts) {
+          const int ranks = nodes * size;
+          const std::int64_t n = 61;
+          Problem problem = full(ranks, n, heads, type);
+          problem.topology = Topology::uniform(ranks, size);
+          problem.layout = Layout::parse(layout);
+          for (const std::string& name : test::node_rings) {
+            for (const Pass pass : test::passes) {
+              SCOPED_TRACE(test::case_text(name, problem) + " " + std::string(name_of(pass)));
+              const Widths bytes = widths(problem, name == "topology-burst", pass);
+              const Plan plan = make_plan(name, problem, pass);
+              for (int rank = 0; rank < ranks; ++rank) {
+                const int local = problem.topology.local_rank(rank);
+                const std::int64_t own_rail = rail_rows(problem, local);
+                const std::int64_t inside =
+                    (n - rail_rows(problem, (local + 1) % size)) * bytes.inputs + (n - own_rail) * bytes.sums;
+                const std::int64_t between = (own_rail - test::rows(problem, rank, size)) * bytes.inputs +
+                                             (own_rail - test::rows(problem, rank)) * bytes.sums;
+                const Traffic found = traffic(plan, rank);
+                EXPECT_EQ(found.sent_bytes_inter_node, between);
+                EXPECT_EQ(found.sent_bytes - found.sent_bytes_inter_node, inside);
+              }
             }
           }
         }

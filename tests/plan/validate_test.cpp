@@ -1,12 +1,12 @@
 #include <annulus/plan/validate.hpp>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 
-#include <annulus/base/error.hpp>
 #include <annulus/plan/schedules.hpp>
 
 #include "plan/support.hpp"
@@ -18,11 +18,14 @@ namespace {
 
 using test::EditedPlan;
 using test::make_problem;
-using testing::AllOf;
 using testing::Contains;
-using testing::ContainsRegex;
-using testing::HasSubstr;
+using testing::ElementsAre;
 using testing::IsEmpty;
+
+template <class... Texts>
+void expect_found(const EditedPlan& plan, const Texts&... texts) {
+  EXPECT_THAT(found(plan), Contains(mentions(texts...)));
+}
 
 /// 4 ranks with 4 rows each; 2 query heads to a kv head.
 EditedPlan ring(Pass pass, std::string_view mask = "full") {
@@ -56,13 +59,13 @@ TEST(Validator, AcceptsTheUntouchedPlans) {
 TEST(Validator, NamesShardPairsThatAreNotComputed) {
   EditedPlan plan = ring(Pass::forward);
   plan.at(2, 1).computes.clear();
-  EXPECT_THAT(found(plan), Contains("q[2] x kv[1] is never computed"));
+  expect_found(plan, "q[2] x kv[1]");
 }
 
 TEST(Validator, CountsRowsAndHeadsThatAreNotComputed) {
   EditedPlan plan = ring(Pass::forward, "causal");
   plan.at(2, 0).computes.front().heads = {0, 3};  // 10 unmasked pairs a head
-  EXPECT_THAT(found(plan), Contains("q[2] x kv[2]: 10 of 40 (query, key, head) are never computed"));
+  expect_found(plan, "q[2] x kv[2]: 10 of 40");
 }
 
 TEST(Validator, NamesBothComputesThatCoverTheSame) {
@@ -71,9 +74,9 @@ TEST(Validator, NamesBothComputesThatCoverTheSame) {
   again.kv_rows = {2, 3};
   again.heads = {3, 4};
   plan.at(1, 1).computes.push_back(again);
-  EXPECT_THAT(found(plan), Contains("4 (query, key, head) are computed twice: "
-                                    "rank 1, step 1: compute q[1] rows 0:4 x kv[0] rows 0:4 heads 0:4; "
-                                    "rank 1, step 1: compute q[1] rows 0:4 x kv[0] rows 2:3 heads 3:4"));
+  expect_found(plan, "4 (query, key, head)",
+               "rank 1, step 1: compute q[1] rows 0:4 x kv[0] rows 0:4 heads 0:4",
+               "rank 1, step 1: compute q[1] rows 0:4 x kv[0] rows 2:3 heads 3:4");
 }
 
 TEST(Validator, AllowsComputesToOverlapWhereTheMaskIsEmpty) {
@@ -88,48 +91,33 @@ TEST(Validator, AllowsComputesToOverlapWhereTheMaskIsEmpty) {
 // --- Structure ------------------------------------------------------------
 
 TEST(Validator, RefusesWhatIsOutsideShardsHeadsRanksAndSteps) {
-  const auto with = [](auto change) {
+  const std::pair<void (*)(Step&), const char*> cases[] = {
+      {[](Step& s) { s.computes[0].q_rows.end = 5; }, "rows 0:5 are no rows of shard 1, which has 4"},
+      {[](Step& s) {
+         s.computes[0].kv_rows = {2, 2};
+       },
+       "rows 2:2"},
+      {[](Step& s) { s.computes[0].heads.end = 5; }, "heads 0:5 are not among the 4 heads"},
+      {[](Step& s) { s.computes[0].kv_shard = 4; }, "rank 4 does not exist"},
+      {[](Step& s) { s.computes[0].kv_slot = -1; }, "slot -1 does not exist"},
+      {[](Step& s) { s.sends[0].slice.heads.end = 3; }, "heads 0:3 are not among the 2 heads"},
+      {[](Step& s) { s.sends[0].peer = -1; }, "rank -1 does not exist"},
+      {[](Step& s) { s.sends[0].post = 0; }, "posted in step 0"},
+      {[](Step& s) { s.sends[0].wait = 1; }, "waits in step 1"},
+      {[](Step& s) { s.receives[0].wait = 4; }, "receive k[3] rows 0:4 heads 0:2 from rank 0 into slot 2"},
+      {[](Step& s) { s.receives[0].on_receive = OnReceive::add; }, "only gradients"},
+      {[](Step& s) { s.receives[0].on_receive = OnReceive::merge; }, "only o and lse"},
+      {[](Step& s) { s.receives[0].on_receive = OnReceive::add, s.receives[0].target = s.receives[0].slot; },
+       "lands in the slot that it is added to"},
+      {[](Step& s) {
+         s.clears.push_back({{Tensor::o, 1, {0, 4}, {0, 4}}, local_slot});
+       },
+       "clear o[1]"}};
+  for (const auto& [change, words] : cases) {
     EditedPlan plan = ring(Pass::forward);
     change(plan.at(1, 1));
-    return found(plan);
-  };
-  EXPECT_THAT(with([](Step& s) { s.computes[0].q_rows.end = 5; }),
-              Contains("rank 1, step 1: compute q[1] rows 0:5 x kv[0] rows 0:4 heads 0:4: rows 0:5 are no "
-                       "rows of shard 1, which has 4"));
-  EXPECT_THAT(with([](Step& s) {
-                s.computes[0].kv_rows = {2, 2};
-              }),
-              Contains(HasSubstr("rows 2:2 are no rows")));
-  EXPECT_THAT(with([](Step& s) { s.computes[0].heads.end = 5; }),
-              Contains(HasSubstr("heads 0:5 are not among the 4 heads")));
-  EXPECT_THAT(with([](Step& s) { s.computes[0].kv_shard = 4; }),
-              Contains(HasSubstr("rank 4 does not exist")));
-  EXPECT_THAT(with([](Step& s) { s.computes[0].kv_slot = -1; }),
-              Contains(HasSubstr("slot -1 does not exist")));
-  EXPECT_THAT(with([](Step& s) { s.sends[0].slice.heads.end = 3; }),
-              Contains(HasSubstr("heads 0:3 are not among the 2 heads")));
-  EXPECT_THAT(with([](Step& s) { s.sends[0].peer = -1; }), Contains(HasSubstr("rank -1 does not exist")));
-  EXPECT_THAT(with([](Step& s) { s.sends[0].post = 0; }),
-              Contains(HasSubstr("says that it is posted in step 0")));
-  EXPECT_THAT(with([](Step& s) { s.sends[0].wait = 1; }),
-              Contains(HasSubstr("waits in step 1, before it travels")));
-  EXPECT_THAT(
-      with([](Step& s) { s.receives[0].wait = 4; }),
-      Contains(
-          "rank 1, step 1: receive k[3] rows 0:4 heads 0:2 from rank 0 into slot 2: is never waited for: "
-          "it names step 4 of 4"));
-  EXPECT_THAT(with([](Step& s) { s.receives[0].on_receive = OnReceive::add; }),
-              Contains(HasSubstr("only gradients are added")));
-  EXPECT_THAT(with([](Step& s) { s.receives[0].on_receive = OnReceive::merge; }),
-              Contains(HasSubstr("only o and lse are merged")));
-  EXPECT_THAT(with([](Step& s) {
-                s.receives[0].on_receive = OnReceive::add, s.receives[0].target = s.receives[0].slot;
-              }),
-              Contains(HasSubstr("lands in the slot that it is added to or merged into")));
-  EXPECT_THAT(with([](Step& s) {
-                s.clears.push_back({{Tensor::o, 1, {0, 4}, {0, 4}}, local_slot});
-              }),
-              Contains(HasSubstr("the local buffer is the caller's")));
+    expect_found(plan, "rank 1, step 1", words);
+  }
 }
 
 // --- Matching ------------------------------------------------------------
@@ -137,28 +125,23 @@ TEST(Validator, RefusesWhatIsOutsideShardsHeadsRanksAndSteps) {
 TEST(Validator, NamesMessagesThatMeetInAnotherOrder) {
   EditedPlan plan = ring(Pass::forward);
   std::swap(plan.at(0, 1).sends[0], plan.at(0, 1).sends[1]);
-  EXPECT_THAT(found(plan),
-              Contains("messages from rank 0 to rank 1 on channel activations: number 2 is sent as "
-                       "v[3] rows 0:4 heads 0:2 (rank 0, step 1), but received as "
-                       "k[3] rows 0:4 heads 0:2 (rank 1, step 1)"));
+  expect_found(plan, "messages from rank 0 to rank 1 on channel activations: number 2",
+               "v[3] rows 0:4 heads 0:2 (rank 0, step 1)", "k[3] rows 0:4 heads 0:2 (rank 1, step 1)");
 }
 
 TEST(Validator, NamesMessagesWithoutPartner) {
   EditedPlan plan = ring(Pass::forward);
   erase(plan.at(0, 2).sends, Tensor::v);
-  EXPECT_THAT(found(plan),
-              Contains(AllOf(HasSubstr("rank 1, step 2: receive v[2]"), HasSubstr("has no send"))));
+  expect_found(plan, "rank 1, step 2: receive v[2]", "has no send");
   plan = ring(Pass::forward);
   erase(plan.at(1, 2).receives, Tensor::v);
-  EXPECT_THAT(found(plan),
-              Contains(AllOf(HasSubstr("rank 0, step 2: send v[2]"), HasSubstr("has no receive"))));
+  expect_found(plan, "rank 0, step 2: send v[2]", "has no receive");
 }
 
 TEST(Validator, NamesWireTypesThatDiffer) {
   EditedPlan plan = burst();
   plan.at(0, 0).sends[0].wire = DType::bf16;
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("is sent as bf16 (rank 0, step 0)"),
-                                          HasSubstr("received as f32 (rank 1, step 0)"))));
+  expect_found(plan, "is sent as bf16 (rank 0, step 0)", "received as f32 (rank 1, step 0)");
 }
 
 // --- Slots ------------------------------------------------------------
@@ -166,35 +149,30 @@ TEST(Validator, NamesWireTypesThatDiffer) {
 TEST(Validator, NamesWhatASlotHoldsInstead) {
   EditedPlan plan = ring(Pass::forward);
   plan.at(2, 2).computes.front().kv_slot = local_slot;
-  EXPECT_THAT(found(plan), Contains("rank 2, step 2: compute q[2] rows 0:4 x kv[0] rows 0:4 heads 0:4: needs "
-                                    "k[0] rows 0:4 heads 0:2 in local, which holds k[2] rows 0:4 heads 0:2"));
+  expect_found(plan, "rank 2, step 2: compute q[2] rows 0:4 x kv[0] rows 0:4 heads 0:4",
+               "k[0] rows 0:4 heads 0:2 in local, which holds k[2] rows 0:4 heads 0:2");
   plan = ring(Pass::forward);
   plan.at(2, 2).sends.front().slot = 7;
-  EXPECT_THAT(found(plan),
-              Contains(HasSubstr("needs k[0] rows 0:4 heads 0:2 in slot 7, which is undefined")));
+  expect_found(plan, "needs k[0] rows 0:4 heads 0:2 in slot 7, which is undefined");
 }
 
 TEST(Validator, FindsReadsOfSlotsThatAreStillReceivedInto) {
   EditedPlan plan = ring(Pass::forward);
   find(plan.at(2, 0).receives, Tensor::v).wait = 2;
-  EXPECT_THAT(
-      found(plan),
-      Contains(AllOf(HasSubstr("rank 2, step 1: compute q[2]"),
-                     HasSubstr("needs v[1] rows 0:4 heads 0:2 in slot 1 while it is received into"))));
+  expect_found(plan, "rank 2, step 1: compute q[2]",
+               "needs v[1] rows 0:4 heads 0:2 in slot 1 while it is received into");
 }
 
 TEST(Validator, FindsReceivesIntoSlotsThatAreStillSent) {
   EditedPlan plan = ring(Pass::forward);
   find(plan.at(2, 1).sends, Tensor::k).wait = 3;  // slot 1 is received into again in step 2
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 2: receive k[3]"),
-                                          HasSubstr("overwrites slot 1 while it is sent from"))));
+  expect_found(plan, "rank 2, step 2: receive k[3]", "overwrites slot 1 while it is sent from");
 }
 
 TEST(Validator, FindsSlotsThatAreReceivedIntoTooEarly) {
   EditedPlan plan = ring(Pass::forward);
   find(plan.at(2, 1).receives, Tensor::k).slot = 1;  // what this step computes with
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 1: receive k[0]"),
-                                          HasSubstr("overwrites slot 1 while it is sent from"))));
+  expect_found(plan, "rank 2, step 1: receive k[0]", "overwrites slot 1 while it is sent from");
 }
 
 TEST(Validator, FindsSumsThatChangeWhileTheyAreSent) {
@@ -203,44 +181,41 @@ TEST(Validator, FindsSumsThatChangeWhileTheyAreSent) {
   late.heads = {0, 1};
   plan.at(3, 3).computes.front().heads = {1, 4};
   plan.at(3, 4).computes.push_back(late);
-  EXPECT_THAT(found(plan), Contains("rank 3, step 4: compute q[0] rows 0:4 x kv[3] rows 0:4 heads 0:1: "
-                                    "changes dq[0] rows 0:4 heads 0:1 in "
-                                    "slot 1 while it is sent"));
+  expect_found(plan, "rank 3, step 4: compute q[0] rows 0:4 x kv[3] rows 0:4 heads 0:1",
+               "dq[0] rows 0:4 heads 0:1 in slot 1 while it is sent");
 }
 
 TEST(Validator, FindsClearsOfSlotsThatAreStillSent) {
   EditedPlan plan = burst();
   find(plan.at(1, 2).sends, Tensor::dq).wait = 4;  // the slot is cleared again in step 3
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 1, step 3: clear dq[2]"),
-                                          HasSubstr("overwrites slot 1 while it is sent from"))));
+  expect_found(plan, "rank 1, step 3: clear dq[2]", "overwrites slot 1 while it is sent from");
 }
 
 TEST(Validator, FindsAdditionsToSlotsThatAreSentOrUndefined) {
   EditedPlan plan = burst();
   find(plan.at(2, 2).receives, Tensor::dq).target =
       1;  // holds dq[1], sent until step 3; dq[0] belongs into slot 2
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 3: receive dq[0]"),
-                                          HasSubstr("in slot 1, which holds dq[1]"))));
+  expect_found(plan, "rank 2, step 3: receive dq[0]", "in slot 1, which holds dq[1]");
   plan = burst();
   find(plan.at(2, 2).receives, Tensor::dq).target = 5;
-  EXPECT_THAT(found(plan), Contains(HasSubstr("in slot 5, which is undefined")));
+  expect_found(plan, "in slot 5, which is undefined");
 }
 
 TEST(Validator, ProtectsWhatTheRankOwns) {
   EditedPlan plan = ring(Pass::forward);
   find(plan.at(0, 0).receives, Tensor::k).slot = local_slot;
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 0, step 0: receive k[3]"),
-                                          HasSubstr("would overwrite what the rank owns"))));
+  expect_found(plan, "rank 0, step 0: receive k[3]", "would overwrite what the rank owns");
 }
 
 TEST(Validator, KnowsWhichTensorsAPassHas) {
   EditedPlan plan = ring(Pass::forward);
   plan.at(0, 1).clears.push_back({{Tensor::q, 1, {0, 4}, {0, 4}}, 1});
-  EXPECT_THAT(found(plan), Contains(HasSubstr("q is no sum of the forward")));
+  expect_found(plan, "q is no sum of the forward");
   plan = ring(Pass::forward);
   plan.message(0, 1, {Tensor::dq, 0, {0, 4}, {0, 4}}, 0, local_slot, 1);
-  EXPECT_THAT(found(plan), Contains(HasSubstr("send dq[0] rows 0:4 heads 0:4 from local to rank 1: needs "
-                                              "dq[0] rows 0:4 heads 0:4 in local, which is undefined")));
+  expect_found(plan,
+               "send dq[0] rows 0:4 heads 0:4 from local to rank 1: needs "
+               "dq[0] rows 0:4 heads 0:4 in local, which is undefined");
 }
 
 // --- Sums ------------------------------------------------------------
@@ -250,24 +225,21 @@ TEST(Validator, NamesSumsThatNeverReturn) {
   erase(plan.at(2, 3).sends, Tensor::dq);  // dq[0] of ranks 1 and 2 on its way to rank 3
   erase(plan.at(3, 3).receives, Tensor::dq);
   EXPECT_THAT(found(plan),
-              testing::ElementsAre("rank 2, step 5: when all is done: the sum dq[0] rows 0:4 heads 0:4 in "
-                                   "slot 2 is lost: it has not been sent on"));
+              ElementsAre(mentions("rank 2, step 5", "the sum dq[0] rows 0:4 heads 0:4 in slot 2")));
 }
 
 TEST(Validator, NamesWhatOfASumStaysBehind) {
   EditedPlan plan = ring(Pass::backward);
   find(plan.at(3, 4).sends, Tensor::dv).slice.heads.end = 1;
   find(plan.at(0, 4).receives, Tensor::dv).slice.heads.end = 1;
-  EXPECT_THAT(found(plan),
-              testing::ElementsAre(HasSubstr("the sum dv[0] rows 0:4 heads 1:2 in slot 1 is lost")));
+  EXPECT_THAT(found(plan), ElementsAre(mentions("the sum dv[0] rows 0:4 heads 1:2 in slot 1")));
 }
 
 TEST(Validator, FindsSumsThatAreOverwrittenBeforeTheyAreSent) {
   EditedPlan plan = burst();
   Clear again = find(plan.at(1, 1).clears, Tensor::dq);
   plan.at(1, 2).clears.insert(plan.at(1, 2).clears.begin(), again);  // leaves in this step
-  EXPECT_THAT(found(plan), Contains("rank 1, step 2: clear dq[0] rows 0:4 heads 0:4 in slot 1: the sum dq[0] "
-                                    "rows 0:4 heads 0:4 in slot 1 is lost: it has not been sent on"));
+  expect_found(plan, "rank 1, step 2: clear dq[0] rows 0:4 heads 0:4 in slot 1", "the sum dq[0]");
 }
 
 TEST(Validator, FindsSumsThatAreSentTwice) {
@@ -276,9 +248,9 @@ TEST(Validator, FindsSumsThatAreSentTwice) {
   Transfer again = find(plan.at(0, 4).receives, Tensor::dq);
   again.slot = 4;
   plan.at(0, 4).receives.push_back(again);
-  EXPECT_THAT(found(plan), testing::ElementsAre(
-                               "rank 3, step 4: send dq[0] rows 0:4 heads 0:4 from slot 1 to rank 0: slot 1 "
-                               "has been sent on before: what it holds would count twice"));
+  EXPECT_THAT(
+      found(plan),
+      ElementsAre(mentions("rank 3, step 4: send dq[0] rows 0:4 heads 0:4 from slot 1 to rank 0", "twice")));
 }
 
 TEST(Validator, FindsContributionsThatComeTooLateForTheirSum) {
@@ -288,10 +260,9 @@ TEST(Validator, FindsContributionsThatComeTooLateForTheirSum) {
   plan.at(3, 3).computes.clear();
   plan.at(3, 5).computes.push_back(late);
   late.q_slot = late.out_slot;
-  EXPECT_THAT(found(plan),
-              Contains(AllOf(HasSubstr("rank 3, step 5: compute q[0]"),
-                             HasSubstr("adds to dq[0] rows 0:4 heads 0:4 in slot 1, which has been "
-                                       "sent on"))));
+  expect_found(plan, "rank 3, step 5: compute q[0]",
+               "adds to dq[0] rows 0:4 heads 0:4 in slot 1, which has been "
+               "sent on");
 }
 
 TEST(Validator, FindsSumsThatAreStoredOverWhatWasComputed) {
@@ -299,8 +270,7 @@ TEST(Validator, FindsSumsThatAreStoredOverWhatWasComputed) {
   Transfer& receive = find(plan.at(2, 2).receives, Tensor::dq);
   receive.on_receive = OnReceive::store;
   receive.slot = 2;  // where step 2 computes
-  EXPECT_THAT(found(plan), Contains(AllOf(HasSubstr("rank 2, step 2: compute q[0]"),
-                                          HasSubstr("in slot 2 while it is received into"))));
+  expect_found(plan, "rank 2, step 2: compute q[0]", "in slot 2 while it is received into");
 }
 
 // --- Progress ------------------------------------------------------------
@@ -316,13 +286,11 @@ TEST(Validator, NamesRanksThatWaitForOneAnother) {
       send.wait = 2;
     }
   }
-  EXPECT_THAT(found(plan),
-              testing::ElementsAre("deadlock: rank 0 waits in step 1 for 'receive k[1] rows 0:4 heads 0:2 "
-                                   "from rank 1 into slot 1' (posted in step 0), "
-                                   "which rank 1 posts in step 1, but it waits itself in step 1",
-                                   "deadlock: rank 1 waits in step 1 for 'receive k[0] rows 0:4 heads 0:2 "
-                                   "from rank 0 into slot 1' (posted in step 0), "
-                                   "which rank 0 posts in step 1, but it waits itself in step 1"));
+  const auto stuck = [](int rank, int peer) {
+    return mentions("deadlock", fmt::format("rank {} waits in step 1 for 'receive k[{}]", rank, peer),
+                    fmt::format("from rank {}", peer));
+  };
+  EXPECT_THAT(found(plan), ElementsAre(stuck(0, 1), stuck(1, 0)));
 }
 
 TEST(Validator, FindsOrdersThatASerialBackEndCannotRun) {
@@ -347,11 +315,9 @@ TEST(Validator, FindsOrdersThatASerialBackEndCannotRun) {
   }
   EXPECT_THAT(found(plan), IsEmpty());  // both orders agree as long as rank 1 has posted k as well
   move(plan.at(1, 0).receives, plan.at(1, 1).receives, Tensor::k);
-  const auto messages = found(plan);
-  EXPECT_THAT(messages,
-              Contains(AllOf(HasSubstr("deadlock when groups run one after another: rank 0 waits in step 2"),
-                             HasSubstr("is held up in its group of step 0 on channel activations"),
-                             HasSubstr("rank 1 is held up in its group of step 0 on channel gradients"))));
+  expect_found(plan, "deadlock: rank 0 waits in step 2",
+               "is held up in its group of step 0 on channel activations",
+               "rank 1 is held up in its group of step 0 on channel gradients");
 }
 
 // --- Reporting ------------------------------------------------------------
@@ -362,14 +328,8 @@ TEST(Validator, ThrowsTheFirstViolations) {
   for (int rank = 0; rank < 4; ++rank) {
     for (int step = 1; step < 4; ++step) plan.at(rank, step).computes.clear();
   }
-  try {
-    validate(plan.finish());
-    FAIL() << "the plan computes nothing remote";
-  } catch (const Error& error) {
-    EXPECT_THAT(
-        error.what(),
-        mentions("plan 'ring' (forward) is invalid:\n  q[0] x kv[1] is never computed\n", "and 2 more"));
-  }
+  EXPECT_THAT(error_text([&] { validate(plan.finish()); }),
+              mentions("plan 'ring' (forward)", "q[0] x kv[1]", "2 more"));
 }
 
 TEST(Validator, StopsCollectingAfterAHundred) {

@@ -120,32 +120,6 @@ TEST(SimulateSchedules, TheSameTwice) {
     EXPECT_EQ(a.ranks[r].exposed_communication, b.ranks[r].exposed_communication);
 }
 
-/// Bytes that a rank sends, for each token of the sequence.
-double bytes_a_token(const plan::Plan& plan) {
-  const Simulation s = simulate(plan, default_cluster());
-  const RankSummary& r = s.ranks.front();
-  return static_cast<double>(sum(r.sent, LinkClass::intra_node) + sum(r.sent, LinkClass::inter_node)) /
-         static_cast<double>(plan.problem.mask.tokens());
-}
-
-TEST(SimulateSchedules, BackwardBytesFollowTheWireTypes) {
-  // Full mask, 16-bit activations, fp32 gradients, shares (G−1)/G: Burst moves q, dO (2 bytes), dQ (4), LSE
-  // and D (4 a head); the ring K, V (2) and dK, dV (4). Grouped queries turn the choice round.
-  constexpr int ranks = 4, d = 16;
-  for (const int kv_heads : {8, 4, 2, 1}) {
-    plan::Problem problem = problem_of(1, ranks, "contiguous", "full", 64);
-    problem.kv_heads = kv_heads;
-    problem.head_dim = d;
-    problem.batch = 1;
-    const double share = (ranks - 1.0) / ranks;
-    const double burst = bytes_a_token(plan::make_burst(problem, Pass::backward));
-    const double ring = bytes_a_token(plan::make_ring(problem, Pass::backward));
-    EXPECT_DOUBLE_EQ(burst, share * (8 * 8 * d + 8 * 8));
-    EXPECT_DOUBLE_EQ(ring, share * 12 * kv_heads * d);
-    EXPECT_EQ(burst < ring, kv_heads == 8);
-  }
-}
-
 /// Seconds for which transfers keep the links between nodes, were each alone on its NIC.
 double time_between_nodes(const plan::Plan& plan, const Cluster& cluster) {
   const Simulation s = simulate(plan, cluster);

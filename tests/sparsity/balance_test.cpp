@@ -55,8 +55,9 @@ plan::Plan plan_on(const std::string& layout, const std::string& schedule, int h
 simulate::Imbalance imbalance(const simulate::SelectedBlocks& blocks, const std::string& layout,
                               const std::string& schedule) {
   const plan::Plan plan = plan_on(layout, schedule, blocks.lists());
-  return simulate::imbalance_of(
-      plan, [&](const plan::Compute& compute) { return blocks.pairs(plan.problem, compute); });
+  return simulate::simulate(plan, simulate::default_cluster(), simulate::Detail::totals,
+                            plan::RankSubset::every_rank, blocks.selected())
+      .imbalance;
 }
 
 TEST(SparseBalance, IsThatOfBlockStripesAndNotOfZigzag) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <optional>
 
 #include <annulus/base/error.hpp>
@@ -24,12 +23,11 @@ using options::SharedOptions;
 using plan::Pass;
 
 CLI::App* add_emulate_command(CLI::App& app, EmulateOptions& o) {
-  CLI::App* command = app.add_subcommand("emulate",
-                                         "Runs schedules on an emulated cluster, without mpirun: ranks are "
-                                         "threads, tensors are real, links have "
-                                         "the cluster's speed and kernels sleep as long as its kernels take. "
-                                         "Shows what the simulator predicts beside it "
-                                         "(docs/emulation.md).");
+  CLI::App* command = app.add_subcommand(
+      "emulate",
+      "Runs schedules on an emulated cluster, without mpirun: ranks are threads, tensors are real, "
+      "links have the cluster's speed and kernels sleep as long as its kernels take. Shows what the "
+      "simulator predicts beside it (docs/emulation.md).");
   SharedOptions shared(*command);
   options::add_cluster(shared, o.cluster);
   shared.add(Shared::schedule, o.schedules, "; one or more");
@@ -56,11 +54,11 @@ struct Plans {
   plan::Plan forward, backward;
 };
 
-plan::Problem make_problem(const EmulateOptions& o, const simulate::Cluster& cluster) {
-  plan::Problem problem = options::problem_of(o.problem);
-  problem.topology = options::topology_of(o.cluster, cluster);
-  problem.check();
-  return problem;
+PassTime predicted(const plan::Plan& plan, const EmulationReport& report) {
+  const simulate::Simulation s =
+      simulate::simulate(report.overlap ? plan : simulate::without_overlap(plan), report.cluster);
+  return {s.time,
+          std::ranges::max(s.ranks, {}, &simulate::RankSummary::exposed_communication).exposed_communication};
 }
 
 /// Rows for all schedules on all layouts, with what the simulator predicts; plans of those that can be
@@ -71,9 +69,7 @@ std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationRepo
     for (const std::string& layout : o.layouts) {
       plan::Problem problem = report.problem;
       problem.layout = Layout::parse(layout, "--layout");
-      EmulatedSchedule& row = report.schedules.emplace_back();
-      row.schedule = name;
-      row.layout = layout;
+      EmulatedSchedule& row = report.schedules.emplace_back(EmulatedSchedule{name, layout, {}, {}, {}});
       std::optional<Plans>& plans = all.emplace_back();
       try {
         plans = {plan::make_plan(name, problem, Pass::forward, "--schedule"),
@@ -82,14 +78,8 @@ std::vector<std::optional<Plans>> predict(const EmulateOptions& o, EmulationRepo
         row.reason = error.what();
         continue;
       }
-      for (const plan::Plan* plan : {&plans->forward, &plans->backward}) {
-        const simulate::Simulation s =
-            simulate::simulate(report.overlap ? *plan : simulate::without_overlap(*plan), report.cluster);
-        EmulatedPass& pass = plan->pass == Pass::forward ? row.forward : row.backward;
-        pass.predicted = s.time;
-        for (const auto& rank : s.ranks)
-          pass.predicted_exposed = std::max(pass.predicted_exposed, rank.exposed_communication);
-      }
+      row.forward.predicted = predicted(plans->forward, report);
+      row.backward.predicted = predicted(plans->backward, report);
     }
   }
   return all;
@@ -100,12 +90,7 @@ double scale_of(const EmulateOptions& o, const EmulationReport& report) {
   require(std::isfinite(o.time_scale) && o.time_scale >= 0,
           "--time-scale is {}: it must be positive, or 0 to choose it", o.time_scale);
   constexpr double most_seconds = 1e6;  // which is no slip of the hand any more, and fits the clock
-  double shortest = std::numeric_limits<double>::infinity(), longest = 0;
-  for (const EmulatedSchedule& s : report.schedules) {
-    if (!s.reason.empty()) continue;
-    shortest = std::min({shortest, s.forward.predicted, s.backward.predicted});
-    longest = std::max({longest, s.forward.predicted, s.backward.predicted});
-  }
+  const auto [shortest, longest] = report.predicted_range();
   const double scale = o.time_scale > 0 ? o.time_scale : longest > 0 ? 0.5 / shortest : 1;
   require(
       longest * scale <= most_seconds,
@@ -113,13 +98,6 @@ double scale_of(const EmulateOptions& o, const EmulationReport& report) {
       "the rates",
       longest * scale, longest, report.origin);
   return scale;
-}
-
-void add(EmulatedPass& pass, const emulate::Measured& measured, double scale) {
-  pass.seconds.push_back(measured.time / scale);
-  pass.exposed.push_back(
-      *std::max_element(measured.exposed_communication.begin(), measured.exposed_communication.end()) /
-      scale);
 }
 
 }  // namespace
@@ -133,7 +111,9 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
   EmulationReport report;
   report.cluster = options::cluster_of(o.cluster);
   report.origin = options::rates_text(o.cluster, report.cluster);
-  report.problem = make_problem(o, report.cluster);
+  report.problem = options::problem_of(o.problem);
+  report.problem.topology = options::topology_of(o.cluster, report.cluster);
+  report.problem.check();
   report.synthetic_kernel = !o.real_kernels;
   report.overlap = !o.no_overlap;
   const std::vector<std::optional<Plans>> plans = predict(o, report);
@@ -152,8 +132,8 @@ int run_emulate(const EmulateOptions& o, const comm::MpiEnvironment& mpi) {
     if (!plans[i]) continue;
     EmulatedSchedule& row = report.schedules[i];
     for (const emulate::Passes& passes : emulate::run(plans[i]->forward, plans[i]->backward, slow, options)) {
-      add(row.forward, passes.forward, report.time_scale);
-      add(row.backward, passes.backward, report.time_scale);
+      row.forward.add(passes.forward, report.time_scale);
+      row.backward.add(passes.backward, report.time_scale);
     }
   }
   fmt::print("{}", to_table(report));

@@ -1,12 +1,14 @@
 #include "bench/emulate/report.hpp"
-#include "common/cluster_json.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include <annulus/base/version.hpp>
+
+#include "common/cluster_json.hpp"
+#include "common/text.hpp"
+#include "options/problem.hpp"
 
 namespace annulus::bench {
 
@@ -14,14 +16,10 @@ using nlohmann::json;
 
 namespace {
 
-std::size_t best_repetition(const std::vector<double>& seconds) {
-  return static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-}
-
-const EmulatedSchedule* first_served(const EmulationReport& report) {
-  for (const EmulatedSchedule& s : report.schedules)
-    if (s.reason.empty()) return &s;
-  return nullptr;
+/// The first that is served; the last of those where none is.
+const EmulatedSchedule& first_served(const EmulationReport& report) {
+  const auto found = std::ranges::find(report.schedules, "", &EmulatedSchedule::reason);
+  return found == report.schedules.end() ? report.schedules.back() : *found;
 }
 
 struct Unit {
@@ -31,32 +29,18 @@ struct Unit {
 
 /// The largest in which all predicted times are at least 1; shrunk clusters need small ones.
 Unit unit_of(const EmulationReport& report) {
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const EmulatedSchedule& s : report.schedules)
-    if (s.reason.empty()) shortest = std::min({shortest, s.forward.predicted, s.backward.predicted});
   for (const Unit unit : {Unit{"s", 1}, Unit{"ms", 1e-3}, Unit{"µs", 1e-6}})
-    if (shortest >= unit.seconds) return unit;
+    if (report.predicted_range().first >= unit.seconds) return unit;
   return {"ns", 1e-9};
 }
 
-std::string text_of(const EmulationReport& report) {
-  const plan::Problem& p = report.problem;
-  return fmt::format(
-      "{}; {} tokens, {} heads ({} kv) of {}, batch {}, {}, mask {}; {}, {}; cluster {}, times {:g} times as "
-      "long\n",
-      p.topology.to_string(), p.mask.tokens(), p.heads, p.kv_heads, p.head_dim, p.batch,
-      name_of(p.activation), p.mask.to_string(),
-      report.synthetic_kernel ? "kernels sleep" : "kernels compute",
-      report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale);
-}
-
 json pass_json(const EmulatedPass& pass) {
-  return {
-      {"seconds", pass.best()},
-      {"seconds_each", pass.seconds},
-      {"exposed_communication_seconds", pass.best_exposed()},
-      {"predicted", {{"seconds", pass.predicted}, {"exposed_communication_seconds", pass.predicted_exposed}}},
-      {"measured_over_predicted", pass.best() / pass.predicted}};
+  const auto [seconds, exposed] = pass.predicted;
+  return {{"seconds", pass.best.time},
+          {"seconds_each", pass.seconds},
+          {"exposed_communication_seconds", pass.best.exposed},
+          {"predicted", {{"seconds", seconds}, {"exposed_communication_seconds", exposed}}},
+          {"measured_over_predicted", pass.best.time / seconds}};
 }
 
 json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
@@ -76,67 +60,70 @@ json schedule_json(const EmulatedSchedule& s, const EmulatedSchedule& first) {
 
 }  // namespace
 
-double EmulatedPass::best() const {
-  return seconds.at(best_repetition(seconds));
+void EmulatedPass::add(const emulate::Measured& measured, double scale) {
+  seconds.push_back(measured.time / scale);
+  if (seconds.back() < best.time)
+    best = {seconds.back(), std::ranges::max(measured.exposed_communication) / scale};
 }
-double EmulatedPass::best_exposed() const {
-  return exposed.at(best_repetition(seconds));
+
+std::pair<double, double> EmulationReport::predicted_range() const {
+  std::pair<double, double> range{std::numeric_limits<double>::infinity(), 0};
+  for (const EmulatedSchedule& s : schedules) {
+    if (!s.reason.empty()) continue;
+    for (const EmulatedPass* pass : {&s.forward, &s.backward})
+      range = {std::min(range.first, pass->predicted.time), std::max(range.second, pass->predicted.time)};
+  }
+  return range;
 }
 
 std::string to_table(const EmulationReport& report) {
-  std::size_t width = 8;
-  for (const EmulatedSchedule& s : report.schedules)
-    width = std::max(width, s.schedule.size() + s.layout.size() + 1);
   const Unit unit = unit_of(report);
-  std::string text = text_of(report);
-  text += fmt::format(
-      "\n{}: emulated / predicted, their ratio; exposed: likewise, of the rank that waits longest; factor: "
-      "how much faster than the first row, emulated / predicted\n{:{}}  {:>25}  {:>17}  {:>25}  {:>17}  "
-      "{:>13}\n",
-      unit.name, "schedule", width, "forward", "exposed", "backward", "exposed", "factor");
-  const auto pass = [&](const EmulatedPass& p) {
-    const auto in = [&](double seconds) { return seconds / unit.seconds; };
-    return fmt::format("  {:>8.2f} / {:>8.2f} {:>5.3f}  {:>7.2f} / {:>7.2f}", in(p.best()), in(p.predicted),
-                       p.best() / p.predicted, in(p.best_exposed()), in(p.predicted_exposed));
+  const auto pair = [&](double emulated, double predicted) {
+    return fmt::format("{:.2f} / {:.2f}", emulated / unit.seconds, predicted / unit.seconds);
   };
-  const EmulatedSchedule* const first = first_served(report);
+  std::vector<std::vector<std::string>> lines = {
+      {"schedule", "layout", "forward", "ratio", "exposed", "backward", "ratio", "exposed", "factor"}};
+  const EmulatedSchedule& first = first_served(report);
   for (const EmulatedSchedule& s : report.schedules) {
-    const std::string name = s.schedule + " " + s.layout;
+    std::vector<std::string>& line = lines.emplace_back(std::vector{s.schedule, s.layout});
     if (!s.reason.empty()) {
-      text += fmt::format("{:{}}  refuses: {}\n", name, width, s.reason);
+      line.push_back("refuses: " + s.reason);
       continue;
     }
-    text += fmt::format("{:{}}{}{}  {:>5.3f} / {:>5.3f}\n", name, width, pass(s.forward), pass(s.backward),
-                        first->best() / s.best(), first->predicted() / s.predicted());
+    for (const EmulatedPass* pass : {&s.forward, &s.backward}) {
+      line.push_back(pair(pass->best.time, pass->predicted.time));
+      line.push_back(fmt::format("{:.3f}", pass->best.time / pass->predicted.time));
+      line.push_back(pair(pass->best.exposed, pass->predicted.exposed));
+    }
+    line.push_back(
+        fmt::format("{:.3f} / {:.3f}", first.best() / s.best(), first.predicted() / s.predicted()));
   }
-  return text;
+  return fmt::format(
+      "{}; {}; {}, {}; cluster {}, times {:g} times as long\n\n{}: emulated / predicted, their ratio; "
+      "exposed: "
+      "likewise, of the rank that waits longest; factor: how much faster than the first row, emulated / "
+      "predicted\n{}",
+      report.problem.topology.to_string(), options::text_of(report.problem),
+      report.synthetic_kernel ? "kernels sleep" : "kernels compute",
+      report.overlap ? "with overlap" : "without overlap", report.origin, report.time_scale, unit.name,
+      app::table_text(lines, 2));
 }
 
 json to_json(const EmulationReport& report) {
-  const plan::Problem& p = report.problem;
+  json config = app::to_json(report.problem);
+  config.update({{"topology", report.problem.topology.to_string()},
+                 {"nodes", report.problem.topology.nodes()},
+                 {"synthetic_kernels", report.synthetic_kernel},
+                 {"overlap", report.overlap},
+                 {"time_scale", report.time_scale}});
   json j = {{"program", "annulus-bench emulate"},
             {"version", version()},
             {"git_hash", git_hash()},
-            {"config",
-             {{"topology", p.topology.to_string()},
-              {"ranks", p.ranks()},
-              {"nodes", p.topology.nodes()},
-              {"tokens", p.mask.tokens()},
-              {"heads", p.heads},
-              {"kv_heads", p.kv_heads},
-              {"head_dim", p.head_dim},
-              {"batch", p.batch},
-              {"dtype", name_of(p.activation)},
-              {"mask", p.mask.to_string()},
-              {"synthetic_kernels", report.synthetic_kernel},
-              {"overlap", report.overlap},
-              {"time_scale", report.time_scale}}},
+            {"config", std::move(config)},
             {"cluster", app::to_json(report.cluster)},
             {"schedules", json::array()}};
-  const EmulatedSchedule* const first = first_served(report);
-  for (const EmulatedSchedule& s : report.schedules) {
-    j["schedules"].push_back(schedule_json(s, first == nullptr ? s : *first));
-  }
+  for (const EmulatedSchedule& s : report.schedules)
+    j["schedules"].push_back(schedule_json(s, first_served(report)));
   return j;
 }
 

@@ -1,25 +1,30 @@
 #pragma once
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include <annulus/emulate/emulate.hpp>
 #include <annulus/plan/plan.hpp>
-#include <annulus/simulate/cluster.hpp>
+#include <annulus/simulate/simulate.hpp>
 
 namespace annulus::bench {
+
+/// Seconds of a pass, and of the rank that waits longest those in which it waits.
+struct PassTime {
+  double time = 0, exposed = 0;
+};
 
 /// One pass on the emulated cluster, in the cluster's own time: what the wall clock said, over the time
 /// scale.
 struct EmulatedPass {
-  std::vector<double> seconds;   ///< of each repetition: until the last rank is done
-  std::vector<double> exposed;   ///< of each repetition: waits of the rank that waits longest
-  double predicted = 0;          ///< by the simulator
-  double predicted_exposed = 0;  ///< likewise, of the rank that waits longest
-
+  PassTime predicted;  ///< by the simulator
   /// The fastest repetition: what else the machine does makes runs slower and never faster.
-  double best() const;
-  double best_exposed() const;
+  PassTime best{.time = std::numeric_limits<double>::infinity()};
+  std::vector<double> seconds;  ///< of each repetition
+
+  void add(const emulate::Measured& measured, double scale);
 };
 
 struct EmulatedSchedule {
@@ -27,8 +32,8 @@ struct EmulatedSchedule {
   std::string reason;  ///< why it cannot serve the case; empty when it can
   EmulatedPass forward, backward;
 
-  double best() const { return forward.best() + backward.best(); }
-  double predicted() const { return forward.predicted + backward.predicted; }
+  double best() const { return forward.best.time + backward.best.time; }
+  double predicted() const { return forward.predicted.time + backward.predicted.time; }
 };
 
 struct EmulationReport {
@@ -38,6 +43,9 @@ struct EmulationReport {
   bool synthetic_kernel = true, overlap = true;
   std::string origin;  ///< of the cluster (options::rates_text)
   std::vector<EmulatedSchedule> schedules;
+
+  /// The shortest and the longest predicted pass; infinity and 0 where nothing is served.
+  std::pair<double, double> predicted_range() const;
 };
 
 /// A row for each schedule: emulated against predicted, and by which factor the first one is slower.

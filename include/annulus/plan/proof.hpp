@@ -52,6 +52,15 @@ struct ComputeSum {
 /// has not may be, too: its computes are to be looked at one by one.
 std::uint64_t expected_weight(const Premises& premises, int owner);
 
+/// What the steps of one rank show.
+struct RankFindings {
+  /// What is wrong, each entry naming rank, step and slice. After the first entry in `malformed` (indices and
+  /// ranges) the rank's steps are not looked at any further, and nothing below has a meaning.
+  std::vector<std::string> malformed, violations;
+  std::vector<MessageSum> sent, received;  ///< [rank to which, from which]
+  std::vector<ComputeSum> computed;        ///< [owner of the queries]
+};
+
 /// The steps of one rank, in order.
 ///
 /// Shown of each rank alone: indices and ranges are sound; what is read is in its slot, by the labels of the
@@ -68,16 +77,7 @@ class RankProof {
   /// The next step.
   void add(const Step& step);
   /// After the last one.
-  void finish();
-
-  /// What is wrong, each entry naming rank, step and slice. After the first entry in `malformed` (indices and
-  /// ranges) the rank's steps are not looked at any further, and nothing below has a meaning.
-  const std::vector<std::string>& malformed() const;
-  const std::vector<std::string>& violations() const;
-
-  const std::vector<MessageSum>& sent() const;      ///< [rank to which]
-  const std::vector<MessageSum>& received() const;  ///< [rank from which]
-  const std::vector<ComputeSum>& computed() const;  ///< [owner of the queries]
+  RankFindings finish();
 
  private:
   struct State;

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -83,11 +82,6 @@ struct Timeline {
 struct Imbalance {
   double worker = 1, step = 1;
 };
-
-/// The imbalance degrees of a plan of which a compute costs what `pairs` says: where less is computed than
-/// the plan's mask allows, and its owner knows how much. Goes through all steps of all ranks.
-Imbalance imbalance_of(const plan::Plan& plan,
-                       const std::function<std::int64_t(const plan::Compute&)>& pairs);
 
 struct Simulation {
   double time = 0;  ///< seconds until the last rank is done

@@ -7,8 +7,8 @@
 #include <annulus/base/error.hpp>
 
 #include "plan/builders/circulation.hpp"
-#include "plan/builders/divisor.hpp"
 #include "plan/builders/head_exchange.hpp"
+#include "plan/builders/parts.hpp"
 
 namespace annulus::plan {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,13 @@
 
 /// Parts of steps that builders put together.
 namespace annulus::plan {
+
+/// The largest divisor of `number` that is at most `most`; 1 when `most` is less.
+inline int largest_divisor(int number, int most) {
+  int divisor = std::clamp(most, 1, number);
+  while (number % divisor != 0) --divisor;
+  return divisor;
+}
 
 /// Rows of a shard, with all heads of the tensor.
 inline TensorSlice part(const Problem& problem, Tensor tensor, int owner, RowRange rows) {

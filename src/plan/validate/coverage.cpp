@@ -5,8 +5,8 @@
 
 #include <annulus/base/parallel_tasks.hpp>
 
-#include "plan/describe.hpp"
 #include "plan/rectangle.hpp"
+#include "plan/text.hpp"
 #include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "plan/describe.hpp"
+#include "plan/text.hpp"
 #include "plan/validate/fingerprint.hpp"
 
 namespace annulus::plan::validation {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 
 #include "plan/validate/validation.hpp"
 
@@ -9,11 +8,6 @@ namespace {
 /// Entries of steps that are compared when they are too many to compare them all; besides, two whole periods
 /// are.
 constexpr std::int64_t most_entries = 1'000'000;
-
-std::int64_t size(const Step& step) {
-  return 1 + std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
-         std::ssize(step.computes);
-}
 
 class Repetition {
  public:
@@ -35,7 +29,7 @@ class Repetition {
     for (const int step : {0, steps / 2, steps - 1}) {
       std::int64_t entries = 0;
       for (int rank = 0; rank < scope_.representatives(); ++rank)
-        entries += size(scope_.plan.step(rank, step));
+        entries += entries_of(scope_.plan.step(rank, step));
       check(step, 1, static_cast<int>(entries * periods_ * 3 / most_entries + 1));
     }
   }

@@ -1,173 +1,110 @@
 #include <deque>
+#include <map>
+#include <utility>
 
-#include "plan/describe.hpp"
+#include "plan/text.hpp"
 #include "plan/validate/validation.hpp"
 
 namespace annulus::plan::validation {
 namespace {
 
-/// Transfers of one rank and step on one channel.
-struct Group {
-  int step = 0;
-  Channel channel = Channel::activations;
-  std::vector<int> messages;
-  int incomplete = 0;
-};
-
 class Progress {
  public:
-  Progress(const ExpandedPlan& expanded, const Matching& matching, Issue issue)
-      : expanded_(expanded),
-        matching_(matching),
-        issue_(issue),
-        ranks_(expanded.steps.size()),
-        messages_(matching.messages.size()) {
-    for (auto& rank : ranks_) rank.waits.resize(static_cast<std::size_t>(expanded.scope.plan.steps));
-    for (int message = 0; message < static_cast<int>(messages_.size()); ++message) {
-      const Message& ends = matching.messages[static_cast<std::size_t>(message)];
-      waits(ends.sender.rank, matching.send(expanded, message).wait).push_back(message);
-      waits(ends.receiver.rank, matching.receive(expanded, message).wait).push_back(message);
+  Progress(const Scope& scope, const std::vector<Message>& messages)
+      : steps_(scope.plan.steps),
+        messages_(messages),
+        active_ends_(messages.size()),
+        ranks_(static_cast<std::size_t>(scope.representatives())) {
+    for (std::size_t message = 0; message < messages.size(); ++message) {
+      for (const End* end : {&messages[message].sender, &messages[message].receiver}) {
+        Rank& rank = at(end->rank);
+        rank.groups[{end->step, end->transfer.channel}].push_back(message);
+        rank.waits[end->transfer.wait].push_back(message);
+      }
     }
+    for (Rank& rank : ranks_) rank.group = rank.groups.begin();
   }
 
   void run(Diagnostics& diagnostics) {
-    for (int rank = 0; rank < expanded_.scope.representatives(); ++rank) awake_.push_back(rank);
-    while (!awake_.empty()) {
-      const int rank = awake_.front();
-      awake_.pop_front();
-      advance(rank);
-    }
-    for (int rank = 0; rank < expanded_.scope.representatives(); ++rank) {
-      if (ranks_[static_cast<std::size_t>(rank)].next_step == expanded_.scope.plan.steps) continue;
-      report(rank, diagnostics);
-    }
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank) awake_.push_back(rank);
+    for (; !awake_.empty(); awake_.pop_front()) advance(at(awake_.front()));
+    for (int rank = 0; rank < std::ssize(ranks_); ++rank)
+      if (at(rank).next_step < steps_) report(rank, diagnostics);
   }
 
  private:
-  struct RankState {
+  using Groups = std::map<std::pair<int, Channel>, std::vector<std::size_t>>;  // by step and channel
+  struct Rank {
     int next_step = 0;
-    std::vector<std::vector<int>> waits;  // [step]: messages
-    std::deque<Group> groups;             // serial issue: posted, not completed; the first one is carried out
+    std::map<int, std::vector<std::size_t>> waits;  // by step
+    Groups groups;
+    Groups::const_iterator group;  // the next to complete
+    bool started = false;          // it has been
+    std::size_t incomplete = 0;    // messages of it
   };
-  struct MessageState {
-    int active_ends = 0;  // being carried out
-    bool complete() const { return active_ends == 2; }
-  };
 
-  std::vector<int>& waits(int rank, int step) {
-    return ranks_[static_cast<std::size_t>(rank)].waits[static_cast<std::size_t>(step)];
-  }
-  MessageState& state(int message) { return messages_[static_cast<std::size_t>(message)]; }
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  bool complete(std::size_t message) const { return active_ends_[message] == 2; }
 
-  /// First message that keeps a rank from entering its next step; −1 when none does.
-  int blocker(int rank) {
-    for (const int message : waits(rank, ranks_[static_cast<std::size_t>(rank)].next_step)) {
-      if (!state(message).complete()) return message;
-    }
-    return -1;
+  /// The first message that keeps a rank from entering its next step; null when none does.
+  const Message* blocker(const Rank& rank) const {
+    const auto waits = rank.waits.find(rank.next_step);
+    if (waits == rank.waits.end()) return nullptr;
+    for (const std::size_t message : waits->second)
+      if (!complete(message)) return &messages_[message];
+    return nullptr;
   }
 
-  void advance(int rank) {
-    RankState& self = ranks_[static_cast<std::size_t>(rank)];
-    while (self.next_step < expanded_.scope.plan.steps && blocker(rank) < 0) {
-      post(rank, self.next_step++);
-    }
-  }
-
-  void post(int rank, int step) {
-    const Step& at = expanded_.at(rank, step);
-    const auto& sends = matching_.sends[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
-    const auto& receives = matching_.receives[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
-    auto& groups = ranks_[static_cast<std::size_t>(rank)].groups;
-    for (int c = 0; c < channel_count; ++c) {
-      Group group{step, static_cast<Channel>(c), {}, 0};
-      for (std::size_t i = 0; i < sends.size(); ++i) {
-        if (at.sends[i].channel == group.channel) group.messages.push_back(sends[i]);
+  void advance(Rank& rank) {
+    while (true) {
+      while (rank.next_step < steps_ && blocker(rank) == nullptr) ++rank.next_step;
+      if (rank.started && rank.incomplete == 0) {
+        ++rank.group;
+        rank.started = false;
       }
-      for (std::size_t i = 0; i < receives.size(); ++i) {
-        if (at.receives[i].channel == group.channel) group.messages.push_back(receives[i]);
-      }
-      group.incomplete = static_cast<int>(group.messages.size());
-      if (group.messages.empty()) continue;
-      if (issue_ == Issue::independent) {
-        start(group);
-      } else {
-        groups.push_back(std::move(group));
-        if (groups.size() == 1) starting_.push_back(rank);
-      }
-    }
-    while (!starting_.empty()) {
-      const int starter = starting_.front();
-      starting_.pop_front();
-      const Group first = ranks_[static_cast<std::size_t>(starter)].groups.front();
-      start(first);
-    }
-  }
-
-  void start(const Group& group) {
-    for (const int message : group.messages) {
-      if (++state(message).active_ends < 2) continue;
-      const Message& ends = matching_.messages[static_cast<std::size_t>(message)];
-      for (const End& end : {ends.sender, ends.receiver}) {
-        awake_.push_back(end.rank);
-        if (issue_ == Issue::serial) finish_one(end.rank);
+      if (rank.started || rank.group == rank.groups.end() || rank.group->first.first >= rank.next_step)
+        return;
+      rank.started = true;
+      rank.incomplete = rank.group->second.size();
+      for (const std::size_t message : rank.group->second) {
+        if (++active_ends_[message] < 2) continue;
+        for (const End* end : {&messages_[message].sender, &messages_[message].receiver}) {
+          --at(end->rank).incomplete;
+          awake_.push_back(end->rank);
+        }
       }
     }
   }
 
-  /// One message of the group that a rank carries out has completed; after the last one the next group
-  /// starts.
-  void finish_one(int rank) {
-    auto& groups = ranks_[static_cast<std::size_t>(rank)].groups;
-    if (--groups.front().incomplete > 0) return;
-    groups.pop_front();
-    if (!groups.empty()) starting_.push_back(rank);
+  void report(int number, Diagnostics& diagnostics) {
+    const Rank& rank = at(number);
+    const Message& message = *blocker(rank);
+    const bool receiving = message.receiver.rank == number;
+    const End &here = receiving ? message.receiver : message.sender,
+              &there = receiving ? message.sender : message.receiver;
+    diagnostics.add("deadlock: rank {} waits in step {} for '{}' (posted in step {}), {}; rank {} {}", number,
+                    rank.next_step,
+                    receiving ? describe_receive(here.transfer) : describe_send(here.transfer), here.step,
+                    held_up(rank), there.rank, held_up(at(there.rank)));
   }
 
-  void report(int rank, Diagnostics& diagnostics) {
-    const int step = ranks_[static_cast<std::size_t>(rank)].next_step, message = blocker(rank);
-    const Message& ends = matching_.messages[static_cast<std::size_t>(message)];
-    const bool receiving = ends.receiver.rank == rank;
-    const int peer = receiving ? ends.sender.rank : ends.receiver.rank;
-    const std::string what = receiving ? describe_receive(matching_.receive(expanded_, message))
-                                       : describe_send(matching_.send(expanded_, message));
-    const int posted = (receiving ? ends.receiver : ends.sender).step;
-    const int partner = (receiving ? ends.sender : ends.receiver).step;
-    if (issue_ == Issue::independent) {
-      diagnostics.add(
-          "deadlock: rank {} waits in step {} for '{}' (posted in step {}), which rank {} posts in step {}, "
-          "but it waits itself in step {}",
-          rank, step, what, posted, peer, partner, ranks_[static_cast<std::size_t>(peer)].next_step);
-    } else {
-      diagnostics.add(
-          "deadlock when groups run one after another: rank {} waits in step {} for '{}' (posted in step "
-          "{}), "
-          "{}; rank {} {}",
-          rank, step, what, posted, head(rank), peer, head(peer));
-    }
+  static std::string held_up(const Rank& rank) {
+    if (!rank.started) return fmt::format("waits in step {} with nothing posted", rank.next_step);
+    const auto [step, channel] = rank.group->first;
+    return fmt::format("is held up in its group of step {} on channel {}", step, name_of(channel));
   }
 
-  std::string head(int rank) {
-    const auto& groups = ranks_[static_cast<std::size_t>(rank)].groups;
-    if (groups.empty()) return "has nothing posted";
-    return fmt::format("is held up in its group of step {} on channel {}", groups.front().step,
-                       name_of(groups.front().channel));
-  }
-
-  const ExpandedPlan& expanded_;
-  const Matching& matching_;
-  Issue issue_;
-  std::vector<RankState> ranks_;
-  std::vector<MessageState> messages_;
-  std::deque<int> awake_;     // ranks that may be able to enter a step
-  std::deque<int> starting_;  // serial issue: ranks whose first group is to be started
+  int steps_;
+  const std::vector<Message>& messages_;
+  std::vector<int> active_ends_;  // of each message: those that are being carried out
+  std::vector<Rank> ranks_;
+  std::deque<int> awake_;  // ranks that may be able to go on
 };
 
 }  // namespace
 
-void check_progress(const ExpandedPlan& expanded, const Matching& matching, Issue issue,
-                    Diagnostics& diagnostics) {
-  Progress(expanded, matching, issue).run(diagnostics);
+void check_progress(const Scope& scope, const std::vector<Message>& messages, Diagnostics& diagnostics) {
+  Progress(scope, messages).run(diagnostics);
 }
 
 }  // namespace annulus::plan::validation

@@ -9,11 +9,6 @@
 namespace annulus::plan::validation {
 namespace {
 
-std::int64_t entries_of(const Step& step) {
-  return 1 + std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
-         std::ssize(step.computes);
-}
-
 /// What one thread has seen.
 struct Share {
   std::vector<MessageSum> unanswered;
@@ -24,18 +19,23 @@ struct Share {
       : unanswered(static_cast<std::size_t>(representatives)),
         computed(static_cast<std::size_t>(representatives)) {}
 
-  void take(const Scope& scope, int rank, const RankProof& proof) {
+  void take(const Scope& scope, int rank, const RankFindings& found) {
     for (int peer = 0; peer < scope.ranks(); ++peer) {
       const auto p = static_cast<std::size_t>(peer);
       const auto representative = static_cast<std::size_t>(scope.representative(peer));
-      unanswered[static_cast<std::size_t>(rank)] += proof.sent()[p];
-      unanswered[representative] -= proof.received()[p];
-      computed[representative] += proof.computed()[p];
+      unanswered[static_cast<std::size_t>(rank)] += found.sent[p];
+      unanswered[representative] -= found.received[p];
+      computed[representative] += found.computed[p];
     }
   }
 };
 
 }  // namespace
+
+std::int64_t entries_of(const Step& step) {
+  return 1 + std::ssize(step.clears) + std::ssize(step.sends) + std::ssize(step.receives) +
+         std::ssize(step.computes);
+}
 
 ProvedRanks prove_ranks(const Scope& scope) {
   std::vector<Share> shares(static_cast<std::size_t>(scope.workers), Share(scope.representatives()));
@@ -49,13 +49,13 @@ ProvedRanks prove_ranks(const Scope& scope) {
       share.entries += entries_of(step);
       proof.add(step);
     }
-    proof.finish();
-    share.take(scope, rank, proof);
-    if (proof.malformed().empty() && proof.violations().empty()) return;
+    const RankFindings found = proof.finish();
+    share.take(scope, rank, found);
+    if (found.malformed.empty() && found.violations.empty()) return;
     const std::lock_guard lock(mutex);
     // The first ranks are enough: whoever has hundreds of findings wants to see the first.
-    if (malformed.size() < Diagnostics::limit) malformed[rank] = proof.malformed();
-    if (flow.size() < Diagnostics::limit) flow[rank] = proof.violations();
+    if (malformed.size() < Diagnostics::limit) malformed[rank] = found.malformed;
+    if (flow.size() < Diagnostics::limit) flow[rank] = found.violations;
   });
   ProvedRanks all;
   for (const auto& [rank, messages] : malformed) all.malformed.add(messages);

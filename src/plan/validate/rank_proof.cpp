@@ -110,21 +110,21 @@ struct RankProof::State {
   State(const Premises& premises, int rank)
       : premises(premises),
         rank(rank),
-        flow(premises, rank, found),
-        sent(static_cast<std::size_t>(premises.ranks())),
-        received(sent.size()),
-        computed(sent.size()),
-        sends(sent.size()),
-        receives(sent.size()) {}
+        flow(premises, rank, violations),
+        sends(premises.shards.size()),
+        receives(sends) {
+    shown.sent.resize(sends.size());
+    shown.received.resize(sends.size());
+    shown.computed.resize(sends.size());
+  }
 
   using ByChannel = std::array<std::int64_t, channel_count>;
 
   const Premises& premises;
   int rank, step = 0;
-  validation::Diagnostics malformed, found;
+  validation::Diagnostics malformed, violations;
   validation::Flow flow;
-  std::vector<MessageSum> sent, received;
-  std::vector<ComputeSum> computed;
+  RankFindings shown;
   std::vector<ByChannel> sends, receives;  // [peer]: messages so far
 
   void count(const Transfer& transfer, bool sending) {
@@ -132,13 +132,13 @@ struct RankProof::State {
     const std::int64_t index =
         (sending ? sends : receives)[peer][static_cast<std::size_t>(transfer.channel)]++;
     if (sending)
-      sent[peer] += sum_of(premises, rank, transfer.peer, transfer, index);
+      shown.sent[peer] += sum_of(premises, rank, transfer.peer, transfer, index);
     else
-      received[peer] += sum_of(premises, transfer.peer, rank, transfer, index);
+      shown.received[peer] += sum_of(premises, transfer.peer, rank, transfer, index);
   }
 
   void count(const Compute& compute) {
-    computed[static_cast<std::size_t>(compute.q_shard)] +=
+    shown.computed[static_cast<std::size_t>(compute.q_shard)] +=
         {weight_of(premises, compute.q_shard, compute.kv_shard, compute.heads), 1,
          is_partial(premises, compute) ? 1 : 0};
   }
@@ -159,24 +159,11 @@ void RankProof::add(const Step& step) {
   ++s.step;
 }
 
-void RankProof::finish() {
+RankFindings RankProof::finish() {
   if (state_->malformed.empty()) state_->flow.finish();
-}
-
-const std::vector<std::string>& RankProof::malformed() const {
-  return state_->malformed.messages();
-}
-const std::vector<std::string>& RankProof::violations() const {
-  return state_->found.messages();
-}
-const std::vector<MessageSum>& RankProof::sent() const {
-  return state_->sent;
-}
-const std::vector<MessageSum>& RankProof::received() const {
-  return state_->received;
-}
-const std::vector<ComputeSum>& RankProof::computed() const {
-  return state_->computed;
+  state_->shown.malformed = state_->malformed.take();
+  state_->shown.violations = state_->violations.take();
+  return std::move(state_->shown);
 }
 
 }  // namespace annulus::plan

@@ -1,6 +1,6 @@
 #include "plan/validate/structure.hpp"
 
-#include "plan/describe.hpp"
+#include "plan/text.hpp"
 
 namespace annulus::plan::validation {
 namespace {

@@ -33,6 +33,9 @@ struct Scope {
   int distance(int rank) const { return rank - representative(rank); }
 };
 
+/// Transfers, computes, clears and the step itself.
+std::int64_t entries_of(const Step& step);
+
 /// What the steps of all representative ranks show, one rank after the other.
 struct ProvedRanks {
   Diagnostics malformed, flow;         // in the order of ranks
@@ -51,61 +54,26 @@ void check_period(const Scope& scope, std::int64_t entries, Diagnostics& diagnos
 /// computes themselves, of so many owners of queries at a time as fit into memory.
 void check_coverage(const Scope& scope, const std::vector<ComputeSum>& computed, Diagnostics& diagnostics);
 
-/// Steps of all representative ranks, for what must be seen side by side.
-struct ExpandedPlan {
-  /// Throws Error where the steps would take gigabytes.
-  explicit ExpandedPlan(const Scope& scope);
-
-  const Scope& scope;
-  std::vector<std::vector<Step>> steps;  // [representative rank][step]
-
-  const Step& at(int rank, int step) const {
-    return steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
-  }
-};
-
-/// One end of a message: entry `index` of the sends or receives of a step.
+/// One side of a message.
 struct End {
-  int rank = 0, step = 0, index = 0;
+  int rank = 0, step = 0;
+  Transfer transfer;
 };
 struct Message {
   End sender, receiver;
 };
 
-/// Messages of one channel from one rank to another. The sender is a representative rank.
-struct MessageStream {
-  int from = 0, to = 0;
-  Channel channel = Channel::activations;
-  friend auto operator<=>(const MessageStream&, const MessageStream&) = default;
-};
+/// The messages that these representative ranks send: sends and receives of each (source, destination,
+/// channel), paired in the order in which they are posted. Both ends are representative ranks: where the
+/// ranks are not, those that stand for them. Says what has no partner or another one's contents. Throws Error
+/// where the messages would take gigabytes.
+std::vector<Message> match(const Scope& scope, const std::vector<bool>& senders, Diagnostics& diagnostics);
 
-/// Which send meets which receive.
-struct Matching {
-  std::vector<Message> messages;
-  std::vector<std::vector<std::vector<int>>> sends, receives;  // [rank][step][index]: number of the message
-
-  const Transfer& send(const ExpandedPlan& expanded, int message) const;
-  const Transfer& receive(const ExpandedPlan& expanded, int message) const;
-};
-
-/// Pairs the sends and receives of each (source, destination, channel) in the order in which they are posted.
-/// Both ends are representative ranks: where the ranks are not, those that stand for them.
-/// Only when it finds nothing wrong is the result complete.
-Matching match(const ExpandedPlan& expanded, Diagnostics& diagnostics);
-
-/// What is wrong with the messages that ranks send, where the sums are not zero.
-void explain_messages(const Scope& scope, const std::vector<MessageSum>& unanswered,
-                      Diagnostics& diagnostics);
-
-/// How a back-end carries out the groups of a rank (a group: the transfers of one step on one channel).
-enum class Issue : std::uint8_t {
-  independent,  ///< all that are posted, at the same time
-  serial,       ///< one after the other, by step, then channel
-};
-
-/// Runs all ranks side by side. A message completes when both of its ends are being carried out; a rank
-/// enters a step when everything that it waits for there has completed. Reports ranks that get stuck.
-void check_progress(const ExpandedPlan& expanded, const Matching& matching, Issue issue,
-                    Diagnostics& diagnostics);
+/// Runs all ranks side by side on a back-end that carries out the groups of a rank (a group: the transfers of
+/// one step on one channel) one after the other, by step, then channel; one that carries out all groups at
+/// the same time cannot get stuck where this one does not. A message completes when both of its ends are
+/// being carried out; a rank enters a step when everything that it waits for there has completed. Reports
+/// ranks that get stuck.
+void check_progress(const Scope& scope, const std::vector<Message>& messages, Diagnostics& diagnostics);
 
 }  // namespace annulus::plan::validation

@@ -4,7 +4,7 @@
 #include <annulus/plan/schedules.hpp>
 
 #include "plan/builders/circulation.hpp"
-#include "plan/builders/divisor.hpp"
+#include "plan/builders/parts.hpp"
 
 namespace annulus::plan {
 namespace {
@@ -19,6 +19,15 @@ int node_size(std::string_view schedule, const Topology& topology) {
 }
 
 }  // namespace
+
+Plan make_ring(const Problem& problem, Pass pass) {
+  return circulate("ring", problem, pass, circulate_kv(pass), {.inner_size = problem.ranks()});
+}
+
+Plan make_burst(const Problem& problem, Pass pass) {
+  return circulate("burst", problem, pass, pass == Pass::forward ? circulate_kv(pass) : circulate_q(),
+                   {.inner_size = problem.ranks()});
+}
 
 Plan make_topology_burst(const Problem& problem, Pass pass) {
   constexpr std::string_view name = "topology-burst";

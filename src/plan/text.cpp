@@ -1,12 +1,55 @@
+#include "plan/text.hpp"
+
 #include <fmt/format.h>
 
 #include <iterator>
 
-#include <annulus/plan/plan.hpp>
-
-#include "plan/describe.hpp"
-
 namespace annulus::plan {
+
+std::string describe_slot(Slot slot) {
+  return slot == local_slot ? "local" : fmt::format("slot {}", slot);
+}
+
+std::string describe(const TensorSlice& slice) {
+  return fmt::format("{}[{}] rows {}:{} heads {}:{}", name_of(slice.tensor), slice.owner, slice.rows.begin,
+                     slice.rows.end, slice.heads.begin, slice.heads.end);
+}
+
+std::string describe(const std::vector<TensorSlice>& slices) {
+  std::string text;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    TensorSlice as_next = slices[i];
+    if (i + 1 < slices.size()) as_next.tensor = slices[i + 1].tensor;
+    const bool joins = i + 1 < slices.size() && as_next == slices[i + 1];
+    text += joins ? std::string(name_of(slices[i].tensor)) : describe(slices[i]);
+    if (i + 1 < slices.size()) text += ", ";
+  }
+  return text;
+}
+
+std::string describe(const Compute& compute) {
+  return fmt::format("compute q[{}] rows {}:{} x kv[{}] rows {}:{} heads {}:{}", compute.q_shard,
+                     compute.q_rows.begin, compute.q_rows.end, compute.kv_shard, compute.kv_rows.begin,
+                     compute.kv_rows.end, compute.heads.begin, compute.heads.end);
+}
+
+std::string describe(const Clear& clear) {
+  return fmt::format("clear {} in {}", describe(clear.slice), describe_slot(clear.slot));
+}
+
+std::string describe_send(const Transfer& send) {
+  return fmt::format("send {} from {} to rank {}", describe(send.slice), describe_slot(send.slot), send.peer);
+}
+
+std::string describe_receive(const Transfer& receive) {
+  std::string text = fmt::format("receive {} from rank {} into {}", describe(receive.slice), receive.peer,
+                                 describe_slot(receive.slot));
+  if (receive.on_receive != OnReceive::store) {
+    text += fmt::format(", {} to {}", name_of(receive.on_receive), describe_slot(receive.target));
+  }
+  return text;
+}
+
 namespace {
 
 void print_compute(std::string& text, const Compute& compute, Pass pass) {

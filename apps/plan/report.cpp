@@ -1,0 +1,107 @@
+#include "plan/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include <annulus/base/error.hpp>
+#include <annulus/base/units.hpp>
+#include <annulus/plan/schedules.hpp>
+
+#include "common/text.hpp"
+
+namespace annulus::planner {
+
+namespace {
+
+std::string ms(double seconds) {
+  return fmt::format("{:.3f}", seconds * 1e3);
+}
+
+Row try_schedule(const std::string& name, const Case& c) {
+  Row row{name, c.layout, {}, {}};
+  try {
+    plan::Problem problem = c.problem;
+    if (c.layout == simulate::automatic) {
+      const std::array passes = {c.pass};
+      problem.layout = simulate::choose(problem, name, c.layout, passes, c.cluster,
+                                        {.memory_limit = c.memory_limit, .selected = c.selected})
+                           .layout;
+      row.layout = problem.layout.to_string();
+    }
+    row.summary =
+        summarize(simulate::simulate(plan::make_plan(name, problem, c.pass, "--schedule"), c.cluster,
+                                     simulate::Detail::totals, plan::RankSubset::automatic, c.selected));
+  } catch (const Error& error) {
+    row.reason = error.what();
+  }
+  return row;
+}
+
+}  // namespace
+
+Summary summarize(const simulate::Simulation& simulation) {
+  Summary s;
+  s.time = simulation.time;
+  s.imbalance = simulation.imbalance;
+  for (const simulate::RankSummary& rank : simulation.ranks) {
+    s.exposed = std::max(s.exposed, rank.exposed_communication);
+    s.exposed_mean += rank.exposed_communication / static_cast<double>(simulation.ranks.size());
+    s.intra_bytes += sum(rank.sent, simulate::LinkClass::intra_node);
+    s.inter_bytes += sum(rank.sent, simulate::LinkClass::inter_node);
+    s.buffer_bytes = std::max(s.buffer_bytes, rank.buffer_bytes);
+  }
+  return s;
+}
+
+std::vector<std::pair<std::string, std::string>> facts(const Summary& s) {
+  return {{"time", fmt::format("{:.3f} ms", s.time * 1e3)},
+          {"exposed communication", fmt::format("at most {:.3f} ms, mean over ranks {:.3f} ms",
+                                                s.exposed * 1e3, s.exposed_mean * 1e3)},
+          {"sent inside nodes", bytes_text(s.intra_bytes)},
+          {"sent between nodes", bytes_text(s.inter_bytes)},
+          {"imbalance degree",
+           fmt::format("{:.3f} of ranks, {:.3f} of plan steps", s.imbalance.worker, s.imbalance.step)},
+          {"exchange buffers", fmt::format("at most {} per rank", bytes_text(s.buffer_bytes))}};
+}
+
+std::vector<Row> compare(const Case& c) {
+  std::vector<Row> rows;
+  for (const std::string& name : simulate::candidate_schedules(c.problem))
+    rows.push_back(try_schedule(name, c));
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    if (a.reason.empty() != b.reason.empty()) return a.reason.empty();
+    return a.reason.empty() && a.summary.time < b.summary.time;
+  });
+  return rows;
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::vector<std::vector<std::string>> lines = {{"schedule", "layout", "time ms", "exposed ms", "in nodes",
+                                                  "between", "imbalance", "of steps", "buffers"}};
+  for (const Row& row : rows) {
+    const Summary& s = row.summary;
+    if (!row.reason.empty())
+      lines.push_back({row.schedule, "refuses: " + row.reason});
+    else
+      lines.push_back({row.schedule, row.layout, ms(s.time), ms(s.exposed), bytes_text(s.intra_bytes),
+                       bytes_text(s.inter_bytes), fmt::format("{:.3f}", s.imbalance.worker),
+                       fmt::format("{:.3f}", s.imbalance.step), bytes_text(s.buffer_bytes)});
+  }
+  return app::table_text(lines, 2);
+}
+
+std::string table(const simulate::Choice& choice) {
+  constexpr std::size_t most_shown = 8;
+  std::vector<std::vector<std::string>> lines = {{"schedule", "layout", "estimate ms", "simulated ms"}};
+  std::size_t possible = 0;
+  for (const simulate::Candidate& c : choice.candidates) {
+    if (!c.reason.empty() || ++possible > most_shown) continue;
+    lines.push_back({c.schedule, c.layout.to_string(), ms(c.estimate), c.seconds ? ms(*c.seconds) : "-"});
+  }
+  return fmt::format("chosen: {} on layout {}, of {} possible candidates\n{}", choice.schedule,
+                     choice.layout.to_string(), possible, app::table_text(lines, 2));
+}
+
+}  // namespace annulus::planner
