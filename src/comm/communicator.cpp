@@ -1,19 +1,31 @@
 #include <annulus/comm/communicator.hpp>
 
+#include <exception>
+
 #include "comm/stages.hpp"
 
 namespace annulus::comm {
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this != &other) {
-    if (state_) state_->drop();
+    drop();
     state_ = std::move(other.state_);
   }
   return *this;
 }
 
 Request::~Request() {
-  if (state_) state_->drop();
+  drop();
+}
+
+void Request::drop() noexcept {
+  if (!state_) return;
+  if (std::uncaught_exceptions() > 0) return state_->give_up();
+  try {
+    state_->finish();
+  } catch (const std::exception& error) {
+    state_->keep(error.what());
+  }
 }
 
 void Request::wait() {

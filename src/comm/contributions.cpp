@@ -1,6 +1,5 @@
 #include "comm/contributions.hpp"
 
-#include <exception>
 #include <memory>
 #include <utility>
 
@@ -30,13 +29,6 @@ class CombiningState final : public Request::State {
     if (!request_.test()) return false;
     combine();
     return true;
-  }
-  void drop() noexcept override {
-    if (std::uncaught_exceptions() > 0) return;  // the request gives up, and then the memory goes
-    try {
-      wait();
-    } catch (const std::exception&) {  // a transport or a device that no longer works: the next call says so
-    }
   }
 
  private:

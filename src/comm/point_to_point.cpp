@@ -212,56 +212,6 @@ void PointToPointCommunicator::all_reduce_small(const Queue& queue, std::byte* d
   reduce_in_order(queue, type, op, {all.data(), bytes, size(), rank(), data, true}, data, count);
 }
 
-void PointToPointCommunicator::reduce_rounds(const Queue& queue, const std::byte* data, DType type,
-                                             ReduceOp op, const Rounds& rounds) {
-  const std::size_t element = size_of(type);
-  // Two halves: the messages of the next round travel while this one is combined.
-  const std::size_t half_bytes = round_bytes(topology(), rounds.largest_block, element);
-  const Workspace::Use space(workspace_, queue, 2 * half_bytes);
-  const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
-  const auto begin = [&](std::size_t round) {
-    const Contribute contribute{
-        .block = [&, round](int rank) { return data + rounds.block(round, rank).first * element; },
-        .bytes = [&, round](int rank) { return rounds.block(round, rank).count * element; },
-        .memory = half(round)};
-    return post_stages(queue, contribute.stages(topology(), rank()), collective_channel);
-  };
-  Request next = rounds.rounds > 0 ? begin(0) : Request();
-  for (std::size_t round = 0; round < rounds.rounds; ++round) {
-    Request now = std::move(next);
-    if (round + 1 < rounds.rounds) next = begin(round + 1);
-    now.wait();
-    const Block own = rounds.block(round, rank());
-    reduce_in_order(queue, type, op,
-                    {half(round), own.count * element, size(), rank(), data + own.first * element},
-                    rounds.result(round), own.count);
-    if (rounds.done) rounds.done(round);
-  }
-}
-
-std::size_t PointToPointCommunicator::largest_block(const Queue& queue, std::size_t element) const {
-  return largest_block_of(topology(), queue.is_host(), element);
-}
-
-void PointToPointCommunicator::reduce_scatter(const Queue& queue, const void* send, void* receive,
-                                              std::size_t count, DType type, ReduceOp op) {
-  ready(queue, "reduce_scatter");
-  const Watchdog::ActivityScope activity(
-      watchdog(), fmt::format("a reduce_scatter of {} {} per rank", count, name_of(type)));
-  const std::size_t element = size_of(type);
-  if (count == 0) return;
-  const std::size_t chunk = std::min(count, largest_block(queue, element));
-  Rounds rounds;
-  rounds.rounds = ceil_divide(count, chunk);
-  rounds.largest_block = chunk;
-  rounds.block = [=](std::size_t round, int rank) {
-    const std::size_t first = round * chunk;
-    return Block{static_cast<std::size_t>(rank) * count + first, std::min(chunk, count - first)};
-  };
-  rounds.result = [=](std::size_t round) { return at(receive, round * chunk * element); };
-  reduce_rounds(queue, static_cast<const std::byte*>(send), type, op, rounds);
-}
-
 void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const Reduction& elements) {
   const std::size_t count = elements.count;
   const DType type = elements.type;
@@ -276,29 +226,43 @@ void PointToPointCommunicator::all_reduce(const Queue& queue, void* data, const 
   if (count * element * ranks <= small_bytes(queue.is_host()))
     return all_reduce_small(queue, bytes, count, type, op);
 
-  const std::size_t slab = slab_of(topology(), queue.is_host(), count, element);
-  Rounds rounds;
-  rounds.rounds = ceil_divide(count, slab);
-  rounds.largest_block = ceil_divide(slab, ranks);
-  rounds.block = [=](std::size_t round, int rank) {
+  const std::size_t slab = slab_of(topology(), queue.is_host(), count, element),
+                    rounds = ceil_divide(count, slab);
+  struct Block {
+    std::byte* data;
+    std::size_t count;
+  };
+  const auto block = [=](std::size_t round, int rank) {
     const std::size_t begin = round * slab, length = std::min(slab, count - begin);
     const std::size_t share = ceil_divide(length, ranks);
     const std::size_t first = std::min(length, static_cast<std::size_t>(rank) * share);
-    return Block{begin + first, std::min(share, length - first)};
+    return Block{bytes + (begin + first) * element, std::min(share, length - first)};
   };
-  rounds.result = [=, this, &rounds](std::size_t round) -> void* {
-    return bytes + rounds.block(round, rank()).first * element;
+  // Two halves: the messages of the next round travel while this one is combined.
+  const std::size_t half_bytes = round_bytes(topology(), ceil_divide(slab, ranks), element);
+  const Workspace::Use space(workspace_, queue, 2 * half_bytes);
+  const auto half = [&](std::size_t round) { return space.data() + (round % 2) * half_bytes; };
+  const auto place = [&](std::size_t round) { return [=](int rank) { return block(round, rank).data; }; };
+  const auto length = [&](std::size_t round) {
+    return [=](int rank) { return block(round, rank).count * element; };
   };
-  Request gather;
-  rounds.done = [&](std::size_t round) {
-    const auto place = [&, round](int rank) { return bytes + rounds.block(round, rank).first * element; };
-    const Gather results{.own = place(rank()), .place = place, .bytes = [&, round](int rank) {
-                           return rounds.block(round, rank).count * element;
-                         }};
+  const auto start = [&](const auto& messages) {
+    return post_stages(queue, messages.stages(topology(), rank()), collective_channel);
+  };
+  const auto contribute = [&](std::size_t round) {
+    return start(Contribute{.block = place(round), .bytes = length(round), .memory = half(round)});
+  };
+  Request next = contribute(0), gather;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    Request now = std::move(next);
+    if (round + 1 < rounds) next = contribute(round + 1);
+    now.wait();
+    const Block own = block(round, rank());
+    reduce_in_order(queue, type, op, {half(round), own.count * element, size(), rank(), own.data}, own.data,
+                    own.count);
     gather.wait();
-    gather = post_stages(queue, results.stages(topology(), rank()), collective_channel);
-  };
-  reduce_rounds(queue, bytes, type, op, rounds);
+    gather = start(Gather{.own = own.data, .place = place(round), .bytes = length(round)});
+  }
   gather.wait();
 }
 

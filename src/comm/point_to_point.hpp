@@ -2,7 +2,6 @@
 
 #include <annulus/comm/communicator.hpp>
 #include <annulus/core/workspace.hpp>
-#include <functional>
 #include <vector>
 
 #include "comm/stages.hpp"
@@ -36,8 +35,6 @@ class PointToPointCommunicator : public Communicator {
   using Communicator::all_reduce;
   void all_reduce(const Queue& queue, void* data, const Reduction& elements) override;
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
-  void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                      ReduceOp op) override;
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override;
   void barrier() override;
   Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
@@ -74,24 +71,8 @@ class PointToPointCommunicator : public Communicator {
   virtual void check_channel(int channel, const char* operation) const;
 
  private:
-  /// A range of elements.
-  struct Block {
-    std::size_t first = 0, count = 0;
-  };
-  /// Some rounds of "block r of everybody's data goes to rank r and is combined there".
-  struct Rounds {
-    std::size_t rounds = 0;
-    std::size_t largest_block = 0;                            ///< elements
-    std::function<Block(std::size_t round, int rank)> block;  ///< of `data`
-    std::function<void*(std::size_t round)> result;           ///< where this rank's combined block goes
-    std::function<void(std::size_t round)> done;              ///< called after each round
-  };
   /// Everybody's block of everybody's data, (size(), bytes) at `receive` but for this rank's own.
   Request post_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes, int channel);
-  void reduce_rounds(const Queue& queue, const std::byte* data, DType type, ReduceOp op,
-                     const Rounds& rounds);
-  /// Elements of the blocks of a round that the workspace has room for.
-  std::size_t largest_block(const Queue& queue, std::size_t element) const;
   void all_reduce_small(const Queue& queue, std::byte* data, std::size_t count, DType type, ReduceOp op);
 
   int collectives_ = 0;  ///< started so far, modulo as many as have channels

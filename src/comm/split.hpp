@@ -22,4 +22,8 @@ struct Group {
 /// Error (a negative colour, an order that separates ranks of one node) or none does.
 Group split_group(std::span<const ColorKey> wishes, const Topology& parent, int rank);
 
+/// Nodes as the machines are: `lowest_rank[r]` is the lowest rank on the machine of rank r. Throws Error when
+/// the ranks of a machine are not consecutive.
+Topology topology_of_machines(std::span<const int> lowest_rank);
+
 }  // namespace annulus::comm

@@ -93,13 +93,6 @@ class StagesState final : public Request::State {
 
   void wait() override { sequence_->wait(); }
   bool test() override { return sequence_->test(); }
-  void drop() noexcept override {
-    if (std::uncaught_exceptions() > 0) return;  // the destructor gives up
-    try {
-      wait();
-    } catch (const std::exception&) {  // the peer or the transport has failed: the next call says so
-    }
-  }
 
  private:
   std::shared_ptr<StageSequence> sequence_;

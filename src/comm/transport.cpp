@@ -1,5 +1,9 @@
 #include <annulus/comm/transport.hpp>
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <annulus/base/error.hpp>
@@ -9,23 +13,20 @@
 
 namespace annulus::comm {
 
+namespace {
+
+constexpr std::string_view names[] = {"automatic", "mpi", "nccl"};  // in the order of Transport
+
+}  // namespace
+
 std::string_view name_of(Transport transport) {
-  switch (transport) {
-    case Transport::automatic:
-      return "automatic";
-    case Transport::mpi:
-      return "mpi";
-    case Transport::nccl:
-      return "nccl";
-  }
-  return "unknown";
+  return names[static_cast<std::size_t>(transport)];
 }
 
 Transport parse_transport(std::string_view name, std::string_view field) {
-  for (const Transport transport : {Transport::automatic, Transport::mpi, Transport::nccl}) {
-    if (name_of(transport) == name) return transport;
-  }
-  fail("{} '{}' is unknown; known are automatic, mpi and nccl", field, name);
+  const auto found = std::ranges::find(names, name);
+  require(found != std::end(names), "{} '{}' is unknown; known are {}", field, name, fmt::join(names, ", "));
+  return static_cast<Transport>(found - names);
 }
 
 std::unique_ptr<Communicator> connect(const MpiEnvironment& mpi, Transport transport, int ranks_per_node,

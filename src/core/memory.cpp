@@ -39,23 +39,9 @@ Gauge& gauge_of(MemoryKind kind, MemoryCategory category) {
 }  // namespace
 
 std::string_view name_of(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::parameters:
-      return "parameters";
-    case MemoryCategory::gradients:
-      return "gradients";
-    case MemoryCategory::optimizer:
-      return "optimizer";
-    case MemoryCategory::activations:
-      return "activations";
-    case MemoryCategory::communication:
-      return "communication";
-    case MemoryCategory::workspace:
-      return "workspace";
-    case MemoryCategory::data:
-      return "data";
-  }
-  return "?";
+  constexpr std::array<std::string_view, memory_category_count> names{
+      "parameters", "gradients", "optimizer", "activations", "communication", "workspace", "data"};
+  return names.at(static_cast<std::size_t>(category));
 }
 
 std::string_view name_of(MemoryKind kind) {

@@ -1,4 +1,4 @@
-#include "comm/machines.hpp"
+#include "comm/split.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,16 +1,16 @@
 // One rank fails while the others wait: all end within seconds, with one line that names it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "support/shell.hpp"
 
 namespace {
 
@@ -22,19 +22,14 @@ struct Outcome {
 };
 
 Outcome run_job(const std::string& how, int rank, int ranks) {
-  const std::string command = std::string("timeout 60 " ANNULUS_MPIRUN " ") + std::to_string(ranks) +
-                              " " ANNULUS_FAILING_PROGRAM " " + how + " " + std::to_string(rank) + " 2>&1";
-  Outcome outcome;
   const auto start = std::chrono::steady_clock::now();
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const std::size_t read = std::fread(buffer.data(), 1, buffer.size(), pipe))
-    outcome.output.append(buffer.data(), read);
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::istringstream lines(outcome.output);
+  const annulus::test::ShellResult job = annulus::test::run_shell(
+      fmt::format("timeout 60 {} {} {} {} {}", ANNULUS_MPIRUN, ranks, ANNULUS_FAILING_PROGRAM, how, rank));
+  Outcome outcome{job.status,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+                  job.output,
+                  {}};
+  std::istringstream lines(job.output);
   for (std::string line; std::getline(lines, line);)
     if (line.find("annulus: ") != std::string::npos) outcome.messages.push_back(line);
   return outcome;

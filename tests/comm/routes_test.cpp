@@ -179,14 +179,12 @@ TEST(Routes, CollectivesHaveFewPeersAndTheBitsOfOneStage) {
       result.assign(values.begin(), values.begin() + count);
       comm.all_reduce(host_queue(), result.data(), count, DType::f32, ReduceOp::sum);
     } else if (which == 1) {
-      comm.reduce_scatter(host_queue(), values.data(), result.data(), count, DType::f32, ReduceOp::sum);
-    } else if (which == 2) {
       comm.start_reduce_scatter(host_queue(), values.data(), result.data(), {.count = count}, 0).wait();
     } else {
       const std::vector<float> mine(values.begin(), values.begin() + 100);
       std::vector<float> all(100 * ranks);
-      if (which == 3) comm.all_gather(host_queue(), mine.data(), all.data(), 400);
-      if (which == 4) comm.start_all_gather(host_queue(), mine.data(), all.data(), 400, 0).wait();
+      if (which == 2) comm.all_gather(host_queue(), mine.data(), all.data(), 400);
+      if (which == 3) comm.start_all_gather(host_queue(), mine.data(), all.data(), 400, 0).wait();
       for (std::size_t i = 0; i < all.size(); ++i)
         EXPECT_EQ(all[i], suite::contribution<float>(static_cast<int>(i / 100), i % 100));
       return;
@@ -198,7 +196,7 @@ TEST(Routes, CollectivesHaveFewPeersAndTheBitsOfOneStage) {
   };
   for (const Topology& topology : {Topology::uniform(8, 4), Topology::uniform(8, 2), Topology::uniform(9, 3),
                                    Topology::uniform(8, 8), Topology::uniform(4, 1), Topology({3, 2})}) {
-    for (const int which : {0, 1, 2, 3, 4}) {
+    for (const int which : {0, 1, 2, 3}) {
       SCOPED_TRACE(topology.to_string() + ", collective " + std::to_string(which));
       RecordingWire wire;
       run_loopback(topology, [&](Communicator& comm) { collectives(comm, which); }, {.wire = &wire});

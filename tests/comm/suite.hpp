@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <annulus/comm/communicator.hpp>
+#include <annulus/comm/loopback.hpp>
 
 #include "support/error_text.hpp"
 
@@ -13,7 +14,7 @@
 /// on any transport. The channels it uses are free again when it ends.
 namespace annulus::comm::suite {
 
-using test::error_text;
+using test::error_text, test::mentions;
 
 struct Case {
   std::string name;
@@ -61,6 +62,12 @@ inline Request send_one(Communicator& comm, const Send& send, int channel = 0) {
 }
 inline Request receive_one(Communicator& comm, const Receive& receive, int channel = 0) {
   return comm.exchange(host_queue(), {}, {&receive, 1}, channel);
+}
+
+/// The Error with which `body` on so many ranks of one node ends.
+template <class Body>
+std::string error_of_ranks(int ranks, const Body& body, const LoopbackOptions& options = {}) {
+  return error_text([&] { run_loopback(Topology::uniform(ranks, ranks), body, options); });
 }
 
 /// Numbers that differ between any two (rank, tag).

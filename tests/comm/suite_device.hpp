@@ -115,16 +115,17 @@ inline void collectives_between_kernels(Communicator& comm) {
   const std::int64_t ranks = comm.size(), rank = comm.rank();
   const TestExec exec = test::rank_instance();
   const Numbers one = numbers(count), all = numbers(count * ranks), others = numbers(count * ranks);
+  constexpr std::size_t bytes = count * sizeof(std::int64_t);
   for (int root = 0; root < comm.size(); ++root) {
     fill(exec, one, 100 * rank);
-    comm.broadcast(exec, one, root);
+    comm.broadcast(exec, one.data(), bytes, root);
     EXPECT_EQ(on_the_host(exec, one), counting(count, 100 * root));
   }
   fill(exec, one, count * rank);
-  comm.all_gather(exec, one, all);
+  comm.all_gather(exec, one.data(), all.data(), bytes);
   EXPECT_EQ(on_the_host(exec, all), counting(count * ranks, 0));
   fill(exec, all, 1000000 * rank);
-  comm.all_to_all(exec, all, others);
+  comm.all_to_all(exec, all.data(), others.data(), bytes);
   const std::vector<std::int64_t> got = on_the_host(exec, others);
   for (std::int64_t from = 0; from < ranks; ++from)
     EXPECT_EQ(std::vector(got.begin() + from * count, got.begin() + (from + 1) * count),
@@ -133,7 +134,7 @@ inline void collectives_between_kernels(Communicator& comm) {
   comm.all_reduce(exec, one);
   EXPECT_EQ(on_the_host(exec, one), counting(count, ranks * (ranks - 1) / 2, ranks));
   fill(exec, all, 0);
-  comm.reduce_scatter(exec, all, one);
+  comm.start_reduce_scatter(exec, all, one, 0).wait();
   EXPECT_EQ(on_the_host(exec, one), counting(count, ranks * count * rank, ranks));
 }
 
@@ -190,7 +191,9 @@ void device_reductions_of(Communicator& comm, std::size_t count, ReduceOp op) {
   comm.all_reduce(exec, data, op);
   check(data, 0, "all_reduce");
   load(all);
-  comm.reduce_scatter(exec, all, block, op);
+  comm.start_reduce_scatter(exec, all.data(), block.data(), {.count = count, .type = dtype_of<T>, .op = op},
+                            0)
+      .wait();
   check(block, static_cast<std::size_t>(comm.rank()) * count, "reduce_scatter");
 }
 

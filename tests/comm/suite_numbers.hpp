@@ -79,8 +79,9 @@ void check_reduce_scatter(Communicator& comm, std::size_t count, ReduceOp op) {
   std::vector<T> data(count * ranks), got(count), wanted(count);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = contribution<T>(comm.rank(), i);
   for (std::size_t i = 0; i < count; ++i) wanted[i] = expected<T>(comm.size(), first + i, op);
-  comm.reduce_scatter(Queue(Kokkos::DefaultHostExecutionSpace()), data.data(), got.data(), count, dtype_of<T>,
-                      op);
+  comm.start_reduce_scatter(Queue(Kokkos::DefaultHostExecutionSpace()), data.data(), got.data(),
+                            {.count = count, .type = dtype_of<T>, .op = op}, 0)
+      .wait();
   EXPECT_TRUE(same_bits(got.data(), wanted.data(), count)) << count << " of " << name_of(dtype_of<T>);
 }
 

@@ -35,7 +35,7 @@ class OneAtATime final : public PassThrough {
         wait();
         return true;
       }
-      void drop() noexcept override {}
+      void finish() override {}
 
      private:
       Order& order_;

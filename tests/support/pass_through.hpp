@@ -31,10 +31,6 @@ class PassThrough : public comm::Communicator {
   void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     inner_.all_gather(queue, send, receive, bytes);
   }
-  void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                      comm::ReduceOp op) override {
-    inner_.reduce_scatter(queue, send, receive, count, type, op);
-  }
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     inner_.all_to_all(queue, send, receive, bytes);
   }

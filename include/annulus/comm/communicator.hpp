@@ -69,9 +69,14 @@ class Request {
     virtual void wait() = 0;
     /// Advances the transport; true when all messages have completed. Throws like wait.
     virtual bool test() = 0;
-    /// The owner goes away: waits, or, while an exception unwinds the stack, gives up within seconds. Keeps
-    /// an error for the next call on the communicator.
-    virtual void drop() noexcept = 0;
+
+    /// The owner goes away: waits until nobody uses the memory of the messages any more, as wait() does where
+    /// they do not go on without the host. What it throws goes to keep().
+    virtual void finish() { wait(); }
+    /// The next call on the communicator throws `error`, where it would not find it by itself.
+    virtual void keep(const std::string& /*error*/) noexcept {}
+    /// An exception unwinds the stack: nobody waits, and the destructor follows.
+    virtual void give_up() noexcept {}
   };
 
   Request() = default;
@@ -88,6 +93,8 @@ class Request {
   bool test();
 
  private:
+  void drop() noexcept;
+
   std::unique_ptr<State> state_;
 };
 
@@ -130,16 +137,14 @@ class Communicator {
   }
   /// Rank r's `bytes` bytes land at receive + r · bytes.
   virtual void all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
-  /// Combines size() blocks of `count` elements like all_reduce; rank r receives block r.
-  virtual void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count,
-                              DType type, ReduceOp op) = 0;
   /// Block r of `bytes` bytes goes to rank r; rank r's block lands at receive + r · bytes.
   virtual void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) = 0;
   virtual void barrier() = 0;
 
-  /// all_gather and reduce_scatter that return while they are under way, on a channel of exchanges. Ranks
-  /// start the collectives of a communicator in one order, whatever their channels, and wait for them in any.
-  /// A request ends before its communicator. `receive` may hold this rank's block already, at `send`.
+  /// An all_gather, and a reduction of size() blocks of which rank r receives block r, that return while they
+  /// are under way, on a channel of exchanges. Ranks start the collectives of a communicator in one order,
+  /// whatever their channels, and wait for them in any. A request ends before its communicator. `receive` may
+  /// hold this rank's block already, at `send`.
   virtual Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
                                    int channel) = 0;
   /// What the ranks contribute travels; wait(), or the test() that sees its end, enqueues the combination on
@@ -171,10 +176,6 @@ class Communicator {
 
   // Views. Contiguous; all of one rank's View takes part.
   template <class ViewType>
-  void broadcast(const Queue& queue, const ViewType& view, int root) {
-    broadcast(queue, contiguous(view), view.size() * sizeof(typename ViewType::value_type), root);
-  }
-  template <class ViewType>
   void all_reduce(const Queue& queue, const ViewType& view, ReduceOp op = ReduceOp::sum,
                   Sums sums = Sums::rank_order) {
     all_reduce(queue, contiguous(view),
@@ -185,42 +186,25 @@ class Communicator {
   }
   /// `receive` holds size() times as many elements as `send`.
   template <class SendView, class ReceiveView>
-  void all_gather(const Queue& queue, const SendView& send, const ReceiveView& receive) {
-    check_gathered(send, receive);
-    all_gather(queue, contiguous(send), contiguous(receive),
-               send.size() * sizeof(typename SendView::value_type));
-  }
-  template <class SendView, class ReceiveView>
   Request start_all_gather(const Queue& queue, const SendView& send, const ReceiveView& receive,
                            int channel) {
-    check_gathered(send, receive);
+    require(receive.size() == send.size() * static_cast<std::size_t>(size()),
+            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(),
+            size(), send.size());
     return start_all_gather(queue, contiguous(send), contiguous(receive),
                             send.size() * sizeof(typename SendView::value_type), channel);
   }
   /// `send` holds size() times as many elements as `receive`.
   template <class SendView, class ReceiveView>
-  void reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive,
-                      ReduceOp op = ReduceOp::sum) {
-    check_scattered(send, receive);
-    reduce_scatter(queue, contiguous(send), contiguous(receive), receive.size(),
-                   dtype_of<typename ReceiveView::non_const_value_type>, op);
-  }
-  template <class SendView, class ReceiveView>
   Request start_reduce_scatter(const Queue& queue, const SendView& send, const ReceiveView& receive,
                                int channel, Sums sums = Sums::rank_order) {
-    check_scattered(send, receive);
+    require(send.size() == receive.size() * static_cast<std::size_t>(size()),
+            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(),
+            size(), receive.size());
     return start_reduce_scatter(
         queue, contiguous(send), contiguous(receive),
         {.count = receive.size(), .type = dtype_of<typename ReceiveView::non_const_value_type>, .sums = sums},
         channel);
-  }
-  template <class SendView, class ReceiveView>
-  void all_to_all(const Queue& queue, const SendView& send, const ReceiveView& receive) {
-    require(send.size() == receive.size() && send.size() % static_cast<std::size_t>(size()) == 0,
-            "all_to_all: '{}' and '{}' must have the same size, divisible by {} ranks", send.label(),
-            receive.label(), size());
-    all_to_all(queue, contiguous(send), contiguous(receive),
-               send.size() / static_cast<std::size_t>(size()) * sizeof(typename SendView::value_type));
   }
 
   /// All-reduce of one number of the host.
@@ -231,18 +215,6 @@ class Communicator {
   }
 
  private:
-  template <class SendView, class ReceiveView>
-  void check_gathered(const SendView& send, const ReceiveView& receive) const {
-    require(receive.size() == send.size() * static_cast<std::size_t>(size()),
-            "all_gather: '{}' has {} elements, but {} ranks gather {} each", receive.label(), receive.size(),
-            size(), send.size());
-  }
-  template <class SendView, class ReceiveView>
-  void check_scattered(const SendView& send, const ReceiveView& receive) const {
-    require(send.size() == receive.size() * static_cast<std::size_t>(size()),
-            "reduce_scatter: '{}' has {} elements, but {} ranks receive {} each", send.label(), send.size(),
-            size(), receive.size());
-  }
   template <class ViewType>
   static typename ViewType::value_type* contiguous(const ViewType& view) {
     require(view.span_is_contiguous(), "the View '{}' is strided: communication needs contiguous memory",

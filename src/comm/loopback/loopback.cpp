@@ -23,14 +23,7 @@ class LoopbackState final : public Request::State {
 
   void wait() override { world_->wait(operation_); }
   bool test() override { return world_->test(operation_); }
-  void drop() noexcept override {
-    if (std::uncaught_exceptions() > 0) return;  // given up: the destructor takes the messages back
-    try {
-      wait();
-    } catch (const std::exception& error) {
-      world_->remember(operation_.rank, error.what());
-    }
-  }
+  void keep(const std::string& error) noexcept override { world_->remember(operation_.rank, error); }
 
  private:
   std::shared_ptr<LoopbackWorld> world_;

@@ -47,6 +47,14 @@ std::string mpi_error_text(int code) {
   return std::string(text.data(), static_cast<std::size_t>(length));
 }
 
+std::string mpi_name() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string name(text.data());
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
 void mpi_check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   int rank = 0;
@@ -133,12 +141,7 @@ void MpiCommunicator::meet() const {
 }
 
 std::string MpiCommunicator::description() const {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  ANNULUS_MPI(MPI_Get_library_version, text.data(), &length);
-  const std::string_view library(text.data(), static_cast<std::size_t>(length));
-  return fmt::format("mpi: {}{}{}{}{}", library.substr(0, library.find_first_of(",\n")),
-                     any_thread_ ? "" : ", communication from one thread only",
+  return fmt::format("mpi: {}{}{}{}{}", mpi_name(), any_thread_ ? "" : ", communication from one thread only",
                      mpi_reads_device_memory() ? ", device memory as it is" : "", remark_.empty() ? "" : ", ",
                      remark_);
 }
@@ -166,14 +169,12 @@ void MpiCommunicator::broadcast(const Queue& queue, void* data, std::size_t byte
   check_root(root);
   enter();
   ready(queue, "broadcast");
-  const Watchdog::ActivityScope activity(
-      watchdog(), fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)));
-  const Watchdog::Waiting waiting(watchdog());
-  meet();
-  for (std::size_t offset = 0; offset < bytes; offset += chunk_bytes_)
-    ANNULUS_MPI(MPI_Bcast, static_cast<std::byte*>(data) + offset,
-                static_cast<int>(std::min(chunk_bytes_, bytes - offset)), MPI_BYTE, root,
-                collectives_->handle);
+  block(fmt::format("a broadcast of {} bytes from rank {}", bytes, world_rank(root)), [&] {
+    for (std::size_t offset = 0; offset < bytes; offset += chunk_bytes_)
+      ANNULUS_MPI(MPI_Bcast, static_cast<std::byte*>(data) + offset,
+                  static_cast<int>(std::min(chunk_bytes_, bytes - offset)), MPI_BYTE, root,
+                  collectives_->handle);
+  });
 }
 
 void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes) {
@@ -182,14 +183,12 @@ void MpiCommunicator::all_gather(const Queue& queue, const void* send, void* rec
     return PointToPointCommunicator::all_gather(queue, send, receive, bytes);
   ready(queue, "all_gather");
   if (bytes == 0) return;
-  const Watchdog::ActivityScope activity(watchdog(),
-                                         fmt::format("an all_gather of {} bytes per rank", bytes));
-  const Watchdog::Waiting waiting(watchdog());
-  meet();
   const bool in_place = send == static_cast<std::byte*>(receive) + static_cast<std::size_t>(rank_) * bytes;
   const int count = static_cast<int>(bytes);
-  ANNULUS_MPI(MPI_Allgather, in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, receive, count, MPI_BYTE,
-              collectives_->handle);
+  block(fmt::format("an all_gather of {} bytes per rank", bytes), [&] {
+    ANNULUS_MPI(MPI_Allgather, in_place ? MPI_IN_PLACE : send, count, MPI_BYTE, receive, count, MPI_BYTE,
+                collectives_->handle);
+  });
 }
 
 void MpiCommunicator::all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) {
@@ -197,20 +196,15 @@ void MpiCommunicator::all_to_all(const Queue& queue, const void* send, void* rec
   if (bytes == 0 || send == receive || bytes * static_cast<std::size_t>(size()) > chunk_bytes_)
     return PointToPointCommunicator::all_to_all(queue, send, receive, bytes);
   ready(queue, "all_to_all");
-  const Watchdog::ActivityScope activity(watchdog(),
-                                         fmt::format("an all_to_all of {} bytes a pair of ranks", bytes));
-  const Watchdog::Waiting waiting(watchdog());
-  meet();
   const int count = static_cast<int>(bytes);
-  ANNULUS_MPI(MPI_Alltoall, send, count, MPI_BYTE, receive, count, MPI_BYTE, collectives_->handle);
+  block(fmt::format("an all_to_all of {} bytes a pair of ranks", bytes), [&] {
+    ANNULUS_MPI(MPI_Alltoall, send, count, MPI_BYTE, receive, count, MPI_BYTE, collectives_->handle);
+  });
 }
 
 void MpiCommunicator::barrier() {
   enter();
-  const Watchdog::ActivityScope activity(watchdog(), "a barrier");
-  const Watchdog::Waiting waiting(watchdog());
-  meet();
-  ANNULUS_MPI(MPI_Barrier, collectives_->handle);
+  block("a barrier", [&] { ANNULUS_MPI(MPI_Barrier, collectives_->handle); });
 }
 
 void MpiCommunicator::progress() {
@@ -224,14 +218,14 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   std::vector<ColorKey> wishes(static_cast<std::size_t>(size()));
   const ColorKey mine{color, key};
   enter();
-  const Watchdog::ActivityScope activity(watchdog(), "a split of the ranks into groups");
-  const Watchdog::Waiting waiting(watchdog());
-  meet();
-  ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,
-              collectives_->handle);
-  Group group = split_group(wishes, topology_, rank_);  // throws on all ranks or none
+  Group group;
   MPI_Comm handle = MPI_COMM_NULL;
-  ANNULUS_MPI(MPI_Comm_split, collectives_->handle, color, group.rank, &handle);
+  block("a split of the ranks into groups", [&] {
+    ANNULUS_MPI(MPI_Allgather, &mine, sizeof mine, MPI_BYTE, wishes.data(), sizeof mine, MPI_BYTE,
+                collectives_->handle);
+    group = split_group(wishes, topology_, rank_);  // throws on all ranks or none
+    ANNULUS_MPI(MPI_Comm_split, collectives_->handle, color, group.rank, &handle);
+  });
   const MpiLink temporary(handle);
   return std::make_unique<MpiCommunicator>(handle, std::move(group.topology), chunk_bytes_,
                                            messages_->watchdog, std::string(), has_stages_);

@@ -32,6 +32,9 @@ bool mpi_reads_device_memory();
 /// MPI's text for an error code.
 std::string mpi_error_text(int code);
 
+/// "Open MPI v4.1.4".
+std::string mpi_name();
+
 /// A duplicated MPI communicator, shared by the Communicator and the requests under way on it.
 struct MpiLink {
   /// Takes over `owned`, which is freed with the last user.
@@ -102,6 +105,14 @@ class MpiCommunicator final : public PointToPointCommunicator {
   /// Before a call that blocks inside MPI: until all ranks are about to make it, while stages advance (see
   /// post_in_turn). From then on the ranks of this communicator need nothing but MPI.
   void meet() const;
+  /// Such a call, with what the rank is doing meanwhile.
+  template <class Call>
+  void block(const std::string& activity, const Call& call) const {
+    const Watchdog::ActivityScope scope(watchdog(), activity);
+    const Watchdog::Waiting waiting(watchdog());
+    meet();
+    call();
+  }
 
   Topology topology_;
   bool has_stages_ = false;  ///< alike on all ranks of the job

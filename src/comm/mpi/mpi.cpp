@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -17,10 +16,10 @@
 #include <annulus/core/threads.hpp>
 #include <annulus/topology/job.hpp>
 
-#include "comm/machines.hpp"
 #include "comm/mpi/communicator.hpp"
 #include "comm/mpi/start_watch.hpp"
 #include "comm/mpi/watchdog.hpp"
+#include "comm/split.hpp"
 #include "comm/staged/staged.hpp"
 
 namespace annulus::comm {
@@ -60,15 +59,6 @@ std::vector<int> lowest_ranks(int size) {
   std::vector<int> all(static_cast<std::size_t>(size));
   ANNULUS_MPI(MPI_Allgather, &lowest, 1, MPI_INT, all.data(), 1, MPI_INT, MPI_COMM_WORLD);
   return all;
-}
-
-/// "Open MPI v4.1.4".
-std::string mpi_name() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  MPI_Get_library_version(text.data(), &length);
-  const std::string name(text.data());
-  return name.substr(0, name.find_first_of(",\n"));
 }
 
 /// MPI sees this process alone. Where its launcher has started `several`, each would do all of the work; an

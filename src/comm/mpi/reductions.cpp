@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <thread>
 
@@ -77,14 +76,7 @@ class ReduceScatterState final : public Request::State {
       std::memcpy(receive_, memory_.data(), bytes_);
     return true;
   }
-  void drop() noexcept override {
-    if (std::uncaught_exceptions() > 0) return;  // the destructor gives up
-    try {
-      wait();
-    } catch (const std::exception& error) {
-      link_->swallowed = error.what();
-    }
-  }
+  void keep(const std::string& error) noexcept override { link_->swallowed = error; }
 
  private:
   std::shared_ptr<MpiLink> link_;

@@ -18,10 +18,6 @@ int tag_of(int channel) {
 
 }  // namespace
 
-MpiState::~MpiState() {
-  give_up();
-}
-
 template <class Start>
 void MpiState::in_chunks(Chunk chunk, std::size_t chunk_bytes, const Start& start) {
   for (;; chunk.offset += chunk_bytes) {
@@ -127,26 +123,12 @@ void MpiState::size_error(const Chunk& chunk, const std::string& sent) const {
        chunk.bytes, chunk.peer, channel_name(chunk.channel), sent);
 }
 
-void MpiState::drop() noexcept {
-  if (std::uncaught_exceptions() > 0) return;  // the destructor gives up
-  try {
-    wait();
-  } catch (const std::exception& error) {
-    link_->swallowed = error.what();
-  }
-}
-
-void MpiState::give_up() noexcept {
-  // Normally all requests are null here. Otherwise an exception is on its way: peers may never answer, so
-  // receives are cancelled, and sends (which MPI cannot cancel) get a moment to complete before they are left
+MpiState::~MpiState() {
+  // Receives are cancelled, and sends (which MPI cannot cancel) get a moment to complete before they are left
   // to MPI.
   int finalized = 0;
   MPI_Finalized(&finalized);
-  const auto pending = [&] {
-    return std::any_of(requests_.begin(), requests_.end(),
-                       [](MPI_Request r) { return r != MPI_REQUEST_NULL; });
-  };
-  if (finalized || !pending()) return;
+  if (finalized || complete()) return;
   for (std::size_t i = 0; i < requests_.size(); ++i)
     if (requests_[i] != MPI_REQUEST_NULL && chunks_[i].receives) MPI_Cancel(&requests_[i]);
   const auto now = std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@ namespace annulus::comm {
 class MpiState final : public Request::State {
  public:
   explicit MpiState(std::shared_ptr<MpiLink> link) : link_(std::move(link)) {}
+  /// Usually nothing is left; else peers may never answer.
   ~MpiState() override;
 
   /// Starts one message, in chunks.
@@ -18,7 +19,7 @@ class MpiState final : public Request::State {
 
   void wait() override;
   bool test() override;
-  void drop() noexcept override;
+  void keep(const std::string& error) noexcept override { link_->swallowed = error; }
 
  private:
   /// What a finished chunk is checked against.
@@ -42,7 +43,6 @@ class MpiState final : public Request::State {
   bool complete() const;
   /// What has not been seen to complete. Another thread may ask during wait().
   std::vector<Pending> pending() const;
-  void give_up() noexcept;
 
   std::shared_ptr<MpiLink> link_;
   std::vector<MPI_Request> requests_;  ///< MPI_REQUEST_NULL once finished

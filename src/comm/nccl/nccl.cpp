@@ -29,16 +29,9 @@ class NcclState final : public Request::State {
     done_->block(queue_);
     return true;
   }
-  void drop() noexcept override {
-    if (std::uncaught_exceptions() > 0) {
-      link_->abort();  // the peer may never send, and the kernel that waits for it holds the buffers
-      return;
-    }
-    try {
-      done_->wait();
-    } catch (const std::exception&) {  // found again by the next poll
-    }
-  }
+  void finish() override { done_->wait(); }
+  /// The peer may never send, and the kernel that waits for it holds the buffers.
+  void give_up() noexcept override { link_->abort(); }
 
  private:
   std::shared_ptr<NcclLink> link_;
@@ -131,11 +124,6 @@ class NcclCommunicator final : public PointToPointCommunicator {
       ANNULUS_NCCL_CALL(ncclAllReduce, data, data, elements.count, nccl_type(elements.type),
                         nccl_op(elements.op), channel.world.communicator, channel.world.stream);
     });
-  }
-  void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                      ReduceOp op) override {
-    if (queue.is_host()) return control_->reduce_scatter(queue, send, receive, count, type, op);
-    PointToPointCommunicator::reduce_scatter(queue, send, receive, count, type, op);
   }
   Request start_all_gather(const Queue& queue, const void* send, void* receive, std::size_t bytes,
                            int channel) override {

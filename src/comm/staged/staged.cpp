@@ -83,15 +83,6 @@ class StagedCommunicator final : public PointToPointCommunicator {
         queue, {const_cast<void*>(send)}, {receive, ranks()}, bytes, 1,
         [&](void* from, void* to, std::size_t length) { inner_->all_gather(HostExec(), from, to, length); });
   }
-  void reduce_scatter(const Queue& queue, const void* send, void* receive, std::size_t count, DType type,
-                      ReduceOp op) override {
-    if (queue.is_host()) return host().reduce_scatter(queue, send, receive, count, type, op);
-    const std::size_t element = size_of(type);
-    through_host(queue, {const_cast<void*>(send), ranks()}, {receive}, count * element, element,
-                 [&](void* from, void* to, std::size_t length) {
-                   inner_->reduce_scatter(HostExec(), from, to, length / element, type, op);
-                 });
-  }
   void all_to_all(const Queue& queue, const void* send, void* receive, std::size_t bytes) override {
     if (queue.is_host()) return host().all_to_all(queue, send, receive, bytes);
     require(send != receive || bytes == 0, "rank {}: all_to_all in place: give it a second buffer", rank());

@@ -1,7 +1,6 @@
 #include "comm/staged/state.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <thread>
 #include <utility>
 
@@ -91,11 +90,11 @@ bool StagedState::advance(bool all) {
   for (Message& message : receives_) done = advance(message, true, all) && done;
   if (!empty) return false;
   for (Message& message : sends_) done = advance(message, false, all) && done;
-  if (done) finish();
+  if (done) give_back_chunks();
   return done;
 }
 
-void StagedState::finish() {
+void StagedState::give_back_chunks() {
   landed_ = staging_->events.record(staging_->inward(queue_));
   landed_->block(queue_);
   finished_ = true;
@@ -126,15 +125,6 @@ void StagedState::wait() {
 
 bool StagedState::test() {
   return advance(false);
-}
-
-void StagedState::drop() noexcept {
-  if (std::uncaught_exceptions() > 0) return;  // the destructor gives up
-  try {
-    wait();
-    landed_->wait();
-  } catch (const std::exception&) {  // a device that no longer copies, or a peer: the next call says so
-  }
 }
 
 std::vector<Pending> StagedState::pending() const {

@@ -25,7 +25,10 @@ class StagedState final : public Request::State {
 
   void wait() override;
   bool test() override;
-  void drop() noexcept override;
+  void finish() override {
+    wait();
+    landed_->wait();
+  }
 
  private:
   /// A part of a message in pinned memory, and its way from or to there.
@@ -47,7 +50,7 @@ class StagedState final : public Request::State {
   /// Takes in what has arrived, in order; everything, waiting, where `all`. True when nothing is left.
   bool advance(bool all);
   bool advance(Message& message, bool lands, bool all);
-  void finish();
+  void give_back_chunks();
   std::vector<Pending> pending() const;
 
   std::shared_ptr<Staging> staging_;
