@@ -235,7 +235,7 @@ TEST(DistributedProgram, PlansThatCannotBeRun) {
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).q_rows.end = 31; }),
               HasSubstr("30 rows"));
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).heads.end = 5; }),
-              HasSubstr("heads [0, 5)"));
+              HasSubstr("heads 0:5"));
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.computes.at(0).kv_shard = 0; }),
               HasSubstr("which holds k[1]"));
   EXPECT_THAT(message(Pass::forward, [](plan::Step& s) { s.receives.at(0).slot = plan::local_slot; }),
