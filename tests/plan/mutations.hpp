@@ -53,7 +53,7 @@ inline const Mutation<Clear> clear_mutations[] = {
 /// Calls `check(steps, wrong, what)` with the steps in which one entry is missing, is there twice, or has one
 /// field changed; for all entries and changes.
 template <class Check>
-void for_each_mutation(const Steps& original, const Check& check) {
+void for_each_mutation(const Steps original, const Check& check) {
   const auto each = [&](auto list, const char* what, bool wrong, const auto& change) {
     for (std::size_t rank = 0; rank < original.size(); ++rank) {
       for (std::size_t step = 0; step < original[rank].size(); ++step) {

@@ -276,32 +276,33 @@ TEST(AnnulusPlan, TakesRanksAndLinksFromAClusterFile) {
 }
 
 TEST(AnnulusPlan, ErrorsNameTheOption) {
-  EXPECT_THAT(failure("--schedule rng"), HasSubstr("annulus-plan: --schedule: there is no schedule 'rng'"));
-  EXPECT_THAT(failure("--heads 6 --kv-heads 4"), HasSubstr("--heads 6 is not divisible by --kv-heads 4"));
-  EXPECT_THAT(failure("--tokens 0"), HasSubstr("--tokens is 0"));
-  EXPECT_THAT(failure("--ranks -1"), HasSubstr("--ranks is -1"));
-  EXPECT_THAT(failure("--layout diagonal"), HasSubstr("--layout"));
-  EXPECT_THAT(failure("--mask causl"), HasSubstr("--mask"));
-  EXPECT_THAT(failure("--dtype f64"), HasSubstr("f64"));
-  EXPECT_THAT(failure("--pass sideways"), HasSubstr("--pass sideways"));
-  EXPECT_THAT(failure("--rank 1"), HasSubstr("--print"));
-  EXPECT_THAT(failure("--print --rank 8"), HasSubstr("--rank 8: there are ranks 0 to 7"));
-  EXPECT_THAT(failure("--schedule helper-worker"), HasSubstr("use layout contiguous"));
-  EXPECT_THAT(failure("--unknown"), HasSubstr("--unknown"));
-  EXPECT_THAT(failure("--tokenz 5"), HasSubstr("did you mean --tokens?"));
-  EXPECT_THAT(failure("--seq-len=5"), HasSubstr("did you mean --tokens?"));  // as others call it
+  for (const auto& [arguments, words] :
+       {std::pair{"--schedule rng", "annulus-plan: --schedule"},
+        {"--heads 6 --kv-heads 4", "--kv-heads 4"},
+        {"--tokens 0", "--tokens is 0"},
+        {"--ranks -1", "--ranks is -1"},
+        {"--layout diagonal", "--layout"},
+        {"--mask causl", "--mask"},
+        {"--dtype f64", "f64"},
+        {"--pass sideways", "--pass sideways"},
+        {"--rank 1", "--print"},
+        {"--print --rank 8", "--rank 8: there are ranks 0 to 7"},
+        {"--schedule helper-worker", "use layout contiguous"},
+        {"--unknown", "--unknown"},
+        {"--tokenz 5", "did you mean --tokens?"},
+        {"--seq-len=5", "did you mean --tokens?"},  // as others call it
+        {"--ranks 1000000", "--ranks is 1000000"},
+        {"--ranks 100000000 --ranks-per-node 100000000", "--ranks is 100000000"},
+        // Totals overflowed ("sent -15762598692126720 B"), or took minutes and all memory.
+        {"--tokens 2147483648 --heads 65536", "2147483648 tokens, 65536 heads"},
+        {"--tokens 1M --heads 4096 --batch 1000000 --mask window:0,0", "batch 1000000"},
+        {"--heads 100000000", "100000000"},
+        {"--head-dim 2000000000", "2000000000"}})
+    EXPECT_THAT(failure(arguments), HasSubstr(words));
   EXPECT_THAT(failure("--utterly-other"), Not(HasSubstr("did you mean")));
 }
 
-// Totals overflowed ("sent -15762598692126720 B"), or took minutes and all memory.
-TEST(AnnulusPlan, CountsBeyond64BitsAndTooManyRanksAreErrors) {
-  EXPECT_THAT(failure("--ranks 1000000"), HasSubstr("--ranks is 1000000"));
-  EXPECT_THAT(failure("--ranks 100000000 --ranks-per-node 100000000"), HasSubstr("--ranks is 100000000"));
-  EXPECT_THAT(failure("--tokens 2147483648 --heads 65536"), HasSubstr("2147483648 tokens, 65536 heads"));
-  EXPECT_THAT(failure("--tokens 1M --heads 4096 --batch 1000000 --mask window:0,0"),
-              HasSubstr("batch 1000000"));
-  EXPECT_THAT(failure("--heads 100000000"), HasSubstr("100000000"));
-  EXPECT_THAT(failure("--head-dim 2000000000"), HasSubstr("2000000000"));
+TEST(AnnulusPlan, TotalsOfManyRanksFit) {
   const ShellResult large = program("--ranks 8192 --tokens 16M --heads 32 --head-dim 128");
   EXPECT_EQ(large.status, 0) << large.output;
   EXPECT_THAT(large.output, Not(ContainsRegex("sent [^\n]*-[0-9]")));
@@ -355,15 +356,11 @@ TEST(AnnulusPlan, ComparesSchedulesOnTheirBestLayouts) {
   EXPECT_EQ(count(result.output, "\nring "), 1U);
 }
 
-TEST(AnnulusPlan, BadTopologyFilesNameTheLine) {
+TEST(AnnulusPlan, FilesThatCannotBeReadOrWrittenAreNamed) {
   const TemporaryFolder folder;
   const std::string file = folder.write("c.toml", "[inter_node]\nbandwidth = 25e9\nlatncy = 1e-6\n");
-  EXPECT_THAT(failure("--cluster " + file), mentions(file + ":3: unknown key inter_node.latncy", "latency"));
-  EXPECT_THAT(failure("--cluster " + folder.file("none.toml")), HasSubstr("No such file"));
-}
-
-TEST(AnnulusPlan, FilesThatCannotBeWrittenAreErrors) {
-  const TemporaryFolder folder;
+  EXPECT_THAT(failure("--cluster " + file), mentions(file + ":3:", "inter_node.latncy", "latency"));
+  EXPECT_THAT(failure("--cluster " + folder.file("none.toml")), HasSubstr("none.toml"));
   EXPECT_THAT(failure(small + "--json " + folder.file("no/such/plan.json")), HasSubstr("plan.json"));
   EXPECT_THAT(failure(small + "--html " + folder.file("no/such/plan.html")), HasSubstr("plan.html"));
 }
